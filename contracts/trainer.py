@@ -1,0 +1,179 @@
+"""The trainer contract: what a training backend must offer, one `TrainerWorker` per rank.
+
+Every rank calls every method in the same order. RL mathematics is outside: `loss = objective(scores,
+batch)` is plain PyTorch on `[T]` tensors, so an objective runs on every backend.
+"""
+
+import abc
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import torch
+from pydantic import BaseModel, ConfigDict, Field
+
+from contracts.records import TrainingSequence
+from contracts.weights import WeightManifest
+
+
+class OptimizerSpec(BaseModel):
+    """AdamW with linear warm-up, then constant or linearly decaying learning rate."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    lr: float = Field(gt=0, description="peak learning rate")
+    betas: tuple[float, float] = Field((0.9, 0.95), description="AdamW betas")
+    eps: float = Field(1e-8, gt=0, description="AdamW epsilon")
+    weight_decay: float = Field(0.0, ge=0, description="decoupled weight decay")
+    max_grad_norm: float = Field(1.0, gt=0, description="gradients are clipped to this global norm")
+    warmup_steps: int = Field(0, ge=0, description="steps of linear warm-up from 0")
+    decay_steps: int | None = Field(None, description="steps of linear decay to 0 after it; null = none")
+
+
+class WorkerSpec(BaseModel):
+    """What a worker is told at birth. `rank` 0 is the coordinator."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    model_path: str
+    optimizer: OptimizerSpec
+    rank: int = 0
+    world_size: int = 1
+    master_address: str = "127.0.0.1"
+    master_port: int = 29500
+    device: Literal["cpu", "cuda"] = "cpu"
+    seed: int = 0
+    timeout_s: float = Field(1800, gt=0, description="longest wait of one rank for another")
+
+
+@dataclass(frozen=True)
+class PackedBatch:
+    """One rank's micro-batch: sequences laid end to end, T tokens in all (T may be 0)."""
+
+    token_ids: torch.Tensor  # [T] int64
+    position_ids: torch.Tensor  # [T] int64, from 0 in each sequence
+    sequence_ids: torch.Tensor  # [T] int64, which of the S sequences
+    cu_seqlens: torch.Tensor  # [S + 1] int32, where each sequence begins; the last is T
+    temperature: torch.Tensor  # [T] float32
+    loss_mask: torch.Tensor  # [T] bool
+    behaviour_logprobs: torch.Tensor  # [T] float32
+    versions: torch.Tensor  # [T] int64
+    advantages: torch.Tensor  # [T] float32
+    reference_logprobs: torch.Tensor | None  # [T] float32
+    rollouts: int  # loss denominator: rollouts in the whole step
+
+    @classmethod
+    def pack(cls, sequences: Sequence[TrainingSequence], rollouts: int) -> "PackedBatch":
+        lengths = [len(s.token_ids) for s in sequences]
+
+        def joined(name: str, dtype: torch.dtype) -> torch.Tensor:
+            parts = [getattr(s, name) for s in sequences]
+            return torch.from_numpy(np.concatenate(parts)).to(dtype) if parts else torch.empty(0, dtype=dtype)
+
+        with_reference = bool(sequences) and all(s.reference_logprobs is not None for s in sequences)
+        return cls(
+            token_ids=joined("token_ids", torch.int64),
+            position_ids=torch.cat([torch.arange(0), *(torch.arange(n) for n in lengths)]),
+            sequence_ids=torch.repeat_interleave(torch.tensor(lengths, dtype=torch.int64)),
+            cu_seqlens=torch.tensor([0, *np.cumsum(lengths)], dtype=torch.int32),
+            temperature=torch.repeat_interleave(
+                torch.tensor([s.temperature for s in sequences], dtype=torch.float32),
+                torch.tensor(lengths, dtype=torch.int64),
+            ),
+            loss_mask=joined("loss_mask", torch.bool),
+            behaviour_logprobs=joined("behaviour_logprobs", torch.float32),
+            versions=joined("versions", torch.int64),
+            advantages=joined("advantages", torch.float32),
+            reference_logprobs=joined("reference_logprobs", torch.float32) if with_reference else None,
+            rollouts=rollouts,
+        )
+
+    @property
+    def num_tokens(self) -> int:
+        return self.token_ids.shape[0]
+
+    @property
+    def num_sequences(self) -> int:
+        return self.cu_seqlens.shape[0] - 1
+
+    def to(self, device: torch.device | str) -> "PackedBatch":
+        moved = {f.name: getattr(self, f.name) for f in fields(self)}
+        return PackedBatch(**{k: v.to(device) if isinstance(v, torch.Tensor) else v for k, v in moved.items()})
+
+
+@dataclass(frozen=True)
+class TokenScores:
+    """What `forward` knows of each token of a `PackedBatch`."""
+
+    logprobs: torch.Tensor  # [T] float32: log p(token | before it in its sequence); 0 at its first token
+    entropy: torch.Tensor | None = None  # [T] float32, of the distribution it was drawn from; no gradient
+
+
+@dataclass(frozen=True)
+class StepReport:
+    grad_norm: float  # global, before clipping, over all ranks
+    learning_rate: float  # that this step used
+    skipped: bool  # the gradient was not finite: weights unchanged, gradient discarded
+
+
+class SaveHandle(abc.ABC):
+    @abc.abstractmethod
+    def wait(self) -> None:
+        """Return once the checkpoint is whole on disk; raise if it could not be written."""
+
+
+class TrainerWorker(abc.ABC):
+    """One rank of a training backend.
+
+    `init_worker` makes torch.distributed's default process group, so that the pipeline can open a
+    control group of its own beside it.
+    """
+
+    device: torch.device
+
+    @abc.abstractmethod
+    def init_worker(self, spec: WorkerSpec) -> None:
+        """Load and shard the weights and the optimizer state; join the trainer's process group."""
+
+    @abc.abstractmethod
+    def forward(self, batch: PackedBatch, grad: bool = True, entropy: bool = False) -> TokenScores:
+        """Log-probability of every token, at the record's temperature. Packed neighbours do not see
+        each other; the full `[T, vocab]` logits are never held at once. An empty batch takes part in
+        the ranks' collectives and gives empty scores that `backward` accepts."""
+
+    @abc.abstractmethod
+    def backward(self, loss: torch.Tensor) -> None:
+        """Accumulate the gradient of this rank's share. Over micro-batches and ranks it is the plain
+        sum: no division by accumulation steps or world size."""
+
+    @abc.abstractmethod
+    def step(self) -> StepReport:
+        """Clip, optimizer step, learning-rate step, zero the gradient."""
+
+    @abc.abstractmethod
+    def weight_manifest(self, dtype: str) -> WeightManifest:
+        """Names, shapes and ties, in the order in which `gather_weights` yields them."""
+
+    @abc.abstractmethod
+    def gather_weights(self) -> Iterator[tuple[str, torch.Tensor | None]]:
+        """Full, contiguous tensors on rank 0, None elsewhere; at most one layer gathered at a time.
+        All ranks iterate in lockstep, to the end."""
+
+    @abc.abstractmethod
+    def save(self, directory: Path) -> SaveHandle:
+        """Everything that the next step depends on."""
+
+    @abc.abstractmethod
+    def load(self, directory: Path) -> None: ...
+
+    @abc.abstractmethod
+    def export(self, directory: Path) -> None:
+        """A Hugging Face checkpoint, tokenizer included."""
+
+    @abc.abstractmethod
+    def reset_optimizer(self) -> None: ...
+
+    @abc.abstractmethod
+    def close(self) -> None: ...

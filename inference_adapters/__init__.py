@@ -1,0 +1,1 @@
+"""Inference servers behind the contract; each needs only `contracts` and its own engine."""

@@ -1,0 +1,1 @@
+"""The pipeline: actor, preprocessor and trainer, streaming to each other without a stop."""

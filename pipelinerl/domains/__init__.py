@@ -1,0 +1,1 @@
+"""What to train on: problems, and how an attempt at one is made and judged."""

@@ -1,0 +1,58 @@
+"""A domain: problems, and the async function that makes one attempt at a problem and judges it.
+
+A new domain is one file with a class like this, one config file, and one test.
+"""
+
+import abc
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from contracts.records import Completion
+
+
+@dataclass(frozen=True)
+class Problem:
+    problem_id: str
+    messages: list[dict[str, str]]  # the conversation that opens the attempt
+    data: Any = None  # whatever the judge needs
+
+
+@dataclass(frozen=True)
+class Answer:
+    """One completion of the model under training, as text and token for token."""
+
+    text: str
+    completion: Completion
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """What a rollout makes of a problem."""
+
+    completions: list[Completion]
+    reward: float
+    success: bool  # what held-out success counts
+    reward_components: dict[str, float] = field(default_factory=dict)
+    metrics: dict[str, float] = field(default_factory=dict)
+
+
+class ChatClient(Protocol):
+    """The model under training. Sampling parameters are the run's; they are not the domain's."""
+
+    async def chat(self, messages: list[dict[str, str]]) -> Answer: ...
+
+
+class Domain(abc.ABC):
+    name: str
+    train_size: int  # problems 0 .. train_size - 1
+    heldout_size: int
+
+    @abc.abstractmethod
+    def train_problem(self, index: int) -> Problem: ...
+
+    @abc.abstractmethod
+    def heldout_problem(self, index: int) -> Problem:
+        """Never one of the training problems."""
+
+    @abc.abstractmethod
+    async def rollout(self, client: ChatClient, problem: Problem) -> Attempt: ...

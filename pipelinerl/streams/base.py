@@ -1,0 +1,56 @@
+"""The stream interface: an append-only sequence of records with one writer and many readers.
+
+An offset is an opaque int that only grows: where a record begins, or where the next one will. 0 is
+the beginning of every stream.
+"""
+
+import abc
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from contracts.records import Record
+
+
+class Entry(NamedTuple):
+    record: Record
+    next_offset: int  # read from here for what follows
+
+
+class StreamWriter(abc.ABC):
+    """The only writer of a stream. Opening it repairs what a crash tore."""
+
+    @abc.abstractmethod
+    def append(self, record: Record) -> int:
+        """Durable against a crash of this process; returns the offset after the record."""
+
+    @abc.abstractmethod
+    def last(self) -> Record | None:
+        """The newest record, so that a restarted writer knows what it has written."""
+
+    @abc.abstractmethod
+    def trim(self, before_offset: int) -> None:
+        """Let go of what lies wholly before the offset; may keep more, never less."""
+
+    @abc.abstractmethod
+    def close(self) -> None: ...
+
+
+class StreamReader(abc.ABC):
+    @abc.abstractmethod
+    def read(self, from_offset: int = 0, timeout_s: float | None = None) -> Iterator[Entry]:
+        """Entries from the offset on, waiting for more; ends after `timeout_s` without one
+        (0 = only what is there, None = never). A stream that does not exist yet is empty."""
+
+
+class Streams(abc.ABC):
+    """The streams of one run, by name: `rollouts`, `eval_rollouts`, `rows`, `actor_events`, ..."""
+
+    @abc.abstractmethod
+    def writer(self, name: str) -> StreamWriter:
+        """Raises when another live process writes to it."""
+
+    @abc.abstractmethod
+    def reader(self, name: str) -> StreamReader: ...
+
+    @abc.abstractmethod
+    def names(self) -> list[str]: ...
