@@ -11,6 +11,22 @@ from typing import NamedTuple
 from contracts.records import Record
 
 
+class StreamError(RuntimeError):
+    """A stream cannot do what was asked; the message names the stream and the offset."""
+
+
+class StreamBusy(StreamError):
+    """Another live process writes to the stream."""
+
+
+class StreamTrimmed(StreamError):
+    """The offset lies before what retention has kept."""
+
+
+class StreamCorrupt(StreamError):
+    """What is stored is not what was appended."""
+
+
 class Entry(NamedTuple):
     record: Record
     next_offset: int  # read from here for what follows
@@ -39,7 +55,12 @@ class StreamReader(abc.ABC):
     @abc.abstractmethod
     def read(self, from_offset: int = 0, timeout_s: float | None = None) -> Iterator[Entry]:
         """Entries from the offset on, waiting for more; ends after `timeout_s` without one
-        (0 = only what is there, None = never). A stream that does not exist yet is empty."""
+        (0 = only what is there, None = never). A stream that does not exist yet is empty.
+        Raises StreamTrimmed for an offset that retention has let go of, 0 included."""
+
+    @abc.abstractmethod
+    def first_offset(self) -> int:
+        """Where what retention has kept begins; 0 while nothing was let go."""
 
 
 class Streams(abc.ABC):

@@ -1,0 +1,101 @@
+"""The HTTP server around any `InferenceEngine`: routes, token, errors, start and end.
+
+Called by `serve`. Knows no engine and decides nothing about weights.
+"""
+
+import asyncio
+import contextlib
+import hmac
+from collections.abc import AsyncIterator, Callable
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from starlette.exceptions import HTTPException
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from contracts.errors import ContractError, ErrorCode
+from contracts.inference import InferenceEngine
+from inference_adapters.control_routes import control_routes, health_routes
+from inference_adapters.generation_routes import generation_routes
+from inference_adapters.weight_updates import WeightUpdates
+
+
+def create_app(
+    engine: InferenceEngine,
+    token: str | None = None,
+    version: int = 0,
+    hold_timeout_s: float = 120.0,
+    on_start_failure: Callable[[BaseException], None] | None = None,
+) -> FastAPI:
+    """`version` labels the weights that the engine starts with; requests in flight whose weights were
+    lost end after `hold_timeout_s`. The model loads while `/health` already says `loading`; should that
+    fail, `on_start_failure` is told."""
+    updates = WeightUpdates(engine, hold_timeout_s)
+
+    def started(task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and (error := task.exception()):
+            if on_start_failure is None:
+                raise error
+            on_start_failure(error)
+
+    @contextlib.asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        start = asyncio.create_task(updates.start(version))
+        start.add_done_callback(started)
+        yield
+        start.cancel()
+        await engine.close()
+
+    app = FastAPI(title="inference contract", lifespan=lifespan)
+    app.include_router(health_routes(updates))
+    app.include_router(control_routes(updates))
+    app.include_router(generation_routes(engine, updates))
+    app.add_exception_handler(ContractError, _contract_error)
+    app.add_exception_handler(RequestValidationError, _validation_error)
+    app.add_exception_handler(HTTPException, _http_error)
+    if token:
+        app.add_middleware(BearerToken, token=token)
+    return app
+
+
+class BearerToken:
+    """Every route but `/health` needs `Authorization: Bearer <token>`."""
+
+    def __init__(self, app: ASGIApp, token: str):
+        self.app = app
+        self.expected = f"Bearer {token}".encode()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        allowed = scope["type"] != "http" or scope["path"] == "/health"
+        if not allowed:
+            given = dict(scope["headers"]).get(b"authorization", b"")
+            allowed = hmac.compare_digest(given, self.expected)
+        if allowed:
+            await self.app(scope, receive, send)
+        else:
+            error = ContractError(ErrorCode.UNAUTHORIZED, "the bearer token is missing or wrong")
+            await _answer(error)(scope, receive, send)
+
+
+def _answer(error: ContractError) -> JSONResponse:
+    return JSONResponse(error.body(), status_code=error.code.http_status)
+
+
+async def _contract_error(request: Request, error: ContractError) -> JSONResponse:
+    return _answer(error)
+
+
+async def _validation_error(request: Request, error: RequestValidationError) -> JSONResponse:
+    """A field that no model knows is, in a generation request, a parameter not honoured here."""
+    first = error.errors()[0]
+    where = ".".join(str(part) for part in first["loc"] if part != "body")
+    unknown = [e for e in error.errors() if e["type"] == "extra_forbidden"]
+    if unknown and request.url.path.startswith("/v1/"):
+        name = unknown[0]["loc"][-1]
+        return _answer(ContractError(ErrorCode.UNSUPPORTED_PARAMETER, f"{name}: not honoured here"))
+    return _answer(ContractError(ErrorCode.INVALID_REQUEST, f"{where}: {first['msg']}"))
+
+
+async def _http_error(request: Request, error: HTTPException) -> JSONResponse:
+    return _answer(ContractError(ErrorCode.NOT_FOUND, f"no route {request.method} {request.url.path}"))

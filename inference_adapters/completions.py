@@ -1,0 +1,161 @@
+"""The shapes of OpenAI-compatible answers, and what the contract adds to them.
+
+Called by `generation_routes`; pure: deltas in, dicts out. The chat and the text API differ in the
+names of a few fields only (`Chat`, `Text`).
+"""
+
+import time
+import uuid
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from contracts.inference import TokenDelta, VersionSpan
+
+Decode = Callable[[Sequence[int]], str]
+
+
+class Chat:
+    id_prefix, whole_object, chunk_object = "chatcmpl", "chat.completion", "chat.completion.chunk"
+
+    @staticmethod
+    def whole(text: str) -> dict:
+        return {"message": {"role": "assistant", "content": text}}
+
+    @staticmethod
+    def delta(text: str, first: bool) -> dict:
+        return {"delta": {"role": "assistant", "content": text} if first else {"content": text}}
+
+
+class Text:
+    id_prefix, whole_object, chunk_object = "cmpl", "text_completion", "text_completion"
+
+    @staticmethod
+    def whole(text: str) -> dict:
+        return {"text": text}
+
+    @staticmethod
+    def delta(text: str, first: bool) -> dict:
+        return {"text": text}
+
+
+@dataclass
+class Choice:
+    """One completion, as far as it has been sampled."""
+
+    token_ids: list[int] = field(default_factory=list)
+    logprobs: list[float] = field(default_factory=list)
+    versions: list[int] = field(default_factory=list)
+    finish_reason: str | None = None
+
+    def add(self, delta: TokenDelta) -> None:
+        self.token_ids += delta.token_ids
+        self.logprobs += delta.logprobs
+        self.versions += delta.versions
+        self.finish_reason = delta.finish_reason
+
+
+class Detokenizer:
+    """Text of a growing completion, piece by piece: the pieces together are the text of the whole.
+
+    A token may hold part of a character, and may read differently after another. So each piece is the
+    difference between two decodings of a window that starts at the piece before, and a window that ends
+    within a character (decoded to U+FFFD) waits for the rest.
+    """
+
+    def __init__(self, decode: Decode):
+        self._decode = decode
+        self._settled: list[int] = []  # tokens of the last piece: context for the next
+        self._open: list[int] = []  # tokens whose text has not been given yet
+
+    def add(self, token_ids: Sequence[int], last: bool) -> str:
+        self._open += token_ids
+        before = self._decode(self._settled)
+        after = self._decode(self._settled + self._open)
+        if after.endswith("\ufffd") and not last:
+            return ""
+        self._settled, self._open = self._open or self._settled, []
+        return after[len(before) :]
+
+
+def spans(versions: Sequence[int]) -> list[dict]:
+    """[3, 3, 4] -> [{version 3, 0 ... 2}, {version 4, 2 ... 3}]"""
+    found: list[VersionSpan] = []
+    for position, version in enumerate(versions):
+        if found and found[-1].version == version:
+            found[-1].end = position + 1
+        else:
+            found.append(VersionSpan(version=version, start=position, end=position + 1))
+    return [span.model_dump() for span in found]
+
+
+def logprob_content(token_ids: Sequence[int], logprobs: Sequence[float], decode: Decode) -> dict:
+    content = []
+    for token_id, logprob in zip(token_ids, logprobs, strict=True):
+        token = decode([token_id])
+        # The bytes of a token that is part of a character are not to be had from its text.
+        known = None if "\ufffd" in token else list(token.encode())
+        content.append({"token": token, "bytes": known, "logprob": logprob, "top_logprobs": []})
+    return {"content": content}
+
+
+class Completion:
+    """Builds the answer to one request, whole or in chunks."""
+
+    def __init__(
+        self,
+        form: type[Chat] | type[Text],
+        model: str,
+        prompt_token_ids: list[int],
+        n: int,
+        logprobs: bool,
+        decode: Decode,
+    ):
+        self.form, self.logprobs, self.decode = form, logprobs, decode
+        self.prompt_token_ids = prompt_token_ids
+        self.choices = [Choice() for _ in range(n)]
+        self._detokenizers = [Detokenizer(decode) for _ in range(n)]
+        name = f"{form.id_prefix}-{uuid.uuid4().hex}"
+        self._head = {"id": name, "created": int(time.time()), "model": model}
+        self._started = False
+
+    def add(self, index: int, delta: TokenDelta) -> None:
+        self.choices[index].add(delta)
+
+    def whole(self) -> dict:
+        choices = []
+        for index, choice in enumerate(self.choices):
+            text = self.form.whole(self.decode(choice.token_ids))
+            body = self._choice(index, choice.token_ids, choice.logprobs, choice.finish_reason)
+            choices.append(text | body | {"weight_versions": spans(choice.versions)})
+        sampled = sum(len(choice.token_ids) for choice in self.choices)
+        prompt = len(self.prompt_token_ids)
+        usage = {"prompt_tokens": prompt, "completion_tokens": sampled, "total_tokens": prompt + sampled}
+        head = self._head | {"object": self.form.whole_object, "prompt_token_ids": self.prompt_token_ids}
+        return head | {"choices": choices, "usage": usage}
+
+    def chunk(self, index: int, delta: TokenDelta) -> dict:
+        """The next chunk of a stream; the first of all carries the prompt, the last of each choice its
+        spans."""
+        choice = self.choices[index]
+        first_of_choice = not choice.token_ids
+        choice.add(delta)
+        text = self._detokenizers[index].add(delta.token_ids, last=delta.finish_reason is not None)
+        body = self._choice(index, list(delta.token_ids), delta.logprobs, delta.finish_reason)
+        if delta.finish_reason:
+            body["weight_versions"] = spans(choice.versions)
+        chunk = self._head | {"object": self.form.chunk_object}
+        if not self._started:
+            chunk["prompt_token_ids"] = self.prompt_token_ids
+            self._started = True
+        return chunk | {"choices": [self.form.delta(text, first_of_choice) | body]}
+
+    def _choice(
+        self, index: int, token_ids: list[int], logprobs: Sequence[float], finish_reason: str | None
+    ) -> dict:
+        content = logprob_content(token_ids, logprobs, self.decode) if self.logprobs else None
+        return {
+            "index": index,
+            "token_ids": token_ids,
+            "logprobs": content,
+            "finish_reason": finish_reason,
+        }

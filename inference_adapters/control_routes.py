@@ -1,0 +1,61 @@
+"""The routes by which a trainer sees, joins and updates a server; every adapter serves these.
+
+HTTP only: what is accepted and what it means is decided in `weight_updates`.
+"""
+
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Query, Response
+
+from contracts.inference import (
+    AbortWeightUpdateRequest,
+    ContractInfo,
+    Health,
+    InitProcessGroupRequest,
+    InitProcessGroupResponse,
+    WeightUpdateAccepted,
+    WeightUpdateRequest,
+    WeightUpdateStatus,
+)
+from inference_adapters.weight_updates import WeightUpdates
+
+
+def health_routes(updates: WeightUpdates) -> APIRouter:
+    router = APIRouter()
+
+    @router.get("/health")
+    async def health(response: Response) -> Health:
+        health = updates.health()
+        response.status_code = 200 if health.status == "ready" else 503
+        return health
+
+    return router
+
+
+def control_routes(updates: WeightUpdates) -> APIRouter:
+    async def loaded() -> None:
+        updates.require_loaded()
+
+    router = APIRouter(dependencies=[Depends(loaded)])
+
+    @router.get("/contract")
+    async def contract() -> ContractInfo:
+        return updates.contract()
+
+    @router.post("/init_process_group")
+    async def init_process_group(request: InitProcessGroupRequest) -> InitProcessGroupResponse:
+        return InitProcessGroupResponse(ranks=await updates.join(request))
+
+    @router.post("/request_weight_update", status_code=202)
+    async def request_weight_update(request: WeightUpdateRequest) -> WeightUpdateAccepted:
+        return updates.request(request)
+
+    @router.get("/weight_update/{version}")
+    async def weight_update(version: int, wait_s: Annotated[float, Query(ge=0)] = 0.0) -> WeightUpdateStatus:
+        return await updates.status(version, wait_s)
+
+    @router.post("/abort_weight_update")
+    async def abort_weight_update(request: AbortWeightUpdateRequest) -> WeightUpdateStatus:
+        return await updates.abort(request)
+
+    return router

@@ -1,0 +1,166 @@
+"""The weight side of an engine whose model lives in the server's own process.
+
+An adapter derives from `EmbeddedEngine`, says how to stop its forward passes and how to copy tensors
+into its model, and generates; joining, receiving and failing honestly are done here. Knows neither
+HTTP nor which requests are allowed when: that is `weight_updates`.
+"""
+
+import abc
+import asyncio
+import contextlib
+import os
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from itertools import islice
+from pathlib import Path
+
+import torch
+
+from contracts.errors import ContractError, ErrorCode
+from contracts.inference import (
+    Health,
+    InferenceEngine,
+    InitProcessGroupRequest,
+    KvCacheMode,
+    UpdateProgress,
+    WeightUpdateRequest,
+)
+from contracts.weights import WeightGroup, receive_weights
+from inference_adapters.threads import in_daemon_thread
+
+
+def resident_bytes() -> int:
+    """Resident memory of this process, for `ProcessFigures`."""
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE")
+
+
+class EmbeddedEngine(InferenceEngine):
+    """One rank, one process. Every bucket is buffered before any is applied, so an update that fails
+    on the way has touched nothing and generation goes on as before.
+
+    Only a failing `apply_weights` loses the weights: generation then stays held, and `health` says
+    unhealthy, until the next complete update.
+    """
+
+    def __init__(self) -> None:
+        self._group: WeightGroup | None = None
+        self._pause: contextlib.AbstractContextManager[None] | None = None  # open while held
+        self._lost: str | None = None  # why the served weights are half new
+        # One thread for everything that touches the model: a pause is entered, used and left in it.
+        self._model_thread = ThreadPoolExecutor(1, thread_name_prefix="model")
+
+    @abc.abstractmethod
+    def pause_generation(self) -> contextlib.AbstractContextManager[None]:
+        """Entered in a worker thread. On entry no forward pass runs any more, and none starts before
+        the exit, when requests in flight go on."""
+
+    @abc.abstractmethod
+    def apply_weights(
+        self,
+        tensors: Mapping[str, torch.Tensor],
+        tied: Mapping[str, str],
+        version: int,
+        kv_cache: KvCacheMode,
+    ) -> None:
+        """Called inside the pause, in the same thread. Copies `tensors` (by Hugging Face name; views
+        into receive buffers) into the model, casting to its dtype, every copy of a tied one included;
+        labels what is sampled next with `version`; with "recompute" makes requests in flight compute
+        their keys and values again."""
+
+    def health(self) -> Health:
+        if self._lost:
+            return Health(status="unhealthy", reason=self._lost)
+        return Health(status="ready")
+
+    async def join_group(self, request: InitProcessGroupRequest) -> list[int]:
+        try:
+            group = await in_daemon_thread(
+                WeightGroup.join,
+                request.master_address,
+                request.master_port,
+                request.group_name,
+                request.rank_offset,
+                request.world_size,
+                request.backend,
+                request.timeout_s,
+            )
+        except (RuntimeError, ValueError) as error:  # torch.distributed raises subclasses of these
+            raise ContractError(
+                ErrorCode.RENDEZVOUS_TIMEOUT,
+                f"rank {request.rank_offset} of {request.world_size} could not join the group at "
+                f"{request.master_address}:{request.master_port} within {request.timeout_s} s: {error}",
+            ) from error
+        self.leave_group()
+        self._group = group
+        return [request.rank_offset]
+
+    def leave_group(self) -> None:
+        if self._group is not None:
+            self._group.close()
+            self._group = None
+
+    async def receive_weights(self, request: WeightUpdateRequest, progress: UpdateProgress) -> None:
+        assert self._group is not None, "the app calls this only for a member of a group"
+        tensors: dict[str, torch.Tensor] = {}
+        started = time.monotonic()
+        buckets = receive_weights(
+            self._group, request.parameters, request.bucket_bytes, request.timeout_s
+        )
+
+        def receive(count: int | None) -> None:
+            for bucket in islice(buckets, count):
+                if progress.cancelled:
+                    return
+                tensors.update(bucket)
+                progress.bytes += sum(tensor.nbytes for tensor in bucket.values())
+                progress.transfer_s = time.monotonic() - started
+
+        # "paused" stops generation as late as it may: once the sender is seen to send.
+        await in_daemon_thread(receive, 1 if request.receive == "paused" else None)
+        async with self._generation_held(progress):
+            await in_daemon_thread(receive, None)
+            progress.touched = True  # from here on the update can no longer be called off
+            await self._in_model_thread(
+                self.apply_weights, tensors, request.tied, request.version, request.kv_cache
+            )
+
+    @contextlib.asynccontextmanager
+    async def _generation_held(self, progress: UpdateProgress):
+        """Hold generation; let it go on afterwards, unless the weights are lost."""
+        held_at = time.monotonic()
+        try:
+            await self._in_model_thread(self._hold)
+            held_at = time.monotonic()
+            yield
+            self._lost = None
+        except Exception as error:
+            if progress.touched:
+                self._lost = f"weights were lost while they were applied: {error!r}"
+            raise
+        finally:
+            if self._lost is None:
+                await self._in_model_thread(self._release)
+            progress.paused_s = time.monotonic() - held_at
+
+    def _hold(self) -> None:
+        if self._pause is None:  # still held when the update before this one lost the weights
+            pause = self.pause_generation()
+            pause.__enter__()
+            self._pause = pause
+
+    def _release(self) -> None:
+        if self._pause is not None:
+            pause, self._pause = self._pause, None
+            pause.__exit__(None, None, None)
+
+    async def _in_model_thread(self, function: Callable[..., None], *args: object) -> None:
+        """Run `function` to its end, even when the caller is cancelled: a pause half entered could
+        not be left."""
+        future = asyncio.get_running_loop().run_in_executor(self._model_thread, function, *args)
+        try:
+            await asyncio.shield(future)
+        except asyncio.CancelledError:
+            await asyncio.wait([future])
+            raise

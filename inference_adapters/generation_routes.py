@@ -1,0 +1,130 @@
+"""The OpenAI-compatible routes over an engine's `generate`, and `/score`.
+
+For engines that bring no HTTP server of their own. Knows nothing of weight groups; it asks
+`weight_updates` only whether requests may come in, and whether lost weights have been given up.
+"""
+
+import json
+from collections.abc import AsyncIterator
+from contextlib import aclosing
+
+from fastapi import APIRouter, Depends, Request
+from fastapi.responses import JSONResponse, Response
+
+from contracts.errors import ContractError, ErrorCode
+from contracts.inference import (
+    ChatCompletionRequest,
+    CompletionRequest,
+    GenerationRequest,
+    InferenceEngine,
+    ScoreRequest,
+    ScoreResponse,
+    TokenDelta,
+)
+from inference_adapters.completions import Chat, Completion, Text
+from inference_adapters.in_flight import EventStream, merged, until_disconnect
+from inference_adapters.sampling_rules import check_capabilities, sampling_parameters
+from inference_adapters.weight_updates import WeightUpdates
+
+
+def generation_routes(engine: InferenceEngine, updates: WeightUpdates) -> APIRouter:
+    async def ready() -> None:
+        updates.require_ready()
+
+    router = APIRouter(dependencies=[Depends(ready)])
+
+    @router.post("/v1/chat/completion", include_in_schema=False)
+    @router.post("/v1/chat/completions")
+    async def chat(body: ChatCompletionRequest, request: Request) -> Response:
+        _check_request(body, engine)
+        if body.max_tokens and body.max_completion_tokens:
+            raise ContractError(
+                ErrorCode.INVALID_REQUEST, "max_completion_tokens: give this or max_tokens, not both"
+            )
+        prompt = _encode_chat(body, engine)
+        max_tokens = body.max_tokens or body.max_completion_tokens
+        return await answer(request, body, Chat, prompt, max_tokens, body.logprobs)
+
+    @router.post("/v1/completions")
+    async def completions(body: CompletionRequest, request: Request) -> Response:
+        _check_request(body, engine)
+        if not isinstance(body.logprobs, bool) and body.logprobs:
+            raise ContractError(
+                ErrorCode.UNSUPPORTED_PARAMETER, f"logprobs {body.logprobs}: no alternatives here; say true"
+            )
+        prompt = engine.encode(body.prompt) if isinstance(body.prompt, str) else body.prompt
+        logprobs = body.logprobs is not None and body.logprobs is not False
+        return await answer(request, body, Text, prompt, body.max_tokens, logprobs)
+
+    async def answer(
+        request: Request,
+        body: GenerationRequest,
+        form: type[Chat] | type[Text],
+        prompt: list[int],
+        max_tokens: int | None,
+        logprobs: bool,
+    ) -> Response:
+        samplings = sampling_parameters(body, max_tokens, len(prompt), engine.max_context())
+        sources = [engine.generate(prompt, sampling) for sampling in samplings]  # may refuse the prompt
+        deltas = merged(sources, updates.weights_given_up)
+        completion = Completion(form, body.model, prompt, body.n, logprobs, engine.decode)
+        if body.stream:
+            return EventStream(_events(completion, deltas), media_type="text/event-stream")
+        return await until_disconnect(request.receive, _whole(completion, deltas)) or Response()
+
+    @router.get("/v1/models")
+    async def models() -> dict:
+        info = engine.info()
+        model = {"id": info.model, "object": "model", "owned_by": info.engine, "created": 0}
+        return {"object": "list", "data": [model]}
+
+    @router.post("/score")
+    async def score(request: ScoreRequest) -> ScoreResponse:
+        if "score" not in engine.info().capabilities:
+            raise ContractError(ErrorCode.UNSUPPORTED_PARAMETER, "this server does not offer /score")
+        for token_ids in request.sequences:
+            if not token_ids:
+                raise ContractError(ErrorCode.INVALID_REQUEST, "sequences: one of them is empty")
+            if len(token_ids) > engine.max_context():
+                raise ContractError(
+                    ErrorCode.CONTEXT_LENGTH,
+                    f"sequences: {len(token_ids)} tokens; the context is {engine.max_context()}",
+                )
+        return await engine.score(request)
+
+    return router
+
+
+def _check_request(body: GenerationRequest, engine: InferenceEngine) -> None:
+    info = engine.info()
+    if body.model != info.model:
+        raise ContractError(ErrorCode.NOT_FOUND, f"model {body.model!r}: this server has {info.model!r}")
+    check_capabilities(body, info.capabilities)
+
+
+def _encode_chat(body: ChatCompletionRequest, engine: InferenceEngine) -> list[int]:
+    try:
+        return engine.encode_chat(body.messages, body.tools)
+    except Exception as error:  # a chat template refuses a conversation with errors of its own
+        raise ContractError(ErrorCode.INVALID_REQUEST, f"messages: {error!r}") from error
+
+
+async def _whole(completion: Completion, deltas: AsyncIterator[tuple[int, TokenDelta]]) -> Response:
+    async with aclosing(deltas):
+        async for index, delta in deltas:
+            completion.add(index, delta)
+    return JSONResponse(completion.whole())
+
+
+async def _events(
+    completion: Completion, deltas: AsyncIterator[tuple[int, TokenDelta]]
+) -> AsyncIterator[str]:
+    """Server-sent events; an error after the first of them can only be an event itself."""
+    try:
+        async with aclosing(deltas):
+            async for index, delta in deltas:
+                yield f"data: {json.dumps(completion.chunk(index, delta))}\n\n"
+    except ContractError as error:
+        yield f"data: {json.dumps(error.body())}\n\n"
+    else:
+        yield "data: [DONE]\n\n"

@@ -1,0 +1,76 @@
+"""Requests in flight: several completions as one stream, which ends when its client goes.
+
+Called by `generation_routes`. Knows no wire format: it moves deltas and closes what nobody reads.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Coroutine
+from contextlib import aclosing
+from typing import Any
+
+from fastapi.responses import StreamingResponse
+from starlette.types import Receive, Scope, Send
+
+from contracts.errors import ContractError, ErrorCode
+from contracts.inference import TokenDelta
+
+
+async def merged(
+    sources: list[AsyncIterator[TokenDelta]], weights_given_up: asyncio.Event
+) -> AsyncIterator[tuple[int, TokenDelta]]:
+    """(index of the source, its next tokens), as they come. Closing this cancels what is still being
+    sampled; `weights_given_up` ends it with `weights_lost`."""
+    arrived: asyncio.Queue[tuple[int, TokenDelta] | Exception] = asyncio.Queue()
+
+    async def pump(index: int, source: AsyncIterator[TokenDelta]) -> None:
+        try:
+            async with aclosing(source):
+                async for delta in source:
+                    arrived.put_nowait((index, delta))
+        except Exception as error:  # belongs to whoever reads the queue
+            arrived.put_nowait(error)
+
+    async def give_up() -> None:
+        await weights_given_up.wait()
+        message = "the weights were lost and did not come back in time"
+        arrived.put_nowait(ContractError(ErrorCode.WEIGHTS_LOST, message))
+
+    tasks = [asyncio.create_task(pump(index, source)) for index, source in enumerate(sources)]
+    tasks.append(asyncio.create_task(give_up()))
+    try:
+        unfinished = len(sources)
+        while unfinished:
+            item = await arrived.get()
+            if isinstance(item, Exception):
+                raise item
+            unfinished -= item[1].finish_reason is not None
+            yield item
+    finally:
+        for task in tasks:
+            task.cancel()
+
+
+async def until_disconnect(receive: Receive, work: Coroutine[Any, Any, Any]) -> Any:
+    """The result of `work`; None when the client closed the connection first, which cancels it."""
+    gone = asyncio.create_task(_disconnected(receive))
+    task = asyncio.create_task(work)
+    try:
+        await asyncio.wait([task, gone], return_when=asyncio.FIRST_COMPLETED)
+        return task.result() if task.done() else None
+    finally:
+        gone.cancel()
+        task.cancel()
+        await asyncio.wait([task])
+
+
+async def _disconnected(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+class EventStream(StreamingResponse):
+    """A StreamingResponse whose iterator is closed as soon as the client is gone."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async with aclosing(self.body_iterator):
+            await until_disconnect(receive, self.stream_response(send))

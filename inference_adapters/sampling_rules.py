@@ -1,0 +1,56 @@
+"""From a generation request to sampling parameters, or to the refusal that the contract names.
+
+Called by `generation_routes`. A parameter that the engine does not honour is refused, never ignored;
+its neutral value (top_p 1, top_k 0 or -1, an empty list) asks for nothing and is always taken.
+"""
+
+from collections.abc import Sequence
+
+from contracts.errors import ContractError, ErrorCode
+from contracts.inference import GenerationRequest, SamplingParameters
+
+
+def sampling_parameters(
+    request: GenerationRequest, max_tokens: int | None, prompt_length: int, max_context: int
+) -> list[SamplingParameters]:
+    """One per completion asked for: with a seed, the i-th is sampled with seed + i."""
+    if request.top_k is not None and request.top_k < -1:
+        raise ContractError(ErrorCode.INVALID_REQUEST, f"top_k: {request.top_k} is below -1")
+    room = max_context - prompt_length
+    if prompt_length == 0:
+        raise ContractError(ErrorCode.INVALID_REQUEST, "the prompt is empty")
+    if (max_tokens or 1) > room:
+        raise ContractError(
+            ErrorCode.CONTEXT_LENGTH,
+            f"prompt ({prompt_length} tokens) and max_tokens ({max_tokens}) exceed the context of "
+            f"{max_context} tokens",
+        )
+    return [
+        SamplingParameters(
+            max_tokens=max_tokens or room,
+            temperature=request.temperature,
+            stop_token_ids=tuple(request.stop_token_ids),
+            top_p=None if request.top_p == 1 else request.top_p,
+            top_k=None if request.top_k in (0, -1) else request.top_k,
+            seed=None if request.seed is None else request.seed + choice,
+        )
+        for choice in range(request.n)
+    ]
+
+
+def check_capabilities(request: GenerationRequest, capabilities: Sequence[str]) -> None:
+    """Refuse what the engine does not declare."""
+    asked = {
+        "top_p": ("truncation", request.top_p not in (None, 1)),
+        "top_k": ("truncation", request.top_k not in (None, 0, -1)),
+        "seed": ("seed", request.seed is not None),
+        "stop": ("stop_strings", bool(request.stop)),
+        "tools": ("tools", bool(request.tools)),
+        "stream": ("stream", request.stream),
+    }
+    for parameter, (capability, is_asked) in asked.items():
+        if is_asked and capability not in capabilities:
+            raise ContractError(
+                ErrorCode.UNSUPPORTED_PARAMETER,
+                f"{parameter}: this server does not declare the capability {capability}",
+            )

@@ -1,0 +1,262 @@
+"""An engine without a model: the worked example of an adapter, and what the tests run against.
+
+Its "language model" is a recurrent net of about a thousand weights over characters, so that weights,
+log-probabilities, a tied head and stale keys/values all mean what they mean for a real one:
+
+    h_t = tanh(W h_{t-1} + b + embed[token_t]),   logits = embed @ (norm * h_t) + head_bias
+
+The running state h is its "KV cache": "keep" carries it over an update, "recompute" rebuilds it.
+Knows no HTTP and no rule of the contract. `python -m inference_adapters.scripted --port 8001`
+"""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+
+from contracts.errors import ContractError, ErrorCode
+from contracts.inference import (
+    EngineInfo,
+    KvCacheMode,
+    ProcessFigures,
+    SamplingParameters,
+    ScoreRequest,
+    ScoreResponse,
+    TokenDelta,
+)
+from inference_adapters.embedded import EmbeddedEngine, resident_bytes
+from inference_adapters.serve import arguments, run
+
+EOS = 0
+ALPHABET = "\n" + "".join(map(chr, range(32, 127)))  # ids 1 ... 96
+VOCABULARY = len(ALPHABET) + 1
+HIDDEN = 8
+CONTEXT = 4096
+
+EMBED, HEAD, HEAD_BIAS = "model.embed_tokens.weight", "lm_head.weight", "lm_head.bias"
+WEIGHT, BIAS, NORM = "model.layers.0.weight", "model.layers.0.bias", "model.norm.weight"
+
+
+@dataclass(eq=False)
+class _Sequence:
+    """One request in flight."""
+
+    token_ids: list[int]  # prompt and what has been sampled
+    state: torch.Tensor  # [HIDDEN] after the last token
+    aborted: bool = False
+
+
+class ScriptedEngine(EmbeddedEngine):
+    """`token_delay_s` after each token keeps requests in flight for as long as a test needs."""
+
+    def __init__(self, token_delay_s: float = 0.0, seed: int = 0):
+        super().__init__()
+        self.token_delay_s = token_delay_s
+        self._weights = self.initial_weights(seed)
+        self._generator = torch.Generator().manual_seed(seed)
+        self._version = 0
+        self._sequences: set[_Sequence] = set()
+        self._paused = False
+        self._changed = asyncio.Condition()  # a pause or an abort began or ended
+
+    @staticmethod
+    def initial_weights(seed: int) -> dict[str, torch.Tensor]:
+        """What an update must bring: Hugging Face-like names, float32; the tied head is not in it."""
+        generator = torch.Generator().manual_seed(seed)
+
+        def normal(*shape: int) -> torch.Tensor:
+            return torch.randn(*shape, generator=generator)
+
+        head_bias = 0.1 * normal(VOCABULARY)
+        head_bias[EOS] = -4.0  # a completion of some hundred tokens is usual
+        return {
+            EMBED: normal(VOCABULARY, HIDDEN),
+            WEIGHT: 0.5 * normal(HIDDEN, HIDDEN),
+            BIAS: 0.1 * normal(HIDDEN),
+            NORM: 1.0 + 0.1 * normal(HIDDEN),
+            HEAD_BIAS: head_bias,
+        }
+
+    def info(self) -> EngineInfo:
+        return EngineInfo(
+            engine="scripted",
+            engine_version="1",
+            model="scripted",
+            backends=["gloo"],
+            accepts_dtypes=["float32", "bfloat16", "float16"],
+            kv_cache=["keep", "recompute"],
+            capabilities=["score", "staged", "truncation", "seed", "stream"],
+        )
+
+    def process(self) -> ProcessFigures:
+        return ProcessFigures(resident_bytes=resident_bytes(), running=len(self._sequences), waiting=0)
+
+    def parameter_shapes(self) -> Mapping[str, tuple[int, ...]]:
+        return {name: tuple(tensor.shape) for name, tensor in self._weights.items()}
+
+    def tied_parameters(self) -> Mapping[str, str]:
+        return {HEAD: EMBED}
+
+    def max_context(self) -> int:
+        return CONTEXT
+
+    async def start(self, version: int) -> None:
+        self._version = version
+        self._loop = asyncio.get_running_loop()
+
+    async def close(self) -> None:
+        await self.abort_requests()
+
+    # --- weights: the two methods that an embedded engine adds ------------------------------------
+
+    @contextlib.contextmanager
+    def pause_generation(self) -> Iterator[None]:
+        # Forward passes run on the event loop: once this has run there, none is running.
+        asyncio.run_coroutine_threadsafe(self._set_paused(True), self._loop).result()
+        try:
+            yield
+        finally:
+            asyncio.run_coroutine_threadsafe(self._set_paused(False), self._loop).result()
+
+    async def _set_paused(self, paused: bool) -> None:
+        async with self._changed:
+            self._paused = paused
+            self._changed.notify_all()
+
+    def apply_weights(
+        self,
+        tensors: Mapping[str, torch.Tensor],
+        tied: Mapping[str, str],
+        version: int,
+        kv_cache: KvCacheMode,
+    ) -> None:
+        for name, weight in self._weights.items():
+            weight.copy_(tensors[name])  # casts; the head is the embedding itself: no second copy
+        self._version = version
+        if kv_cache == "recompute":
+            for sequence in list(self._sequences):  # new requests may arrive meanwhile
+                sequence.state = self._states(sequence.token_ids)[-1]
+
+    async def abort_requests(self) -> None:
+        async with self._changed:
+            for sequence in self._sequences:
+                sequence.aborted = True
+            self._changed.notify_all()
+
+    # --- the model --------------------------------------------------------------------------------
+
+    def _advance(self, state: torch.Tensor, token_id: int) -> torch.Tensor:
+        w = self._weights
+        return torch.tanh(w[WEIGHT] @ state + w[BIAS] + w[EMBED][token_id])
+
+    def _states(self, token_ids: Sequence[int]) -> torch.Tensor:
+        """[len(token_ids), HIDDEN]"""
+        states = [torch.zeros(HIDDEN)]
+        for token_id in token_ids:
+            states.append(self._advance(states[-1], token_id))
+        return torch.stack(states[1:])
+
+    def _logits(self, states: torch.Tensor) -> torch.Tensor:
+        """[..., HIDDEN] -> [..., VOCABULARY]"""
+        return (self._weights[NORM] * states) @ self._weights[EMBED].T + self._weights[HEAD_BIAS]
+
+    # --- generation -------------------------------------------------------------------------------
+
+    def encode(self, text: str) -> list[int]:
+        unknown = ALPHABET.index("?")
+        return [1 + (i if (i := ALPHABET.find(char)) >= 0 else unknown) for char in text]
+
+    def decode(self, token_ids: Sequence[int]) -> str:
+        return "".join(ALPHABET[i - 1] for i in token_ids if i != EOS)
+
+    def encode_chat(self, messages: list[dict], tools: list[dict] | None) -> list[int]:
+        return self.encode("".join(f"{m['role']}: {m['content']}\n" for m in messages) + "assistant: ")
+
+    def generate(
+        self, prompt_token_ids: list[int], sampling: SamplingParameters
+    ) -> AsyncIterator[TokenDelta]:
+        _check_ids(prompt_token_ids)
+        return self._generate(prompt_token_ids, sampling)
+
+    async def _generate(self, prompt: list[int], sampling: SamplingParameters) -> AsyncIterator[TokenDelta]:
+        generator = self._generator
+        if sampling.seed is not None:
+            generator = torch.Generator().manual_seed(sampling.seed)
+        sequence = _Sequence(list(prompt), torch.zeros(HIDDEN))
+        self._sequences.add(sequence)
+        try:
+            for sampled in range(1, sampling.max_tokens + 1):
+                await self._may_go_on(sequence)
+                if sequence.aborted:
+                    yield TokenDelta([], [], [], "abort")
+                    return
+                if sampled == 1:  # the prompt is computed by the weights that sample the first token
+                    sequence.state = self._states(prompt)[-1]
+                token_id, logprob = _sample(self._logits(sequence.state), sampling, generator)
+                sequence.token_ids.append(token_id)
+                sequence.state = self._advance(sequence.state, token_id)
+                stopped = token_id == EOS or token_id in sampling.stop_token_ids
+                reason = "stop" if stopped else "length" if sampled == sampling.max_tokens else None
+                yield TokenDelta([token_id], [logprob], [self._version], reason)
+                if reason:
+                    return
+                await asyncio.sleep(self.token_delay_s)
+        finally:
+            self._sequences.discard(sequence)
+
+    async def _may_go_on(self, sequence: _Sequence) -> None:
+        async with self._changed:
+            await self._changed.wait_for(lambda: not self._paused or sequence.aborted)
+
+    async def score(self, request: ScoreRequest) -> ScoreResponse:
+        async with self._changed:
+            await self._changed.wait_for(lambda: not self._paused)
+        logprobs = []
+        for token_ids in request.sequences:
+            _check_ids(token_ids)
+            log_p = torch.log_softmax(self._logits(self._states(token_ids)) / request.temperature, -1)
+            chosen = torch.tensor(token_ids[1:], dtype=torch.long)
+            logprobs.append(log_p[:-1].gather(1, chosen[:, None])[:, 0].tolist())
+        return ScoreResponse(logprobs=logprobs, version=self._version)
+
+
+def _check_ids(token_ids: Sequence[int]) -> None:
+    if not all(0 <= token_id < VOCABULARY for token_id in token_ids):
+        raise ContractError(ErrorCode.INVALID_REQUEST, f"token ids must lie in 0 ... {VOCABULARY - 1}")
+
+
+def _sample(
+    logits: torch.Tensor, sampling: SamplingParameters, generator: torch.Generator
+) -> tuple[int, float]:
+    """A token id and its log-probability under the distribution it is sampled from."""
+    if sampling.temperature == 0:
+        log_p = torch.log_softmax(logits, -1)
+        token_id = int(log_p.argmax())
+    else:
+        log_p = _truncate(torch.log_softmax(logits / sampling.temperature, -1), sampling)
+        token_id = int(torch.multinomial(log_p.exp(), 1, generator=generator))
+    return token_id, float(log_p[token_id])
+
+
+def _truncate(log_p: torch.Tensor, sampling: SamplingParameters) -> torch.Tensor:
+    """Renormalised over the `top_k` likeliest tokens, then over the fewest that hold `top_p`."""
+    if sampling.top_k is not None and sampling.top_k < len(log_p):
+        kept = torch.full_like(log_p, -torch.inf)
+        top = log_p.topk(sampling.top_k)
+        log_p = torch.log_softmax(kept.scatter(0, top.indices, top.values), -1)
+    if sampling.top_p is not None:
+        ordered, order = log_p.sort(descending=True)
+        before = ordered.exp().cumsum(0) - ordered.exp()  # the mass of likelier tokens
+        dropped = order[before >= sampling.top_p]
+        log_p = torch.log_softmax(log_p.index_fill(0, dropped, -torch.inf), -1)
+    return log_p
+
+
+if __name__ == "__main__":
+    parser = arguments("Serve a deterministic token machine that needs no model.")
+    parser.add_argument("--token-delay-s", type=float, default=0.0, help="wait after every token")
+    parser.add_argument("--seed", type=int, default=0, help="of the initial weights and of sampling")
+    options = parser.parse_args()
+    run(ScriptedEngine(options.token_delay_s, options.seed), options)

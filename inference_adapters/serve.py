@@ -1,0 +1,63 @@
+"""The command line that every adapter shares: options, the listening socket, the server's end.
+
+An adapter's `__main__` calls `arguments`, adds options of its own, builds its engine and calls `run`.
+"""
+
+import argparse
+import os
+import socket
+import sys
+import traceback
+
+import uvicorn
+
+from contracts.inference import InferenceEngine
+from inference_adapters.app import create_app
+
+
+def arguments(description: str) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument("--host", default="127.0.0.1")
+    parser.add_argument("--port", type=int, default=8000, help="0 takes a free one")
+    parser.add_argument(
+        "--token", default=os.environ.get("PIPELINERL_TOKEN"), help="bearer token (or PIPELINERL_TOKEN)"
+    )
+    parser.add_argument("--version", type=int, default=0, help="version of the weights it starts with")
+    parser.add_argument(
+        "--hold-timeout-s",
+        type=float,
+        default=120.0,
+        help="when weights were lost, requests in flight wait this long for the next complete update",
+    )
+    return parser
+
+
+def run(engine: InferenceEngine, args: argparse.Namespace) -> None:
+    """Serve until SIGTERM. A port in use, and a model that does not load, end it with status 1."""
+    listener = _listen(args.host, args.port)
+    failures: list[BaseException] = []
+
+    def end(error: BaseException) -> None:
+        failures.append(error)
+        server.should_exit = True
+
+    app = create_app(engine, args.token, args.version, args.hold_timeout_s, on_start_failure=end)
+    # Open connections (long generations, long polls) get one second, then the server ends.
+    server = uvicorn.Server(uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=1))
+    print(f"listening at http://{args.host}:{listener.getsockname()[1]}", flush=True)
+    server.run(sockets=[listener])
+    if failures:
+        traceback.print_exception(failures[0])
+        sys.exit(1)
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((host, port))
+        listener.listen(2048)
+    except OSError as error:
+        sys.exit(f"cannot listen at {host}:{port}: {error.strerror}")
+    return listener

@@ -1,0 +1,29 @@
+"""Blocking calls that may have to be abandoned: a rendezvous, a gloo wait.
+
+Such a call can be stuck until its own timeout. `asyncio.to_thread` would keep the process alive for
+it, and a few of them would fill its pool; a daemon thread each does neither.
+"""
+
+import asyncio
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import TypeVar
+
+T = TypeVar("T")
+
+
+async def in_daemon_thread(function: Callable[..., T], *args: object) -> T:
+    """Run `function` in a thread of its own. Cancelling the await abandons the thread: it runs to its
+    end, and its result is dropped."""
+    future: Future[T] = Future()
+
+    def run() -> None:
+        future.set_running_or_notify_cancel()
+        try:
+            future.set_result(function(*args))
+        except BaseException as error:  # handed to whoever awaits
+            future.set_exception(error)
+
+    threading.Thread(target=run, daemon=True, name=function.__name__).start()
+    return await asyncio.wrap_future(future)

@@ -1,0 +1,255 @@
+"""The library's continuous batching manager, made to keep the contract.
+
+What is added to it: every request carries its own sampling parameters, its tokens leave through an
+`Outbox` labelled with the weights that sampled them, and weights may change between forward passes.
+All of it runs in the manager's generation thread unless it says otherwise. Knows no HTTP, no
+tokenizer and no weight group; it depends on internals of transformers 5.19, and only this file does.
+"""
+
+import asyncio
+import secrets
+import time
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from typing import Literal
+
+import torch
+from transformers import ContinuousBatchingConfig, GenerationConfig, PreTrainedModel
+from transformers.generation.continuous_batching import ContinuousBatchingManager
+from transformers.generation.continuous_batching.cache import group_layers_by_attn_type
+from transformers.generation.continuous_batching.cache_allocators import FULL_ATTENTION
+from transformers.generation.continuous_batching.continuous_api import (
+    ContinuousBatchProcessor,
+    OutputRouter,
+)
+from transformers.generation.continuous_batching.model_runner import ModelRunner
+from transformers.generation.continuous_batching.requests import RequestState, RequestStatus
+
+from contracts.inference import SamplingParameters, TokenDelta
+from inference_adapters.transformers.attention import IMPLEMENTATION, plan_groups
+from inference_adapters.transformers.sampling import sample
+
+PAGE_TOKENS = 32  # tokens a block of the cache holds; small, for requests are short
+FLUSH_S = 0.05  # how long sampled tokens may wait before the event loop is woken for them
+
+FinishReason = Literal["stop", "length", "abort"]
+
+
+class Outbox:
+    """Sampled tokens of one request on their way from the generation thread to the event loop.
+
+    It outlives the library's request state, which is replaced whenever a request is computed again;
+    so nothing is delivered twice or lost. The generation thread appends; the rest is the event loop's.
+    """
+
+    def __init__(self) -> None:
+        self.token_ids: list[int] = []
+        self.logprobs: list[float] = []
+        self.versions: list[int] = []
+        self.finish_reason: FinishReason | None = None
+        self.error: Exception | None = None
+        self.news = asyncio.Event()
+
+    @property
+    def closed(self) -> bool:
+        return self.finish_reason is not None or self.error is not None
+
+    def append(self, token_id: int, logprob: float, version: int, reason: FinishReason | None) -> None:
+        self.token_ids.append(token_id)
+        self.logprobs.append(logprob)
+        self.versions.append(version)  # last: the reader counts these
+        self.finish_reason = reason
+
+    def abort(self) -> None:
+        self.finish_reason = self.finish_reason or "abort"
+        self.news.set()
+
+    def fail(self, error: Exception) -> None:
+        self.error = error
+        self.news.set()
+
+    async def deltas(self) -> AsyncIterator[TokenDelta]:
+        sent = 0
+        while True:
+            await self.news.wait()
+            self.news.clear()
+            if self.error is not None:
+                raise self.error
+            reason = self.finish_reason  # before the tokens: they are complete once it is set
+            end = len(self.versions)
+            yield TokenDelta(
+                self.token_ids[sent:end], self.logprobs[sent:end], self.versions[sent:end], reason
+            )
+            if reason is not None:
+                return
+            sent = end
+
+
+@dataclass(kw_only=True)
+class Request(RequestState):
+    """One request as the library schedules it."""
+
+    sampling: SamplingParameters
+    outbox: Outbox
+    batcher: "Batcher"
+    generator: torch.Generator | None = field(default=None)
+
+    def update_and_check_completion(self, token_id: int, logprob: float | None) -> bool:
+        """Called right after the forward pass that sampled the token. Weights change only before the
+        next one, so the version now is the version that sampled it."""
+        if self.outbox.closed:  # aborted meanwhile, or its client has gone
+            self.status = RequestStatus.FINISHED
+            return True
+        finished = super().update_and_check_completion(token_id, logprob)
+        reason = None
+        if finished:
+            reason = "stop" if token_id in self._eos_token_ids else "length"
+        self.outbox.append(token_id, logprob, self.batcher.version, reason)
+        self.batcher.has_news(self.outbox)
+        return finished
+
+    def create_equivalent_initial_request(self) -> "Request":
+        """The rest of this request, its tokens so far made part of the prompt. The library asks for it
+        when the cache is full."""
+        return Request(
+            request_id=self.request_id,
+            initial_tokens=self.initial_tokens + self.generated_tokens,
+            max_new_tokens=self.max_new_tokens - len(self.generated_tokens),
+            eos_token_id=self.eos_token_id,
+            sampling=self.sampling,
+            outbox=self.outbox,
+            batcher=self.batcher,
+            generator=self.generator,
+        )
+
+
+class Router(OutputRouter):
+    """Tokens leave through the outboxes; only failures come this way."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop):
+        super().__init__()
+        self.loop = loop
+
+    def deliver(self, output: object) -> None: ...
+
+    def deliver_batch(self, outputs: object) -> None: ...
+
+    def fail_and_deliver(self, state: Request, error: Exception) -> None:
+        self.loop.call_soon_threadsafe(state.outbox.fail, error)
+
+
+class Runner(ModelRunner):
+    """One forward pass: attention request by request, sampling row by row."""
+
+    attends_per_request = False
+
+    def _forward_process_and_sample(self, model, batch_data, *outputs) -> None:
+        if self.attends_per_request:
+            config = model.config
+            read, write = batch_data["read_index"][0], batch_data["write_index"][0]
+            batch_data["groups"], slots = plan_groups(
+                batch_data["cu_seq_lens_q"],
+                batch_data["cu_seq_lens_k"][FULL_ATTENTION],
+                read if len(read) else write,  # nothing is cached yet: all there is, is new
+                config.num_attention_heads // config.num_key_value_heads,
+                model.dtype,
+            )
+            batch_data["read_index"] = [slots]
+        super()._forward_process_and_sample(model, batch_data, *outputs)
+
+    def _sample(self, scores: torch.Tensor, output_ids: torch.Tensor) -> None:
+        batch = self.inputs_and_outputs.requests_in_batch
+        requests = [future.state for future in batch if future.has_new_token]
+        n = len(requests)  # the other rows belong to prompts that are not read to their end
+        if n == 0:
+            return
+        token_ids, logprobs = sample(
+            scores[0, :n], [r.sampling for r in requests], [r.generator for r in requests]
+        )
+        output_ids[0, :n] = token_ids
+        output_ids[1, :n] = logprobs.view(torch.int32)  # the library's row for them is int32
+
+
+class Batcher(ContinuousBatchingManager):
+    """`version` labels what is sampled; it changes only while generation is paused."""
+
+    def __init__(self, model: PreTrainedModel, version: int, max_batch_tokens: int, num_blocks: int):
+        super().__init__(
+            model,
+            GenerationConfig(do_sample=True),  # no processors: `Runner` samples
+            ContinuousBatchingConfig(
+                page_size=PAGE_TOKENS,
+                num_blocks=num_blocks,
+                max_batch_tokens=max_batch_tokens,
+                max_requests_per_batch=max_batch_tokens,
+                return_logprobs=True,
+                # Keys and values of older weights must not serve a new request (G3).
+                allow_block_sharing=False,
+                # With a batch in the making at the pause, labels would slip by one (G5).
+                use_async_batching=False,
+                use_cuda_graph=False,  # a graph would replay one batch's sampling parameters
+                auto_switch_to_flash=False,
+                # The library seeds from torch's generator, which starts alike in every process: all
+                # servers of a run would draw the same noise.
+                seed=secrets.randbits(32),
+            ),
+        )
+        self.version = version
+        self.loop = asyncio.get_running_loop()
+        self.output_router = Router(self.loop)
+        self._news: set[Outbox] = set()
+        self._woken = 0.0
+        self.attends_per_request = set(group_layers_by_attn_type(model.config)) == {FULL_ATTENTION}
+        if self.attends_per_request:
+            model.set_attn_implementation(IMPLEMENTATION)  # the constructor accepts only its own names
+
+    def submit(self, request: Request) -> None:
+        """In the event loop."""
+        self.input_queue.put(request)
+        self._wake_up_loop.set()
+        if refusal := self.background_thread_status.can_accept_new_requests():
+            request.outbox.fail(RuntimeError(refusal))
+
+    def has_news(self, outbox: Outbox) -> None:
+        self._news.add(outbox)
+
+    def _tell(self) -> None:
+        """Wake the readers of new tokens: at once when a request has finished, else now and then, for
+        waking a reader costs more than sampling a token."""
+        now = time.monotonic()
+        if now - self._woken > FLUSH_S or any(outbox.closed for outbox in self._news):
+            news, self._news, self._woken = self._news, set(), now
+            self.loop.call_soon_threadsafe(lambda: [outbox.news.set() for outbox in news])
+
+    def recompute_active(self) -> None:
+        """Inside a pause: forget all keys and values; requests in flight read their tokens again."""
+        scheduler = self.batch_processor.scheduler
+        states = list(scheduler.active_requests.values())
+        for state in states:
+            scheduler.finish_request(state.request_id)
+            scheduler.add_waiting_request(state.create_equivalent_initial_request())
+        # They were there first: before those that wait.
+        scheduler.waiting_requests_order.rotate(len(states))
+
+    def _create_batch_processor(self) -> ContinuousBatchProcessor:
+        processor = super()._create_batch_processor()
+        processor.model_runner = Runner(
+            processor.logit_processor,
+            processor.cb_config,
+            processor.inputs_and_outputs,
+            processor.cache,
+            processor.do_sample,
+            processor.return_logprobs,
+        )
+        processor.model_runner.attends_per_request = self.attends_per_request
+        return processor
+
+    def _generation_loop_body(self, batch_processor: ContinuousBatchProcessor, bootstrapping: bool) -> bool:
+        # The library blocks new requests until a running one finishes; when the running ones were
+        # cancelled or made to recompute, none is left to do so, and the queue would stand for ever.
+        if not batch_processor.scheduler.active_requests:
+            batch_processor.scheduler.block_new_requests = False
+        goes_on = super()._generation_loop_body(batch_processor, bootstrapping)
+        if self._news:
+            self._tell()
+        return goes_on

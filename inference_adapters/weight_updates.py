@@ -1,0 +1,310 @@
+"""Which weight group and which weight update a server accepts, and how each ended.
+
+The state machine that every adapter shares: run, takeover, epoch and version; validation before any
+collective; idempotent retries; waiting; calling off. Knows no HTTP and no tensors: `control_routes`
+speaks for it, an `InferenceEngine` does what it decides. All of it runs in one event loop.
+"""
+
+import asyncio
+import hashlib
+import logging
+from dataclasses import dataclass, field
+from functools import partial
+
+from contracts.errors import ContractError, ErrorCode
+from contracts.inference import (
+    AbortWeightUpdateRequest,
+    ContractInfo,
+    GroupInfo,
+    Health,
+    InferenceEngine,
+    InitProcessGroupRequest,
+    UpdateProgress,
+    WeightsInfo,
+    WeightUpdateAccepted,
+    WeightUpdateRequest,
+    WeightUpdateStatus,
+)
+from inference_adapters.manifest_check import check_manifest
+
+log = logging.getLogger(__name__)
+
+
+@dataclass
+class _Join:
+    """A weight group, being joined or joined."""
+
+    request: InitProcessGroupRequest
+    task: asyncio.Task[list[int]]
+
+
+@dataclass
+class _Update:
+    """A weight update that was accepted, and how it stands."""
+
+    fingerprint: str
+    timeout_s: float
+    outcome: WeightUpdateStatus
+    progress: UpdateProgress = field(default_factory=UpdateProgress)
+    task: asyncio.Task[None] | None = None
+    called_off: str | None = None  # by whom
+
+    @property
+    def receiving(self) -> bool:
+        return self.outcome.state == "receiving"
+
+    def status(self) -> WeightUpdateStatus:
+        p = self.progress
+        figures = {"bytes": p.bytes, "transfer_s": p.transfer_s, "paused_s": p.paused_s, "touched": p.touched}
+        return self.outcome.model_copy(update=figures)
+
+
+class WeightUpdates:
+    """The control side of one server. Refusals are `ContractError`s; a refusal changes nothing."""
+
+    def __init__(self, engine: InferenceEngine, hold_timeout_s: float):
+        self.engine = engine
+        self.hold_timeout_s = hold_timeout_s
+        self.loaded = False
+        self.version = 0
+        self.run: str | None = None
+        self.weights_given_up = asyncio.Event()  # lost weights did not come back within hold_timeout_s
+        self._epoch: int | None = None  # of the last group joined in this run, gone or not
+        self._group: GroupInfo | None = None
+        self._joined: _Join | None = None
+        self._joining: _Join | None = None
+        self._updates: dict[int, _Update] = {}  # by version; those of this run
+        self._current: _Update | None = None  # the last one accepted
+        self._any_version = False  # a new run took over: its first version may be lower
+        self._lost: str | None = None
+        self._hold_timer: asyncio.TimerHandle | None = None
+
+    async def start(self, version: int) -> None:
+        await self.engine.start(version)
+        self.version = version
+        self.loaded = True
+
+    # --- what the server says of itself -----------------------------------------------------------
+
+    def health(self) -> Health:
+        if not self.loaded:
+            return Health(status="loading", reason="the model is being loaded")
+        if self._lost:
+            return Health(status="unhealthy", reason=self._lost)
+        return self.engine.health()
+
+    def require_ready(self) -> None:
+        """Refuses new requests; those that an update merely delays are queued by the engine."""
+        health = self.health()
+        if health.status != "ready":
+            raise ContractError(ErrorCode.UNHEALTHY, f"{health.status}: {health.reason}")
+
+    def require_loaded(self) -> None:
+        if not self.loaded:
+            raise ContractError(ErrorCode.UNHEALTHY, "loading: the model is being loaded")
+
+    def contract(self) -> ContractInfo:
+        state = "receiving" if self._receiving() else "lost" if self._lost else "live"
+        return ContractInfo(
+            **self.engine.info().model_dump(),
+            run=self.run,
+            group=self._group,
+            weights=WeightsInfo(version=self.version, state=state),
+            process=self.engine.process(),
+        )
+
+    # --- joining ----------------------------------------------------------------------------------
+
+    async def join(self, request: InitProcessGroupRequest) -> list[int]:
+        """Join a newer weight group; returns this server's ranks."""
+        for known in (self._joining, self._joined):
+            if known and known.request == request:  # an HTTP retry
+                return await self._joined_ranks(known)
+        self._check_join(request)
+        await self._end_of_update(request)
+        self._check_join(request)  # waiting took time: another group may have come in between
+        if self._joining:
+            self._joining.task.cancel()
+        self._joining = _Join(request, asyncio.create_task(self._join(request)))
+        return await self._joined_ranks(self._joining)
+
+    async def _joined_ranks(self, join: _Join) -> list[int]:
+        await asyncio.wait([join.task])  # not cancelled with the HTTP request that asked for it
+        if join.task.cancelled():
+            raise ContractError(
+                ErrorCode.STALE_EPOCH, f"epoch {join.request.epoch}: a newer group was asked for meanwhile"
+            )
+        return join.task.result()
+
+    def _check_join(self, request: InitProcessGroupRequest) -> None:
+        # A group that is still forming claims the server already.
+        run, epoch = self.run, self._epoch
+        if self._joining:
+            run, epoch = self._joining.request.run, self._joining.request.epoch
+        if run not in (None, request.run) and not request.takeover:
+            raise ContractError(ErrorCode.OTHER_RUN, f"this server belongs to run {run}, not {request.run}")
+        if run == request.run and epoch is not None and request.epoch <= epoch:
+            raise ContractError(
+                ErrorCode.STALE_EPOCH, f"epoch {request.epoch} is not newer than {epoch}, the current one"
+            )
+        info = self.engine.info()
+        if request.backend not in info.backends:
+            raise ContractError(
+                ErrorCode.UNSUPPORTED_BACKEND, f"{request.backend}: this server offers {info.backends}"
+            )
+        if request.backend == "nccl" and request.nccl_version != info.nccl_version:
+            raise ContractError(
+                ErrorCode.NCCL_MISMATCH,
+                f"NCCL {request.nccl_version} (trainer) and {info.nccl_version} (server) cannot form a "
+                "group: install the same version on both ends",
+            )
+        if request.rank_offset + info.ranks > request.world_size:
+            raise ContractError(
+                ErrorCode.INVALID_REQUEST,
+                f"world_size {request.world_size} has no room for {info.ranks} rank(s) from rank_offset "
+                f"{request.rank_offset} on",
+            )
+
+    async def _end_of_update(self, request: InitProcessGroupRequest) -> None:
+        """Wait for an update under way, as long as it may itself be silent. A takeover does not wait:
+        it says that the other run is over."""
+        update = self._receiving()
+        if update is None:
+            return
+        if request.run != self.run:
+            await self._call_off(update, f"run {request.run} took over")
+            return
+        await asyncio.wait([update.task], timeout=update.timeout_s)
+        if update.receiving:
+            raise ContractError(
+                ErrorCode.UPDATE_IN_PROGRESS,
+                f"version {update.outcome.version} is still being received after {update.timeout_s} s",
+            )
+
+    async def _join(self, request: InitProcessGroupRequest) -> list[int]:
+        try:
+            ranks = await self.engine.join_group(request)
+            if request.run != self.run:
+                await self._change_run(request)
+            self._joined, self._epoch = self._joining, request.epoch
+            self._group = GroupInfo(
+                epoch=request.epoch, rank_offset=request.rank_offset, world_size=request.world_size
+            )
+            return ranks
+        finally:
+            if self._joining and self._joining.request is request:  # not replaced by a newer one
+                self._joining = None
+
+    async def _change_run(self, request: InitProcessGroupRequest) -> None:
+        if self.run is not None:
+            await self.engine.abort_requests()
+        self.run, self._any_version = request.run, request.takeover
+        self._updates.clear()
+        self._current = None
+
+    # --- updating ---------------------------------------------------------------------------------
+
+    def request(self, request: WeightUpdateRequest) -> WeightUpdateAccepted:
+        """Accept an update, and begin to receive it."""
+        fingerprint = _fingerprint(request)
+        known = self._updates.get(request.version)
+        if known and known.fingerprint == fingerprint:  # an HTTP retry
+            return WeightUpdateAccepted()
+        self._check_update(request)
+        check_manifest(request, self.engine)
+        outcome = WeightUpdateStatus(run=request.run, epoch=request.epoch, version=request.version)
+        update = _Update(fingerprint, request.timeout_s, outcome)
+        self._updates[request.version] = self._current = update
+        update.task = asyncio.create_task(self.engine.receive_weights(request, update.progress))
+        update.task.add_done_callback(partial(self._ended, update))  # before anyone waits for the task
+        return WeightUpdateAccepted()
+
+    def _check_update(self, request: WeightUpdateRequest) -> None:
+        self._check_run(request.run)
+        if self._joining:
+            raise ContractError(
+                ErrorCode.JOINING, f"the group of epoch {self._joining.request.epoch} is still being joined"
+            )
+        if self._group is None:
+            raise ContractError(ErrorCode.NO_GROUP, "this server is in no weight group: join one first")
+        if request.epoch != self._group.epoch:
+            raise ContractError(
+                ErrorCode.STALE_EPOCH, f"epoch {request.epoch} is not the current one, {self._group.epoch}"
+            )
+        if update := self._receiving():
+            raise ContractError(
+                ErrorCode.UPDATE_IN_PROGRESS, f"version {update.outcome.version} is being received"
+            )
+        if request.version < self.version and not self._any_version:
+            raise ContractError(
+                ErrorCode.STALE_VERSION,
+                f"version {request.version} is lower than {self.version}, the live one",
+            )
+
+    def _check_run(self, run: str) -> None:
+        if self.run not in (None, run):
+            raise ContractError(ErrorCode.OTHER_RUN, f"this server belongs to run {self.run}, not {run}")
+
+    def _ended(self, update: _Update, task: asyncio.Task[None]) -> None:
+        if task.cancelled():
+            self._failed(update, update.called_off or "the server is closing")
+        elif error := task.exception():  # a failed update ends its group, not the server
+            log.warning("weight update %d failed", update.outcome.version, exc_info=error)
+            self._failed(update, f"{type(error).__name__}: {error}")
+        else:
+            self._live(update)
+
+    def _live(self, update: _Update) -> None:
+        update.outcome.state = "live"
+        self.version = update.outcome.version
+        self._any_version = False
+        self._lost = None
+        self.weights_given_up.clear()
+        if self._hold_timer:
+            self._hold_timer.cancel()
+
+    def _failed(self, update: _Update, why: str) -> None:
+        update.outcome.state, update.outcome.error = "failed", why
+        self.engine.leave_group()  # one member's failure breaks a group for all
+        self._group = None
+        if update.progress.touched and not self._lost:
+            self._lost = f"the weights were lost in the update to version {update.outcome.version}: {why}"
+            loop = asyncio.get_running_loop()
+            self._hold_timer = loop.call_later(self.hold_timeout_s, self.weights_given_up.set)
+
+    def _receiving(self) -> _Update | None:
+        return self._current if self._current and self._current.receiving else None
+
+    # --- asking, calling off ----------------------------------------------------------------------
+
+    async def status(self, version: int, wait_s: float) -> WeightUpdateStatus:
+        """How the update to `version` stands; waits up to `wait_s` for its end."""
+        update = self._updates.get(version)
+        if update is None:
+            raise ContractError(ErrorCode.NOT_FOUND, f"version {version} was never requested in this run")
+        if update.receiving:
+            await asyncio.wait([update.task], timeout=wait_s)
+        return update.status()
+
+    async def abort(self, request: AbortWeightUpdateRequest) -> WeightUpdateStatus:
+        """Call off an update; says how it ended, also when it had ended before."""
+        self._check_run(request.run)
+        update = self._updates.get(request.version)
+        if update is None or update.outcome.epoch != request.epoch:
+            raise ContractError(
+                ErrorCode.NOT_FOUND, f"version {request.version} was never requested in epoch {request.epoch}"
+            )
+        await self._call_off(update, "called off by the trainer")
+        return update.status()
+
+    async def _call_off(self, update: _Update, why: str) -> None:
+        """End an update. One that is being applied can only be waited for."""
+        if update.receiving and not update.progress.touched:
+            update.called_off, update.progress.cancelled = why, True
+            update.task.cancel()
+        await asyncio.wait([update.task])
+
+
+def _fingerprint(request: WeightUpdateRequest) -> str:
+    """Equal for equal arguments; a manifest of a large model is not kept for the sake of retries."""
+    return hashlib.sha256(request.model_dump_json().encode()).hexdigest()

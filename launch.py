@@ -1,0 +1,116 @@
+"""Launch a run: compose the configuration, check it, plan the jobs, run and supervise them.
+
+    python launch.py                                  the demo, on a CPU
+    python launch.py batch_size=256 max_lag=1         any key of conf/config.yaml
+    python launch.py inference=scripted plan=true     print the jobs and start nothing
+
+Writes to `run_dir`: the resolved config, one log per process, streams, metrics, checkpoints and
+`summary.json`. Exit status 0 means that the run did what it was asked; 1 that it failed; 2 that it
+was refused before anything started; 130 that it was interrupted.
+"""
+
+import secrets
+import signal
+import sys
+import time
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from pipelinerl.compose import compose_config
+from pipelinerl.config import ModelConfig, RunConfig, save_config
+from pipelinerl.jobs import ROOT, Job, PlanError, plan_jobs
+
+DEMO_MODEL = ROOT / ".cache" / "demo_model"
+
+
+def main(overrides: list[str]) -> int:
+    signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
+    try:
+        config = compose_config(overrides)
+        return run(config)
+    except (PlanError, ValidationError) as error:
+        print(f"launch.py: {one_line(error)}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("launch.py: interrupted", file=sys.stderr)
+        return 130
+
+
+def run(config: RunConfig) -> int:
+    from pipelinerl.checks import check_components, check_run_dir
+
+    run_dir = Path(config.run_dir or time.strftime("runs/%Y%m%d-%H%M%S")).absolute()
+    check_run_dir(run_dir)
+    check_components(config)
+    if config.inference.model_argument:
+        config = with_model(config)
+    jobs = plan_jobs(config, run_dir, token=secrets.token_hex(16))
+    if config.plan:
+        print_plan(jobs, run_dir)
+        return 0
+    run_dir.mkdir(parents=True)
+    save_config(config.model_copy(update={"run_dir": str(run_dir)}), run_dir / "config.yaml")
+    point_latest_at(run_dir)
+    return supervise(config, jobs, run_dir)
+
+
+def supervise(config: RunConfig, jobs: list[Job], run_dir: Path) -> int:
+    from pipelinerl.console import ConsoleView
+    from pipelinerl.report import report
+    from pipelinerl.supervisor import JobFailed, Supervisor
+
+    began, status = time.monotonic(), 0
+    print(f"run directory: {run_dir}")
+    try:
+        with ConsoleView(run_dir, config.max_steps) as view:
+            Supervisor(jobs, run_dir, config.world.stop_timeout_s).run(view.update)
+    except JobFailed as failure:
+        print(f"launch.py: {failure}", file=sys.stderr)
+        status = 1
+    except KeyboardInterrupt:
+        status = 130
+    report(run_dir, wall_s=time.monotonic() - began)
+    return status
+
+
+def with_model(config: RunConfig) -> RunConfig:
+    """Where no model is named, the demo model, which is made on the spot unless only the plan is wanted."""
+    from pipelinerl.checks import check_model
+
+    path = Path(config.model.path or DEMO_MODEL).absolute()
+    if config.model.path is None and not config.plan:
+        from pipelinerl.demo_model import make_demo_model
+
+        make_demo_model(path)
+    config = config.model_copy(update={"model": ModelConfig(path=str(path))})
+    if path.exists() or path != DEMO_MODEL:
+        check_model(config)
+    return config
+
+
+def print_plan(jobs: list[Job], run_dir: Path) -> None:
+    print(f"run directory: {run_dir}")
+    for job in jobs:
+        print(f"{job.name:14} {job.placement:8} {' '.join(job.command)}")
+
+
+def point_latest_at(run_dir: Path) -> None:
+    latest = run_dir.parent / "latest"
+    latest.unlink(missing_ok=True)
+    latest.symlink_to(run_dir.name)
+
+
+def one_line(error: Exception) -> str:
+    if not isinstance(error, ValidationError):
+        return " ".join(str(error).split())
+    problems = []
+    for problem in error.errors():
+        place = ".".join(str(part) for part in problem["loc"])
+        message = problem["msg"].removeprefix("Value error, ")
+        problems.append(f"{place}: {message}" if place else message)
+    return "; ".join(problems)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

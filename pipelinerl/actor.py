@@ -1,0 +1,213 @@
+"""The actor: problems -> rollouts, as many in flight as the servers take, without a stop.
+
+Run by the launcher: `python -m pipelinerl.actor --run-dir DIR`. Reads what the trainer publishes
+and what settles; writes `rollouts`, `eval_rollouts` and `actor_events`. One queue carries all that
+happens to it: events of the other processes, and its own finished rollouts and evaluations.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Coroutine
+from pathlib import Path
+
+import aiohttp
+
+from contracts.records import (
+    ActorStopped,
+    DropReason,
+    Evaluated,
+    PublishWanted,
+    Quiesced,
+    Record,
+    Rollout,
+    Settled,
+    Started,
+    TrainingDone,
+    WeightsPublished,
+)
+from pipelinerl.admission import Admission
+from pipelinerl.attempts import AttemptRunner
+from pipelinerl.components import build_domain, build_sampler, open_streams
+from pipelinerl.config import RunConfig
+from pipelinerl.domains.base import Problem
+from pipelinerl.evaluation import evaluate
+from pipelinerl.events import follow
+from pipelinerl.llm_client import LLMClient, Sampling
+from pipelinerl.process import process_main
+from pipelinerl.rollout_metrics import RolloutMetrics
+from pipelinerl.server_pool import ServerPool
+
+
+class Actor:
+    def __init__(self, config: RunConfig, run_dir: Path, session: aiohttp.ClientSession):
+        self._config, self._session = config, session
+        self._domain = build_domain(config)
+        self._sampler = build_sampler(config, self._domain)
+        self._admission = Admission(config.batch_size, config.group_size, config.max_lag)
+        self._pool = ServerPool(config.inference.concurrency)
+        self._eval_pool = ServerPool(config.eval.concurrency)
+        streams = open_streams(config, run_dir)
+        self._rollouts = streams.writer("rollouts")
+        self._eval_rollouts = streams.writer("eval_rollouts")
+        self._events = streams.writer("actor_events")
+        self._happenings: asyncio.Queue[Record | BaseException] = asyncio.Queue()
+        follow(streams.reader("trainer_events"), self._happenings)
+        follow(streams.reader("preprocessor_events"), self._happenings)
+        self._metrics = RolloutMetrics(run_dir, config.tensorboard)
+        self._version = -1
+        self._next_group = 0
+        self._pending: deque[tuple[int, int]] = deque()  # (group id, member) not yet begun
+        self._problems: dict[int, Problem] = {}  # of open groups
+        self._unfinished: dict[int, int] = {}  # open group -> members not yet written
+        self._rolling: set[asyncio.Task] = set()
+        self._background: set[asyncio.Task] = set()
+        self._evaluation: asyncio.Task | None = None
+
+    async def run(self) -> None:
+        """From the first published weights to the last evaluation."""
+        while self._version < 0:
+            await self._handle(await self._happenings.get())
+        await self._evaluate()
+        while True:
+            self._start_rollouts()
+            happening = await self._happenings.get()
+            if isinstance(happening, TrainingDone):
+                break
+            await self._handle(happening)
+        await self._stop()
+
+    async def _handle(self, happening: Record | BaseException) -> None:
+        match happening:
+            case BaseException():
+                raise happening
+            case WeightsPublished():
+                await self._on_published(happening)
+            case Settled():
+                self._admission.settle(happening.rollouts)
+            case PublishWanted():
+                self._spawn(self._quiesce(happening.version), self._background)
+            case Rollout():
+                self._finish(happening)
+            case Evaluated():
+                self._events.append(happening)
+                self._metrics.evaluated(happening)
+
+    # --- weights ------------------------------------------------------------------------------
+
+    async def _on_published(self, published: WeightsPublished) -> None:
+        self._version = published.version
+        client = self._client(self._pool)
+        self._attempt = AttemptRunner(published.run, self._domain, client, self._config.rollout)
+        for pool in (self._pool, self._eval_pool):
+            await pool.set_servers(published.servers)
+            await pool.open_gate()
+        self._metrics.write(self._version, self._pool.in_flight)
+        every = self._config.eval.every
+        due = every and self._version > 0 and self._version % every == 0
+        idle = self._evaluation is None or self._evaluation.done()
+        if due and idle and self._version < self._config.max_steps:
+            self._evaluation = self._spawn(self._evaluate(), self._background)
+
+    async def _quiesce(self, version: int) -> None:
+        """`schedule: async`: no request in flight, none begun until `version` is live."""
+        await asyncio.gather(self._pool.close_gate(), self._eval_pool.close_gate())
+        self._events.append(Quiesced(version=version))
+
+    def _client(self, pool: ServerPool) -> LLMClient:
+        sampling = self._config.sampling
+        return LLMClient(
+            self._session, pool, Sampling(self._config.model.path, sampling.temperature, sampling.max_tokens)
+        )
+
+    # --- rollouts -----------------------------------------------------------------------------
+
+    def _start_rollouts(self) -> None:
+        while len(self._rolling) < self._pool.capacity:
+            if not self._pending:
+                if not self._admission.can_start():
+                    return
+                self._open_group()
+            self._spawn(self._roll_out(*self._pending.popleft()), self._rolling)
+
+    def _open_group(self) -> None:
+        group_id, size = self._next_group, self._config.group_size
+        self._next_group += 1
+        self._admission.start()
+        self._events.append(Started(group_id=group_id, rollouts=size))
+        self._problems[group_id] = self._domain.train_problem(self._sampler.next())
+        self._unfinished[group_id] = size
+        self._pending.extend((group_id, member) for member in range(size))
+
+    async def _roll_out(self, group_id: int, member: int) -> None:
+        rollout = await self._attempt(self._problems[group_id], group_id, f"{group_id}-{member}")
+        self._happenings.put_nowait(rollout)
+
+    def _finish(self, rollout: Rollout) -> None:
+        self._rollouts.append(rollout)
+        self._metrics.finished(rollout)
+        self._unfinished[rollout.group_id] -= 1
+        if self._unfinished[rollout.group_id] == 0:
+            del self._unfinished[rollout.group_id], self._problems[rollout.group_id]
+
+    async def _evaluate(self) -> None:
+        """Its requests have a share of their own, outside admission and the training pool."""
+        config = self._config
+        sampling = Sampling(config.model.path, temperature=1.0, max_tokens=config.sampling.max_tokens)
+        client = LLMClient(self._session, self._eval_pool, sampling)
+        attempt = AttemptRunner(self._attempt.run, self._domain, client, config.rollout)
+        problems = min(config.eval.problems, self._domain.heldout_size)
+        result = await evaluate(
+            attempt, problems, self._eval_pool.capacity, self._version, self._eval_rollouts.append
+        )
+        self._happenings.put_nowait(result)
+
+    # --- the end ------------------------------------------------------------------------------
+
+    def _spawn(self, work: Coroutine, tasks: set[asyncio.Task]) -> asyncio.Task:
+        """A task whose end is noticed: an exception of its own ends the actor."""
+
+        def ended(task: asyncio.Task) -> None:
+            tasks.discard(task)
+            if not task.cancelled() and task.exception() is not None:
+                self._happenings.put_nowait(task.exception())
+
+        task = asyncio.create_task(work)
+        tasks.add(task)
+        task.add_done_callback(ended)
+        return task
+
+    async def _stop(self) -> None:
+        """Call off what is in flight, name it, and measure the last version."""
+        in_flight = self._rolling | self._background
+        for task in in_flight:
+            task.cancel()
+        await asyncio.gather(*in_flight, return_exceptions=True)
+        self._drain()
+        if self._unfinished:
+            rollouts = len(self._unfinished) * self._config.group_size
+            self._events.append(
+                Settled(group_ids=sorted(self._unfinished), rollouts=rollouts, reason=DropReason.TRAINING_DONE)
+            )
+        await self._evaluate()
+        self._drain()
+        self._events.append(ActorStopped())
+
+    def _drain(self) -> None:
+        while not self._happenings.empty():
+            happening = self._happenings.get_nowait()
+            if isinstance(happening, Rollout):
+                self._finish(happening)
+            elif isinstance(happening, Evaluated):
+                self._events.append(happening)
+                self._metrics.evaluated(happening)
+
+
+async def main(config: RunConfig, run_dir: Path, token: str | None) -> None:
+    headers = {"Authorization": f"Bearer {token}"} if token else {}
+    connector = aiohttp.TCPConnector(limit=0)
+    async with aiohttp.ClientSession(headers=headers, connector=connector) as session:
+        await Actor(config, run_dir, session).run()
+
+
+if __name__ == "__main__":
+    process_main("actor", lambda config, run_dir, token: asyncio.run(main(config, run_dir, token)))

@@ -1,0 +1,84 @@
+"""One member of a group: an attempt at a problem, with its retries, as a `Rollout` record.
+
+Whatever goes wrong (a server, a verifier, a malformed answer, time) ends here as a failed rollout
+with a named reason; nothing but cancellation leaves this room as an exception.
+"""
+
+import asyncio
+import logging
+import time
+from dataclasses import dataclass
+
+import aiohttp
+
+from contracts.records import Rollout
+from pipelinerl.config import RolloutConfig
+from pipelinerl.domains.base import Attempt, ChatClient, Domain, Problem
+from pipelinerl.llm_client import BadAnswer, ServerError
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class AttemptRunner:
+    run: str
+    domain: Domain
+    client: ChatClient
+    policy: RolloutConfig
+
+    async def __call__(self, problem: Problem, group_id: int, rollout_id: str) -> Rollout:
+        started_at = time.time()
+        reason = ""
+        for retry in range(self.policy.retries + 1):
+            try:
+                async with asyncio.timeout(self.policy.timeout_s):
+                    attempt = await self.domain.rollout(self.client, problem)
+                return self._record(problem, group_id, rollout_id, started_at, retry, attempt)
+            except Exception as error:
+                reason = failure_reason(error)
+                log.warning("rollout %s, attempt %d failed: %s: %s", rollout_id, retry + 1, reason, error)
+        return Rollout(
+            run=self.run,
+            rollout_id=rollout_id,
+            group_id=group_id,
+            problem_id=problem.problem_id,
+            domain=self.domain.name,
+            started_at=started_at,
+            finished_at=time.time(),
+            metrics={"retries": float(self.policy.retries)},
+            status=f"failed:{reason}",
+        )
+
+    def _record(
+        self, problem: Problem, group_id: int, rollout_id: str, started_at: float, retries: int, attempt: Attempt
+    ) -> Rollout:
+        truncated = any(c.finish_reason == "length" for c in attempt.completions)
+        return Rollout(
+            run=self.run,
+            rollout_id=rollout_id,
+            group_id=group_id,
+            problem_id=problem.problem_id,
+            domain=self.domain.name,
+            completions=attempt.completions,
+            reward=float(attempt.reward),
+            reward_components=attempt.reward_components,
+            metrics={**attempt.metrics, "success": float(attempt.success), "retries": float(retries)},
+            started_at=started_at,
+            finished_at=time.time(),
+            status="truncated" if truncated else "ok",
+        )
+
+
+def failure_reason(error: Exception) -> str:
+    """The word that counts failures of this kind."""
+    match error:
+        case TimeoutError():
+            return "timeout"
+        case ServerError():
+            return f"server_{error}"
+        case BadAnswer():
+            return "bad_answer"
+        case aiohttp.ClientError():
+            return "connection"
+        case _:
+            return type(error).__name__

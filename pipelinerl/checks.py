@@ -1,0 +1,51 @@
+"""What is checked before any process starts, beyond the schema: each refusal is one clear line."""
+
+from pathlib import Path
+
+from pipelinerl.components import build, build_domain, build_sampler
+from pipelinerl.config import RunConfig
+from pipelinerl.jobs import PlanError
+
+
+def check_run_dir(run_dir: Path) -> None:
+    if run_dir.exists():
+        raise PlanError(f"run directory {run_dir} exists and is never overwritten; set run_dir to a new one")
+
+
+def check_model(config: RunConfig) -> None:
+    """The model directory, its chat template, and that its context holds prompt and completion."""
+    from transformers import AutoConfig, AutoTokenizer
+
+    path = Path(config.model.path)
+    if not (path / "config.json").is_file():
+        raise PlanError(f"model.path={path} is not a Hugging Face model directory (no config.json there)")
+    if not AutoTokenizer.from_pretrained(path).chat_template:
+        raise PlanError(f"the tokenizer in model.path={path} has no chat template; add chat_template.jinja")
+    context = AutoConfig.from_pretrained(path).max_position_embeddings
+    wanted = config.sampling.max_prompt_tokens + config.sampling.max_tokens
+    if wanted > context:
+        raise PlanError(
+            f"sampling.max_prompt_tokens + sampling.max_tokens = {wanted} exceeds the model's context of "
+            f"{context}; lower one of them"
+        )
+
+
+def check_components(config: RunConfig) -> None:
+    """Builds every component that the configuration names, with its options."""
+    domain = _checked("domain", lambda: build_domain(config))
+    _checked("sampler", lambda: build_sampler(config, domain))
+    ranks = {"ranks": config.world.trainer_ranks, "batch_size": config.batch_size}
+    _checked("packing", lambda: build(config.packing, **ranks))
+    for name in ("objective", "advantage", "trainer"):
+        _checked(name, lambda name=name: build(getattr(config, name)))
+    for component in config.filters:
+        _checked("filters", lambda component=component: build(component))
+
+
+def _checked(name: str, make):
+    """Hydra wraps what a constructor raises; the cause says it plainly."""
+    try:
+        return make()
+    except Exception as error:
+        cause = error.__cause__ or error
+        raise PlanError(f"{name}: {' '.join(str(cause).split())}") from error

@@ -1,0 +1,28 @@
+"""Building the parts that the configuration names by class path (`_target_`)."""
+
+from pathlib import Path
+
+import hydra.utils
+
+from pipelinerl.config import Component, RunConfig
+from pipelinerl.domains.base import Domain
+from pipelinerl.sampling import ShuffledEpochs
+from pipelinerl.streams import Streams
+from pipelinerl.streams.files import FileStreams
+
+
+def build(component: Component, **context: object) -> object:
+    """An instance with the configured options; `context` is what only the run knows (ranks, seed)."""
+    return hydra.utils.instantiate(component.model_dump(by_alias=True), **context)
+
+
+def build_domain(config: RunConfig) -> Domain:
+    return build(config.domain, seed=config.seed)
+
+
+def build_sampler(config: RunConfig, domain: Domain) -> ShuffledEpochs:
+    return build(config.sampler, size=domain.train_size, seed=config.seed)
+
+
+def open_streams(config: RunConfig, run_dir: Path) -> Streams:
+    return FileStreams(run_dir / "streams", config.streams.segment_bytes)

@@ -1,0 +1,163 @@
+"""The typed, validated configuration: what `conf/` composes, every process receives as this.
+
+Every field is one sentence. A misspelt key, a wrong type or an impossible combination is refused
+before any process starts. Components (`_target_` and their options) are checked by building them.
+"""
+
+from pathlib import Path
+from typing import Any, Literal
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from contracts.trainer import OptimizerSpec
+
+
+class Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Component(Section):
+    """A class by its path, with its options beside it; Hydra instantiates it."""
+
+    model_config = ConfigDict(extra="allow", frozen=True)
+
+    target: str = Field(alias="_target_", description="Path of the class.")
+
+
+class ModelConfig(Section):
+    path: str | None = Field(None, description="Hugging Face model directory; null makes the demo model.")
+
+
+class SamplingConfig(Section):
+    temperature: float = Field(1.0, gt=0, description="Sampling temperature of training rollouts.")
+    max_tokens: int = Field(ge=1, description="Longest completion, in tokens.")
+    max_prompt_tokens: int = Field(ge=1, description="Longest prompt expected; refused beyond the context.")
+    top_p: float = Field(1.0, description="Must stay 1 in training.")
+    top_k: int = Field(-1, description="Must stay -1 (all tokens) in training.")
+
+    @model_validator(mode="after")
+    def _unbiased(self):
+        if self.top_p < 1:
+            raise ValueError(f"sampling.top_p={self.top_p} would bias the importance ratio; train with top_p=1")
+        if self.top_k > 0:
+            raise ValueError(f"sampling.top_k={self.top_k} would bias the importance ratio; train with top_k=-1")
+        return self
+
+
+class RolloutConfig(Section):
+    retries: int = Field(2, ge=0, description="Further attempts after a failed one, before the member fails.")
+    timeout_s: float = Field(300, gt=0, description="Longest time one attempt may take.")
+
+
+class InferenceConfig(Section):
+    module: str = Field(description="The adapter, run as `python -m MODULE`.")
+    python: str | None = Field(None, description="Interpreter of the engine's own environment; null = this one.")
+    model_argument: bool = Field(True, description="Whether the adapter serves a model: `--model PATH`.")
+    concurrency: int = Field(ge=1, description="Requests in flight per server.")
+    base_port: int | None = Field(None, ge=1, le=65535, description="First server's port; null takes free ones.")
+    host: str = Field("127.0.0.1", description="Address that the servers bind to.")
+    gpus_per_server: int = Field(1, ge=1, description="GPUs of one server, where world.gpus allows any.")
+    kv_cache: Literal["keep", "recompute"] = Field("keep", description="Old keys/values after an update.")
+    receive: Literal["paused", "staged"] = Field("paused", description="Whether a transfer stops generation.")
+    arguments: dict[str, Any] = Field(default_factory=dict, description="More options: --KEY VALUE.")
+
+
+class StreamsConfig(Section):
+    backend: Literal["files"] = Field("files", description="Where records travel.")
+    segment_bytes: int = Field(64 << 20, ge=4096, description="Size at which a new segment file begins.")
+    keep_bytes: int = Field(16 << 30, ge=4096, description="Oldest segments beyond this leave, per stream.")
+
+
+class WeightsConfig(Section):
+    dtype: Literal["float32", "bfloat16", "float16"] = Field("float32", description="Dtype on the wire.")
+    bucket_bytes: int = Field(256 << 20, ge=1, description="Largest bucket of a broadcast.")
+    master_address: str = Field("127.0.0.1", description="Where trainer rank 0 hosts the weight group's store.")
+    rendezvous_timeout_s: float = Field(60, gt=0, description="Longest wait for a weight group to form.")
+    bucket_timeout_s: float = Field(60, gt=0, description="Longest silence between two buckets.")
+    live_timeout_s: float = Field(60, gt=0, description="Longest wait for `live` after the last bucket.")
+
+
+class WorldConfig(Section):
+    servers: int = Field(1, ge=1, description="Inference servers.")
+    trainer_ranks: int = Field(1, ge=1, description="Data-parallel trainer ranks.")
+    gpus: int = Field(0, ge=0, description="GPUs of this machine to use; 0 runs everything on the CPU.")
+    threads: int = Field(1, ge=1, description="CPU threads of each server and trainer rank.")
+    server_start_timeout_s: float = Field(600, gt=0, description="Longest wait for a server to be ready.")
+    rank_timeout_s: float = Field(1800, gt=0, description="Longest wait of one trainer rank for another.")
+    stop_timeout_s: float = Field(10, gt=0, description="Time to end by itself before a process is killed.")
+
+
+class EvalConfig(Section):
+    every: int | None = Field(None, ge=1, description="Weight versions between evaluations; null = start and end.")
+    problems: int = Field(200, ge=1, description="Held-out problems per evaluation, one sample each.")
+    concurrency: int = Field(16, ge=1, description="Evaluation requests in flight per server, beside training's.")
+
+
+class ProbeConfig(Section):
+    every: int = Field(1, ge=1, description="Weight versions between probes of the servers' log-probabilities.")
+    prompts: int = Field(4, ge=1, description="Held-out prompts that each server completes for a probe.")
+    max_tokens: int = Field(8, ge=1, description="Tokens of each completion.")
+
+
+class RunConfig(Section):
+    seed: int = Field(0, ge=0, description="Seed of sampling order, servers and trainer.")
+    run_dir: str | None = Field(None, description="Where the run writes; null = runs/<time>.")
+    plan: bool = Field(False, description="Print the jobs and start nothing.")
+    schedule: Literal["pipeline", "async", "conventional"] = Field(
+        "pipeline", description="When weights go out: in flight, between requests, or with max_lag 0."
+    )
+    batch_size: int = Field(ge=1, description="Rollouts per optimizer step.")
+    group_size: int = Field(ge=2, description="Attempts at one problem.")
+    max_lag: int | None = Field(None, ge=0, description="Oldest weights a trained token may be sampled by.")
+    on_stale: Literal["drop", "mask", "keep"] = Field("drop", description="What to do with older tokens.")
+    max_steps: int = Field(ge=1, description="Optimizer steps of the run.")
+    tensorboard: bool = Field(False, description="Write TensorBoard events beside metrics.jsonl.")
+    model: ModelConfig
+    sampling: SamplingConfig
+    rollout: RolloutConfig = RolloutConfig()
+    domain: Component
+    inference: InferenceConfig
+    trainer: Component
+    optimizer: OptimizerSpec
+    objective: Component
+    advantage: Component
+    filters: list[Component]
+    packing: Component
+    sampler: Component
+    streams: StreamsConfig = StreamsConfig()
+    weights: WeightsConfig = WeightsConfig()
+    world: WorldConfig = WorldConfig()
+    eval: EvalConfig = EvalConfig()
+    probe: ProbeConfig = ProbeConfig()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _conventional(cls, values: dict) -> dict:
+        """`schedule: conventional` generates, then trains: that is `max_lag: 0`."""
+        return values | {"max_lag": 0} if values.get("schedule") == "conventional" else values
+
+    @model_validator(mode="after")
+    def _possible(self):
+        if self.batch_size % self.group_size:
+            raise ValueError(
+                f"batch_size={self.batch_size} is not divisible by group_size={self.group_size}; "
+                "a step is made of whole groups"
+            )
+        gpus = self.world.servers * self.inference.gpus_per_server + self.world.trainer_ranks
+        if self.world.gpus and gpus > self.world.gpus:
+            raise ValueError(f"the plan needs {gpus} GPUs and world.gpus is {self.world.gpus}")
+        return self
+
+    @property
+    def device(self) -> str:
+        return "cuda" if self.world.gpus else "cpu"
+
+
+def save_config(config: RunConfig, path: Path) -> None:
+    path.write_text(yaml.safe_dump(config.model_dump(by_alias=True, mode="json"), sort_keys=False))
+
+
+def load_config(run_dir: Path) -> RunConfig:
+    """The resolved configuration that the launcher wrote for every process of the run."""
+    return RunConfig.model_validate(yaml.safe_load((run_dir / "config.yaml").read_text()))

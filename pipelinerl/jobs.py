@@ -1,0 +1,124 @@
+"""Which processes a run consists of, and where each is placed. Plans only; starts nothing."""
+
+import os
+import socket
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from pipelinerl.config import RunConfig
+from pipelinerl.process import SERVERS_VARIABLE, TOKEN_VARIABLE
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+class PlanError(Exception):
+    """The plan cannot be carried out; the message is one line that says what to do."""
+
+
+@dataclass(frozen=True, eq=False)
+class Job:
+    name: str
+    role: Literal["server", "actor", "preprocessor", "trainer"]
+    command: tuple[str, ...]
+    environment: dict[str, str]  # beside the launcher's own
+
+    @property
+    def placement(self) -> str:
+        gpus = self.environment.get("CUDA_VISIBLE_DEVICES")
+        return f"GPU {gpus}" if gpus else "CPU"
+
+
+def plan_jobs(config: RunConfig, run_dir: Path, token: str) -> list[Job]:
+    """Servers first, then actor, preprocessor and the trainer's ranks."""
+    ports = _server_ports(config)
+    urls = ",".join(f"http://{config.inference.host}:{port}" for port in ports)
+    common = {"PYTHONPATH": str(ROOT), TOKEN_VARIABLE: token, "PYTHONUNBUFFERED": "1"}
+    threads = {"OMP_NUM_THREADS": str(config.world.threads), "TOKENIZERS_PARALLELISM": "false"}
+    servers = [
+        Job(f"server-{i}", "server", _server_command(config, port), common | threads | _server_gpus(config, i))
+        for i, port in enumerate(ports)
+    ]
+    rendezvous = {
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(free_port()),
+        "WORLD_SIZE": str(config.world.trainer_ranks),
+        SERVERS_VARIABLE: urls,
+    }
+    trainers = [
+        Job(
+            f"trainer-{rank}",
+            "trainer",
+            _module("trainer", run_dir),
+            common | threads | rendezvous | {"RANK": str(rank)} | _trainer_gpu(config, rank),
+        )
+        for rank in range(config.world.trainer_ranks)
+    ]
+    one_thread = {"OMP_NUM_THREADS": "1"}
+    return [
+        *servers,
+        Job("actor", "actor", _module("actor", run_dir), common | one_thread),
+        Job("preprocessor", "preprocessor", _module("preprocessor", run_dir), common | one_thread),
+        *trainers,
+    ]
+
+
+def _module(name: str, run_dir: Path) -> tuple[str, ...]:
+    return (sys.executable, "-m", f"pipelinerl.{name}", "--run-dir", str(run_dir))
+
+
+def _server_command(config: RunConfig, port: int) -> tuple[str, ...]:
+    inference = config.inference
+    command = [inference.python or sys.executable, "-m", inference.module]
+    command += ["--host", inference.host, "--port", str(port)]
+    if inference.model_argument:
+        command += ["--model", str(config.model.path)]
+    for name, value in inference.arguments.items():
+        command += [f"--{name.replace('_', '-')}", str(value)]
+    return tuple(command)
+
+
+def _server_ports(config: RunConfig) -> list[int]:
+    base = config.inference.base_port
+    if base is None:
+        return [free_port() for _ in range(config.world.servers)]
+    ports = list(range(base, base + config.world.servers))
+    for port in ports:
+        if not is_free(config.inference.host, port):
+            raise PlanError(f"port {port} is in use; set inference.base_port to another, or to null")
+    return ports
+
+
+def _server_gpus(config: RunConfig, index: int) -> dict[str, str]:
+    count = config.inference.gpus_per_server
+    return _gpus(config, range(index * count, (index + 1) * count))
+
+
+def _trainer_gpu(config: RunConfig, rank: int) -> dict[str, str]:
+    first = config.world.servers * config.inference.gpus_per_server
+    return _gpus(config, range(first + rank, first + rank + 1))
+
+
+def _gpus(config: RunConfig, indices: range) -> dict[str, str]:
+    if not config.world.gpus:
+        return {}
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
+    visible = visible if visible != [""] else [str(i) for i in range(config.world.gpus)]
+    return {"CUDA_VISIBLE_DEVICES": ",".join(visible[i] for i in indices)}
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def is_free(host: str, port: int) -> bool:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+        except OSError:
+            return False
+        return True

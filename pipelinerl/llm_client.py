@@ -1,0 +1,97 @@
+"""The async client that rollouts talk to: one chat completion, token for token.
+
+Every answer is checked against the contract before anything is made of it; what does not fit is a
+`BadAnswer`, which ends one attempt and never the run.
+"""
+
+from dataclasses import dataclass
+
+import aiohttp
+import numpy as np
+
+from contracts.records import Completion, VersionSpan
+from pipelinerl.domains.base import Answer
+from pipelinerl.server_pool import ServerPool
+
+
+class ServerError(Exception):
+    """The server refused or failed; the message carries its code."""
+
+
+class BadAnswer(Exception):
+    """The server's answer breaks the contract."""
+
+
+@dataclass(frozen=True)
+class Sampling:
+    model: str
+    temperature: float
+    max_tokens: int
+
+
+class LLMClient:
+    """Samples from whichever server of the pool is least busy."""
+
+    def __init__(self, session: aiohttp.ClientSession, pool: ServerPool, sampling: Sampling):
+        self._session, self._pool, self._sampling = session, pool, sampling
+
+    async def chat(self, messages: list[dict[str, str]]) -> Answer:
+        async with self._pool.server() as url:
+            return await chat(self._session, url, messages, self._sampling)
+
+
+async def chat(
+    session: aiohttp.ClientSession, url: str, messages: list[dict[str, str]], sampling: Sampling
+) -> Answer:
+    """One chat completion of one server. Raises ServerError, BadAnswer or aiohttp.ClientError."""
+    request = {
+        "model": sampling.model,
+        "messages": messages,
+        "temperature": sampling.temperature,
+        "max_tokens": sampling.max_tokens,
+        "logprobs": True,
+    }
+    async with session.post(f"{url}/v1/chat/completions", json=request) as response:
+        body = await response.json(content_type=None)
+        if response.status != 200:
+            raise ServerError(_error_text(response.status, body))
+    try:
+        answer = _parse(body, sampling.temperature, url)
+    except (KeyError, IndexError, TypeError, ValueError) as error:
+        raise BadAnswer(f"{url} answered outside the contract: {error!r}") from error
+    if answer.completion.finish_reason == "abort":
+        raise ServerError("abort")
+    return answer
+
+
+def _error_text(status: int, body: object) -> str:
+    error = body.get("error", {}) if isinstance(body, dict) else {}
+    return str(error.get("code", status))
+
+
+def _parse(body: dict, temperature: float, url: str) -> Answer:
+    choice = body["choices"][0]
+    completion = Completion(
+        prompt_token_ids=np.array(body["prompt_token_ids"], dtype=np.int32),
+        token_ids=np.array(choice["token_ids"], dtype=np.int32),
+        logprobs=np.array([t["logprob"] for t in choice["logprobs"]["content"]], dtype=np.float32),
+        spans=[VersionSpan(s["version"], s["start"], s["end"]) for s in choice["weight_versions"]],
+        temperature=temperature,
+        finish_reason=choice["finish_reason"],
+        server=url,
+    )
+    _check(completion)
+    return Answer(text=choice["message"]["content"] or "", completion=completion)
+
+
+def _check(completion: Completion) -> None:
+    sampled = len(completion.token_ids)
+    if len(completion.logprobs) != sampled:
+        raise ValueError(f"{len(completion.logprobs)} log-probabilities for {sampled} tokens")
+    if not np.isfinite(completion.logprobs).all():
+        raise ValueError("a log-probability is not finite")
+    ends = [0, *(span.end for span in completion.spans)]
+    starts = [*(span.start for span in completion.spans), sampled]
+    versions = [span.version for span in completion.spans]
+    if ends != starts or versions != sorted(versions):
+        raise ValueError(f"weight_versions do not cover {sampled} tokens once, in order: {completion.spans}")

@@ -1,0 +1,55 @@
+"""Packing: finished rollouts -> rows of micro-batches, one micro-batch per data-parallel rank.
+
+Pure state, no I/O. All sequences of a rollout travel in one micro-batch.
+"""
+
+from contracts.records import MicroBatchRow, TrainingSequence
+
+
+class Fifo:
+    """Fills the ranks' micro-batches in order of arrival; a row leaves when its last one is full.
+
+    A rollout longer than `micro_batch_tokens` gets a micro-batch of its own.
+    """
+
+    def __init__(self, micro_batch_tokens: int, ranks: int, batch_size: int):
+        self._budget, self._ranks, self._batch_size = micro_batch_tokens, ranks, batch_size
+        self._step = self._index = 0
+        self._clear()
+
+    def _clear(self) -> None:
+        self._micro_batches: list[list[TrainingSequence]] = [[] for _ in range(self._ranks)]
+        self._rank = self._tokens = self._masked = 0
+
+    def add(self, sequences: list[TrainingSequence], masked_tokens: int = 0) -> MicroBatchRow | None:
+        """Take one rollout's sequences; returns the row that had to leave before it fitted."""
+        tokens = sum(len(s.token_ids) for s in sequences)
+        row = None
+        if self._tokens and self._tokens + tokens > self._budget:
+            self._rank, self._tokens = self._rank + 1, 0
+            if self._rank == self._ranks:
+                row = self._take_row(group_ids=[])
+        self._micro_batches[self._rank].extend(sequences)
+        self._tokens += tokens
+        self._masked += masked_tokens
+        return row
+
+    def close_step(self, group_ids: list[int]) -> MicroBatchRow:
+        """The row that closes the step, with what is left; the next row begins the next step."""
+        row = self._take_row(group_ids, closes_step=True)
+        self._step, self._index = self._step + 1, 0
+        return row
+
+    def _take_row(self, group_ids: list[int], closes_step: bool = False) -> MicroBatchRow:
+        row = MicroBatchRow(
+            step=self._step,
+            index=self._index,
+            micro_batches=self._micro_batches,
+            closes_step=closes_step,
+            rollouts=self._batch_size,
+            group_ids=group_ids,
+            masked_tokens=self._masked,
+        )
+        self._index += 1
+        self._clear()
+        return row

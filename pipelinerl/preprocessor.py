@@ -1,0 +1,122 @@
+"""The preprocessor: finished groups -> advantages -> filters -> packed rows, streamed as they fill.
+
+Run by the launcher: `python -m pipelinerl.preprocessor --run-dir DIR`. Reads `rollouts`; writes
+`rows` and, for every group that is dropped, a `Settled` with the reason to `preprocessor_events`.
+"""
+
+import time
+from collections import Counter
+from pathlib import Path
+
+import msgspec
+
+from contracts.records import ActorStopped, DropReason, Record, Rollout, Settled, TrainingDone
+from pipelinerl.batching import Groups, StepFormation
+from pipelinerl.components import build, open_streams
+from pipelinerl.config import RunConfig
+from pipelinerl.metrics import MetricsWriter
+from pipelinerl.process import process_main
+from pipelinerl.staleness import StalePolicy
+from pipelinerl.streams import StreamReader, Streams
+
+POLL_S = 0.1  # between looks at the trainer's events
+
+
+class Preprocessor:
+    def __init__(self, config: RunConfig, run_dir: Path):
+        self._config = config
+        self._groups = Groups(config.group_size)
+        self._formation = StepFormation(
+            advantage=build(config.advantage),
+            filters=[build(component) for component in config.filters],
+            stale=StalePolicy(config.on_stale, config.max_lag),
+            packing=build(config.packing, ranks=config.world.trainer_ranks, batch_size=config.batch_size),
+            batch_size=config.batch_size,
+        )
+        streams = open_streams(config, run_dir)
+        self._streams = streams
+        self._rollouts = streams.reader("rollouts")
+        self._rows = streams.writer("rows")
+        self._events = streams.writer("preprocessor_events")
+        self._metrics = MetricsWriter(run_dir, "preprocessor", config.tensorboard)
+        self._in_rows: dict[int, list[int]] = {}  # step -> its groups
+        self._dropped: Counter[DropReason] = Counter()
+
+    def run(self) -> None:
+        """Until the trainer is done; then every group still here is settled by name."""
+        trainer = EventWatch(self._streams, "trainer_events", TrainingDone)
+        offset = 0
+        while not trainer.seen():
+            for entry in self._rollouts.read(offset, timeout_s=POLL_S):
+                offset = entry.next_offset
+                self._take(entry.record, offset)
+                if trainer.seen():
+                    break
+        self._settle_rest(offset, trained_steps=trainer.event.version)
+
+    def _take(self, rollout: Rollout, offset: int) -> None:
+        group = self._groups.add(rollout)
+        if group is None:
+            return
+        outcome = self._formation.add(group)
+        if outcome.dropped:
+            self._settle([rollout.group_id], outcome.dropped)
+        for row in outcome.rows:
+            self._rows.append(msgspec.structs.replace(row, rollouts_offset=offset))
+            if row.closes_step:
+                self._in_rows[row.step] = row.group_ids
+                self._write_metrics(row.step)
+
+    def _settle(self, group_ids: list[int], reason: DropReason) -> None:
+        rollouts = len(group_ids) * self._config.group_size
+        self._events.append(Settled(group_ids=group_ids, rollouts=rollouts, reason=reason))
+        self._dropped[reason] += len(group_ids)
+
+    def _write_metrics(self, step: int) -> None:
+        dropped = {f"dropped_{reason.value}": float(count) for reason, count in self._dropped.items()}
+        self._metrics.write(step, groups_formed=float(sum(map(len, self._in_rows.values()))), **dropped)
+
+    def _settle_rest(self, offset: int, trained_steps: int) -> None:
+        """Groups in rows that were not trained, in the open step, or not yet read. Those that the
+        actor had not finished are the actor's to settle."""
+        EventWatch(self._streams, "actor_events", ActorStopped).wait()
+        left = [group for step, groups in self._in_rows.items() if step >= trained_steps for group in groups]
+        left += self._formation.open_groups
+        for entry in self._rollouts.read(offset, timeout_s=0):
+            if group := self._groups.add(entry.record):
+                left.append(group[0].group_id)
+        if left:
+            self._settle(left, DropReason.TRAINING_DONE)
+        self._write_metrics(trained_steps)
+
+
+class EventWatch:
+    """Watches an event stream for the one record that ends a phase."""
+
+    def __init__(self, streams: Streams, name: str, kind: type[Record]):
+        self._reader: StreamReader = streams.reader(name)
+        self._kind = kind
+        self._offset = 0
+        self._next_look = 0.0
+        self.event: Record | None = None
+
+    def seen(self) -> bool:
+        """Looks at most every POLL_S."""
+        if self.event is None and time.monotonic() >= self._next_look:
+            self._look(timeout_s=0)
+            self._next_look = time.monotonic() + POLL_S
+        return self.event is not None
+
+    def wait(self) -> None:
+        self._look(timeout_s=None)
+
+    def _look(self, timeout_s: float | None) -> None:
+        for entry in self._reader.read(self._offset, timeout_s):
+            self._offset = entry.next_offset
+            if isinstance(entry.record, self._kind):
+                self.event = entry.record
+                return
+
+
+if __name__ == "__main__":
+    process_main("preprocessor", lambda config, run_dir, token: Preprocessor(config, run_dir).run())

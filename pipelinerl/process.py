@@ -1,0 +1,24 @@
+"""What every process of a run does first: its arguments, its configuration, its log."""
+
+import argparse
+import logging
+import os
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from pipelinerl.config import RunConfig, load_config
+
+TOKEN_VARIABLE = "PIPELINERL_TOKEN"  # the servers' bearer token; never on a command line
+SERVERS_VARIABLE = "PIPELINERL_SERVERS"  # the servers' URLs, separated by commas
+
+
+def process_main(name: str, work: Callable[[RunConfig, Path, str | None], None]) -> None:
+    """Run `work(config, run_dir, token)`; SIGTERM ends the process at once, quietly."""
+    parser = argparse.ArgumentParser(prog=f"python -m pipelinerl.{name}")
+    parser.add_argument("--run-dir", type=Path, required=True)
+    run_dir = parser.parse_args().run_dir
+    logging.basicConfig(level=logging.INFO, format=f"%(asctime)s {name} %(levelname)s %(message)s")
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    work(load_config(run_dir), run_dir, os.environ.get(TOKEN_VARIABLE))

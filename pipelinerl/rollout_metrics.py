@@ -1,0 +1,40 @@
+"""The actor's metrics: rewards and generation speed, a line per weight version."""
+
+import time
+from pathlib import Path
+
+from contracts.records import Evaluated, Rollout
+from pipelinerl.metrics import MetricsWriter
+
+
+class RolloutMetrics:
+    def __init__(self, run_dir: Path, tensorboard: bool):
+        self._writer = MetricsWriter(run_dir, "actor", tensorboard)
+        self._finished = 0
+        self._clear()
+
+    def _clear(self) -> None:
+        self._rewards: list[float] = []
+        self._successes: list[float] = []
+        self._tokens = 0
+        self._since = time.monotonic()
+
+    def finished(self, rollout: Rollout) -> None:
+        self._finished += 1
+        self._tokens += rollout.sampled_tokens
+        if not rollout.failed:
+            self._rewards.append(rollout.reward)
+            self._successes.append(rollout.metrics["success"])
+
+    def write(self, version: int, in_flight: int) -> None:
+        """The rollouts that finished since the last call."""
+        values = {"in_flight": in_flight, "rollouts_finished": self._finished}
+        if self._rewards:
+            values["reward_mean"] = sum(self._rewards) / len(self._rewards)
+            values["success_rate"] = sum(self._successes) / len(self._successes)
+            values["generation_tokens_per_s"] = self._tokens / (time.monotonic() - self._since)
+        self._writer.write(version, **values)
+        self._clear()
+
+    def evaluated(self, result: Evaluated) -> None:
+        self._writer.write(result.version, heldout_success=result.success)

@@ -1,0 +1,38 @@
+"""`on_stale`: what becomes of tokens that are older than `max_lag` when their step is formed.
+
+Admission alone does not bound lag, since a slow rollout can be overtaken. Pure, no I/O.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import msgspec
+import numpy as np
+
+from contracts.records import TrainingSequence
+
+
+@dataclass(frozen=True)
+class StalePolicy:
+    on_stale: Literal["drop", "mask", "keep"]
+    max_lag: int | None
+
+    def drops(self, sequences: list[TrainingSequence], step: int) -> bool:
+        """Whether a group with these sequences must be dropped from `step`."""
+        return self.on_stale == "drop" and any(self._stale(s, step).any() for s in sequences)
+
+    def mask(self, sequence: TrainingSequence, step: int) -> tuple[TrainingSequence, int]:
+        """The sequence with its stale tokens out of the loss, and how many those are."""
+        if self.on_stale != "mask":
+            return sequence, 0
+        stale = self._stale(sequence, step)
+        masked = int(stale.sum())
+        if masked:
+            sequence = msgspec.structs.replace(sequence, loss_mask=sequence.loss_mask & ~stale)
+        return sequence, masked
+
+    def _stale(self, sequence: TrainingSequence, step: int) -> np.ndarray:
+        """[T] bool: sampled tokens whose lag in `step` exceeds `max_lag`."""
+        if self.max_lag is None:
+            return np.zeros_like(sequence.loss_mask)
+        return sequence.loss_mask & (step - sequence.versions > self.max_lag)

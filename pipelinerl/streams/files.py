@@ -1,0 +1,192 @@
+"""Streams as files in the run directory: the default, for the processes of one machine.
+
+    <directory>/<stream>/00000000000000000000.records    a segment (see `segments`)
+    <directory>/<stream>/writer.lock                     held by the live writer, names its process
+
+An append is handed to the operating system before it returns, so it survives a crash of the process,
+though not of the machine. The lock belongs to the writer's open file: it is free once the process is
+gone, and it is shared with a child made by a bare `fork`. A writer or reader serves one thread.
+"""
+
+import fcntl
+import os
+import time
+from bisect import bisect_right
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TextIO
+
+import msgspec
+
+from contracts.records import Record, decode, encode
+from pipelinerl.streams.base import (
+    Entry,
+    StreamBusy,
+    StreamCorrupt,
+    StreamError,
+    StreamReader,
+    Streams,
+    StreamTrimmed,
+    StreamWriter,
+)
+from pipelinerl.streams.segments import frame, read_payloads, segment_path, segment_starts
+
+SHORTEST_PAUSE_S, LONGEST_PAUSE_S = 0.002, 0.025  # between two looks at a stream without news
+
+
+class FileStreams(Streams):
+    def __init__(self, directory: str | Path, segment_bytes: int = 64 * 2**20):
+        self._directory = Path(directory)
+        self._segment_bytes = segment_bytes
+
+    def writer(self, name: str) -> "FileWriter":
+        return FileWriter(self._directory / name, self._segment_bytes)
+
+    def reader(self, name: str) -> "FileReader":
+        return FileReader(self._directory / name)
+
+    def names(self) -> list[str]:
+        if not self._directory.is_dir():
+            return []
+        return sorted(entry.name for entry in self._directory.iterdir() if entry.is_dir())
+
+
+class FileWriter(StreamWriter):
+    def __init__(self, directory: Path, segment_bytes: int):
+        self._directory = directory
+        self._segment_bytes = segment_bytes
+        directory.mkdir(parents=True, exist_ok=True)
+        self._lock = _hold(directory / "writer.lock")
+        starts = segment_starts(directory) or [0]
+        self._start = starts[-1]  # of the segment that is appended to
+        self._file = segment_path(directory, self._start).open("ab", buffering=0)
+        try:
+            self._last, self._end = self._find_end(starts)
+        except StreamError:
+            self.close()
+            raise
+        self._file.truncate(self._end - self._start)
+
+    def append(self, record: Record) -> int:
+        data = frame(encode(record))
+        filled = self._end - self._start
+        if filled and filled + len(data) > self._segment_bytes:
+            self._roll()
+        rest = memoryview(data)
+        try:
+            while rest:
+                rest = rest[self._file.write(rest) :]
+        except OSError:  # disk full: the next append must not bury half a record
+            self._file.truncate(self._end - self._start)
+            raise
+        self._last, self._end = self._end, self._end + len(data)
+        return self._end
+
+    def last(self) -> Record | None:
+        if self._last is None:
+            return None
+        return next(FileReader(self._directory).read(self._last, timeout_s=0)).record
+
+    def trim(self, before_offset: int) -> None:
+        """Deletes whole segments, never the one with the newest record."""
+        if self._last is None:
+            return
+        starts = segment_starts(self._directory)
+        for start, end in zip(starts, starts[1:], strict=False):
+            if end <= min(before_offset, self._last):
+                segment_path(self._directory, start).unlink()
+
+    def close(self) -> None:
+        self._file.close()
+        self._lock.close()
+
+    def _find_end(self, starts: list[int]) -> tuple[int | None, int]:
+        """Where the newest record begins (in the segment before, if the last is empty), and the end."""
+        last, end = None, starts[-1]
+        for start in reversed(starts):
+            position, sealed = start, start != starts[-1]
+            for _, following in read_payloads(segment_path(self._directory, start), start, sealed):
+                last, position = position, following
+            if not sealed:
+                end = position
+            if last is not None:
+                break
+        return last, end
+
+    def _roll(self) -> None:
+        self._file.close()
+        self._start = self._end
+        self._file = segment_path(self._directory, self._start).open("xb", buffering=0)
+
+
+class FileReader(StreamReader):
+    def __init__(self, directory: Path):
+        self._directory = directory
+
+    def read(self, from_offset: int = 0, timeout_s: float | None = None) -> Iterator[Entry]:
+        offset, suspect = from_offset, None
+        pause, waiting_since = SHORTEST_PAUSE_S, None
+        while True:
+            try:
+                for entry in self._available(offset):
+                    yield entry
+                    offset, pause, waiting_since = entry.next_offset, SHORTEST_PAUSE_S, None
+            except StreamCorrupt:
+                # A look may fall into the moment in which a restarted writer replaces a torn tail.
+                if suspect == offset:
+                    raise
+                suspect = offset
+                time.sleep(LONGEST_PAUSE_S)
+                continue
+            waiting_since = waiting_since or time.monotonic()
+            if timeout_s is not None:
+                remaining = waiting_since + timeout_s - time.monotonic()
+                if remaining <= 0:
+                    return
+                pause = min(pause, remaining)
+            time.sleep(pause)
+            pause = min(1.5 * pause, LONGEST_PAUSE_S)
+
+    def first_offset(self) -> int:
+        return next(iter(segment_starts(self._directory)), 0)
+
+    def _available(self, offset: int) -> Iterator[Entry]:
+        """The records that are complete by now."""
+        starts = segment_starts(self._directory)
+        if not starts and offset:
+            raise StreamError(f"no stream in {self._directory}, so there is no offset {offset} in it")
+        if starts and offset < starts[0]:
+            raise StreamTrimmed(f"{self._directory} is trimmed: it begins at {starts[0]}, not at {offset}")
+        first = max(bisect_right(starts, offset) - 1, 0)
+        for index, start in enumerate(starts[first:], first + 1):
+            path, sealed = segment_path(self._directory, start), index < len(starts)
+            if start > offset:
+                raise StreamCorrupt(f"{path} should follow at offset {offset}: a segment is missing")
+            try:
+                for payload, following in read_payloads(path, offset, sealed):
+                    yield Entry(_decode(payload, path, offset), following)
+                    offset = following
+            except FileNotFoundError:
+                raise StreamTrimmed(f"{path} was trimmed while it was read at {offset}") from None
+
+
+def _decode(payload: memoryview, path: Path, offset: int) -> Record:
+    try:
+        return decode(payload)
+    except msgspec.MsgspecError as error:
+        raise StreamCorrupt(f"{path} holds no known record at offset {offset}: {error}") from error
+
+
+def _hold(path: Path) -> TextIO:
+    lock = path.open("a+")
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        lock.seek(0)
+        writer = lock.read().strip()
+        lock.close()
+        raise StreamBusy(f"stream {path.parent} is being written to by process {writer}") from None
+    lock.truncate(0)
+    lock.write(str(os.getpid()))
+    lock.flush()
+    return lock

@@ -1,0 +1,78 @@
+"""Segment files: how the records of one stream lie on disk. Used by `files`; knows bytes, not records.
+
+A stream is a folder of append-only segments; a segment's name is the offset at which it starts, and
+offsets are byte positions in the stream as a whole. A record is a header and its payload. The header
+has a checksum of its own, so that a damaged length is not mistaken for a record still being written.
+"""
+
+import os
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+from zlib import crc32
+
+from pipelinerl.streams.base import StreamCorrupt, StreamError
+
+_HEADER = struct.Struct("<III")  # payload length, crc32 of the payload, crc32 of these two
+_CHECKED = 8  # bytes of the header under its own checksum
+_READ_BYTES = 256 * 1024  # arrays of a record keep the whole read alive, so not larger
+_SUFFIX = ".records"
+
+
+def frame(payload: bytes) -> bytes:
+    start = struct.pack("<II", len(payload), crc32(payload))
+    return b"".join((start, struct.pack("<I", crc32(start)), payload))
+
+
+def segment_path(directory: Path, start: int) -> Path:
+    return directory / f"{start:020d}{_SUFFIX}"
+
+
+def segment_starts(directory: Path) -> list[int]:
+    """Where the segments of a stream start, in order; none when the stream does not exist."""
+    try:
+        names = os.listdir(directory)
+    except FileNotFoundError:
+        return []
+    return sorted(int(name.removesuffix(_SUFFIX)) for name in names if name.endswith(_SUFFIX))
+
+
+def read_payloads(path: Path, offset: int, sealed: bool) -> Iterator[tuple[memoryview, int]]:
+    """The complete payloads of one segment from the offset on, each with the offset after it.
+
+    Stops at a torn record, unless the segment is `sealed` (a later one exists): then it is corrupt.
+    Nothing is kept between two reads of the file: a restarted writer may replace a torn tail.
+    """
+    start = int(path.name.removesuffix(_SUFFIX))
+    with path.open("rb", buffering=0) as file:
+        at, wanted = offset - start, _READ_BYTES
+        if at > (size := os.fstat(file.fileno()).st_size):
+            raise StreamError(f"offset {offset} lies beyond the end ({start + size}) of {path.parent}")
+        while True:
+            asked, wanted = wanted, _READ_BYTES
+            data = memoryview(os.pread(file.fileno(), asked, at))
+            used = 0
+            while len(data) - used >= _HEADER.size:
+                length, payload_crc, header_crc = _HEADER.unpack_from(data, used)
+                if crc32(data[used : used + _CHECKED]) != header_crc:
+                    raise _corrupt(path, start + at + used, "no record header there")
+                end = used + _HEADER.size + length
+                if end > len(data):
+                    wanted = max(wanted, end - used)
+                    break
+                payload = data[used + _HEADER.size : end]
+                if crc32(payload) != payload_crc:
+                    if not sealed and at + end == os.fstat(file.fileno()).st_size:
+                        return
+                    raise _corrupt(path, start + at + used, "the record fails its checksum")
+                yield payload, start + at + end
+                used = end
+            at += used
+            if used == 0 and at + wanted > os.fstat(file.fileno()).st_size:
+                break
+        if sealed and len(data) > 0:
+            raise _corrupt(path, start + at, "the segment ends inside the record")
+
+
+def _corrupt(path: Path, offset: int, what: str) -> StreamCorrupt:
+    return StreamCorrupt(f"{path} is corrupt at offset {offset}: {what}")

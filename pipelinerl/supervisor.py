@@ -1,0 +1,104 @@
+"""The supervisor: starts the planned jobs, watches them, and ends them all.
+
+The end of the actor, the preprocessor or the trainer ends the run; a server's end does so only when
+none is left. Every job is a session of its own, so that its children end with it, and is told by the
+kernel (on Linux) when the launcher dies: nothing is left behind.
+"""
+
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from pipelinerl.jobs import ROOT, Job
+
+POLL_S = 0.25
+PR_SET_PDEATHSIG = 1  # <linux/prctl.h>
+
+
+class JobFailed(Exception):
+    """A process ended that the run cannot go on without."""
+
+
+class Supervisor:
+    def __init__(self, jobs: list[Job], run_dir: Path, stop_timeout_s: float):
+        self._jobs, self._logs = jobs, run_dir / "logs"
+        self._stop_timeout_s = stop_timeout_s
+        self._processes: dict[Job, subprocess.Popen] = {}
+
+    def run(self, on_poll: Callable[[int], None]) -> None:
+        """Start everything; return once the work is done. Raises JobFailed. `on_poll` is called a few
+        times a second with the number of live servers. Whatever happens, nothing is left running."""
+        try:
+            for job in self._jobs:
+                self._processes[job] = self._start(job)
+            while not self._done():
+                on_poll(len(self._running("server")))
+                time.sleep(POLL_S)
+        finally:
+            self._end_all()
+
+    def _start(self, job: Job) -> subprocess.Popen:
+        self._logs.mkdir(exist_ok=True)
+        with (self._logs / f"{job.name}.log").open("wb") as log:
+            return subprocess.Popen(
+                job.command,
+                cwd=ROOT,
+                env=os.environ | job.environment,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+                preexec_fn=_die_with_parent if sys.platform == "linux" else None,
+            )
+
+    def _done(self) -> bool:
+        """Whether every worker has ended well. Raises JobFailed when one has not."""
+        working = False
+        for job, process in self._processes.items():
+            if job.role == "server":
+                continue
+            code = process.poll()
+            if code:
+                raise JobFailed(f"{job.name} ended with status {code}; {self._last_words(job)}")
+            working = working or code is None
+        if working and not self._running("server"):
+            job = next(job for job in self._jobs if job.role == "server")
+            raise JobFailed(f"no inference server is left; {self._last_words(job)}")
+        return not working
+
+    def _running(self, role: str) -> list[Job]:
+        return [job for job, process in self._processes.items() if job.role == role and process.poll() is None]
+
+    def _last_words(self, job: Job) -> str:
+        path = self._logs / f"{job.name}.log"
+        lines = path.read_text(errors="replace").strip().splitlines()
+        return f"see {path}" + (f" ({lines[-1].strip()})" if lines else "")
+
+    def _end_all(self) -> None:
+        self._signal_all(signal.SIGTERM)
+        deadline = time.monotonic() + self._stop_timeout_s
+        for process in self._processes.values():
+            try:
+                process.wait(max(0.0, deadline - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                continue
+        self._signal_all(signal.SIGKILL)
+        for process in self._processes.values():
+            process.wait()
+
+    def _signal_all(self, number: signal.Signals) -> None:
+        """To each job's whole session: what the job itself started ends too, even if it is gone."""
+        for process in self._processes.values():
+            try:
+                os.killpg(process.pid, number)
+            except ProcessLookupError:
+                continue
+
+
+def _die_with_parent() -> None:
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)

@@ -1,0 +1,234 @@
+"""The weight publisher: puts the trainer's weights into the running servers, on trainer rank 0.
+
+Owns the run id, the epochs and the weight group. A server that dies, refuses or fails an update is
+left out; a new epoch is opened with the rest, and one that answers again is taken back in.
+"""
+
+import asyncio
+import logging
+import secrets
+import time
+from collections.abc import Awaitable, Callable, Iterator
+
+import aiohttp
+import torch
+
+from contracts.inference import (
+    AbortWeightUpdateRequest,
+    ContractInfo,
+    InitProcessGroupRequest,
+    WeightUpdateRequest,
+)
+from contracts.records import WeightsPublished
+from contracts.trainer import TrainerWorker
+from contracts.weights import WeightGroup, WeightManifest, WeightStore, nccl_version, send_weights
+from pipelinerl.config import RunConfig
+from pipelinerl.ranks import Ranks
+from pipelinerl.server_control import Refused, ServerControl
+
+log = logging.getLogger(__name__)
+Infos = dict[ServerControl, ContractInfo]
+
+
+class NoServers(Exception):
+    """No inference server is left to publish to."""
+
+
+class WeightPublisher:
+    def __init__(self, config: RunConfig, urls: list[str], token: str | None, manifest: WeightManifest):
+        self.run = secrets.token_hex(8)
+        self._config, self._weights, self._manifest = config, config.weights, manifest
+        self._backend = "nccl" if config.device == "cuda" else "gloo"
+        self._loop = asyncio.Runner()
+        self._session = self._loop.run(_open_session(token))
+        self._servers = [ServerControl(self._session, url) for url in urls]
+        self._epoch = 0
+        self._store: WeightStore | None = None
+        self._group: WeightGroup | None = None
+        self._members: list[ServerControl] = []
+
+    # --- one publication: open, send, confirm -------------------------------------------------
+
+    def wait_for_servers(self) -> None:
+        """Until every server answers. Raises NoServers at `server_start_timeout_s`."""
+        deadline = time.monotonic() + self._config.world.server_start_timeout_s
+        while len(reached := self._reachable()) < len(self._servers):
+            if time.monotonic() > deadline:
+                missing = [s.url for s in self._servers if s not in reached]
+                raise NoServers(f"no answer within server_start_timeout_s from {', '.join(missing)}")
+            time.sleep(0.2)
+
+    def open(self, version: int) -> None:
+        """Until every member of the weight group has said 202. Raises NoServers."""
+        self._started = time.monotonic()
+        while True:
+            self._ensure_group()
+            request = WeightUpdateRequest(
+                run=self.run,
+                epoch=self._epoch,
+                version=version,
+                parameters=list(self._manifest.parameters),
+                tied=self._manifest.tied,
+                bucket_bytes=self._weights.bucket_bytes,
+                kv_cache=self._config.inference.kv_cache,
+                receive=self._config.inference.receive,
+                timeout_s=self._weights.bucket_timeout_s,
+            )
+            failures = self._ask(self._members, lambda s: s.request_weight_update(request))
+            if not failures:
+                return
+            for failure in failures.values():
+                if isinstance(failure, Refused) and failure.status == 422:
+                    raise failure  # the plan itself is wrong; no new epoch can mend it
+            self._call_off(version, [s for s in self._members if s not in failures])
+
+    def send(self, weights: Iterator[tuple[str, torch.Tensor]]) -> None:
+        """Broadcast; a failure is kept for `confirm`, so that the caller can exhaust the iterator."""
+        try:
+            timeout_s = self._weights.bucket_timeout_s
+            send_weights(self._group, self._manifest, weights, self._weights.bucket_bytes, timeout_s)
+        except RuntimeError as error:  # what torch raises when a peer is gone or silent
+            log.warning("broadcast in epoch %d failed: %s", self._epoch, error)
+            self._leave_group()
+
+    def confirm(self, version: int) -> WeightsPublished | None:
+        """Once every member serves the version; None when it must be published again."""
+        paused_s = 0.0
+
+        async def is_live(server: ServerControl) -> None:
+            nonlocal paused_s
+            status = await server.weight_update(version, self._weights.live_timeout_s)
+            if status.state != "live":
+                raise RuntimeError(f"{server.url} ended the update as {status.state}: {status.error}")
+            paused_s = max(paused_s, status.paused_s)
+
+        failures = self._ask(self._members, is_live)
+        if failures or self._group is None:
+            self._leave_group()
+            return None
+        return WeightsPublished(
+            run=self.run,
+            version=version,
+            servers=[server.url for server in self._members],
+            seconds=time.monotonic() - self._started,
+            bytes=self._manifest.total_bytes,
+            paused_s=paused_s,
+        )
+
+    def close(self) -> None:
+        self._leave_group()
+        self._loop.run(self._session.close())
+        self._loop.close()
+
+    # --- the weight group ---------------------------------------------------------------------
+
+    def _ensure_group(self) -> None:
+        """A group of every server that answers, the same one as long as those are the same."""
+        while True:
+            infos = self._reachable()
+            if not infos:
+                raise NoServers("no inference server answers")
+            if self._group is not None and set(infos) == set(self._members):
+                return
+            self._leave_group()
+            self._form_group(infos)
+
+    def _form_group(self, infos: Infos) -> None:
+        self._epoch += 1
+        timeout_s = self._weights.rendezvous_timeout_s
+        self._store = WeightStore(self._weights.master_address, 0, timeout_s)
+        group_name = f"{self.run}-{self._epoch}-{secrets.token_hex(8)}"
+        world_size = 1 + sum(info.ranks for info in infos.values())
+        requests, rank_offset = {}, 1
+        for server, info in infos.items():
+            requests[server] = InitProcessGroupRequest(
+                run=self.run,
+                takeover=self._epoch == 1,
+                epoch=self._epoch,
+                group_name=group_name,
+                backend=self._backend,
+                master_address=self._store.address,
+                master_port=self._store.port,
+                rank_offset=rank_offset,
+                world_size=world_size,
+                timeout_s=timeout_s,
+                nccl_version=nccl_version() if self._backend == "nccl" else None,
+            )
+            rank_offset += info.ranks
+
+        async def join() -> list[object]:
+            rank_0 = asyncio.to_thread(self._store.group, group_name, world_size, self._backend, timeout_s)
+            others = (server.init_process_group(request) for server, request in requests.items())
+            return await asyncio.gather(rank_0, *others, return_exceptions=True)
+
+        group, *answers = self._loop.run(join())
+        for failure in (answer for answer in (group, *answers) if isinstance(answer, Exception)):
+            log.warning("weight group of epoch %d: %s", self._epoch, failure)
+            if isinstance(failure, Refused) and failure.status == 422:
+                raise failure
+        if isinstance(group, WeightGroup) and not any(isinstance(a, Exception) for a in answers):
+            self._group, self._members = group, list(requests)
+            log.info("epoch %d: %s", self._epoch, ", ".join(s.url for s in self._members))
+
+    def _leave_group(self) -> None:
+        if self._group is not None:
+            self._group.close()
+        self._group = self._store = None
+
+    def _call_off(self, version: int, accepted: list[ServerControl]) -> None:
+        request = AbortWeightUpdateRequest(run=self.run, epoch=self._epoch, version=version)
+        self._ask(accepted, lambda server: server.abort_weight_update(request))
+        self._leave_group()
+
+    # --- asking all servers at once -----------------------------------------------------------
+
+    def _reachable(self) -> Infos:
+        infos: Infos = {}
+
+        async def look(server: ServerControl) -> None:
+            infos[server] = await server.contract()
+
+        self._ask(self._servers, look, quiet=True)
+        return {server: infos[server] for server in self._servers if server in infos}
+
+    def _ask(
+        self,
+        servers: list[ServerControl],
+        question: Callable[[ServerControl], Awaitable[object]],
+        quiet: bool = False,
+    ) -> dict[ServerControl, Exception]:
+        """Ask all at once; the failures by server."""
+
+        async def ask() -> list[object]:
+            return await asyncio.gather(*map(question, servers), return_exceptions=True)
+
+        answers = self._loop.run(ask())
+        failures = {s: a for s, a in zip(servers, answers, strict=True) if isinstance(a, Exception)}
+        for server, failure in failures.items() if not quiet else ():
+            log.warning("%s: %r", server.url, failure)
+        return failures
+
+
+async def _open_session(token: str | None) -> aiohttp.ClientSession:
+    return aiohttp.ClientSession(headers={"Authorization": f"Bearer {token}"} if token else {})
+
+
+def publish(
+    worker: TrainerWorker, ranks: Ranks, publisher: WeightPublisher | None, version: int
+) -> WeightsPublished | None:
+    """Every rank calls this; the publisher, and what was published, exist on rank 0 alone.
+
+    Every rank exhausts `gather_weights`, whether or not rank 0 is still sending, and rank 0 decides
+    for all whether to publish again: no rank can wait in a collective that another has left.
+    """
+    while True:
+        if publisher:
+            publisher.open(version)
+        weights = worker.gather_weights()
+        if publisher:
+            publisher.send(weights)
+        for _ in weights:
+            pass
+        published = publisher.confirm(version) if publisher else None
+        if ranks.agree(published is not None):
+            return published

@@ -1,0 +1,66 @@
+import asyncio
+
+import pytest
+
+from pipelinerl.server_pool import ServerPool
+
+
+def test_spreads_requests_and_respects_the_limit():
+    async def scenario():
+        pool = ServerPool(limit=2)
+        await pool.set_servers(["a", "b"])
+        released, taken = asyncio.Event(), []
+
+        async def request():
+            async with pool.server() as url:
+                taken.append(url)
+                await released.wait()
+
+        tasks = [asyncio.create_task(request()) for _ in range(5)]
+        await wait_until(lambda: len(taken) == 4)
+        assert sorted(taken) == ["a", "a", "b", "b"] and pool.in_flight == 4
+        released.set()
+        await asyncio.gather(*tasks)
+        assert len(taken) == 5 and pool.in_flight == 0
+
+    asyncio.run(scenario())
+
+
+def test_a_failing_server_is_avoided_until_it_is_named_again():
+    async def scenario():
+        pool = ServerPool(limit=4)
+        await pool.set_servers(["a", "b"])
+        with pytest.raises(ConnectionError):
+            async with pool.server() as bad:
+                raise ConnectionError
+        for _ in range(3):
+            async with pool.server() as url:
+                assert url != bad
+        await pool.set_servers(["a", "b"])
+        async with pool.server() as one, pool.server() as other:
+            assert {one, other} == {"a", "b"}
+
+    asyncio.run(scenario())
+
+
+def test_the_gate_waits_for_requests_in_flight_and_holds_new_ones():
+    async def scenario():
+        pool = ServerPool(limit=4)
+        await pool.set_servers(["a"])
+        async with pool.server():
+            closing = asyncio.create_task(pool.close_gate())
+            held = asyncio.create_task(pool.server().__aenter__())
+            await asyncio.sleep(0)
+            assert not closing.done()
+        await closing
+        assert not held.done()
+        await pool.open_gate()
+        assert await held == "a"
+
+    asyncio.run(scenario())
+
+
+async def wait_until(condition) -> None:
+    async with asyncio.timeout(5):
+        while not condition():
+            await asyncio.sleep(0)

@@ -1,0 +1,30 @@
+"""A Hugging Face model's float32 master weights, read once by rank 0 and dealt out to all ranks."""
+
+import torch
+from torch.distributed.tensor import distribute_tensor
+from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
+from transformers.initialization import no_init_weights
+
+from trainer_adapters.attention import PACKED
+
+
+def load_model(path: str, rank: int) -> PreTrainedModel:
+    """Whole on rank 0. On the others the parameters are allocated and never written, which costs no
+    memory, until `deal_weights` fills the shards."""
+    options = {"dtype": torch.float32, "attn_implementation": PACKED}
+    if rank == 0:
+        return AutoModelForCausalLM.from_pretrained(path, **options)
+    with no_init_weights():
+        model = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(path), **options)
+    model.tie_weights()
+    return model.eval()
+
+
+@torch.no_grad()
+def deal_weights(model: torch.nn.Module, full: dict[str, torch.Tensor]) -> None:
+    """Fill every rank's shards from `full`, which only rank 0 needs to hold."""
+    for name, parameter in model.named_parameters():
+        local = parameter.to_local()
+        whole = full[name].to(local.device) if full else local.new_empty(parameter.shape)
+        dealt = distribute_tensor(whole, parameter.device_mesh, parameter.placements, src_data_rank=0)
+        local.copy_(dealt.to_local())

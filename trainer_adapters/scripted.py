@@ -1,0 +1,138 @@
+"""ScriptedTrainer: the worked example of a trainer adapter, and what the pipeline's tests train.
+
+Plain PyTorch, every rank a full copy, gradients added up by one all-reduce. Its model is the scripted
+inference engine's recurrent net over characters:
+
+    h_t = tanh(W h_{t-1} + b + embed[token_t]),   logits = embed @ (norm * h_t) + head_bias
+
+A checkpoint holds the weights alone, and there is no schedule beside warm-up: it is not for real use.
+"""
+
+import math
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+from torch.nn.utils.rnn import pad_sequence
+
+from contracts.inference import Parameter
+from contracts.trainer import PackedBatch, SaveHandle, StepReport, TokenScores, TrainerWorker, WorkerSpec
+from contracts.weights import WeightManifest
+from trainer_adapters.learning_rate import learning_rate
+
+VOCABULARY, HIDDEN = 97, 8
+SHAPES = {
+    "model.embed_tokens.weight": (VOCABULARY, HIDDEN),
+    "model.layers.0.weight": (HIDDEN, HIDDEN),
+    "model.layers.0.bias": (HIDDEN,),
+    "model.norm.weight": (HIDDEN,),
+    "lm_head.bias": (VOCABULARY,),
+}
+
+
+class Saved(SaveHandle):
+    def wait(self) -> None:
+        pass
+
+
+class ScriptedTrainer(TrainerWorker):
+    device = torch.device("cpu")
+
+    def init_worker(self, spec: WorkerSpec) -> None:
+        self._spec = spec
+        dist.init_process_group(
+            "gloo",
+            init_method=f"tcp://{spec.master_address}:{spec.master_port}",
+            rank=spec.rank,
+            world_size=spec.world_size,
+            timeout=timedelta(seconds=spec.timeout_s),
+        )
+        generator = torch.Generator().manual_seed(spec.seed)
+        self._weights = {
+            name: (0.5 * torch.randn(shape, generator=generator)).requires_grad_() for name, shape in SHAPES.items()
+        }
+        self._steps = 0
+        self.reset_optimizer()
+
+    def forward(self, batch: PackedBatch, grad: bool = True, entropy: bool = False) -> TokenScores:
+        lengths = batch.cu_seqlens.diff().tolist()
+        with torch.set_grad_enabled(grad):
+            if not lengths:
+                nothing = sum(weight.sum() for weight in self._weights.values()) * torch.zeros(0)
+                return TokenScores(nothing, torch.zeros(0) if entropy else None)
+            padded = pad_sequence(batch.token_ids.split(lengths), batch_first=True)  # [S, L]
+            temperature = batch.temperature[batch.cu_seqlens[:-1].long()]  # [S]
+            before = self._log_softmax(padded[:, :-1], temperature)  # [S, L - 1, vocabulary]
+            logprobs = before.gather(-1, padded[:, 1:, None]).squeeze(-1)
+            entropies = -(before.exp() * before).sum(-1).detach()
+        return TokenScores(_packed(logprobs, lengths), _packed(entropies, lengths) if entropy else None)
+
+    def _log_softmax(self, token_ids: torch.Tensor, temperature: torch.Tensor) -> torch.Tensor:
+        embed, weight, bias, norm, head_bias = self._weights.values()
+        state, logits = torch.zeros(len(token_ids), HIDDEN), []
+        for column in token_ids.T:
+            state = torch.tanh(state @ weight.T + bias + embed[column])
+            logits.append((norm * state) @ embed.T + head_bias)
+        return (torch.stack(logits, dim=1) / temperature[:, None, None]).log_softmax(-1)
+
+    def backward(self, loss: torch.Tensor) -> None:
+        loss.backward()
+
+    def step(self) -> StepReport:
+        gradients = [weight.grad for weight in self._weights.values()]
+        for gradient in gradients:
+            dist.all_reduce(gradient)
+        norm = float(torch.nn.utils.get_total_norm(gradients))
+        rate = learning_rate(self._spec.optimizer, self._steps)
+        if finite := math.isfinite(norm):
+            torch.nn.utils.clip_grad_norm_(self._weights.values(), self._spec.optimizer.max_grad_norm)
+            self._optimizer.param_groups[0]["lr"] = rate
+            self._optimizer.step()
+        self._zero_gradients()
+        self._steps += 1
+        return StepReport(grad_norm=norm, learning_rate=rate, skipped=not finite)
+
+    def _zero_gradients(self) -> None:
+        """Zero, not None: a rank without work has a gradient to add as well."""
+        for weight in self._weights.values():
+            weight.grad = torch.zeros_like(weight)
+
+    def reset_optimizer(self) -> None:
+        spec = self._spec.optimizer
+        self._optimizer = torch.optim.AdamW(
+            self._weights.values(), spec.lr, spec.betas, spec.eps, spec.weight_decay
+        )
+        self._zero_gradients()
+
+    def weight_manifest(self, dtype: str) -> WeightManifest:
+        parameters = tuple(Parameter(name=n, dtype=dtype, shape=s) for n, s in SHAPES.items())
+        return WeightManifest(parameters, tied={"lm_head.weight": "model.embed_tokens.weight"})
+
+    def gather_weights(self) -> Iterator[tuple[str, torch.Tensor | None]]:
+        for name, weight in self._weights.items():
+            yield name, weight.detach().clone() if self._spec.rank == 0 else None
+
+    def save(self, directory: Path) -> SaveHandle:
+        if self._spec.rank == 0:
+            directory.mkdir(parents=True, exist_ok=True)
+            torch.save({name: weight.detach() for name, weight in self._weights.items()}, directory / "weights.pt")
+        return Saved()
+
+    @torch.no_grad()
+    def load(self, directory: Path) -> None:
+        for name, tensor in torch.load(directory / "weights.pt").items():
+            self._weights[name].copy_(tensor)
+
+    def export(self, directory: Path) -> None:
+        self.save(directory)
+
+    def close(self) -> None:
+        dist.destroy_process_group()
+
+
+def _packed(values: torch.Tensor, lengths: list[int]) -> torch.Tensor:
+    """[S, L - 1] -> [T], with a 0 at the first token of each sequence."""
+    first = torch.zeros(1)
+    return torch.cat([part for row, n in zip(values, lengths, strict=True) for part in (first, row[: n - 1])])
