@@ -58,6 +58,7 @@ def run(config: RunConfig) -> int:
 def supervise(config: RunConfig, jobs: list[Job], run_dir: Path) -> int:
     from pipelinerl.console import ConsoleView
     from pipelinerl.report import report
+
     from pipelinerl.supervisor import JobFailed, Supervisor
 
     began, status = time.monotonic(), 0

@@ -86,15 +86,23 @@ async def _contract_error(request: Request, error: ContractError) -> JSONRespons
     return _answer(error)
 
 
+# A value that no server offers is refused as one that this server does not offer.
+UNSUPPORTED_VALUE = {
+    "backend": ErrorCode.UNSUPPORTED_BACKEND,
+    "kv_cache": ErrorCode.UNSUPPORTED_KV_CACHE,
+    "receive": ErrorCode.UNSUPPORTED_RECEIVE,
+}
+
+
 async def _validation_error(request: Request, error: RequestValidationError) -> JSONResponse:
-    """A field that no model knows is, in a generation request, a parameter not honoured here."""
     first = error.errors()[0]
     where = ".".join(str(part) for part in first["loc"] if part != "body")
-    unknown = [e for e in error.errors() if e["type"] == "extra_forbidden"]
-    if unknown and request.url.path.startswith("/v1/"):
-        name = unknown[0]["loc"][-1]
-        return _answer(ContractError(ErrorCode.UNSUPPORTED_PARAMETER, f"{name}: not honoured here"))
-    return _answer(ContractError(ErrorCode.INVALID_REQUEST, f"{where}: {first['msg']}"))
+    code = ErrorCode.INVALID_REQUEST
+    if first["type"] == "literal_error":
+        code = UNSUPPORTED_VALUE.get(where, code)
+    elif first["type"] == "extra_forbidden" and request.url.path.startswith("/v1/"):
+        code = ErrorCode.UNSUPPORTED_PARAMETER
+    return _answer(ContractError(code, f"{where}: {first['msg']}"))
 
 
 async def _http_error(request: Request, error: HTTPException) -> JSONResponse:

@@ -9,6 +9,7 @@ import abc
 import asyncio
 import contextlib
 import os
+import threading
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -98,16 +99,15 @@ class EmbeddedEngine(InferenceEngine):
 
     def leave_group(self) -> None:
         if self._group is not None:
-            self._group.close()
+            # Closing waits for a broadcast that is still pending, in a thread that was abandoned.
+            threading.Thread(target=self._group.close, daemon=True, name="close group").start()
             self._group = None
 
     async def receive_weights(self, request: WeightUpdateRequest, progress: UpdateProgress) -> None:
         assert self._group is not None, "the app calls this only for a member of a group"
         tensors: dict[str, torch.Tensor] = {}
         started = time.monotonic()
-        buckets = receive_weights(
-            self._group, request.parameters, request.bucket_bytes, request.timeout_s
-        )
+        buckets = receive_weights(self._group, request.parameters, request.bucket_bytes, request.timeout_s)
 
         def receive(count: int | None) -> None:
             for bucket in islice(buckets, count):
@@ -117,14 +117,17 @@ class EmbeddedEngine(InferenceEngine):
                 progress.bytes += sum(tensor.nbytes for tensor in bucket.values())
                 progress.transfer_s = time.monotonic() - started
 
-        # "paused" stops generation as late as it may: once the sender is seen to send.
-        await in_daemon_thread(receive, 1 if request.receive == "paused" else None)
-        async with self._generation_held(progress):
-            await in_daemon_thread(receive, None)
-            progress.touched = True  # from here on the update can no longer be called off
-            await self._in_model_thread(
-                self.apply_weights, tensors, request.tied, request.version, request.kv_cache
-            )
+        try:
+            # "paused" stops generation as late as it may: once the sender is seen to send.
+            await in_daemon_thread(receive, 1 if request.receive == "paused" else None)
+            async with self._generation_held(progress):
+                await in_daemon_thread(receive, None)
+                progress.touched = True  # from here on the update can no longer be called off
+                await self._in_model_thread(
+                    self.apply_weights, tensors, request.tied, request.version, request.kv_cache
+                )
+        finally:
+            tensors.clear()  # a copy of the model, which the traceback of a failure would keep
 
     @contextlib.asynccontextmanager
     async def _generation_held(self, progress: UpdateProgress):

@@ -6,6 +6,7 @@ speaks for it, an `InferenceEngine` does what it decides. All of it runs in one 
 """
 
 import asyncio
+import contextlib
 import hashlib
 import logging
 from dataclasses import dataclass, field
@@ -46,12 +47,19 @@ class _Update:
     timeout_s: float
     outcome: WeightUpdateStatus
     progress: UpdateProgress = field(default_factory=UpdateProgress)
+    ended: asyncio.Event = field(default_factory=asyncio.Event)
+    # Only while receiving: the traceback of a failed task would keep the buffers that it received.
     task: asyncio.Task[None] | None = None
     called_off: str | None = None  # by whom
 
     @property
     def receiving(self) -> bool:
         return self.outcome.state == "receiving"
+
+    async def wait(self, timeout_s: float | None = None) -> None:
+        """For its end; at most `timeout_s`."""
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self.ended.wait(), timeout_s)
 
     def status(self) -> WeightUpdateStatus:
         p = self.progress
@@ -117,12 +125,15 @@ class WeightUpdates:
 
     async def join(self, request: InitProcessGroupRequest) -> list[int]:
         """Join a newer weight group; returns this server's ranks."""
-        for known in (self._joining, self._joined):
-            if known and known.request == request:  # an HTTP retry
-                return await self._joined_ranks(known)
-        self._check_join(request)
-        await self._end_of_update(request)
-        self._check_join(request)  # waiting took time: another group may have come in between
+        while True:
+            for known in (self._joining, self._joined):
+                if known and known.request == request:  # an HTTP retry
+                    return await self._joined_ranks(known)
+            self._check_join(request)
+            update = self._receiving()
+            if update is None:
+                break
+            await self._end_of(update, request)  # after which all is to be asked again
         if self._joining:
             self._joining.task.cancel()
         self._joining = _Join(request, asyncio.create_task(self._join(request)))
@@ -165,16 +176,13 @@ class WeightUpdates:
                 f"{request.rank_offset} on",
             )
 
-    async def _end_of_update(self, request: InitProcessGroupRequest) -> None:
-        """Wait for an update under way, as long as it may itself be silent. A takeover does not wait:
+    async def _end_of(self, update: _Update, request: InitProcessGroupRequest) -> None:
+        """Wait for the update under way, as long as it may itself be silent. A takeover does not wait:
         it says that the other run is over."""
-        update = self._receiving()
-        if update is None:
-            return
         if request.run != self.run:
             await self._call_off(update, f"run {request.run} took over")
             return
-        await asyncio.wait([update.task], timeout=update.timeout_s)
+        await update.wait(update.timeout_s)
         if update.receiving:
             raise ContractError(
                 ErrorCode.UPDATE_IN_PROGRESS,
@@ -216,15 +224,15 @@ class WeightUpdates:
         update = _Update(fingerprint, request.timeout_s, outcome)
         self._updates[request.version] = self._current = update
         update.task = asyncio.create_task(self.engine.receive_weights(request, update.progress))
-        update.task.add_done_callback(partial(self._ended, update))  # before anyone waits for the task
+        update.task.add_done_callback(partial(self._ended, update))
         return WeightUpdateAccepted()
 
     def _check_update(self, request: WeightUpdateRequest) -> None:
-        self._check_run(request.run)
-        if self._joining:
+        if self._joining and request.run in (self.run, self._joining.request.run):
             raise ContractError(
                 ErrorCode.JOINING, f"the group of epoch {self._joining.request.epoch} is still being joined"
             )
+        self._check_run(request.run)
         if self._group is None:
             raise ContractError(ErrorCode.NO_GROUP, "this server is in no weight group: join one first")
         if request.epoch != self._group.epoch:
@@ -253,6 +261,8 @@ class WeightUpdates:
             self._failed(update, f"{type(error).__name__}: {error}")
         else:
             self._live(update)
+        update.task = None
+        update.ended.set()
 
     def _live(self, update: _Update) -> None:
         update.outcome.state = "live"
@@ -282,8 +292,7 @@ class WeightUpdates:
         update = self._updates.get(version)
         if update is None:
             raise ContractError(ErrorCode.NOT_FOUND, f"version {version} was never requested in this run")
-        if update.receiving:
-            await asyncio.wait([update.task], timeout=wait_s)
+        await update.wait(wait_s)
         return update.status()
 
     async def abort(self, request: AbortWeightUpdateRequest) -> WeightUpdateStatus:
@@ -302,7 +311,7 @@ class WeightUpdates:
         if update.receiving and not update.progress.touched:
             update.called_off, update.progress.cancelled = why, True
             update.task.cancel()
-        await asyncio.wait([update.task])
+        await update.wait()
 
 
 def _fingerprint(request: WeightUpdateRequest) -> str:

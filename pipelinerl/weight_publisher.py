@@ -28,6 +28,7 @@ from pipelinerl.server_control import Refused, ServerControl
 
 log = logging.getLogger(__name__)
 Infos = dict[ServerControl, ContractInfo]
+MAX_ATTEMPTS = 5  # weight groups formed for one version before the run gives up
 
 
 class NoServers(Exception):
@@ -46,6 +47,8 @@ class WeightPublisher:
         self._store: WeightStore | None = None
         self._group: WeightGroup | None = None
         self._members: list[ServerControl] = []
+        self._attempts = 0  # groups formed for the version that is being published
+        self._excluded: set[ServerControl] = set()  # from that version's further attempts
 
     # --- one publication: open, send, confirm -------------------------------------------------
 
@@ -63,24 +66,25 @@ class WeightPublisher:
         self._started = time.monotonic()
         while True:
             self._ensure_group()
-            request = WeightUpdateRequest(
-                run=self.run,
-                epoch=self._epoch,
-                version=version,
-                parameters=list(self._manifest.parameters),
-                tied=self._manifest.tied,
-                bucket_bytes=self._weights.bucket_bytes,
-                kv_cache=self._config.inference.kv_cache,
-                receive=self._config.inference.receive,
-                timeout_s=self._weights.bucket_timeout_s,
-            )
-            failures = self._ask(self._members, lambda s: s.request_weight_update(request))
+            failures = self._request_update(version)
             if not failures:
                 return
-            for failure in failures.values():
-                if isinstance(failure, Refused) and failure.status == 422:
-                    raise failure  # the plan itself is wrong; no new epoch can mend it
+            self._exclude(failures)
             self._call_off(version, [s for s in self._members if s not in failures])
+
+    def _request_update(self, version: int) -> dict[ServerControl, Exception]:
+        request = WeightUpdateRequest(
+            run=self.run,
+            epoch=self._epoch,
+            version=version,
+            parameters=list(self._manifest.parameters),
+            tied=self._manifest.tied,
+            bucket_bytes=self._weights.bucket_bytes,
+            kv_cache=self._config.inference.kv_cache,
+            receive=self._config.inference.receive,
+            timeout_s=self._weights.bucket_timeout_s,
+        )
+        return self._ask(self._members, lambda server: server.request_weight_update(request))
 
     def send(self, weights: Iterator[tuple[str, torch.Tensor]]) -> None:
         """Broadcast; a failure is kept for `confirm`, so that the caller can exhaust the iterator."""
@@ -102,10 +106,10 @@ class WeightPublisher:
                 raise RuntimeError(f"{server.url} ended the update as {status.state}: {status.error}")
             paused_s = max(paused_s, status.paused_s)
 
-        failures = self._ask(self._members, is_live)
-        if failures or self._group is None:
+        if self._group is None or self._ask(self._members, is_live):
             self._leave_group()
             return None
+        self._attempts, self._excluded = 0, set()
         return WeightsPublished(
             run=self.run,
             version=version,
@@ -130,6 +134,9 @@ class WeightPublisher:
                 raise NoServers("no inference server answers")
             if self._group is not None and set(infos) == set(self._members):
                 return
+            if self._attempts == MAX_ATTEMPTS:
+                raise NoServers(f"{MAX_ATTEMPTS} weight groups in a row failed; see the servers' logs")
+            self._attempts += 1
             self._leave_group()
             self._form_group(infos)
 
@@ -162,13 +169,21 @@ class WeightPublisher:
             return await asyncio.gather(rank_0, *others, return_exceptions=True)
 
         group, *answers = self._loop.run(join())
-        for failure in (answer for answer in (group, *answers) if isinstance(answer, Exception)):
-            log.warning("weight group of epoch %d: %s", self._epoch, failure)
-            if isinstance(failure, Refused) and failure.status == 422:
+        failures = {s: a for s, a in zip(requests, answers, strict=True) if isinstance(a, Exception)}
+        self._exclude(failures)
+        if failures or isinstance(group, Exception):
+            log.warning("epoch %d did not form: %s %s", self._epoch, group, failures)
+            return
+        self._group, self._members = group, list(requests)
+        log.info("epoch %d: %s", self._epoch, ", ".join(s.url for s in self._members))
+
+    def _exclude(self, failures: dict[ServerControl, Exception]) -> None:
+        """Leave out who failed until the version is out. Raises what no new epoch can mend: a plan
+        that does not fit the server, or a server that another run has taken over."""
+        for failure in failures.values():
+            if isinstance(failure, Refused) and (failure.status == 422 or failure.code == "other_run"):
                 raise failure
-        if isinstance(group, WeightGroup) and not any(isinstance(a, Exception) for a in answers):
-            self._group, self._members = group, list(requests)
-            log.info("epoch %d: %s", self._epoch, ", ".join(s.url for s in self._members))
+        self._excluded |= set(failures)
 
     def _leave_group(self) -> None:
         if self._group is not None:
@@ -188,7 +203,7 @@ class WeightPublisher:
         async def look(server: ServerControl) -> None:
             infos[server] = await server.contract()
 
-        self._ask(self._servers, look, quiet=True)
+        self._ask([s for s in self._servers if s not in self._excluded], look, quiet=True)
         return {server: infos[server] for server in self._servers if server in infos}
 
     def _ask(

@@ -40,17 +40,18 @@ def whole_or_absent(directory: Path) -> Iterator[Path]:
     dist.barrier()
 
 
-def save(state: dict[str, object], directory: Path) -> SaveHandle:
+def save(state: dict[str, torch.Tensor], directory: Path) -> SaveHandle:
     with whole_or_absent(directory) as partial:
         dcp.save(state, checkpoint_id=partial)
     return Saved()
 
 
-def load(state: dict[str, object], directory: Path) -> None:
+def load(state: dict[str, torch.Tensor], directory: Path) -> None:
     """Fill the tensors of `state`. Random-number state that the checkpoint has none of (it was written
     by fewer ranks) stays as it is; anything else that is missing raises."""
     stored = dcp.FileSystemReader(directory).read_metadata().state_dict_metadata
-    dcp.load({key: value for key, value in state.items() if not is_rng(key) or key in stored}, checkpoint_id=directory)
+    wanted = {key: tensor for key, tensor in state.items() if key in stored or not is_rng(key)}
+    dcp.load(wanted, checkpoint_id=directory)
 
 
 def rng_state(rank: int, device: torch.device) -> dict[str, torch.Tensor]:

@@ -18,14 +18,13 @@ import torch.distributed as dist
 from torch.distributed._composable import checkpoint as checkpoint_activations
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
-from transformers import AutoTokenizer
 
 from contracts.inference import Parameter
 from contracts.trainer import PackedBatch, SaveHandle, StepReport, TokenScores, TrainerWorker, WorkerSpec
 from contracts.weights import WeightManifest
 from trainer_adapters import checkpoint
+from trainer_adapters.hugging_face import copy_tokenizer, deal_weights, load_model
 from trainer_adapters.learning_rate import learning_rate
-from trainer_adapters.loading import deal_weights, load_model
 from trainer_adapters.token_scores import TokenScorer
 
 ComputeDtype = Literal["float32", "bfloat16"]
@@ -111,8 +110,7 @@ class FSDPTrainer(TrainerWorker):
         loss.backward()
 
     def step(self) -> StepReport:
-        self._scorer.reshard()  # a forward that had no backward left the root gathered, soon out of date
-        gradients = [p.grad.to_local() for p in self._model.parameters() if p.grad is not None]
+        gradients = [p.grad.to_local() for _, p in self._shards() if p.grad is not None]
         norm = self._global_norm(gradients)
         rate = learning_rate(self._spec.optimizer, int(self._closed_steps))
         finite = math.isfinite(norm)
@@ -136,15 +134,16 @@ class FSDPTrainer(TrainerWorker):
         """Forget the moments. Their tensors exist from the start: memory that will not suffice fails
         here, and a checkpoint has the same keys at every step."""
         spec = self._spec.optimizer
+        parameters = [parameter for _, parameter in self._shards()]
         self._optimizer = torch.optim.AdamW(
-            self._model.parameters(),
+            parameters,
             lr=spec.lr,
             betas=spec.betas,
             eps=spec.eps,
             weight_decay=spec.weight_decay,
             fused=True,
         )
-        for parameter in self._model.parameters():
+        for parameter in parameters:
             self._optimizer.state[parameter] = {
                 "step": torch.zeros((), device=self.device),
                 "exp_avg": torch.zeros_like(parameter),
@@ -153,8 +152,14 @@ class FSDPTrainer(TrainerWorker):
 
     # --- weights ------------------------------------------------------------------------------
 
+    def _shards(self) -> Iterator[tuple[str, torch.nn.Parameter]]:
+        """The sharded parameters by name, a tied one once. After a forward that has had no backward the
+        root still is gathered; a step would leave that copy behind, out of date."""
+        self._scorer.reshard()
+        return self._model.named_parameters()
+
     def weight_manifest(self, dtype: str) -> WeightManifest:
-        names = {parameter: name for name, parameter in self._model.named_parameters()}
+        names = {parameter: name for name, parameter in self._shards()}
         return WeightManifest(
             parameters=tuple(Parameter(name=n, dtype=dtype, shape=tuple(p.shape)) for p, n in names.items()),
             tied={
@@ -166,7 +171,7 @@ class FSDPTrainer(TrainerWorker):
 
     @torch.no_grad()
     def gather_weights(self) -> Iterator[tuple[str, torch.Tensor | None]]:
-        for name, parameter in self._model.named_parameters():
+        for name, parameter in self._shards():
             tensor = parameter.full_tensor().contiguous()
             if self._spec.world_size == 1:
                 tensor = tensor.clone()  # the whole tensor is the shard: a later step would change it
@@ -178,7 +183,6 @@ class FSDPTrainer(TrainerWorker):
         return checkpoint.save(self._state(), directory)
 
     def load(self, directory: Path) -> None:
-        self._scorer.reshard()
         state = self._state()
         checkpoint.load(state, directory)
         checkpoint.restore_rng(state, self._spec.rank, self.device)
@@ -186,7 +190,7 @@ class FSDPTrainer(TrainerWorker):
     def _state(self) -> dict[str, torch.Tensor]:
         """All that the next step depends on, as tensors to write from and read into."""
         state = {"closed_steps": self._closed_steps, **checkpoint.rng_state(self._spec.rank, self.device)}
-        for name, parameter in self._model.named_parameters():
+        for name, parameter in self._shards():
             state[f"model.{name}"] = parameter.detach()
             for moment, tensor in self._optimizer.state[parameter].items():
                 state[f"optimizer.{moment}.{name}"] = tensor
@@ -198,15 +202,18 @@ class FSDPTrainer(TrainerWorker):
             weights = {name: None if t is None else t.cpu() for name, t in self.gather_weights()}
             if self._spec.rank == 0:
                 self._model.save_pretrained(partial, state_dict=weights)
-                AutoTokenizer.from_pretrained(self._spec.model_path).save_pretrained(partial)
+                copy_tokenizer(self._spec.model_path, partial)
 
 
 def _join_process_group(spec: WorkerSpec) -> torch.device:
     """Make the default process group; returns the device of this rank."""
     device = torch.device("cpu")
     if spec.device == "cuda":
-        local_rank = int(os.environ.get("LOCAL_RANK", spec.rank % torch.cuda.device_count()))
-        device = torch.device("cuda", local_rank)
+        if not torch.cuda.is_available():
+            raise ValueError("the trainer's device is cuda, but torch sees no CUDA device here")
+        # Modulo, because a launcher may show each process its own GPU only.
+        local_rank = int(os.environ.get("LOCAL_RANK", spec.rank))
+        device = torch.device("cuda", local_rank % torch.cuda.device_count())
         torch.cuda.set_device(device)
     dist.init_process_group(
         "nccl" if spec.device == "cuda" else "gloo",

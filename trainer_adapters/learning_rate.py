@@ -10,4 +10,5 @@ def learning_rate(spec: OptimizerSpec, closed_steps: int) -> float:
     warm = min(1.0, (closed_steps + 1) / max(1, spec.warmup_steps))
     if spec.decay_steps is None:
         return spec.lr * warm
-    return spec.lr * warm * max(0.0, 1.0 - max(0, closed_steps - spec.warmup_steps) / max(1, spec.decay_steps))
+    decayed = max(0, closed_steps - spec.warmup_steps) / max(1, spec.decay_steps)
+    return spec.lr * warm * max(0.0, 1.0 - decayed)

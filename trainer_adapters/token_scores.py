@@ -12,6 +12,7 @@ from transformers import PreTrainedModel
 from contracts.trainer import PackedBatch
 from trainer_adapters.attention import PACKED, Packing
 
+PACKED_LAYERS = {"full_attention", "sliding_attention"}
 # Config fields that change logits between the head and the softmax; `forward` applies none of them.
 LOGIT_TRANSFORMS = {"final_logit_softcapping": None, "logit_scale": 1.0, "logits_scaling": 1.0}
 
@@ -63,7 +64,9 @@ class TokenScorer(torch.nn.Module):
             bias = None if bias is None else bias.float()
         chunks = zip(*(x.split(self.logits_chunk) for x in (hidden, token_ids, temperature)), strict=True)
         scores = [
-            checkpoint(score_chunk, *chunk, weight, bias, entropy, use_reentrant=False, preserve_rng_state=False)
+            checkpoint(
+                score_chunk, *chunk, weight, bias, entropy, use_reentrant=False, preserve_rng_state=False
+            )
             for chunk in chunks
         ]
         logprobs, entropies = zip(*scores, strict=True)
@@ -95,9 +98,10 @@ def check_supported(model: PreTrainedModel) -> None:
         raise ValueError(f"{name} must be loaded with attn_implementation={PACKED!r}")
     if not hasattr(model.get_decoder(), "layers"):
         raise ValueError(f"{name} has no list of decoder layers to shard")
-    kinds = set(getattr(config, "layer_types", None) or ()) - {"full_attention", "sliding_attention"}
-    if kinds:
-        raise ValueError(f"{name} has {', '.join(sorted(kinds))} layers, which a pack would run across sequences")
+    if unfit := set(getattr(config, "layer_types", None) or ()) - PACKED_LAYERS:
+        raise ValueError(
+            f"{name} has {', '.join(sorted(unfit))}: its state would run across a pack's sequences"
+        )
     for field, neutral in LOGIT_TRANSFORMS.items():
         if getattr(config, field, None) not in (None, neutral):
             raise ValueError(f"{name} transforms its logits ({field}), which scoring in chunks does not")

@@ -10,7 +10,7 @@ import asyncio
 import secrets
 import time
 from collections.abc import AsyncIterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal
 
 import torch
@@ -24,6 +24,7 @@ from transformers.generation.continuous_batching.continuous_api import (
 )
 from transformers.generation.continuous_batching.model_runner import ModelRunner
 from transformers.generation.continuous_batching.requests import RequestState, RequestStatus
+from transformers.generation.continuous_batching.utils import find_num_key_value_heads
 
 from contracts.inference import SamplingParameters, TokenDelta
 from inference_adapters.transformers.attention import IMPLEMENTATION, plan_groups
@@ -85,14 +86,14 @@ class Outbox:
             sent = end
 
 
-@dataclass(kw_only=True)
+@dataclass(kw_only=True, repr=False, eq=False)
 class Request(RequestState):
     """One request as the library schedules it."""
 
     sampling: SamplingParameters
     outbox: Outbox
     batcher: "Batcher"
-    generator: torch.Generator | None = field(default=None)
+    generator: torch.Generator | None = None  # of its own when it is seeded
 
     def update_and_check_completion(self, token_id: int, logprob: float | None) -> bool:
         """Called right after the forward pass that sampled the token. Weights change only before the
@@ -141,17 +142,27 @@ class Router(OutputRouter):
 class Runner(ModelRunner):
     """One forward pass: attention request by request, sampling row by row."""
 
-    attends_per_request = False
+    def __init__(self, processor: ContinuousBatchProcessor, attends_per_request: bool):
+        super().__init__(
+            processor.logit_processor,
+            processor.cb_config,
+            processor.inputs_and_outputs,
+            processor.cache,
+            processor.do_sample,
+            processor.return_logprobs,
+        )
+        self.attends_per_request = attends_per_request
+        config = processor.config
+        self.heads_per_key = config.num_attention_heads // find_num_key_value_heads(config)
 
     def _forward_process_and_sample(self, model, batch_data, *outputs) -> None:
         if self.attends_per_request:
-            config = model.config
             read, write = batch_data["read_index"][0], batch_data["write_index"][0]
             batch_data["groups"], slots = plan_groups(
                 batch_data["cu_seq_lens_q"],
                 batch_data["cu_seq_lens_k"][FULL_ATTENTION],
                 read if len(read) else write,  # nothing is cached yet: all there is, is new
-                config.num_attention_heads // config.num_key_value_heads,
+                self.heads_per_key,
                 model.dtype,
             )
             batch_data["read_index"] = [slots]
@@ -199,9 +210,12 @@ class Batcher(ContinuousBatchingManager):
         self.output_router = Router(self.loop)
         self._news: set[Outbox] = set()
         self._woken = 0.0
-        self.attends_per_request = set(group_layers_by_attn_type(model.config)) == {FULL_ATTENTION}
-        if self.attends_per_request:
+        attention_types = group_layers_by_attn_type(model.config.get_text_config())
+        attends_per_request = set(attention_types) == {FULL_ATTENTION}
+        if attends_per_request:
             model.set_attn_implementation(IMPLEMENTATION)  # the constructor accepts only its own names
+        self.batch_processor = self._create_batch_processor()  # the generation thread will find it there
+        self.batch_processor.model_runner = Runner(self.batch_processor, attends_per_request)
 
     def submit(self, request: Request) -> None:
         """In the event loop."""
@@ -209,6 +223,11 @@ class Batcher(ContinuousBatchingManager):
         self._wake_up_loop.set()
         if refusal := self.background_thread_status.can_accept_new_requests():
             request.outbox.fail(RuntimeError(refusal))
+
+    def load(self) -> tuple[int, int]:
+        """Requests that run, and that wait."""
+        scheduler = self.batch_processor.scheduler
+        return len(scheduler.active_requests), len(scheduler.waiting_requests) + self.input_queue.qsize()
 
     def has_news(self, outbox: Outbox) -> None:
         self._news.add(outbox)
@@ -230,19 +249,6 @@ class Batcher(ContinuousBatchingManager):
             scheduler.add_waiting_request(state.create_equivalent_initial_request())
         # They were there first: before those that wait.
         scheduler.waiting_requests_order.rotate(len(states))
-
-    def _create_batch_processor(self) -> ContinuousBatchProcessor:
-        processor = super()._create_batch_processor()
-        processor.model_runner = Runner(
-            processor.logit_processor,
-            processor.cb_config,
-            processor.inputs_and_outputs,
-            processor.cache,
-            processor.do_sample,
-            processor.return_logprobs,
-        )
-        processor.model_runner.attends_per_request = self.attends_per_request
-        return processor
 
     def _generation_loop_body(self, batch_processor: ContinuousBatchProcessor, bootstrapping: bool) -> bool:
         # The library blocks new requests until a running one finishes; when the running ones were

@@ -20,8 +20,8 @@ def sample(
     temperatures = logits.new_tensor([s.temperature for s in sampling])
     greedy = temperatures == 0
     scaled = logits / temperatures.masked_fill(greedy, 1.0)[:, None]
-    if any(_truncates(s) for s in sampling):
-        scaled = _truncate(scaled, sampling)
+    if any(s.top_k is not None or s.top_p is not None for s in sampling):
+        scaled = torch.where(greedy[:, None], scaled, _truncate(scaled, sampling))
     log_p = scaled.log_softmax(-1)
 
     # In float64: the running sum of a large vocabulary would swallow unlikely tokens in float32.
@@ -35,23 +35,16 @@ def sample(
     return token_ids, log_p.gather(1, token_ids[:, None])[:, 0]
 
 
-def _truncates(sampling: SamplingParameters) -> bool:
-    return sampling.temperature > 0 and (sampling.top_k is not None or sampling.top_p is not None)
-
-
 def _truncate(scaled: Tensor, sampling: list[SamplingParameters]) -> Tensor:
     """Keep a row's `top_k` likeliest tokens, and of those the fewest that hold `top_p`; -inf elsewhere."""
     vocabulary = scaled.shape[-1]
-    keep_all = [not _truncates(s) for s in sampling]
-    top_k = [vocabulary if keep else s.top_k or vocabulary for keep, s in zip(keep_all, sampling)]
-    top_p = [1.0 if keep or s.top_p is None else s.top_p for keep, s in zip(keep_all, sampling)]
+    top_k = scaled.new_tensor([vocabulary if s.top_k is None else s.top_k for s in sampling])
+    top_p = scaled.new_tensor([torch.inf if s.top_p is None else s.top_p for s in sampling])
 
     ordered, order = scaled.sort(-1, descending=True)
     rank = torch.arange(vocabulary, device=scaled.device)
-    ordered = ordered.masked_fill(rank >= torch.tensor(top_k, device=scaled.device)[:, None], -torch.inf)
+    ordered = ordered.masked_fill(rank >= top_k[:, None], -torch.inf)
     p = ordered.softmax(-1)
     likelier = p.cumsum(-1) - p  # [N, V] the mass of the tokens before each
-    # The likeliest token always stays; the running sum rounds, so it must not cut where p is 1.
-    limit = scaled.new_tensor([torch.inf if p == 1.0 else p for p in top_p])
-    cut = (likelier >= limit[:, None]) & (rank > 0)
+    cut = (likelier >= top_p[:, None]) & (rank > 0)  # rounding must not cut the likeliest
     return torch.empty_like(scaled).scatter_(-1, order, ordered.masked_fill(cut, -torch.inf))

@@ -1,36 +1,40 @@
 """Domain: any task of the reasoning-gym library, by name; problems and scorer are the library's own.
 
-A rollout is one chat turn. Training and held-out problems never share a question: the text of a
-question alone decides on which side it falls, whatever the seed, so a model trained under one seed can
-be judged under another. (Seeds alone would not do: two seeds of a small task ask the same questions.)
-Both sides follow the task's own distribution; where a task has few questions, they repeat within a side.
+A rollout is one chat turn. Training and held-out problems never share a question: the text of a question
+alone decides on which side it falls, whatever the seed, so a model trained under one seed can be judged
+under another. (Seeds alone would not do: two seeds of a small task ask the same questions.) Both sides
+follow the task's own distribution; where a task has few questions, they repeat within a side.
 """
 
 import difflib
 import hashlib
+import random
 import re
 from collections.abc import Collection, Mapping
+from dataclasses import fields
 from typing import Any
 
-import reasoning_gym
-from reasoning_gym.factory import DATASETS
+from reasoning_gym.dataset import ProceduralDataset
+from reasoning_gym.factory import DATASETS, create_dataset
 from reasoning_gym.utils import SYSTEM_PROMPTS, extract_answer
 
-from pipelinerl.domains.base import Answer, Attempt, ChatClient, Domain, Problem
+from pipelinerl.domains.base import Attempt, ChatClient, Domain, Problem
 
 HELDOUT_ONE_IN = 5  # of a task's distinct questions
-MAX_REDRAWS = 200  # a side with one question in five is missed so often once in 10^19
-SOLVED = 0.99  # some of the library's scorers compute 1.0 in floating point
+MAX_DRAWS = 200  # 200 draws miss the smaller side of the split once in 10^19, unless it is empty
+SOLVED = 0.99  # some of the library's scorers reach 1.0 only up to rounding
 
 
 class ReasoningGym(Domain):
-    """`task`: a name of the library; `task_options`: the fields of its config, the library's defaults otherwise.
+    """One task of the library.
 
-    `prompt_pattern`: regular expression; what its first group matches in the question is the prompt.
-        None: the whole question.
-    `system_prompt`: name of one of the library's system prompts, which tell a chat model how to mark its
-        answer. None: no system message.
-    `presets`: by task, values of the three arguments above for when they are not given.
+    task: its name in the library.
+    task_options: fields of the task's config; the library's defaults otherwise.
+    prompt_pattern: regular expression whose first group cuts the prompt out of the question; null shows
+        the whole question.
+    system_prompt: name of one of the library's system prompts, which tell a chat model how to mark its
+        answer; null sends none.
+    presets: by task, the arguments above that hold where none are given.
     """
 
     def __init__(
@@ -53,13 +57,86 @@ class ReasoningGym(Domain):
         self._prompt_pattern = prompt_pattern or preset.get("prompt_pattern")
         self._system_prompt = system_prompt or preset.get("system_prompt")
         self._seed = seed
-        self._draws: list[reasoning_gym.dataset.ProceduralDataset] = []  # first draws, second draws, ...
-        self._check_options()
-        self._dataset(0)
+        self._datasets: list[ProceduralDataset] = []  # all first draws, all second draws, ...
+        self._heldout: dict[int, Problem] = {}  # asked for again at every evaluation
 
-    def _check_options(self) -> None:
-        known = set(DATASETS[self.name][1].__dataclass_fields__) - {"seed", "size"}
         for option in self._options:
-            _check_name(f"option of task {self.name!r}", option, known)
+            _check_name(f"option of reasoning-gym task {task}", option, _option_names(task))
         if self._system_prompt:
             _check_name("system prompt of reasoning-gym", self._system_prompt, SYSTEM_PROMPTS)
+        self._dataset(0)
+
+    def train_problem(self, index: int) -> Problem:
+        return self._problem("train", index, position=index)
+
+    def heldout_problem(self, index: int) -> Problem:
+        if index not in self._heldout:
+            self._heldout[index] = self._problem("heldout", index, position=self.train_size + index)
+        return self._heldout[index]
+
+    async def rollout(self, client: ChatClient, problem: Problem) -> Attempt:
+        answer = await client.chat(problem.messages)
+        reward = self.score(answer.text, problem)
+        return Attempt(completions=[answer.completion], reward=reward, success=reward >= SOLVED)
+
+    def score(self, text: str, problem: Problem) -> float:
+        """The library's score, from 0 to 1, of the last `<answer>` in the text, or of all of it."""
+        answer = extract_answer(text)
+        return float(self._dataset(0).score_answer(text.strip() if answer is None else answer, problem.data))
+
+    def _problem(self, side: str, index: int, position: int) -> Problem:
+        """Draws again and again for one position until a question falls on the wanted side.
+
+        So a problem follows from its index alone; nothing before it needs to be drawn.
+        """
+        for draw in range(MAX_DRAWS):
+            entry = self._dataset(draw)[position]
+            if is_heldout(entry["question"]) == (side == "heldout"):
+                return Problem(f"{self.name}/{side}/{index}", self._messages(entry["question"]), entry)
+        raise ValueError(
+            f"reasoning-gym task {self.name}: {MAX_DRAWS} draws gave no {side} question; "
+            f"with options {self._options} it has too few distinct ones to hold some out"
+        )
+
+    def _dataset(self, draw: int) -> ProceduralDataset:
+        while len(self._datasets) <= draw:
+            # Not seed + 1: the library adds the index to its seed, so neighbours would ask the same.
+            seed = random.Random(f"{self._seed}/{len(self._datasets)}").randrange(2**31)
+            size = self.train_size + self.heldout_size
+            try:
+                self._datasets.append(create_dataset(self.name, **self._options, seed=seed, size=size))
+            except (AssertionError, TypeError, ValueError) as error:
+                raise ValueError(
+                    f"reasoning-gym task {self.name} refuses options {self._options}: {error}"
+                ) from error
+        return self._datasets[draw]
+
+    def _messages(self, question: str) -> list[dict[str, str]]:
+        messages = [{"role": "user", "content": self._prompt(question)}]
+        if self._system_prompt:
+            messages.insert(0, {"role": "system", "content": SYSTEM_PROMPTS[self._system_prompt]})
+        return messages
+
+    def _prompt(self, question: str) -> str:
+        if not self._prompt_pattern:
+            return question
+        match = re.search(self._prompt_pattern, question)
+        if match is None:
+            raise ValueError(f"prompt_pattern {self._prompt_pattern!r} matches nothing in {question!r}")
+        return match.group(1)
+
+
+def is_heldout(question: str) -> bool:
+    return int.from_bytes(hashlib.sha256(question.encode()).digest()[:8]) % HELDOUT_ONE_IN == 0
+
+
+def _option_names(task: str) -> list[str]:
+    """What a user may set; seed and size are the domain's."""
+    return [field.name for field in fields(DATASETS[task][1]) if field.name not in ("seed", "size")]
+
+
+def _check_name(what: str, name: str, known: Collection[str]) -> None:
+    if name in known:
+        return
+    close = difflib.get_close_matches(name, known, n=3) or sorted(known)
+    raise ValueError(f"unknown {what}: {name!r}; did you mean {', '.join(close)}?")

@@ -1,7 +1,4 @@
-"""Streams carry records between the processes of a run: one interface, and the backend a run chose."""
-
-from pathlib import Path
-from typing import TYPE_CHECKING
+"""Streams carry records between the processes of a run; this is the interface, `files` a backend."""
 
 from pipelinerl.streams.base import (
     Entry,
@@ -13,10 +10,6 @@ from pipelinerl.streams.base import (
     StreamTrimmed,
     StreamWriter,
 )
-from pipelinerl.streams.files import FileStreams
-
-if TYPE_CHECKING:  # the configuration imports torch; reading streams should not
-    from pipelinerl.config import StreamsConfig
 
 __all__ = [
     "Entry",
@@ -27,9 +20,4 @@ __all__ = [
     "StreamTrimmed",
     "StreamWriter",
     "Streams",
-    "open_streams",
 ]
-
-
-def open_streams(config: "StreamsConfig", run_dir: Path) -> Streams:
-    return FileStreams(run_dir / "streams", config.segment_bytes)

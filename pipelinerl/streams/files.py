@@ -132,7 +132,8 @@ class FileReader(StreamReader):
                     yield entry
                     offset, pause, waiting_since = entry.next_offset, SHORTEST_PAUSE_S, None
             except StreamCorrupt:
-                # A look may fall into the moment in which a restarted writer replaces a torn tail.
+                # A look is not atomic: it may miss a segment that begins, or mix a torn tail with
+                # what a restarted writer puts in its place. Only damage stays.
                 if suspect == offset:
                     raise
                 suspect = offset

@@ -6,6 +6,7 @@ import numpy as np
 import torch
 from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
+from tokenizers.pre_tokenizers import WhitespaceSplit
 from transformers import (
     LlamaConfig,
     LlamaForCausalLM,
@@ -19,6 +20,7 @@ from transformers import (
 from contracts.records import TrainingSequence
 
 VOCAB = 61
+SIZES = dict(hidden_size=32, intermediate_size=48, num_attention_heads=4, num_key_value_heads=2)
 FAMILIES = {
     "qwen2": (Qwen2ForCausalLM, Qwen2Config, {"tie_word_embeddings": True}),  # tied, attention biases
     "llama": (LlamaForCausalLM, LlamaConfig, {"tie_word_embeddings": False}),  # an untied head
@@ -32,17 +34,15 @@ def make_model(path: Path, family: str, vocab: int = VOCAB) -> str:
     model_class, config_class, options = FAMILIES[family]
     config = config_class(
         vocab_size=vocab,
-        hidden_size=32,
-        intermediate_size=48,
         num_hidden_layers=2,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        initializer_range=0.2,
+        initializer_range=0.2,  # far from uniform distributions
+        **SIZES,
         **options,
     )
     model_class(config).save_pretrained(path)
     words = {f"w{i}": i for i in range(vocab - 1)} | {"</s>": vocab - 1}
     tokenizer = Tokenizer(WordLevel(words, unk_token="w0"))
+    tokenizer.pre_tokenizer = WhitespaceSplit()
     PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token="</s>").save_pretrained(path)
     return str(path)
 

@@ -1,11 +1,20 @@
-"""A Hugging Face model's float32 master weights, read once by rank 0 and dealt out to all ranks."""
+"""Hugging Face checkpoints: float32 master weights in, dealt out to all ranks; tokenizer files over."""
+
+import shutil
+from pathlib import Path
 
 import torch
+from huggingface_hub import snapshot_download
 from torch.distributed.tensor import distribute_tensor
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 from transformers.initialization import no_init_weights
 
 from trainer_adapters.attention import PACKED
+
+TOKENIZER_FILES = (
+    "tokenizer*", "vocab*", "merges.txt", "special_tokens_map.json", "added_tokens.json", "chat_template*",
+    "*.model", "*.tiktoken",
+)  # fmt: skip
 
 
 def load_model(path: str, rank: int) -> PreTrainedModel:
@@ -28,3 +37,14 @@ def deal_weights(model: torch.nn.Module, full: dict[str, torch.Tensor]) -> None:
         whole = full[name].to(local.device) if full else local.new_empty(parameter.shape)
         dealt = distribute_tensor(whole, parameter.device_mesh, parameter.placements, src_data_rank=0)
         local.copy_(dealt.to_local())
+
+
+def copy_tokenizer(model_path: str, directory: Path) -> None:
+    """File by file: `AutoTokenizer` may load another class than the one that was saved, and writing that
+    one out again changes token ids."""
+    source = Path(model_path)
+    if not source.is_dir():
+        source = Path(snapshot_download(model_path, allow_patterns=list(TOKENIZER_FILES)))
+    for pattern in TOKENIZER_FILES:
+        for file in source.glob(pattern):
+            shutil.copy(file, directory)

@@ -1,0 +1,23 @@
+# From nothing but Python 3.11 and make: everything is set up in .venv.
+PYTHON ?= python3.11
+VENV := .venv
+
+.PHONY: demo test lint clean
+
+demo: $(VENV)/demo
+	$(VENV)/bin/python launch.py
+
+test: $(VENV)/test
+	$(VENV)/bin/python -m pytest
+
+lint: $(VENV)/test
+	$(VENV)/bin/pip install --quiet ruff==0.17.5
+	$(VENV)/bin/ruff check . && $(VENV)/bin/ruff format --check .
+
+clean:
+	rm -rf $(VENV) .cache
+
+$(VENV)/demo $(VENV)/test: pyproject.toml
+	test -x $(VENV)/bin/python || $(PYTHON) -m venv $(VENV)
+	$(VENV)/bin/pip install --quiet --editable ".[$(@F)]"
+	touch $@

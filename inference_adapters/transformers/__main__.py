@@ -1,0 +1,36 @@
+"""Serve a Hugging Face model directory by transformers' continuous batching, on a CPU or one GPU:
+`python -m inference_adapters.transformers --model PATH --port 8000`."""
+
+import sys
+
+from inference_adapters.serve import arguments, run
+from inference_adapters.transformers.batching import PAGE_TOKENS
+from inference_adapters.transformers.engine import TransformersEngine
+
+
+def main() -> None:
+    parser = arguments("Serve a Hugging Face model by transformers' continuous batching.")
+    parser.add_argument("--model", required=True, help="directory of a Hugging Face causal language model")
+    parser.add_argument("--dtype", choices=["float32", "bfloat16"], default="float32")
+    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
+    parser.add_argument(
+        "--max-batch-tokens", type=int, default=512, help="most tokens, and requests, in one forward pass"
+    )
+    parser.add_argument(
+        "--num-blocks",
+        type=int,
+        default=1024,
+        help=f"key/value cache, in blocks of {PAGE_TOKENS} tokens; 1024 hold 64 requests of 512 tokens",
+    )
+    args = parser.parse_args()
+    try:
+        engine = TransformersEngine(
+            args.model, args.dtype, args.device, args.max_batch_tokens, args.num_blocks
+        )
+    except ValueError as error:
+        sys.exit(f"cannot serve: {error}")
+    run(engine, args)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,215 @@
+"""The inference contract on transformers' continuous batching: a model in the server's own process.
+
+Loads model and tokenizer, hands requests to the `Batcher`, and changes weights while it is paused.
+The default engine; runs on a CPU. One process, one device; vLLM and SGLang are for many GPUs.
+"""
+
+import contextlib
+import copy
+import itertools
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from pathlib import Path
+from threading import Lock
+
+import torch
+import transformers
+from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
+
+from contracts.errors import ContractError, ErrorCode
+from contracts.inference import (
+    EngineInfo,
+    Health,
+    KvCacheMode,
+    ProcessFigures,
+    SamplingParameters,
+    ScoreRequest,
+    ScoreResponse,
+    TokenDelta,
+)
+from contracts.weights import nccl_version, torch_dtype
+from inference_adapters.embedded import EmbeddedEngine, resident_bytes
+from inference_adapters.threads import in_daemon_thread
+from inference_adapters.transformers.batching import PAGE_TOKENS, Batcher, Outbox, Request
+from inference_adapters.transformers.scoring import score
+
+
+class TransformersEngine(EmbeddedEngine):
+    """Raises ValueError, in one line, when `model` cannot be served."""
+
+    def __init__(self, model: str, dtype: str, device: str, max_batch_tokens: int, num_blocks: int):
+        super().__init__()
+        self.model_path = model
+        self.dtype = torch_dtype(dtype)
+        self.device = torch.device(device)
+        self.max_batch_tokens = max_batch_tokens
+        self.num_blocks = num_blocks
+        if device == "cuda" and not torch.cuda.is_available():
+            raise ValueError("device cuda: torch sees no GPU here")
+        self._tokenizer = _tokenizer(model)
+        self._batcher: Batcher | None = None  # until it has started
+        self._ids = itertools.count()
+        self._live: set[Outbox] = set()
+        # Held while weights change and while a score is computed: a score sees one version, whole.
+        self._weights_lock = Lock()
+
+    def info(self) -> EngineInfo:
+        nccl = nccl_version() if self.device.type == "cuda" else None
+        return EngineInfo(
+            engine="transformers",
+            engine_version=transformers.__version__,
+            model=self.model_path,
+            backends=["gloo", "nccl"] if nccl else ["gloo"],
+            nccl_version=nccl,
+            accepts_dtypes=["float32", "bfloat16", "float16"],
+            kv_cache=["keep", "recompute"],
+            capabilities=["score", "staged", "truncation", "seed", "stream"],
+        )
+
+    def health(self) -> Health:
+        if not self._batcher.is_running():
+            reason = self._batcher.background_thread_status.fatal_error
+            return Health(status="unhealthy", reason=f"generation has ended: {reason!r}")
+        return super().health()
+
+    def process(self) -> ProcessFigures:
+        running, waiting = self._batcher.load()
+        return ProcessFigures(resident_bytes=resident_bytes(), running=running, waiting=waiting)
+
+    def parameter_shapes(self) -> Mapping[str, tuple[int, ...]]:
+        return {name: tuple(p.shape) for name, p in self._model.named_parameters()}
+
+    def tied_parameters(self) -> Mapping[str, str]:
+        name_of = {id(p): name for name, p in self._model.named_parameters()}
+        every = self._model.named_parameters(remove_duplicate=False)
+        return {name: name_of[id(p)] for name, p in every if name != name_of[id(p)]}
+
+    def max_context(self) -> int:
+        return min(self._model.config.max_position_embeddings, self.num_blocks * PAGE_TOKENS)
+
+    async def start(self, version: int) -> None:
+        self._model = await in_daemon_thread(self._load)
+        # Continuous batching changes how the model attends; scores need the plain way. Same weights.
+        self._scorer = copy.deepcopy(self._model, {id(p): p for p in self._model.parameters()})
+        self._batcher = Batcher(self._model, version, self.max_batch_tokens, self.num_blocks)
+        self._batcher.start()
+
+    def _load(self) -> PreTrainedModel:
+        model = AutoModelForCausalLM.from_pretrained(
+            self.model_path, dtype=self.dtype, attn_implementation="sdpa", local_files_only=True
+        )
+        return model.to(self.device).eval().requires_grad_(False)
+
+    async def close(self) -> None:
+        if self._batcher is None:
+            return
+        await self.abort_requests()
+        await self._in_model_thread(self._release)  # a loop that is held could not end
+        await in_daemon_thread(lambda: self._batcher.stop(hard_stop=True))
+
+    # --- weights ----------------------------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def pause_generation(self) -> Iterator[None]:
+        with self._weights_lock, self._batcher.pause():
+            yield
+
+    @torch.no_grad()
+    def apply_weights(
+        self,
+        tensors: Mapping[str, torch.Tensor],
+        tied: Mapping[str, str],
+        version: int,
+        kv_cache: KvCacheMode,
+    ) -> None:
+        parameters = dict(self._model.named_parameters())
+        for name, tensor in tensors.items():
+            parameters[name].copy_(tensor)  # casts and moves; a tied name is the same tensor
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)  # forward passes run on another stream
+        self._batcher.version = version
+        if kv_cache == "recompute":
+            self._batcher.recompute_active()
+
+    async def abort_requests(self) -> None:
+        for outbox in self._live:
+            outbox.abort()
+
+    # --- text -------------------------------------------------------------------------------------
+
+    def encode_chat(self, messages: list[dict], tools: list[dict] | None) -> list[int]:
+        return self._tokenizer.apply_chat_template(
+            messages, tools=tools, add_generation_prompt=True, return_dict=False
+        )
+
+    def encode(self, text: str) -> list[int]:
+        return self._tokenizer.encode(text)
+
+    def decode(self, token_ids: Sequence[int]) -> str:
+        return self._tokenizer.decode(token_ids, skip_special_tokens=True)
+
+    # --- generation -------------------------------------------------------------------------------
+
+    def generate(
+        self, prompt_token_ids: list[int], sampling: SamplingParameters
+    ) -> AsyncIterator[TokenDelta]:
+        self._check_ids(prompt_token_ids)
+        return self._generate(prompt_token_ids, sampling)
+
+    async def _generate(self, prompt: list[int], sampling: SamplingParameters) -> AsyncIterator[TokenDelta]:
+        outbox = Outbox()
+        request = Request(
+            request_id=str(next(self._ids)),
+            initial_tokens=prompt,
+            max_new_tokens=sampling.max_tokens,
+            eos_token_id=[*self._eos_token_ids(), *sampling.stop_token_ids],
+            sampling=sampling,
+            outbox=outbox,
+            batcher=self._batcher,
+            generator=None if sampling.seed is None else torch.Generator().manual_seed(sampling.seed % 2**64),
+        )
+        self._live.add(outbox)
+        try:
+            self._batcher.submit(request)
+            async for delta in outbox.deltas():
+                yield delta
+        finally:
+            self._live.discard(outbox)
+            if outbox.finish_reason in (None, "abort"):
+                outbox.abort()
+                self._batcher.cancel_request(request.request_id)
+
+    def _eos_token_ids(self) -> list[int]:
+        eos = self._model.generation_config.eos_token_id
+        if eos is None:
+            eos = self._tokenizer.eos_token_id
+        return eos if isinstance(eos, list) else [] if eos is None else [eos]
+
+    def _check_ids(self, token_ids: Sequence[int]) -> None:
+        """One id outside the embedding would end the forward pass of every request."""
+        vocabulary = self._model.config.vocab_size
+        if not token_ids or not all(0 <= token_id < vocabulary for token_id in token_ids):
+            raise ContractError(
+                ErrorCode.INVALID_REQUEST, f"token ids must be given, and lie between 0 and {vocabulary - 1}"
+            )
+
+    async def score(self, request: ScoreRequest) -> ScoreResponse:
+        for token_ids in request.sequences:
+            self._check_ids(token_ids)
+        return await in_daemon_thread(self._score, request)
+
+    def _score(self, request: ScoreRequest) -> ScoreResponse:
+        with self._weights_lock:
+            logprobs = score(self._scorer, request.sequences, request.temperature, self.max_batch_tokens)
+            return ScoreResponse(logprobs=logprobs, version=self._batcher.version)
+
+
+def _tokenizer(model: str):
+    if not (Path(model) / "config.json").is_file():
+        raise ValueError(f"{model} is not a model directory: it has no config.json")
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(model, local_files_only=True)
+    except (OSError, ValueError) as error:
+        raise ValueError(f"{model}: its tokenizer cannot be loaded: {str(error).splitlines()[0]}") from error
+    if not tokenizer.chat_template:
+        raise ValueError(f"{model}: its tokenizer has no chat template (chat_template.jinja)")
+    return tokenizer

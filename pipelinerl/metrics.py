@@ -1,0 +1,92 @@
+"""Metrics: one file of JSON lines per process, `RUN_DIR/metrics/<process>.jsonl`.
+
+A line is `{"time": unix seconds, "step": n, <name>: number or null, ...}`; which names it holds is up to
+the process that writes it, and a reader takes those that it knows. A number that is not finite is null.
+
+    trainer       step = optimizer steps closed. At a step: loss, grad_norm, learning_rate, ess,
+                  ratio_max_abs_log, lag_mean, lag_max, trained_tokens, trained_tokens_per_s.
+                  At a publication: weight_version, publish_seconds, publish_paused_s, publish_bytes,
+                  servers. At a probe: logprob_gap_mean_abs, logprob_gap_max_abs.
+    actor         step = live weight version. reward_mean, success_rate, generation_tokens_per_s,
+                  in_flight, rollouts_finished. At an evaluation: heldout_success.
+    preprocessor  step = step formed. dropped_<reason>: groups dropped since the start.
+"""
+
+import json
+import math
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+
+def metrics_path(run_dir: Path, process: str) -> Path:
+    return run_dir / "metrics" / f"{process}.jsonl"
+
+
+class MetricsWriter:
+    """Appends lines, each handed to the operating system at once; TensorBoard events beside them if
+    asked, under `RUN_DIR/tensorboard/<process>`."""
+
+    def __init__(self, run_dir: str | Path, process: str, tensorboard: bool = False):
+        path = metrics_path(Path(run_dir), process)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._file = path.open("ab")
+        _cut_torn_line(path)
+        self._board = None
+        if tensorboard:
+            from torch.utils.tensorboard import SummaryWriter
+
+            self._board = SummaryWriter(str(Path(run_dir) / "tensorboard" / process))
+
+    def write(self, step: int, **values: float) -> None:
+        """Numbers of any kind that `float` takes, one-element tensors included."""
+        numbers = {name: _finite(value) for name, value in values.items()}
+        line = json.dumps({"time": time.time(), "step": step, **numbers}, allow_nan=False)
+        self._file.write(line.encode() + b"\n")
+        self._file.flush()
+        if self._board:
+            for name, number in numbers.items():
+                if number is not None:
+                    self._board.add_scalar(name, number, step)
+            self._board.flush()
+
+    def close(self) -> None:
+        self._file.close()
+        if self._board:
+            self._board.close()
+
+
+class MetricsTail:
+    """Reads a metrics file as it grows: each call gives the lines that were completed since the last."""
+
+    def __init__(self, path: Path):
+        self._path = path
+        self._position = 0
+
+    def read(self) -> Iterator[dict]:
+        if not self._path.exists():
+            return
+        with self._path.open("rb") as file:
+            file.seek(self._position)
+            for line in file:
+                if not line.endswith(b"\n"):
+                    return
+                self._position += len(line)
+                yield json.loads(line)
+
+
+def read_metrics(path: Path) -> Iterator[dict]:
+    """The lines of a metrics file, without a torn last one; none when there is no file."""
+    return MetricsTail(path).read()
+
+
+def _finite(value: float) -> float | None:
+    number = float(value)
+    return number if math.isfinite(number) else None
+
+
+def _cut_torn_line(path: Path) -> None:
+    """A process that was killed may have left half a line, which the next would be glued to."""
+    with path.open("rb+") as file:
+        whole = file.read()
+        file.truncate(whole.rfind(b"\n") + 1)

@@ -1,0 +1,144 @@
+"""What a run adds up to, read from its streams (the records are the truth) for the report.
+
+Only the log-probability gap and the end of the training phase come from the trainer's metrics. Records
+are read one at a time: no stream is held in memory.
+"""
+
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from contracts.records import (
+    Completion,
+    Evaluated,
+    Record,
+    Rollout,
+    Settled,
+    Started,
+    StepClosed,
+    WeightsPublished,
+)
+from pipelinerl.accounting import GroupAccounts
+from pipelinerl.metrics import metrics_path, read_metrics
+from pipelinerl.streams.base import Streams
+from pipelinerl.streams.files import FileStreams
+
+EVENT_STREAMS = ("actor_events", "preprocessor_events", "trainer_events")
+
+
+class VersionMean(NamedTuple):
+    """The training rollouts that ended under one weight version."""
+
+    version: int
+    reward: float
+    success: float
+
+
+class RolloutTotals:
+    """Running sums over the training rollouts."""
+
+    def __init__(self):
+        self.tokens = 0
+        self.multi_version = 0
+        self.began: float | None = None  # unix seconds
+        self.ended: float | None = None
+        self._by_version: dict[int, Counter[str]] = {}  # newest version of a rollout -> sums
+
+    def add(self, rollout: Rollout) -> None:
+        versions = rollout.versions
+        self.tokens += rollout.sampled_tokens
+        self.multi_version += len(versions) > 1
+        self.began = lowest(self.began, rollout.started_at)
+        self.ended = highest(self.ended, rollout.finished_at)
+        if versions:
+            sums = self._by_version.setdefault(versions[-1], Counter())
+            sums.update(rollouts=1, reward=rollout.reward, success=rollout.metrics.get("success", 0.0))
+
+    def version_means(self) -> list[VersionMean]:
+        return [
+            VersionMean(version, sums["reward"] / sums["rollouts"], sums["success"] / sums["rollouts"])
+            for version, sums in sorted(self._by_version.items())
+        ]
+
+
+class RunTotals:
+    """Everything the summary needs, gathered in one pass over each stream."""
+
+    def __init__(self):
+        self.rollouts = RolloutTotals()
+        self.accounts = GroupAccounts()
+        self.evaluations: list[Evaluated] = []
+        self.steps: set[int] = set()
+        self.weight_updates = 0
+        self.updates_while_generating: set[int] = set()
+        self.lags: Counter[int] = Counter()  # lag -> tokens trained on
+        self.trained_tokens = 0
+        self.gaps: list[float] = []  # mean absolute, one a probe
+        self.largest_gap: float | None = None
+        self.began: float | None = None  # unix seconds of the first and the last thing recorded
+        self.ended: float | None = None
+        self.trained_until: float | None = None
+
+    def add_rollout(self, rollout: Rollout) -> None:
+        self.began = lowest(self.began, rollout.started_at)
+        self.ended = highest(self.ended, rollout.finished_at)
+        for completion in rollout.completions:
+            self.updates_while_generating |= versions_that_arrived_during(completion)
+
+    def add_event(self, event: Record) -> None:
+        match event:
+            case Started() | Settled():
+                self.accounts.observe(event)
+            case Evaluated():
+                self.evaluations.append(event)
+            case WeightsPublished():
+                self.weight_updates += 1
+            case StepClosed():
+                self.steps.add(event.version)
+                if not event.skipped:
+                    self.trained_tokens += event.tokens
+                    self.lags.update(event.lag_histogram)
+
+    def add_trainer_metrics(self, line: dict) -> None:
+        self.trained_until = line["time"]
+        self.ended = highest(self.ended, line["time"])
+        if (gap := line.get("logprob_gap_mean_abs")) is not None:
+            self.gaps.append(gap)
+        if (gap := line.get("logprob_gap_max_abs")) is not None:
+            self.largest_gap = highest(self.largest_gap, gap)
+
+
+def read_totals(run_dir: Path) -> RunTotals:
+    streams, totals = FileStreams(run_dir / "streams"), RunTotals()
+    for rollout in kept_records(streams, "rollouts"):
+        totals.add_rollout(rollout)
+        totals.rollouts.add(rollout)
+    for rollout in kept_records(streams, "eval_rollouts"):
+        totals.add_rollout(rollout)
+    for name in EVENT_STREAMS:
+        for event in kept_records(streams, name):
+            totals.add_event(event)
+    for line in read_metrics(metrics_path(run_dir, "trainer")):
+        totals.add_trainer_metrics(line)
+    return totals
+
+
+def kept_records(streams: Streams, name: str) -> Iterator[Record]:
+    """Retention may have let go of old rollouts: then sums over rollouts are of those that it kept."""
+    reader = streams.reader(name)
+    return (entry.record for entry in reader.read(reader.first_offset(), timeout_s=0))
+
+
+def versions_that_arrived_during(completion: Completion) -> set[int]:
+    """The weight versions that replaced older ones while this request ran."""
+    sampled = [span.version for span in completion.spans if span.end > span.start]
+    return {version for version in sampled if version > sampled[0]}
+
+
+def lowest(known: float | None, other: float) -> float:
+    return other if known is None else min(known, other)
+
+
+def highest(known: float | None, other: float | None) -> float | None:
+    return max((value for value in (known, other) if value is not None), default=None)

@@ -1,0 +1,94 @@
+"""Look into the streams of a run.
+
+    python -m pipelinerl.streams list runs/latest
+    python -m pipelinerl.streams show runs/latest rollouts --tail 3
+    python -m pipelinerl.streams show runs/latest rows --group 17
+
+Reads what is there and ends; it does not follow a live run, and reads only the files backend.
+"""
+
+import argparse
+import os
+import sys
+from collections import deque
+from pathlib import Path
+
+from pipelinerl.streams.base import StreamError
+from pipelinerl.streams.files import FileStreams
+from pipelinerl.streams.show import concerns_group, describe, load_tokenizer
+
+
+def main() -> int:
+    arguments = parse_arguments()
+    try:
+        return arguments.command(arguments)
+    except (BadInput, StreamError) as error:
+        print(f"pipelinerl.streams: {error}", file=sys.stderr)
+        return 1
+    except BrokenPipeError:  # `| head` has seen enough; nothing must be flushed to it at exit
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+
+
+def parse_arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser("python -m pipelinerl.streams", description="Look into a run's streams.")
+    commands = parser.add_subparsers(required=True)
+    listing = commands.add_parser("list", help="name the streams, with their records")
+    listing.set_defaults(command=list_streams)
+    showing = commands.add_parser("show", help="print the records of a stream")
+    showing.set_defaults(command=show_stream)
+    for command in (listing, showing):
+        command.add_argument("run_dir", type=Path)
+    showing.add_argument("stream")
+    showing.add_argument("--tail", type=int, metavar="N", help="only the last N")
+    showing.add_argument("--group", type=int, metavar="G", help="only what concerns group G")
+    return parser.parse_args()
+
+
+class BadInput(Exception):
+    """What was asked for does not exist; the message is the one line that the user sees."""
+
+
+def list_streams(arguments: argparse.Namespace) -> int:
+    streams = open_run(arguments.run_dir)
+    for name in streams.names():
+        reader = streams.reader(name)
+        first = reader.first_offset()
+        count, end = 0, first
+        for entry in reader.read(first, timeout_s=0):
+            count, end = count + 1, entry.next_offset
+        trimmed = f"  (what lay before offset {first} is trimmed)" if first else ""
+        print(f"{name:20} {count:8} records  {(end - first) / 2**20:9.2f} MiB{trimmed}")
+    return 0
+
+
+def show_stream(arguments: argparse.Namespace) -> int:
+    streams = open_run(arguments.run_dir)
+    if arguments.stream not in streams.names():
+        known = ", ".join(streams.names()) or "none yet"
+        raise BadInput(f"no stream {arguments.stream!r} in {arguments.run_dir}; there are: {known}")
+    reader = streams.reader(arguments.stream)
+    records = (entry.record for entry in reader.read(reader.first_offset(), timeout_s=0))
+    if arguments.group is not None:
+        records = (record for record in records if concerns_group(record, arguments.group))
+    if arguments.tail is not None:
+        records = deque(records, maxlen=max(arguments.tail, 0))
+    tokenizer = load_tokenizer(arguments.run_dir) if "rollouts" in arguments.stream else None
+    for record in records:
+        print(describe(record, tokenizer))
+    return 0
+
+
+def open_run(run_dir: Path) -> FileStreams:
+    if not (run_dir / "streams").is_dir():
+        if run_dir.is_dir():
+            raise BadInput(f"{run_dir} is not the directory of a run: it has no streams/")
+        parent = run_dir.parent
+        beside = sorted(entry.name for entry in parent.iterdir() if entry.is_dir()) if parent.is_dir() else []
+        known = f"; in {parent} there are: {', '.join(beside) or 'no directories'}"
+        raise BadInput(f"there is no run directory {run_dir}{known if parent.is_dir() else ''}")
+    return FileStreams(run_dir / "streams")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

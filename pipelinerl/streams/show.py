@@ -1,0 +1,100 @@
+"""Records as text that a person reads. Used by `python -m pipelinerl.streams show`."""
+
+from enum import Enum
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import yaml
+from tokenizers import Tokenizer
+
+from contracts.records import Completion, MicroBatchRow, Record, Rollout
+
+
+def describe(record: Record, tokenizer: Tokenizer | None = None) -> str:
+    match record:
+        case Rollout():
+            return describe_rollout(record, tokenizer)
+        case MicroBatchRow():
+            return describe_row(record)
+    fields = ((name, getattr(record, name)) for name in record.__struct_fields__ if name != "schema")
+    return f"{type(record).__name__:16} " + "  ".join(f"{name}={plain(value)}" for name, value in fields)
+
+
+def concerns_group(record: Record, group_id: int) -> bool:
+    match record:
+        case MicroBatchRow():
+            return group_id in record.group_ids or any(
+                sequence.group_id == group_id for rank in record.micro_batches for sequence in rank
+            )
+        case msgspec.Struct(group_ids=group_ids):
+            return group_id in group_ids
+        case msgspec.Struct(group_id=one):
+            return one == group_id
+    return False
+
+
+def describe_rollout(rollout: Rollout, tokenizer: Tokenizer | None) -> str:
+    components = "  ".join(f"{name} {value:g}" for name, value in rollout.reward_components.items())
+    versions = ", ".join(map(str, rollout.versions)) or "none"
+    head = (
+        f"── rollout {rollout.rollout_id}  group {rollout.group_id}  {rollout.domain} {rollout.problem_id}\n"
+        f"   status {rollout.status}  reward {rollout.reward:g}{f' ({components})' if components else ''}  "
+        f"weight versions {versions}  {rollout.finished_at - rollout.started_at:.2f} s"
+    )
+    bodies = [describe_completion(completion, tokenizer) for completion in rollout.completions]
+    return "\n".join([head, *bodies, ""])
+
+
+def describe_completion(completion: Completion, tokenizer: Tokenizer | None) -> str:
+    spans = "  ".join(f"v{span.version}: {span.start}–{span.end}" for span in completion.spans)
+    return (
+        f"   prompt ({len(completion.prompt_token_ids)} tokens)\n"
+        f"{text_of(completion.prompt_token_ids, tokenizer)}\n"
+        f"   completion ({len(completion.token_ids)} tokens, {completion.finish_reason}; {spans})\n"
+        f"{text_of(completion.token_ids, tokenizer)}"
+    )
+
+
+def text_of(token_ids: np.ndarray, tokenizer: Tokenizer | None) -> str:
+    """Indented. What would move the cursor or colour the terminal is shown, not obeyed."""
+    ids = token_ids.tolist()
+    text = tokenizer.decode(ids, skip_special_tokens=False) if tokenizer else " ".join(map(str, ids))
+    safe = "".join(c if c.isprintable() or c == "\n" else c.encode("unicode_escape").decode() for c in text)
+    return "\n".join(f"      {line}" for line in safe.split("\n"))
+
+
+def describe_row(row: MicroBatchRow) -> str:
+    """Lag of the tokens in the loss, against the weights that the step starts from."""
+    sequences = [len(rank) for rank in row.micro_batches]
+    tokens = [sum(len(sequence.token_ids) for sequence in rank) for rank in row.micro_batches]
+    versions = [s.versions[s.loss_mask] for rank in row.micro_batches for s in rank]
+    lag = row.step - np.concatenate(versions) if versions else np.zeros(0)
+    lag_text = f"lag mean {lag.mean():.2f} max {lag.max()}" if len(lag) else "no token in the loss"
+    closes = f"  closes the step: {row.rollouts} rollouts, groups {plain(row.group_ids)}"
+    return (
+        f"step {row.step}  row {row.index}  sequences {plain(sequences)}  tokens {plain(tokens)}  "
+        f"in the loss {len(lag)}  {lag_text}{closes if row.closes_step else ''}"
+    )
+
+
+def plain(value: object) -> str:
+    match value:
+        case Enum():
+            return value.value
+        case float():
+            return f"{value:.4g}"
+        case list():
+            return f"[{' '.join(map(plain, value))}]"
+        case dict():
+            return f"{{{' '.join(f'{plain(key)}:{plain(item)}' for key, item in value.items())}}}"
+    return str(value)
+
+
+def load_tokenizer(run_dir: Path) -> Tokenizer | None:
+    """The tokenizer of the run's model; none where the run has no model (scripted engine). Read without
+    transformers, which takes seconds to import."""
+    path = run_dir / "config.yaml"
+    config = yaml.safe_load(path.read_text()) if path.exists() else {}
+    file = Path(config.get("model", {}).get("path") or run_dir) / "tokenizer.json"
+    return Tokenizer.from_file(str(file)) if file.exists() else None

@@ -1,0 +1,48 @@
+"""Real inference servers in processes of their own, for tests."""
+
+import contextlib
+import os
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+
+@dataclass
+class Server:
+    url: str
+    process: subprocess.Popen[str]
+
+
+@contextlib.contextmanager
+def serving(module: str, *options: str) -> Iterator[Server]:
+    """`python -m module` on a free port, from its first line on: it may still be loading."""
+    command = [sys.executable, "-m", module, "--port", "0", *options]
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
+    try:
+        line = process.stdout.readline()
+        assert line.startswith("listening at "), f"{module} did not start: {line!r}"
+        yield Server(line.removeprefix("listening at ").strip(), process)
+    finally:
+        process.kill()
+        process.wait()
+
+
+def health(url: str) -> int:
+    """HTTP status of /health; it answers from the first line on."""
+    try:
+        with urllib.request.urlopen(f"{url}/health", timeout=10) as answer:
+            return answer.status
+    except urllib.error.HTTPError as error:
+        return error.code
+
+
+def wait_ready(url: str, within_s: float = 30) -> None:
+    deadline = time.monotonic() + within_s
+    while health(url) != 200:
+        assert time.monotonic() < deadline, f"{url} is not ready after {within_s} s"
+        time.sleep(0.02)

@@ -1,0 +1,160 @@
+"""The weight publisher against real servers: content, deaths, refusals, and servers that come back."""
+
+import asyncio
+from collections.abc import Iterator
+
+import aiohttp
+import pytest
+import torch
+
+from contracts.inference import ScoreRequest
+from contracts.trainer import OptimizerSpec, WorkerSpec
+from pipelinerl.compose import compose_config
+from pipelinerl.config import RunConfig
+from pipelinerl.jobs import free_port
+from pipelinerl.ranks import Ranks
+from pipelinerl.server_control import Refused, ServerControl
+from pipelinerl.weight_publisher import NoServers, WeightPublisher, publish
+from tests.inference.servers import serving, wait_ready
+from trainer_adapters.scripted import ScriptedTrainer
+
+TOKENS = [5, 17, 40, 3, 88]
+
+
+@pytest.fixture
+def worker() -> Iterator[ScriptedTrainer]:
+    worker = ScriptedTrainer()
+    worker.init_worker(
+        WorkerSpec(model_path="", optimizer=OptimizerSpec(lr=0.1), master_port=free_port(), seed=7)
+    )
+    yield worker
+    worker.close()
+
+
+def config() -> RunConfig:
+    quick = ["rendezvous", "bucket", "live"]
+    return compose_config(
+        ["inference=scripted", *(f"weights.{name}_timeout_s=5" for name in quick)]
+        + ["world.server_start_timeout_s=5", "weights.bucket_bytes=1024"]
+    )
+
+
+def publisher(worker: ScriptedTrainer, *urls: str) -> WeightPublisher:
+    publisher = WeightPublisher(config(), list(urls), None, worker.weight_manifest("float32"))
+    publisher.wait_for_servers()
+    return publisher
+
+
+def change(worker: ScriptedTrainer) -> None:
+    with torch.no_grad():
+        for weight in worker._weights.values():
+            weight.add_(0.1)
+
+
+def served(url: str) -> tuple[int, list[float]]:
+    """The version that a server holds, and its log-probabilities of a fixed sequence."""
+
+    async def score():
+        request = ScoreRequest(sequences=[TOKENS]).model_dump()
+        async with aiohttp.ClientSession() as session, session.post(f"{url}/score", json=request) as answer:
+            return await answer.json()
+
+    answer = asyncio.run(score())
+    return answer["version"], answer["logprobs"][0]
+
+
+def expected(worker: ScriptedTrainer) -> list[float]:
+    token_ids = torch.tensor([TOKENS])
+    before = worker._log_softmax(token_ids[:, :-1], torch.ones(1))
+    return before.gather(-1, token_ids[:, 1:, None]).flatten().tolist()
+
+
+def assert_serves(url: str, worker: ScriptedTrainer, version: int) -> None:
+    live, logprobs = served(url)
+    assert live == version
+    assert logprobs == pytest.approx(expected(worker), abs=1e-5)
+
+
+def test_every_server_serves_what_was_published(worker):
+    with serving("inference_adapters.scripted") as one, serving("inference_adapters.scripted") as other:
+        ranks, sender = Ranks(0, 1, 5), publisher(worker, one.url, other.url)
+        for version in range(3):
+            published = publish(worker, ranks, sender, version)
+            assert (published.version, published.servers) == (version, [one.url, other.url])
+            assert_serves(one.url, worker, version)
+            assert_serves(other.url, worker, version)
+            change(worker)
+        sender.close()
+
+
+def test_a_dead_server_is_left_out_and_a_restarted_one_comes_back(worker):
+    port = free_port()
+    with serving("inference_adapters.scripted") as survivor:
+        ranks = Ranks(0, 1, 5)
+        with serving("inference_adapters.scripted", "--port", str(port)) as mortal:
+            sender = publisher(worker, survivor.url, mortal.url)
+            publish(worker, ranks, sender, 0)
+        assert publish(worker, ranks, sender, 1).servers == [survivor.url]
+        change(worker)
+        with serving("inference_adapters.scripted", "--port", str(port)) as reborn:
+            wait_ready(reborn.url)
+            assert publish(worker, ranks, sender, 2).servers == [survivor.url, reborn.url]
+            assert_serves(reborn.url, worker, 2)
+        sender.close()
+
+
+def test_a_server_that_dies_between_202_and_broadcast_does_not_stop_the_others(worker):
+    with serving("inference_adapters.scripted") as survivor, serving("inference_adapters.scripted") as mortal:
+        sender = publisher(worker, survivor.url, mortal.url)
+        sender.open(0)
+        mortal.process.kill()
+        mortal.process.wait()
+        weights = worker.gather_weights()
+        sender.send(weights)
+        assert sender.confirm(0) is None
+        published = publish(worker, Ranks(0, 1, 5), sender, 0)
+        assert published.servers == [survivor.url]
+        assert_serves(survivor.url, worker, 0)
+        sender.close()
+
+
+def test_the_last_server_gone_is_an_error(worker):
+    with serving("inference_adapters.scripted") as only:
+        sender = publisher(worker, only.url)
+    with pytest.raises(NoServers):
+        publish(worker, Ranks(0, 1, 5), sender, 0)
+    sender.close()
+
+
+def test_weights_that_do_not_fit_are_an_error_not_an_endless_retry(worker):
+    with serving("inference_adapters.scripted") as server:
+        manifest = worker.weight_manifest("float64")
+        sender = WeightPublisher(config(), [server.url], None, manifest)
+        sender.wait_for_servers()
+        with pytest.raises(Refused, match="dtype_mismatch"):
+            sender.open(0)
+        sender.close()
+
+
+def test_a_second_run_takes_the_servers_over_and_the_first_loses_them(worker):
+    with serving("inference_adapters.scripted") as server:
+        first, ranks = publisher(worker, server.url), Ranks(0, 1, 5)
+        publish(worker, ranks, first, 5)
+        change(worker)
+        second = publisher(worker, server.url)
+        publish(worker, ranks, second, 0)
+        assert_serves(server.url, worker, 0)
+        with pytest.raises(Refused, match="other_run"):
+            publish(worker, ranks, first, 6)
+        first.close()
+        second.close()
+
+
+def test_contract_is_read_over_http():
+    async def read(url):
+        async with aiohttp.ClientSession() as session:
+            return await ServerControl(session, url).contract()
+
+    with serving("inference_adapters.scripted") as server:
+        wait_ready(server.url)
+        assert asyncio.run(read(server.url)).engine == "scripted"

@@ -1,0 +1,206 @@
+"""What the files backend adds to what every backend promises: torn tails, damage, segments, disk use."""
+
+import functools
+import multiprocessing
+import os
+import resource
+import shutil
+import signal
+import threading
+import time
+
+import pytest
+
+from contracts.records import Started
+from pipelinerl.streams import StreamCorrupt, StreamError, StreamTrimmed
+from pipelinerl.streams.files import FileStreams
+from pipelinerl.streams.segments import frame, segment_path, segment_starts
+
+SMALL_SEGMENT = 4096
+processes = multiprocessing.get_context("spawn")
+
+
+def event(number: int) -> Started:
+    return Started(group_id=number, rollouts=8)
+
+
+def there(streams, name, offset=0) -> list[int]:
+    return [entry.record.group_id for entry in streams.reader(name).read(offset, timeout_s=0)]
+
+
+@pytest.fixture
+def directory(tmp_path):
+    return tmp_path / "streams" / "events"
+
+
+@pytest.fixture
+def files(directory):
+    return FileStreams(directory.parent, segment_bytes=SMALL_SEGMENT)
+
+
+def fill(files, count) -> list[int]:
+    """Append and close; returns the offsets at which the records begin, and the end."""
+    writer = files.writer("events")
+    offsets = [0] + [writer.append(event(number)) for number in range(count)]
+    writer.close()
+    return offsets
+
+
+def test_segments_are_named_by_the_offset_at_which_they_start(files, directory):
+    offsets = fill(files, 500)
+    starts = segment_starts(directory)
+    assert len(starts) > 3 and set(starts) <= set(offsets)
+    sizes = [segment_path(directory, start).stat().st_size for start in starts]
+    assert [start + size for start, size in zip(starts, sizes, strict=True)] == [*starts[1:], offsets[-1]]
+    assert max(sizes) <= SMALL_SEGMENT
+    assert sorted(p.name for p in directory.iterdir())[0] == "00000000000000000000.records"
+
+
+def test_a_record_torn_at_any_byte_is_ignored_then_replaced(files, directory):
+    *_, begin, end = fill(files, 3)
+    path, whole = segment_path(directory, 0), segment_path(directory, 0).read_bytes()
+    for cut in range(begin, end):
+        path.write_bytes(whole[:cut])
+        assert there(files, "events") == [0, 1]
+        reading = files.reader("events").read(begin, timeout_s=20)
+        writer = files.writer("events")
+        assert writer.last() == event(1)
+        assert writer.append(event(7)) == end  # as long as the torn one, and not mixed up with it
+        writer.close()
+        assert next(reading).record == event(7)
+        assert there(files, "events") == [0, 1, 7]
+
+
+def test_a_reader_waits_for_the_rest_of_a_torn_record(files, directory):
+    *_, begin, end = fill(files, 3)
+    path, whole = segment_path(directory, 0), segment_path(directory, 0).read_bytes()
+    path.write_bytes(whole[: begin + 5])
+    reading = files.reader("events").read(begin, timeout_s=20)
+    with path.open("ab", buffering=0) as file:
+
+        def dribble():
+            for byte in range(begin + 5, end):
+                file.write(whole[byte : byte + 1])
+                time.sleep(0.001)  # so that the reader looks in between
+
+        writer = threading.Thread(target=dribble)
+        writer.start()
+        assert next(reading).record == event(2)
+        writer.join()
+
+
+def test_a_damaged_byte_in_the_middle_is_an_error_that_names_the_place(files, directory):
+    _, begin, end, *_ = fill(files, 4)
+    path, whole = segment_path(directory, 0), bytearray(segment_path(directory, 0).read_bytes())
+    for byte in range(begin, end):
+        damaged = whole.copy()
+        damaged[byte] ^= 0x10
+        path.write_bytes(damaged)
+        reading = files.reader("events").read(timeout_s=0)
+        assert next(reading).record == event(0)
+        with pytest.raises(StreamCorrupt, match=f"{path} .* offset {begin}:"):
+            next(reading)
+        with pytest.raises(StreamCorrupt, match=f"{path} .* offset {begin}:"):
+            files.writer("events")
+        assert path.read_bytes() == damaged
+
+
+def test_a_damaged_payload_at_the_end_counts_as_torn(files, directory):
+    fill(files, 3)
+    path = segment_path(directory, 0)
+    whole = bytearray(path.read_bytes())
+    whole[-1] ^= 0x10
+    path.write_bytes(whole)
+    assert there(files, "events") == [0, 1]
+    assert files.writer("events").last() == event(1)
+
+
+def test_a_segment_cut_short_or_missing_before_others_is_an_error(files, directory):
+    fill(files, 500)
+    first, second, third, *_ = segment_starts(directory)
+    shutil.copytree(directory, directory.with_name("gap"))
+    segment_path(directory.with_name("gap"), second).unlink()
+    with pytest.raises(StreamCorrupt, match=f"{third:020d}.records should follow at offset {second}"):
+        there(files, "gap")
+    os.truncate(segment_path(directory, first), second - 1)
+    with pytest.raises(StreamCorrupt, match="the segment ends inside the record"):
+        there(files, "events")
+
+
+def test_a_writer_that_died_between_two_segments_goes_on(files, directory):
+    *_, end = fill(files, 3)
+    segment_path(directory, end).touch()
+    assert there(files, "events") == [0, 1, 2]
+    writer = files.writer("events")
+    writer.trim(end)  # the newest record lies in the segment before: it stays
+    assert writer.last() == event(2)
+    writer.append(event(3))
+    assert there(files, "events") == [0, 1, 2, 3]
+    writer.trim(end)
+    assert segment_starts(directory) == [end]
+
+
+def test_a_trimmed_offset_is_an_error_and_disk_use_is_bounded(files, directory):
+    writer = files.writer("events")
+    late, middle = files.reader("events").read(timeout_s=20), None
+    for number in range(2000):
+        offset = writer.append(event(number))
+        if number == 10:
+            assert next(late).record == event(0)
+            middle = offset
+        if number % 10 == 0:
+            writer.trim(offset)
+            assert sum(path.stat().st_size for path in directory.iterdir()) < 2 * SMALL_SEGMENT
+    for old in (0, middle):
+        with pytest.raises(StreamTrimmed, match=f"begins at {segment_starts(directory)[0]}, not at {old}"):
+            there(files, "events", old)
+    with pytest.raises(StreamTrimmed):
+        list(late)
+
+
+def test_an_offset_beyond_the_end_is_an_error(files):
+    *_, end = fill(files, 3)
+    with pytest.raises(StreamError, match=f"offset {end + 1} lies beyond the end"):
+        there(files, "events", end + 1)
+    with pytest.raises(StreamError, match="no stream"):
+        there(files, "rows", end)
+
+
+def test_bytes_that_are_no_record_are_an_error(files, directory):
+    *_, end = fill(files, 1)
+    with segment_path(directory, 0).open("ab") as file:
+        file.write(frame(b"\x81\xa6record\xa7Unknown"))
+    with pytest.raises(StreamCorrupt, match=f"no known record at offset {end}"):
+        there(files, "events")
+
+
+def append_until_the_disk_is_full(make_streams, connection):
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (2000, resource.RLIM_INFINITY))
+    writer = make_streams().writer("events")
+    for number in range(1000):
+        try:
+            writer.append(event(number))
+        except OSError:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY,) * 2)
+            writer.append(event(number))
+            connection.send(number)
+            return
+
+
+def test_a_full_disk_leaves_no_half_record(tmp_path):
+    make_streams = functools.partial(FileStreams, tmp_path)
+    ours, theirs = processes.Pipe()
+    writer = processes.Process(target=append_until_the_disk_is_full, args=(make_streams, theirs))
+    writer.start()
+    assert ours.poll(20)
+    failed_at = ours.recv()
+    writer.join()
+    assert there(make_streams(), "events") == list(range(failed_at + 1))
+
+
+def test_an_idle_reader_costs_little(files):
+    *_, end = fill(files, 3)
+    begin = time.process_time()
+    assert list(files.reader("events").read(end, timeout_s=1.0)) == []
+    assert time.process_time() - begin < 0.2

@@ -1,0 +1,92 @@
+"""Bad input: one clear line on stderr, a non-zero exit, and no process started."""
+
+import json
+import socket
+from pathlib import Path
+
+import pytest
+
+import launch
+
+
+@pytest.fixture
+def model(tmp_path) -> Path:
+    """A directory that looks like a model with a context of 64 and a chat template."""
+    from tests.tiny_model import make_tiny_model
+
+    return make_tiny_model(tmp_path / "model", max_position_embeddings=64)
+
+
+def refused(capsys, *overrides: str) -> str:
+    """The one line with which the launcher refuses."""
+    assert launch.main(list(overrides)) == 2
+    lines = capsys.readouterr().err.strip().splitlines()
+    assert len(lines) == 1, lines
+    return lines[0]
+
+
+@pytest.mark.parametrize(
+    ("override", "says"),
+    [
+        ("batch_sizes=8", "did you mean batch_size?"),
+        ("world.server=2", "did you mean world.servers?"),
+        ("domain=nonsense", "nonsense"),
+        ("batch_size=many", "batch_size"),
+        ("schedule=sometimes", "schedule"),
+        ("max_lag=-1", "max_lag"),
+        ("batch_size=12", "not divisible by group_size"),
+        ("sampling.top_p=0.9", "bias the importance ratio"),
+        ("sampling.top_k=50", "bias the importance ratio"),
+        ("sampling.temperature=0", "sampling.temperature"),
+        ("world.gpus=1", "needs 2 GPUs"),
+        ("optimizer.lr=-1", "optimizer.lr"),
+        ("objective.max_importance_weight=0", "max_importance_weight must be positive"),
+        ("+objective.epsilon=0.2", "epsilon"),
+        ("trainer.compute_dtype=float8", "compute_dtype must be float32 or bfloat16"),
+        ("domain.task=chain_some", "chain_sum"),
+    ],
+)
+def test_configuration(capsys, override, says):
+    line = refused(capsys, override, "plan=true")
+    assert line.startswith("launch.py: ") and says in line
+
+
+def test_run_directory_that_exists_is_never_overwritten(capsys, tmp_path):
+    (tmp_path / "kept").write_text("precious")
+    assert "exists and is never overwritten" in refused(capsys, f"run_dir={tmp_path}")
+    assert [p.name for p in tmp_path.iterdir()] == ["kept"]
+
+
+def test_model_directory_is_missing(capsys, tmp_path):
+    assert "no config.json there" in refused(capsys, f"model.path={tmp_path}/none", f"run_dir={tmp_path}/run")
+
+
+def test_model_without_a_chat_template(capsys, tmp_path, model):
+    (model / "chat_template.jinja").unlink(missing_ok=True)
+    settings = json.loads((model / "tokenizer_config.json").read_text())
+    settings.pop("chat_template", None)
+    (model / "tokenizer_config.json").write_text(json.dumps(settings))
+    assert "has no chat template" in refused(capsys, f"model.path={model}", f"run_dir={tmp_path}/run")
+
+
+def test_context_longer_than_the_models(capsys, tmp_path, model):
+    settings = ["sampling.max_tokens=60", f"model.path={model}", f"run_dir={tmp_path}/run"]
+    assert "exceeds the model's context of 64" in refused(capsys, *settings)
+
+
+def test_port_in_use(capsys, tmp_path, model):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        settings = [f"inference.base_port={port}", "sampling.max_prompt_tokens=20"]
+        line = refused(capsys, *settings, f"model.path={model}", f"run_dir={tmp_path}/run")
+    assert f"port {port} is in use" in line
+    assert not (tmp_path / "run").exists()
+
+
+def test_the_plan_is_printed_and_nothing_starts(capsys, tmp_path):
+    settings = ["plan=true", f"run_dir={tmp_path}/run", "world.servers=2", "world.trainer_ranks=2"]
+    assert launch.main(settings) == 0
+    printed = capsys.readouterr().out
+    for job in ("server-0", "server-1", "actor", "preprocessor", "trainer-0", "trainer-1"):
+        assert job in printed
+    assert not (tmp_path / "run").exists()
