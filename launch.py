@@ -43,8 +43,7 @@ def run(config: RunConfig) -> int:
     run_dir = Path(config.run_dir or time.strftime("runs/%Y%m%d-%H%M%S")).absolute()
     check_run_dir(run_dir)
     check_components(config)
-    if config.inference.model_argument:
-        config = with_model(config)
+    config = with_model(config)
     jobs = plan_jobs(config, run_dir, token=secrets.token_hex(16))
     if config.plan:
         print_plan(jobs, run_dir)
@@ -79,6 +78,8 @@ def with_model(config: RunConfig) -> RunConfig:
     """Where no model is named, the demo model, which is made on the spot unless only the plan is wanted."""
     from pipelinerl.checks import check_model
 
+    if config.inference.model is not None:
+        return config.model_copy(update={"model": ModelConfig(path=config.inference.model)})
     path = Path(config.model.path or DEMO_MODEL).absolute()
     if config.model.path is None and not config.plan:
         from pipelinerl.demo_model import make_demo_model

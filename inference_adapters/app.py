@@ -48,6 +48,7 @@ def create_app(
         await engine.close()
 
     app = FastAPI(title="inference contract", lifespan=lifespan)
+    app.state.end_requests = updates.end_requests  # before the server closes their connections
     app.include_router(health_routes(updates))
     app.include_router(control_routes(updates))
     app.include_router(generation_routes(engine, updates))

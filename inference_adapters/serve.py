@@ -4,6 +4,7 @@ An adapter's `__main__` calls `arguments`, adds options of its own, builds its e
 """
 
 import argparse
+import contextlib
 import os
 import socket
 import sys
@@ -42,13 +43,22 @@ def run(engine: InferenceEngine, args: argparse.Namespace) -> None:
         server.should_exit = True
 
     app = create_app(engine, args.token, args.version, args.hold_timeout_s, on_start_failure=end)
-    # Open connections (long generations, long polls) get one second, then the server ends.
-    server = uvicorn.Server(uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=1))
+    server = Server(uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=1))
     print(f"listening at http://{args.host}:{listener.getsockname()[1]}", flush=True)
-    server.run(sockets=[listener])
+    with contextlib.suppress(KeyboardInterrupt):
+        server.run(sockets=[listener])
     if failures:
         traceback.print_exception(failures[0])
         sys.exit(1)
+
+
+class Server(uvicorn.Server):
+    """Ends its open requests (long generations, long polls) before it closes; those that do not end
+    within a second are cut off."""
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        await self.config.app.state.end_requests()
+        await super().shutdown(sockets)
 
 
 def _listen(host: str, port: int) -> socket.socket:

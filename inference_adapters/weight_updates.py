@@ -92,6 +92,15 @@ class WeightUpdates:
         self.version = version
         self.loaded = True
 
+    async def end_requests(self) -> None:
+        """The server is closing: whoever waits gets an answer."""
+        if self._joining:
+            self._joining.task.cancel()
+        if update := self._receiving():
+            await self._call_off(update, "the server is closing")
+        if self.loaded:
+            await self.engine.abort_requests()
+
     # --- what the server says of itself -----------------------------------------------------------
 
     def health(self) -> Health:
@@ -255,7 +264,7 @@ class WeightUpdates:
 
     def _ended(self, update: _Update, task: asyncio.Task[None]) -> None:
         if task.cancelled():
-            self._failed(update, update.called_off or "the server is closing")
+            self._failed(update, update.called_off or "cancelled")
         elif error := task.exception():  # a failed update ends its group, not the server
             log.warning("weight update %d failed", update.outcome.version, exc_info=error)
             self._failed(update, f"{type(error).__name__}: {error}")

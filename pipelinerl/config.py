@@ -53,7 +53,7 @@ class RolloutConfig(Section):
 class InferenceConfig(Section):
     module: str = Field(description="The adapter, run as `python -m MODULE`.")
     python: str | None = Field(None, description="Interpreter of the engine's own environment; null = this one.")
-    model_argument: bool = Field(True, description="Whether the adapter serves a model: `--model PATH`.")
+    model: str | None = Field(None, description="What it serves, if not model.path (given as --model).")
     concurrency: int = Field(ge=1, description="Requests in flight per server.")
     base_port: int | None = Field(None, ge=1, le=65535, description="First server's port; null takes free ones.")
     host: str = Field("127.0.0.1", description="Address that the servers bind to.")

@@ -72,7 +72,7 @@ def _server_command(config: RunConfig, port: int) -> tuple[str, ...]:
     inference = config.inference
     command = [inference.python or sys.executable, "-m", inference.module]
     command += ["--host", inference.host, "--port", str(port)]
-    if inference.model_argument:
+    if inference.model is None:
         command += ["--model", str(config.model.path)]
     for name, value in inference.arguments.items():
         command += [f"--{name.replace('_', '-')}", str(value)]

@@ -63,6 +63,7 @@ class Trainer:
                 self._close_step()
         if self._desk:
             self._desk.append(TrainingDone(version=self._version))
+            self._desk.publisher.close()
         self._worker.export(self._run_dir / "checkpoints" / "final")
         self._worker.close()
 

@@ -102,8 +102,6 @@ class FSDPTrainer(TrainerWorker):
         batch = (batch if tokens else _stand_in(batch)).to(self.device)
         with torch.set_grad_enabled(grad):
             logprobs, entropies = self._scorer(batch, entropy)
-        if not grad:
-            self._scorer.reshard()  # no backward will
         return TokenScores(logprobs[:tokens], None if entropies is None else entropies[:tokens])
 
     def backward(self, loss: torch.Tensor) -> None:
@@ -153,8 +151,8 @@ class FSDPTrainer(TrainerWorker):
     # --- weights ------------------------------------------------------------------------------
 
     def _shards(self) -> Iterator[tuple[str, torch.nn.Parameter]]:
-        """The sharded parameters by name, a tied one once. After a forward that has had no backward the
-        root still is gathered; a step would leave that copy behind, out of date."""
+        """The sharded parameters by name, a tied one once. After a forward that has had no backward
+        the root is still gathered; a step would leave that copy behind, out of date."""
         self._scorer.reshard()
         return self._model.named_parameters()
 
