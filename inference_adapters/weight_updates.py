@@ -152,7 +152,7 @@ class WeightUpdates:
         await asyncio.wait([join.task])  # not cancelled with the HTTP request that asked for it
         if join.task.cancelled():
             raise ContractError(
-                ErrorCode.STALE_EPOCH, f"epoch {join.request.epoch}: a newer group was asked for meanwhile"
+                ErrorCode.STALE_EPOCH, f"epoch {join.request.epoch} was given up for a newer one, or the server closes"
             )
         return join.task.result()
 

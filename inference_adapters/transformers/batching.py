@@ -1,17 +1,15 @@
 """The library's continuous batching manager, made to keep the contract.
 
-What is added to it: every request carries its own sampling parameters, its tokens leave through an
-`Outbox` labelled with the weights that sampled them, and weights may change between forward passes.
-All of it runs in the manager's generation thread unless it says otherwise. Knows no HTTP, no
-tokenizer and no weight group; it depends on internals of transformers 5.19, and only this file does.
+Every request carries its own sampling parameters; its tokens leave through an `Outbox`, labelled with
+the weights that sampled them; weights may change between forward passes. Used by `engine`; runs in the
+manager's generation thread where it does not say otherwise. Knows no tokenizer and no weight group. It
+overrides internals of transformers 5.19 (`attention` relies on its cache): read it when that is raised.
 """
 
 import asyncio
 import secrets
 import time
-from collections.abc import AsyncIterator
 from dataclasses import dataclass
-from typing import Literal
 
 import torch
 from transformers import ContinuousBatchingConfig, GenerationConfig, PreTrainedModel
@@ -26,64 +24,13 @@ from transformers.generation.continuous_batching.model_runner import ModelRunner
 from transformers.generation.continuous_batching.requests import RequestState, RequestStatus
 from transformers.generation.continuous_batching.utils import find_num_key_value_heads
 
-from contracts.inference import SamplingParameters, TokenDelta
+from contracts.inference import SamplingParameters
 from inference_adapters.transformers.attention import IMPLEMENTATION, plan_groups
+from inference_adapters.transformers.outbox import Outbox
 from inference_adapters.transformers.sampling import sample
 
 PAGE_TOKENS = 32  # tokens a block of the cache holds; small, for requests are short
 FLUSH_S = 0.05  # how long sampled tokens may wait before the event loop is woken for them
-
-FinishReason = Literal["stop", "length", "abort"]
-
-
-class Outbox:
-    """Sampled tokens of one request on their way from the generation thread to the event loop.
-
-    It outlives the library's request state, which is replaced whenever a request is computed again;
-    so nothing is delivered twice or lost. The generation thread appends; the rest is the event loop's.
-    """
-
-    def __init__(self) -> None:
-        self.token_ids: list[int] = []
-        self.logprobs: list[float] = []
-        self.versions: list[int] = []
-        self.finish_reason: FinishReason | None = None
-        self.error: Exception | None = None
-        self.news = asyncio.Event()
-
-    @property
-    def closed(self) -> bool:
-        return self.finish_reason is not None or self.error is not None
-
-    def append(self, token_id: int, logprob: float, version: int, reason: FinishReason | None) -> None:
-        self.token_ids.append(token_id)
-        self.logprobs.append(logprob)
-        self.versions.append(version)  # last: the reader counts these
-        self.finish_reason = reason
-
-    def abort(self) -> None:
-        self.finish_reason = self.finish_reason or "abort"
-        self.news.set()
-
-    def fail(self, error: Exception) -> None:
-        self.error = error
-        self.news.set()
-
-    async def deltas(self) -> AsyncIterator[TokenDelta]:
-        sent = 0
-        while True:
-            await self.news.wait()
-            self.news.clear()
-            if self.error is not None:
-                raise self.error
-            reason = self.finish_reason  # before the tokens: they are complete once it is set
-            end = len(self.versions)
-            yield TokenDelta(
-                self.token_ids[sent:end], self.logprobs[sent:end], self.versions[sent:end], reason
-            )
-            if reason is not None:
-                return
-            sent = end
 
 
 @dataclass(kw_only=True, repr=False, eq=False)
@@ -106,7 +53,7 @@ class Request(RequestState):
         if finished:
             reason = "stop" if token_id in self._eos_token_ids else "length"
         self.outbox.append(token_id, logprob, self.batcher.version, reason)
-        self.batcher.has_news(self.outbox)
+        self.batcher.news.add(self.outbox)
         return finished
 
     def create_equivalent_initial_request(self) -> "Request":
@@ -208,7 +155,7 @@ class Batcher(ContinuousBatchingManager):
         self.version = version
         self.loop = asyncio.get_running_loop()
         self.output_router = Router(self.loop)
-        self._news: set[Outbox] = set()
+        self.news: set[Outbox] = set()  # outboxes whose readers are still to be told
         self._woken = 0.0
         attention_types = group_layers_by_attn_type(model.config.get_text_config())
         attends_per_request = set(attention_types) == {FULL_ATTENTION}
@@ -229,15 +176,12 @@ class Batcher(ContinuousBatchingManager):
         scheduler = self.batch_processor.scheduler
         return len(scheduler.active_requests), len(scheduler.waiting_requests) + self.input_queue.qsize()
 
-    def has_news(self, outbox: Outbox) -> None:
-        self._news.add(outbox)
-
     def _tell(self) -> None:
         """Wake the readers of new tokens: at once when a request has finished, else now and then, for
         waking a reader costs more than sampling a token."""
         now = time.monotonic()
-        if now - self._woken > FLUSH_S or any(outbox.closed for outbox in self._news):
-            news, self._news, self._woken = self._news, set(), now
+        if now - self._woken > FLUSH_S or any(outbox.closed for outbox in self.news):
+            news, self.news, self._woken = self.news, set(), now
             self.loop.call_soon_threadsafe(lambda: [outbox.news.set() for outbox in news])
 
     def recompute_active(self) -> None:
@@ -256,6 +200,6 @@ class Batcher(ContinuousBatchingManager):
         if not batch_processor.scheduler.active_requests:
             batch_processor.scheduler.block_new_requests = False
         goes_on = super()._generation_loop_body(batch_processor, bootstrapping)
-        if self._news:
+        if self.news:
             self._tell()
         return goes_on

@@ -29,7 +29,8 @@ from contracts.inference import (
 from contracts.weights import nccl_version, torch_dtype
 from inference_adapters.embedded import EmbeddedEngine, resident_bytes
 from inference_adapters.threads import in_daemon_thread
-from inference_adapters.transformers.batching import PAGE_TOKENS, Batcher, Outbox, Request
+from inference_adapters.transformers.batching import PAGE_TOKENS, Batcher, Request
+from inference_adapters.transformers.outbox import Outbox
 from inference_adapters.transformers.scoring import score
 
 
@@ -84,7 +85,9 @@ class TransformersEngine(EmbeddedEngine):
         return {name: name_of[id(p)] for name, p in every if name != name_of[id(p)]}
 
     def max_context(self) -> int:
-        return min(self._model.config.max_position_embeddings, self.num_blocks * PAGE_TOKENS)
+        return min(
+            self._model.config.get_text_config().max_position_embeddings, self.num_blocks * PAGE_TOKENS
+        )
 
     async def start(self, version: int) -> None:
         self._model = await in_daemon_thread(self._load)
@@ -186,7 +189,7 @@ class TransformersEngine(EmbeddedEngine):
 
     def _check_ids(self, token_ids: Sequence[int]) -> None:
         """One id outside the embedding would end the forward pass of every request."""
-        vocabulary = self._model.config.vocab_size
+        vocabulary = self._model.get_input_embeddings().num_embeddings
         if not token_ids or not all(0 <= token_id < vocabulary for token_id in token_ids):
             raise ContractError(
                 ErrorCode.INVALID_REQUEST, f"token ids must be given, and lie between 0 and {vocabulary - 1}"

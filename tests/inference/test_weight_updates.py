@@ -254,10 +254,13 @@ async def test_an_update_is_called_off(server: Server, receive):
         # The thread that still waits for the first bucket does not stand in the way of a fresh group.
         stuck, trainer.group = trainer.group, None
         await trainer.join()
-        assert (await trainer.publish(2, weights(2)))["state"] == "live"
+        assert (await trainer.publish(3, weights(2)))["state"] == "live"
         assert time.monotonic() - started < TIMEOUT_S / 2
+        # Nor does it count, when the trainer sends after all.
+        await asyncio.to_thread(stuck.broadcast, packed(weights(2))[0], TIMEOUT_S)
+        await asyncio.sleep(0.1)
+        assert await trainer.ended(2) == aborted
         stuck.close()
-        assert (await trainer.ended(2))["state"] == "live"
 
 
 async def test_a_live_update_cannot_be_called_off(server: Server):

@@ -1,0 +1,61 @@
+"""Sampled tokens of one request on their way from the generation thread to the event loop.
+
+An outbox outlives the library's request state, which is replaced whenever a request is computed anew;
+so no token is delivered twice, and none lost.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Literal
+
+from contracts.inference import TokenDelta
+
+FinishReason = Literal["stop", "length", "abort"]
+
+
+class Outbox:
+    """The generation thread appends, the event loop does all the rest; whoever appends sees to it that
+    the reader is told by `news`, in the event loop."""
+
+    def __init__(self) -> None:
+        self.token_ids: list[int] = []
+        self.logprobs: list[float] = []
+        self.versions: list[int] = []
+        self.finish_reason: FinishReason | None = None
+        self.error: Exception | None = None
+        self.news = asyncio.Event()
+
+    @property
+    def closed(self) -> bool:
+        return self.finish_reason is not None or self.error is not None
+
+    def append(self, token_id: int, logprob: float, version: int, reason: FinishReason | None) -> None:
+        self.token_ids.append(token_id)
+        self.logprobs.append(logprob)
+        self.versions.append(version)  # last: the reader counts these
+        if reason is not None:  # or it would undo an abort of this moment
+            self.finish_reason = reason
+
+    def abort(self) -> None:
+        self.finish_reason = self.finish_reason or "abort"
+        self.news.set()
+
+    def fail(self, error: Exception) -> None:
+        self.error = error
+        self.news.set()
+
+    async def deltas(self) -> AsyncIterator[TokenDelta]:
+        sent = 0
+        while True:
+            await self.news.wait()
+            self.news.clear()
+            if self.error is not None:
+                raise self.error
+            reason = self.finish_reason  # before the tokens: they are complete once it is set
+            end = len(self.versions)
+            yield TokenDelta(
+                self.token_ids[sent:end], self.logprobs[sent:end], self.versions[sent:end], reason
+            )
+            if reason is not None:
+                return
+            sent = end

@@ -1,0 +1,27 @@
+"""Makes the model of the CPU demo: python -m pipelinerl.demo_model --out DIR [--seed N]
+
+A Qwen2 of 0.8 M parameters that knows one task (conf/domain/reasoning_gym.yaml: sums of two numbers of one
+or two digits) and is unreliable at it. Two to three minutes on two cores; a finished one is kept.
+
+What it is not: a model that learns arithmetic by reinforcement. It is first taught the task with plain
+supervision, until it solves nearly all held-out problems; then it is trained on purpose on solutions of
+which most are wrong by a plausible amount. What RL then finds again, in seconds, is the reliability it
+had: a sparse reward does not teach a model an algorithm it does not know in the minutes of a demo.
+"""
+
+import argparse
+from pathlib import Path
+
+from pipelinerl.demo_model.build import build
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="pipelinerl.demo_model", description=__doc__.splitlines()[0])
+    parser.add_argument("--out", type=Path, required=True, help="directory of the model")
+    parser.add_argument("--seed", type=int, default=0)
+    arguments = parser.parse_args()
+    build(arguments.out, arguments.seed)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,144 @@
+"""Builds the demo model and keeps it: a finished one of the same recipe and seed is not built again.
+
+The directory appears under its name only when it is complete.
+"""
+
+import json
+import shutil
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import torch
+from transformers import PreTrainedTokenizerBase, Qwen2Config, Qwen2ForCausalLM
+
+from pipelinerl.demo_model.lessons import DOMAIN_CONFIG, Lessons, demo_domain
+from pipelinerl.demo_model.tokenizer import byte_tokenizer
+from pipelinerl.demo_model.training import Report, cosine_to_zero, fit, sampled_success, warm_constant
+
+MAX_LENGTH = 256
+STAMP = "demo_model.json"  # what was built, and how good it is; the last file written
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """Three lessons: the algorithm, the task as it is asked, and the slips that make it unreliable."""
+
+    pool_size: int = 60_000  # training problems drawn; about 11 000 distinct ones
+    batch_size: int = 64
+    learning_rate: float = 2e-3
+    # 1. Distinct problems equally often: few of them are easy, so the rule pays more than remembering.
+    max_rule_steps: int = 1500
+    rule_until_loss: float = 0.1
+    # 2. As the task asks them, with a falling learning rate.
+    task_steps: int = 500
+    # 3. Solutions of which many are wrong by a plausible amount: about this share of samples will be.
+    slip_steps: int = 60
+    wrong_share: float = 0.65
+    evaluation_problems: int = 500
+
+
+def build(out: Path, seed: int, recipe: Recipe = Recipe(), say: Say = print) -> dict:
+    """Returns the stamp of the model in `out`, built now or before."""
+    wanted = {"seed": seed, "recipe": asdict(recipe), "domain": DOMAIN_CONFIG.read_text()}
+    finished = read_stamp(out)
+    if finished is not None and finished["made_of"] == wanted:
+        say(f"{out} already holds this model: sampled success {finished['success']:.2f}")
+        return finished
+    if out.exists() and finished is None:
+        raise ValueError(f"{out} exists and is not a demo model; choose another --out")
+
+    out.parent.mkdir(parents=True, exist_ok=True)
+    building = Path(tempfile.mkdtemp(prefix=f".{out.name}-", dir=out.parent))
+    try:
+        stamp = {"made_of": wanted, **_make(building, seed, recipe, say)}
+        (building / STAMP).write_text(json.dumps(stamp, indent=2))
+        if out.exists():
+            shutil.rmtree(out)
+        building.chmod(0o755)
+        building.rename(out)
+    finally:
+        shutil.rmtree(building, ignore_errors=True)
+    say(f"{out}: sampled success {stamp['success']:.2f}, {stamp['seconds']:.0f} s")
+    return stamp
+
+
+def read_stamp(out: Path) -> dict | None:
+    path = out / STAMP
+    return json.loads(path.read_text()) if path.exists() else None
+
+
+def new_model(tokenizer: PreTrainedTokenizerBase) -> Qwen2ForCausalLM:
+    """About 0.8 M parameters."""
+    config = Qwen2Config(
+        vocab_size=len(tokenizer),
+        hidden_size=128,
+        intermediate_size=384,
+        num_hidden_layers=4,
+        num_attention_heads=4,
+        num_key_value_heads=4,
+        max_position_embeddings=MAX_LENGTH,
+        rope_parameters={"rope_type": "default", "rope_theta": 100.0},  # texts of twenty tokens
+        tie_word_embeddings=True,
+        initializer_range=0.06,  # 0.02 suits wide models; here it learns half as fast
+        pad_token_id=tokenizer.pad_token_id,
+        eos_token_id=tokenizer.eos_token_id,
+    )
+    return Qwen2ForCausalLM(config)
+
+
+def _make(directory: Path, seed: int, recipe: Recipe, say: Say) -> dict:
+    torch.manual_seed(seed)
+    start = time.monotonic()
+    domain = demo_domain(seed)
+    tokenizer = byte_tokenizer(MAX_LENGTH)
+    model = new_model(tokenizer)
+    lessons = Lessons(domain, tokenizer, recipe.pool_size, seed)
+    heldout = [domain.heldout_problem(i) for i in range(recipe.evaluation_problems)]
+
+    def measure(stage: str) -> float:
+        success = sampled_success(model, tokenizer, domain, heldout)
+        say(f"{stage}: sampled success {success:.2f}, {time.monotonic() - start:.0f} s")
+        return success
+
+    def report(step: int, loss: float) -> None:
+        if step % 100 == 0:
+            say(f"  step {step}: loss {loss:.3f}, {time.monotonic() - start:.0f} s")
+
+    taught = _teach(model, lessons, recipe, measure, report)
+    success = _make_unreliable(model, lessons, recipe, measure)
+    model.save_pretrained(directory)
+    tokenizer.save_pretrained(directory)
+    return {"taught": taught, "success": success, "seconds": round(time.monotonic() - start, 1)}
+
+
+def _teach(
+    model: Qwen2ForCausalLM, lessons: Lessons, recipe: Recipe, measure: Callable[[str], float], report: Report
+) -> float:
+    optimizer = torch.optim.AdamW(model.parameters(), betas=(0.9, 0.98), weight_decay=0.0, fused=True)
+    fit(
+        model, optimizer, lessons.batches(lessons.distinct, recipe.batch_size),
+        warm_constant(recipe.learning_rate, warmup=50),
+        recipe.max_rule_steps, until_loss=recipe.rule_until_loss, report=report,
+    )  # fmt: skip
+    measure("1. the rule")
+    fit(
+        model, optimizer, lessons.batches(lessons.as_asked, recipe.batch_size),
+        cosine_to_zero(recipe.learning_rate, recipe.task_steps), recipe.task_steps, report=report,
+    )  # fmt: skip
+    return measure("2. the task")
+
+
+def _make_unreliable(
+    model: Qwen2ForCausalLM, lessons: Lessons, recipe: Recipe, measure: Callable[[str], float]
+) -> float:
+    optimizer = torch.optim.AdamW(model.parameters(), betas=(0.9, 0.98), weight_decay=0.0, fused=True)
+    fit(
+        model, optimizer, lessons.batches(lessons.as_asked, recipe.batch_size, recipe.wrong_share),
+        cosine_to_zero(recipe.learning_rate / 2, recipe.slip_steps), recipe.slip_steps,
+    )  # fmt: skip
+    return measure("3. unreliable on purpose")

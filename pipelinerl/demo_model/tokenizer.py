@@ -1,0 +1,38 @@
+"""The demo model's tokenizer: one token per byte, so per character of the demo's text, and a chat template.
+
+It is Qwen2's own tokenizer with an empty merge list: whatever loads a Qwen2 model loads this one, and no
+text is unknown to it. (`AutoTokenizer` insists on Qwen2's class for Qwen2 models; a tokenizer of another
+kind would lose its spaces there.)
+"""
+
+from tokenizers.pre_tokenizers import ByteLevel
+from transformers import Qwen2Tokenizer
+
+PAD, END = "<|pad|>", "<|end|>"
+ROLES = ["<|system|>", "<|user|>", "<|assistant|>"]
+
+# Only the assistant's turns end in END: it is the token the model stops at.
+CHAT_TEMPLATE = """\
+{%- for message in messages -%}
+{%- if message.role not in ['system', 'user', 'assistant'] -%}
+{{- raise_exception('the demo model knows no role ' ~ message.role) -}}
+{%- endif -%}
+{{- '<|' ~ message.role ~ '|>' ~ message.content -}}
+{%- if message.role == 'assistant' -%}{{- eos_token -}}{%- endif -%}
+{%- endfor -%}
+{%- if add_generation_prompt -%}{{- '<|assistant|>' -}}{%- endif -%}"""
+
+
+def byte_tokenizer(max_length: int) -> Qwen2Tokenizer:
+    tokens = [PAD, END, *ROLES, *sorted(ByteLevel.alphabet())]
+    return Qwen2Tokenizer(
+        vocab={token: i for i, token in enumerate(tokens)},
+        merges=[],
+        unk_token=None,
+        pad_token=PAD,
+        eos_token=END,
+        additional_special_tokens=ROLES,
+        chat_template=CHAT_TEMPLATE,
+        model_max_length=max_length,
+        padding_side="left",  # prompts of one batch end together, where sampling begins
+    )

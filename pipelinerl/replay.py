@@ -1,0 +1,113 @@
+"""Debugging one process without the others.
+
+    python -m pipelinerl.replay actor runs/latest --url http://127.0.0.1:8000 --out /tmp/rollouts
+    python -m pipelinerl.replay trainer runs/latest --out /tmp/replayed
+
+`actor` makes a few groups with the run's configuration against a server that is already there, and
+writes them as a run that `python -m pipelinerl.streams show` reads. `trainer` learns again, in one
+process and without servers, from the rows that the run recorded, prints every step, and exports the
+model. Both loops are the whole pipeline's, without its streaming: read them first.
+"""
+
+import argparse
+import asyncio
+import os
+import sys
+from pathlib import Path
+
+import aiohttp
+
+from contracts.trainer import PackedBatch, WorkerSpec
+from pipelinerl.attempts import AttemptRunner
+from pipelinerl.checks import check_run_dir
+from pipelinerl.components import build, build_domain, build_sampler, open_streams
+from pipelinerl.config import RunConfig, load_config, save_config
+from pipelinerl.jobs import PlanError, free_port
+from pipelinerl.llm_client import LLMClient, Sampling
+from pipelinerl.process import TOKEN_VARIABLE
+from pipelinerl.ranks import Ranks
+from pipelinerl.server_pool import ServerPool
+from pipelinerl.step_statistics import StepStatistics
+
+
+async def replay_actor(config: RunConfig, url: str, groups: int, out: Path) -> None:
+    """`groups` groups of attempts at training problems, sampled by whatever the server holds."""
+    domain = build_domain(config)
+    sampler = build_sampler(config, domain)
+    rollouts = open_streams(config, out).writer("rollouts")
+    pool = ServerPool(config.inference.concurrency)
+    await pool.set_servers([url])
+    token = os.environ.get(TOKEN_VARIABLE)
+    headers = {"Authorization": f"Bearer {token}"} if token else {}
+    async with aiohttp.ClientSession(headers=headers) as session:
+        sampling = config.sampling
+        client = LLMClient(session, pool, Sampling(config.model.path, sampling.temperature, sampling.max_tokens))
+        attempt = AttemptRunner("replay", domain, client, config.rollout)
+        for group_id in range(groups):
+            problem = domain.train_problem(sampler.next())
+            members = [attempt(problem, group_id, f"{group_id}-{i}") for i in range(config.group_size)]
+            group = await asyncio.gather(*members)
+            for rollout in group:
+                rollouts.append(rollout)
+            print(f"group {group_id}: rewards {[round(r.reward, 3) for r in group]}, {[r.status for r in group]}")
+
+
+def replay_trainer(config: RunConfig, run_dir: Path, out: Path) -> None:
+    """Every step of the recorded rows, all ranks' shares in this one process."""
+    worker, objective = build(config.trainer), build(config.objective)
+    worker.init_worker(
+        WorkerSpec(
+            model_path=config.model.path,
+            optimizer=config.optimizer,
+            master_port=free_port(),
+            device=config.device,
+            seed=config.seed,
+        )
+    )
+    ranks, statistics = Ranks(0, 1, config.world.rank_timeout_s), StepStatistics()
+    for entry in open_streams(config, run_dir).reader("rows").read(timeout_s=0):
+        row = entry.record
+        if row.step >= config.max_steps:
+            break
+        for sequences in row.micro_batches:
+            batch = PackedBatch.pack(sequences, row.rollouts).to(worker.device)
+            scores = worker.forward(batch, entropy=True)
+            loss, sums = objective(scores, batch)
+            worker.backward(loss)
+            statistics.add(scores, batch, row.step, loss, sums)
+        if row.closes_step:
+            report, values = worker.step(), statistics.report(ranks)
+            statistics = StepStatistics()
+            print(
+                f"step {row.step + 1}: loss {values['loss']:.6f}  gradient norm {report.grad_norm:.6f}  "
+                f"tokens {values['trained_tokens']:.0f}  ess {values['ess']:.4f}"
+            )
+    worker.export(out / "checkpoints" / "final")
+    worker.close()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m pipelinerl.replay", description=__doc__.splitlines()[0])
+    parser.add_argument("process", choices=["actor", "trainer"])
+    parser.add_argument("run_dir", type=Path, help="the recorded run")
+    parser.add_argument("--out", type=Path, required=True, help="a new directory for what is made")
+    parser.add_argument("--url", help="actor: the inference server")
+    parser.add_argument("--groups", type=int, default=4, help="actor: how many groups")
+    options = parser.parse_args()
+    if options.process == "actor" and not options.url:
+        parser.error("actor needs --url")
+    try:
+        config = load_config(options.run_dir)
+        check_run_dir(options.out)
+    except (OSError, PlanError) as error:
+        sys.exit(f"replay: {error}")
+    options.out.mkdir(parents=True)
+    save_config(config, options.out / "config.yaml")
+    if options.process == "actor":
+        asyncio.run(replay_actor(config, options.url, options.groups, options.out))
+    else:
+        replay_trainer(config, options.run_dir, options.out)
+
+
+if __name__ == "__main__":
+    main()
