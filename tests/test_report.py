@@ -54,7 +54,7 @@ def run_dir(tmp_path):
         good = {"completions": [overtaken], "metrics": {"success": 1.0}}
         rollouts.append(rollout(group_id, 0, 1.0, **good, **times))
         rollouts.append(rollout(group_id, 1, completions=[], status="failed:timeout", **times))
-    empty_first = completion([1], [2], **spans((0, 0, 0), (3, 0, 1)))
+    empty_first = completion([1], [2], **spans((0, 0, 0), (8, 0, 1)))
     evaluation.append(rollout(0, completions=[empty_first], started_at=990.0, finished_at=991.0))
     arriving = completion([1], [2, 3], **spans((5, 0, 1), (9, 1, 2)))
     evaluation.append(rollout(1, completions=[arriving], started_at=1005.0, finished_at=1006.0))

@@ -6,13 +6,14 @@ import logging
 import uuid
 
 import pytest
+import torch
 
 from contracts.errors import ContractError, ErrorCode
 from contracts.inference import AbortWeightUpdateRequest, InitProcessGroupRequest, WeightUpdateRequest
 from contracts.weights import WeightGroup, WeightStore
 from inference_adapters.scripted import EMBED, HEAD, ScriptedEngine
 from inference_adapters.weight_updates import WeightUpdates
-from tests.inference.trainer_end import parameters_of, weights
+from tests.inference.trainer_end import packed, parameters_of, weights
 
 pytestmark = pytest.mark.asyncio
 
@@ -60,11 +61,19 @@ async def test_a_server_that_starts_late_takes_lower_versions_only_from_a_takeov
     assert (await updates.status(4, wait_s=5)).state == "failed"
 
 
-async def test_manifests_of_past_updates_are_not_kept(caplog):
+async def test_of_a_failed_update_neither_buffers_nor_manifest_are_kept(caplog):
     caplog.set_level(logging.CRITICAL)  # a log record kept by pytest would keep the traceback
     updates, group = await joined(0, takeover=False)
     updates.request(update(1))
+    first = packed(weights(1))[0]
+    await asyncio.to_thread(group.broadcast, first, 5)
+    received = first.nbytes
+    del first
     group.close()
-    await updates.status(1, wait_s=5)
+    ended = await updates.status(1, wait_s=5)
+    assert ended.state == "failed" and ended.bytes == received
+    # At once, not when the garbage collector finds the traceback: they are as large as the model.
+    buffers = [thing for thing in gc.get_objects() if type(thing) is torch.Tensor and thing.dtype is torch.uint8]
+    assert received not in [buffer.nbytes for buffer in buffers]
     gc.collect()
     assert not [thing for thing in gc.get_objects() if type(thing) is WeightUpdateRequest]

@@ -1,0 +1,96 @@
+"""Whole runs in miniature: the real launcher and processes, scripted engine, trainer and domain."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from contracts.records import Record, Settled, Started
+from pipelinerl.jobs import ROOT
+from pipelinerl.streams.files import FileStreams
+
+MINIATURE = (
+    "inference=scripted",
+    "trainer=scripted",
+    "~domain",
+    "+domain._target_=tests.scripted_domain.ScriptedDomain",
+    "sampling.max_tokens=4",
+    "batch_size=32",
+    "group_size=4",
+    "eval.problems=16",
+)
+EVENT_STREAMS = ("actor_events", "preprocessor_events", "trainer_events")
+
+
+def start(run_dir: Path, *overrides: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "launch.py", f"run_dir={run_dir}", *MINIATURE, *overrides]
+    return subprocess.Popen(command, cwd=ROOT, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+
+
+def finish(launcher: subprocess.Popen[str], within_s: float = 240) -> tuple[int, str]:
+    """Exit status and what was said on stderr; a launcher that does not end is a failure."""
+    try:
+        _, err = launcher.communicate(timeout=within_s)
+    except subprocess.TimeoutExpired:
+        launcher.send_signal(signal.SIGINT)
+        raise
+    return launcher.returncode, err
+
+
+def run_to_the_end(run_dir: Path, *overrides: str) -> dict:
+    """The summary of a run that must succeed."""
+    status, err = finish(start(run_dir, *overrides))
+    assert status == 0, err
+    return json.loads((run_dir / "summary.json").read_text())
+
+
+def records(run_dir: Path, *names: str) -> list[Record]:
+    streams = FileStreams(run_dir / "streams")
+    return [entry.record for name in names for entry in streams.reader(name).read(timeout_s=0)]
+
+
+def wait_for(condition: Callable[[], object], within_s: float = 120) -> object:
+    deadline = time.monotonic() + within_s
+    while not (found := condition()):
+        assert time.monotonic() < deadline, "waited too long"
+        time.sleep(0.05)
+    return found
+
+
+def wait_for_record(run_dir: Path, name: str, kind: type[Record], count: int = 1) -> None:
+    wait_for(lambda: sum(isinstance(r, kind) for r in records(run_dir, name)) >= count)
+
+
+def processes_of(run_dir: Path) -> list[int]:
+    """Live processes with the run directory in their command line or environment."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit() or int(entry.name) == os.getpid():
+            continue
+        try:
+            text = (entry / "cmdline").read_bytes() + (entry / "environ").read_bytes()
+            zombie = (entry / "stat").read_text().split(")")[-1].split()[0] == "Z"
+        except OSError:
+            continue
+        if str(run_dir).encode() in text and not zombie:
+            found.append(int(entry.name))
+    return found
+
+
+def assert_accounted(run_dir: Path) -> dict[str, set[int]]:
+    """started = trained + dropped(by reason), disjoint, over group ids."""
+    started = [r.group_id for r in records(run_dir, "actor_events") if isinstance(r, Started)]
+    settled: dict[str, list[int]] = {}
+    for record in records(run_dir, *EVENT_STREAMS):
+        if isinstance(record, Settled):
+            reason = record.reason.value if record.reason else "trained"
+            settled.setdefault(reason, []).extend(record.group_ids)
+    every = [group for groups in settled.values() for group in groups]
+    assert len(every) == len(set(every)), "a group settled twice"
+    assert len(started) == len(set(started)), "a group started twice"
+    assert set(every) == set(started)
+    return {reason: set(groups) for reason, groups in settled.items()}

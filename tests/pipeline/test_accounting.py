@@ -1,0 +1,39 @@
+"""Whatever happens to rollouts, nothing deadlocks and every group is accounted for by name.
+
+`SOAK_GROUPS=10000 make soak` runs the same at length.
+"""
+
+import os
+
+import pytest
+
+from contracts.records import StepClosed
+from tests.pipeline.runs import assert_accounted, records, run_to_the_end
+
+GROUPS = int(os.environ.get("SOAK_GROUPS", "300"))
+TROUBLE = (
+    "+domain.failing=0.2",
+    "+domain.slow=0.02",
+    "+domain.slow_s=0.5",
+    "+domain.agreeing=0.3",
+    "rollout.retries=0",
+    "group_size=2",
+    "batch_size=32",
+    "sampling.max_tokens=2",
+    "eval.every=5",
+)
+
+
+@pytest.mark.parametrize("max_lag", ["0", "1", "4", "null"])
+def test_every_group_is_accounted_for(tmp_path, max_lag):
+    steps = max(3, GROUPS // 60)  # about a quarter of the groups has signal, sixteen make a step
+    summary = run_to_the_end(tmp_path / "run", f"max_lag={max_lag}", f"max_steps={steps}", *TROUBLE)
+    outcomes = assert_accounted(tmp_path / "run")
+    assert len(outcomes["trained"]) == steps * 16
+    assert {"failed", "zero_advantage", "trained"} <= set(outcomes)
+    assert sum(map(len, outcomes.values())) >= GROUPS * 0.5
+    assert summary["rollouts_lost"] == 0 and summary["accounting_errors"] == []
+    assert summary["rollouts_trained"] == len(outcomes["trained"]) * 2
+    lags = {lag for r in records(tmp_path / "run", "trainer_events") if isinstance(r, StepClosed) for lag in r.lag_histogram}
+    if max_lag != "null":
+        assert max(lags) <= int(max_lag)

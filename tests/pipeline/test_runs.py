@@ -1,0 +1,135 @@
+"""Whole runs: schedules, ranks, deaths and interruptions, with real processes."""
+
+import os
+import signal
+
+import pytest
+
+from contracts.records import Evaluated, StepClosed, WeightsPublished
+from tests.pipeline.runs import (
+    assert_accounted,
+    finish,
+    processes_of,
+    records,
+    run_to_the_end,
+    start,
+    wait_for,
+    wait_for_record,
+)
+
+
+def job_pid(run_dir, module: str) -> int:
+    """The process of a run whose command line names the module."""
+
+    def find():
+        for pid in processes_of(run_dir):
+            command = open(f"/proc/{pid}/cmdline").read()
+            if module in command and "launch.py" not in command:
+                return pid
+
+    return wait_for(find)
+
+
+def test_two_ranks_and_two_servers_update_in_flight(tmp_path):
+    run = tmp_path / "run"
+    slow_tokens = ["+inference.arguments.token-delay-s=0.02", "sampling.max_tokens=16", "rollout.retries=0"]
+    summary = run_to_the_end(run, "world.servers=2", "world.trainer_ranks=2", "max_steps=8", *slow_tokens)
+    assert summary["optimizer_steps"] == 8 and summary["weight_updates"] == 9
+    assert summary["updates_while_generating"] >= 4 and summary["sequences_multi_version"] > 0
+    assert summary["logprob_gap_mean_abs"] < 1e-5
+    assert summary["lag_max"] <= 4
+    published = [r for r in records(run, "trainer_events") if isinstance(r, WeightsPublished)]
+    assert [p.version for p in published] == list(range(9)) and all(len(p.servers) == 2 for p in published)
+    assert_accounted(run)
+
+
+def test_conventional_is_on_policy(tmp_path):
+    summary = run_to_the_end(tmp_path / "run", "schedule=conventional", "max_steps=4")
+    assert summary["lag_max"] == 0 and summary["sequences_multi_version"] == 0
+    assert_accounted(tmp_path / "run")
+
+
+def test_async_updates_between_requests(tmp_path):
+    summary = run_to_the_end(tmp_path / "run", "schedule=async", "max_steps=6", "max_lag=2")
+    assert summary["sequences_multi_version"] == 0 and summary["updates_while_generating"] == 0
+    assert summary["optimizer_steps"] == 6 and 0 < summary["lag_max"] <= 2
+
+
+@pytest.mark.parametrize("on_stale", ["mask", "keep"])
+def test_on_stale_lets_slow_rollouts_stay(tmp_path, on_stale):
+    slow = ["+domain.slow=0.05", "+domain.slow_s=1.5", "max_lag=1"]
+    run_to_the_end(tmp_path / "run", f"on_stale={on_stale}", "max_steps=6", *slow)
+    assert "stale" not in assert_accounted(tmp_path / "run")
+
+
+def test_evaluation_is_recorded_with_its_versions(tmp_path):
+    run_to_the_end(tmp_path / "run", "max_steps=4", "eval.every=2")
+    evaluations = [r for r in records(tmp_path / "run", "actor_events") if isinstance(r, Evaluated)]
+    assert [evaluations[0].version, evaluations[-1].version] == [0, 4]
+    assert evaluations[0].last_version == 0 and evaluations[-1].first_version == 4
+
+
+def test_a_server_that_dies_is_left_out_and_the_run_goes_on(tmp_path):
+    run = tmp_path / "run"
+    launcher = start(run, "world.servers=2", "max_steps=12")
+    wait_for_record(run, "trainer_events", StepClosed, count=2)
+    os.kill(server_pids(run)[0], signal.SIGKILL)
+    status, err = finish(launcher)
+    assert status == 0, err
+    published = [r for r in records(run, "trainer_events") if isinstance(r, WeightsPublished)]
+    assert len(published[0].servers) == 2 and len(published[-1].servers) == 1
+    assert_accounted(run)
+
+
+def server_pids(run_dir) -> list[int]:
+    """Children of the launcher that serve; their command line does not name the run."""
+    launcher = job_pid_parent(job_pid(run_dir, "pipelinerl.actor"))
+    children = open(f"/proc/{launcher}/task/{launcher}/children").read().split()
+    return [int(pid) for pid in children if "inference_adapters" in open(f"/proc/{pid}/cmdline").read()]
+
+
+def job_pid_parent(pid: int) -> int:
+    return int(open(f"/proc/{pid}/stat").read().rsplit(")", 1)[1].split()[1])
+
+
+def test_the_last_servers_death_ends_the_run(tmp_path):
+    run = tmp_path / "run"
+    launcher = start(run, "max_steps=1000")
+    wait_for_record(run, "trainer_events", StepClosed)
+    (server,) = server_pids(run)
+    os.kill(server, signal.SIGKILL)
+    status, err = finish(launcher)
+    assert status == 1 and "launch.py: " in err
+    assert processes_of(run) == []
+
+
+@pytest.mark.parametrize("module", ["pipelinerl.trainer", "pipelinerl.actor", "pipelinerl.preprocessor"])
+def test_the_death_of_a_worker_ends_the_run(tmp_path, module):
+    run = tmp_path / "run"
+    launcher = start(run, "max_steps=1000")
+    wait_for_record(run, "trainer_events", StepClosed)
+    servers = server_pids(run)
+    os.kill(job_pid(run, module), signal.SIGKILL)
+    status, err = finish(launcher)
+    assert status == 1 and module.split(".")[1] in err
+    assert (run / "summary.json").exists()
+    assert processes_of(run) == [] and not any(map(alive, servers))
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_nothing_outlives_the_launcher(tmp_path, number):
+    run = tmp_path / "run"
+    launcher = start(run, "max_steps=1000")
+    wait_for_record(run, "trainer_events", StepClosed)
+    servers = server_pids(run)
+    launcher.send_signal(number)
+    status, _ = finish(launcher, within_s=30)
+    assert status == (-9 if number == signal.SIGKILL else 130)
+    wait_for(lambda: processes_of(run) == [] and not any(map(alive, servers)), within_s=15)
+
+
+def alive(pid: int) -> bool:
+    try:
+        return open(f"/proc/{pid}/stat").read().rsplit(")", 1)[1].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
