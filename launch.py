@@ -82,9 +82,9 @@ def with_model(config: RunConfig) -> RunConfig:
         return config.model_copy(update={"model": ModelConfig(path=config.inference.model)})
     path = Path(config.model.path or DEMO_MODEL).absolute()
     if config.model.path is None and not config.plan:
-        from pipelinerl.demo_model import make_demo_model
+        from pipelinerl.demo_model.build import build
 
-        make_demo_model(path)
+        build(path, seed=0)
     config = config.model_copy(update={"model": ModelConfig(path=str(path))})
     if path.exists() or path != DEMO_MODEL:
         check_model(config)

@@ -100,7 +100,9 @@ class PackedBatch:
 
     def to(self, device: torch.device | str) -> "PackedBatch":
         moved = {f.name: getattr(self, f.name) for f in fields(self)}
-        return PackedBatch(**{k: v.to(device) if isinstance(v, torch.Tensor) else v for k, v in moved.items()})
+        return PackedBatch(
+            **{k: v.to(device) if isinstance(v, torch.Tensor) else v for k, v in moved.items()}
+        )
 
 
 @dataclass(frozen=True)

@@ -152,7 +152,8 @@ class WeightUpdates:
         await asyncio.wait([join.task])  # not cancelled with the HTTP request that asked for it
         if join.task.cancelled():
             raise ContractError(
-                ErrorCode.STALE_EPOCH, f"epoch {join.request.epoch} was given up for a newer one, or the server closes"
+                ErrorCode.STALE_EPOCH,
+                f"epoch {join.request.epoch} was given up for a newer one, or the server closes",
             )
         return join.task.result()
 

@@ -186,7 +186,9 @@ class Actor:
         if self._unfinished:
             rollouts = len(self._unfinished) * self._config.group_size
             self._events.append(
-                Settled(group_ids=sorted(self._unfinished), rollouts=rollouts, reason=DropReason.TRAINING_DONE)
+                Settled(
+                    group_ids=sorted(self._unfinished), rollouts=rollouts, reason=DropReason.TRAINING_DONE
+                )
             )
         await self._evaluate()
         self._drain()

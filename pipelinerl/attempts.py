@@ -50,7 +50,13 @@ class AttemptRunner:
         )
 
     def _record(
-        self, problem: Problem, group_id: int, rollout_id: str, started_at: float, retries: int, attempt: Attempt
+        self,
+        problem: Problem,
+        group_id: int,
+        rollout_id: str,
+        started_at: float,
+        retries: int,
+        attempt: Attempt,
     ) -> Rollout:
         truncated = any(c.finish_reason == "length" for c in attempt.completions)
         return Rollout(

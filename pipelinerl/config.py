@@ -39,9 +39,13 @@ class SamplingConfig(Section):
     @model_validator(mode="after")
     def _unbiased(self):
         if self.top_p < 1:
-            raise ValueError(f"sampling.top_p={self.top_p} would bias the importance ratio; train with top_p=1")
+            raise ValueError(
+                f"sampling.top_p={self.top_p} would bias the importance ratio; train with top_p=1"
+            )
         if self.top_k > 0:
-            raise ValueError(f"sampling.top_k={self.top_k} would bias the importance ratio; train with top_k=-1")
+            raise ValueError(
+                f"sampling.top_k={self.top_k} would bias the importance ratio; train with top_k=-1"
+            )
         return self
 
 
@@ -52,10 +56,14 @@ class RolloutConfig(Section):
 
 class InferenceConfig(Section):
     module: str = Field(description="The adapter, run as `python -m MODULE`.")
-    python: str | None = Field(None, description="Interpreter of the engine's own environment; null = this one.")
+    python: str | None = Field(
+        None, description="Interpreter of the engine's own environment; null = this one."
+    )
     model: str | None = Field(None, description="What it serves, if not model.path (given as --model).")
     concurrency: int = Field(ge=1, description="Requests in flight per server.")
-    base_port: int | None = Field(None, ge=1, le=65535, description="First server's port; null takes free ones.")
+    base_port: int | None = Field(
+        None, ge=1, le=65535, description="First server's port; null takes free ones."
+    )
     host: str = Field("127.0.0.1", description="Address that the servers bind to.")
     gpus_per_server: int = Field(1, ge=1, description="GPUs of one server, where world.gpus allows any.")
     kv_cache: Literal["keep", "recompute"] = Field("keep", description="Old keys/values after an update.")
@@ -72,7 +80,9 @@ class StreamsConfig(Section):
 class WeightsConfig(Section):
     dtype: Literal["float32", "bfloat16", "float16"] = Field("float32", description="Dtype on the wire.")
     bucket_bytes: int = Field(256 << 20, ge=1, description="Largest bucket of a broadcast.")
-    master_address: str = Field("127.0.0.1", description="Where trainer rank 0 hosts the weight group's store.")
+    master_address: str = Field(
+        "127.0.0.1", description="Where trainer rank 0 hosts the weight group's store."
+    )
     rendezvous_timeout_s: float = Field(60, gt=0, description="Longest wait for a weight group to form.")
     bucket_timeout_s: float = Field(60, gt=0, description="Longest silence between two buckets.")
     live_timeout_s: float = Field(60, gt=0, description="Longest wait for `live` after the last bucket.")
@@ -89,13 +99,19 @@ class WorldConfig(Section):
 
 
 class EvalConfig(Section):
-    every: int | None = Field(None, ge=1, description="Weight versions between evaluations; null = start and end.")
+    every: int | None = Field(
+        None, ge=1, description="Weight versions between evaluations; null = start and end."
+    )
     problems: int = Field(200, ge=1, description="Held-out problems per evaluation, one sample each.")
-    concurrency: int = Field(16, ge=1, description="Evaluation requests in flight per server, beside training's.")
+    concurrency: int = Field(
+        16, ge=1, description="Evaluation requests in flight per server, beside training's."
+    )
 
 
 class ProbeConfig(Section):
-    every: int = Field(1, ge=1, description="Weight versions between probes of the servers' log-probabilities.")
+    every: int = Field(
+        1, ge=1, description="Weight versions between probes of the servers' log-probabilities."
+    )
     prompts: int = Field(4, ge=1, description="Held-out prompts that each server completes for a probe.")
     max_tokens: int = Field(8, ge=1, description="Tokens of each completion.")
 

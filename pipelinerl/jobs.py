@@ -37,7 +37,9 @@ def plan_jobs(config: RunConfig, run_dir: Path, token: str) -> list[Job]:
     common = {"PYTHONPATH": str(ROOT), TOKEN_VARIABLE: token, "PYTHONUNBUFFERED": "1"}
     threads = {"OMP_NUM_THREADS": str(config.world.threads), "TOKENIZERS_PARALLELISM": "false"}
     servers = [
-        Job(f"server-{i}", "server", _server_command(config, port), common | threads | _server_gpus(config, i))
+        Job(
+            f"server-{i}", "server", _server_command(config, port), common | threads | _server_gpus(config, i)
+        )
         for i, port in enumerate(ports)
     ]
     rendezvous = {

@@ -35,7 +35,9 @@ class Probe:
         """`servers` counts on rank 0. Tokens that a later version sampled cannot occur: none exists."""
         sequences = asyncio.run(self._sample(servers)) if self._ranks.rank == 0 else []
         empty = [[] for _ in range(self._ranks.size - 1)]
-        row = MicroBatchRow(step=version, index=0, micro_batches=[sequences, *empty], closes_step=False, rollouts=1)
+        row = MicroBatchRow(
+            step=version, index=0, micro_batches=[sequences, *empty], closes_step=False, rollouts=1
+        )
         row = decode(self._ranks.share(encode(row) if self._ranks.rank == 0 else None))
         batch = PackedBatch.pack(row.micro_batches[self._ranks.rank], rollouts=1).to(worker.device)
         scores = worker.forward(batch, grad=False)
@@ -47,7 +49,9 @@ class Probe:
     async def _sample(self, servers: list[str]) -> list[TrainingSequence]:
         headers = {"Authorization": f"Bearer {self._token}"} if self._token else {}
         async with aiohttp.ClientSession(headers=headers) as session:
-            requests = [chat(session, url, prompt, self._sampling) for url in servers for prompt in self._prompts]
+            requests = [
+                chat(session, url, prompt, self._sampling) for url in servers for prompt in self._prompts
+            ]
             answers = await asyncio.gather(*requests, return_exceptions=True)
         return [
             sequence

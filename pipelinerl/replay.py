@@ -41,7 +41,9 @@ async def replay_actor(config: RunConfig, url: str, groups: int, out: Path) -> N
     headers = {"Authorization": f"Bearer {token}"} if token else {}
     async with aiohttp.ClientSession(headers=headers) as session:
         sampling = config.sampling
-        client = LLMClient(session, pool, Sampling(config.model.path, sampling.temperature, sampling.max_tokens))
+        client = LLMClient(
+            session, pool, Sampling(config.model.path, sampling.temperature, sampling.max_tokens)
+        )
         attempt = AttemptRunner("replay", domain, client, config.rollout)
         for group_id in range(groups):
             problem = domain.train_problem(sampler.next())
@@ -49,7 +51,9 @@ async def replay_actor(config: RunConfig, url: str, groups: int, out: Path) -> N
             group = await asyncio.gather(*members)
             for rollout in group:
                 rollouts.append(rollout)
-            print(f"group {group_id}: rewards {[round(r.reward, 3) for r in group]}, {[r.status for r in group]}")
+            print(
+                f"group {group_id}: rewards {[round(r.reward, 3) for r in group]}, {[r.status for r in group]}"
+            )
 
 
 def replay_trainer(config: RunConfig, run_dir: Path, out: Path) -> None:

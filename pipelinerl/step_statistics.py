@@ -60,6 +60,14 @@ class StepStatistics:
             "ratio_max_abs_log": max_abs_log_ratio,
             "mismatch_k3": sums["k3"] / tokens,
             "entropy": sums["entropy"] / tokens,
-            **{n.removeprefix("objective_"): v / tokens for n, v in sums.items() if n.startswith("objective_")},
-            **{f"logprob_gap_at_lag_{lag}": g / c for lag, (g, c) in enumerate(zip(gaps, counts, strict=True)) if c},
+            **{
+                n.removeprefix("objective_"): v / tokens
+                for n, v in sums.items()
+                if n.startswith("objective_")
+            },
+            **{
+                f"logprob_gap_at_lag_{lag}": g / c
+                for lag, (g, c) in enumerate(zip(gaps, counts, strict=True))
+                if c
+            },
         }

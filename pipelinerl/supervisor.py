@@ -72,7 +72,9 @@ class Supervisor:
         return not working
 
     def _running(self, role: str) -> list[Job]:
-        return [job for job, process in self._processes.items() if job.role == role and process.poll() is None]
+        return [
+            job for job, process in self._processes.items() if job.role == role and process.poll() is None
+        ]
 
     def _last_words(self, job: Job) -> str:
         path = self._logs / f"{job.name}.log"

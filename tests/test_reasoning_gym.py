@@ -113,7 +113,12 @@ def test_the_config_asks_sums_of_two_numbers_of_one_or_two_digits():
     domain = configured()
     for problem in map(domain.train_problem, range(300)):
         assert re.fullmatch(r"\d{1,2} [+-] \d{1,2} =", problem.messages[0]["content"])
-    assert configured(task_options={"min_terms": 3, "max_terms": 3}).train_problem(0).data["metadata"]["num_terms"] == 3
+    assert (
+        configured(task_options={"min_terms": 3, "max_terms": 3})
+        .train_problem(0)
+        .data["metadata"]["num_terms"]
+        == 3
+    )
 
 
 @pytest.mark.parametrize(

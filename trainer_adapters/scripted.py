@@ -51,7 +51,8 @@ class ScriptedTrainer(TrainerWorker):
         )
         generator = torch.Generator().manual_seed(spec.seed)
         self._weights = {
-            name: (0.5 * torch.randn(shape, generator=generator)).requires_grad_() for name, shape in SHAPES.items()
+            name: (0.5 * torch.randn(shape, generator=generator)).requires_grad_()
+            for name, shape in SHAPES.items()
         }
         self._steps = 0
         self.reset_optimizer()
@@ -117,7 +118,9 @@ class ScriptedTrainer(TrainerWorker):
     def save(self, directory: Path) -> SaveHandle:
         if self._spec.rank == 0:
             directory.mkdir(parents=True, exist_ok=True)
-            torch.save({name: weight.detach() for name, weight in self._weights.items()}, directory / "weights.pt")
+            torch.save(
+                {name: weight.detach() for name, weight in self._weights.items()}, directory / "weights.pt"
+            )
         return Saved()
 
     @torch.no_grad()

@@ -73,7 +73,9 @@ async def test_of_a_failed_update_neither_buffers_nor_manifest_are_kept(caplog):
     ended = await updates.status(1, wait_s=5)
     assert ended.state == "failed" and ended.bytes == received
     # At once, not when the garbage collector finds the traceback: they are as large as the model.
-    buffers = [thing for thing in gc.get_objects() if type(thing) is torch.Tensor and thing.dtype is torch.uint8]
+    buffers = [
+        thing for thing in gc.get_objects() if type(thing) is torch.Tensor and thing.dtype is torch.uint8
+    ]
     assert received not in [buffer.nbytes for buffer in buffers]
     gc.collect()
     assert not [thing for thing in gc.get_objects() if type(thing) is WeightUpdateRequest]

@@ -34,6 +34,11 @@ def test_every_group_is_accounted_for(tmp_path, max_lag):
     assert sum(map(len, outcomes.values())) >= GROUPS * 0.5
     assert summary["rollouts_lost"] == 0 and summary["accounting_errors"] == []
     assert summary["rollouts_trained"] == len(outcomes["trained"]) * 2
-    lags = {lag for r in records(tmp_path / "run", "trainer_events") if isinstance(r, StepClosed) for lag in r.lag_histogram}
+    lags = {
+        lag
+        for r in records(tmp_path / "run", "trainer_events")
+        if isinstance(r, StepClosed)
+        for lag in r.lag_histogram
+    }
     if max_lag != "null":
         assert max(lags) <= int(max_lag)
