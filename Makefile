@@ -2,13 +2,17 @@
 PYTHON ?= python3.11
 VENV := .venv
 
-.PHONY: demo test lint clean
+.PHONY: demo test soak lint clean
 
 demo: $(VENV)/demo
 	$(VENV)/bin/python launch.py
 
 test: $(VENV)/test
 	$(VENV)/bin/python -m pytest
+
+# Every group accounted for, over 10,000 groups at each of four values of max_lag. About half an hour.
+soak: $(VENV)/test
+	SOAK_GROUPS=10000 $(VENV)/bin/python -m pytest tests/pipeline/test_accounting.py
 
 lint: $(VENV)/test
 	$(VENV)/bin/pip install --quiet ruff==0.17.5

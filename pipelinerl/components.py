@@ -25,4 +25,5 @@ def build_sampler(config: RunConfig, domain: Domain) -> ShuffledEpochs:
 
 
 def open_streams(config: RunConfig, run_dir: Path) -> Streams:
-    return FileStreams(run_dir / "streams", config.streams.segment_bytes)
+    options = config.streams
+    return FileStreams(run_dir / "streams", options.segment_bytes, options.keep_bytes)

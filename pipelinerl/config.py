@@ -117,7 +117,7 @@ class ProbeConfig(Section):
 
 
 class RunConfig(Section):
-    seed: int = Field(0, ge=0, description="Seed of sampling order, servers and trainer.")
+    seed: int = Field(0, ge=0, description="Seed of the problems, their order, and the trainer.")
     run_dir: str | None = Field(None, description="Where the run writes; null = runs/<time>.")
     plan: bool = Field(False, description="Print the jobs and start nothing.")
     schedule: Literal["pipeline", "async", "conventional"] = Field(

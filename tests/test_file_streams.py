@@ -204,3 +204,14 @@ def test_an_idle_reader_costs_little(files):
     begin = time.process_time()
     assert list(files.reader("events").read(end, timeout_s=1.0)) == []
     assert time.process_time() - begin < 0.2
+
+
+def test_a_writer_keeps_within_keep_bytes_by_itself(directory):
+    keep = 4 * SMALL_SEGMENT
+    writer = FileStreams(directory.parent, SMALL_SEGMENT, keep).writer("events")
+    for number in range(3000):
+        end = writer.append(event(number))
+    held = sum(path.stat().st_size for path in directory.glob("*.records"))
+    assert end > 3 * keep and held <= keep + 2 * SMALL_SEGMENT
+    reader = FileStreams(directory.parent).reader("events")
+    assert [e.record.group_id for e in reader.read(reader.first_offset(), timeout_s=0)][-1] == 2999

@@ -35,12 +35,16 @@ SHORTEST_PAUSE_S, LONGEST_PAUSE_S = 0.002, 0.025  # between two looks at a strea
 
 
 class FileStreams(Streams):
-    def __init__(self, directory: str | Path, segment_bytes: int = 64 * 2**20):
+    """`keep_bytes` bounds the disk that each stream takes: a writer lets go of older segments."""
+
+    def __init__(
+        self, directory: str | Path, segment_bytes: int = 64 * 2**20, keep_bytes: int | None = None
+    ):
         self._directory = Path(directory)
-        self._segment_bytes = segment_bytes
+        self._segment_bytes, self._keep_bytes = segment_bytes, keep_bytes
 
     def writer(self, name: str) -> "FileWriter":
-        return FileWriter(self._directory / name, self._segment_bytes)
+        return FileWriter(self._directory / name, self._segment_bytes, self._keep_bytes)
 
     def reader(self, name: str) -> "FileReader":
         return FileReader(self._directory / name)
@@ -52,9 +56,9 @@ class FileStreams(Streams):
 
 
 class FileWriter(StreamWriter):
-    def __init__(self, directory: Path, segment_bytes: int):
+    def __init__(self, directory: Path, segment_bytes: int, keep_bytes: int | None):
         self._directory = directory
-        self._segment_bytes = segment_bytes
+        self._segment_bytes, self._keep_bytes = segment_bytes, keep_bytes
         directory.mkdir(parents=True, exist_ok=True)
         self._lock = _hold(directory / "writer.lock")
         starts = segment_starts(directory) or [0]
@@ -117,6 +121,8 @@ class FileWriter(StreamWriter):
         self._file.close()
         self._start = self._end
         self._file = segment_path(self._directory, self._start).open("xb", buffering=0)
+        if self._keep_bytes is not None:
+            self.trim(self._end - self._keep_bytes)
 
 
 class FileReader(StreamReader):
