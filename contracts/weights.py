@@ -6,6 +6,7 @@ for key as torch's own `new_group` builds it, so that engines which join such gr
 """
 
 import socket
+import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import timedelta
@@ -201,17 +202,25 @@ class WeightGroup:
         options = dist.BroadcastOptions()
         options.rootRank, options.rootTensor = 0, 0
         options.timeout = timedelta(seconds=timeout_s)
-        if self.backend == "nccl":
-            buffer = buffer.to(self.device)
-        work = self._group.broadcast([buffer], options)
-        work.wait(timedelta(seconds=timeout_s))
-        if self.backend == "nccl":
-            torch.cuda.synchronize(self.device)
+        work = self._group.broadcast([buffer.to(self.device)], options)
+        if self.backend == "gloo":
+            work.wait()
+        else:
+            _wait_for_nccl(work, timeout_s)
 
     def close(self) -> None:
         if self.backend == "nccl" and self._group is not None:
             self._group.abort()
         self._group = None
+
+
+def _wait_for_nccl(work: dist.Work, timeout_s: float) -> None:
+    """NCCL's own `wait` only orders streams: it would neither block the host nor end at a timeout."""
+    deadline = time.monotonic() + timeout_s
+    while not work.is_completed():
+        if time.monotonic() > deadline:
+            raise RuntimeError(f"no bucket within {timeout_s} s")
+        time.sleep(0.0005)
 
 
 def _gloo_group(

@@ -138,9 +138,7 @@ def test_a_wrong_name_or_option_is_refused_in_one_line(arguments, message):
 
 
 def test_a_task_with_too_few_questions_to_hold_some_out_is_refused():
-    one_question = {"min_terms": 2, "max_terms": 2, "min_digits": 1, "max_digits": 1}
-    domain = ReasoningGym("chain_sum", one_question)
-    problem = domain.train_problem(0)
-    domain._datasets = [[problem.data] * 101_000] * 200
+    domain = ReasoningGym("count_bits", {"min_n": 5, "max_n": 5})
     with pytest.raises(ValueError, match="too few distinct"):
+        domain.train_problem(0)
         domain.heldout_problem(0)

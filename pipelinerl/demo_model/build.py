@@ -127,7 +127,7 @@ def _teach(
     )  # fmt: skip
     measure("1. the rule")
     fit(
-        model, optimizer, lessons.batches(lessons.as_asked, recipe.batch_size),
+        model, optimizer, lessons.batches(lessons.as_asked + 4 * lessons.bridges, recipe.batch_size),
         cosine_to_zero(recipe.learning_rate, recipe.task_steps), recipe.task_steps, report=report,
     )  # fmt: skip
     return measure("2. the task")

@@ -4,7 +4,7 @@ Prompts are exactly those a rollout sends; held-out problems never appear.
 """
 
 import random
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,11 +14,12 @@ from omegaconf import OmegaConf
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
-from pipelinerl.domains.base import Domain, Problem
+from pipelinerl.domains.base import Domain
 
 DOMAIN_CONFIG = Path(__file__).parents[2] / "conf" / "domain" / "reasoning_gym.yaml"
 WRONG_BY = [-11, -10, -2, -1, 1, 2, 10, 11]  # one slip in a column, or in two
 
+Question = tuple[list[dict[str, str]], int]  # messages, answer
 Batch = tuple[Tensor, Tensor]  # token ids [B, T] int64; labels [B, T], -100 where there is no loss
 
 
@@ -31,18 +32,28 @@ def demo_domain(seed: int) -> Domain:
 @dataclass(frozen=True)
 class Lesson:
     prompt: list[int]
-    solution: int
+    answer: int
 
 
 class Lessons:
-    """Endless batches from a pool of training problems."""
+    """Endless batches from pools of lessons."""
 
     def __init__(self, domain: Domain, tokenizer: PreTrainedTokenizerBase, pool_size: int, seed: int) -> None:
-        problems = [domain.train_problem(i) for i in range(pool_size)]
         self._tokenizer = tokenizer
         self._random = random.Random(seed)
-        self.as_asked = _lessons(problems, tokenizer)
-        self.distinct = _lessons({p.messages[-1]["content"]: p for p in problems}.values(), tokenizer)
+        problems = [domain.train_problem(i) for i in range(pool_size)]
+        asked = [(p.messages, int(p.data["answer"])) for p in problems]
+        distinct = {messages[-1]["content"]: (messages, answer) for messages, answer in asked}
+        bridges = _bridges()
+        self.as_asked = self._lessons(asked)
+        self.distinct = self._lessons(list(distinct.values()))
+        self.bridges = self._lessons(bridges)
+
+    def _lessons(self, questions: list[Question]) -> list[Lesson]:
+        prompts = self._tokenizer.apply_chat_template(
+            [messages for messages, _ in questions], add_generation_prompt=True, return_dict=False
+        )
+        return [Lesson(prompt, answer) for prompt, (_, answer) in zip(prompts, questions)]
 
     def batches(self, pool: list[Lesson], batch_size: int, wrong_share: float = 0.0) -> Iterator[Batch]:
         while True:
@@ -50,7 +61,7 @@ class Lessons:
 
     def _batch(self, lessons: list[Lesson], wrong_share: float) -> Batch:
         slips = [self._random.choice(WRONG_BY) * (self._random.random() < wrong_share) for _ in lessons]
-        texts = [f"{x.solution + slip}{self._tokenizer.eos_token}" for x, slip in zip(lessons, slips)]
+        texts = [f"{x.answer + slip}{self._tokenizer.eos_token}" for x, slip in zip(lessons, slips)]
         solutions = self._tokenizer(texts)["input_ids"]
         length = max(len(x.prompt) + len(s) for x, s in zip(lessons, solutions))
         ids = torch.full((len(lessons), length), self._tokenizer.pad_token_id)
@@ -62,9 +73,12 @@ class Lessons:
         return ids, labels
 
 
-def _lessons(problems: Iterable[Problem], tokenizer: PreTrainedTokenizerBase) -> list[Lesson]:
-    problems = list(problems)
-    prompts = tokenizer.apply_chat_template(
-        [p.messages for p in problems], add_generation_prompt=True, return_dict=False
-    )
-    return [Lesson(prompt, int(p.data["answer"])) for prompt, p in zip(prompts, problems)]
+def _bridges() -> list[Question]:
+    """Sums of a one-digit and a two-digit number.
+
+    The task asks none of these, so none is held out. Without them the model learns two tasks by the length
+    of their prompts, and of the short one, with its 200 questions, it remembers more than it understands.
+    """
+    pairs = [(a, b) for one in range(10) for two in range(10, 100) for a, b in ((one, two), (two, one))]
+    sums = [(f"{a} + {b} =", a + b) for a, b in pairs] + [(f"{a} - {b} =", a - b) for a, b in pairs]
+    return [([{"role": "user", "content": text}], answer) for text, answer in sums]

@@ -7,6 +7,7 @@ follow the task's own distribution; where a task has few questions, they repeat 
 """
 
 import difflib
+import functools
 import hashlib
 import random
 import re
@@ -22,6 +23,7 @@ from pipelinerl.domains.base import Attempt, ChatClient, Domain, Problem
 
 HELDOUT_ONE_IN = 5  # of a task's distinct questions
 MAX_DRAWS = 200  # 200 draws miss the smaller side of the split once in 10^19, unless it is empty
+BLOCK = 1000  # positions per dataset of the library; some tasks make all questions of one in advance
 SOLVED = 0.99  # some of the library's scorers reach 1.0 only up to rounding
 
 
@@ -57,14 +59,14 @@ class ReasoningGym(Domain):
         self._prompt_pattern = prompt_pattern or preset.get("prompt_pattern")
         self._system_prompt = system_prompt or preset.get("system_prompt")
         self._seed = seed
-        self._datasets: list[ProceduralDataset] = []  # all first draws, all second draws, ...
+        self._dataset = functools.lru_cache(maxsize=64)(self._new_dataset)
         self._heldout: dict[int, Problem] = {}  # asked for again at every evaluation
 
         for option in self._options:
             _check_name(f"option of reasoning-gym task {task}", option, _option_names(task))
         if self._system_prompt:
             _check_name("system prompt of reasoning-gym", self._system_prompt, SYSTEM_PROMPTS)
-        self._dataset(0)
+        self._scorer = self._dataset(block=0, draw=0)
 
     def train_problem(self, index: int) -> Problem:
         return self._problem("train", index, position=index)
@@ -82,15 +84,16 @@ class ReasoningGym(Domain):
     def score(self, text: str, problem: Problem) -> float:
         """The library's score, from 0 to 1, of the last `<answer>` in the text, or of all of it."""
         answer = extract_answer(text)
-        return float(self._dataset(0).score_answer(text.strip() if answer is None else answer, problem.data))
+        return float(self._scorer.score_answer(text.strip() if answer is None else answer, problem.data))
 
     def _problem(self, side: str, index: int, position: int) -> Problem:
         """Draws again and again for one position until a question falls on the wanted side.
 
         So a problem follows from its index alone; nothing before it needs to be drawn.
         """
+        block, offset = divmod(position, BLOCK)
         for draw in range(MAX_DRAWS):
-            entry = self._dataset(draw)[position]
+            entry = self._dataset(block, draw)[offset]
             if is_heldout(entry["question"]) == (side == "heldout"):
                 return Problem(f"{self.name}/{side}/{index}", self._messages(entry["question"]), entry)
         raise ValueError(
@@ -98,18 +101,16 @@ class ReasoningGym(Domain):
             f"with options {self._options} it has too few distinct ones to hold some out"
         )
 
-    def _dataset(self, draw: int) -> ProceduralDataset:
-        while len(self._datasets) <= draw:
-            # Not seed + 1: the library adds the index to its seed, so neighbours would ask the same.
-            seed = random.Random(f"{self._seed}/{len(self._datasets)}").randrange(2**31)
-            size = self.train_size + self.heldout_size
-            try:
-                self._datasets.append(create_dataset(self.name, **self._options, seed=seed, size=size))
-            except (AssertionError, TypeError, ValueError) as error:
-                raise ValueError(
-                    f"reasoning-gym task {self.name} refuses options {self._options}: {error}"
-                ) from error
-        return self._datasets[draw]
+    def _new_dataset(self, block: int, draw: int) -> ProceduralDataset:
+        """The library's questions for the positions of one block: another draw, other questions."""
+        # Not seed + 1: the library adds the index to its seed, so neighbours would ask the same.
+        seed = random.Random(f"{self._seed}/{block}/{draw}").randrange(2**31)
+        try:
+            return create_dataset(self.name, **self._options, seed=seed, size=BLOCK)
+        except (AssertionError, TypeError, ValueError) as error:
+            raise ValueError(
+                f"reasoning-gym task {self.name} refuses options {self._options}: {error}"
+            ) from error
 
     def _messages(self, question: str) -> list[dict[str, str]]:
         messages = [{"role": "user", "content": self._prompt(question)}]
@@ -138,5 +139,6 @@ def _option_names(task: str) -> list[str]:
 def _check_name(what: str, name: str, known: Collection[str]) -> None:
     if name in known:
         return
-    close = difflib.get_close_matches(name, known, n=3) or sorted(known)
-    raise ValueError(f"unknown {what}: {name!r}; did you mean {', '.join(close)}?")
+    close = difflib.get_close_matches(name, known, n=3)
+    hint = f"did you mean {', '.join(close)}?" if close else f"there are {', '.join(sorted(known))}"
+    raise ValueError(f"unknown {what}: {name!r}; {hint}")

@@ -8,6 +8,7 @@ import openai
 import pytest
 import torch
 
+from inference_adapters.in_flight import EventStream
 from inference_adapters.scripted import CONTEXT, EOS
 from tests.inference.reference import distribution, state_after, step
 from tests.inference.servers import Server
@@ -302,3 +303,24 @@ async def test_a_closed_connection_cancels_a_request_that_an_update_holds(server
         await trainer.wait_running(1)
         request.cancel()
         await trainer.wait_running(0, within_s=1)
+
+
+@pytest.mark.asyncio
+async def test_a_stream_whose_client_goes_while_a_chunk_is_sent_is_closed_at_once():
+    sending = asyncio.Event()
+
+    async def chunks():
+        yield "data: 1"
+
+    async def receive() -> dict:
+        await sending.wait()
+        return {"type": "http.disconnect"}
+
+    async def send(message: dict) -> None:
+        if message["type"] == "http.response.body":
+            sending.set()
+            await asyncio.Event().wait()  # the client reads no more
+
+    events = chunks()
+    await asyncio.wait_for(EventStream(events)({"type": "http"}, receive, send), 1)
+    assert events.ag_frame is None  # closed, though this test still holds it

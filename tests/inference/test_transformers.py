@@ -48,10 +48,14 @@ def llama(seed: int) -> PreTrainedModel:
 
 
 def rarely_ending(model_class, config_class, seed: int, **config) -> PreTrainedModel:
-    """Logits of 0 for the end-of-sequence tokens, where the likely ones have about 7."""
+    """Logits of 0 for the end-of-sequence tokens, where the likely ones have about 7; norms and biases
+    that are not the same for every seed."""
     torch.manual_seed(seed)
     model = model_class(config_class(**SIZES, **config)).eval()
     with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.dim() == 1:
+                parameter.add_(0.1 * torch.randn_like(parameter))
         model.lm_head.weight[config["eos_token_id"]] = 0
     return model
 
@@ -324,14 +328,14 @@ async def test_a_closed_connection_frees_its_slot(served):
     async with trainer_of(served.url) as trainer:
         asked = [
             asyncio.create_task(served.complete(trainer, prompt_of(20, seed=i), 900, temperature=0.3))
-            for i in range(3)
+            for i in range(40)  # they would run for seconds
         ]
-        await trainer.wait_running(3)
+        async with asyncio.timeout(10):
+            while await trainer.running() < 30:
+                await asyncio.sleep(0.01)
         for task in asked:
             task.cancel()
-        print("T0", asyncio.get_running_loop().time())
-        await trainer.wait_running(0, within_s=10.0)
-        print("T1", asyncio.get_running_loop().time())
+        await trainer.wait_running(0, within_s=1.0)
 
 
 async def test_a_full_cache_delays_requests_and_changes_nothing(tmp_path):
@@ -354,25 +358,28 @@ async def test_a_full_cache_delays_requests_and_changes_nothing(tmp_path):
 
 
 async def test_the_queue_moves_on_when_all_that_run_are_cancelled(tmp_path):
+    """The library takes no waiting request in after the cache was full until a running one finishes."""
     qwen2(0).save_pretrained(make_tiny_model(tmp_path))
     engine = TransformersEngine(str(tmp_path), "float32", "cpu", max_batch_tokens=64, num_blocks=16)
     await engine.start(0)
+    batcher, scheduler = engine._batcher, engine._batcher.batch_processor.scheduler
     try:
         tasks = [asyncio.create_task(run_to_end(engine, prompt_of(30, seed=i), 400)) for i in range(6)]
-        while not engine._batcher.batch_processor.scheduler.block_new_requests:  # the cache is full
+        cancelled: list[str] = []
+        while not cancelled:
             await asyncio.sleep(0.001)
-        scheduler = engine._batcher.batch_processor.scheduler
-        with engine._batcher.pause():
-            running = list(scheduler.active_requests)
-            for request_id in running:
-                engine._batcher.cancel_request(request_id)
-            assert scheduler.waiting_requests and scheduler.block_new_requests
-        done, _ = await asyncio.wait(tasks, timeout=20, return_when=asyncio.FIRST_COMPLETED)
-        assert done, "what waited was never started"
-        await engine.abort_requests()
-        reasons = [reason for *_, reason in await asyncio.gather(*tasks)]
-        assert "abort" in reasons and reasons.count("abort") >= len(running)
+            assert not all(task.done() for task in tasks), "the cache was never full"
+            with batcher.pause():
+                if scheduler.block_new_requests and scheduler.waiting_requests:
+                    cancelled = list(scheduler.active_requests)
+                    for request_id in cancelled:
+                        batcher.cancel_request(request_id)
+        async with asyncio.timeout(20):  # or what waited was never started
+            while sum(task.done() for task in tasks) < len(tasks) - len(cancelled):
+                await asyncio.sleep(0.01)
     finally:
+        await engine.abort_requests()
+        await asyncio.gather(*tasks)
         await engine.close()
 
 

@@ -1,0 +1,107 @@
+import dataclasses
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from pipelinerl.demo_model.build import MAX_LENGTH, Recipe, build, new_model
+from pipelinerl.demo_model.lessons import Lessons, demo_domain
+from pipelinerl.demo_model.tokenizer import byte_tokenizer
+
+HASTY = Recipe(pool_size=300, batch_size=8, steps=4, slip_steps=2, evaluation_problems=8)
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    out = tmp_path_factory.mktemp("models") / "demo"
+    build(out, seed=0, recipe=HASTY)
+    return out
+
+
+@pytest.fixture(scope="module")
+def lessons():
+    return Lessons(demo_domain(0), byte_tokenizer(MAX_LENGTH), pool_size=300, seed=0)
+
+
+def test_the_model_loads_like_any_other(made):
+    model = AutoModelForCausalLM.from_pretrained(made)
+    tokenizer = AutoTokenizer.from_pretrained(made)
+    assert model.config.model_type == "qwen2" and model.config.tie_word_embeddings
+    assert 0.7e6 < model.num_parameters() < 0.9e6
+    assert model.config.vocab_size == len(tokenizer)
+    assert model.config.eos_token_id == model.generation_config.eos_token_id == tokenizer.eos_token_id
+    assert model.config.pad_token_id == tokenizer.pad_token_id
+
+
+def test_the_saved_tokenizer_has_one_token_per_character_and_loses_nothing(made):
+    tokenizer = AutoTokenizer.from_pretrained(made)
+    for text in ["23 - 60 =", "  two  spaces\nand a line ", "<answer>-37</answer>"]:
+        ids = tokenizer(text)["input_ids"]
+        assert len(ids) == len(text)
+        assert tokenizer.decode(ids) == text
+    assert tokenizer.decode(tokenizer("naïve – 数")["input_ids"]) == "naïve – 数"
+
+
+def test_the_chat_template_knows_three_roles(made):
+    tokenizer = AutoTokenizer.from_pretrained(made)
+    messages = [
+        {"role": "system", "content": "Add."},
+        {"role": "user", "content": "1 + 2 ="},
+        {"role": "assistant", "content": "3"},
+        {"role": "user", "content": "2 + 2 ="},
+    ]
+    text = tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
+    assert text == "<|system|>Add.<|user|>1 + 2 =<|assistant|>3<|end|><|user|>2 + 2 =<|assistant|>"
+    closed = tokenizer.apply_chat_template(messages[:3], tokenize=False)
+    assert closed == "<|system|>Add.<|user|>1 + 2 =<|assistant|>3<|end|>"
+    with pytest.raises(Exception, match="no role tool"):
+        tokenizer.apply_chat_template([{"role": "tool", "content": "3"}], tokenize=False)
+
+
+def test_a_finished_model_is_kept_and_another_recipe_replaces_it(tmp_path):
+    out, said = tmp_path / "demo", []
+    first = build(out, seed=0, recipe=HASTY, say=said.append)
+    weights = (out / "model.safetensors").read_bytes()
+    assert build(out, seed=0, recipe=HASTY, say=said.append) == first
+    assert "already holds" in said[-1] and (out / "model.safetensors").read_bytes() == weights
+
+    build(out, seed=1, recipe=HASTY, say=said.append)
+    assert (out / "model.safetensors").read_bytes() != weights
+    build(out, seed=1, recipe=dataclasses.replace(HASTY, steps=5), say=said.append)
+    assert "already holds" not in said[-1]
+    assert list(tmp_path.iterdir()) == [out]
+
+
+def test_a_failed_build_leaves_nothing_and_a_strangers_directory_is_not_touched(tmp_path):
+    with pytest.raises(ZeroDivisionError):
+        build(tmp_path / "demo", seed=0, recipe=dataclasses.replace(HASTY, evaluation_problems=0))
+    assert not list(tmp_path.iterdir())
+    (tmp_path / "mine").mkdir()
+    with pytest.raises(ValueError, match="not a demo model"):
+        build(tmp_path / "mine", seed=0, recipe=HASTY)
+
+
+def test_lessons_send_the_prompts_of_rollouts_and_teach_only_the_solution(lessons):
+    domain, tokenizer = demo_domain(0), byte_tokenizer(MAX_LENGTH)
+    asked = {p.messages[0]["content"]: p.data["answer"] for p in map(domain.train_problem, range(300))}
+    ids, labels = next(lessons.batches(lessons.as_asked, 32))
+    for row, row_labels in zip(ids, labels):
+        prompt = tokenizer.decode(row[(row_labels == -100) & (row != tokenizer.pad_token_id)])
+        question = prompt.removeprefix("<|user|>").removesuffix("<|assistant|>")
+        assert tokenizer.decode(row_labels[row_labels != -100]) == asked[question] + "<|end|>"
+    assert len(lessons.as_asked) == 300 and len(lessons.distinct) == len(asked)
+
+
+def test_the_given_share_of_slips_is_wrong_by_a_plausible_amount(lessons):
+    tokenizer = byte_tokenizer(MAX_LENGTH)
+    _, labels = next(lessons.batches(lessons.as_asked[:1], 1000, wrong_share=0.6))
+    answers = [int(tokenizer.decode(row[row != -100], skip_special_tokens=True)) for row in labels]
+    errors = [abs(a - lessons.as_asked[0].answer) for a in answers]
+    assert 0.5 < sum(e > 0 for e in errors) / 1000 < 0.7
+    assert set(errors) == {0, 1, 2, 10, 11}
+
+
+def test_a_model_that_knows_nothing_has_some_chance_of_every_token():
+    model = new_model(byte_tokenizer(MAX_LENGTH))
+    logits = model(input_ids=torch.tensor([[3, 20, 4]])).logits
+    assert logits.softmax(-1).min() > 1e-4

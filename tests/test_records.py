@@ -1,0 +1,52 @@
+import pickle
+
+import msgspec
+import numpy as np
+import pytest
+
+from contracts.records import DropReason, Settled, decode, encode
+from tests.builders import completion, rollout
+
+
+def test_a_rollout_comes_back_as_it_was():
+    before = rollout(3, reward=0.5, reward_components={"correct": 0.5}, status="truncated")
+    after = decode(encode(before))
+    assert msgspec.structs.asdict(after).keys() == msgspec.structs.asdict(before).keys()
+    assert (after.group_id, after.reward, after.reward_components, after.status) == (
+        before.group_id, before.reward, before.reward_components, before.status,
+    )  # fmt: skip
+    (one,), (other,) = before.completions, after.completions
+    assert one.spans == other.spans
+    for name in ("prompt_token_ids", "token_ids", "logprobs"):
+        assert np.array_equal(getattr(one, name), getattr(other, name))
+        assert getattr(one, name).dtype == getattr(other, name).dtype
+
+
+def test_per_token_data_takes_four_bytes_a_token():
+    short, long = (len(encode(rollout(0, completions=[completion([], [7] * n)]))) for n in (1000, 2000))
+    assert 8000 <= long - short <= 8010  # token ids and log-probabilities
+
+
+def test_reasons_travel_by_name():
+    settled = Settled(group_ids=[1], rollouts=2, reason=DropReason.STALE)
+    assert b"stale" in encode(settled) and decode(encode(settled)) == settled
+
+
+@pytest.mark.parametrize(
+    "data",
+    [b"", b"\xc1", pickle.dumps({"record": "Rollout"}), msgspec.msgpack.encode({"record": "Nonsense"})],
+)
+def test_anything_else_is_refused(data):
+    with pytest.raises(msgspec.MsgspecError):
+        decode(data)
+
+
+def test_an_array_of_another_dtype_is_refused_when_written():
+    with pytest.raises(KeyError):
+        encode(rollout(0, completions=[completion([], [1], logprobs=np.zeros(1))]))
+
+
+def test_versions_of_a_rollout():
+    assert rollout(
+        0, completions=[completion([1], [2], version=4), completion([1], [2], version=2)]
+    ).versions == [2, 4]

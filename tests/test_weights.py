@@ -1,0 +1,134 @@
+"""The weight group on the wire: buckets, and that engines which join as torch itself does can."""
+
+import subprocess
+import sys
+import threading
+
+import pytest
+import torch
+
+from contracts.inference import Parameter
+from contracts.weights import (
+    WeightGroup,
+    WeightManifest,
+    WeightStore,
+    pack_bucket,
+    plan_buckets,
+    receive_weights,
+    send_weights,
+    unpack_bucket,
+)
+
+
+def parameter(name: str, *shape: int, dtype: str = "float32") -> Parameter:
+    return Parameter(name=name, dtype=dtype, shape=shape)
+
+
+def names(buckets) -> list[list[str]]:
+    return [[p.name for p in bucket] for bucket in buckets]
+
+
+def test_a_bucket_closes_before_its_limit_would_be_exceeded():
+    parameters = [parameter("a", 4), parameter("b", 4), parameter("c", 1)]
+    assert names(plan_buckets(parameters, 32)) == [["a", "b"], ["c"]]
+    assert names(plan_buckets(parameters, 31)) == [["a"], ["b", "c"]]
+
+
+def test_a_larger_tensor_is_a_bucket_of_its_own():
+    parameters = [parameter("a", 1), parameter("huge", 100), parameter("b", 1)]
+    assert names(plan_buckets(parameters, 8)) == [["a"], ["huge"], ["b"]]
+
+
+def test_one_dtype_per_bucket():
+    parameters = [parameter("a", 1), parameter("b", 1, dtype="bfloat16"), parameter("c", 1)]
+    assert names(plan_buckets(parameters, 1000)) == [["a"], ["b"], ["c"]]
+
+
+def test_bytes_come_back_as_they_were_scalars_and_strides_included():
+    tensors = [torch.randn(3, 4).T, torch.tensor(2.5), torch.empty(0, 3)]
+    parameters = [parameter(f"p{i}", *t.shape) for i, t in enumerate(tensors)]
+    unpacked = unpack_bucket(pack_bucket(tensors), parameters)
+    assert all(torch.equal(unpacked[f"p{i}"], t) for i, t in enumerate(tensors))
+
+
+def manifest() -> WeightManifest:
+    return WeightManifest((parameter("a", 2, 3), parameter("b", 5), parameter("c", 2, dtype="bfloat16")), {})
+
+
+def weights():
+    yield "a", torch.arange(6.0).reshape(2, 3)
+    yield "b", torch.arange(5.0)
+    yield "c", torch.tensor([1.5, -2.0])
+
+
+def test_what_is_sent_is_received_in_the_manifests_dtype():
+    store = WeightStore("127.0.0.1", 0, 10)
+    received: dict[str, torch.Tensor] = {}
+
+    def receive():
+        group = WeightGroup.join("127.0.0.1", store.port, "g", 1, 2, "gloo", 10)
+        for bucket in receive_weights(group, list(manifest().parameters), 30, 10):
+            received.update(bucket)
+
+    receiver = threading.Thread(target=receive)
+    receiver.start()
+    send_weights(store.group("g", 2, "gloo", 10), manifest(), weights(), 30, 10)
+    receiver.join(10)
+    assert received["c"].dtype == torch.bfloat16
+    assert all(torch.equal(received[name].float(), tensor) for name, tensor in weights())
+
+
+def test_weights_out_of_order_are_refused_before_they_are_sent():
+    def swapped():
+        yield from reversed(list(weights()))
+
+    with pytest.raises(ValueError, match="expected a"):
+        send_weights(None, manifest(), swapped(), 1000, 10)
+
+
+NATIVE_JOIN = """
+import sys, torch, torch.distributed as dist
+from datetime import timedelta
+from torch.distributed.distributed_c10d import _new_process_group_helper, rendezvous
+timeout = timedelta(seconds=20)
+store, rank, size = next(rendezvous(f"tcp://127.0.0.1:{sys.argv[1]}", 1, 2, timeout=timeout))
+store = dist.PrefixStore("g", store)
+group, _ = _new_process_group_helper(2, 1, [], "gloo", store, group_name="g", timeout=timeout)
+tensor = torch.zeros(4, dtype=torch.uint8)
+group.broadcast([tensor], dist.BroadcastOptions()).wait()
+print(tensor.tolist())
+"""
+
+
+def test_an_engine_that_joins_as_torch_itself_does_is_a_member():
+    store = WeightStore("127.0.0.1", 0, 30)
+    command = [sys.executable, "-c", NATIVE_JOIN, str(store.port)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as native:
+        group = store.group("g", 2, "gloo", 30)
+        group.broadcast(torch.tensor([1, 2, 3, 4], dtype=torch.uint8), 30)
+        assert native.communicate(timeout=30)[0].strip() == "[1, 2, 3, 4]"
+
+
+def test_a_silent_sender_ends_the_wait_at_its_timeout():
+    store = WeightStore("127.0.0.1", 0, 10)
+    errors: list[Exception] = []
+
+    def receive():
+        group = WeightGroup.join("127.0.0.1", store.port, "g", 1, 2, "gloo", 10)
+        try:
+            group.broadcast(torch.empty(4, dtype=torch.uint8), 0.2)
+        except RuntimeError as error:
+            errors.append(error)
+
+    receiver = threading.Thread(target=receive)
+    receiver.start()
+    group = store.group("g", 2, "gloo", 10)
+    receiver.join(10)
+    assert len(errors) == 1 and group.rank == 0
+
+
+def test_the_store_listens_on_its_address_only():
+    store = WeightStore("127.0.0.1", 0, 10)
+    sockets = subprocess.run(["cat", "/proc/net/tcp"], capture_output=True, text=True).stdout
+    listening = [line.split()[1] for line in sockets.splitlines()[1:] if line.split()[3] == "0A"]
+    assert f"0100007F:{store.port:04X}" in listening and f"00000000:{store.port:04X}" not in listening
