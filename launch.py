@@ -38,16 +38,22 @@ def main(overrides: list[str]) -> int:
 
 
 def run(config: RunConfig) -> int:
-    from pipelinerl.checks import check_components, check_run_dir
+    from pipelinerl.checks import check_components, check_model, check_run_dir
 
     run_dir = Path(config.run_dir or time.strftime("runs/%Y%m%d-%H%M%S")).absolute()
     check_run_dir(run_dir)
     check_components(config)
-    config = with_model(config)
+    config = with_model_path(config)
+    to_be_made = config.model.path == str(DEMO_MODEL) and not DEMO_MODEL.exists()
+    if config.inference.model is None and not to_be_made:
+        check_model(config)
     jobs = plan_jobs(config, run_dir, token=secrets.token_hex(16))
     if config.plan:
         print_plan(jobs, run_dir)
         return 0
+    if config.model.path == str(DEMO_MODEL):
+        make_demo_model()
+        check_model(config)
     run_dir.mkdir(parents=True)
     save_config(config.model_copy(update={"run_dir": str(run_dir)}), run_dir / "config.yaml")
     point_latest_at(run_dir)
@@ -57,7 +63,6 @@ def run(config: RunConfig) -> int:
 def supervise(config: RunConfig, jobs: list[Job], run_dir: Path) -> int:
     from pipelinerl.console import ConsoleView
     from pipelinerl.report import report
-
     from pipelinerl.supervisor import JobFailed, Supervisor
 
     began, status = time.monotonic(), 0
@@ -74,21 +79,17 @@ def supervise(config: RunConfig, jobs: list[Job], run_dir: Path) -> int:
     return status
 
 
-def with_model(config: RunConfig) -> RunConfig:
-    """Where no model is named, the demo model, which is made on the spot unless only the plan is wanted."""
-    from pipelinerl.checks import check_model
+def with_model_path(config: RunConfig) -> RunConfig:
+    """What the servers serve: an adapter's own model, the one that is named, or else the demo model."""
+    path = config.inference.model or str(Path(config.model.path or DEMO_MODEL).absolute())
+    return config.model_copy(update={"model": ModelConfig(path=path)})
 
-    if config.inference.model is not None:
-        return config.model_copy(update={"model": ModelConfig(path=config.inference.model)})
-    path = Path(config.model.path or DEMO_MODEL).absolute()
-    if config.model.path is None and not config.plan:
-        from pipelinerl.demo_model.build import build
 
-        build(path, seed=0)
-    config = config.model_copy(update={"model": ModelConfig(path=str(path))})
-    if path.exists() or path != DEMO_MODEL:
-        check_model(config)
-    return config
+def make_demo_model() -> None:
+    """Returns at once where it has been made before."""
+    from pipelinerl.demo_model.build import build
+
+    build(DEMO_MODEL, seed=0)
 
 
 def print_plan(jobs: list[Job], run_dir: Path) -> None:

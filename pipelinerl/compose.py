@@ -1,6 +1,7 @@
 """Composing the configuration: `conf/` and the command line's overrides, by Hydra."""
 
 import difflib
+import re
 
 from hydra import compose, initialize_config_dir
 from hydra.errors import HydraException
@@ -23,6 +24,10 @@ def compose_config(overrides: list[str]) -> RunConfig:
 
 def _explain(error: Exception, overrides: list[str]) -> str:
     text = str(error).splitlines()[0]
+    if missing := re.search(r"Could not find '(\w+)/(\w+)'", text):
+        group, choice = missing.groups()
+        choices = sorted(path.stem for path in (ROOT / "conf" / group).glob("*.yaml"))
+        return f"{group}={choice} is not one of {', '.join(choices)} (conf/{group}/)"
     for override in overrides:
         key = override.split("=")[0].lstrip("+~")
         if f"'{key}'" in text or f"'{key.split('.')[-1]}'" in text:
