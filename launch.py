@@ -38,7 +38,7 @@ def main(overrides: list[str]) -> int:
 
 
 def run(config: RunConfig) -> int:
-    from pipelinerl.checks import check_components, check_model, check_run_dir
+    from pipelinerl.checks import check_components, check_gpus, check_model, check_run_dir
 
     run_dir = Path(config.run_dir or time.strftime("runs/%Y%m%d-%H%M%S")).absolute()
     check_run_dir(run_dir)
@@ -51,6 +51,7 @@ def run(config: RunConfig) -> int:
     if config.plan:
         print_plan(jobs, run_dir)
         return 0
+    check_gpus(config)
     if config.model.path == str(DEMO_MODEL):
         make_demo_model()
         check_model(config)

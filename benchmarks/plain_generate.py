@@ -50,7 +50,7 @@ def main() -> None:
         load_config(options.run_dir), options.run_dir / "checkpoints" / "final", options.problems
     )
     recorded = json.loads((options.run_dir / "summary.json").read_text())["heldout_success_end"]
-    print(f"plain generate: {rate:.3f} of {options.problems} problems; the run's last evaluation: {recorded:.3f}")
+    print(f"plain generate: {rate:.3f} of {options.problems} problems; in the run: {recorded:.3f}")
 
 
 if __name__ == "__main__":

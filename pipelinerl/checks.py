@@ -30,6 +30,14 @@ def check_model(config: RunConfig) -> None:
         )
 
 
+def check_gpus(config: RunConfig) -> None:
+    import torch
+
+    found = torch.cuda.device_count()
+    if config.world.gpus > found:
+        raise PlanError(f"world.gpus={config.world.gpus}, but torch sees {found}; 0 runs on the CPU")
+
+
 def check_components(config: RunConfig) -> None:
     """Builds every component that the configuration names, with its options."""
     domain = _checked("domain", lambda: build_domain(config))

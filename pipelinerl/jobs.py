@@ -103,10 +103,13 @@ def _trainer_gpu(config: RunConfig, rank: int) -> dict[str, str]:
 
 
 def _gpus(config: RunConfig, indices: range) -> dict[str, str]:
+    """The environment in which a job sees these of the machine's GPUs, or none in a CPU plan."""
     if not config.world.gpus:
-        return {}
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
-    visible = visible if visible != [""] else [str(i) for i in range(config.world.gpus)]
+        return {"CUDA_VISIBLE_DEVICES": ""}
+    named = os.environ.get("CUDA_VISIBLE_DEVICES")
+    visible = named.split(",") if named else [str(i) for i in range(config.world.gpus)]
+    if len(visible) < config.world.gpus:
+        raise PlanError(f"world.gpus={config.world.gpus}, but CUDA_VISIBLE_DEVICES={named}")
     return {"CUDA_VISIBLE_DEVICES": ",".join(visible[i] for i in indices)}
 
 

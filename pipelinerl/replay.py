@@ -51,9 +51,8 @@ async def replay_actor(config: RunConfig, url: str, groups: int, out: Path) -> N
             group = await asyncio.gather(*members)
             for rollout in group:
                 rollouts.append(rollout)
-            print(
-                f"group {group_id}: rewards {[round(r.reward, 3) for r in group]}, {[r.status for r in group]}"
-            )
+            outcome = [f"{r.reward:g} {r.status}" for r in group]
+            print(f"group {group_id}: {', '.join(outcome)}")
 
 
 def replay_trainer(config: RunConfig, run_dir: Path, out: Path) -> None:

@@ -47,7 +47,10 @@ class Echo(Domain):
         return Attempt([answer.completion], reward=self._judge(answer.text), success=True)
 
 
-def attempt(answers: list, domain: Domain = Echo(), retries: int = 0, timeout_s: float = 5):
+ECHO = Echo()
+
+
+def attempt(answers: list, domain: Domain = ECHO, retries: int = 0, timeout_s: float = 5):
     """The rollout that comes of a server giving these answers in turn: a body, or a status."""
     left = list(answers)
 

@@ -75,6 +75,11 @@ def test_context_longer_than_the_models(capsys, tmp_path, model):
     assert "exceeds the model's context of 64" in refused(capsys, *settings)
 
 
+def test_gpus_that_are_not_there(capsys, tmp_path):
+    settings = ["world.gpus=64", "inference=scripted", f"run_dir={tmp_path}/run"]
+    assert "0 runs on the CPU" in refused(capsys, *settings)
+
+
 def test_port_in_use(capsys, tmp_path, model):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]

@@ -3,6 +3,8 @@
 
 import sys
 
+import torch
+
 from inference_adapters.serve import arguments, run
 from inference_adapters.transformers.batching import PAGE_TOKENS
 from inference_adapters.transformers.engine import TransformersEngine
@@ -12,7 +14,9 @@ def main() -> None:
     parser = arguments("Serve a Hugging Face model by transformers' continuous batching.")
     parser.add_argument("--model", required=True, help="directory of a Hugging Face causal language model")
     parser.add_argument("--dtype", choices=["float32", "bfloat16"], default="float32")
-    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
+    parser.add_argument(
+        "--device", choices=["cpu", "cuda"], default="cuda" if torch.cuda.is_available() else "cpu"
+    )
     parser.add_argument(
         "--max-batch-tokens", type=int, default=512, help="most tokens, and requests, in one forward pass"
     )

@@ -2,6 +2,7 @@
 
 import os
 import signal
+from pathlib import Path
 
 import pytest
 
@@ -23,7 +24,7 @@ def job_pid(run_dir, module: str) -> int:
 
     def find():
         for pid in processes_of(run_dir):
-            command = open(f"/proc/{pid}/cmdline").read()
+            command = Path(f"/proc/{pid}/cmdline").read_text()
             if module in command and "launch.py" not in command:
                 return pid
 
@@ -84,12 +85,12 @@ def test_a_server_that_dies_is_left_out_and_the_run_goes_on(tmp_path):
 def server_pids(run_dir) -> list[int]:
     """Children of the launcher that serve; their command line does not name the run."""
     launcher = job_pid_parent(job_pid(run_dir, "pipelinerl.actor"))
-    children = open(f"/proc/{launcher}/task/{launcher}/children").read().split()
-    return [int(pid) for pid in children if "inference_adapters" in open(f"/proc/{pid}/cmdline").read()]
+    children = Path(f"/proc/{launcher}/task/{launcher}/children").read_text().split()
+    return [int(pid) for pid in children if "inference_adapters" in Path(f"/proc/{pid}/cmdline").read_text()]
 
 
 def job_pid_parent(pid: int) -> int:
-    return int(open(f"/proc/{pid}/stat").read().rsplit(")", 1)[1].split()[1])
+    return int(Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[1])
 
 
 def test_the_last_servers_death_ends_the_run(tmp_path):
@@ -130,6 +131,6 @@ def test_nothing_outlives_the_launcher(tmp_path, number):
 
 def alive(pid: int) -> bool:
     try:
-        return open(f"/proc/{pid}/stat").read().rsplit(")", 1)[1].split()[0] != "Z"
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
     except FileNotFoundError:
         return False
