@@ -100,9 +100,12 @@ def print_plan(jobs: list[Job], run_dir: Path) -> None:
 
 
 def point_latest_at(run_dir: Path) -> None:
+    """Replaces the link of an earlier run, and nothing else of that name."""
     latest = run_dir.parent / "latest"
-    latest.unlink(missing_ok=True)
-    latest.symlink_to(run_dir.name)
+    if latest.is_symlink():
+        latest.unlink()
+    if not latest.exists():
+        latest.symlink_to(run_dir.name)
 
 
 def one_line(error: Exception) -> str:

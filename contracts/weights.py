@@ -221,6 +221,8 @@ def _wait_for_nccl(work: dist.Work, timeout_s: float) -> None:
         if time.monotonic() > deadline:
             raise RuntimeError(f"no bucket within {timeout_s} s")
         time.sleep(0.0005)
+    if not work.is_success():  # a failed operation counts as completed
+        raise RuntimeError("the NCCL broadcast failed: a peer is gone")
 
 
 def _gloo_group(

@@ -207,7 +207,8 @@ class Actor:
 async def main(config: RunConfig, run_dir: Path, token: str | None) -> None:
     headers = {"Authorization": f"Bearer {token}"} if token else {}
     connector = aiohttp.TCPConnector(limit=0)
-    async with aiohttp.ClientSession(headers=headers, connector=connector) as session:
+    no_limit = aiohttp.ClientTimeout(total=None)  # `rollout.timeout_s` is the limit
+    async with aiohttp.ClientSession(headers=headers, connector=connector, timeout=no_limit) as session:
         await Actor(config, run_dir, session).run()
 
 

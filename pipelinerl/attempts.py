@@ -6,17 +6,20 @@ with a named reason; nothing but cancellation leaves this room as an exception.
 
 import asyncio
 import logging
+import math
 import time
 from dataclasses import dataclass
-
-import aiohttp
 
 from contracts.records import Rollout
 from pipelinerl.config import RolloutConfig
 from pipelinerl.domains.base import Attempt, ChatClient, Domain, Problem
-from pipelinerl.llm_client import BadAnswer, ServerError
+from pipelinerl.llm_client import BadAnswer, ServerError, ServerFailed
 
 log = logging.getLogger(__name__)
+
+
+class BadReward(Exception):
+    """The domain's reward is not a finite number."""
 
 
 @dataclass(frozen=True)
@@ -58,6 +61,8 @@ class AttemptRunner:
         retries: int,
         attempt: Attempt,
     ) -> Rollout:
+        if not math.isfinite(attempt.reward):
+            raise BadReward(f"{problem.problem_id} was given the reward {attempt.reward}")
         truncated = any(c.finish_reason == "length" for c in attempt.completions)
         return Rollout(
             run=self.run,
@@ -80,11 +85,11 @@ def failure_reason(error: Exception) -> str:
     match error:
         case TimeoutError():
             return "timeout"
-        case ServerError():
+        case ServerError() | ServerFailed():
             return f"server_{error}"
         case BadAnswer():
             return "bad_answer"
-        case aiohttp.ClientError():
-            return "connection"
+        case BadReward():
+            return "bad_reward"
         case _:
             return type(error).__name__

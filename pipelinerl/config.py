@@ -52,6 +52,7 @@ class SamplingConfig(Section):
 class RolloutConfig(Section):
     retries: int = Field(2, ge=0, description="Further attempts after a failed one, before the member fails.")
     timeout_s: float = Field(300, gt=0, description="Longest time one attempt may take.")
+    give_up_after: int = Field(1000, ge=1, description="Failed rollouts in a row that end the run.")
 
 
 class InferenceConfig(Section):
@@ -114,6 +115,7 @@ class ProbeConfig(Section):
     )
     prompts: int = Field(4, ge=1, description="Held-out prompts that each server completes for a probe.")
     max_tokens: int = Field(8, ge=1, description="Tokens of each completion.")
+    timeout_s: float = Field(30, gt=0, description="Longest wait for one; then the probe goes without it.")
 
 
 class RunConfig(Section):

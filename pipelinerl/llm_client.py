@@ -11,11 +11,15 @@ import numpy as np
 
 from contracts.records import Completion, VersionSpan
 from pipelinerl.domains.base import Answer
-from pipelinerl.server_pool import ServerPool
+from pipelinerl.server_pool import ServerPool, ServerUnavailable
 
 
 class ServerError(Exception):
-    """The server refused or failed; the message carries its code."""
+    """The server refused this request; the message is the contract's code."""
+
+
+class ServerFailed(ServerUnavailable):
+    """The server could not be reached, or failed; the message is the contract's code, or `connection`."""
 
 
 class BadAnswer(Exception):
@@ -43,7 +47,7 @@ class LLMClient:
 async def chat(
     session: aiohttp.ClientSession, url: str, messages: list[dict[str, str]], sampling: Sampling
 ) -> Answer:
-    """One chat completion of one server. Raises ServerError, BadAnswer or aiohttp.ClientError."""
+    """One chat completion of one server. Raises ServerError, ServerFailed or BadAnswer."""
     request = {
         "model": sampling.model,
         "messages": messages,
@@ -51,10 +55,15 @@ async def chat(
         "max_tokens": sampling.max_tokens,
         "logprobs": True,
     }
-    async with session.post(f"{url}/v1/chat/completions", json=request) as response:
-        body = await response.json(content_type=None)
-        if response.status != 200:
-            raise ServerError(_error_text(response.status, body))
+    try:
+        async with session.post(f"{url}/v1/chat/completions", json=request) as response:
+            status, body = response.status, await response.json(content_type=None)
+    except aiohttp.ClientError as error:
+        raise ServerFailed("connection") from error
+    except ValueError as error:
+        raise BadAnswer(f"{url} did not answer in JSON: {error}") from error
+    if status != 200:
+        raise (ServerFailed if status >= 500 else ServerError)(_error_code(status, body))
     try:
         answer = _parse(body, sampling.temperature, url)
     except (KeyError, IndexError, TypeError, ValueError) as error:
@@ -64,7 +73,7 @@ async def chat(
     return answer
 
 
-def _error_text(status: int, body: object) -> str:
+def _error_code(status: int, body: object) -> str:
     error = body.get("error", {}) if isinstance(body, dict) else {}
     return str(error.get("code", status))
 

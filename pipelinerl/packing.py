@@ -7,7 +7,8 @@ from contracts.records import MicroBatchRow, TrainingSequence
 
 
 class Fifo:
-    """Fills the ranks' micro-batches in order of arrival; a row leaves when its last one is full.
+    """Takes rollouts in order of arrival, each into the emptiest rank's micro-batch; a row leaves when
+    the next one fits nowhere.
 
     A rollout longer than `micro_batch_tokens` gets a micro-batch of its own.
     """
@@ -19,18 +20,17 @@ class Fifo:
 
     def _clear(self) -> None:
         self._micro_batches: list[list[TrainingSequence]] = [[] for _ in range(self._ranks)]
-        self._rank = self._tokens = self._masked = 0
+        self._tokens = [0] * self._ranks
+        self._masked = 0
 
     def add(self, sequences: list[TrainingSequence], masked_tokens: int = 0) -> MicroBatchRow | None:
         """Take one rollout's sequences; returns the row that had to leave before it fitted."""
         tokens = sum(len(s.token_ids) for s in sequences)
-        row = None
-        if self._tokens and self._tokens + tokens > self._budget:
-            self._rank, self._tokens = self._rank + 1, 0
-            if self._rank == self._ranks:
-                row = self._take_row(group_ids=[])
-        self._micro_batches[self._rank].extend(sequences)
-        self._tokens += tokens
+        emptiest = min(self._tokens)
+        row = self._take_row(group_ids=[]) if emptiest and emptiest + tokens > self._budget else None
+        rank = self._tokens.index(min(self._tokens))
+        self._micro_batches[rank].extend(sequences)
+        self._tokens[rank] += tokens
         self._masked += masked_tokens
         return row
 

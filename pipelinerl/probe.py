@@ -26,6 +26,7 @@ class Probe:
         self._probe, self._ranks, self._token = config.probe, ranks, token
         count = min(config.probe.prompts, domain.heldout_size)
         self._prompts = [domain.heldout_problem(i).messages for i in range(count)]
+        self._timeout_s = config.probe.timeout_s
         self._sampling = Sampling(config.model.path, config.sampling.temperature, config.probe.max_tokens)
 
     def due(self, version: int) -> bool:
@@ -48,7 +49,8 @@ class Probe:
 
     async def _sample(self, servers: list[str]) -> list[TrainingSequence]:
         headers = {"Authorization": f"Bearer {self._token}"} if self._token else {}
-        async with aiohttp.ClientSession(headers=headers) as session:
+        timeout = aiohttp.ClientTimeout(total=self._timeout_s)
+        async with aiohttp.ClientSession(headers=headers, timeout=timeout) as session:
             requests = [
                 chat(session, url, prompt, self._sampling) for url in servers for prompt in self._prompts
             ]

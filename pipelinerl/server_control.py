@@ -27,8 +27,8 @@ class ServerControl:
     def __init__(self, session: aiohttp.ClientSession, url: str):
         self._session, self.url = session, url
 
-    async def contract(self) -> ContractInfo:
-        return ContractInfo.model_validate(await self._call("GET", "/contract", ANSWER_TIMEOUT_S))
+    async def contract(self, wait_s: float = ANSWER_TIMEOUT_S) -> ContractInfo:
+        return ContractInfo.model_validate(await self._call("GET", "/contract", wait_s))
 
     async def init_process_group(self, request: InitProcessGroupRequest) -> None:
         await self._call("POST", "/init_process_group", request.timeout_s + GRACE_S, request)

@@ -9,12 +9,23 @@ from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
+SHORTEST_REST_S, LONGEST_REST_S = 0.2, 10.0  # of a server that failed; doubles with each failure
+
+
+class ServerUnavailable(Exception):
+    """Raised inside `ServerPool.server` by a request that the server itself failed."""
+
 
 @dataclass
 class _Server:
     url: str
     in_flight: int = 0
-    failures: int = 0  # since its last success or publication
+    failures: int = 0  # since its last success
+    rests_until: float = 0.0  # loop time
+
+    def takes_more(self, limit: int, now: float) -> bool:
+        """One that failed rests, and then gets a single request to prove itself with."""
+        return self.in_flight < (1 if self.failures else limit) and now >= self.rests_until
 
 
 class ServerPool:
@@ -35,11 +46,11 @@ class ServerPool:
         return sum(server.in_flight for server in self._servers.values())
 
     async def set_servers(self, urls: Iterable[str]) -> None:
-        """Route to these and no others; a server named again is given another chance."""
+        """Route to these and no others; a server named again is trusted again."""
         kept = self._servers
         self._servers = {url: kept.get(url) or _Server(url) for url in urls}
         for server in self._servers.values():
-            server.failures = 0
+            server.failures, server.rests_until = 0, 0.0
         await self._wake()
 
     async def close_gate(self) -> None:
@@ -54,7 +65,7 @@ class ServerPool:
 
     @asynccontextmanager
     async def server(self) -> AsyncIterator[str]:
-        """The URL to send one request to; an exception inside counts against that server."""
+        """The URL to send one request to. ServerUnavailable inside counts against that server."""
         async with self._changed:
             await self._changed.wait_for(lambda: self._choose() is not None)
             chosen = self._choose()
@@ -62,16 +73,24 @@ class ServerPool:
         try:
             yield chosen.url
             chosen.failures = 0
-        except Exception:
-            chosen.failures += 1
+        except ServerUnavailable:
+            self._rest(chosen)
             raise
         finally:
             chosen.in_flight -= 1
             await self._wake()
 
     def _choose(self) -> _Server | None:
-        free = [s for s in self._servers.values() if s.in_flight < self._limit] if self._open else []
-        return min(free, key=lambda s: (s.failures, s.in_flight), default=None)
+        now = asyncio.get_running_loop().time()
+        free = [s for s in self._servers.values() if s.takes_more(self._limit, now)] if self._open else []
+        return min(free, key=lambda s: s.in_flight, default=None)
+
+    def _rest(self, server: _Server) -> None:
+        server.failures += 1
+        rest_s = min(SHORTEST_REST_S * 2 ** (server.failures - 1), LONGEST_REST_S)
+        loop = asyncio.get_running_loop()
+        server.rests_until = loop.time() + rest_s
+        loop.call_later(rest_s, lambda: loop.create_task(self._wake()))
 
     async def _wake(self) -> None:
         async with self._changed:

@@ -82,6 +82,8 @@ class Supervisor:
         return f"see {path}" + (f" ({lines[-1].strip()})" if lines else "")
 
     def _end_all(self) -> None:
+        for impatient in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(impatient, signal.SIG_IGN)  # a second Ctrl-C must not leave anything behind
         self._signal_all(signal.SIGTERM)
         deadline = time.monotonic() + self._stop_timeout_s
         for process in self._processes.values():
@@ -103,4 +105,5 @@ class Supervisor:
 
 
 def _die_with_parent() -> None:
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+    # Not SIGTERM: Python does not act on it while it waits inside a collective.
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)

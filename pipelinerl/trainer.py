@@ -10,6 +10,8 @@ import time
 from collections import Counter
 from pathlib import Path
 
+import numpy as np
+
 from contracts.records import (
     DropReason,
     MicroBatchRow,
@@ -32,6 +34,8 @@ from pipelinerl.process import SERVERS_VARIABLE, process_main
 from pipelinerl.ranks import Ranks
 from pipelinerl.step_statistics import StepStatistics
 from pipelinerl.weight_publisher import WeightPublisher, publish
+
+QUIESCE_GRACE_S = 10.0
 
 
 class Trainer:
@@ -114,7 +118,8 @@ class Desk:
         self._actor_offset = 0
         self._events = streams.writer("trainer_events")
         self.metrics = MetricsWriter(run_dir, "trainer", config.tensorboard)
-        self._lags: Counter[int] = Counter()
+        self._lags: Counter[int] = Counter()  # lag -> tokens of the step
+        self._masked_tokens = 0
         self._groups: list[int] = []
         self._step_began = time.monotonic()
 
@@ -123,9 +128,11 @@ class Desk:
 
     def next_row(self) -> MicroBatchRow:
         row = next(self._rows).record
-        for sequences in row.micro_batches:
-            for sequence in sequences:
-                self._lags.update((row.step - sequence.versions[sequence.loss_mask]).tolist())
+        versions = [s.versions[s.loss_mask] for sequences in row.micro_batches for s in sequences]
+        if versions:
+            lags, tokens = np.unique(row.step - np.concatenate(versions), return_counts=True)
+            self._lags.update(dict(zip(lags.tolist(), tokens.tolist(), strict=True)))
+        self._masked_tokens += row.masked_tokens
         self._groups = row.group_ids
         return row
 
@@ -147,16 +154,18 @@ class Desk:
             learning_rate=report.learning_rate,
             lag_mean=sum(lag * count for lag, count in self._lags.items()) / max(tokens, 1),
             lag_max=max(self._lags, default=0),
+            masked_tokens=self._masked_tokens,
             trained_tokens_per_s=tokens / (now - self._step_began),
             **statistics,
         )
         self._lags.clear()
+        self._masked_tokens = 0
         self._step_began = now
 
     def wait_for_quiet(self, version: int) -> None:
         """`schedule: async`: until the actor has no request open."""
         self._events.append(PublishWanted(version=version))
-        limit_s = self._config.rollout.timeout_s  # no request may take longer
+        limit_s = self._config.rollout.timeout_s + QUIESCE_GRACE_S  # no request may take longer
         for entry in self._actor_events.read(self._actor_offset, limit_s):
             self._actor_offset = entry.next_offset
             if entry.record == Quiesced(version=version):

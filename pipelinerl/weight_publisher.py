@@ -8,7 +8,7 @@ import asyncio
 import logging
 import secrets
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 
 import aiohttp
 import torch
@@ -18,16 +18,18 @@ from contracts.inference import (
     ContractInfo,
     InitProcessGroupRequest,
     WeightUpdateRequest,
+    WeightUpdateStatus,
 )
 from contracts.records import WeightsPublished
 from contracts.trainer import TrainerWorker
 from contracts.weights import WeightGroup, WeightManifest, WeightStore, nccl_version, send_weights
 from pipelinerl.config import RunConfig
 from pipelinerl.ranks import Ranks
-from pipelinerl.server_control import Refused, ServerControl
+from pipelinerl.server_control import ANSWER_TIMEOUT_S, Refused, ServerControl
 
 log = logging.getLogger(__name__)
 Infos = dict[ServerControl, ContractInfo]
+OUTSIDER_TIMEOUT_S = 1.0  # for a server outside the group to say that it is there
 MAX_ATTEMPTS = 5  # weight groups formed for one version before the run gives up
 
 
@@ -53,12 +55,13 @@ class WeightPublisher:
     # --- one publication: open, send, confirm -------------------------------------------------
 
     def wait_for_servers(self) -> None:
-        """Until every server answers. Raises NoServers at `server_start_timeout_s`."""
+        """Until every server answers, or `server_start_timeout_s` have passed and some do."""
         deadline = time.monotonic() + self._config.world.server_start_timeout_s
         while len(reached := self._reachable()) < len(self._servers):
             if time.monotonic() > deadline:
                 missing = [s.url for s in self._servers if s not in reached]
-                raise NoServers(f"no answer within server_start_timeout_s from {', '.join(missing)}")
+                log.warning("no answer within server_start_timeout_s from %s", ", ".join(missing))
+                return
             time.sleep(0.2)
 
     def open(self, version: int) -> None:
@@ -69,6 +72,7 @@ class WeightPublisher:
             failures = self._request_update(version)
             if not failures:
                 return
+            self._refuse_hopeless(failures)
             self._exclude(failures)
             self._call_off(version, [s for s in self._members if s not in failures])
 
@@ -97,17 +101,20 @@ class WeightPublisher:
 
     def confirm(self, version: int) -> WeightsPublished | None:
         """Once every member serves the version; None when it must be published again."""
-        paused_s = 0.0
+        statuses: dict[ServerControl, WeightUpdateStatus] = {}
 
-        async def is_live(server: ServerControl) -> None:
-            nonlocal paused_s
-            status = await server.weight_update(version, self._weights.live_timeout_s)
-            if status.state != "live":
-                raise RuntimeError(f"{server.url} ended the update as {status.state}: {status.error}")
-            paused_s = max(paused_s, status.paused_s)
+        async def ended(server: ServerControl) -> None:
+            statuses[server] = await server.weight_update(version, self._weights.live_timeout_s)
+            if statuses[server].state != "live":
+                raise RuntimeError(f"the update ended as {statuses[server]}")
 
-        if self._group is None or self._ask(self._members, is_live):
+        failures = {} if self._group is None else self._ask(self._members, ended)
+        if self._group is None or failures:
             self._leave_group()
+            # A broken broadcast fails for all. But who lost its weights, does not answer, or failed
+            # where another succeeded, has a trouble of its own.
+            untouched = {s for s in failures if s in statuses and not statuses[s].touched}
+            self._exclude(failures if len(failures) < len(self._members) else failures.keys() - untouched)
             return None
         self._attempts, self._excluded = 0, set()
         return WeightsPublished(
@@ -116,7 +123,7 @@ class WeightPublisher:
             servers=[server.url for server in self._members],
             seconds=time.monotonic() - self._started,
             bytes=self._manifest.total_bytes,
-            paused_s=paused_s,
+            paused_s=max(status.paused_s for status in statuses.values()),
         )
 
     def close(self) -> None:
@@ -170,20 +177,24 @@ class WeightPublisher:
 
         group, *answers = self._loop.run(join())
         failures = {s: a for s, a in zip(requests, answers, strict=True) if isinstance(a, Exception)}
-        self._exclude(failures)
+        self._refuse_hopeless(failures)
+        # When one does not come, the others' rendezvous times out through no fault of theirs.
+        self._exclude(s for s, f in failures.items() if not (isinstance(f, Refused) and f.status == 504))
         if failures or isinstance(group, Exception):
             log.warning("epoch %d did not form: %s %s", self._epoch, group, failures)
             return
         self._group, self._members = group, list(requests)
         log.info("epoch %d: %s", self._epoch, ", ".join(s.url for s in self._members))
 
-    def _exclude(self, failures: dict[ServerControl, Exception]) -> None:
-        """Leave out who failed until the version is out. Raises what no new epoch can mend: a plan
-        that does not fit the server, or a server that another run has taken over."""
+    def _refuse_hopeless(self, failures: dict[ServerControl, Exception]) -> None:
+        """Raise what no new epoch can mend: weights that do not fit, a server that another run took."""
         for failure in failures.values():
             if isinstance(failure, Refused) and (failure.status == 422 or failure.code == "other_run"):
                 raise failure
-        self._excluded |= set(failures)
+
+    def _exclude(self, servers: Iterable[ServerControl]) -> None:
+        """Leave these out until the version is published; then they are asked again."""
+        self._excluded |= set(servers)
 
     def _leave_group(self) -> None:
         if self._group is not None:
@@ -201,7 +212,9 @@ class WeightPublisher:
         infos: Infos = {}
 
         async def look(server: ServerControl) -> None:
-            infos[server] = await server.contract()
+            # One that is out already, and hangs, must not hold up every publication.
+            wait_s = ANSWER_TIMEOUT_S if server in self._members else OUTSIDER_TIMEOUT_S
+            infos[server] = await server.contract(wait_s)
 
         self._ask([s for s in self._servers if s not in self._excluded], look, quiet=True)
         return {server: infos[server] for server in self._servers if server in infos}
@@ -239,6 +252,7 @@ def publish(
     while True:
         if publisher:
             publisher.open(version)
+        ranks.agree(True)  # ranks wait for the servers here, not inside a gather
         weights = worker.gather_weights()
         if publisher:
             publisher.send(weights)

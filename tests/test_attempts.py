@@ -124,6 +124,10 @@ def test_a_verifier_that_breaks():
     assert attempt([GOOD], Echo(judge=broken)).status == "failed:ZeroDivisionError"
 
 
+def test_a_reward_that_is_no_number():
+    assert attempt([GOOD], Echo(judge=lambda text: float("nan"))).status == "failed:bad_reward"
+
+
 def test_an_attempt_that_takes_too_long():
     assert attempt([GOOD], Echo(delay_s=60), timeout_s=0.2).status == "failed:timeout"
 
@@ -137,4 +141,4 @@ def test_a_server_that_is_gone():
             run = AttemptRunner("r", Echo(), client, RolloutConfig(retries=1))
             return await run(Echo().train_problem(0), 0, "0-0")
 
-    assert asyncio.run(scenario()).status == "failed:connection"
+    assert asyncio.run(scenario()).status == "failed:server_connection"

@@ -67,8 +67,8 @@ def test_rows_leave_as_they_fill_one_micro_batch_per_rank():
     assert steps.add(group(0, [0, 1])).rows == []
     assert steps.add(group(1, [0, 1])).rows == []
     first, last = steps.add(group(2, [0, 1])).rows
-    assert rollout_ids(first) == [["0-0", "0-1"], ["1-0", "1-1"]]
-    assert rollout_ids(last) == [["2-0", "2-1"], []]
+    assert rollout_ids(first) == [["0-0", "1-0"], ["0-1", "1-1"]]
+    assert rollout_ids(last) == [["2-0"], ["2-1"]]
     assert (first.index, first.closes_step, last.index, last.closes_step) == (0, False, 1, True)
 
 

@@ -85,7 +85,7 @@ def test_lessons_send_the_prompts_of_rollouts_and_teach_only_the_solution(lesson
     domain, tokenizer = demo_domain(0), byte_tokenizer(MAX_LENGTH)
     asked = {p.messages[0]["content"]: p.data["answer"] for p in map(domain.train_problem, range(300))}
     ids, labels = next(lessons.batches(lessons.as_asked, 32))
-    for row, row_labels in zip(ids, labels):
+    for row, row_labels in zip(ids, labels, strict=True):
         prompt = tokenizer.decode(row[(row_labels == -100) & (row != tokenizer.pad_token_id)])
         question = prompt.removeprefix("<|user|>").removesuffix("<|assistant|>")
         assert tokenizer.decode(row_labels[row_labels != -100]) == asked[question] + "<|end|>"

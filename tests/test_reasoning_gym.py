@@ -47,9 +47,17 @@ def test_no_question_is_both_trained_on_and_held_out_whatever_the_seeds():
     # 200 questions in all: seeds alone would make every one of them appear on both sides.
     one, other = (ReasoningGym("chain_sum", SMALL, seed=seed) for seed in (0, 1))
     train = questions(one.train_problem(i) for i in range(3000))
-    heldout = questions(d.heldout_problem(i) for d in (one, other) for i in range(1000))
-    assert len(train) > 120 and len(heldout) > 20
+    heldout = questions(d.heldout_problem(i) for d in (one, other) for i in range(300))
+    assert len(train) > 150 and len(heldout) > 5
     assert not train & heldout
+
+
+def test_a_heldout_question_is_asked_once_until_there_are_no_more():
+    domain = configured()
+    assert len(questions(domain.heldout_problem(i) for i in range(500))) == 500
+    small = ReasoningGym("chain_sum", SMALL)
+    asked = [small.heldout_problem(i) for i in range(60)]
+    assert asked.index(asked[0], 1) == len(questions(asked))
 
 
 def test_a_problem_follows_from_seed_and_index_alone():
@@ -62,7 +70,7 @@ def test_a_problem_follows_from_seed_and_index_alone():
 
 
 def test_problem_ids_are_distinct():
-    domain = ReasoningGym("chain_sum", SMALL)
+    domain = ReasoningGym("gcd")
     problems = [f(i) for f in (domain.train_problem, domain.heldout_problem) for i in range(50)]
     assert len({p.problem_id for p in problems}) == 100
 
@@ -139,6 +147,6 @@ def test_a_wrong_name_or_option_is_refused_in_one_line(arguments, message):
 
 def test_a_task_with_too_few_questions_to_hold_some_out_is_refused():
     domain = ReasoningGym("count_bits", {"min_n": 5, "max_n": 5})
-    with pytest.raises(ValueError, match="too few distinct"):
+    with pytest.raises(ValueError, match="too few questions"):
         domain.train_problem(0)
         domain.heldout_problem(0)

@@ -1,8 +1,9 @@
 import asyncio
+import contextlib
 
 import pytest
 
-from pipelinerl.server_pool import ServerPool
+from pipelinerl.server_pool import ServerPool, ServerUnavailable
 
 
 def test_spreads_requests_and_respects_the_limit():
@@ -26,13 +27,37 @@ def test_spreads_requests_and_respects_the_limit():
     asyncio.run(scenario())
 
 
-def test_a_failing_server_is_avoided_until_it_is_named_again():
+def test_a_failing_server_rests_while_the_others_are_busy():
+    """However many requests wait, a dead server gets one at a time, with rests that grow."""
+
+    async def scenario():
+        pool, asked = ServerPool(limit=2), 0
+        await pool.set_servers(["dead", "alive"])
+
+        async def request():
+            nonlocal asked
+            async with pool.server() as url:
+                if url == "dead":
+                    asked += 1
+                    raise ServerUnavailable
+                await asyncio.sleep(0.05)
+
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(1.0):
+                while True:
+                    await asyncio.gather(*(request() for _ in range(8)), return_exceptions=True)
+        assert 1 <= asked <= 2 + 3  # two at once before the first failed; then after 0.2, 0.4, 0.8 s
+
+    asyncio.run(scenario())
+
+
+def test_a_failing_server_is_trusted_again_when_it_is_named_again():
     async def scenario():
         pool = ServerPool(limit=4)
         await pool.set_servers(["a", "b"])
-        with pytest.raises(ConnectionError):
+        with pytest.raises(ServerUnavailable):
             async with pool.server() as bad:
-                raise ConnectionError
+                raise ServerUnavailable
         for _ in range(3):
             async with pool.server() as url:
                 assert url != bad

@@ -16,7 +16,7 @@ from transformers import PreTrainedTokenizerBase, Qwen2Config, Qwen2ForCausalLM
 
 from pipelinerl.demo_model.lessons import DOMAIN_CONFIG, Lessons, demo_domain
 from pipelinerl.demo_model.tokenizer import byte_tokenizer
-from pipelinerl.demo_model.training import Report, cosine_to_zero, fit, sampled_success, warm_constant
+from pipelinerl.demo_model.training import Report, fit, sampled_success
 
 MAX_LENGTH = 256
 STAMP = "demo_model.json"  # what was built, and how good it is; the last file written

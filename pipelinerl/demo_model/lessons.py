@@ -44,16 +44,14 @@ class Lessons:
         problems = [domain.train_problem(i) for i in range(pool_size)]
         asked = [(p.messages, int(p.data["answer"])) for p in problems]
         distinct = {messages[-1]["content"]: (messages, answer) for messages, answer in asked}
-        bridges = _bridges()
         self.as_asked = self._lessons(asked)
         self.distinct = self._lessons(list(distinct.values()))
-        self.bridges = self._lessons(bridges)
 
     def _lessons(self, questions: list[Question]) -> list[Lesson]:
         prompts = self._tokenizer.apply_chat_template(
             [messages for messages, _ in questions], add_generation_prompt=True, return_dict=False
         )
-        return [Lesson(prompt, answer) for prompt, (_, answer) in zip(prompts, questions)]
+        return [Lesson(prompt, answer) for prompt, (_, answer) in zip(prompts, questions, strict=True)]
 
     def batches(self, pool: list[Lesson], batch_size: int, wrong_share: float = 0.0) -> Iterator[Batch]:
         while True:
@@ -61,24 +59,13 @@ class Lessons:
 
     def _batch(self, lessons: list[Lesson], wrong_share: float) -> Batch:
         slips = [self._random.choice(WRONG_BY) * (self._random.random() < wrong_share) for _ in lessons]
-        texts = [f"{x.answer + slip}{self._tokenizer.eos_token}" for x, slip in zip(lessons, slips)]
+        texts = [f"{x.answer + slip}{self._tokenizer.eos_token}" for x, slip in zip(lessons, slips, strict=True)]
         solutions = self._tokenizer(texts)["input_ids"]
-        length = max(len(x.prompt) + len(s) for x, s in zip(lessons, solutions))
+        length = max(len(x.prompt) + len(s) for x, s in zip(lessons, solutions, strict=True))
         ids = torch.full((len(lessons), length), self._tokenizer.pad_token_id)
         labels = torch.full_like(ids, -100)
-        for row, (lesson, solution) in enumerate(zip(lessons, solutions)):
+        for row, (lesson, solution) in enumerate(zip(lessons, solutions, strict=True)):
             start, end = len(lesson.prompt), len(lesson.prompt) + len(solution)
             ids[row, :end] = torch.tensor(lesson.prompt + solution)
             labels[row, start:end] = ids[row, start:end]
         return ids, labels
-
-
-def _bridges() -> list[Question]:
-    """Sums of a one-digit and a two-digit number.
-
-    The task asks none of these, so none is held out. Without them the model learns two tasks by the length
-    of their prompts, and of the short one, with its 200 questions, it remembers more than it understands.
-    """
-    pairs = [(a, b) for one in range(10) for two in range(10, 100) for a, b in ((one, two), (two, one))]
-    sums = [(f"{a} + {b} =", a + b) for a, b in pairs] + [(f"{a} - {b} =", a - b) for a, b in pairs]
-    return [([{"role": "user", "content": text}], answer) for text, answer in sums]

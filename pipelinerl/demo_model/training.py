@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterator
+from itertools import islice
 
 import torch
 import torch.nn.functional as F
@@ -11,44 +12,32 @@ from pipelinerl.demo_model.lessons import Batch
 from pipelinerl.domains.base import Problem
 from pipelinerl.domains.reasoning_gym import SOLVED, ReasoningGym
 
-SMOOTHING = 0.95  # of the loss, over about 20 steps
-MAX_NEW_TOKENS = 8  # the longest solution has four characters and the end
+MAX_NEW_TOKENS = 8  # the longest answer has four characters and the end
 
-Report = Callable[[int, float], None]  # supervised step, smoothed loss
-
-
-def warm_constant(peak: float, warmup: int) -> Callable[[int], float]:
-    return lambda step: peak * min(1.0, (step + 1) / warmup)
-
-
-def cosine_to_zero(peak: float, steps: int) -> Callable[[int], float]:
-    return lambda step: peak * 0.5 * (1 + math.cos(math.pi * step / steps))
+Report = Callable[[int, float], None]  # supervised steps made, loss
 
 
 def fit(
     model: PreTrainedModel,
-    optimizer: torch.optim.Optimizer,
     batches: Iterator[Batch],
-    learning_rate: Callable[[int], float],
-    max_steps: int,
-    until_loss: float = 0.0,
+    steps: int,
+    learning_rate: float,
+    warmup: int,
     report: Report = lambda step, loss: None,
 ) -> None:
-    """Trains for `max_steps`, or until the smoothed loss is below `until_loss`."""
-    smoothed = math.inf
-    for step, (ids, labels) in zip(range(max_steps), batches):
+    """AdamW; the learning rate rises over `warmup` steps and falls to zero along a cosine."""
+    optimizer = torch.optim.AdamW(model.parameters(), betas=(0.9, 0.98), weight_decay=0.0, fused=True)
+    for step, (ids, labels) in enumerate(islice(batches, steps)):
+        falling = 0.5 * (1 + math.cos(math.pi * step / steps))
         for group in optimizer.param_groups:
-            group["lr"] = learning_rate(step)
+            group["lr"] = learning_rate * min(1.0, (step + 1) / warmup) * falling
         logits = model(input_ids=ids).logits  # [B, T, V]
         loss = F.cross_entropy(logits[:, :-1].flatten(0, 1), labels[:, 1:].flatten())
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         optimizer.zero_grad()
-        smoothed = loss.item() if step == 0 else SMOOTHING * smoothed + (1 - SMOOTHING) * loss.item()
-        report(step + 1, smoothed)
-        if smoothed < until_loss:
-            return
+        report(step + 1, loss.item())
 
 
 @torch.no_grad()
@@ -67,4 +56,4 @@ def sampled_success(
         **prompts, do_sample=True, temperature=1.0, top_k=0, top_p=1.0, max_new_tokens=MAX_NEW_TOKENS
     )
     answers = tokenizer.batch_decode(outputs[:, prompts["input_ids"].shape[1] :], skip_special_tokens=True)
-    return sum(domain.score(a, p) >= SOLVED for a, p in zip(answers, problems)) / len(problems)
+    return sum(domain.score(a, p) >= SOLVED for a, p in zip(answers, problems, strict=True)) / len(problems)

@@ -2,8 +2,8 @@
 
 A rollout is one chat turn. Training and held-out problems never share a question: the text of a question
 alone decides on which side it falls, whatever the seed, so a model trained under one seed can be judged
-under another. (Seeds alone would not do: two seeds of a small task ask the same questions.) Both sides
-follow the task's own distribution; where a task has few questions, they repeat within a side.
+under another. (Seeds alone would not do: two seeds of a small task ask the same questions.) Training
+follows the task's own distribution; a held-out question is asked once, unless the task runs out of them.
 """
 
 import difflib
@@ -21,8 +21,8 @@ from reasoning_gym.utils import SYSTEM_PROMPTS, extract_answer
 
 from pipelinerl.domains.base import Attempt, ChatClient, Domain, Problem
 
-HELDOUT_ONE_IN = 5  # of a task's distinct questions
-MAX_DRAWS = 200  # 200 draws miss the smaller side of the split once in 10^19, unless it is empty
+HELDOUT_ONE_IN = 10  # of a task's distinct questions
+MAX_DRAWS = 400  # so many draws miss one question in ten once in 10^18, unless there is none
 BLOCK = 1000  # positions per dataset of the library; some tasks make all questions of one in advance
 SOLVED = 0.99  # some of the library's scorers reach 1.0 only up to rounding
 
@@ -60,7 +60,10 @@ class ReasoningGym(Domain):
         self._system_prompt = system_prompt or preset.get("system_prompt")
         self._seed = seed
         self._dataset = functools.lru_cache(maxsize=64)(self._new_dataset)
-        self._heldout: dict[int, Problem] = {}  # asked for again at every evaluation
+        self._heldout: list[Problem] = []
+        self._heldout_questions: set[str] = set()
+        self._heldout_position = train_size  # where the search for the next one goes on
+        self._heldout_exhausted = False
 
         for option in self._options:
             _check_name(f"option of reasoning-gym task {task}", option, _option_names(task))
@@ -69,12 +72,19 @@ class ReasoningGym(Domain):
         self._scorer = self._dataset(block=0, draw=0)
 
     def train_problem(self, index: int) -> Problem:
-        return self._problem("train", index, position=index)
+        """Follows from seed and index alone: one position, drawn again while it is not for training."""
+        for draw in range(MAX_DRAWS):
+            entry = self._entry(index, draw)
+            if not is_heldout(entry["question"]):
+                return self._problem(f"train/{index}", entry)
+        raise self._too_few("training")
 
     def heldout_problem(self, index: int) -> Problem:
-        if index not in self._heldout:
-            self._heldout[index] = self._problem("heldout", index, position=self.train_size + index)
-        return self._heldout[index]
+        while len(self._heldout) <= index and not self._heldout_exhausted:
+            self._find_heldout()
+        if not self._heldout:
+            raise self._too_few("held-out")
+        return self._heldout[index % len(self._heldout)]
 
     async def rollout(self, client: ChatClient, problem: Problem) -> Attempt:
         answer = await client.chat(problem.messages)
@@ -86,19 +96,28 @@ class ReasoningGym(Domain):
         answer = extract_answer(text)
         return float(self._scorer.score_answer(text.strip() if answer is None else answer, problem.data))
 
-    def _problem(self, side: str, index: int, position: int) -> Problem:
-        """Draws again and again for one position until a question falls on the wanted side.
+    def _find_heldout(self) -> None:
+        for _ in range(MAX_DRAWS):
+            entry = self._entry(self._heldout_position)
+            self._heldout_position += 1
+            question = entry["question"]
+            if is_heldout(question) and question not in self._heldout_questions:
+                self._heldout.append(self._problem(f"heldout/{len(self._heldout)}", entry))
+                self._heldout_questions.add(question)
+                return
+        self._heldout_exhausted = True
 
-        So a problem follows from its index alone; nothing before it needs to be drawn.
-        """
+    def _problem(self, place: str, entry: dict[str, Any]) -> Problem:
+        return Problem(f"{self.name}/{place}", self._messages(entry["question"]), entry)
+
+    def _entry(self, position: int, draw: int = 0) -> dict[str, Any]:
         block, offset = divmod(position, BLOCK)
-        for draw in range(MAX_DRAWS):
-            entry = self._dataset(block, draw)[offset]
-            if is_heldout(entry["question"]) == (side == "heldout"):
-                return Problem(f"{self.name}/{side}/{index}", self._messages(entry["question"]), entry)
-        raise ValueError(
-            f"reasoning-gym task {self.name}: {MAX_DRAWS} draws gave no {side} question; "
-            f"with options {self._options} it has too few distinct ones to hold some out"
+        return self._dataset(block, draw)[offset]
+
+    def _too_few(self, side: str) -> ValueError:
+        return ValueError(
+            f"reasoning-gym task {self.name}: no {side} question in {MAX_DRAWS} draws; "
+            f"with options {self._options} it has too few questions to hold some out"
         )
 
     def _new_dataset(self, block: int, draw: int) -> ProceduralDataset:
