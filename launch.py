@@ -38,21 +38,23 @@ def main(overrides: list[str]) -> int:
 
 
 def run(config: RunConfig) -> int:
-    from pipelinerl.checks import check_components, check_gpus, check_model, check_run_dir
+    from pipelinerl.checks import check_components, check_gpus, check_model, needs_model, check_run_dir
 
     run_dir = Path(config.run_dir or time.strftime("runs/%Y%m%d-%H%M%S")).absolute()
     check_run_dir(run_dir)
     check_components(config)
-    config = with_model_path(config)
-    to_be_made = config.model.path == str(DEMO_MODEL) and not DEMO_MODEL.exists()
-    if config.inference.model is None and not to_be_made:
+    model_path = Path(config.model.path or DEMO_MODEL).absolute()
+    config = config.model_copy(update={"model": ModelConfig(path=str(model_path))})
+    wants_model = needs_model(config)
+    to_be_made = wants_model and model_path == DEMO_MODEL
+    if wants_model and (DEMO_MODEL.exists() or not to_be_made):
         check_model(config)
     jobs = plan_jobs(config, run_dir, token=secrets.token_hex(16))
     if config.plan:
         print_plan(jobs, run_dir)
         return 0
     check_gpus(config)
-    if config.model.path == str(DEMO_MODEL):
+    if to_be_made:
         make_demo_model()
         check_model(config)
     run_dir.mkdir(parents=True)
@@ -76,14 +78,11 @@ def supervise(config: RunConfig, jobs: list[Job], run_dir: Path) -> int:
         status = 1
     except KeyboardInterrupt:
         status = 130
-    report(run_dir, wall_s=time.monotonic() - began)
+    summary = report(run_dir, wall_s=time.monotonic() - began)
+    if summary["accounting_errors"]:
+        print(f"launch.py: {'; '.join(summary['accounting_errors'])}", file=sys.stderr)
+        status = status or 1
     return status
-
-
-def with_model_path(config: RunConfig) -> RunConfig:
-    """What the servers serve: an adapter's own model, the one that is named, or else the demo model."""
-    path = config.inference.model or str(Path(config.model.path or DEMO_MODEL).absolute())
-    return config.model_copy(update={"model": ModelConfig(path=path)})
 
 
 def make_demo_model() -> None:

@@ -7,37 +7,53 @@ problem is sampled once at temperature 1, and the rate is printed beside what th
 """
 
 import argparse
+import asyncio
 import json
 from pathlib import Path
 
+import numpy as np
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
+from contracts.records import Completion
 from pipelinerl.components import build_domain
 from pipelinerl.config import RunConfig, load_config
+from pipelinerl.domains.base import Answer
 
 
-@torch.no_grad()
-def success(config: RunConfig, checkpoint: Path, problems: int) -> float:
+class GenerateClient:
+    """A domain's chat client whose answers come from `model.generate`."""
+
+    def __init__(self, checkpoint: Path, max_tokens: int):
+        self._model = AutoModelForCausalLM.from_pretrained(checkpoint)
+        self._tokenizer = AutoTokenizer.from_pretrained(checkpoint)
+        self._max_tokens = max_tokens
+
+    @torch.no_grad()
+    async def chat(self, messages: list[dict[str, str]]) -> Answer:
+        prompt = self._tokenizer.apply_chat_template(
+            messages, add_generation_prompt=True, return_tensors="pt", return_dict=True
+        )
+        size = prompt["input_ids"].shape[1]
+        sampled = self._model.generate(
+            **prompt, do_sample=True, temperature=1.0, top_k=0, max_new_tokens=self._max_tokens
+        )[0, size:]
+        completion = Completion(
+            prompt_token_ids=prompt["input_ids"][0].numpy().astype(np.int32),
+            token_ids=sampled.numpy().astype(np.int32),
+            logprobs=np.zeros(len(sampled), dtype=np.float32),
+            spans=[],
+            temperature=1.0,
+            finish_reason="stop" if len(sampled) < self._max_tokens else "length",
+        )
+        return Answer(self._tokenizer.decode(sampled, skip_special_tokens=True), completion)
+
+
+async def success(config: RunConfig, checkpoint: Path, problems: int) -> float:
     domain = build_domain(config)
-    model = AutoModelForCausalLM.from_pretrained(checkpoint)
-    tokenizer = AutoTokenizer.from_pretrained(checkpoint, padding_side="left")
-    solved = 0
-    for start in range(0, problems, 100):
-        batch = [domain.heldout_problem(i) for i in range(start, min(start + 100, problems))]
-        prompts = tokenizer.apply_chat_template(
-            [p.messages for p in batch],
-            add_generation_prompt=True,
-            return_tensors="pt",
-            return_dict=True,
-            padding=True,
-        )
-        answers = model.generate(
-            **prompts, do_sample=True, temperature=1.0, top_k=0, max_new_tokens=config.sampling.max_tokens
-        )
-        texts = tokenizer.batch_decode(answers[:, prompts["input_ids"].shape[1] :], skip_special_tokens=True)
-        solved += sum(domain.score(text, p) >= 0.99 for text, p in zip(texts, batch, strict=True))
-    return solved / problems
+    client = GenerateClient(checkpoint, config.sampling.max_tokens)
+    attempts = [await domain.rollout(client, domain.heldout_problem(i)) for i in range(problems)]
+    return sum(attempt.success for attempt in attempts) / problems
 
 
 def main() -> None:
@@ -46,9 +62,8 @@ def main() -> None:
     parser.add_argument("--problems", type=int, default=1000)
     options = parser.parse_args()
     torch.manual_seed(0)
-    rate = success(
-        load_config(options.run_dir), options.run_dir / "checkpoints" / "final", options.problems
-    )
+    checkpoint = options.run_dir / "checkpoints" / "final"
+    rate = asyncio.run(success(load_config(options.run_dir), checkpoint, options.problems))
     recorded = json.loads((options.run_dir / "summary.json").read_text())["heldout_success_end"]
     print(f"plain generate: {rate:.3f} of {options.problems} problems; in the run: {recorded:.3f}")
 

@@ -133,6 +133,7 @@ class TrainerWorker(abc.ABC):
     control group of its own beside it.
     """
 
+    needs_model: bool = True  # whether `model_path` must be a Hugging Face model directory
     device: torch.device
 
     @abc.abstractmethod

@@ -122,6 +122,30 @@ def nccl_version() -> str | None:
     return ".".join(str(part) for part in torch.cuda.nccl.version())
 
 
+def listening_store(address: str, port: int, timeout_s: float) -> dist.TCPStore:
+    """A rendezvous store's master that listens on `address` alone; torch's own listens on every one."""
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    listener.bind((address, port))
+    listener.listen()
+    return dist.TCPStore(
+        address,
+        listener.getsockname()[1],
+        is_master=True,
+        timeout=timedelta(seconds=timeout_s),
+        wait_for_workers=False,
+        master_listen_fd=listener.detach(),
+        use_libuv=True,
+    )
+
+
+def connected_store(address: str, port: int, timeout_s: float) -> dist.TCPStore:
+    """The other end of a `listening_store`. Raises at the timeout."""
+    timeout = timedelta(seconds=timeout_s)
+    return dist.TCPStore(address, port, is_master=False, timeout=timeout, wait_for_workers=False)
+
+
 class WeightStore:
     """The rendezvous store that trainer rank 0 hosts for one epoch of the weight group.
 
@@ -129,22 +153,9 @@ class WeightStore:
     """
 
     def __init__(self, address: str, port: int, timeout_s: float):
-        family = socket.AF_INET6 if ":" in address else socket.AF_INET
-        listener = socket.socket(family, socket.SOCK_STREAM)
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind((address, port))
-        listener.listen()
         self.address = address
-        self.port = listener.getsockname()[1]
-        self._store = dist.TCPStore(
-            address,
-            self.port,
-            is_master=True,
-            timeout=timedelta(seconds=timeout_s),
-            wait_for_workers=False,
-            master_listen_fd=listener.detach(),
-            use_libuv=True,
-        )
+        self._store = listening_store(address, port, timeout_s)
+        self.port = self._store.port
 
     def group(self, name: str, world_size: int, backend: str, timeout_s: float) -> "WeightGroup":
         """Take rank 0. Blocks until every rank has joined, or raises at the timeout."""
@@ -188,13 +199,7 @@ class WeightGroup:
         cls, address: str, port: int, name: str, rank: int, world_size: int, backend: str, timeout_s: float
     ) -> "WeightGroup":
         """Join the group whose store is at `address:port`. Raises at the timeout."""
-        store = dist.TCPStore(
-            address,
-            port,
-            is_master=False,
-            timeout=timedelta(seconds=timeout_s),
-            wait_for_workers=False,
-        )
+        store = connected_store(address, port, timeout_s)
         return cls(store, address, name, rank, world_size, backend, timeout_s)
 
     def broadcast(self, buffer: torch.Tensor, timeout_s: float) -> None:

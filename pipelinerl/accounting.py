@@ -1,11 +1,12 @@
-"""The books of a run, over group ids: what was started is trained, dropped by a named reason, or lost.
+"""The books of a run, over group ids: what was started is trained, dropped by a named reason, in flight
+(when the run was cut short), or lost.
 
 Fed with `Started` and `Settled` events in any order; no I/O in here. Used by the report and by tests.
 """
 
 from collections import Counter
 
-from contracts.records import DropReason, Settled, Started
+from contracts.records import ActorStopped, DropReason, Settled, Started
 
 NAMED = 10  # ids that an error spells out
 
@@ -17,9 +18,12 @@ class GroupAccounts:
         self._started_twice: set[int] = set()
         self._settled_twice: set[int] = set()
         self._settled_rollouts = 0  # as the `Settled` events count them
+        self._finished = False  # whether the actor ended its work; until then groups may be in flight
 
-    def observe(self, event: Started | Settled) -> None:
+    def observe(self, event: Started | Settled | ActorStopped) -> None:
         match event:
+            case ActorStopped():
+                self._finished = True
             case Started(group_id=group):
                 if group in self._sizes:
                     self._started_twice.add(group)
@@ -34,10 +38,10 @@ class GroupAccounts:
     def summary(self) -> dict[str, object]:
         """Counts of rollouts. A group settled twice counts as it was settled first."""
         dropped: Counter[str] = Counter()
-        trained = lost = 0
+        trained = unsettled = 0
         for group, size in self._sizes.items():
             if group not in self._reasons:
-                lost += size
+                unsettled += size
             elif reason := self._reasons[group]:
                 dropped[reason.value] += size
             else:
@@ -46,7 +50,8 @@ class GroupAccounts:
             "rollouts_started": sum(self._sizes.values()),
             "rollouts_trained": trained,
             "rollouts_dropped": dict(sorted(dropped.items())),
-            "rollouts_lost": lost,
+            "rollouts_in_flight": 0 if self._finished else unsettled,
+            "rollouts_lost": unsettled if self._finished else 0,
             "accounting_errors": self.errors(),
         }
 
@@ -56,8 +61,9 @@ class GroupAccounts:
             "started twice": self._started_twice,
             "settled twice": self._settled_twice,
             "settled but never started": self._reasons.keys() - self._sizes.keys(),
-            "started but never settled": self._sizes.keys() - self._reasons.keys(),
         }
+        if self._finished:
+            kinds["started but never settled"] = self._sizes.keys() - self._reasons.keys()
         errors = [f"{len(ids)} groups {kind}: {_some(ids)}" for kind, ids in kinds.items() if ids]
         in_groups = sum(self._sizes[group] for group in self._reasons.keys() & self._sizes.keys())
         if not errors and in_groups != self._settled_rollouts:

@@ -116,7 +116,9 @@ class Actor:
     def _client(self, pool: ServerPool) -> LLMClient:
         sampling = self._config.sampling
         return LLMClient(
-            self._session, pool, Sampling(self._config.model.path, sampling.temperature, sampling.max_tokens)
+            self._session,
+            pool,
+            Sampling(self._config.served_model, sampling.temperature, sampling.max_tokens),
         )
 
     # --- rollouts -----------------------------------------------------------------------------
@@ -152,7 +154,7 @@ class Actor:
     async def _evaluate(self) -> None:
         """Its requests have a share of their own, outside admission and the training pool."""
         config = self._config
-        sampling = Sampling(config.model.path, temperature=1.0, max_tokens=config.sampling.max_tokens)
+        sampling = Sampling(config.served_model, temperature=1.0, max_tokens=config.sampling.max_tokens)
         client = LLMClient(self._session, self._eval_pool, sampling)
         attempt = AttemptRunner(self._attempt.run, self._domain, client, config.rollout)
         problems = min(config.eval.problems, self._domain.heldout_size)
@@ -182,7 +184,7 @@ class Actor:
         for task in in_flight:
             task.cancel()
         await asyncio.gather(*in_flight, return_exceptions=True)
-        self._drain()
+        await self._drain()
         if self._unfinished:
             rollouts = len(self._unfinished) * self._config.group_size
             self._events.append(
@@ -191,17 +193,15 @@ class Actor:
                 )
             )
         await self._evaluate()
-        self._drain()
+        await self._drain()
         self._events.append(ActorStopped())
 
-    def _drain(self) -> None:
+    async def _drain(self) -> None:
+        """What is over, but not yet written down."""
         while not self._happenings.empty():
             happening = self._happenings.get_nowait()
-            if isinstance(happening, Rollout):
-                self._finish(happening)
-            elif isinstance(happening, Evaluated):
-                self._events.append(happening)
-                self._metrics.evaluated(happening)
+            if isinstance(happening, Rollout | Evaluated | BaseException):
+                await self._handle(happening)
 
 
 async def main(config: RunConfig, run_dir: Path, token: str | None) -> None:

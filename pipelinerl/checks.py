@@ -1,6 +1,9 @@
 """What is checked before any process starts, beyond the schema: each refusal is one clear line."""
 
+from collections.abc import Iterator
 from pathlib import Path
+
+import hydra.utils
 
 from pipelinerl.components import build, build_domain, build_sampler
 from pipelinerl.config import RunConfig
@@ -12,6 +15,14 @@ def check_run_dir(run_dir: Path) -> None:
         raise PlanError(f"run directory {run_dir} exists and is never overwritten; set run_dir to a new one")
 
 
+SAMPLED_PROBLEMS = 64  # of each side, whose prompts are measured
+
+
+def needs_model(config: RunConfig) -> bool:
+    """Whether servers or trainer load `model.path`; the scripted ones do not."""
+    return config.inference.model is None or hydra.utils.get_class(config.trainer.target).needs_model
+
+
 def check_model(config: RunConfig) -> None:
     """The model directory, its chat template, and that its context holds prompt and completion."""
     from transformers import AutoConfig, AutoTokenizer
@@ -19,7 +30,8 @@ def check_model(config: RunConfig) -> None:
     path = Path(config.model.path)
     if not (path / "config.json").is_file():
         raise PlanError(f"model.path={path} is not a Hugging Face model directory (no config.json there)")
-    if not AutoTokenizer.from_pretrained(path).chat_template:
+    tokenizer = AutoTokenizer.from_pretrained(path, local_files_only=True)
+    if not tokenizer.chat_template:
         raise PlanError(f"the tokenizer in model.path={path} has no chat template; add chat_template.jinja")
     context = AutoConfig.from_pretrained(path).max_position_embeddings
     wanted = config.sampling.max_prompt_tokens + config.sampling.max_tokens
@@ -28,6 +40,23 @@ def check_model(config: RunConfig) -> None:
             f"sampling.max_prompt_tokens + sampling.max_tokens = {wanted} exceeds the model's context of "
             f"{context}; lower one of them"
         )
+    longest = max(
+        len(tokenizer.apply_chat_template(p, add_generation_prompt=True, return_dict=False))
+        for p in _sampled_prompts(config)
+    )
+    if longest > config.sampling.max_prompt_tokens:
+        raise PlanError(
+            f"the domain's prompts have up to {longest} tokens; sampling.max_prompt_tokens is "
+            f"{config.sampling.max_prompt_tokens}"
+        )
+
+
+def _sampled_prompts(config: RunConfig) -> Iterator[list[dict[str, str]]]:
+    domain = build_domain(config)
+    for index in range(min(SAMPLED_PROBLEMS, domain.train_size)):
+        yield domain.train_problem(index).messages
+    for index in range(min(SAMPLED_PROBLEMS, domain.heldout_size)):
+        yield domain.heldout_problem(index).messages
 
 
 def check_gpus(config: RunConfig) -> None:

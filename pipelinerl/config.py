@@ -5,12 +5,16 @@ before any process starts. Components (`_target_` and their options) are checked
 """
 
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from contracts.trainer import OptimizerSpec
+
+
+Int = Annotated[int, Field(strict=True)]  # 128.0 and true are not whole numbers
+Bool = Annotated[bool, Field(strict=True)]
 
 
 class Section(BaseModel):
@@ -31,10 +35,10 @@ class ModelConfig(Section):
 
 class SamplingConfig(Section):
     temperature: float = Field(1.0, gt=0, description="Sampling temperature of training rollouts.")
-    max_tokens: int = Field(ge=1, description="Longest completion, in tokens.")
-    max_prompt_tokens: int = Field(ge=1, description="Longest prompt expected; refused beyond the context.")
+    max_tokens: Int = Field(ge=1, description="Longest completion, in tokens.")
+    max_prompt_tokens: Int = Field(ge=1, description="Longest prompt expected; refused beyond the context.")
     top_p: float = Field(1.0, description="Must stay 1 in training.")
-    top_k: int = Field(-1, description="Must stay -1 (all tokens) in training.")
+    top_k: Int = Field(-1, description="Must stay -1 (all tokens) in training.")
 
     @model_validator(mode="after")
     def _unbiased(self):
@@ -50,9 +54,8 @@ class SamplingConfig(Section):
 
 
 class RolloutConfig(Section):
-    retries: int = Field(2, ge=0, description="Further attempts after a failed one, before the member fails.")
+    retries: Int = Field(2, ge=0, description="Further attempts after a failed one, before the member fails.")
     timeout_s: float = Field(300, gt=0, description="Longest time one attempt may take.")
-    give_up_after: int = Field(1000, ge=1, description="Failed rollouts in a row that end the run.")
 
 
 class InferenceConfig(Section):
@@ -61,12 +64,12 @@ class InferenceConfig(Section):
         None, description="Interpreter of the engine's own environment; null = this one."
     )
     model: str | None = Field(None, description="What it serves, if not model.path (given as --model).")
-    concurrency: int = Field(ge=1, description="Requests in flight per server.")
-    base_port: int | None = Field(
+    concurrency: Int = Field(ge=1, description="Requests in flight per server.")
+    base_port: Int | None = Field(
         None, ge=1, le=65535, description="First server's port; null takes free ones."
     )
     host: str = Field("127.0.0.1", description="Address that the servers bind to.")
-    gpus_per_server: int = Field(1, ge=1, description="GPUs of one server, where world.gpus allows any.")
+    gpus_per_server: Int = Field(1, ge=1, description="GPUs of one server, where world.gpus allows any.")
     kv_cache: Literal["keep", "recompute"] = Field("keep", description="Old keys/values after an update.")
     receive: Literal["paused", "staged"] = Field("paused", description="Whether a transfer stops generation.")
     arguments: dict[str, Any] = Field(default_factory=dict, description="More options: --KEY VALUE.")
@@ -74,13 +77,13 @@ class InferenceConfig(Section):
 
 class StreamsConfig(Section):
     backend: Literal["files"] = Field("files", description="Where records travel.")
-    segment_bytes: int = Field(64 << 20, ge=4096, description="Size at which a new segment file begins.")
-    keep_bytes: int = Field(16 << 30, ge=4096, description="Oldest segments beyond this leave, per stream.")
+    segment_bytes: Int = Field(64 << 20, ge=4096, description="Size at which a new segment file begins.")
+    keep_bytes: Int = Field(16 << 30, ge=4096, description="Oldest segments beyond this leave, per stream.")
 
 
 class WeightsConfig(Section):
     dtype: Literal["float32", "bfloat16", "float16"] = Field("float32", description="Dtype on the wire.")
-    bucket_bytes: int = Field(256 << 20, ge=1, description="Largest bucket of a broadcast.")
+    bucket_bytes: Int = Field(256 << 20, ge=1, description="Largest bucket of a broadcast.")
     master_address: str = Field(
         "127.0.0.1", description="Where trainer rank 0 hosts the weight group's store."
     )
@@ -90,47 +93,48 @@ class WeightsConfig(Section):
 
 
 class WorldConfig(Section):
-    servers: int = Field(1, ge=1, description="Inference servers.")
-    trainer_ranks: int = Field(1, ge=1, description="Data-parallel trainer ranks.")
-    gpus: int = Field(0, ge=0, description="GPUs of this machine to use; 0 runs everything on the CPU.")
-    threads: int = Field(1, ge=1, description="CPU threads of each server and trainer rank.")
+    servers: Int = Field(1, ge=1, description="Inference servers.")
+    trainer_ranks: Int = Field(1, ge=1, description="Data-parallel trainer ranks.")
+    gpus: Int = Field(0, ge=0, description="GPUs of this machine to use; 0 runs everything on the CPU.")
+    threads: Int = Field(1, ge=1, description="CPU threads of each server and trainer rank.")
     server_start_timeout_s: float = Field(600, gt=0, description="Longest wait for a server to be ready.")
     rank_timeout_s: float = Field(1800, gt=0, description="Longest wait of one trainer rank for another.")
     stop_timeout_s: float = Field(10, gt=0, description="Time to end by itself before a process is killed.")
 
 
 class EvalConfig(Section):
-    every: int | None = Field(
+    every: Int | None = Field(
         None, ge=1, description="Weight versions between evaluations; null = start and end."
     )
-    problems: int = Field(200, ge=1, description="Held-out problems per evaluation, one sample each.")
-    concurrency: int = Field(
+    problems: Int = Field(200, ge=1, description="Held-out problems per evaluation, one sample each.")
+    concurrency: Int = Field(
         16, ge=1, description="Evaluation requests in flight per server, beside training's."
     )
 
 
 class ProbeConfig(Section):
-    every: int = Field(
+    every: Int = Field(
         1, ge=1, description="Weight versions between probes of the servers' log-probabilities."
     )
-    prompts: int = Field(4, ge=1, description="Held-out prompts that each server completes for a probe.")
-    max_tokens: int = Field(8, ge=1, description="Tokens of each completion.")
+    prompts: Int = Field(4, ge=1, description="Held-out prompts that each server completes for a probe.")
+    max_tokens: Int = Field(8, ge=1, description="Tokens of each completion.")
     timeout_s: float = Field(30, gt=0, description="Longest wait for one; then the probe goes without it.")
 
 
 class RunConfig(Section):
-    seed: int = Field(0, ge=0, description="Seed of the problems, their order, and the trainer.")
+    seed: Int = Field(0, ge=0, description="Seed of the problems, their order, and the trainer.")
     run_dir: str | None = Field(None, description="Where the run writes; null = runs/<time>.")
-    plan: bool = Field(False, description="Print the jobs and start nothing.")
+    plan: Bool = Field(False, description="Print the jobs and start nothing.")
     schedule: Literal["pipeline", "async", "conventional"] = Field(
         "pipeline", description="When weights go out: in flight, between requests, or with max_lag 0."
     )
-    batch_size: int = Field(ge=1, description="Rollouts per optimizer step.")
-    group_size: int = Field(ge=2, description="Attempts at one problem.")
-    max_lag: int | None = Field(None, ge=0, description="Oldest weights a trained token may be sampled by.")
+    batch_size: Int = Field(ge=1, description="Rollouts per optimizer step.")
+    group_size: Int = Field(ge=2, description="Attempts at one problem.")
+    max_lag: Int | None = Field(None, ge=0, description="Oldest weights a trained token may be sampled by.")
     on_stale: Literal["drop", "mask", "keep"] = Field("drop", description="What to do with older tokens.")
-    max_steps: int = Field(ge=1, description="Optimizer steps of the run.")
-    tensorboard: bool = Field(False, description="Write TensorBoard events beside metrics.jsonl.")
+    max_steps: Int = Field(ge=1, description="Optimizer steps of the run.")
+    give_up_after: Int = Field(5000, ge=1, description="Groups dropped in a row that end the run.")
+    tensorboard: Bool = Field(False, description="Write TensorBoard events beside metrics.jsonl.")
     model: ModelConfig
     sampling: SamplingConfig
     rollout: RolloutConfig = RolloutConfig()
@@ -166,6 +170,11 @@ class RunConfig(Section):
         if self.world.gpus and gpus > self.world.gpus:
             raise ValueError(f"the plan needs {gpus} GPUs and world.gpus is {self.world.gpus}")
         return self
+
+    @property
+    def served_model(self) -> str:
+        """The name by which requests ask for the model."""
+        return self.inference.model or str(self.model.path)
 
     @property
     def device(self) -> str:

@@ -20,6 +20,7 @@ from pipelinerl.staleness import StalePolicy
 from pipelinerl.streams import StreamReader, Streams
 
 POLL_S = 0.1  # between looks at the trainer's events
+METRICS_EVERY_S = 1.0
 
 
 class Preprocessor:
@@ -41,6 +42,8 @@ class Preprocessor:
         self._metrics = MetricsWriter(run_dir, "preprocessor", config.tensorboard)
         self._in_rows: dict[int, list[int]] = {}  # step -> its groups
         self._dropped: Counter[DropReason] = Counter()
+        self._barren = 0  # groups dropped since the last that was not
+        self._next_metrics = 0.0
 
     def run(self) -> None:
         """Until the trainer is done; then every group still here is settled by name."""
@@ -61,20 +64,34 @@ class Preprocessor:
         outcome = self._formation.add(group)
         if outcome.dropped:
             self._settle([rollout.group_id], outcome.dropped)
+            self._count_barren()
+        else:
+            self._barren = 0
         for row in outcome.rows:
             self._rows.append(msgspec.structs.replace(row, rollouts_offset=offset))
             if row.closes_step:
                 self._in_rows[row.step] = row.group_ids
-                self._write_metrics(row.step)
+
+    def _count_barren(self) -> None:
+        """A solved task, a hopeless one or a broken verifier would otherwise keep the run going for ever."""
+        self._barren += 1
+        if self._barren >= self._config.give_up_after:
+            dropped = ", ".join(f"{reason.value} {count}" for reason, count in self._dropped.items())
+            raise RuntimeError(
+                f"gave up: {self._barren} groups in a row were dropped (give_up_after), in all {dropped}"
+            )
 
     def _settle(self, group_ids: list[int], reason: DropReason) -> None:
         rollouts = len(group_ids) * self._config.group_size
         self._events.append(Settled(group_ids=group_ids, rollouts=rollouts, reason=reason))
         self._dropped[reason] += len(group_ids)
+        if time.monotonic() >= self._next_metrics:
+            self._write_metrics()
 
-    def _write_metrics(self, step: int) -> None:
-        dropped = {f"dropped_{reason.value}": float(count) for reason, count in self._dropped.items()}
-        self._metrics.write(step, groups_formed=float(sum(map(len, self._in_rows.values()))), **dropped)
+    def _write_metrics(self) -> None:
+        dropped = {f"dropped_{reason.value}": count for reason, count in self._dropped.items()}
+        self._metrics.write(self._formation.step, **dropped)
+        self._next_metrics = time.monotonic() + METRICS_EVERY_S
 
     def _settle_rest(self, offset: int, trained_steps: int) -> None:
         """Groups in rows that were not trained, in the open step, or not yet read. Those that the
@@ -87,7 +104,7 @@ class Preprocessor:
                 left.append(group[0].group_id)
         if left:
             self._settle(left, DropReason.TRAINING_DONE)
-        self._write_metrics(trained_steps)
+        self._write_metrics()
 
 
 class EventWatch:

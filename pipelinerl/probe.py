@@ -27,7 +27,7 @@ class Probe:
         count = min(config.probe.prompts, domain.heldout_size)
         self._prompts = [domain.heldout_problem(i).messages for i in range(count)]
         self._timeout_s = config.probe.timeout_s
-        self._sampling = Sampling(config.model.path, config.sampling.temperature, config.probe.max_tokens)
+        self._sampling = Sampling(config.served_model, config.sampling.temperature, config.probe.max_tokens)
 
     def due(self, version: int) -> bool:
         return version % self._probe.every == 0

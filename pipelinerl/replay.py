@@ -42,7 +42,7 @@ async def replay_actor(config: RunConfig, url: str, groups: int, out: Path) -> N
     async with aiohttp.ClientSession(headers=headers) as session:
         sampling = config.sampling
         client = LLMClient(
-            session, pool, Sampling(config.model.path, sampling.temperature, sampling.max_tokens)
+            session, pool, Sampling(config.served_model, sampling.temperature, sampling.max_tokens)
         )
         attempt = AttemptRunner("replay", domain, client, config.rollout)
         for group_id in range(groups):

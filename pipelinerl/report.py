@@ -45,6 +45,7 @@ def summary_of(totals: RunTotals, wall_s: float | None) -> dict[str, object]:
         "updates_while_generating": len(totals.updates_while_generating),
         "sequences_multi_version": rollouts.multi_version,
         **totals.accounts.summary(),
+        "rollouts_retried": rollouts.retried,
         "lag_mean": ratio(sum(lag * tokens for lag, tokens in lags.items()), lag_tokens),
         "lag_max": max((lag for lag, tokens in lags.items() if tokens), default=None),
         "logprob_gap_mean_abs": ratio(sum(totals.gaps), len(totals.gaps)),

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from contracts.records import (
+    ActorStopped,
     Completion,
     Evaluated,
     Record,
@@ -41,6 +42,7 @@ class RolloutTotals:
     def __init__(self):
         self.tokens = 0
         self.multi_version = 0
+        self.retried = 0
         self.began: float | None = None  # unix seconds
         self.ended: float | None = None
         self._by_version: dict[int, Counter[str]] = {}  # newest version of a rollout -> sums
@@ -49,6 +51,7 @@ class RolloutTotals:
         versions = rollout.versions
         self.tokens += rollout.sampled_tokens
         self.multi_version += len(versions) > 1
+        self.retried += rollout.metrics.get("retries", 0) > 0
         self.began = lowest(self.began, rollout.started_at)
         self.ended = highest(self.ended, rollout.finished_at)
         if versions:
@@ -88,7 +91,7 @@ class RunTotals:
 
     def add_event(self, event: Record) -> None:
         match event:
-            case Started() | Settled():
+            case Started() | Settled() | ActorStopped():
                 self.accounts.observe(event)
             case Evaluated():
                 self.evaluations.append(event)

@@ -35,6 +35,8 @@ def refused(capsys, *overrides: str) -> str:
         ("batch_size=many", "batch_size"),
         ("schedule=sometimes", "schedule"),
         ("max_lag=-1", "max_lag"),
+        ("max_steps=true", "max_steps"),
+        ("batch_size=128.0", "batch_size"),
         ("batch_size=12", "not divisible by group_size"),
         ("sampling.top_p=0.9", "bias the importance ratio"),
         ("sampling.top_k=50", "bias the importance ratio"),
@@ -75,6 +77,11 @@ def test_context_longer_than_the_models(capsys, tmp_path, model):
     assert "exceeds the model's context of 64" in refused(capsys, *settings)
 
 
+def test_prompts_longer_than_expected(capsys, tmp_path, model):
+    settings = ["sampling.max_prompt_tokens=5", f"model.path={model}", f"run_dir={tmp_path}/run"]
+    assert "the domain's prompts have up to" in refused(capsys, *settings)
+
+
 def test_gpus_that_are_not_there(capsys, tmp_path):
     settings = ["world.gpus=64", "inference=scripted", f"run_dir={tmp_path}/run"]
     assert "0 runs on the CPU" in refused(capsys, *settings)
@@ -83,7 +90,7 @@ def test_gpus_that_are_not_there(capsys, tmp_path):
 def test_port_in_use(capsys, tmp_path, model):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        settings = [f"inference.base_port={port}", "sampling.max_prompt_tokens=20"]
+        settings = [f"inference.base_port={port}", "sampling.max_prompt_tokens=48"]
         line = refused(capsys, *settings, f"model.path={model}", f"run_dir={tmp_path}/run")
     assert f"port {port} is in use" in line
     assert not (tmp_path / "run").exists()

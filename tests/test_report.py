@@ -5,6 +5,7 @@ import json
 import pytest
 
 from contracts.records import (
+    ActorStopped,
     DropReason,
     Evaluated,
     Settled,
@@ -90,8 +91,10 @@ def test_the_summary_is_what_the_records_say(run_dir):
         "rollouts_started": 10,
         "rollouts_trained": 4,
         "rollouts_dropped": {"stale": 2, "zero_advantage": 2},
-        "rollouts_lost": 2,
-        "accounting_errors": ["1 groups started but never settled: 4"],
+        "rollouts_in_flight": 2,
+        "rollouts_lost": 0,
+        "accounting_errors": [],
+        "rollouts_retried": 0,
         "lag_mean": pytest.approx(1.0),
         "lag_max": 4,
         "logprob_gap_mean_abs": pytest.approx(2e-6),
@@ -171,7 +174,8 @@ def test_every_way_to_break_the_books_is_named():
     assert books(*started, *trained, dropped)["accounting_errors"] == ["1 groups settled twice: 3"]
     assert books(*started, *trained, started[3])["accounting_errors"] == ["1 groups started twice: 3"]
     assert books(*started[1:], *trained)["accounting_errors"] == ["1 groups settled but never started: 0"]
-    lost = books(*started, *trained[:8])
+    assert books(*started, *trained[:8])["rollouts_in_flight"] == 96
+    lost = books(*started, *trained[:8], ActorStopped())
     assert lost["rollouts_lost"] == 96
     assert lost["accounting_errors"] == [
         "12 groups started but never settled: 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, ..."

@@ -9,7 +9,6 @@ import math
 import os
 from collections.abc import Iterator
 from dataclasses import replace
-from datetime import timedelta
 from pathlib import Path
 from typing import Literal, get_args
 
@@ -25,6 +24,7 @@ from contracts.weights import WeightManifest
 from trainer_adapters import checkpoint
 from trainer_adapters.hugging_face import copy_tokenizer, deal_weights, load_model
 from trainer_adapters.learning_rate import learning_rate
+from trainer_adapters.process_group import join_process_group
 from trainer_adapters.token_scores import TokenScorer
 
 ComputeDtype = Literal["float32", "bfloat16"]
@@ -213,14 +213,9 @@ def _join_process_group(spec: WorkerSpec) -> torch.device:
         local_rank = int(os.environ.get("LOCAL_RANK", spec.rank))
         device = torch.device("cuda", local_rank % torch.cuda.device_count())
         torch.cuda.set_device(device)
-    dist.init_process_group(
-        "nccl" if spec.device == "cuda" else "gloo",
-        init_method=f"tcp://{spec.master_address}:{spec.master_port}",
-        rank=spec.rank,
-        world_size=spec.world_size,
-        timeout=timedelta(seconds=spec.timeout_s),
-        device_id=device if spec.device == "cuda" else None,
-    )
+        join_process_group(spec, "nccl", device)
+    else:
+        join_process_group(spec, "gloo")
     return device
 
 

@@ -10,7 +10,6 @@ A checkpoint holds the weights alone, and there is no schedule beside warm-up: i
 
 import math
 from collections.abc import Iterator
-from datetime import timedelta
 from pathlib import Path
 
 import torch
@@ -21,6 +20,7 @@ from contracts.inference import Parameter
 from contracts.trainer import PackedBatch, SaveHandle, StepReport, TokenScores, TrainerWorker, WorkerSpec
 from contracts.weights import WeightManifest
 from trainer_adapters.learning_rate import learning_rate
+from trainer_adapters.process_group import join_process_group
 
 VOCABULARY, HIDDEN = 97, 8
 SHAPES = {
@@ -38,17 +38,12 @@ class Saved(SaveHandle):
 
 
 class ScriptedTrainer(TrainerWorker):
+    needs_model = False
     device = torch.device("cpu")
 
     def init_worker(self, spec: WorkerSpec) -> None:
         self._spec = spec
-        dist.init_process_group(
-            "gloo",
-            init_method=f"tcp://{spec.master_address}:{spec.master_port}",
-            rank=spec.rank,
-            world_size=spec.world_size,
-            timeout=timedelta(seconds=spec.timeout_s),
-        )
+        join_process_group(spec, "gloo")
         generator = torch.Generator().manual_seed(spec.seed)
         self._weights = {
             name: (0.5 * torch.randn(shape, generator=generator)).requires_grad_()

@@ -56,11 +56,23 @@ def test_async_updates_between_requests(tmp_path):
     assert summary["optimizer_steps"] == 6 and 0 < summary["lag_max"] <= 2
 
 
-@pytest.mark.parametrize("on_stale", ["mask", "keep"])
-def test_on_stale_lets_slow_rollouts_stay(tmp_path, on_stale):
-    slow = ["+domain.slow=0.05", "+domain.slow_s=1.5", "max_lag=1"]
-    run_to_the_end(tmp_path / "run", f"on_stale={on_stale}", "max_steps=6", *slow)
-    assert "stale" not in assert_accounted(tmp_path / "run")
+@pytest.mark.parametrize("on_stale", ["drop", "mask", "keep"])
+def test_on_stale_decides_about_slow_rollouts(tmp_path, on_stale):
+    slow = ["+domain.slow=0.1", "+domain.slow_s=2", "max_lag=1", "batch_size=8", "inference.concurrency=16"]
+    summary = run_to_the_end(tmp_path / "run", f"on_stale={on_stale}", "max_steps=20", *slow)
+    rows = [r for r in records(tmp_path / "run", "rows") if r.step < 20]
+    assert ("stale" in assert_accounted(tmp_path / "run")) == (on_stale == "drop")
+    assert (summary["lag_max"] > 1) == (on_stale == "keep")
+    assert (sum(row.masked_tokens for row in rows) > 0) == (on_stale == "mask")
+
+
+def test_a_step_that_is_not_finite_closes_and_its_groups_are_dropped_by_name(tmp_path):
+    run = tmp_path / "run"
+    nan_once = ["objective._target_=tests.nan_objective.NanOnce", "max_steps=4"]
+    summary = run_to_the_end(run, *nan_once)
+    skipped = [r.skipped for r in records(run, "trainer_events") if isinstance(r, StepClosed)]
+    assert skipped == [False, True, False, False] and summary["weight_updates"] == 5
+    assert len(assert_accounted(run)["nonfinite"]) == 8
 
 
 def test_evaluation_is_recorded_with_its_versions(tmp_path):
@@ -77,6 +89,7 @@ def test_a_server_that_dies_is_left_out_and_the_run_goes_on(tmp_path):
     os.kill(server_pids(run)[0], signal.SIGKILL)
     status, err = finish(launcher)
     assert status == 0, err
+    assert len(assert_accounted(run).get("failed", ())) < 5
     published = [r for r in records(run, "trainer_events") if isinstance(r, WeightsPublished)]
     assert len(published[0].servers) == 2 and len(published[-1].servers) == 1
     assert_accounted(run)
@@ -134,3 +147,8 @@ def alive(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
     except FileNotFoundError:
         return False
+
+
+def test_a_run_that_can_learn_nothing_gives_up_and_says_why(tmp_path):
+    status, err = finish(start(tmp_path / "run", "+domain.agreeing=1.0", "give_up_after=50"))
+    assert status == 1 and "gave up: 50 groups in a row were dropped" in err and "zero_advantage 50" in err

@@ -12,10 +12,13 @@ from contracts.trainer import OptimizerSpec, WorkerSpec
 from pipelinerl.compose import compose_config
 from pipelinerl.config import RunConfig
 from pipelinerl.jobs import free_port
+from pipelinerl.probe import Probe
 from pipelinerl.ranks import Ranks
 from pipelinerl.server_control import Refused, ServerControl
 from pipelinerl.weight_publisher import NoServers, WeightPublisher, publish
+from tests.inference.failing_engine import POISON
 from tests.inference.servers import serving, wait_ready
+from tests.scripted_domain import ScriptedDomain
 from trainer_adapters.scripted import ScriptedTrainer
 
 TOKENS = [5, 17, 40, 3, 88]
@@ -100,6 +103,42 @@ def test_a_dead_server_is_left_out_and_a_restarted_one_comes_back(worker):
             wait_ready(reborn.url)
             assert publish(worker, ranks, sender, 2).servers == [survivor.url, reborn.url]
             assert_serves(reborn.url, worker, 2)
+        sender.close()
+
+
+def test_a_server_that_dies_in_the_rendezvous_takes_no_other_with_it(worker):
+    with serving("inference_adapters.scripted") as survivor, serving("inference_adapters.scripted") as mortal:
+        sender = publisher(worker, survivor.url, mortal.url)
+        reached = sender._reachable()
+        mortal.process.kill()
+        mortal.process.wait()
+        sender._attempts += 1
+        sender._form_group(reached)
+        assert publish(worker, Ranks(0, 1, 5), sender, 0).servers == [survivor.url]
+        assert_serves(survivor.url, worker, 0)
+        sender.close()
+
+
+def test_a_server_that_fails_to_apply_is_left_out(worker):
+    with (
+        serving("inference_adapters.scripted") as sound,
+        serving("tests.inference.failing_engine") as failing,
+    ):
+        sender, ranks = publisher(worker, sound.url, failing.url), Ranks(0, 1, 5)
+        assert len(publish(worker, ranks, sender, POISON - 1).servers) == 2
+        assert publish(worker, ranks, sender, POISON).servers == [sound.url]
+        assert len(publish(worker, ranks, sender, POISON + 1).servers) == 2
+        sender.close()
+
+
+def test_the_probe_sees_weights_that_are_not_the_trainers(worker):
+    with serving("inference_adapters.scripted") as server:
+        ranks, sender = Ranks(0, 1, 5), publisher(worker, server.url)
+        publish(worker, ranks, sender, 0)
+        probe = Probe(config(), ScriptedDomain(seed=0), ranks, token=None)
+        assert probe.measure(worker, 0, [server.url])["logprob_gap_mean_abs"] < 1e-5
+        change(worker)
+        assert probe.measure(worker, 0, [server.url])["logprob_gap_mean_abs"] > 1e-3
         sender.close()
 
 
