@@ -41,9 +41,9 @@ def finish(launcher: subprocess.Popen[str], within_s: float = 240) -> tuple[int,
     return launcher.returncode, err
 
 
-def run_to_the_end(run_dir: Path, *overrides: str) -> dict:
+def run_to_the_end(run_dir: Path, *overrides: str, within_s: float = 240) -> dict:
     """The summary of a run that must succeed."""
-    status, err = finish(start(run_dir, *overrides))
+    status, err = finish(start(run_dir, *overrides), within_s)
     assert status == 0, err
     return json.loads((run_dir / "summary.json").read_text())
 

@@ -27,7 +27,8 @@ TROUBLE = (
 @pytest.mark.parametrize("max_lag", ["0", "1", "4", "null"])
 def test_every_group_is_accounted_for(tmp_path, max_lag):
     steps = max(3, GROUPS // 60)  # about a quarter of the groups has signal, sixteen make a step
-    summary = run_to_the_end(tmp_path / "run", f"max_lag={max_lag}", f"max_steps={steps}", *TROUBLE)
+    settings = [f"max_lag={max_lag}", f"max_steps={steps}", *TROUBLE]
+    summary = run_to_the_end(tmp_path / "run", *settings, within_s=240 + GROUPS / 10)
     outcomes = assert_accounted(tmp_path / "run")
     assert len(outcomes["trained"]) == steps * 16
     assert {"failed", "zero_advantage", "trained"} <= set(outcomes)
