@@ -12,7 +12,6 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from contracts.trainer import OptimizerSpec
 
-
 Int = Annotated[int, Field(strict=True)]  # 128.0 and true are not whole numbers
 Bool = Annotated[bool, Field(strict=True)]
 

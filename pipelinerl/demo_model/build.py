@@ -3,6 +3,7 @@
 The directory appears under its name only when it is complete.
 """
 
+import itertools
 import json
 import shutil
 import tempfile
@@ -16,7 +17,7 @@ from transformers import PreTrainedTokenizerBase, Qwen2Config, Qwen2ForCausalLM
 
 from pipelinerl.demo_model.lessons import DOMAIN_CONFIG, Lessons, demo_domain
 from pipelinerl.demo_model.tokenizer import byte_tokenizer
-from pipelinerl.demo_model.training import Report, fit, sampled_success
+from pipelinerl.demo_model.training import Report, adamw, fit, muon_and_adamw, sampled_success
 
 MAX_LENGTH = 256
 STAMP = "demo_model.json"  # what was built, and how good it is; the last file written
@@ -26,19 +27,17 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Recipe:
-    """Three lessons: the algorithm, the task as it is asked, and the slips that make it unreliable."""
+    """Three lessons: the rule, the task as it is asked, and the slips that make the model unreliable."""
 
     pool_size: int = 60_000  # training problems drawn; about 11 000 distinct ones
-    batch_size: int = 64
-    learning_rate: float = 2e-3
-    # 1. Distinct problems equally often: few of them are easy, so the rule pays more than remembering.
-    max_rule_steps: int = 1500
-    rule_until_loss: float = 0.1
-    # 2. As the task asks them, with a falling learning rate.
-    task_steps: int = 500
-    # 3. Solutions of which many are wrong by a plausible amount: about this share of samples will be.
+    batch_size: int = 128
+    steps: int = 850  # of the first two lessons, under one schedule of the learning rate
+    # The first lesson asks distinct problems about equally often: few of them are easy, so the rule pays
+    # more than remembering. A tenth is as asked, so that the easy ones are not forgotten.
+    rule_share: float = 0.6
+    as_asked_share: float = 0.1
     slip_steps: int = 60
-    wrong_share: float = 0.65
+    wrong_share: float = 0.65  # of the slips' solutions: wrong by a plausible amount
     evaluation_problems: int = 500
 
 
@@ -119,26 +118,24 @@ def _make(directory: Path, seed: int, recipe: Recipe, say: Say) -> dict:
 def _teach(
     model: Qwen2ForCausalLM, lessons: Lessons, recipe: Recipe, measure: Callable[[str], float], report: Report
 ) -> float:
-    optimizer = torch.optim.AdamW(model.parameters(), betas=(0.9, 0.98), weight_decay=0.0, fused=True)
+    mixed_in = int(len(lessons.distinct) * recipe.as_asked_share / (1 - recipe.as_asked_share))
+    rule = lessons.batches(lessons.distinct + lessons.as_asked[:mixed_in], recipe.batch_size)
+    task = lessons.batches(lessons.as_asked, recipe.batch_size)
+    rule_steps = int(recipe.rule_share * recipe.steps)
     fit(
-        model, optimizer, lessons.batches(lessons.distinct, recipe.batch_size),
-        warm_constant(recipe.learning_rate, warmup=50),
-        recipe.max_rule_steps, until_loss=recipe.rule_until_loss, report=report,
-    )  # fmt: skip
-    measure("1. the rule")
-    fit(
-        model, optimizer, lessons.batches(lessons.as_asked + 4 * lessons.bridges, recipe.batch_size),
-        cosine_to_zero(recipe.learning_rate, recipe.task_steps), recipe.task_steps, report=report,
-    )  # fmt: skip
-    return measure("2. the task")
+        model,
+        muon_and_adamw(model),
+        itertools.chain(itertools.islice(rule, rule_steps), task),
+        recipe.steps,
+        warmup=50,
+        report=report,
+    )
+    return measure("taught")
 
 
 def _make_unreliable(
     model: Qwen2ForCausalLM, lessons: Lessons, recipe: Recipe, measure: Callable[[str], float]
 ) -> float:
-    optimizer = torch.optim.AdamW(model.parameters(), betas=(0.9, 0.98), weight_decay=0.0, fused=True)
-    fit(
-        model, optimizer, lessons.batches(lessons.as_asked, recipe.batch_size, recipe.wrong_share),
-        cosine_to_zero(recipe.learning_rate / 2, recipe.slip_steps), recipe.slip_steps,
-    )  # fmt: skip
-    return measure("3. unreliable on purpose")
+    slips = lessons.batches(lessons.as_asked, recipe.batch_size, recipe.wrong_share)
+    fit(model, adamw(list(model.parameters()), learning_rate=5e-4), slips, recipe.slip_steps, warmup=5)
+    return measure("unreliable on purpose")

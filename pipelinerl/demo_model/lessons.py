@@ -59,8 +59,9 @@ class Lessons:
 
     def _batch(self, lessons: list[Lesson], wrong_share: float) -> Batch:
         slips = [self._random.choice(WRONG_BY) * (self._random.random() < wrong_share) for _ in lessons]
-        texts = [f"{x.answer + slip}{self._tokenizer.eos_token}" for x, slip in zip(lessons, slips, strict=True)]
-        solutions = self._tokenizer(texts)["input_ids"]
+        end = self._tokenizer.eos_token
+        answers = [f"{lesson.answer + slip}{end}" for lesson, slip in zip(lessons, slips, strict=True)]
+        solutions = self._tokenizer(answers)["input_ids"]
         length = max(len(x.prompt) + len(s) for x, s in zip(lessons, solutions, strict=True))
         ids = torch.full((len(lessons), length), self._tokenizer.pad_token_id)
         labels = torch.full_like(ids, -100)

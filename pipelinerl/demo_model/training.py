@@ -19,7 +19,7 @@ Report = Callable[[int, float], None]  # supervised steps made, loss
 
 
 def muon_and_adamw(model: PreTrainedModel) -> list[torch.optim.Optimizer]:
-    """Muon (Jordan et al. 2024) for the matrices: with AdamW alone, some seeds take twice as long to carry."""
+    """Muon (Jordan et al. 2024) for the matrices: with AdamW alone, some seeds take twice as long."""
     named = list(model.named_parameters())
     matrices = [p for name, p in named if p.ndim == 2 and "embed" not in name]
     rest = [p for name, p in named if p.ndim != 2 or "embed" in name]
@@ -30,9 +30,7 @@ def muon_and_adamw(model: PreTrainedModel) -> list[torch.optim.Optimizer]:
 
 
 def adamw(parameters: list[Tensor], learning_rate: float) -> list[torch.optim.Optimizer]:
-    return [
-        torch.optim.AdamW(parameters, lr=learning_rate, betas=(0.9, 0.98), weight_decay=0.0, fused=True)
-    ]
+    return [torch.optim.AdamW(parameters, lr=learning_rate, betas=(0.9, 0.98), weight_decay=0.0, fused=True)]
 
 
 def fit(

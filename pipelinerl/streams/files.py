@@ -37,9 +37,7 @@ SHORTEST_PAUSE_S, LONGEST_PAUSE_S = 0.002, 0.025  # between two looks at a strea
 class FileStreams(Streams):
     """`keep_bytes` bounds the disk that each stream takes: a writer lets go of older segments."""
 
-    def __init__(
-        self, directory: str | Path, segment_bytes: int = 64 * 2**20, keep_bytes: int | None = None
-    ):
+    def __init__(self, directory: str | Path, segment_bytes: int = 64 * 2**20, keep_bytes: int | None = None):
         self._directory = Path(directory)
         self._segment_bytes, self._keep_bytes = segment_bytes, keep_bytes
 
