@@ -73,7 +73,7 @@ def test_a_finished_model_is_kept_and_another_recipe_replaces_it(tmp_path):
 
 
 def test_a_failed_build_leaves_nothing_and_a_strangers_directory_is_not_touched(tmp_path):
-    with pytest.raises(ZeroDivisionError):
+    with pytest.raises(ValueError, match="empty conversation"):
         build(tmp_path / "demo", seed=0, recipe=dataclasses.replace(HASTY, evaluation_problems=0))
     assert not list(tmp_path.iterdir())
     (tmp_path / "mine").mkdir()
