@@ -116,7 +116,6 @@ class DropReason(Enum):
     STALE = "stale"  # sampled by weights older than max_lag allows
     FAILED = "failed"  # fewer than two members without failure
     NONFINITE = "nonfinite"  # the step's gradient was not finite
-    INTERRUPTED = "interrupted"  # in flight when the run was stopped
     TRAINING_DONE = "training_done"  # still in the pipeline when the last step closed
 
 
