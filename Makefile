@@ -2,7 +2,7 @@
 PYTHON ?= python3.11
 VENV := .venv
 
-.PHONY: demo test soak lint clean
+.PHONY: demo test test-engines soak lint clean
 
 demo: $(VENV)/demo
 	$(VENV)/bin/python launch.py
@@ -10,9 +10,15 @@ demo: $(VENV)/demo
 test: $(VENV)/test
 	$(VENV)/bin/python -m pytest
 
+# Every engine through every guarantee of its contract, and every broken adapter too.
+test-engines: $(VENV)/test
+	$(VENV)/bin/python -m pytest -m engines
+
 # Every group accounted for, over 10,000 groups at each of four values of max_lag. About half an hour.
+# Then 200 weight updates under load.
 soak: $(VENV)/test
 	SOAK_GROUPS=10000 $(VENV)/bin/python -m pytest tests/pipeline/test_accounting.py
+	SOAK_UPDATES=200 $(VENV)/bin/python -m pytest -m engines -k transformers tests/conformance/test_inference_kit.py
 
 lint: $(VENV)/test
 	$(VENV)/bin/pip install --quiet ruff==0.17.5

@@ -28,8 +28,8 @@ class OptimizerSpec(BaseModel):
     eps: float = Field(1e-8, gt=0, description="AdamW epsilon")
     weight_decay: float = Field(0.0, ge=0, description="decoupled weight decay")
     max_grad_norm: float = Field(1.0, gt=0, description="gradients are clipped to this global norm")
-    warmup_steps: int = Field(0, ge=0, description="steps of linear warm-up from 0")
-    decay_steps: int | None = Field(None, description="steps of linear decay to 0 after it; null = none")
+    warmup_steps: int = Field(0, ge=0, description="linear warm-up; the first step has lr / warmup_steps")
+    decay_steps: int | None = Field(None, description="linear decay from lr to 0 after it; null = none")
 
 
 class WorkerSpec(BaseModel):
@@ -153,7 +153,8 @@ class TrainerWorker(abc.ABC):
 
     @abc.abstractmethod
     def step(self) -> StepReport:
-        """Clip, optimizer step, learning-rate step, zero the gradient."""
+        """Clip, optimizer step, learning-rate step, zero the gradient. One that is not finite skips the
+        update alone: the step closes, and counts in the learning rate."""
 
     @abc.abstractmethod
     def weight_manifest(self, dtype: str) -> WeightManifest:

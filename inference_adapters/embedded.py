@@ -77,21 +77,23 @@ class EmbeddedEngine(InferenceEngine):
 
     async def join_group(self, request: InitProcessGroupRequest) -> list[int]:
         try:
-            group = await in_daemon_thread(
-                WeightGroup.join,
-                request.master_address,
-                request.master_port,
-                request.group_name,
-                request.rank_offset,
-                request.world_size,
-                request.backend,
-                request.timeout_s,
-            )
-        except (RuntimeError, ValueError) as error:  # torch.distributed raises subclasses of these
+            # torch's own timeouts do not end the wait for a store whose process is stopped.
+            async with asyncio.timeout(request.timeout_s):
+                group = await in_daemon_thread(
+                    WeightGroup.join,
+                    request.master_address,
+                    request.master_port,
+                    request.group_name,
+                    request.rank_offset,
+                    request.world_size,
+                    request.backend,
+                    request.timeout_s,
+                )
+        except (RuntimeError, ValueError, TimeoutError) as error:  # torch.distributed raises the first two
             raise ContractError(
                 ErrorCode.RENDEZVOUS_TIMEOUT,
                 f"rank {request.rank_offset} of {request.world_size} could not join the group at "
-                f"{request.master_address}:{request.master_port} within {request.timeout_s} s: {error}",
+                f"{request.master_address}:{request.master_port} within {request.timeout_s} s: {error!r}",
             ) from error
         self.leave_group()
         self._group = group

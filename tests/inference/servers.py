@@ -33,12 +33,14 @@ def serving(module: str, *options: str) -> Iterator[Server]:
 
 
 def health(url: str) -> int:
-    """HTTP status of /health; it answers from the first line on."""
+    """HTTP status of /health, 0 while nobody listens."""
     try:
         with urllib.request.urlopen(f"{url}/health", timeout=10) as answer:
             return answer.status
     except urllib.error.HTTPError as error:
         return error.code
+    except urllib.error.URLError:
+        return 0
 
 
 def wait_ready(url: str, within_s: float = 30) -> None:

@@ -1,0 +1,41 @@
+"""Prove an adapter, or be told what it breaks:
+
+python -m contracts.conformance inference --url URL [--url URL ...] --model PATH [--only G3] [--json]
+python -m contracts.conformance trainer --adapter PACKAGE.CLASS [--ranks 2] [--only T2] [--json]
+python -m contracts.conformance model DIR
+
+Exit status: 0 when every declared guarantee holds, 1 when one does not, 2 when nothing could be tried.
+"""
+
+import argparse
+import sys
+
+from contracts.conformance.inference.command import add_inference
+from contracts.conformance.trainer.command import add_trainer
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m contracts.conformance", description="Prove an adapter of the two contracts."
+    )
+    commands = parser.add_subparsers(required=True)
+    add_inference(
+        commands.add_parser("inference", help="an inference server, over HTTP and its weight group")
+    )
+    add_trainer(commands.add_parser("trainer", help="a trainer backend, a class that is importable here"))
+    model = commands.add_parser("model", help="write a tiny random model, to serve or to train")
+    model.add_argument("directory")
+    model.set_defaults(run=write_model)
+    options = parser.parse_args()
+    return options.run(options)
+
+
+def write_model(options: argparse.Namespace) -> int:
+    from contracts.conformance.tiny_model import make_tiny_model
+
+    print(make_tiny_model(options.directory))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

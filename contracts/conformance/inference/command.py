@@ -1,0 +1,69 @@
+"""`python -m contracts.conformance inference`. Light: the processes that checks start import it again."""
+
+import argparse
+import os
+import shlex
+import sys
+
+
+def add_inference(parser: argparse.ArgumentParser) -> None:
+    parser.description = (
+        "Check every guarantee of the inference contract on running servers. Plays the trainer; takes the "
+        "servers over, so nobody else may use them meanwhile."
+    )
+    parser.add_argument(
+        "--url", action="append", required=True, help="repeat it: several are one weight group"
+    )
+    parser.add_argument("--model", required=True, help="the Hugging Face directory that the servers serve")
+    parser.add_argument(
+        "--only", action="append", help="check this guarantee alone, e.g. G3; may be repeated"
+    )
+    parser.add_argument("--updates", type=int, default=50, help="weight updates of G8")
+    parser.add_argument(
+        "--token", default=os.environ.get("PIPELINERL_TOKEN"), help="the servers' bearer token"
+    )
+    parser.add_argument(
+        "--tolerance",
+        type=float,
+        default=1e-3,
+        help="nats by which a log-probability may be off; some tenths for a server in bfloat16",
+    )
+    parser.add_argument("--trust-remote-code", action="store_true", help="run the model directory's own code")
+    parser.add_argument("--json", action="store_true", help="print JSON instead of the table")
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    from contracts.conformance.inference.kit import check_inference
+    from contracts.conformance.inference.reference import Reference
+    from contracts.conformance.table import as_json, kept, print_table
+
+    try:
+        verdicts = check_inference(
+            options.url,
+            Reference(options.model, options.trust_remote_code),
+            only=options.only,
+            token=options.token,
+            updates=options.updates,
+            tolerance=options.tolerance,
+            tell=lambda guarantee: print(f"{guarantee.code} {guarantee.name} ...", file=sys.stderr),
+        )
+    except (OSError, ValueError) as error:  # ConnectionError among them
+        print(f"cannot check: {' '.join(str(error).split())[:300]}", file=sys.stderr)
+        return 2
+    if options.json:
+        print(as_json(verdicts))
+    else:
+        print_table(f"inference contract: {', '.join(options.url)}", verdicts, _command(options))
+    return 0 if kept(verdicts) else 1
+
+
+def _command(options: argparse.Namespace) -> str:
+    """What was asked, to be asked again; without the token."""
+    words = ["python", "-m", "contracts.conformance", "inference"]
+    for url in options.url:
+        words += ["--url", url]
+    words += ["--model", options.model]
+    if options.trust_remote_code:
+        words.append("--trust-remote-code")
+    return shlex.join(words) + (" --token ..." if options.token else "")

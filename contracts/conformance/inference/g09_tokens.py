@@ -1,0 +1,168 @@
+"""G9: tokens go in and out unchanged, by every path, to the end-of-sequence."""
+
+from contracts.conformance.inference.bench import SHORT, Bench
+from contracts.conformance.inference.load import whole
+from contracts.conformance.inference.samples import Sample, check_counts, samples
+from contracts.conformance.inference.server import Server
+from contracts.conformance.verdicts import Broken
+
+MESSAGES = [{"role": "user", "content": "What is 2 + 3?"}]
+TOOL = {"type": "function", "function": {"name": "add", "parameters": {"type": "object", "properties": {}}}}
+
+
+async def tokens(bench: Bench) -> str:
+    capabilities = await bench.offered("capabilities")
+    async with bench.new_run() as trainer:
+        for server in bench.servers:
+            await _tokens_in(bench, server)
+            await _stop_token(bench, server)
+            await _chat(bench, server)
+            if "stream" in capabilities:
+                await _streamed(bench, server)
+            if "stop_strings" in capabilities:
+                await _stop_string(bench, server)
+            if "tools" in capabilities:
+                await server.chat(MESSAGES, 4, tools=[TOOL])
+        ended = "no end-of-sequence is configured"
+        if bench.reference.ends:
+            greedy, swapped = await _ending(bench)
+            await trainer.publish(2, swapped)
+            for server in bench.servers:
+                await _ends(bench, server, greedy, swapped)
+            ended = f"end-of-sequence {bench.reference.ends[0]} is in the ids"
+    optional = [name for name in ("stream", "stop_strings", "tools") if name in capabilities]
+    paths = ", ".join(["ids, text and chat", *optional])
+    return f"{paths} agree; stop and length; {ended}"
+
+
+def _expect(holds: bool, measured: object, expected: str, reproduce: str) -> None:
+    if not holds:
+        raise Broken(str(measured)[:400], expected, reproduce)
+
+
+async def _tokens_in(bench: Bench, server: Server) -> None:
+    """Ids that no tokenizer would give for any text: end-of-sequence in the middle, rare neighbours."""
+    prompt = bench.reference.prompt(7, seed=3) + bench.reference.ends[:1] + bench.reference.prompt(4, seed=4)
+    where = f"{server}: complete {prompt}"
+    two = await server.choices(prompt, SHORT, n=2, temperature=1)
+    _expect(len(two) == 2, f"{len(two)} choices", "2: n is honoured", f"{where} with n 2")
+    for sample in two:
+        _expect(
+            sample.prompt_token_ids == prompt, sample.prompt_token_ids, f"prompt_token_ids {prompt}", where
+        )
+        bench.compare(sample, bench.reference.weights(1), where)
+        whole(bench, server, sample, SHORT)
+
+
+async def _stop_token(bench: Bench, server: Server) -> None:
+    prompt = bench.reference.prompt(6)
+    free = await server.complete(prompt, SHORT, temperature=0)
+    stop = free.token_ids[len(free.token_ids) // 2]
+    first = free.token_ids.index(stop)
+    sample = await server.complete(prompt, SHORT, temperature=0, stop_token_ids=[stop])
+    _expect(
+        (sample.token_ids, sample.finish_reason) == (free.token_ids[: first + 1], "stop"),
+        (sample.token_ids, sample.finish_reason),
+        f"{free.token_ids[: first + 1]} and `stop`: the token that stops is sampled too",
+        f"{server}: complete {prompt} greedily with stop_token_ids [{stop}]",
+    )
+
+
+async def _chat(bench: Bench, server: Server) -> None:
+    """What the chat path says equals what its own prompt ids say, token-in; so does a text prompt."""
+    chat = (await server.chat(MESSAGES, SHORT, temperature=0))[0]
+    body = {"messages": MESSAGES, "max_tokens": SHORT, "logprobs": True, "temperature": 0}
+    alias = samples(await server.generate("/v1/chat/completion", body))[0]
+    text = await server.complete("2 + 3 = ", SHORT, temperature=0)
+    _same(bench, chat, alias, f"{server}: the same at /v1/chat/completion")
+    for sample in (chat, text):
+        again = await server.complete(sample.prompt_token_ids, SHORT, temperature=0)
+        _same(bench, sample, again, f"{server}: complete {sample.prompt_token_ids} greedily, as ids")
+        bench.compare(again, bench.reference.weights(1), f"{server}: complete {sample.prompt_token_ids}")
+    status, models = await server.get("/v1/models")
+    model = (await server.contract()).model
+    listed = status == 200 and model in [entry["id"] for entry in models["data"]]
+    _expect(listed, f"GET /v1/models: {status} {models}", f"a list with {model!r}", "ask it")
+
+
+def _same(bench: Bench, one: Sample, other: Sample, reproduce: str) -> None:
+    same = (one.prompt_token_ids, one.token_ids, one.spans, one.finish_reason, one.text) == (
+        other.prompt_token_ids, other.token_ids, other.spans, other.finish_reason, other.text,
+    )  # fmt: skip
+    apart = max((abs(a - b) for a, b in zip(one.logprobs, other.logprobs, strict=False)), default=0.0)
+    _expect(same and apart <= bench.tolerance, other, f"what another path gave: {one}", reproduce)
+
+
+async def _streamed(bench: Bench, server: Server) -> None:
+    prompt = bench.reference.prompt(6)
+    for path, asked in (
+        ("/v1/completions", {"prompt": prompt}),
+        ("/v1/chat/completions", {"messages": MESSAGES}),
+    ):
+        body = asked | {"max_tokens": SHORT, "logprobs": True, "temperature": 0}
+        whole = samples(await server.generate(path, body))[0]
+        streamed = _joined(await server.stream(path, body), whole.prompt_token_ids)
+        _same(bench, whole, streamed, f"{server}: POST {path} with and without stream: true")
+
+
+def _joined(chunks: list[dict], prompt: list[int]) -> Sample:
+    """A streamed completion put together."""
+    parts = [choice for chunk in chunks for choice in chunk["choices"]]
+    final = next((part for part in reversed(parts) if part.get("finish_reason")), {})
+    _expect(
+        "weight_versions" in final,
+        f"the chunk with finish_reason has {sorted(final)}",
+        "weight_versions on it",
+        "stream a completion",
+    )
+    texts = [part["text"] if "text" in part else part["delta"].get("content") for part in parts]
+    contents = [part["logprobs"]["content"] for part in parts if part.get("logprobs")]
+    sample = Sample(
+        prompt_token_ids=prompt,
+        token_ids=[i for part in parts for i in part.get("token_ids", [])],
+        logprobs=[item["logprob"] for content in contents for item in content],
+        spans=[(s["version"], s["start"], s["end"]) for s in final["weight_versions"]],
+        finish_reason=final["finish_reason"],
+        text="".join(text or "" for text in texts),
+    )
+    check_counts(sample)
+    return sample
+
+
+async def _stop_string(bench: Bench, server: Server) -> None:
+    prompt = bench.reference.prompt(6)
+    free = (await server.complete(prompt, SHORT, temperature=0)).text
+    stop = free[len(free) // 2 :][:2]
+    sample = await server.complete(prompt, SHORT, temperature=0, stop=[stop])
+    _expect(
+        (sample.text, sample.finish_reason) == (free[: free.index(stop)], "stop"),
+        (sample.text, sample.finish_reason),
+        f"{free[: free.index(stop)]!r} and `stop`",
+        f"{server}: complete {prompt} greedily with stop [{stop!r}]",
+    )
+
+
+async def _ending(bench: Bench) -> tuple[Sample, dict]:
+    """A greedy completion, and weights under which it ends at one of its later tokens."""
+    for seed in range(100):
+        prompt = bench.reference.prompt(6, seed=seed)
+        sample = await bench.servers[0].complete(prompt, SHORT, temperature=0)
+        fresh = [i for i in range(2, SHORT) if sample.token_ids[i] not in prompt + sample.token_ids[:i]]
+        if fresh:
+            short = Sample(prompt, sample.token_ids[: fresh[0] + 1], [], [], "stop", "")
+            return short, bench.reference.ending_with(bench.reference.weights(1), short.token_ids[-1])
+    raise Broken("100 greedy completions repeat their prompts", "a model that says something", "look at them")
+
+
+async def _ends(bench: Bench, server: Server, greedy: Sample, weights: dict) -> None:
+    expected = greedy.token_ids[:-1] + bench.reference.ends[:1]
+    sample = await server.complete(greedy.prompt_token_ids, SHORT, temperature=0)
+    ending = f"weights that end {greedy.prompt_token_ids} after {len(expected)} tokens"
+    where = f"{server}: publish {ending}, complete it greedily"
+    _expect(
+        (sample.token_ids, sample.finish_reason) == (expected, "stop"),
+        (sample.token_ids, sample.finish_reason),
+        f"{expected} and `stop`: end-of-sequence is among the ids",
+        where,
+    )
+    bench.compare(sample, weights, where)

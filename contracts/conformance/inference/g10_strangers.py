@@ -1,0 +1,40 @@
+"""G10: with a token configured, every route but `/health` answers 401 without it."""
+
+from contracts.conformance.inference.bench import Bench
+from contracts.conformance.inference.server import Server
+from contracts.conformance.verdicts import Broken, NotDeclared
+
+ROUTES = [
+    ("GET", "/contract"),
+    ("POST", "/init_process_group"),
+    ("POST", "/request_weight_update"),
+    ("GET", "/weight_update/1"),
+    ("POST", "/abort_weight_update"),
+    ("POST", "/v1/chat/completions"),
+    ("POST", "/v1/chat/completion"),
+    ("POST", "/v1/completions"),
+    ("GET", "/v1/models"),
+    ("POST", "/score"),
+]
+
+
+async def strangers(bench: Bench) -> str:
+    if not bench.token:
+        raise NotDeclared("start the server with a token and pass it as --token")
+    wrong = [None, bench.token + "x", bench.token[:-1]]
+    for server in bench.servers:
+        for token in wrong:
+            stranger = Server(server.http, server.url, token)
+            for method, path in ROUTES:
+                answer = await (stranger.get(path) if method == "GET" else stranger.post(path, {}))
+                if (answer[0], answer[1].get("error", {}).get("code")) != (401, "unauthorized"):
+                    with_what = "a wrong token" if token else "no token"
+                    raise Broken(
+                        f"{method} {path} with {with_what}: {str(answer)[:120]}",
+                        "401 unauthorized",
+                        f"curl -X {method} {server.url}{path}",
+                    )
+            if not await stranger.ready():
+                raise Broken("GET /health without a token is not 200", "200: /health is open", "ask it")
+        await server.contract()  # and the right one opens
+    return f"{len(ROUTES)} routes closed to {len(wrong)} wrong tokens, /health open"

@@ -1,0 +1,80 @@
+"""G11: a closed connection frees its slot within a second."""
+
+import asyncio
+
+from contracts.conformance.inference.bench import Bench
+from contracts.conformance.inference.server import Server, poll
+from contracts.conformance.verdicts import Broken
+
+WITHIN_S = 1.0
+MOST_REQUESTS = 256
+
+
+async def cancellation(bench: Bench) -> str:
+    slowest, counts = 0.0, []
+    streams = [False, *([True] if "stream" in await bench.offered("capabilities") else [])]
+    async with bench.new_run():
+        for server in bench.servers:
+            count = await _enough(bench, server)
+            counts.append(count)
+            for stream in streams:
+                slowest = max(slowest, await _closed(bench, server, count, stream))
+    how = "whole and streamed" if len(streams) > 1 else "whole"
+    return f"{max(counts)} requests ({how}) were gone {slowest:.2f} s after their connections"
+
+
+def _tokens(bench: Bench) -> int:
+    return min(bench.reference.context - 16, 8000)
+
+
+async def _enough(bench: Bench, server: Server) -> int:
+    """So many requests of half the length that they take longer than `WITHIN_S` and a half: whole ones,
+    once they run, would not end by themselves before a slot has to be free."""
+    count = 2
+    while count <= MOST_REQUESTS:
+        tasks = _send(bench, server, count, _tokens(bench) // 2, stream=False)
+        _, unfinished = await asyncio.wait(tasks, timeout=1.5 * WITHIN_S)
+        await _close(tasks)
+        await poll(lambda: _idle(server), within_s=60)  # also a server that breaks this guarantee gets there
+        if len(unfinished) == count:
+            return count
+        count *= 2
+    raise Broken(
+        f"{MOST_REQUESTS} requests of {_tokens(bench) // 2} tokens end within {1.5 * WITHIN_S:g} s",
+        "a server that can be seen to generate: serve a model with a longer context",
+        "time them",
+    )
+
+
+async def _closed(bench: Bench, server: Server, count: int, stream: bool) -> float:
+    """Seconds from closing the connections to an empty server."""
+    tasks = _send(bench, server, count, _tokens(bench), stream)
+    await server.wait_running(1)
+    await _close(tasks)
+    seconds = await poll(lambda: _idle(server), within_s=WITHIN_S)
+    if seconds is None:
+        raise Broken(
+            f"{await server.unfinished()} requests are there {WITHIN_S:g} s after their clients left",
+            f"/contract.process shows none running and none waiting within {WITHIN_S:g} s",
+            f"{server}: send {count} completions of {_tokens(bench)} tokens, stream {stream}, hang up",
+        )
+    return seconds
+
+
+def _send(bench: Bench, server: Server, count: int, max_tokens: int, stream: bool) -> list[asyncio.Task]:
+    request = server.stream if stream else server.generate
+    bodies = [
+        {"prompt": bench.reference.prompt(8, seed=seed), "max_tokens": max_tokens, "temperature": 1}
+        for seed in range(count)
+    ]
+    return [asyncio.create_task(request("/v1/completions", body)) for body in bodies]
+
+
+async def _close(tasks: list[asyncio.Task]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.wait(tasks)
+
+
+async def _idle(server: Server) -> bool:
+    return await server.unfinished() == 0

@@ -1,0 +1,57 @@
+"""What must hold of a server after a weight update has failed: honesty, service, a new epoch."""
+
+import asyncio
+
+from contracts.conformance.inference.bench import Bench
+from contracts.conformance.inference.server import Server
+from contracts.conformance.inference.trainer_end import TrainerEnd
+from contracts.conformance.verdicts import Broken
+
+
+async def honest(bench: Bench, server: Server, version: int, status: dict, receive: str, what: str) -> None:
+    """Untouched: it serves its old weights, in deed. Touched: it says that it is unhealthy."""
+    if status["state"] != "failed" or (receive == "staged" and status["touched"]):
+        raise Broken(f"{server}: {status}", "failed; never touched when staged", what)
+    if not status["touched"]:
+        contract = await server.contract()
+        if contract.group is not None or contract.weights.version != version:
+            raise Broken(
+                f"{server}: /contract says {contract.group} {contract.weights}",
+                f"no group any more, weights at version {version}",
+                what,
+            )
+        await serves(bench, server, version, f"{what}, and touched is false")
+        return
+    model = (await server.contract()).model
+    code, body = await server.post("/v1/completions", {"model": model, "prompt": [1], "max_tokens": 1})
+    if await server.ready() or code != 503:
+        raise Broken(
+            f"{server}: touched, but /health is ready or a new request is {code} {body}",
+            "503 unhealthy, until the next complete update",
+            what,
+        )
+
+
+async def serves(bench: Bench, server: Server, version: int, what: str) -> None:
+    if not await server.ready():
+        raise Broken(f"{server}: {await server.get('/health')}", "ready, at the old version", what)
+    await bench.content(server, bench.reference.weights(version), version, what)
+
+
+async def restored(bench: Bench, run: TrainerEnd, what: str) -> None:
+    """A new epoch and a complete update; servers that restart their engine may take their time."""
+    for server in bench.servers:
+        await _ready_to_join(bench, server, what)
+    await run.join()
+    version = run.version + 1
+    await run.publish(version, bench.reference.weights(version))
+    for server in bench.servers:
+        await serves(bench, server, version, f"{what}; a new epoch, version {version}")
+
+
+async def _ready_to_join(bench: Bench, server: Server, what: str) -> None:
+    deadline = asyncio.get_running_loop().time() + 60
+    while (health := await server.get("/health"))[1].get("status") == "loading":
+        if asyncio.get_running_loop().time() > deadline:
+            raise Broken(f"{server}: {health} for a minute", "an engine that restarts comes back", what)
+        await asyncio.sleep(0.2)

@@ -1,0 +1,135 @@
+"""What is right: a Hugging Face model on the CPU, in float32, without any cache.
+
+It also invents the weights that are sent. `weights(seed)` differs from every other seed in every tensor
+by about as much as the tensor's own size, is sharp enough that wrong weights show, and all but never
+ends a sequence by itself; so nothing that a server may get wrong stays hidden in noise.
+"""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import torch
+from transformers import AutoConfig, AutoModelForCausalLM, GenerationConfig
+
+Weights = Mapping[str, torch.Tensor]
+LOGIT_SPREAD = 4.0  # standard deviation of the logits of one position
+KEPT = 6  # sets of weights, each as large as the model
+
+
+class Reference:
+    """Raises OSError or ValueError when `path` is not a model directory that Hugging Face can load."""
+
+    def __init__(self, path: str, trust_remote_code: bool = False):
+        if not Path(path, "config.json").is_file():
+            raise ValueError(f"{path} is not a Hugging Face model directory: it has no config.json")
+        config = AutoConfig.from_pretrained(path, trust_remote_code=trust_remote_code)
+        self.vocabulary: int = config.get_text_config().vocab_size
+        self.context: int = config.get_text_config().max_position_embeddings
+        self.model = AutoModelForCausalLM.from_pretrained(
+            path, dtype=torch.float32, trust_remote_code=trust_remote_code
+        ).eval()
+        self.ends = _end_of_sequence(path, config)
+        # A tied parameter has one name here; the state dict has them all.
+        self._base = {name: p.detach().clone() for name, p in self.model.named_parameters()}
+        self.tied = self._tied()
+        self._made: dict[int, Weights] = {}  # by seed, the oldest first
+
+    def _tied(self) -> dict[str, str]:
+        """Tied name -> name that is sent."""
+        names = {id(p): name for name, p in self.model.named_parameters()}
+        every = self.model.named_parameters(remove_duplicate=False)
+        return {name: names[id(p)] for name, p in every if names[id(p)] != name}
+
+    # --- weights ----------------------------------------------------------------------------------
+
+    def weights(self, seed: int) -> Weights:
+        """Name -> float32 tensor, in the model's order, a tied one once. Not to be changed: it is kept."""
+        if seed not in self._made:
+            self._made[seed] = self._make(seed)
+            if len(self._made) > KEPT:
+                del self._made[next(iter(self._made))]
+        return self._made[seed]
+
+    def _make(self, seed: int) -> dict[str, torch.Tensor]:
+        generator = torch.Generator().manual_seed(seed)
+
+        def changed(tensor: torch.Tensor) -> torch.Tensor:
+            size = tensor.square().mean().sqrt().clamp(min=0.05)
+            noise = torch.randn(tensor.shape, generator=generator)
+            return tensor + (0.5 if tensor.dim() > 1 else 0.2) * size * noise
+
+        weights = {name: changed(tensor) for name, tensor in self._base.items()}
+        return self._sharpened(self._without_end(weights))
+
+    def _head(self) -> list[str]:
+        """Names under which the output head is sent: its matrix, and its bias if it has one."""
+        head = self.model.get_output_embeddings()
+        names = {id(p): name for name, p in self.model.named_parameters()}
+        return [names[id(p)] for p in head.parameters()]
+
+    def _without_end(self, weights: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        matrix, *bias = self._head()
+        weights[matrix][self.ends] = 0.0
+        for name in bias:
+            weights[name][self.ends] = weights[name].min() - 4
+        return weights
+
+    def _sharpened(self, weights: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        """Twice, for a tied head changes what goes in as well."""
+        matrix = self._head()[0]
+        for _ in range(2):
+            spread = self._logits(weights, self.prompt(32)).std(-1).mean()
+            weights[matrix] *= LOGIT_SPREAD / spread
+        return weights
+
+    def ending_with(self, weights: Weights, token_id: int) -> dict[str, torch.Tensor]:
+        """The same model with the vocabulary's rows of `token_id` and end-of-sequence exchanged: where
+        one would sample `token_id`, the other ends (if the prompt has neither of them)."""
+        swapped = dict(weights)
+        names = {*self._head(), self._name_of(self.model.get_input_embeddings().weight)}
+        for name in names:
+            swapped[name] = weights[name].clone()
+            swapped[name][[self.ends[0], token_id]] = weights[name][[token_id, self.ends[0]]]
+        return swapped
+
+    def _name_of(self, parameter: torch.nn.Parameter) -> str:
+        return next(name for name, p in self.model.named_parameters() if p is parameter)
+
+    # --- prompts and log-probabilities ------------------------------------------------------------
+
+    def prompt(self, length: int, seed: int = 0) -> list[int]:
+        """Random token ids without end-of-sequence."""
+        generator = torch.Generator().manual_seed(seed)
+        ids = torch.randint(self.vocabulary, (2 * length + 8,), generator=generator).tolist()
+        return [i for i in ids if i not in self.ends][:length]
+
+    def distribution(
+        self, weights: Weights, prompt: Sequence[int], ids: Sequence[int], temperature: float = 1.0
+    ) -> torch.Tensor:
+        """[len(ids), vocabulary]: log-probabilities from which each id was to be sampled. Temperature 0
+        means the unscaled softmax."""
+        logits = self._logits(weights, [*prompt, *ids])[len(prompt) - 1 : -1]
+        return (logits / (temperature or 1.0)).log_softmax(-1)
+
+    def logprobs(
+        self, weights: Weights, prompt: Sequence[int], ids: Sequence[int], temperature: float = 1.0
+    ) -> torch.Tensor:
+        """[len(ids)]"""
+        chosen = torch.tensor(ids, dtype=torch.long)[:, None]
+        return self.distribution(weights, prompt, ids, temperature).gather(1, chosen)[:, 0]
+
+    @torch.no_grad()
+    def _logits(self, weights: Weights, ids: list[int]) -> torch.Tensor:
+        """[len(ids), vocabulary]"""
+        for name, parameter in self.model.named_parameters():
+            parameter.data = weights[name].float()
+        return self.model(torch.tensor([ids]), use_cache=False).logits[0].float()
+
+
+def _end_of_sequence(path: str, config: object) -> list[int]:
+    """From generation_config.json where there is one, as servers do."""
+    try:
+        ends = GenerationConfig.from_pretrained(path).eos_token_id
+    except OSError:
+        ends = config.eos_token_id
+    return [ends] if isinstance(ends, int) else list(ends or [])

@@ -1,0 +1,129 @@
+"""One inference server as its clients see it: HTTP."""
+
+import asyncio
+import json
+from collections.abc import Callable
+from typing import Any
+
+import aiohttp
+from pydantic import ValidationError
+
+from contracts.conformance.inference.samples import Sample, samples
+from contracts.conformance.verdicts import Broken
+from contracts.inference import ContractInfo
+
+Answer = tuple[int, dict]  # HTTP status, decoded body
+
+
+class Server:
+    """One server; `token` is the bearer token that it was started with."""
+
+    def __init__(self, http: aiohttp.ClientSession, url: str, token: str | None):
+        self.http, self.url = http, url.rstrip("/")
+        self.headers = {"Authorization": f"Bearer {token}"} if token else {}
+
+    def __str__(self) -> str:
+        return self.url
+
+    async def get(self, path: str) -> Answer:
+        async with self.http.get(self.url + path, headers=self.headers) as answer:
+            return answer.status, decoded(await answer.text())
+
+    async def post(self, path: str, body: dict) -> Answer:
+        async with self.http.post(self.url + path, json=body, headers=self.headers) as answer:
+            return answer.status, decoded(await answer.text())
+
+    async def contract(self) -> ContractInfo:
+        status, body = await self.get("/contract")
+        if status != 200:
+            raise Broken(f"GET /contract: {status} {body}", "200 and what the contract lists", "ask it")
+        try:
+            return ContractInfo.model_validate(body)
+        except ValidationError as error:
+            first = error.errors()[0]
+            raise Broken(
+                f"GET /contract: {'.'.join(map(str, first['loc']))}: {first['msg']}",
+                "what the contract lists, no more and no less",
+                f"curl {self.url}/contract",
+            ) from error
+
+    async def ready(self) -> bool:
+        return (await self.get("/health"))[0] == 200
+
+    async def unfinished(self) -> int:
+        """Requests that are generated, or wait."""
+        process = (await self.contract()).process
+        return process.running + process.waiting
+
+    async def wait_running(self, count: int, within_s: float = 10.0) -> None:
+        """Until at least `count` requests are being generated."""
+        deadline = asyncio.get_running_loop().time() + within_s
+        while (running := (await self.contract()).process.running) < count:
+            if asyncio.get_running_loop().time() > deadline:
+                raise Broken(
+                    f"/contract.process.running is {running} after {within_s:g} s",
+                    f"{count} requests that were just sent are generated side by side, not at once",
+                    f"send {count} long completions and look at GET /contract",
+                )
+            await asyncio.sleep(0.002)
+
+    # --- generation -------------------------------------------------------------------------------
+
+    async def complete(self, prompt: list[int] | str, max_tokens: int, **fields: Any) -> Sample:
+        return (await self.choices(prompt, max_tokens, **fields))[0]
+
+    async def choices(self, prompt: list[int] | str, max_tokens: int, **fields: Any) -> list[Sample]:
+        body = {"prompt": prompt, "max_tokens": max_tokens, "logprobs": True, **fields}
+        return samples(await self.generate("/v1/completions", body))
+
+    async def chat(self, messages: list[dict], max_tokens: int, **fields: Any) -> list[Sample]:
+        body = {"messages": messages, "max_tokens": max_tokens, "logprobs": True, **fields}
+        return samples(await self.generate("/v1/chat/completions", body))
+
+    async def generate(self, path: str, body: dict) -> dict:
+        """The answer to a request that must be granted."""
+        body = {"model": (await self.contract()).model} | body
+        status, answer = await self.post(path, body)
+        if status != 200:
+            raise Broken(f"POST {path}: {status} {answer}", "200 and a completion", short(path, body))
+        return answer
+
+    async def stream(self, path: str, body: dict) -> list[dict]:
+        """The chunks of a streamed answer."""
+        body = {"model": (await self.contract()).model} | body | {"stream": True}
+        async with self.http.post(self.url + path, json=body, headers=self.headers) as answer:
+            text = await answer.text()
+        events = [line.removeprefix("data: ") for line in text.splitlines() if line.startswith("data: ")]
+        if answer.status != 200 or not events or events[-1] != "[DONE]":
+            raise Broken(
+                f"POST {path}, stream: {answer.status}, ends with {text[-80:]!r}",
+                "200 and server-sent events that end with `data: [DONE]`",
+                short(path, body),
+            )
+        return [json.loads(event) for event in events[:-1]]
+
+
+def decoded(text: str) -> dict:
+    """A JSON object; anything else becomes one that shows what it was."""
+    try:
+        body = json.loads(text)
+    except ValueError:
+        body = None
+    return body if isinstance(body, dict) else {"not a JSON object": text[:300]}
+
+
+def short(path: str, body: dict) -> str:
+    """A request as one line that is not a page long."""
+    text = json.dumps(body)
+    return f"POST {path} {text if len(text) < 600 else text[:600] + ' ...'}"
+
+
+async def poll(condition: Callable[[], Any], within_s: float) -> float | None:
+    """Seconds until the coroutine `condition()` was true; None if it never was."""
+    loop = asyncio.get_running_loop()
+    started = loop.time()
+    while not await condition():
+        if loop.time() - started > within_s:
+            return None
+        await asyncio.sleep(0.01)
+    return loop.time() - started

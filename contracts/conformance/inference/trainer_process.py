@@ -1,0 +1,97 @@
+"""Ranks of the weight group in processes of their own, to be killed and stalled.
+
+Nothing here knows HTTP: the check speaks to the servers, the process hosts the store, joins and
+broadcasts as far as it is told, says what it has reached, and waits.
+"""
+
+import multiprocessing
+import os
+import signal
+from collections.abc import Sequence
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+
+import torch
+
+from contracts.weights import WeightGroup, WeightStore
+
+ADDRESS = "127.0.0.1"
+
+
+def _context() -> multiprocessing.context.ForkServerContext:
+    """Processes that have torch from the start."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload([__name__])
+    return context
+
+
+class GroupProcess:
+    """A process that holds one rank. It is killed at the end, whatever it is doing."""
+
+    def __init__(self, target, *args: object):
+        context = _context()
+        self._pipe, theirs = context.Pipe()
+        self._process = context.Process(target=target, args=(theirs, *args), daemon=True)
+        self._process.start()
+        theirs.close()
+
+    def tell(self, message: object) -> None:
+        self._pipe.send(message)
+
+    def heard(self, timeout_s: float) -> object:
+        """The next thing that it says. Raises TimeoutError or EOFError."""
+        if not self._pipe.poll(timeout_s):
+            raise TimeoutError(f"the kit's own process said nothing for {timeout_s:g} s")
+        return self._pipe.recv()
+
+    def kill(self) -> None:
+        os.kill(self._process.pid, signal.SIGKILL)
+
+    def stall(self) -> None:
+        os.kill(self._process.pid, signal.SIGSTOP)
+
+    def close(self) -> None:
+        self._process.kill()
+        self._process.join()
+        self._pipe.close()
+
+
+@dataclass(frozen=True)
+class GroupSpec:
+    name: str
+    world_size: int
+    backend: str
+    timeout_s: float
+
+
+def trainer(pipe: Connection, timeout_s: float) -> None:
+    """Rank 0. Says its port; told a `GroupSpec` it joins and says so; told buckets it broadcasts them and
+    says so. A broadcast that fails ends it, as it ends a trainer's group. Otherwise it waits for ever."""
+    torch.set_num_threads(1)
+    store = WeightStore(ADDRESS, 0, timeout_s)
+    pipe.send(store.port)
+    spec: GroupSpec = pipe.recv()
+    group = store.group(spec.name, spec.world_size, spec.backend, spec.timeout_s)
+    pipe.send("joined")
+    while True:
+        raws: Sequence[bytes] = pipe.recv()
+        try:
+            for raw in raws:
+                group.broadcast(torch.frombuffer(bytearray(raw), dtype=torch.uint8), spec.timeout_s)
+        except RuntimeError as error:
+            pipe.send(str(error))
+            return
+        pipe.send("sent")
+
+
+def receiver(pipe: Connection, spec: GroupSpec, port: int, rank: int) -> None:
+    """Another member. Says that it is there, joins and says so; told the sizes of buckets it receives
+    them, and waits for ever."""
+    torch.set_num_threads(1)
+    pipe.send("ready")
+    group = WeightGroup.join(ADDRESS, port, spec.name, rank, spec.world_size, spec.backend, spec.timeout_s)
+    pipe.send("joined")
+    for size in pipe.recv():
+        group.broadcast(torch.empty(size, dtype=torch.uint8), spec.timeout_s)
+    pipe.send("received")
+    pipe.recv()

@@ -1,0 +1,73 @@
+"""Verdicts for people and for programs."""
+
+import io
+import json
+from collections.abc import Sequence
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from contracts.conformance.verdicts import Verdict
+
+STYLE = {"pass": "green", "fail": "bold red", "not declared": "dim"}
+
+
+def kept(verdicts: Sequence[Verdict]) -> bool:
+    """Whether every declared guarantee holds, and at least one was declared."""
+    states = [verdict.state for verdict in verdicts]
+    return "fail" not in states and "pass" in states
+
+
+def print_table(
+    title: str, verdicts: Sequence[Verdict], command: str, console: Console | None = None
+) -> None:
+    """With the story of each failure below. `command`, with ` --only CODE`, runs one guarantee."""
+    console = console or Console()
+    table = Table(title=title, title_justify="left")
+    for column in ("guarantee", "verdict", "measured"):
+        table.add_column(column)
+    table.add_column("s", justify="right")
+    for verdict in verdicts:
+        row = verdict.guarantee
+        state = f"[{STYLE[verdict.state]}]{verdict.state}[/]"
+        table.add_row(f"{row.code} {row.name}", state, escape(verdict.measured), f"{verdict.seconds:.1f}")
+    console.print(table)
+    for verdict in verdicts:
+        if verdict.state == "fail":
+            console.print(f"\n{story(verdict, command)}", markup=False, highlight=False, soft_wrap=True)
+
+
+def story(verdict: Verdict, command: str) -> str:
+    """A failure: what was expected, and how to see it again."""
+    return "\n".join(
+        [
+            f"{verdict.guarantee.code} {verdict.guarantee.name}",
+            f"  expected:  {verdict.expected}",
+            f"  reproduce: {verdict.reproduce}",
+            f"  alone:     {command} --only {verdict.guarantee.code}",
+        ]
+    )
+
+
+def as_text(title: str, verdicts: Sequence[Verdict], command: str) -> str:
+    """What `print_table` prints, for a log."""
+    text = io.StringIO()
+    print_table(title, verdicts, command, Console(file=text, width=160))
+    return text.getvalue()
+
+
+def as_json(verdicts: Sequence[Verdict]) -> str:
+    rows = [
+        {
+            "guarantee": v.guarantee.code,
+            "name": v.guarantee.name,
+            "verdict": v.state,
+            "measured": v.measured,
+            "expected": v.expected,
+            "reproduce": v.reproduce,
+            "seconds": round(v.seconds, 3),
+        }
+        for v in verdicts
+    ]
+    return json.dumps({"kept": kept(verdicts), "guarantees": rows}, indent=2)

@@ -1,0 +1,51 @@
+"""A Hugging Face model directory that is made in a moment: random weights, a token a character.
+
+`python -m contracts.conformance model DIR` for who has none at hand; the trainer's kit makes its own.
+"""
+
+from pathlib import Path
+
+import torch
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
+
+CHARACTERS = "\n" + "".join(map(chr, range(32, 127)))
+VOCABULARY = {"<eos>": 0, "<pad>": 1} | {character: i + 2 for i, character in enumerate(CHARACTERS)}
+TEMPLATE = (
+    "{% for m in messages %}{{ m['role'] + ': ' + m['content'] + '\\n' }}{% endfor %}"
+    "{% if add_generation_prompt %}{{ 'assistant: ' }}{% endif %}"
+)
+
+
+def make_tiny_model(
+    path: Path, tied: bool = True, context: int = 2048, vocabulary: int = len(VOCABULARY)
+) -> str:
+    """A Qwen2 with a tied head and attention biases, or a Llama with a head of its own."""
+    torch.manual_seed(0)
+    model_class, config_class = (Qwen2ForCausalLM, Qwen2Config) if tied else (LlamaForCausalLM, LlamaConfig)
+    config = config_class(
+        vocab_size=vocabulary,
+        hidden_size=32,
+        intermediate_size=48,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        max_position_embeddings=context,
+        tie_word_embeddings=tied,
+        initializer_range=0.2,  # far from uniform distributions
+        eos_token_id=0,
+        pad_token_id=1,
+        bos_token_id=None,
+    )
+    model_class(config).save_pretrained(path)
+    _tokenizer().save_pretrained(path)
+    return str(path)
+
+
+def _tokenizer() -> PreTrainedTokenizerFast:
+    tokenizer = Tokenizer(models.WordLevel(VOCABULARY, unk_token="?"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Split("", "isolated")
+    tokenizer.decoder = decoders.Fuse()
+    fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token="<eos>", pad_token="<pad>")
+    fast.chat_template = TEMPLATE
+    return fast

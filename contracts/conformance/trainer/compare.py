@@ -1,0 +1,53 @@
+"""Tensors compared by norm, one name at a time; a difference is told with its name, size and likely kind."""
+
+import math
+
+import torch
+
+from contracts.conformance.trainer.programs import Tensors
+from contracts.conformance.verdicts import Broken
+
+SMALL = 0.02  # of the global norm: what a smaller tensor is compared with, below which float32 noise counts
+
+
+def compare(
+    actual: Tensors,
+    expected: Tensors,
+    tolerance: float,
+    noun: str,
+    right: str,
+    reproduce: str,
+    unsure: dict[str, float] | None = None,
+) -> float:
+    """The largest error, relative to the tensor's own norm or to a small part of the global one. Raises
+    Broken beyond `tolerance`: `noun` is what is compared ("gradient"), `right` what it should be. `unsure`
+    is the norm by which a correct tensor may be misread; it is allowed for."""
+    actual = {name: actual[name].double() for name in expected}
+    expected = {name: tensor.double() for name, tensor in expected.items()}
+    floor = SMALL * float(torch.nn.utils.get_total_norm(list(expected.values())))
+    errors = {}
+    for name, tensor in expected.items():
+        error = float((actual[name] - tensor).norm())
+        scale = max(float(tensor.norm()), floor)
+        allowed = tolerance * scale + (unsure or {}).get(name, 0.0)
+        errors[name] = (not error <= allowed, error / scale if scale else math.inf if error else 0.0)
+    worst_name, (broken, worst) = max(errors.items(), key=lambda item: item[1])
+    if broken:
+        multiple = _multiple(actual, expected)
+        raise Broken(
+            f"{noun} of {worst_name} is off by {worst:.1e} of its norm" + multiple,
+            f"{right}, to {tolerance:.0e} of each tensor's norm",
+            reproduce,
+        )
+    return worst
+
+
+def _multiple(actual: Tensors, expected: Tensors) -> str:
+    """Where all tensors are one multiple of what they should be, that is the matter."""
+    a, e = (torch.cat([t.flatten() for t in tensors.values()]) for tensors in (actual, expected))
+    if not e.any() or not a.isfinite().all():
+        return ""
+    factor = float(a @ e / (e @ e))
+    if abs(factor - 1) < 1e-3 or float((a - factor * e).norm()) > 1e-3 * abs(factor) * float(e.norm()):
+        return ""
+    return f": all tensors are {factor:.4g} times what they should be"

@@ -1,0 +1,103 @@
+"""The seven guarantees of the trainer contract, and `check_trainer`, which tries them on an adapter."""
+
+import tempfile
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from contracts.conformance.tiny_model import make_tiny_model
+from contracts.conformance.trainer import (
+    t1_forward,
+    t2_gradient,
+    t3_step,
+    t4_weights,
+    t5_resume,
+    t6_uneven,
+    t7_memory,
+)
+from contracts.conformance.trainer.bench import Bench
+from contracts.conformance.trainer.watched import import_adapter
+from contracts.conformance.verdicts import Guarantee, Verdict
+
+CHECKS: dict[Guarantee, Callable[[Bench], str]] = {
+    Guarantee("T1", "forward"): t1_forward.check,
+    Guarantee("T2", "gradient"): t2_gradient.check,
+    Guarantee("T3", "step"): t3_step.check,
+    Guarantee("T4", "manifest = iteration"): t4_weights.check,
+    Guarantee("T5", "resume"): t5_resume.check,
+    Guarantee("T6", "uneven data"): t6_uneven.check,
+    Guarantee("T7", "memory"): t7_memory.check,
+}
+GUARANTEES = tuple(CHECKS)
+
+
+def check_trainer(
+    adapter: str,
+    *,
+    ranks: int = 1,
+    options: dict[str, object] | None = None,
+    model: str | None = None,
+    only: Iterable[str] | None = None,
+    device: str = "cpu",
+    patience_s: float = 120,
+) -> list[Verdict]:
+    """One verdict a guarantee, in order.
+
+    adapter: `package.module.Class`, importable in a new process with this one's `sys.path`.
+    options: of its constructor.
+    model: a Hugging Face model directory, small and float32; None makes a tied Qwen2 and an untied Llama,
+        both tiny.
+    only: codes of guarantees; None is all of them.
+    patience_s: the longest that one session of the ranks may take.
+
+    Raises ValueError, in one line, where nothing can be tried.
+    """
+    wanted = _wanted(only)
+    _check_input(adapter, ranks, options or {}, model, device)
+    with tempfile.TemporaryDirectory(prefix="conformance-") as folder:
+        root = Path(folder)
+        models = (model,) if model else _tiny_models(root)
+        verdicts = []
+        for guarantee in wanted:
+            directory = root / guarantee.code
+            directory.mkdir()
+            bench = Bench(adapter, options or {}, ranks, device, patience_s, directory, models)
+            verdicts.append(_try(guarantee, bench))
+        return verdicts
+
+
+def _try(guarantee: Guarantee, bench: Bench) -> Verdict:
+    began = time.monotonic()
+    try:
+        measured = CHECKS[guarantee](bench)
+    except Exception as error:  # whatever a wrong adapter brings about is a verdict on it
+        return Verdict.of_failure(guarantee, error, time.monotonic() - began)
+    return Verdict(guarantee, "pass", measured, time.monotonic() - began)
+
+
+def _wanted(only: Iterable[str] | None) -> list[Guarantee]:
+    codes = list(only) if only is not None else [g.code for g in GUARANTEES]
+    known = {g.code for g in GUARANTEES}
+    if unknown := [code for code in codes if code not in known]:
+        raise ValueError(f"there is no guarantee {unknown[0]!r}, only {', '.join(sorted(known))}")
+    return [g for g in GUARANTEES if g.code in codes]
+
+
+def _check_input(
+    adapter: str, ranks: int, options: dict[str, object], model: str | None, device: str
+) -> None:
+    if ranks < 1:
+        raise ValueError(f"a trainer has at least one rank, not {ranks}")
+    if device not in ("cpu", "cuda"):
+        raise ValueError(f"the device is cpu or cuda, not {device!r}")
+    if model is not None and not (Path(model) / "config.json").is_file():
+        raise ValueError(f"{model} is not a Hugging Face model directory: it has no config.json")
+    found = import_adapter(adapter)
+    try:
+        found(**options)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{adapter} cannot be made with the options {options}: {error}") from error
+
+
+def _tiny_models(root: Path) -> tuple[str, ...]:
+    return tuple(make_tiny_model(root / name, tied=name == "tied") for name in ("tied", "untied"))

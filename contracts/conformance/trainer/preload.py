@@ -1,0 +1,13 @@
+"""Imported once by the fork server, so that a rank starts in milliseconds. Touches no device."""
+
+import torch.distributed.checkpoint
+import torch.distributed.fsdp
+import torch.optim
+import torch.profiler
+from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaForCausalLM, Qwen2ForCausalLM
+from transformers.utils import logging
+
+__all__ = ["AutoModelForCausalLM", "AutoTokenizer", "LlamaForCausalLM", "Qwen2ForCausalLM", "torch"]
+
+# A progress bar makes a named semaphore, which a rank that is killed would leave to others to remove.
+logging.disable_progress_bar()

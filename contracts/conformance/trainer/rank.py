@@ -1,0 +1,54 @@
+"""One rank, seen from inside its process: make the worker, run the program, leave the result in a file."""
+
+import multiprocessing
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+
+from contracts.conformance.trainer.watched import Watched, import_adapter
+from contracts.trainer import WorkerSpec
+
+
+def run_rank(
+    folder: Path,
+    adapter: str,
+    options: dict[str, object],
+    spec: WorkerSpec,
+    program: Callable[..., object],
+    args: tuple,
+) -> None:
+    """In `folder`: RANK.result holds what `program` returned, RANK.error the last line of what it raised,
+    RANK.told where it is, RANK.log what it printed."""
+    os.setsid()
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    _keep_quiet(folder / f"{spec.rank}.log")
+    torch.set_num_threads(1)
+    try:
+        worker = Watched(import_adapter(adapter)(**options), folder / f"{spec.rank}.told")
+        worker.init_worker(spec)
+        result = program(worker, spec, *args)
+        worker.close()
+        torch.save(result, folder / f"{spec.rank}.result")
+    except BaseException as error:
+        last = str(error).strip().splitlines()[-1:]
+        (folder / f"{spec.rank}.error").write_text(": ".join([type(error).__name__, *last]))
+        raise
+
+
+def _end_with_parent() -> None:
+    multiprocessing.parent_process().join()
+    os.killpg(os.getpid(), signal.SIGKILL)
+
+
+def _keep_quiet(log: Path) -> None:
+    """What the backend prints does not belong into the table."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    with log.open("w") as file:
+        os.dup2(file.fileno(), 1)
+        os.dup2(file.fileno(), 2)

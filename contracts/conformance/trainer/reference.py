@@ -1,0 +1,85 @@
+"""What is right: plain Hugging Face on the CPU, float32, eager attention, one sequence at a time."""
+
+import torch
+from transformers import AutoModelForCausalLM
+
+from contracts.conformance.trainer.programs import Tensors
+from contracts.conformance.trainer.sequences import objective
+from contracts.conformance.verdicts import Broken
+from contracts.records import TrainingSequence
+from contracts.trainer import OptimizerSpec, PackedBatch, TokenScores
+
+
+class Reference:
+    """The model of a directory, to score and differentiate with any weights that a worker gathered."""
+
+    def __init__(self, path: str):
+        self.path = path
+        self.model = AutoModelForCausalLM.from_pretrained(
+            path, dtype=torch.float32, attn_implementation="eager"
+        )
+
+    def weights(self) -> Tensors:
+        return {name: parameter.detach().clone() for name, parameter in self.model.named_parameters()}
+
+    def groups(self) -> dict[torch.nn.Parameter, list[str]]:
+        """The names of each parameter; a tied one has several, of which transformers uses the first."""
+        groups: dict[torch.nn.Parameter, list[str]] = {}
+        for name, parameter in self.model.named_parameters(remove_duplicate=False):
+            groups.setdefault(parameter, []).append(name)
+        return groups
+
+    def named(self, weights: Tensors) -> Tensors:
+        """`weights` under the names that `weights()` has; of a tied one any name will do. Raises Broken
+        where a parameter is missing."""
+        named = {}
+        for names in self.groups().values():
+            there = [name for name in names if name in weights]
+            if not there:
+                raise Broken(
+                    f"gather_weights yields no {names[0]}, so that nothing can be compared",
+                    "every parameter of the Hugging Face model",
+                    f"list(worker.gather_weights()) on rank 0, for the model {self.model.config.model_type}",
+                )
+            named[names[0]] = weights[there[0]]
+        return named
+
+    @torch.no_grad()
+    def put(self, weights: Tensors) -> None:
+        named = self.named(weights)
+        for parameter, names in self.groups().items():
+            parameter.copy_(named[names[0]])
+
+    def scores(self, sequences: list[TrainingSequence], temperature: float | None = None) -> TokenScores:
+        """`[T]` log-probabilities and entropies, at each record's temperature unless one is given."""
+        logprobs, entropy = [torch.zeros(0)], [torch.zeros(0)]
+        for sequence in sequences:
+            ids = torch.from_numpy(sequence.token_ids).long()
+            logits = self.model(ids[None], use_cache=False).logits[0, :-1]
+            log_p = (logits / (temperature or sequence.temperature)).log_softmax(-1)
+            first = torch.zeros(1)
+            logprobs += [first, log_p.gather(1, ids[1:, None]).squeeze(1)]
+            entropy += [first, -(log_p.exp() * log_p).sum(-1).detach()]
+        return TokenScores(torch.cat(logprobs), torch.cat(entropy))
+
+    def gradients(self, sequences: list[TrainingSequence], scale: float = 1.0) -> Tensors:
+        """Of the plain sum; also left in the model's `.grad`."""
+        for parameter in self.model.parameters():
+            parameter.grad = torch.zeros_like(parameter)
+        if sequences:
+            batch = PackedBatch.pack(sequences, len(sequences))
+            (objective(self.scores(sequences), batch) * scale).backward()
+        return {name: parameter.grad.clone() for name, parameter in self.model.named_parameters()}
+
+    def adamw(self, spec: OptimizerSpec) -> torch.optim.AdamW:
+        return torch.optim.AdamW(self.model.parameters(), spec.lr, spec.betas, spec.eps, spec.weight_decay)
+
+
+def learning_rate(spec: OptimizerSpec, closed_steps: int) -> float:
+    """Of the step that follows `closed_steps` others: linear warm-up, the first step at lr / warmup_steps;
+    then linear decay, the step after the warm-up at lr."""
+    if closed_steps < spec.warmup_steps:
+        return spec.lr * (closed_steps + 1) / spec.warmup_steps
+    if spec.decay_steps is None:
+        return spec.lr
+    return spec.lr * max(0.0, 1 - (closed_steps - spec.warmup_steps) / spec.decay_steps)

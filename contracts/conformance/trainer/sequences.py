@@ -1,0 +1,71 @@
+"""Random training sequences, each at a temperature of its own, and how steps cut them into rows."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from transformers import AutoConfig
+
+from contracts.records import TrainingSequence
+from contracts.trainer import PackedBatch, TokenScores
+
+LENGTHS = [5, 17, 1, 32, 2, 9, 24, 13]
+Rows = list[list[list[TrainingSequence]]]  # [row][rank][sequence]
+
+
+@dataclass(frozen=True)
+class Step:
+    """One optimizer step: its micro-batches, and what is special about it."""
+
+    name: str  # for messages: "one micro-batch a sequence"
+    rows: Rows
+    scale: float = 1.0  # of the loss; an infinite one counts on the last rank only
+    reset: bool = False  # forget the optimizer's moments first
+
+    @property
+    def sequences(self) -> list[TrainingSequence]:
+        return [sequence for row in self.rows for share in row for sequence in share]
+
+
+def make_sequences(model: str, lengths: list[int], seed: int) -> list[TrainingSequence]:
+    """Token ids of `model`'s vocabulary, without the padding token: its embedding is zero, and a
+    gradient through the norm of zero is mere noise."""
+    config = AutoConfig.from_pretrained(model)
+    allowed = np.setdiff1d(np.arange(config.vocab_size), [config.pad_token_id or 0]).astype(np.int32)
+    rng = np.random.default_rng(seed)
+    return [
+        TrainingSequence(
+            rollout_id=str(i),
+            group_id=i,
+            temperature=round(float(rng.choice([rng.uniform(0.5, 0.9), rng.uniform(1.1, 1.5)])), 3),
+            token_ids=rng.choice(allowed, n),
+            loss_mask=rng.random(n) < 0.8,
+            behaviour_logprobs=rng.normal(-4, 1, n).astype(np.float32),
+            versions=np.zeros(n, np.int32),
+            advantages=rng.normal(size=n).astype(np.float32),
+        )
+        for i, n in enumerate(lengths)
+    ]
+
+
+def dealt(sequences: list[TrainingSequence], ranks: int, per_share: int = 1) -> Rows:
+    """Shares of `per_share` sequences, dealt to the ranks in turn; the last row may have empty ones."""
+    shares = [sequences[i : i + per_share] for i in range(0, len(sequences), per_share)]
+    shares += [[]] * (-len(shares) % ranks)
+    return [shares[i : i + ranks] for i in range(0, len(shares), ranks)]
+
+
+def evenly(sequences: list[TrainingSequence], ranks: int) -> Rows:
+    """One row in which every rank has some."""
+    return [[sequences[rank::ranks] for rank in range(ranks)]]
+
+
+def alone(sequences: list[TrainingSequence], rank: int, ranks: int) -> Rows:
+    """A micro-batch a sequence, all on one rank; the others' are empty."""
+    return [[[sequence] if r == rank else [] for r in range(ranks)] for sequence in sequences]
+
+
+def objective(scores: TokenScores, batch: PackedBatch) -> torch.Tensor:
+    """-1/B Σ A log p over unmasked tokens: every token's gradient has a weight of its own."""
+    weights = (batch.advantages * batch.loss_mask).to(scores.logprobs.device)
+    return -(scores.logprobs * weights).sum() / batch.rollouts

@@ -1,0 +1,52 @@
+"""What a check of one guarantee comes to: pass, fail, or not declared.
+
+A check measures, and returns what it measured as one short sentence. It raises `Broken` where the
+guarantee does not hold and `NotDeclared` where the adapter does not claim it.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+
+@dataclass(frozen=True)
+class Guarantee:
+    """One row of the table; `code` and `name` are the contract's own."""
+
+    code: str  # G1 ... G11, T1 ... T7
+    name: str
+
+
+class Broken(AssertionError):
+    """A guarantee does not hold."""
+
+    def __init__(self, measured: str, expected: str, reproduce: str):
+        super().__init__(f"{measured}; expected: {expected}; to reproduce: {reproduce}")
+        self.measured = measured  # "logprob of token 7 is off by 0.31"
+        self.expected = expected  # "at most 0.001 from a Hugging Face forward of the sent weights"
+        self.reproduce = reproduce  # "publish version 2 in two buckets, then complete [5, 17, 3] greedily"
+
+
+class NotDeclared(Exception):
+    """The adapter does not claim what this guarantee is about; the message says what is missing."""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    guarantee: Guarantee
+    state: Literal["pass", "fail", "not declared"]
+    measured: str
+    seconds: float
+    expected: str | None = None  # of a failure
+    reproduce: str | None = None
+
+    @classmethod
+    def of_failure(cls, guarantee: Guarantee, error: Exception, seconds: float) -> "Verdict":
+        """`Broken` tells its story; any other error is one that a correct adapter does not cause."""
+        if isinstance(error, NotDeclared):
+            return cls(guarantee, "not declared", str(error), seconds)
+        if isinstance(error, Broken):
+            return cls(guarantee, "fail", error.measured, seconds, error.expected, error.reproduce)
+        said = f"{type(error).__name__}: {error}".strip(": ")
+        return cls(
+            guarantee, "fail", said, seconds, "an answer that the contract allows", "run this check alone"
+        )

@@ -1,0 +1,118 @@
+"""The inference kit as it is used: command line, pytest fixture, several servers as one weight group."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from contracts.conformance.inference.kit import CODES, check_inference
+from contracts.conformance.inference.reference import Reference
+from contracts.conformance.tiny_model import make_tiny_model
+from tests.conformance.broken_servers import TOKEN
+from tests.conformance.models import make_scripted_model
+from tests.conformance.servers import serving_mutant
+from tests.inference.servers import serving, wait_ready
+
+UPDATES = int(os.environ.get("SOAK_UPDATES", 50))  # of G8
+
+pytest_plugins = ["contracts.conformance.pytest_plugin"]
+
+
+@pytest.fixture(scope="module")
+def scripted(tmp_path_factory) -> str:
+    return make_scripted_model(tmp_path_factory.mktemp("scripted"))
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory) -> str:
+    return make_tiny_model(tmp_path_factory.mktemp("tiny"))
+
+
+@pytest.fixture(scope="module")
+def naive(tiny) -> Iterator[str]:
+    with serving("examples.naive_server", "--model", tiny) as server:
+        wait_ready(server.url, within_s=60)
+        yield server.url
+
+
+def command(*arguments: str) -> subprocess.CompletedProcess[str]:
+    words = [sys.executable, "-m", "contracts.conformance", "inference", *arguments]
+    return subprocess.run(words, capture_output=True, text=True, timeout=100)
+
+
+def test_a_green_table_and_status_0(scripted):
+    with serving_mutant("Correct") as url:
+        asked = ["--url", url, "--model", scripted, "--trust-remote-code", "--token", TOKEN]
+        ended = command(*asked, "--only", "G9", "--only", "G10")
+    assert ended.returncode == 0, ended.stderr
+    rows = [line for line in ended.stdout.splitlines() if line.startswith("│ G")]
+    assert [row.split("│")[2].strip() for row in rows] == ["pass", "pass"]
+
+
+def test_a_failure_says_what_was_expected_and_how_to_see_it_again(scripted):
+    with serving_mutant("OmitsEndOfSequence") as url:
+        asked = ["--url", url, "--model", scripted, "--trust-remote-code", "--token", TOKEN, "--only", "G9"]
+        shown, as_json = command(*asked), command(*asked, "--json")
+    assert shown.returncode == as_json.returncode == 1
+    for part in ("expected:", "end-of-sequence is among the ids", "reproduce:", "--only G9"):
+        assert part in shown.stdout
+    assert TOKEN not in shown.stdout
+    report = json.loads(as_json.stdout)
+    assert report["kept"] is False and report["guarantees"][0]["verdict"] == "fail"
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"--url": "http://127.0.0.1:1"}, "no server at http://127.0.0.1:1"),
+        ({"--model": "/nothing"}, "/nothing is not a Hugging Face model directory"),
+        ({"--only": "G12"}, "no guarantee G12"),
+    ],
+)
+def test_bad_input_is_one_line_and_status_2(tiny, naive, changes, says):
+    asked = {"--url": naive, "--model": tiny} | changes
+    ended = command(*(word for pair in asked.items() for word in pair))
+    assert ended.returncode == 2 and ended.stdout == ""
+    assert [line for line in ended.stderr.splitlines() if says in line] == ended.stderr.splitlines()[-1:]
+
+
+def test_a_token_that_is_not_configured_is_not_declared(naive, tiny):
+    (verdict,) = check_inference([naive], tiny, only=["G10"])
+    assert verdict.state == "not declared"
+
+
+def test_several_servers_are_one_weight_group(scripted):
+    reference = Reference(scripted, trust_remote_code=True)
+    with serving_mutant("Correct") as one, serving_mutant("Correct") as two:
+        verdicts = check_inference([one, two], reference, token=TOKEN, only=["G1", "G2", "G6"])
+        assert [verdict.state for verdict in verdicts] == ["pass"] * 3, verdicts
+    with serving_mutant("Correct") as one, serving_mutant("LeavesTheTiedHeadStale") as two:
+        (verdict,) = check_inference([one, two], reference, token=TOKEN, only=["G1"])
+        assert verdict.state == "fail" and two in verdict.reproduce
+
+
+def test_the_fixture(inference_conformance, naive, tiny):
+    inference_conformance([naive], model=tiny, only=["G4", "G6"])
+    with pytest.raises(pytest.fail.Exception, match="G4 log-probability semantics"):
+        inference_conformance([naive], model=tiny, only=["G4"], tolerance=-1.0)
+
+
+@pytest.mark.engines
+def test_the_example_keeps_everything(naive, tiny):
+    verdicts = check_inference([naive], tiny)
+    assert [verdict.state for verdict in verdicts] == [
+        "not declared" if code == "G10" else "pass" for code in CODES
+    ], verdicts
+
+
+@pytest.mark.engines
+@pytest.mark.parametrize("tied", [True, False])
+def test_the_transformers_adapter_keeps_everything(tmp_path, tied):
+    model = make_tiny_model(tmp_path / "model", tied=tied)
+    with serving("inference_adapters.transformers", "--model", model, "--token", TOKEN) as server:
+        wait_ready(server.url, within_s=60)
+        verdicts = check_inference([server.url], model, token=TOKEN, updates=UPDATES)
+    assert {verdict.state for verdict in verdicts} == {"pass"}, verdicts

@@ -1,0 +1,254 @@
+"""Broken trainers, each a few lines over the correct FSDPTrainer, and what the kit must say of them."""
+
+import math
+import os
+import signal
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+
+from contracts.trainer import PackedBatch, SaveHandle, StepReport, TokenScores, WorkerSpec
+from contracts.weights import WeightManifest
+from trainer_adapters.checkpoint import Saved
+from trainer_adapters.fsdp import FSDPTrainer
+
+
+@dataclass(frozen=True)
+class Mutant:
+    trainer: type[FSDPTrainer]
+    breaks: str  # the guarantee that it is made to break
+    says: str  # in the verdict, as a regular expression
+    ranks: int = 1
+    also: frozenset[str] = frozenset()  # the other guarantees that cannot hold either
+    why: str = ""  # they cannot
+    patience_s: float = 60
+
+
+class DividesByMicroBatches(FSDPTrainer):
+    _backwards = 0
+
+    def backward(self, loss: torch.Tensor) -> None:
+        self._backwards += 1
+        super().backward(loss)
+
+    def step(self) -> StepReport:
+        for _, parameter in self._shards():
+            if parameter.grad is not None:
+                parameter.grad /= self._backwards
+        self._backwards = 0
+        return super().step()
+
+
+class AveragesOverRanks(FSDPTrainer):
+    def backward(self, loss: torch.Tensor) -> None:
+        super().backward(loss / dist.get_world_size())
+
+
+class LetsNeighboursSeeEachOther(FSDPTrainer):
+    def forward(self, batch: PackedBatch, grad: bool = True, entropy: bool = False) -> TokenScores:
+        one = torch.tensor([0, batch.num_tokens], dtype=torch.int32)
+        return super().forward(replace(batch, cu_seqlens=one), grad, entropy)
+
+
+class ForgetsTemperature(FSDPTrainer):
+    def forward(self, batch: PackedBatch, grad: bool = True, entropy: bool = False) -> TokenScores:
+        return super().forward(replace(batch, temperature=torch.ones(batch.num_tokens)), grad, entropy)
+
+
+class ScoresTheFirstToken(FSDPTrainer):
+    def forward(self, batch: PackedBatch, grad: bool = True, entropy: bool = False) -> TokenScores:
+        scores = super().forward(batch, grad, entropy)
+        return replace(scores, logprobs=scores.logprobs - (batch.position_ids == 0) * math.log(98))
+
+
+class OmitsTheHead(FSDPTrainer):
+    def weight_manifest(self, dtype: str) -> WeightManifest:
+        manifest = super().weight_manifest(dtype)
+        kept = tuple(p for p in manifest.parameters if p.name != "lm_head.weight")
+        return replace(manifest, parameters=kept)
+
+    def gather_weights(self) -> Iterator[tuple[str, torch.Tensor | None]]:
+        return (item for item in super().gather_weights() if item[0] != "lm_head.weight")
+
+
+class SendsTheTiedHeadToo(FSDPTrainer):
+    def weight_manifest(self, dtype: str) -> WeightManifest:
+        manifest = super().weight_manifest(dtype)
+        tied = tuple(manifest.parameters[0].model_copy(update={"name": name}) for name in manifest.tied)
+        return WeightManifest(manifest.parameters + tied, tied={})
+
+    def gather_weights(self) -> Iterator[tuple[str, torch.Tensor | None]]:
+        items = list(super().gather_weights())
+        yield from items
+        yield from ((name, items[0][1]) for name in super().weight_manifest("float32").tied)
+
+
+class YieldsInAnotherOrder(FSDPTrainer):
+    def gather_weights(self) -> Iterator[tuple[str, torch.Tensor | None]]:
+        return reversed(list(super().gather_weights()))
+
+
+class YieldsTransposedViews(FSDPTrainer):
+    def gather_weights(self) -> Iterator[tuple[str, torch.Tensor | None]]:
+        for name, tensor in super().gather_weights():
+            yield name, tensor if tensor.dim() < 2 else tensor.T.contiguous().T
+
+
+class ExportsNoTokenizer(FSDPTrainer):
+    def export(self, directory: Path) -> None:
+        super().export(directory)
+        for file in directory.glob("*token*"):
+            file.unlink()
+
+
+class ReportsTheClippedNorm(FSDPTrainer):
+    def step(self) -> StepReport:
+        report = super().step()
+        return replace(report, grad_norm=min(report.grad_norm, self._spec.optimizer.max_grad_norm))
+
+
+class UpdatesWithNaN(FSDPTrainer):
+    def _global_norm(self, gradients: list[torch.Tensor]) -> float:
+        norm = super()._global_norm(gradients)
+        return norm if math.isfinite(norm) else 0.0
+
+
+class KeepsTheMoments(FSDPTrainer):
+    _optimizer = None
+
+    def reset_optimizer(self) -> None:
+        if self._optimizer is None:
+            super().reset_optimizer()
+
+
+class ForgetsMomentsOnLoad(FSDPTrainer):
+    def load(self, directory: Path) -> None:
+        super().load(directory)
+        self.reset_optimizer()
+
+
+class ForgetsTheScheduleOnLoad(FSDPTrainer):
+    def load(self, directory: Path) -> None:
+        super().load(directory)
+        self._closed_steps.zero_()
+
+
+class SavesOnlyOnce(FSDPTrainer):
+    def save(self, directory: Path) -> SaveHandle:
+        there = directory.exists()
+        dist.barrier()
+        return Saved() if there else super().save(directory)
+
+
+class RefusesEmptyBatches(FSDPTrainer):
+    def forward(self, batch: PackedBatch, grad: bool = True, entropy: bool = False) -> TokenScores:
+        if not batch.num_tokens:
+            raise ValueError("nothing to score")
+        return super().forward(batch, grad, entropy)
+
+
+class MeetsOnlyWhereThereIsWork(FSDPTrainer):
+    """Its ranks wait for each other in every forward of a batch that is not empty."""
+
+    def forward(self, batch: PackedBatch, grad: bool = True, entropy: bool = False) -> TokenScores:
+        if not batch.num_tokens:
+            nothing = torch.zeros(0, requires_grad=grad)
+            return TokenScores(nothing, torch.zeros(0) if entropy else None)
+        return super().forward(batch, grad, entropy)
+
+
+class HoldsTheLogits(FSDPTrainer):
+    def __init__(self):
+        super().__init__(logits_chunk=10**9)
+
+
+class Raises(FSDPTrainer):
+    def step(self) -> StepReport:
+        if self._spec.rank == 1:
+            raise RuntimeError("no more gradients")
+        return super().step()
+
+
+class Dies(FSDPTrainer):
+    def forward(self, batch: PackedBatch, grad: bool = True, entropy: bool = False) -> TokenScores:
+        if self._spec.rank == 1:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return super().forward(batch, grad, entropy)
+
+
+class Hangs(FSDPTrainer):
+    def init_worker(self, spec: WorkerSpec) -> None:
+        time.sleep(3600)
+
+
+NOT_COMPARABLE = "there is no weight to compare with, or to differentiate at"
+MUTANTS = [
+    Mutant(
+        DividesByMicroBatches,
+        "T2",
+        "gradient of .* 0.125 times",
+        also=frozenset({"T3", "T6"}),
+        why="the norm that a step reports is wrong; an idle step's division too",
+    ),
+    Mutant(
+        AveragesOverRanks,
+        "T2",
+        "all tensors are 0.5 times",
+        ranks=2,
+        also=frozenset({"T3", "T6"}),
+        why="the norm that a step reports is half of what it is",
+    ),
+    Mutant(
+        LetsNeighboursSeeEachOther,
+        "T1",
+        "neighbours are seen: token .* changes by",
+        also=frozenset({"T2", "T3", "T6"}),
+        why="scores of packs are other scores, with other gradients",
+    ),
+    Mutant(
+        ForgetsTemperature,
+        "T1",
+        "temperature is not applied",
+        also=frozenset({"T2", "T3", "T6"}),
+        why="scores at another temperature have other gradients",
+    ),
+    Mutant(ScoresTheFirstToken, "T1", "first token of a sequence has nothing before it"),
+    Mutant(
+        OmitsTheHead,
+        "T4",
+        "lm_head.weight is missing",
+        also=frozenset({"T1", "T2", "T3"}),
+        why=NOT_COMPARABLE,
+    ),
+    Mutant(SendsTheTiedHeadToo, "T4", "are tied and both yielded"),
+    Mutant(YieldsInAnotherOrder, "T4", "order differs: item 0 is model.norm.weight"),
+    Mutant(YieldsTransposedViews, "T4", "is not contiguous"),
+    Mutant(ExportsNoTokenizer, "T4", "the exported tokenizer reads .* differently"),
+    Mutant(ReportsTheClippedNorm, "T3", "reports the gradient norm 0.02 .* before clipping"),
+    Mutant(UpdatesWithNaN, "T3", "reports skipped=False"),
+    Mutant(KeepsTheMoments, "T3", "update of .* is off by"),
+    Mutant(ForgetsMomentsOnLoad, "T5", "after resumed step 1.* is off by|gradient norm of resumed step 2"),
+    Mutant(ForgetsTheScheduleOnLoad, "T5", "learning rate of resumed step 1"),
+    Mutant(SavesOnlyOnce, "T5", "resumed step 1"),
+    Mutant(
+        RefusesEmptyBatches,
+        "T6",
+        r"rank 0 raised in forward\(\): ValueError: nothing to score",
+        also=frozenset({"T1", "T2"}),
+        why="each has an empty batch among others",
+    ),
+    Mutant(
+        MeetsOnlyWhereThereIsWork,
+        "T6",
+        r"not every rank ended within 3 s: rank 0 is in (forward|backward)\(\); rank 1 is in step",
+        ranks=2,
+        also=frozenset({"T2"}),
+        why="some of its cuts have empty shares",
+        patience_s=3,
+    ),
+    Mutant(HoldsTheLogits, "T7", "grows by .* the full logits are held"),
+]
