@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from contracts.trainer import OptimizerSpec
+from contracts.optimizer import OptimizerSpec
 
 Int = Annotated[int, Field(strict=True)]  # 128.0 and true are not whole numbers
 Bool = Annotated[bool, Field(strict=True)]

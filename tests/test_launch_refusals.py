@@ -12,9 +12,9 @@ import launch
 @pytest.fixture
 def model(tmp_path) -> Path:
     """A directory that looks like a model with a context of 64 and a chat template."""
-    from tests.tiny_model import make_tiny_model
+    from contracts.conformance.tiny_model import make_tiny_model
 
-    return make_tiny_model(tmp_path / "model", max_position_embeddings=64)
+    return Path(make_tiny_model(tmp_path / "model", context=64))
 
 
 def refused(capsys, *overrides: str) -> str:

@@ -34,6 +34,7 @@ def test_caught_by_the_guarantee_that_names_it(name, reference):
     assert verdict.expected and verdict.reproduce
 
 
+@pytest.mark.engines
 def test_a_correct_server_keeps_everything(reference):
     with serving_mutant("Correct") as url:
         verdicts = check_inference([url], reference, **QUICK)

@@ -42,6 +42,7 @@ def test_fsdp_on_two_ranks():
     assert_all_kept(FSDP, 2, activation_checkpointing=True, logits_chunk=64)
 
 
+@pytest.mark.engines
 @pytest.mark.parametrize("ranks", [1, 2])
 def test_the_example(ranks):
     assert_all_kept(PLAIN, ranks)

@@ -17,7 +17,7 @@ from pipelinerl.config import load_config
 from pipelinerl.jobs import ROOT
 from pipelinerl.metrics import metrics_path, read_metrics
 from tests.pipeline.runs import assert_accounted, finish, records
-from tests.tiny_model import make_tiny_model
+from contracts.conformance.tiny_model import make_tiny_model
 
 
 @pytest.fixture(scope="module")

@@ -58,9 +58,9 @@ def test_async_updates_between_requests(tmp_path):
 
 @pytest.mark.parametrize("on_stale", ["drop", "mask", "keep"])
 def test_on_stale_decides_about_slow_rollouts(tmp_path, on_stale):
-    slow = ["+domain.slow=0.1", "+domain.slow_s=2", "max_lag=1", "batch_size=8", "inference.concurrency=16"]
-    summary = run_to_the_end(tmp_path / "run", f"on_stale={on_stale}", "max_steps=20", *slow)
-    rows = [r for r in records(tmp_path / "run", "rows") if r.step < 20]
+    slow = ["+domain.slow=0.1", "+domain.slow_s=1.5", "max_lag=1", "batch_size=8", "inference.concurrency=16"]
+    summary = run_to_the_end(tmp_path / "run", f"on_stale={on_stale}", "max_steps=12", *slow)
+    rows = [r for r in records(tmp_path / "run", "rows") if r.step < 12]
     assert ("stale" in assert_accounted(tmp_path / "run")) == (on_stale == "drop")
     assert (summary["lag_max"] > 1) == (on_stale == "keep")
     assert (sum(row.masked_tokens for row in rows) > 0) == (on_stale == "mask")

@@ -4,7 +4,6 @@ Nothing here knows HTTP: the check speaks to the servers, the process hosts the 
 broadcasts as far as it is told, says what it has reached, and waits.
 """
 
-import multiprocessing
 import os
 import signal
 from collections.abc import Sequence
@@ -13,23 +12,17 @@ from multiprocessing.connection import Connection
 
 import torch
 
+from contracts.conformance.processes import fork_server
 from contracts.weights import WeightGroup, WeightStore
 
 ADDRESS = "127.0.0.1"
-
-
-def _context() -> multiprocessing.context.ForkServerContext:
-    """Processes that have torch from the start."""
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload([__name__])
-    return context
 
 
 class GroupProcess:
     """A process that holds one rank. It is killed at the end, whatever it is doing."""
 
     def __init__(self, target, *args: object):
-        context = _context()
+        context = fork_server()
         self._pipe, theirs = context.Pipe()
         self._process = context.Process(target=target, args=(theirs, *args), daemon=True)
         self._process.start()

@@ -16,11 +16,9 @@ from pathlib import Path
 
 import torch
 
+from contracts.conformance.processes import fork_server
 from contracts.conformance.trainer.rank import run_rank
 from contracts.trainer import WorkerSpec
-
-CONTEXT = multiprocessing.get_context("forkserver")
-CONTEXT.set_forkserver_preload(["contracts.conformance.trainer.preload"])
 
 
 class RankFailed(Exception):
@@ -43,8 +41,9 @@ def run_ranks(
     patience_s: float,
 ) -> list:
     """What `program` returned on each rank. Raises RankFailed; no process outlives the call."""
+    context = fork_server()
     processes = [
-        CONTEXT.Process(target=run_rank, args=(folder, adapter, options, spec, program, args))
+        context.Process(target=run_rank, args=(folder, adapter, options, spec, program, args))
         for spec in specs
     ]
     try:

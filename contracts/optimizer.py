@@ -1,0 +1,17 @@
+"""What a trainer's optimizer is told. Apart from `contracts.trainer`, for configuration needs no torch."""
+
+from pydantic import BaseModel, ConfigDict, Field
+
+
+class OptimizerSpec(BaseModel):
+    """AdamW with linear warm-up, then constant or linearly decaying learning rate."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    lr: float = Field(gt=0, description="peak learning rate")
+    betas: tuple[float, float] = Field((0.9, 0.95), description="AdamW betas")
+    eps: float = Field(1e-8, gt=0, description="AdamW epsilon")
+    weight_decay: float = Field(0.0, ge=0, description="decoupled weight decay")
+    max_grad_norm: float = Field(1.0, gt=0, description="gradients are clipped to this global norm")
+    warmup_steps: int = Field(0, ge=0, description="linear warm-up; the first step has lr / warmup_steps")
+    decay_steps: int | None = Field(None, description="linear decay from lr to 0 after it; null = none")
