@@ -63,6 +63,7 @@ async def test_a_server_that_starts_late_takes_lower_versions_only_from_a_takeov
 
 async def test_of_a_failed_update_neither_buffers_nor_manifest_are_kept(caplog):
     caplog.set_level(logging.CRITICAL)  # a log record kept by pytest would keep the traceback
+    gc.collect()  # what other tests left behind
     updates, group = await joined(0, takeover=False)
     updates.request(update(1))
     first = packed(weights(1))[0]
