@@ -17,7 +17,10 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from pipelinerl.compose import compose_config
+try:
+    from pipelinerl.compose import compose_config
+except ModuleNotFoundError as error:
+    sys.exit(f"launch.py: {error}; a run needs: pip install -e '.[demo]'")
 from pipelinerl.config import ModelConfig, RunConfig, save_config
 from pipelinerl.jobs import ROOT, Job, PlanError, plan_jobs
 
@@ -25,6 +28,9 @@ DEMO_MODEL = ROOT / ".cache" / "demo_model"
 
 
 def main(overrides: list[str]) -> int:
+    if {"-h", "--help"} & {*overrides}:
+        print(__doc__)
+        return 0
     signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
     try:
         config = compose_config(overrides)

@@ -29,6 +29,7 @@ class ErrorCode(Enum):
     NCCL_MISMATCH = ("nccl_mismatch", 422)  # the two ends run different NCCL versions
     UNSUPPORTED_PARAMETER = ("unsupported_parameter", 422)  # a sampling parameter not honoured here
     CONTEXT_LENGTH = ("context_length_exceeded", 422)  # prompt + max_tokens exceed the model's context
+    ENGINE_FAILED = ("engine_failed", 500)  # the engine raised an error of its own: see the server's log
     UNHEALTHY = ("unhealthy", 503)  # loading, or weights were lost
     WEIGHTS_LOST = ("weights_lost", 503)  # a request was held for weights that did not come
     RENDEZVOUS_TIMEOUT = ("rendezvous_timeout", 504)  # the weight group did not form in time

@@ -175,7 +175,7 @@ class GenerationRequest(Wire):
     stop_token_ids: list[int] = Field(default_factory=list)
     top_p: float | None = Field(None, gt=0, le=1, description="needs `truncation`")
     top_k: int | None = Field(None, description="needs `truncation`; null, 0 and -1 mean all")
-    seed: int | None = Field(None, description="needs `seed`")
+    seed: int | None = Field(None, ge=-(2**63), lt=2**63, description="needs `seed`; choice i has seed + i")
     stop: str | list[str] | None = Field(None, description="needs `stop_strings`")
     tools: list[dict[str, Any]] | None = Field(None, description="needs `tools`")
 

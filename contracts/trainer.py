@@ -154,7 +154,7 @@ class TrainerWorker(abc.ABC):
 
     @abc.abstractmethod
     def save(self, directory: Path) -> SaveHandle:
-        """Everything that the next step depends on."""
+        """Everything that the next step depends on, as it is now: steps may follow before `wait`."""
 
     @abc.abstractmethod
     def load(self, directory: Path) -> None: ...

@@ -103,6 +103,7 @@ async def _validation_error(request: Request, error: RequestValidationError) -> 
         code = UNSUPPORTED_VALUE.get(where, code)
     elif first["type"] == "extra_forbidden" and request.url.path.startswith("/v1/"):
         code = ErrorCode.UNSUPPORTED_PARAMETER
+    where = where or "the body (sent as application/json?)"
     return _answer(ContractError(code, f"{where}: {first['msg']}"))
 
 

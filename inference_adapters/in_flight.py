@@ -4,6 +4,7 @@ Called by `generation_routes`. Knows no wire format: it moves deltas and closes 
 """
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Coroutine
 from contextlib import aclosing
 from typing import Any
@@ -14,21 +15,26 @@ from starlette.types import Receive, Scope, Send
 from contracts.errors import ContractError, ErrorCode
 from contracts.inference import TokenDelta
 
+log = logging.getLogger(__name__)
+
 
 async def merged(
     sources: list[AsyncIterator[TokenDelta]], weights_given_up: asyncio.Event
 ) -> AsyncIterator[tuple[int, TokenDelta]]:
     """(index of the source, its next tokens), as they come. Closing this cancels what is still being
     sampled; `weights_given_up` ends it with `weights_lost`."""
-    arrived: asyncio.Queue[tuple[int, TokenDelta] | Exception] = asyncio.Queue()
+    arrived: asyncio.Queue[tuple[int, TokenDelta] | ContractError] = asyncio.Queue()
 
     async def pump(index: int, source: AsyncIterator[TokenDelta]) -> None:
         try:
             async with aclosing(source):
                 async for delta in source:
                     arrived.put_nowait((index, delta))
-        except Exception as error:  # belongs to whoever reads the queue
+        except ContractError as error:  # belongs to whoever reads the queue
             arrived.put_nowait(error)
+        except Exception as error:
+            log.exception("the engine failed in a request")
+            arrived.put_nowait(ContractError(ErrorCode.ENGINE_FAILED, repr(error)))
 
     async def give_up() -> None:
         await weights_given_up.wait()
@@ -41,7 +47,7 @@ async def merged(
         unfinished = len(sources)
         while unfinished:
             item = await arrived.get()
-            if isinstance(item, Exception):
+            if isinstance(item, ContractError):
                 raise item
             unfinished -= item[1].finish_reason is not None
             yield item

@@ -1,6 +1,11 @@
-"""`make test-engines` proves engines: there, a test that is skipped fails the run."""
+"""For all tests. `make test-engines` proves engines: there, a test that is skipped fails the run."""
+
+import os
 
 import pytest
+
+# Tests run many processes at a time: a thread each is fastest. Before anything imports torch.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:

@@ -27,7 +27,11 @@ def main() -> int:
     model.add_argument("directory")
     model.set_defaults(run=write_model)
     options = parser.parse_args()
-    return options.run(options)
+    try:
+        return options.run(options)
+    except ModuleNotFoundError as error:
+        print(f'cannot check: {error}; the kit needs: pip install "pipelinerl[conformance]"', file=sys.stderr)
+        return 2
 
 
 def write_model(options: argparse.Namespace) -> int:

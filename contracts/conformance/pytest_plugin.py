@@ -23,27 +23,25 @@ from contracts.conformance.verdicts import Verdict
 
 @pytest.fixture
 def inference_conformance() -> Callable[..., list[Verdict]]:
-    """`(urls, model, **options)`, the options of `check_inference`: `only`, `token`, `updates`, ..."""
+    """`(urls, model, **options)`: those of `check_inference`, as `only`, `token`, `updates`."""
 
     def check(urls: Sequence[str], model: str, **options: object) -> list[Verdict]:
-        command = f"python -m contracts.conformance inference --url {' --url '.join(urls)} --model {model}"
-        return _held("inference contract", check_inference(urls, model, **options), command)
+        return _held("inference contract", check_inference(urls, model, **options))
 
     return check
 
 
 @pytest.fixture
 def trainer_conformance() -> Callable[..., list[Verdict]]:
-    """`(adapter, **options)`, the options of `check_trainer`: `ranks`, `only`, `options`, `model`, ..."""
+    """`(adapter, **options)`: those of `check_trainer`, as `ranks`, `only`, `options`, `model`."""
 
     def check(adapter: str, **options: object) -> list[Verdict]:
-        command = f"python -m contracts.conformance trainer --adapter {adapter}"
-        return _held("trainer contract", check_trainer(adapter, **options), command)
+        return _held("trainer contract", check_trainer(adapter, **options))
 
     return check
 
 
-def _held(title: str, verdicts: list[Verdict], command: str) -> list[Verdict]:
+def _held(title: str, verdicts: list[Verdict]) -> list[Verdict]:
     if not kept(verdicts):
-        pytest.fail(as_text(title, verdicts, command), pytrace=False)
+        pytest.fail(as_text(title, verdicts), pytrace=False)
     return verdicts

@@ -19,11 +19,24 @@ def kept(verdicts: Sequence[Verdict]) -> bool:
     return "fail" not in states and "pass" in states
 
 
-def print_table(
-    title: str, verdicts: Sequence[Verdict], command: str, console: Console | None = None
-) -> None:
+def print_table(title: str, verdicts: Sequence[Verdict], command: str) -> None:
     """With the story of each failure below. `command`, with ` --only CODE`, runs one guarantee."""
-    console = console or Console()
+    console = Console()
+    _print(console, title, verdicts)
+    for verdict in verdicts:
+        if verdict.state == "fail":
+            alone = f"  alone:     {command} --only {verdict.guarantee.code}"
+            console.print(f"{story(verdict)}\n{alone}", markup=False, highlight=False, soft_wrap=True)
+
+
+def as_text(title: str, verdicts: Sequence[Verdict]) -> str:
+    """The same for a log."""
+    console = Console(file=io.StringIO(), width=160)
+    _print(console, title, verdicts)
+    return console.file.getvalue() + "\n".join(story(v) for v in verdicts if v.state == "fail")
+
+
+def _print(console: Console, title: str, verdicts: Sequence[Verdict]) -> None:
     table = Table(title=title, title_justify="left")
     for column in ("guarantee", "verdict", "measured"):
         table.add_column(column)
@@ -33,28 +46,17 @@ def print_table(
         state = f"[{STYLE[verdict.state]}]{verdict.state}[/]"
         table.add_row(f"{row.code} {row.name}", state, escape(verdict.measured), f"{verdict.seconds:.1f}")
     console.print(table)
-    for verdict in verdicts:
-        if verdict.state == "fail":
-            console.print(f"\n{story(verdict, command)}", markup=False, highlight=False, soft_wrap=True)
 
 
-def story(verdict: Verdict, command: str) -> str:
+def story(verdict: Verdict) -> str:
     """A failure: what was expected, and how to see it again."""
     return "\n".join(
         [
-            f"{verdict.guarantee.code} {verdict.guarantee.name}",
+            f"\n{verdict.guarantee.code} {verdict.guarantee.name}",
             f"  expected:  {verdict.expected}",
             f"  reproduce: {verdict.reproduce}",
-            f"  alone:     {command} --only {verdict.guarantee.code}",
         ]
     )
-
-
-def as_text(title: str, verdicts: Sequence[Verdict], command: str) -> str:
-    """What `print_table` prints, for a log."""
-    text = io.StringIO()
-    print_table(title, verdicts, command, Console(file=text, width=160))
-    return text.getvalue()
 
 
 def as_json(verdicts: Sequence[Verdict]) -> str:

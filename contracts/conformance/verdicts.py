@@ -46,6 +46,10 @@ class Verdict:
             return cls(guarantee, "not declared", str(error), seconds)
         if isinstance(error, Broken):
             return cls(guarantee, "fail", error.measured, seconds, error.expected, error.reproduce)
+        if isinstance(error, TimeoutError):
+            return cls(
+                guarantee, "fail", f"no end after {seconds:.0f} s", seconds, "an end", "run this alone"
+            )
         said = f"{type(error).__name__}: {error}".strip(": ")
         return cls(
             guarantee, "fail", said, seconds, "an answer that the contract allows", "run this check alone"

@@ -12,7 +12,13 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from contracts.inference import ChatCompletionRequest, CompletionRequest, SamplingParameters, TokenDelta
+from contracts.inference import (
+    ChatCompletionRequest,
+    CompletionRequest,
+    Health,
+    SamplingParameters,
+    TokenDelta,
+)
 from contracts.weights import plan_buckets, receive_weights
 from inference_adapters import manifest_check, scripted, weight_updates
 from inference_adapters.scripted import BIAS, EOS, NORM, ScriptedEngine
@@ -27,6 +33,7 @@ TOKEN_DELAY_S = 0.002
 class Mutant:
     make: Callable[[argparse.Namespace], ScriptedEngine]
     own: str  # the guarantee that names the fault
+    says: str  # what the kit measures: a regular expression
     also: frozenset[str]  # those that it breaks as well
 
     @property
@@ -37,7 +44,7 @@ class Mutant:
 MUTANTS: dict[str, Mutant] = {}
 
 
-def mutant(own: str, also: str = "") -> Callable:
+def mutant(own: str, says: str, also: str = "") -> Callable:
     """Registers an engine class, or a function that breaks the server around a correct engine."""
 
     def register(broken: Callable) -> Callable:
@@ -47,13 +54,13 @@ def mutant(own: str, also: str = "") -> Callable:
             broken(options)
             return ScriptedEngine(TOKEN_DELAY_S)
 
-        MUTANTS[broken.__name__] = Mutant(make, own, frozenset(also.split()))
+        MUTANTS[broken.__name__] = Mutant(make, own, says, frozenset(also.split()))
         return broken
 
     return register
 
 
-@mutant("none")
+@mutant("none", "")
 class Correct(ScriptedEngine):
     """The control: it passes everything."""
 
@@ -61,14 +68,14 @@ class Correct(ScriptedEngine):
 # --- G1: content ----------------------------------------------------------------------------------
 
 
-@mutant("G1", also="G2 G3 G4 G5 G6 G7 G8 G9")
+@mutant("G1", "greedy token|log-probability", also="G2 G3 G4 G5 G6 G7 G8 G9")
 class SwapsTwoTensors(ScriptedEngine):
     def apply_weights(self, tensors, tied, version, kv_cache):
         swapped = dict(tensors) | {BIAS: tensors[NORM], NORM: tensors[BIAS]}
         super().apply_weights(swapped, tied, version, kv_cache)
 
 
-@mutant("G1", also="G2 G3 G4 G5 G6 G7 G8 G9")
+@mutant("G1", "greedy token|log-probability", also="G2 G3 G4 G5 G6 G7 G8 G9")
 class IgnoresTheLastBucket(ScriptedEngine):
     async def receive_weights(self, request, progress):
         self.last = {p.name for p in plan_buckets(request.parameters, request.bucket_bytes)[-1]}
@@ -79,7 +86,7 @@ class IgnoresTheLastBucket(ScriptedEngine):
         super().apply_weights(dict(tensors) | kept, tied, version, kv_cache)
 
 
-@mutant("G1", also="G2 G3 G4 G5 G6 G7 G8 G9")
+@mutant("G1", "greedy token|log-probability", also="G2 G3 G4 G5 G6 G7 G8 G9")
 class LeavesTheTiedHeadStale(ScriptedEngine):
     def __init__(self, token_delay_s):
         super().__init__(token_delay_s)
@@ -89,7 +96,7 @@ class LeavesTheTiedHeadStale(ScriptedEngine):
         return (self._weights[NORM] * states) @ self.head.T + self._weights[scripted.HEAD_BIAS]
 
 
-@mutant("G1", also="G2 G3 G4 G5 G6 G7 G8 G9")
+@mutant("G1", "labels .* after version . was live", also="G2 G3 G4 G5 G6 G7 G8 G9")
 class SaysLiveBeforeItIs(ScriptedEngine):
     def apply_weights(self, tensors, tied, version, kv_cache):
         held = {name: tensor.clone() for name, tensor in tensors.items()}
@@ -100,7 +107,7 @@ class SaysLiveBeforeItIs(ScriptedEngine):
 # --- G2: in flight --------------------------------------------------------------------------------
 
 
-@mutant("G2", also="G5 G7 G8")
+@mutant("G2", "ended with 'abort'", also="G5 G7 G8")
 class DropsRequestsInFlight(ScriptedEngine):
     def apply_weights(self, tensors, tied, version, kv_cache):
         super().apply_weights(tensors, tied, version, kv_cache)
@@ -108,7 +115,7 @@ class DropsRequestsInFlight(ScriptedEngine):
             sequence.aborted = True
 
 
-@mutant("G2", also="G5")
+@mutant("G2", "had tokens of version 1", also="G5")
 class RestartsRequestsInFlight(ScriptedEngine):
     async def _generate(self, prompt, sampling) -> AsyncIterator[TokenDelta]:
         restarted = True
@@ -122,16 +129,64 @@ class RestartsRequestsInFlight(ScriptedEngine):
             yield delta
 
 
-@mutant("G2", also="G5")
+@mutant("G2", "labelled 3|labelled 4|labelled 5: log-probability", also="G5")
 class IgnoresRecompute(ScriptedEngine):
     def apply_weights(self, tensors, tied, version, kv_cache):
         super().apply_weights(tensors, tied, version, "keep")
 
 
+@mutant("G2", "sampled by version 1", also="G5")
+class FinishesWithOldWeights(ScriptedEngine):
+    """Offers only `keep`, and keeps more than keys and values; the labels change as they should."""
+
+    def info(self):
+        return super().info().model_copy(update={"kv_cache": ["keep"]})
+
+    async def _generate(self, prompt, sampling):
+        old = ScriptedEngine(self.token_delay_s)
+        old._weights = {name: weight.clone() for name, weight in self._weights.items()}
+        self._sequences.add(running := object())
+        try:
+            async for delta in old._generate(prompt, sampling):
+                yield replace(delta, versions=[self._version for _ in delta.versions])
+        finally:
+            self._sequences.discard(running)
+
+    async def abort_requests(self):
+        pass
+
+
+@mutant("G2", "no answer while the update was staged", also="G7")
+class StopsForAStagedTransfer(ScriptedEngine):
+    async def receive_weights(self, request, progress):
+        await self._set_paused(True)
+        try:
+            await super().receive_weights(request, progress)
+        finally:
+            await self._set_paused(False)
+
+
+@mutant("G2", "503", also="G8")
+class RefusesWhatArrivesMeanwhile(ScriptedEngine):
+    receiving = False
+
+    def health(self):
+        if self.receiving:
+            return Health(status="unhealthy", reason="receiving weights")
+        return super().health()
+
+    async def receive_weights(self, request, progress):
+        self.receiving = True
+        try:
+            await super().receive_weights(request, progress)
+        finally:
+            self.receiving = False
+
+
 # --- G3: stale cache ------------------------------------------------------------------------------
 
 
-@mutant("G3", also="G1 G2 G5 G6 G7 G8 G9")  # wherever a prompt comes again
+@mutant("G3", "greedy token|log-probability", also="G1 G2 G5 G6 G7 G8 G9")  # wherever a prompt comes again
 class KeepsThePrefixCache(ScriptedEngine):
     def __init__(self, token_delay_s):
         super().__init__(token_delay_s)
@@ -141,10 +196,34 @@ class KeepsThePrefixCache(ScriptedEngine):
         return self.cache.setdefault(tuple(token_ids), super()._states(token_ids))
 
 
+@mutant("G3", "greedy token|log-probability", also="G1 G2 G5 G6 G7 G8 G9")
+class FillsTheCacheAfterTheUpdate(ScriptedEngine):
+    """Emptied by every update, and filled by requests that began before it."""
+
+    def __init__(self, token_delay_s):
+        super().__init__(token_delay_s)
+        self.cache = {}
+
+    def _states(self, token_ids):
+        return self.cache.get(tuple(token_ids), super()._states(token_ids))
+
+    async def _generate(self, prompt, sampling):
+        states = super()._states(prompt)
+        try:
+            async for delta in super()._generate(prompt, sampling):
+                yield delta
+        finally:
+            self.cache[tuple(prompt)] = states
+
+    def apply_weights(self, tensors, tied, version, kv_cache):
+        super().apply_weights(tensors, tied, version, kv_cache)
+        self.cache.clear()
+
+
 # --- G4: log-probability semantics ----------------------------------------------------------------
 
 
-@mutant("G4")
+@mutant("G4", "token .* log-probability")
 def returns_raw_logprobs(options):
     right = scripted._sample
 
@@ -155,7 +234,7 @@ def returns_raw_logprobs(options):
     scripted._sample = raw
 
 
-@mutant("G4")
+@mutant("G4", "standard errors")
 def draws_from_another_distribution(options):
     right = scripted._sample
 
@@ -180,17 +259,17 @@ def relabelled(label: Callable[[ScriptedEngine, int], int]) -> type[ScriptedEngi
     return Relabels
 
 
-@mutant("G5", also="G1 G2 G6 G7 G8")
+@mutant("G5", "labels .*2, 0, 24.* after version 1", also="G1 G2 G6 G7 G8")
 class LabelsWithTheNextVersion(relabelled(lambda engine, version: version + 1)):
     pass
 
 
-@mutant("G5", also="G1 G2 G6 G7 G8")
+@mutant("G5", "labels .*0, 0, 24.* after version 1", also="G1 G2 G6 G7 G8")
 class LabelsWithTheOldVersion(relabelled(lambda engine, version: max(0, version - 1))):
     pass
 
 
-@mutant("G5", also="G2 G8")
+@mutant("G5", "labelled 1: log-probability", also="G2 G8")
 class LabelsWithTheVersionAtTheStart(ScriptedEngine):
     async def _generate(self, prompt, sampling):
         first = None
@@ -202,7 +281,7 @@ class LabelsWithTheVersionAtTheStart(ScriptedEngine):
 # --- G6: clean refusal ----------------------------------------------------------------------------
 
 
-@mutant("G6")
+@mutant("G6", "^202")
 def accepts_an_older_version(options):
     right = weight_updates.WeightUpdates._check_update
 
@@ -213,7 +292,7 @@ def accepts_an_older_version(options):
     weight_updates.WeightUpdates._check_update = check
 
 
-@mutant("G6")
+@mutant("G6", "^202")
 class AcceptsAWrongShapeAndPads(ScriptedEngine):
     async def start(self, version):
         await super().start(version)
@@ -232,7 +311,7 @@ class AcceptsAWrongShapeAndPads(ScriptedEngine):
         super().apply_weights(padded, tied, version, kv_cache)
 
 
-@mutant("G6")
+@mutant("G6", "^202")
 def ignores_an_unknown_weight(options):
     right = manifest_check._check_parameter
 
@@ -243,22 +322,57 @@ def ignores_an_unknown_weight(options):
     manifest_check._check_parameter = check
 
 
-@mutant("G6")
+@mutant("G6", "^200")
 def ignores_an_unknown_parameter(options):
     for model in (ChatCompletionRequest, CompletionRequest):
         model.model_config["extra"] = "ignore"
         model.model_rebuild(force=True)
 
 
-@mutant("G6")
+@mutant("G6", "update_in_progress")
 def refuses_a_retry(options):
     weight_updates._fingerprint = lambda request: object()
+
+
+@mutant("G6", "stale_epoch")
+def refuses_a_retried_join(options):
+    right = weight_updates.WeightUpdates.join
+
+    async def join(self, request):
+        self._joined = None
+        return await right(self, request)
+
+    weight_updates.WeightUpdates.join = join
+
+
+@mutant("G6", "no answer to POST /v1/completions", also="G2 G7")
+class StaysPausedWhenCalledOff(ScriptedEngine):
+    async def receive_weights(self, request, progress):
+        await self._set_paused(True)
+        await super().receive_weights(request, progress)
 
 
 # --- G7: nothing waits for ever -------------------------------------------------------------------
 
 
-@mutant("G7")
+@mutant("G7", "the broadcast failed|'failed'")
+class CountsTheWholeTransferAsSilence(ScriptedEngine):
+    async def receive_weights(self, request, progress):
+        async with asyncio.timeout(request.timeout_s):
+            await super().receive_weights(request, progress)
+
+
+@mutant("G7", "'version': 12345", also="G1 G2 G3 G4 G5 G6 G8 G9 G11")
+def reports_another_update(options):
+    right = weight_updates._Update.status
+
+    def status(self):
+        return right(self).model_copy(update={"version": 12345})
+
+    weight_updates._Update.status = status
+
+
+@mutant("G7", "'state': 'receiving'")
 class HangsWhenTheTrainerDies(ScriptedEngine):
     async def receive_weights(self, request, progress):
         try:
@@ -267,7 +381,7 @@ class HangsWhenTheTrainerDies(ScriptedEngine):
             await asyncio.Event().wait()
 
 
-@mutant("G7")
+@mutant("G7", "greedy token|log-probability")
 class SaysUntouchedAfterHalfAnUpdate(ScriptedEngine):
     async def receive_weights(self, request, progress):
         buckets = receive_weights(self._group, request.parameters, request.bucket_bytes, request.timeout_s)
@@ -278,14 +392,16 @@ class SaysUntouchedAfterHalfAnUpdate(ScriptedEngine):
             self.apply_weights(self._weights, request.tied, request.version, request.kv_cache)
 
 
-@mutant("G7", also="G2 G3 G4 G5 G6 G8 G9 G11")  # whose version 1 is the one that it happens to hold
+@mutant(
+    "G7", "broadcast of version 1 did not end", also="G2 G3 G4 G5 G6 G8 G9 G11"
+)  # whose version 1 is the one that it happens to hold
 class SkipsTheVersionThatItHolds(ScriptedEngine):
     async def receive_weights(self, request, progress):
         if request.version != self._version:
             await super().receive_weights(request, progress)
 
 
-@mutant("G7")
+@mutant("G7", "requests of .* tokens with length or stop")
 class KeepsRequestsOfAnotherRun(ScriptedEngine):
     async def abort_requests(self):
         pass
@@ -294,34 +410,34 @@ class KeepsRequestsOfAnotherRun(ScriptedEngine):
 # --- G8 to G11 ------------------------------------------------------------------------------------
 
 
-@mutant("G8")
+@mutant("G8", "resident memory grew")
 class LeaksMemory(ScriptedEngine):
     leaked: list[bytearray] = []
 
     def apply_weights(self, tensors, tied, version, kv_cache):
-        self.leaked.append(bytearray(b"x" * (4 << 20)))
+        self.leaked.append(bytearray(b"x" * (1 << 20)))
         super().apply_weights(tensors, tied, version, kv_cache)
 
 
-@mutant("G9")
+@mutant("G9", "'stop'")
 class OmitsEndOfSequence(ScriptedEngine):
     async def _generate(self, prompt, sampling):
         async for delta in super()._generate(prompt, sampling):
             yield TokenDelta([], [], [], "stop") if EOS in delta.token_ids else delta
 
 
-@mutant("G9")
+@mutant("G9", "log-probability")
 class RetokenisesThePrompt(ScriptedEngine):
     def generate(self, prompt_token_ids: list[int], sampling: SamplingParameters):
         return super().generate(self.encode(self.decode(prompt_token_ids)), sampling)
 
 
-@mutant("G10")
+@mutant("G10", "with no token: .200")
 def ignores_the_token(options):
     options.token = None
 
 
-@mutant("G11")
+@mutant("G11", "requests are there")
 class GoesOnForAClosedConnection(ScriptedEngine):
     async def _generate(self, prompt, sampling):
         deltas: asyncio.Queue[TokenDelta] = asyncio.Queue()

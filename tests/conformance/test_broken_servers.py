@@ -1,6 +1,7 @@
 """The kit bites: each broken server is caught by the guarantee that names its fault, and by no other but
 those that it cannot help breaking."""
 
+import re
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 
@@ -12,7 +13,7 @@ from tests.conformance.broken_servers import MUTANTS, TOKEN
 from tests.conformance.models import make_scripted_model
 from tests.conformance.servers import serving_mutant
 
-QUICK = {"token": TOKEN, "timeout_s": 1.0, "grace_s": 2.0, "updates": 12}
+QUICK = {"token": TOKEN, "timeout_s": 1.0, "grace_s": 2.0, "answer_s": 8.0, "updates": 12}
 BROKEN = sorted(MUTANTS.keys() - {"Correct"})
 
 
@@ -31,6 +32,7 @@ def test_caught_by_the_guarantee_that_names_it(name, reference):
     with serving_mutant(name) as url:
         (verdict,) = check_inference([url], reference, only=[MUTANTS[name].own], **QUICK)
     assert verdict.state == "fail", verdict
+    assert re.search(MUTANTS[name].says, verdict.measured), verdict
     assert verdict.expected and verdict.reproduce
 
 

@@ -2,9 +2,10 @@
 
 import math
 import os
+import shutil
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -105,6 +106,18 @@ class ExportsNoTokenizer(FSDPTrainer):
             file.unlink()
 
 
+class ExportsWhatItLoaded(FSDPTrainer):
+    def export(self, directory: Path) -> None:
+        if self._spec.rank == 0:
+            shutil.copytree(self._spec.model_path, directory)
+        dist.barrier()
+
+
+class GathersAllAtOnce(FSDPTrainer):
+    def gather_weights(self) -> Iterator[tuple[str, torch.Tensor | None]]:
+        yield from list(super().gather_weights())
+
+
 class ReportsTheClippedNorm(FSDPTrainer):
     def step(self) -> StepReport:
         report = super().step()
@@ -142,6 +155,20 @@ class SavesOnlyOnce(FSDPTrainer):
         there = directory.exists()
         dist.barrier()
         return Saved() if there else super().save(directory)
+
+
+@dataclass(frozen=True)
+class Later(SaveHandle):
+    save: Callable[[Path], SaveHandle]
+    directory: Path
+
+    def wait(self) -> None:
+        self.save(self.directory)
+
+
+class SavesWhenWaitedFor(FSDPTrainer):
+    def save(self, directory: Path) -> SaveHandle:
+        return Later(super().save, directory)
 
 
 class RefusesEmptyBatches(FSDPTrainer):
@@ -186,6 +213,7 @@ class Hangs(FSDPTrainer):
 
 
 NOT_COMPARABLE = "there is no weight to compare with, or to differentiate at"
+ALL_AT_ONCE = "a list of all weights is made on the way"
 MUTANTS = [
     Mutant(
         DividesByMicroBatches,
@@ -224,16 +252,24 @@ MUTANTS = [
         also=frozenset({"T1", "T2", "T3"}),
         why=NOT_COMPARABLE,
     ),
-    Mutant(SendsTheTiedHeadToo, "T4", "are tied and both yielded"),
-    Mutant(YieldsInAnotherOrder, "T4", "order differs: item 0 is model.norm.weight"),
+    Mutant(SendsTheTiedHeadToo, "T4", "are tied and both yielded", also=frozenset({"T7"}), why=ALL_AT_ONCE),
+    Mutant(
+        YieldsInAnotherOrder,
+        "T4",
+        "order differs: item 0 is model.norm.weight",
+        also=frozenset({"T7"}),
+        why=ALL_AT_ONCE,
+    ),
     Mutant(YieldsTransposedViews, "T4", "is not contiguous"),
     Mutant(ExportsNoTokenizer, "T4", "the exported tokenizer reads .* differently"),
+    Mutant(ExportsWhatItLoaded, "T4", "of the export is what was loaded: the step is not in it"),
     Mutant(ReportsTheClippedNorm, "T3", "reports the gradient norm 0.02 .* before clipping"),
     Mutant(UpdatesWithNaN, "T3", "reports skipped=False"),
     Mutant(KeepsTheMoments, "T3", "update of .* is off by"),
     Mutant(ForgetsMomentsOnLoad, "T5", "after resumed step 1.* is off by|gradient norm of resumed step 2"),
     Mutant(ForgetsTheScheduleOnLoad, "T5", "learning rate of resumed step 1"),
     Mutant(SavesOnlyOnce, "T5", "resumed step 1"),
+    Mutant(SavesWhenWaitedFor, "T5", "learning rate of resumed step 1"),
     Mutant(
         RefusesEmptyBatches,
         "T6",
@@ -251,4 +287,5 @@ MUTANTS = [
         patience_s=3,
     ),
     Mutant(HoldsTheLogits, "T7", "grows by .* the full logits are held"),
+    Mutant(GathersAllAtOnce, "T7", "gather_weights holds .* of all weights at once on rank 0"),
 ]

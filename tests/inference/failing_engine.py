@@ -9,6 +9,7 @@ from inference_adapters.scripted import ScriptedEngine
 from inference_adapters.serve import arguments, run
 
 POISON = 666  # applying this version fails half-way
+CURSED = [13]  # sampling from this prompt raises
 
 
 class FailingEngine(ScriptedEngine):
@@ -21,6 +22,12 @@ class FailingEngine(ScriptedEngine):
         if self.load_fails:
             raise FileNotFoundError("no such model")
         await super().start(version)
+
+    async def _generate(self, prompt, sampling):
+        async for delta in super()._generate(prompt, sampling):
+            yield delta
+            if prompt == CURSED:
+                raise ArithmeticError("cursed")
 
     def apply_weights(self, tensors, tied, version, kv_cache) -> None:
         if version == POISON:

@@ -23,6 +23,20 @@ def url():
         yield server.url
 
 
+@pytest.mark.asyncio
+async def test_an_engines_own_error_is_answered_as_one(url):
+    async with joined_trainer(url) as trainer:
+        body = {"model": "scripted", "prompt": [13], "max_tokens": 9}
+        status, answer = await trainer.post("/v1/completions", body)
+        assert status == 500 and answer["error"] == {
+            "code": "engine_failed",
+            "message": "ArithmeticError('cursed')",
+        }
+        async with trainer.http.post(f"{url}/v1/completions", json=body | {"stream": True}) as stream:
+            assert "engine_failed" in (await stream.text()).splitlines()[-2]
+        assert (await trainer.complete(max_tokens=3))["choices"]
+
+
 async def lose_weights(trainer, requests: list[asyncio.Task]) -> None:
     await trainer.wait_running(len(requests))
     status = await trainer.publish(POISON, weights(2))

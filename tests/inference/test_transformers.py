@@ -14,12 +14,12 @@ import torch
 from openai import AsyncOpenAI
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedModel, Qwen2Config, Qwen2ForCausalLM
 
+from contracts.conformance.tiny_model import make_tiny_model
 from contracts.inference import SamplingParameters
 from inference_adapters.transformers.engine import TransformersEngine
 from inference_adapters.transformers.sampling import sample
 from tests.inference.servers import serving, wait_ready
 from tests.inference.trainer_end import TrainerEnd, logprobs, trainer_of
-from contracts.conformance.tiny_model import make_tiny_model
 
 pytestmark = pytest.mark.asyncio
 

@@ -10,6 +10,7 @@ import torch
 from contracts.conformance.inference.reference import Reference, Weights
 from contracts.conformance.inference.samples import Sample
 from contracts.conformance.inference.server import Server
+from contracts.conformance.inference.settings import Settings
 from contracts.conformance.inference.trainer_end import TrainerEnd
 from contracts.conformance.verdicts import Broken
 
@@ -20,16 +21,18 @@ SHORT = 24  # tokens of a completion that is only compared
 class Bench:
     servers: list[Server]
     reference: Reference
-    tolerance: float  # nats: a log-probability further from the reference is wrong
-    updates: int  # of G8
-    timeout_s: float  # that updates and joins ask for
-    grace_s: float  # that the contract allows beyond it
-    token: str | None = None  # bearer token of the servers
+    settings: Settings
+    dtype: torch.dtype  # to which weights are rounded
+    context: int  # longest prompt and completion that every server takes, as far as the kit needs it
+
+    def weights(self, seed: int) -> Weights:
+        """What is sent as version `seed`, and what the reference computes with."""
+        return {name: tensor.to(self.dtype) for name, tensor in self.reference.weights(seed).items()}
 
     # --- runs -------------------------------------------------------------------------------------
 
     def trainer(self) -> TrainerEnd:
-        return TrainerEnd(self.servers, self.reference.tied, self.timeout_s, self.grace_s)
+        return TrainerEnd(self.servers, self.reference.tied, self.settings)
 
     @contextlib.asynccontextmanager
     async def new_run(self) -> AsyncIterator[TrainerEnd]:
@@ -37,15 +40,13 @@ class Bench:
         trainer = self.trainer()
         try:
             await trainer.join()
-            await trainer.publish(1, self.reference.weights(1))
+            await trainer.publish(1, self.weights(1))
             yield trainer
         finally:
             trainer.leave()
 
     async def offered(self, field: str) -> list[str]:
-        """What every server declares in `capabilities`, `kv_cache`, `accepts_dtypes` or `backends`."""
-        declared = [getattr(await server.contract(), field) for server in self.servers]
-        return [value for value in declared[0] if all(value in other for other in declared)]
+        return await offered(self.servers, field)
 
     async def receive_modes(self) -> list[str]:
         return ["paused", *(["staged"] if "staged" in await self.offered("capabilities") else [])]
@@ -69,20 +70,23 @@ class Bench:
         self, sample: Sample, expected: torch.Tensor, reproduce: str, positions: Sequence[int]
     ) -> float:
         """The same for given positions, against given log-probabilities [tokens]."""
-        if not positions:
-            return 0.0
-        given = torch.tensor(sample.logprobs)
-        errors = [abs(float(given[i] - expected[i])) for i in positions]
-        worst = max(range(len(errors)), key=lambda i: errors[i] if errors[i] == errors[i] else float("inf"))
-        if not errors[worst] <= self.tolerance:
-            i = positions[worst]
+        worst = self.distance(sample, expected, positions)
+        if not worst <= self.settings.tolerance:
+            given = torch.tensor(sample.logprobs)
+            i = max(positions, key=lambda i: float((given[i] - expected[i]).abs().nan_to_num(torch.inf)))
             raise Broken(
                 f"token {i} of {len(sample.token_ids)}, labelled {sample.versions[i]}: log-probability "
                 f"{given[i]:.5f}, Hugging Face says {expected[i]:.5f}",
-                f"at most {self.tolerance:g} apart",
+                f"at most {self.settings.tolerance:g} apart",
                 reproduce,
             )
-        return errors[worst]
+        return worst
+
+    def distance(self, sample: Sample, expected: torch.Tensor, positions: Sequence[int]) -> float:
+        """The largest, in nats, at `positions`; 0 where there are none."""
+        chosen = torch.tensor(list(positions), dtype=torch.long)
+        errors = (torch.tensor(sample.logprobs)[chosen] - expected[chosen]).abs().nan_to_num(torch.inf)
+        return float(errors.max()) if len(chosen) else 0.0
 
     async def content(self, server: Server, weights: Weights, version: int, after: str) -> float:
         """Greedy and sampled completions come from `weights` and say so; the largest distance in nats."""
@@ -109,10 +113,16 @@ class Bench:
         """Greedy ids are the likeliest ones; where two are equally likely, either is."""
         expected = self.reference.distribution(weights, sample.prompt_token_ids, sample.token_ids)
         for i, token_id in enumerate(sample.token_ids):
-            if expected[i].max() - expected[i, token_id] > 2 * self.tolerance:
+            if expected[i].max() - expected[i, token_id] > 2 * self.settings.tolerance:
                 raise Broken(
                     f"greedy token {i} is {token_id}",
                     f"{int(expected[i].argmax())}, which Hugging Face finds likelier by "
                     f"{expected[i].max() - expected[i, token_id]:.4f} nats",
                     f"{reproduce} greedily",
                 )
+
+
+async def offered(servers: Sequence[Server], field: str) -> list[str]:
+    """What every server declares in `capabilities`, `kv_cache`, `accepts_dtypes` or `backends`."""
+    declared = [getattr(await server.contract(), field) for server in servers]
+    return [value for value in declared[0] if all(value in other for other in declared)]

@@ -4,6 +4,9 @@ import argparse
 import os
 import shlex
 import sys
+from dataclasses import fields
+
+from contracts.conformance.inference.settings import Settings
 
 
 def add_inference(parser: argparse.ArgumentParser) -> None:
@@ -18,16 +21,10 @@ def add_inference(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--only", action="append", help="check this guarantee alone, e.g. G3; may be repeated"
     )
-    parser.add_argument("--updates", type=int, default=50, help="weight updates of G8")
-    parser.add_argument(
-        "--token", default=os.environ.get("PIPELINERL_TOKEN"), help="the servers' bearer token"
-    )
-    parser.add_argument(
-        "--tolerance",
-        type=float,
-        default=1e-3,
-        help="nats by which a log-probability may be off; some tenths for a server in bfloat16",
-    )
+    for each in fields(Settings):
+        default = os.environ.get("PIPELINERL_TOKEN") if each.name == "token" else each.default
+        kind = type(each.default) if each.default is not None else str
+        parser.add_argument(_option(each.name), type=kind, default=default, help=each.metadata["help"])
     parser.add_argument("--trust-remote-code", action="store_true", help="run the model directory's own code")
     parser.add_argument("--json", action="store_true", help="print JSON instead of the table")
     parser.set_defaults(run=run)
@@ -43,10 +40,8 @@ def run(options: argparse.Namespace) -> int:
             options.url,
             Reference(options.model, options.trust_remote_code),
             only=options.only,
-            token=options.token,
-            updates=options.updates,
-            tolerance=options.tolerance,
             tell=lambda guarantee: print(f"{guarantee.code} {guarantee.name} ...", file=sys.stderr),
+            **{each.name: getattr(options, each.name) for each in fields(Settings)},
         )
     except (OSError, ValueError) as error:  # ConnectionError among them
         print(f"cannot check: {' '.join(str(error).split())[:300]}", file=sys.stderr)
@@ -58,12 +53,17 @@ def run(options: argparse.Namespace) -> int:
     return 0 if kept(verdicts) else 1
 
 
+def _option(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
+
+
 def _command(options: argparse.Namespace) -> str:
     """What was asked, to be asked again; without the token."""
     words = ["python", "-m", "contracts.conformance", "inference"]
     for url in options.url:
         words += ["--url", url]
-    words += ["--model", options.model]
-    if options.trust_remote_code:
-        words.append("--trust-remote-code")
-    return shlex.join(words) + (" --token ..." if options.token else "")
+    words += ["--model", options.model, *(["--trust-remote-code"] if options.trust_remote_code else [])]
+    for each in fields(Settings):
+        if (value := getattr(options, each.name)) != each.default:
+            words += [_option(each.name), "..." if each.name == "token" else str(value)]
+    return shlex.join(words)

@@ -8,19 +8,21 @@ from contracts.conformance.inference.bench import Bench
 from contracts.conformance.inference.reference import Weights
 from contracts.conformance.inference.trainer_end import bucket_bytes_for
 
+DTYPES = ("float32", "bfloat16", "float16")
+
 
 async def content(bench: Bench) -> str:
-    dtypes = [d for d in ("float32", "bfloat16") if d in await bench.offered("accepts_dtypes")]
+    dtypes = [d for d in DTYPES if d in await bench.offered("accepts_dtypes")]
     cases = [
         (dtype, count, receive)
-        for dtype in [*dtypes, "mixed"][: len(dtypes) + (len(dtypes) > 1)]
+        for dtype in [*dtypes, *(["mixed"] if {"float32", "bfloat16"} <= {*dtypes} else [])]
         for count in (1, 4, 1000)
         for receive in await bench.receive_modes()
     ]
     worst = 0.0
     async with bench.new_run() as trainer:
         for version, (dtype, count, receive) in enumerate(cases, start=2):
-            weights = shuffled(cast(bench.reference.weights(version), dtype), seed=version)
+            weights = shuffled(cast(bench.weights(version), dtype), seed=version)
             changes = {"bucket_bytes": bucket_bytes_for(weights, count), "receive": receive}
             await trainer.publish(version, weights, **changes)
             after = f"publish version {version} as {dtype}, shuffled, {changes}"

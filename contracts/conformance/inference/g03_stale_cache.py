@@ -3,37 +3,55 @@
 import asyncio
 
 from contracts.conformance.inference.bench import SHORT, Bench
+from contracts.conformance.inference.load import cancelled
+from contracts.conformance.inference.server import Server
+from contracts.conformance.inference.trainer_end import TrainerEnd
 
 
 async def stale_cache(bench: Bench) -> str:
-    """The same long prompt is completed before the update, is in flight during it, and comes again."""
-    length = min(256, bench.reference.context // 2)
+    """The same long prompt is completed before the update, is in flight during it, and comes again: at
+    once, and after the one in flight has ended and given its blocks back."""
+    length = min(256, bench.context // 2)
     prompt = bench.reference.prompt(length)
     longer = prompt[: length // 2] + bench.reference.prompt(length // 2, seed=1)
-    worst, modes = 0.0, await bench.offered("kv_cache")
+    receives = await bench.receive_modes()
+    modes = [(kv, receive) for kv in await bench.offered("kv_cache") for receive in receives]
+    worst = 0.0
     async with bench.new_run() as trainer:
-        for kv_cache in modes:
-            version = trainer.version + 1
-            weights = bench.reference.weights(version)
-            for server in bench.servers:
-                for _ in range(2):  # the second fills whatever the first did not
-                    await server.complete(prompt, SHORT)
-            held = [
-                asyncio.create_task(server.complete(prompt, min(400, bench.reference.context - length)))
-                for server in bench.servers
-            ]
-            for server in bench.servers:
-                await server.wait_running(1)
-            await trainer.publish(version, weights, kv_cache=kv_cache)
-            for server in bench.servers:
-                for asked in (prompt, longer):
-                    sample = await server.complete(asked, SHORT, temperature=0)
-                    reproduce = (
-                        f"{server}: complete a prompt of {length} tokens, publish version {version} with "
-                        f"kv_cache {kv_cache}, complete a prompt that begins alike"
-                    )
-                    worst = max(worst, bench.compare(sample, weights, reproduce))
-                    bench.same_greedy(sample, weights, reproduce)
-            await asyncio.gather(*held)
-    tried = f"{len(modes)} updates ({', '.join(modes)})"
-    return f"a prompt of {length} tokens again after {tried}: off by {worst:.0e}"
+        for kv_cache, receive in modes:
+            worst = max(worst, await _across_one(bench, trainer, [prompt, longer], kv_cache, receive))
+    tried = ", ".join(f"{kv} {receive}" for kv, receive in modes)
+    return f"prompts of {length} tokens again after updates ({tried}): off by {worst:.0e}"
+
+
+async def _across_one(
+    bench: Bench, trainer: TrainerEnd, prompts: list[list[int]], kv_cache: str, receive: str
+) -> float:
+    version = trainer.version + 1
+    for server in bench.servers:
+        for _ in range(2):  # the second fills whatever the first did not
+            await server.complete(prompts[0], SHORT)
+    room = min(400, bench.context - len(prompts[0]))
+    held = [asyncio.create_task(server.complete(prompts[0], room)) for server in bench.servers]
+    async with cancelled(held):
+        for server, task in zip(bench.servers, held, strict=True):
+            while not task.done() and (await server.contract()).process.running < 1:
+                await asyncio.sleep(0.002)
+        await trainer.publish(version, bench.weights(version), kv_cache=kv_cache, receive=receive)
+        worst = await _again(bench, version, prompts, f"kv_cache {kv_cache}, {receive}")
+        await asyncio.gather(*held)
+        return max(worst, await _again(bench, version, prompts, f"kv_cache {kv_cache}, {receive}, later"))
+
+
+async def _again(bench: Bench, version: int, prompts: list[list[int]], how: str) -> float:
+    return max([await _one(bench, server, version, p, how) for server in bench.servers for p in prompts])
+
+
+async def _one(bench: Bench, server: Server, version: int, prompt: list[int], how: str) -> float:
+    sample = await server.complete(prompt, SHORT, temperature=0)
+    reproduce = (
+        f"{server}: complete a prompt of {len(prompt)} tokens, publish version {version} ({how}), complete a "
+        "prompt that begins alike"
+    )
+    bench.same_greedy(sample, bench.weights(version), reproduce)
+    return bench.compare(sample, bench.weights(version), reproduce)

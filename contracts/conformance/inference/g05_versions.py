@@ -21,7 +21,7 @@ async def versions(bench: Bench) -> str:
         async def several_updates() -> None:
             for _ in range(UPDATES):
                 version = trainer.version + 1
-                weights = bench.reference.weights(version)
+                weights = bench.weights(version)
                 await trainer.publish(version, weights, kv_cache="recompute" if recompute else "keep")
                 await asyncio.gather(*(_fresh(bench, server, version) for server in bench.servers))
 
@@ -37,7 +37,7 @@ async def versions(bench: Bench) -> str:
 
 async def _fresh(bench: Bench, server: Server, version: int) -> None:
     """A request that begins after `live` has no other label, and its tokens come from that version."""
-    await bench.content(server, bench.reference.weights(version), version, f"publish version {version}")
+    await bench.content(server, bench.weights(version), version, f"publish version {version}")
     weights = (await server.contract()).weights
     if (weights.version, weights.state) != (version, "live"):
         raise Broken(
@@ -59,7 +59,7 @@ def _labelled(bench: Bench, trainer: TrainerEnd, server: Server, sample: Sample,
             raise Broken(
                 f"a label says version {version}", f"1 to {trainer.version}: no other was held", where
             )
-        weights = bench.reference.weights(version)
+        weights = bench.weights(version)
         expected = bench.reference.logprobs(weights, sample.prompt_token_ids, sample.token_ids)
         worst = max(worst, bench.within(sample, expected, where, range(start, end)))
     return worst

@@ -1,61 +1,52 @@
 """G6: every bad request gets its code, and changes nothing."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
+import asyncio
 
+from contracts.conformance.inference.bad_requests import (
+    Bad,
+    bad_generations,
+    bad_joins,
+    bad_updates,
+    unoffered,
+)
 from contracts.conformance.inference.bench import SHORT, Bench
+from contracts.conformance.inference.load import cancelled
+from contracts.conformance.inference.recovery import serves
 from contracts.conformance.inference.samples import Sample
 from contracts.conformance.inference.server import Answer, Server, short
 from contracts.conformance.inference.trainer_end import TrainerEnd
 from contracts.conformance.verdicts import Broken
-
-BY_CAPABILITY = {
-    "truncation": {"top_p": 0.5},
-    "seed": {"seed": 1},
-    "stop_strings": {"stop": ["x"]},
-    "tools": {"tools": [{"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}]},
-    "stream": {"stream": True},
-}
-
-
-@dataclass(frozen=True)
-class Bad:
-    """A request that must be refused."""
-
-    path: str
-    body: dict
-    status: int
-    code: str
-    named: str = ""  # what the message must name
+from contracts.weights import WeightStore
 
 
 async def refusals(bench: Bench) -> str:
     tried = 0
     async with bench.new_run() as trainer:
         before = [await _greedy(bench, server) for server in bench.servers]
-        await trainer.join()  # a refusal costs no epoch: the group of this one is used at the end
+        await _retried(trainer)
+        await _joining(bench, trainer)
         for index, server in enumerate(bench.servers):
             join = (await trainer.join_requests(port=1, epoch=trainer.epoch + 1))[index]
-            update = trainer.update_request(2, bench.reference.weights(2))
-            bad = [*_joins(join), *_updates(update), *await _unoffered(server, update)]
-            bad += await _generation(bench, server)
+            update = trainer.update_request(2, bench.weights(2))
+            bad = [*bad_joins(join), *bad_updates(update), *await unoffered(server, join, update)]
+            bad += await bad_generations(bench, server)
             for request in bad:
-                await _refused(server, trainer, request)
+                await _refused(server, request)
             tried += len(bad)
             await _unknown_update(server)
         for server, greedy in zip(bench.servers, before, strict=True):
             _unchanged(greedy, await _greedy(bench, server), server)
         await _while_receiving(bench, trainer)
         await trainer.join()
-        await trainer.publish(2, bench.reference.weights(2))
+        await trainer.publish(2, bench.weights(2))
+        await trainer.request_update(trainer.update_request(2, bench.weights(2)))  # a retry, long after
+        await trainer.publish(3, bench.weights(3))  # so it was not received again
         for server in bench.servers:
-            await bench.content(
-                server, bench.reference.weights(2), 2, "refuse bad requests, publish version 2"
-            )
+            await bench.content(server, bench.weights(3), 3, "refuse bad requests, publish version 3")
     return f"{tried} bad requests, each with its code; greedy answers unchanged; retries repeat their answer"
 
 
-async def _refused(server: Server, trainer: TrainerEnd, bad: Bad) -> None:
+async def _refused(server: Server, bad: Bad) -> None:
     status, body = await server.post(bad.path, bad.body)
     error = body.get("error", {})
     if (status, error.get("code")) == (bad.status, bad.code) and bad.named in error.get("message", ""):
@@ -66,82 +57,35 @@ async def _refused(server: Server, trainer: TrainerEnd, bad: Bad) -> None:
     raise Broken(f"{status} {str(body)[:300]}", f"{bad.status} {bad.code}{names}", short(bad.path, bad.body))
 
 
-def _joins(request: dict) -> list[Bad]:
-    def bad(status: int, code: str, **changes: object) -> Bad:
-        return Bad("/init_process_group", request | changes, status, code)
-
-    return [
-        bad(409, "other_run", run="another", takeover=False),
-        bad(409, "stale_epoch", epoch=request["epoch"] - 1, group_name="another"),
-        bad(409, "stale_epoch", epoch=0),
-        bad(422, "unsupported_backend", backend="carrier-pigeon"),
-        bad(504, "rendezvous_timeout", timeout_s=0.5),  # nobody listens there
-    ]
+async def _retried(trainer: TrainerEnd) -> None:
+    """An HTTP retry repeats the first answer."""
+    path = "/init_process_group"
+    for answer, request in zip(await trainer.post_each(path, trainer.joined), trainer.joined, strict=True):
+        if answer[0] != 200:
+            raise Broken(f"the same join again: {answer}", "the first answer again", short(path, request))
 
 
-def _updates(request: dict) -> list[Bad]:
-    parameters = request["parameters"]
-    name = max(parameters, key=lambda p: len(p["shape"]))["name"]
-
-    def bad(status: int, code: str, named: str = "", **changes: object) -> Bad:
-        return Bad("/request_weight_update", request | changes, status, code, named)
-
-    def changed(**fields: object) -> list[dict]:
-        return [p | fields if p["name"] == name else p for p in parameters]
-
-    def reshaped(change: Callable[[list[int]], list[int]]) -> list[dict]:
-        return [p | {"shape": change(list(p["shape"]))} if p["name"] == name else p for p in parameters]
-
-    return [
-        bad(409, "other_run", run="another"),
-        bad(409, "stale_epoch", epoch=request["epoch"] - 1),
-        bad(409, "stale_epoch", epoch=request["epoch"] + 7),
-        bad(409, "stale_version", version=0),
-        bad(422, "unknown_parameter", "model.nothing", parameters=[
-            *parameters, {"name": "model.nothing", "dtype": "float32", "shape": [3]}
-        ]),
-        bad(422, "missing_parameter", name, parameters=[p for p in parameters if p["name"] != name]),
-        bad(422, "shape_mismatch", name, parameters=reshaped(lambda s: [s[0] - 1, *s[1:]])),
-        bad(422, "shape_mismatch", name, parameters=reshaped(lambda s: [*s, 1])),
-        bad(422, "dtype_mismatch", name, parameters=changed(dtype="complex128")),
-        bad(422, "unsupported_kv_cache", kv_cache="burn"),
-    ]  # fmt: skip
-
-
-async def _unoffered(server: Server, update: dict) -> list[Bad]:
-    """What `/contract` does not declare is refused too."""
-    contract = await server.contract()
-    found = [
-        Bad("/request_weight_update", update | {"kv_cache": kv}, 422, "unsupported_kv_cache")
-        for kv in ("keep", "recompute")
-        if kv not in contract.kv_cache
-    ]
-    if "staged" not in contract.capabilities:
-        staged = update | {"receive": "staged"}
-        found.append(Bad("/request_weight_update", staged, 422, "unsupported_receive"))
-    return found
-
-
-async def _generation(bench: Bench, server: Server) -> list[Bad]:
-    contract = await server.contract()
-    body = {"model": contract.model, "prompt": bench.reference.prompt(5), "max_tokens": 2}
-    path = "/v1/completions"
-    chat = {"model": contract.model, "messages": [{"role": "user", "content": "1"}], "max_tokens": 2}
-    found = [
-        Bad(path, body | {"no_such_parameter": 1}, 422, "unsupported_parameter", "no_such_parameter"),
-        Bad("/v1/chat/completions", chat | {"no_such_parameter": 1}, 422, "unsupported_parameter"),
-        Bad(path, body | {"temperature": -1}, 422, "invalid_request"),
-        Bad(path, body | {"max_tokens": 0}, 422, "invalid_request"),
-        Bad(path, body | {"prompt": []}, 422, "invalid_request"),
-        Bad(path, body | {"max_tokens": 10**7}, 422, "context_length_exceeded"),
-        Bad(path, body | {"model": "no-such-model"}, 404, "not_found"),
-    ]
-    for capability, fields in BY_CAPABILITY.items():
-        if capability not in contract.capabilities:
-            request = chat if capability == "tools" else body
-            where = "/v1/chat/completions" if capability == "tools" else path
-            found.append(Bad(where, request | fields, 422, "unsupported_parameter", next(iter(fields))))
-    return found
+async def _joining(bench: Bench, trainer: TrainerEnd) -> None:
+    """While a group is being joined there is none to receive by; a join that fails leaves the old one."""
+    store = WeightStore(bench.settings.address, 0, bench.settings.timeout_s)  # whose rank 0 never comes
+    requests = await trainer.join_requests(store.port, epoch=trainer.epoch + 1, timeout_s=1.0)
+    joining = asyncio.create_task(trainer.post_each("/init_process_group", requests))
+    update = trainer.update_request(2, bench.weights(2), epoch=trainer.epoch + 1)
+    async with cancelled([joining]):
+        for server in bench.servers:
+            codes = set()
+            while "joining" not in codes:
+                if joining.done():
+                    raise Broken(
+                        f"{server}: an update while a group is being joined: {codes}",
+                        "409 joining",
+                        "POST /init_process_group for a group that never forms, then request an update in it",
+                    )
+                answer = await server.post("/request_weight_update", update)
+                codes.add(answer[1].get("error", {}).get("code"))
+        for status, body in await joining:
+            if (status, body.get("error", {}).get("code")) != (504, "rendezvous_timeout"):
+                raise Broken(f"{status} {body}", "504 rendezvous_timeout", "join a group that never forms")
 
 
 async def _unknown_update(server: Server) -> None:
@@ -152,14 +96,14 @@ async def _unknown_update(server: Server) -> None:
 
 async def _while_receiving(bench: Bench, trainer: TrainerEnd) -> None:
     """A retry of the request is not refused, another update is; calling it off leaves all as it was."""
-    weights = bench.reference.weights(2)
+    weights = bench.weights(2)
     request = trainer.update_request(2, weights)
     await trainer.request_update(request)
     await trainer.request_update(request)
     name = {"run": trainer.run, "epoch": trainer.epoch, "version": 2}
     for server in bench.servers:
         other = Bad("/request_weight_update", request | {"version": 3}, 409, "update_in_progress")
-        await _refused(server, trainer, other)
+        await _refused(server, other)
     for server in bench.servers:
         answers: list[Answer] = [await server.post("/abort_weight_update", name) for _ in range(2)]
         for status, body in answers:
@@ -169,10 +113,9 @@ async def _while_receiving(bench: Bench, trainer: TrainerEnd) -> None:
                     "200, failed, touched false: nothing had been sent",
                     f"{server}: request version 2, send nothing, call it off, twice",
                 )
-        if not await server.ready():
-            raise Broken("not ready after an update was called off", "GET /health: 200", "call one off")
+        await serves(bench, server, 1, "version 2 is requested and called off")
         gone = Bad("/request_weight_update", trainer.update_request(3, weights), 409, "no_group")
-        await _refused(server, trainer, gone)
+        await _refused(server, gone)
 
 
 async def _greedy(bench: Bench, server: Server) -> Sample:

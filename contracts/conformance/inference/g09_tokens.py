@@ -2,7 +2,7 @@
 
 from contracts.conformance.inference.bench import SHORT, Bench
 from contracts.conformance.inference.load import whole
-from contracts.conformance.inference.samples import Sample, check_counts, samples
+from contracts.conformance.inference.samples import Sample, samples, streamed
 from contracts.conformance.inference.server import Server
 from contracts.conformance.verdicts import Broken
 
@@ -16,12 +16,12 @@ async def tokens(bench: Bench) -> str:
         for server in bench.servers:
             await _tokens_in(bench, server)
             await _stop_token(bench, server)
-            await _chat(bench, server)
+            chats = await _chat(bench, server)
             if "stream" in capabilities:
-                await _streamed(bench, server)
+                await _streamed(bench, server, chats)
             if "stop_strings" in capabilities:
                 await _stop_string(bench, server)
-            if "tools" in capabilities:
+            if "tools" in capabilities and chats:
                 await server.chat(MESSAGES, 4, tools=[TOOL])
         ended = "no end-of-sequence is configured"
         if bench.reference.ends:
@@ -31,7 +31,7 @@ async def tokens(bench: Bench) -> str:
                 await _ends(bench, server, greedy, swapped)
             ended = f"end-of-sequence {bench.reference.ends[0]} is in the ids"
     optional = [name for name in ("stream", "stop_strings", "tools") if name in capabilities]
-    paths = ", ".join(["ids, text and chat", *optional])
+    paths = ", ".join(["ids, text and chat" if chats else "ids and text (no chat template)", *optional])
     return f"{paths} agree; stop and length; {ended}"
 
 
@@ -50,7 +50,7 @@ async def _tokens_in(bench: Bench, server: Server) -> None:
         _expect(
             sample.prompt_token_ids == prompt, sample.prompt_token_ids, f"prompt_token_ids {prompt}", where
         )
-        bench.compare(sample, bench.reference.weights(1), where)
+        bench.compare(sample, bench.weights(1), where)
         whole(bench, server, sample, SHORT)
 
 
@@ -68,71 +68,60 @@ async def _stop_token(bench: Bench, server: Server) -> None:
     )
 
 
-async def _chat(bench: Bench, server: Server) -> None:
-    """What the chat path says equals what its own prompt ids say, token-in; so does a text prompt."""
-    chat = (await server.chat(MESSAGES, SHORT, temperature=0))[0]
-    body = {"messages": MESSAGES, "max_tokens": SHORT, "logprobs": True, "temperature": 0}
-    alias = samples(await server.generate("/v1/chat/completion", body))[0]
-    text = await server.complete("2 + 3 = ", SHORT, temperature=0)
-    _same(bench, chat, alias, f"{server}: the same at /v1/chat/completion")
-    for sample in (chat, text):
-        again = await server.complete(sample.prompt_token_ids, SHORT, temperature=0)
-        _same(bench, sample, again, f"{server}: complete {sample.prompt_token_ids} greedily, as ids")
-        bench.compare(again, bench.reference.weights(1), f"{server}: complete {sample.prompt_token_ids}")
+async def _chat(bench: Bench, server: Server) -> bool:
+    """What the chat path says equals what its own prompt ids say, token-in; so does a text prompt. False
+    for a model without a chat template, with which no conversation is tried."""
     status, models = await server.get("/v1/models")
     model = (await server.contract()).model
     listed = status == 200 and model in [entry["id"] for entry in models["data"]]
     _expect(listed, f"GET /v1/models: {status} {models}", f"a list with {model!r}", "ask it")
+    await _as_ids(bench, server, await server.complete("2 + 3 = ", SHORT, temperature=0))
+    if not bench.reference.chats:
+        return False
+    chat = (await server.chat(MESSAGES, SHORT, temperature=0))[0]
+    body = {"messages": MESSAGES, "max_tokens": SHORT, "logprobs": True, "temperature": 0}
+    alias = samples(await server.generate("/v1/chat/completion", body))[0]
+    _same(bench, chat, alias, f"{server}: the same at /v1/chat/completion")
+    await _as_ids(bench, server, chat)
+    return True
+
+
+async def _as_ids(bench: Bench, server: Server, sample: Sample) -> None:
+    where = f"{server}: complete {sample.prompt_token_ids} greedily, as ids"
+    _same(bench, sample, await server.complete(sample.prompt_token_ids, SHORT, temperature=0), where)
 
 
 def _same(bench: Bench, one: Sample, other: Sample, reproduce: str) -> None:
-    same = (one.prompt_token_ids, one.token_ids, one.spans, one.finish_reason, one.text) == (
-        other.prompt_token_ids, other.token_ids, other.spans, other.finish_reason, other.text,
+    """Two paths to one greedy completion. Where their ids part, each must be greedy: rounding may differ."""
+    for sample in (one, other):
+        bench.same_greedy(sample, bench.weights(1), reproduce)
+        bench.compare(sample, bench.weights(1), reproduce)
+    if one.prompt_token_ids == other.prompt_token_ids and one.token_ids != other.token_ids:
+        return
+    alike = (one.prompt_token_ids, one.spans, one.finish_reason, one.text) == (
+        other.prompt_token_ids, other.spans, other.finish_reason, other.text,
     )  # fmt: skip
-    apart = max((abs(a - b) for a, b in zip(one.logprobs, other.logprobs, strict=False)), default=0.0)
-    _expect(same and apart <= bench.tolerance, other, f"what another path gave: {one}", reproduce)
+    _expect(alike, other, f"what another path gave: {one}", reproduce)
 
 
-async def _streamed(bench: Bench, server: Server) -> None:
-    prompt = bench.reference.prompt(6)
-    for path, asked in (
-        ("/v1/completions", {"prompt": prompt}),
-        ("/v1/chat/completions", {"messages": MESSAGES}),
-    ):
-        body = asked | {"max_tokens": SHORT, "logprobs": True, "temperature": 0}
-        whole = samples(await server.generate(path, body))[0]
-        streamed = _joined(await server.stream(path, body), whole.prompt_token_ids)
-        _same(bench, whole, streamed, f"{server}: POST {path} with and without stream: true")
-
-
-def _joined(chunks: list[dict], prompt: list[int]) -> Sample:
-    """A streamed completion put together."""
-    parts = [choice for chunk in chunks for choice in chunk["choices"]]
-    final = next((part for part in reversed(parts) if part.get("finish_reason")), {})
-    _expect(
-        "weight_versions" in final,
-        f"the chunk with finish_reason has {sorted(final)}",
-        "weight_versions on it",
-        "stream a completion",
-    )
-    texts = [part["text"] if "text" in part else part["delta"].get("content") for part in parts]
-    contents = [part["logprobs"]["content"] for part in parts if part.get("logprobs")]
-    sample = Sample(
-        prompt_token_ids=prompt,
-        token_ids=[i for part in parts for i in part.get("token_ids", [])],
-        logprobs=[item["logprob"] for content in contents for item in content],
-        spans=[(s["version"], s["start"], s["end"]) for s in final["weight_versions"]],
-        finish_reason=final["finish_reason"],
-        text="".join(text or "" for text in texts),
-    )
-    check_counts(sample)
-    return sample
+async def _streamed(bench: Bench, server: Server, chats: bool) -> None:
+    asked = {"/v1/completions": {"prompt": bench.reference.prompt(6)}}
+    if chats:
+        asked["/v1/chat/completions"] = {"messages": MESSAGES}
+    for path, what in asked.items():
+        body = what | {"max_tokens": SHORT, "logprobs": True, "temperature": 0, "n": 2}
+        whole_answers = samples(await server.generate(path, body))
+        streams = streamed(await server.stream(path, body))
+        for one, other in zip(whole_answers, streams, strict=True):
+            _same(bench, one, other, f"{server}: POST {path} with n 2, with and without stream: true")
 
 
 async def _stop_string(bench: Bench, server: Server) -> None:
     prompt = bench.reference.prompt(6)
     free = (await server.complete(prompt, SHORT, temperature=0)).text
     stop = free[len(free) // 2 :][:2]
+    if not (stop and stop.isascii() and stop.isprintable()):  # nothing, or half a character
+        return
     sample = await server.complete(prompt, SHORT, temperature=0, stop=[stop])
     _expect(
         (sample.text, sample.finish_reason) == (free[: free.index(stop)], "stop"),
@@ -150,7 +139,7 @@ async def _ending(bench: Bench) -> tuple[Sample, dict]:
         fresh = [i for i in range(2, SHORT) if sample.token_ids[i] not in prompt + sample.token_ids[:i]]
         if fresh:
             short = Sample(prompt, sample.token_ids[: fresh[0] + 1], [], [], "stop", "")
-            return short, bench.reference.ending_with(bench.reference.weights(1), short.token_ids[-1])
+            return short, bench.reference.ending_with(bench.weights(1), short.token_ids[-1])
     raise Broken("100 greedy completions repeat their prompts", "a model that says something", "look at them")
 
 

@@ -19,9 +19,9 @@ ROUTES = [
 
 
 async def strangers(bench: Bench) -> str:
-    if not bench.token:
+    if not bench.settings.token:
         raise NotDeclared("start the server with a token and pass it as --token")
-    wrong = [None, bench.token + "x", bench.token[:-1]]
+    wrong = [None, bench.settings.token + "x", bench.settings.token[:-1]]
     for server in bench.servers:
         for token in wrong:
             stranger = Server(server.http, server.url, token)

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Sequence
 import aiohttp
 
 from contracts import CONTRACT_VERSION
-from contracts.conformance.inference.bench import Bench
+from contracts.conformance.inference.bench import Bench, offered
 from contracts.conformance.inference.g01_content import content
 from contracts.conformance.inference.g02_in_flight import in_flight
 from contracts.conformance.inference.g03_stale_cache import stale_cache
@@ -21,7 +21,9 @@ from contracts.conformance.inference.g10_strangers import strangers
 from contracts.conformance.inference.g11_cancellation import cancellation
 from contracts.conformance.inference.reference import Reference
 from contracts.conformance.inference.server import Server
+from contracts.conformance.inference.settings import Settings
 from contracts.conformance.verdicts import Guarantee, Verdict
+from contracts.weights import torch_dtype
 
 CHECKS: dict[Guarantee, Callable[[Bench], Awaitable[str]]] = {
     Guarantee("G1", "content"): content,
@@ -37,7 +39,9 @@ CHECKS: dict[Guarantee, Callable[[Bench], Awaitable[str]]] = {
     Guarantee("G11", "cancellation"): cancellation,
 }
 CODES = [guarantee.code for guarantee in CHECKS]
-LONGEST_S = 300.0  # of one check but G8; a server that answers too slowly for it keeps no guarantee
+LONGEST_S = 1800.0  # of one check
+ANSWERS_WITHIN_S = 30.0
+CONTEXTS = (2048, 1024, 512, 256, 128)  # tokens; the kit needs no more
 
 
 def check_inference(
@@ -45,45 +49,47 @@ def check_inference(
     reference: Reference | str,
     *,
     only: Sequence[str] | None = None,
-    token: str | None = None,
-    updates: int = 50,
-    tolerance: float = 1e-3,
-    timeout_s: float = 2.0,
-    grace_s: float = 10.0,
     tell: Callable[[Guarantee], None] = lambda guarantee: None,
+    **settings: object,
 ) -> list[Verdict]:
     """Each guarantee, or those of `only`, on the servers at `urls`. They form one weight group and serve
     the model that `reference` is, or is a directory of. They are taken over; nobody else may use them.
 
-    updates: of G8. tolerance: nats by which a log-probability may be off; 1e-3 suits float32, a server
-    that computes in bfloat16 needs some tenths. timeout_s: that updates and joins ask for, grace_s: what a
-    server may take beyond it (10 by the contract). `tell` hears of each guarantee before it is checked.
-    Raises ValueError for an unknown guarantee, OSError or ValueError for a model that cannot be loaded,
-    ConnectionError for a server that is not there.
+    settings: fields of `Settings`. `tell` hears of each guarantee before it is checked.
+    Raises ValueError for an unknown guarantee or setting, OSError or ValueError for a model that cannot be
+    loaded, ConnectionError for a server that is not there.
     """
     if unknown := set(only or ()) - set(CODES):
         raise ValueError(f"no guarantee {unknown.pop()}: they are {', '.join(CODES)}")
+    chosen = Settings(**settings)
     reference = Reference(reference) if isinstance(reference, str) else reference
 
     async def run() -> list[Verdict]:
         connector = aiohttp.TCPConnector(limit=0)
-        timeout = aiohttp.ClientTimeout(total=None, sock_connect=10)
+        timeout = aiohttp.ClientTimeout(total=chosen.answer_s, sock_connect=10)
         async with aiohttp.ClientSession(connector=connector, timeout=timeout) as http:
-            servers = [Server(http, url, token) for url in urls]
-            for server in servers:
-                await _present(server)
-            bench = Bench(servers, reference, tolerance, updates, timeout_s, grace_s, token)
+            bench = await _bench([Server(http, url, chosen.token) for url in urls], reference, chosen)
             wanted = [guarantee for guarantee in CHECKS if guarantee.code in (only or CODES)]
             return [await _verdict(guarantee, bench, tell) for guarantee in wanted]
 
     return asyncio.run(run())
 
 
+async def _bench(servers: list[Server], reference: Reference, settings: Settings) -> Bench:
+    for server in servers:
+        try:
+            async with asyncio.timeout(ANSWERS_WITHIN_S):
+                await _present(server)
+        except (aiohttp.ClientError, TimeoutError) as error:
+            raise ConnectionError(f"no server at {server.url}: {error or 'no answer'}") from error
+    accepted = await offered(servers, "accepts_dtypes")
+    dtype = settings.dtype or ("float32" if "float32" in accepted else accepted[0])
+    context = min([await _context(server, reference) for server in servers])
+    return Bench(servers, reference, settings, torch_dtype(dtype), context)
+
+
 async def _present(server: Server) -> None:
-    try:
-        status, body = await server.get("/health")
-    except (aiohttp.ClientError, TimeoutError) as error:
-        raise ConnectionError(f"no server at {server.url}: {error}") from error
+    status, body = await server.get("/health")
     if status != 200:
         raise ConnectionError(f"{server.url}/health is {status} {body}: wait until it is ready")
     status, body = await server.get("/contract")
@@ -95,12 +101,22 @@ async def _present(server: Server) -> None:
         )
 
 
+async def _context(server: Server, reference: Reference) -> int:
+    """Tokens that a prompt and its completion may have; a server may offer less than its model does."""
+    model = (await server.contract()).model
+    for context in sorted({min(most, reference.context) for most in CONTEXTS}, reverse=True):
+        body = {"model": model, "prompt": reference.prompt(context - 1), "max_tokens": 1}
+        status, answer = await server.post("/v1/completions", body)
+        if status == 200:
+            return context
+    raise ConnectionError(f"{server.url} takes no prompt of {context - 1} token ids: {status} {answer}")
+
+
 async def _verdict(guarantee: Guarantee, bench: Bench, tell: Callable[[Guarantee], None]) -> Verdict:
     tell(guarantee)
     started = time.monotonic()
-    limit = LONGEST_S * max(1, bench.updates / 50)
     try:
-        async with asyncio.timeout(limit):
+        async with asyncio.timeout(LONGEST_S):
             measured = await CHECKS[guarantee](bench)
     except Exception as error:  # whatever a broken server causes is its verdict
         return Verdict.of_failure(guarantee, error, time.monotonic() - started)

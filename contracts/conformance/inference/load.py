@@ -1,7 +1,8 @@
 """Requests in flight: started, kept across an update, and whole when they end."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable
 
 from contracts.conformance.inference.bench import Bench
 from contracts.conformance.inference.samples import Sample
@@ -9,19 +10,59 @@ from contracts.conformance.inference.server import Server
 from contracts.conformance.inference.trainer_end import TrainerEnd
 from contracts.conformance.verdicts import Broken
 
-COUNT = 6  # requests in flight, a server
-FIRST_TRY = 200  # tokens each
+FIRST_TRY = 200  # tokens of a request
+FEW, MANY = 6, 96  # requests in flight, a server
+APPEARS_WITHIN_S = 10.0
+
+Tasks = list[tuple[Server, asyncio.Task[Sample]]]
 
 
-async def started(bench: Bench, server: Server, count: int, max_tokens: int) -> list[asyncio.Task[Sample]]:
-    """Long completions that are being generated: each has sampled at least one token."""
-    prompts = [bench.reference.prompt(5 + 3 * i, seed=i) for i in range(count)]
-    tasks = [asyncio.create_task(server.complete(p, max_tokens, temperature=1)) for p in prompts]
-    if count == 1:
-        await server.wait_running(1)
-    # It came last, so when it has its token the others have theirs.
-    await server.complete(bench.reference.prompt(4, seed=count), 1)
-    return tasks
+@contextlib.asynccontextmanager
+async def in_flight(bench: Bench, count: int, max_tokens: int, stream: bool = False) -> AsyncIterator[Tasks]:
+    """`count` long completions on each server, each with at least one token, or ended already. What is
+    left of them at the end is cancelled."""
+    prompts = [bench.reference.prompt(5 + 3 * (i % 8), seed=i) for i in range(count)]
+    tasks: Tasks = [
+        (
+            server,
+            asyncio.create_task(server.complete(prompt, max_tokens, stream and i % 2 == 1, temperature=1)),
+        )
+        for server in bench.servers
+        for i, prompt in enumerate(prompts)
+    ]
+    async with cancelled([task for _, task in tasks]):
+        for server in bench.servers:
+            await _running(server, [task for at, task in tasks if at is server])
+            # It comes last, so when it has its token the others have theirs.
+            await server.complete(bench.reference.prompt(4, seed=count), 1)
+        yield tasks
+
+
+@contextlib.asynccontextmanager
+async def cancelled(tasks: list[asyncio.Task]) -> AsyncIterator[None]:
+    """At the end none of `tasks` is left, and no error of theirs goes unseen by who asks for it."""
+    try:
+        yield
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def _running(server: Server, tasks: list[asyncio.Task[Sample]]) -> None:
+    """Until all of them are generated at the same time, or the first has ended."""
+    deadline = asyncio.get_running_loop().time() + APPEARS_WITHIN_S
+    while not any(task.done() for task in tasks):
+        running = (await server.contract()).process.running
+        if running >= len(tasks):
+            return
+        if asyncio.get_running_loop().time() > deadline:
+            raise Broken(
+                f"/contract.process.running is {running} after {APPEARS_WITHIN_S:g} s",
+                f"{len(tasks)} requests that were sent together are generated side by side",
+                f"{server}: send {len(tasks)} long completions and look at GET /contract",
+            )
+        await asyncio.sleep(0.002)
 
 
 async def across(
@@ -30,20 +71,19 @@ async def across(
     update: Callable[[], Awaitable[object]],
     check: Callable[[Server, Sample], float],
 ) -> tuple[list[Sample], float]:
-    """Completions that are in flight while `update()` publishes; longer ones, and `update()` again, until
-    some of them, on every server, live to see its end. Each is whole, keeps the tokens that it had, and
-    passes `check`. With them, the largest distance in nats that `check` gave."""
-    max_tokens, worst = FIRST_TRY, 0.0
-    longest = bench.reference.context - 5 - 3 * COUNT
+    """Completions that are in flight while `update()` publishes; longer ones, then more of them, and
+    `update()` again, until some, on every server, live to see its end. Each is whole, keeps the tokens
+    that it had, and passes `check`. With them, the largest distance in nats that `check` gave.
+
+    Where streams are offered, every other request is one."""
+    streams = "stream" in await bench.offered("capabilities")
+    count, max_tokens, worst = FEW, FIRST_TRY, 0.0
+    longest = bench.context - 32
     while True:
         before, max_tokens = trainer.version, min(max_tokens, longest)
-        tasks = [
-            (server, task)
-            for server in bench.servers
-            for task in await started(bench, server, COUNT, max_tokens)
-        ]
-        await update()
-        found = [(server, await task) for server, task in tasks]
+        async with in_flight(bench, count, max_tokens, streams) as tasks:
+            await update()
+            found = [(server, await task) for server, task in tasks]
         for server, sample in found:
             whole(bench, server, sample, max_tokens)
             _not_restarted(server, sample, before)
@@ -51,14 +91,14 @@ async def across(
         crossed = {server for server, sample in found if len(sample.spans) > 1}
         if len(crossed) == len(bench.servers):
             return [sample for _, sample in found], worst
-        if max_tokens == longest:
+        if max_tokens == longest and count > MANY:
             raise Broken(
-                f"none of {COUNT} requests of {longest} tokens crossed the update",
+                f"none of {count} requests of {longest} tokens crossed the update",
                 "generation goes on through an update: a running request has tokens of both versions",
-                f"keep {COUNT} requests of {longest} tokens running and publish a version (a very fast "
+                f"keep {count} requests of {longest} tokens running and publish a version (a very fast "
                 "server needs a model with a longer context)",
             )
-        max_tokens *= 4
+        count, max_tokens = (count * 4 if max_tokens == longest else count), max_tokens * 4
 
 
 def whole(bench: Bench, server: Server, sample: Sample, max_tokens: int) -> None:

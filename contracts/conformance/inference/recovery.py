@@ -6,13 +6,16 @@ from contracts.conformance.inference.bench import Bench
 from contracts.conformance.inference.server import Server
 from contracts.conformance.inference.trainer_end import TrainerEnd
 from contracts.conformance.verdicts import Broken
+from contracts.inference import WeightUpdateStatus
 
 
-async def honest(bench: Bench, server: Server, version: int, status: dict, receive: str, what: str) -> None:
+async def honest(
+    bench: Bench, server: Server, version: int, status: WeightUpdateStatus, receive: str, what: str
+) -> None:
     """Untouched: it serves its old weights, in deed. Touched: it says that it is unhealthy."""
-    if status["state"] != "failed" or (receive == "staged" and status["touched"]):
+    if status.state != "failed" or (receive == "staged" and status.touched):
         raise Broken(f"{server}: {status}", "failed; never touched when staged", what)
-    if not status["touched"]:
+    if not status.touched:
         contract = await server.contract()
         if contract.group is not None or contract.weights.version != version:
             raise Broken(
@@ -35,7 +38,7 @@ async def honest(bench: Bench, server: Server, version: int, status: dict, recei
 async def serves(bench: Bench, server: Server, version: int, what: str) -> None:
     if not await server.ready():
         raise Broken(f"{server}: {await server.get('/health')}", "ready, at the old version", what)
-    await bench.content(server, bench.reference.weights(version), version, what)
+    await bench.content(server, bench.weights(version), version, what)
 
 
 async def restored(bench: Bench, run: TrainerEnd, what: str) -> None:
@@ -44,14 +47,18 @@ async def restored(bench: Bench, run: TrainerEnd, what: str) -> None:
         await _ready_to_join(bench, server, what)
     await run.join()
     version = run.version + 1
-    await run.publish(version, bench.reference.weights(version))
+    await run.publish(version, bench.weights(version))
     for server in bench.servers:
         await serves(bench, server, version, f"{what}; a new epoch, version {version}")
 
 
 async def _ready_to_join(bench: Bench, server: Server, what: str) -> None:
-    deadline = asyncio.get_running_loop().time() + 60
+    deadline = asyncio.get_running_loop().time() + bench.settings.restart_s
     while (health := await server.get("/health"))[1].get("status") == "loading":
         if asyncio.get_running_loop().time() > deadline:
-            raise Broken(f"{server}: {health} for a minute", "an engine that restarts comes back", what)
+            raise Broken(
+                f"{server}: {health} for {bench.settings.restart_s:g} s",
+                "an engine that restarts comes back",
+                what,
+            )
         await asyncio.sleep(0.2)

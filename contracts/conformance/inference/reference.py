@@ -2,14 +2,20 @@
 
 It also invents the weights that are sent. `weights(seed)` differs from every other seed in every tensor
 by about as much as the tensor's own size, is sharp enough that wrong weights show, and all but never
-ends a sequence by itself; so nothing that a server may get wrong stays hidden in noise.
+ends a sequence by itself.
 """
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import torch
-from transformers import AutoConfig, AutoModelForCausalLM, GenerationConfig
+from transformers import (
+    AutoConfig,
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    GenerationConfig,
+    PreTrainedTokenizerBase,
+)
 
 Weights = Mapping[str, torch.Tensor]
 LOGIT_SPREAD = 4.0  # standard deviation of the logits of one position
@@ -23,12 +29,16 @@ class Reference:
         if not Path(path, "config.json").is_file():
             raise ValueError(f"{path} is not a Hugging Face model directory: it has no config.json")
         config = AutoConfig.from_pretrained(path, trust_remote_code=trust_remote_code)
-        self.vocabulary: int = config.get_text_config().vocab_size
         self.context: int = config.get_text_config().max_position_embeddings
         self.model = AutoModelForCausalLM.from_pretrained(
             path, dtype=torch.float32, trust_remote_code=trust_remote_code
         ).eval()
         self.ends = _end_of_sequence(path, config)
+        tokenizer = _tokenizer(path)
+        self.chats = tokenizer is None or tokenizer.chat_template is not None
+        known = range(len(tokenizer) if tokenizer else config.get_text_config().vocab_size)
+        special = {*self.ends, *(tokenizer.all_special_ids if tokenizer else ())}
+        self.ordinary = [i for i in known if i not in special]  # ids that any server takes in a prompt
         # A tied parameter has one name here; the state dict has them all.
         self._base = {name: p.detach().clone() for name, p in self.model.named_parameters()}
         self.tied = self._tied()
@@ -54,9 +64,9 @@ class Reference:
         generator = torch.Generator().manual_seed(seed)
 
         def changed(tensor: torch.Tensor) -> torch.Tensor:
-            size = tensor.square().mean().sqrt().clamp(min=0.05)
-            noise = torch.randn(tensor.shape, generator=generator)
-            return tensor + (0.5 if tensor.dim() > 1 else 0.2) * size * noise
+            size = tensor.square().mean().sqrt()
+            step = 0.5 * size.clamp(min=0.05) if tensor.dim() > 1 else 0.3 * size.clamp(min=1.0)
+            return tensor + step * torch.randn(tensor.shape, generator=generator)
 
         weights = {name: changed(tensor) for name, tensor in self._base.items()}
         return self._sharpened(self._without_end(weights))
@@ -98,10 +108,9 @@ class Reference:
     # --- prompts and log-probabilities ------------------------------------------------------------
 
     def prompt(self, length: int, seed: int = 0) -> list[int]:
-        """Random token ids without end-of-sequence."""
+        """Random ids of ordinary tokens."""
         generator = torch.Generator().manual_seed(seed)
-        ids = torch.randint(self.vocabulary, (2 * length + 8,), generator=generator).tolist()
-        return [i for i in ids if i not in self.ends][:length]
+        return [self.ordinary[i] for i in torch.randint(len(self.ordinary), (length,), generator=generator)]
 
     def distribution(
         self, weights: Weights, prompt: Sequence[int], ids: Sequence[int], temperature: float = 1.0
@@ -127,9 +136,18 @@ class Reference:
 
 
 def _end_of_sequence(path: str, config: object) -> list[int]:
-    """From generation_config.json where there is one, as servers do."""
+    """From generation_config.json where it says so, as servers do."""
     try:
         ends = GenerationConfig.from_pretrained(path).eos_token_id
     except OSError:
-        ends = config.eos_token_id
+        ends = None
+    ends = config.get_text_config().eos_token_id if ends is None else ends
     return [ends] if isinstance(ends, int) else list(ends or [])
+
+
+def _tokenizer(path: str) -> PreTrainedTokenizerBase | None:
+    """None where the directory has none."""
+    try:
+        return AutoTokenizer.from_pretrained(path)
+    except (OSError, ValueError):
+        return None

@@ -27,6 +27,12 @@ class Sample:
 
 def samples(answer: dict) -> list[Sample]:
     """The choices of a completion that asked for log-probabilities, taken apart and counted."""
+    if not isinstance(answer.get("prompt_token_ids"), list):
+        raise Broken(
+            f"an answer without prompt_token_ids: it has {sorted(answer)}",
+            "prompt_token_ids beside the choices; in a stream, on its first chunk",
+            "complete any prompt with logprobs: true",
+        )
     found = []
     for choice in answer["choices"]:
         text = choice["text"] if "text" in choice else choice["message"]["content"] or ""
@@ -41,9 +47,8 @@ def samples(answer: dict) -> list[Sample]:
             )
         except (KeyError, TypeError) as error:
             raise Broken(
-                f"a choice without {error}: it has {sorted(choice)}, the answer has {sorted(answer)}",
-                "prompt_token_ids beside the choices; token_ids, logprobs.content[i].logprob and "
-                "weight_versions in each",
+                f"a choice without {error}: it has {sorted(choice)}",
+                "token_ids, logprobs.content[i].logprob and weight_versions in each choice",
                 "complete any prompt with logprobs: true",
             ) from error
         check_counts(sample)
@@ -68,3 +73,35 @@ def check_counts(sample: Sample) -> None:
             "half-open spans that cover every sampled token exactly once, with growing versions",
             f"complete {sample.prompt_token_ids} with logprobs: true",
         )
+
+
+def streamed(chunks: list[dict]) -> list[Sample]:
+    """A streamed completion put together, choice by choice. The first chunk has the prompt."""
+    prompt = next((chunk["prompt_token_ids"] for chunk in chunks if chunk.get("prompt_token_ids")), None)
+    parts: dict[int, list[dict]] = {}
+    for chunk in chunks:
+        for choice in chunk["choices"]:
+            parts.setdefault(choice["index"], []).append(choice)
+    return samples(
+        {"prompt_token_ids": prompt, "choices": [_joined(parts[index]) for index in sorted(parts)]}
+    )
+
+
+def _joined(parts: list[dict]) -> dict:
+    """The chunks of one choice, as the choice of a whole answer."""
+    final = next((part for part in reversed(parts) if part.get("finish_reason")), {})
+    if "weight_versions" not in final:
+        raise Broken(
+            f"the chunk with finish_reason has {sorted(final)}",
+            "weight_versions on it",
+            "stream a completion",
+        )
+    texts = [part["text"] if "text" in part else part["delta"].get("content") for part in parts]
+    contents = [part["logprobs"]["content"] for part in parts if part.get("logprobs")]
+    return {
+        "text": "".join(text or "" for text in texts),
+        "token_ids": [token_id for part in parts for token_id in part.get("token_ids") or []],
+        "logprobs": {"content": [item for content in contents for item in content]},
+        "weight_versions": final["weight_versions"],
+        "finish_reason": final["finish_reason"],
+    }

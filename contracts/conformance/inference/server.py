@@ -8,7 +8,7 @@ from typing import Any
 import aiohttp
 from pydantic import ValidationError
 
-from contracts.conformance.inference.samples import Sample, samples
+from contracts.conformance.inference.samples import Sample, samples, streamed
 from contracts.conformance.verdicts import Broken
 from contracts.inference import ContractInfo
 
@@ -26,12 +26,24 @@ class Server:
         return self.url
 
     async def get(self, path: str) -> Answer:
-        async with self.http.get(self.url + path, headers=self.headers) as answer:
-            return answer.status, decoded(await answer.text())
+        status, text = await self._ask("GET", path)
+        return status, decoded(text)
 
     async def post(self, path: str, body: dict) -> Answer:
-        async with self.http.post(self.url + path, json=body, headers=self.headers) as answer:
-            return answer.status, decoded(await answer.text())
+        status, text = await self._ask("POST", path, body)
+        return status, decoded(text)
+
+    async def _ask(self, method: str, path: str, body: dict | None = None) -> tuple[int, str]:
+        asked = self.http.request(method, self.url + path, json=body, headers=self.headers)
+        try:
+            async with asked as answer:
+                return answer.status, await answer.text()
+        except TimeoutError as error:
+            raise Broken(
+                f"{self.url}: no answer to {method} {path} within {self.http.timeout.total:g} s",
+                "an answer",
+                short(path, body or {}),
+            ) from error
 
     async def contract(self) -> ContractInfo:
         status, body = await self.get("/contract")
@@ -55,22 +67,15 @@ class Server:
         process = (await self.contract()).process
         return process.running + process.waiting
 
-    async def wait_running(self, count: int, within_s: float = 10.0) -> None:
-        """Until at least `count` requests are being generated."""
-        deadline = asyncio.get_running_loop().time() + within_s
-        while (running := (await self.contract()).process.running) < count:
-            if asyncio.get_running_loop().time() > deadline:
-                raise Broken(
-                    f"/contract.process.running is {running} after {within_s:g} s",
-                    f"{count} requests that were just sent are generated side by side, not at once",
-                    f"send {count} long completions and look at GET /contract",
-                )
-            await asyncio.sleep(0.002)
-
     # --- generation -------------------------------------------------------------------------------
 
-    async def complete(self, prompt: list[int] | str, max_tokens: int, **fields: Any) -> Sample:
-        return (await self.choices(prompt, max_tokens, **fields))[0]
+    async def complete(
+        self, prompt: list[int] | str, max_tokens: int, stream: bool = False, **fields: Any
+    ) -> Sample:
+        if not stream:
+            return (await self.choices(prompt, max_tokens, **fields))[0]
+        body = {"prompt": prompt, "max_tokens": max_tokens, "logprobs": True, **fields}
+        return streamed(await self.stream("/v1/completions", body))[0]
 
     async def choices(self, prompt: list[int] | str, max_tokens: int, **fields: Any) -> list[Sample]:
         body = {"prompt": prompt, "max_tokens": max_tokens, "logprobs": True, **fields}
@@ -91,16 +96,18 @@ class Server:
     async def stream(self, path: str, body: dict) -> list[dict]:
         """The chunks of a streamed answer."""
         body = {"model": (await self.contract()).model} | body | {"stream": True}
-        async with self.http.post(self.url + path, json=body, headers=self.headers) as answer:
-            text = await answer.text()
+        status, text = await self._ask("POST", path, body)
         events = [line.removeprefix("data: ") for line in text.splitlines() if line.startswith("data: ")]
-        if answer.status != 200 or not events or events[-1] != "[DONE]":
+        if status != 200 or not events or events[-1] != "[DONE]":
             raise Broken(
-                f"POST {path}, stream: {answer.status}, ends with {text[-80:]!r}",
+                f"POST {path}, stream: {status}, ends with {text[-80:]!r}",
                 "200 and server-sent events that end with `data: [DONE]`",
                 short(path, body),
             )
-        return [json.loads(event) for event in events[:-1]]
+        chunks = [json.loads(event) for event in events[:-1]]
+        if error := next((chunk for chunk in chunks if "choices" not in chunk), None):
+            raise Broken(f"a chunk {str(error)[:200]}", "choices in every chunk", short(path, body))
+        return chunks
 
 
 def decoded(text: str) -> dict:

@@ -8,14 +8,14 @@ import uuid
 from collections.abc import Sequence
 
 import torch
+from pydantic import ValidationError
 
 from contracts.conformance.inference.reference import Weights
 from contracts.conformance.inference.server import Answer, Server
+from contracts.conformance.inference.settings import Settings
 from contracts.conformance.verdicts import Broken
-from contracts.inference import Parameter
+from contracts.inference import GroupInfo, Parameter, WeightUpdateStatus
 from contracts.weights import WeightGroup, WeightStore, dtype_name, nccl_version, pack_bucket, plan_buckets
-
-ADDRESS = "127.0.0.1"
 
 
 def parameters(weights: Weights) -> list[Parameter]:
@@ -37,16 +37,15 @@ def bucket_bytes_for(weights: Weights, count: int) -> int:
 
 
 class TrainerEnd:
-    """One run of a trainer. `timeout_s` is the longest silence that it allows, `grace_s` what a server
-    may take beyond its timeouts."""
+    """One run of a trainer."""
 
-    def __init__(self, servers: Sequence[Server], tied: dict[str, str], timeout_s: float, grace_s: float):
-        self.servers, self.tied = servers, tied
-        self.timeout_s, self.grace_s = timeout_s, grace_s
+    def __init__(self, servers: Sequence[Server], tied: dict[str, str], settings: Settings):
+        self.servers, self.tied, self.settings = servers, tied, settings
         self.run = uuid.uuid4().hex
         self.epoch = 0
         self.version = 0
         self.group: WeightGroup | None = None
+        self.joined: list[dict] = []  # what each server was asked when it joined the group
 
     # --- the weight group -------------------------------------------------------------------------
 
@@ -62,10 +61,10 @@ class TrainerEnd:
             "group_name": f"weights-{uuid.uuid4().hex}",
             "backend": backend,
             "nccl_version": nccl_version() if backend == "nccl" else None,
-            "master_address": ADDRESS,
+            "master_address": self.settings.address,
             "master_port": port,
             "world_size": world_size,
-            "timeout_s": self.timeout_s,
+            "timeout_s": self.settings.timeout_s,
         }
         requests, offset = [], 1
         for contract in contracts:
@@ -77,41 +76,43 @@ class TrainerEnd:
         """Open the next epoch with every server."""
         self.leave()
         self.epoch += 1
-        store = WeightStore(ADDRESS, 0, self.timeout_s)
+        store = WeightStore(self.settings.address, 0, self.settings.timeout_s)
         requests = await self.join_requests(store.port)
         first = requests[0]
         form = asyncio.to_thread(
-            store.group, first["group_name"], first["world_size"], first["backend"], self.timeout_s
+            store.group, first["group_name"], first["world_size"], first["backend"], self.settings.timeout_s
         )
-        answers, group = await asyncio.gather(self._asked_to_join(requests), form, return_exceptions=True)
+        answers, formed = await asyncio.gather(self._asked_to_join(requests), form, return_exceptions=True)
         if isinstance(answers, BaseException):
             raise answers
         for server, (status, body), request in zip(self.servers, answers, requests, strict=True):
-            ranks = (await server.contract()).ranks
+            contract = await server.contract()
             offset = request["rank_offset"]
-            if (status, body) != (200, {"ranks": list(range(offset, offset + ranks))}):
+            group = GroupInfo(epoch=self.epoch, rank_offset=offset, world_size=request["world_size"])
+            joined = (status, body) == (200, {"ranks": list(range(offset, offset + contract.ranks))})
+            if not joined or (contract.run, contract.group) != (self.run, group):
                 raise Broken(
-                    f"{server}: POST /init_process_group: {status} {body}",
-                    f"200 and {ranks} rank(s) from {offset} on",
+                    f"{server}: POST /init_process_group: {status} {body}; /contract: {contract.group}",
+                    f"200, {contract.ranks} rank(s) from {offset} on, and {group} in /contract",
                     "a new run takes the server over",
                 )
-        if isinstance(group, BaseException):
+        if isinstance(formed, BaseException):
             raise Broken(
-                f"200 was answered, but the group of epoch {self.epoch} never formed: {group}",
+                f"200 was answered, but the group of epoch {self.epoch} never formed: {formed}",
                 "200 only once the server's ranks have joined",
                 f"POST /init_process_group {first}",
             )
-        self.group = group
+        self.group, self.joined = formed, requests
 
     async def _asked_to_join(self, requests: Sequence[dict]) -> list[Answer]:
-        limit = 2 * self.timeout_s + self.grace_s  # it may wait for an update's end first
+        limit = 2 * self.settings.timeout_s + self.settings.grace_s  # it may wait for an update's end first
         try:
             async with asyncio.timeout(limit):
                 return await self.post_each("/init_process_group", requests)
         except TimeoutError as error:
             raise Broken(
                 f"no answer to POST /init_process_group within {limit:g} s",
-                f"an answer within timeout_s + {self.grace_s:g} s",
+                f"an answer within timeout_s + {self.settings.grace_s:g} s",
                 f"POST /init_process_group {requests[0]}",
             ) from error
 
@@ -137,32 +138,35 @@ class TrainerEnd:
             "bucket_bytes": bucket_bytes_for(weights, 3),
             "kv_cache": "keep",
             "receive": "paused",
-            "timeout_s": self.timeout_s,
+            "timeout_s": self.settings.timeout_s,
         }
         return request | changes
 
-    async def publish(self, version: int, weights: Weights, **changes: object) -> list[dict]:
-        """A complete update; each server's final status. Broken unless all are `live`."""
+    async def publish(self, version: int, weights: Weights, **changes: object) -> None:
+        """A complete update. Broken unless all servers are `live` with it."""
         request = self.update_request(version, weights, **changes)
+        buckets = packed(weights, request["bucket_bytes"])
         await self.request_update(request)
         try:
-            await self.send(packed(weights, request["bucket_bytes"]))
+            await self.send(buckets)
         except RuntimeError as error:
             raise Broken(
                 f"the broadcast of version {version} did not end: {error}",
                 "a server that answered 202 takes part in the broadcast, whatever version it holds",
                 f"publish version {version} {shown(changes)}",
             ) from error
-        statuses = await self.ended(version)
-        for server, status in zip(self.servers, statuses, strict=True):
-            if status["state"] != "live":
+        await self.live(version, sum(bucket.nbytes for bucket in buckets), f"publish {shown(changes)}")
+
+    async def live(self, version: int, size: int, reproduce: str) -> None:
+        """Wait until every server says that it is; Broken unless it is."""
+        for server, status in zip(self.servers, await self.ended(version), strict=True):
+            if (status.state, status.bytes) != ("live", size) or min(status.paused_s, status.transfer_s) < 0:
                 raise Broken(
-                    f"{server}: version {version} ended as {status}",
-                    "live, after every bucket was sent",
-                    f"publish version {version} {shown(changes)}",
+                    f"{server}: version {version} ended as {status.model_dump()}",
+                    f"live, with {size} bytes, after every bucket was sent",
+                    f"{reproduce}, version {version}",
                 )
         self.version = version
-        return statuses
 
     async def request_update(self, request: dict) -> None:
         """Ask every server; Broken unless each says 202."""
@@ -180,26 +184,32 @@ class TrainerEnd:
 
     async def send(self, buckets: Sequence[torch.Tensor]) -> None:
         for bucket in buckets:
-            await asyncio.to_thread(self.group.broadcast, bucket, self.timeout_s)
+            await asyncio.to_thread(self.group.broadcast, bucket, self.settings.timeout_s)
 
-    async def ended(self, version: int) -> list[dict]:
+    async def ended(self, version: int) -> list[WeightUpdateStatus]:
         """How the update ended on each server, which says so within its timeout and the grace."""
         return await asyncio.gather(*(self._ended(server, version) for server in self.servers))
 
-    async def _ended(self, server: Server, version: int) -> dict:
-        limit = self.timeout_s + self.grace_s
+    async def _ended(self, server: Server, version: int) -> WeightUpdateStatus:
+        limit = self.settings.timeout_s + self.settings.grace_s
         try:
             async with asyncio.timeout(limit + 1):
                 status, body = await server.get(f"/weight_update/{version}?wait_s={limit}")
         except TimeoutError:
             status, body = 0, {"state": f"no answer within {limit + 1:g} s"}
-        if status != 200 or body["state"] == "receiving":
+        try:
+            found = WeightUpdateStatus.model_validate(body)
+        except ValidationError:
+            found = None
+        named = found and (found.run, found.epoch, found.version) == (self.run, self.epoch, version)
+        if status != 200 or not named or found.state == "receiving":
             raise Broken(
                 f"{server}: GET /weight_update/{version}?wait_s={limit:g}: {status} {body}",
-                f"live or failed within timeout_s + {self.grace_s:g} s",
-                f"request version {version} with timeout_s {self.timeout_s:g}, and send no more",
+                f"how version {version} of run {self.run}, epoch {self.epoch} ended, within timeout_s + "
+                f"{self.settings.grace_s:g} s",
+                f"request version {version} with timeout_s {self.settings.timeout_s:g}, and send no more",
             )
-        return body
+        return found
 
 
 def backend_of(contracts: Sequence) -> str:

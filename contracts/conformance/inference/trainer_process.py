@@ -15,8 +15,6 @@ import torch
 from contracts.conformance.processes import fork_server
 from contracts.weights import WeightGroup, WeightStore
 
-ADDRESS = "127.0.0.1"
-
 
 class GroupProcess:
     """A process that holds one rank. It is killed at the end, whatever it is doing."""
@@ -37,11 +35,9 @@ class GroupProcess:
             raise TimeoutError(f"the kit's own process said nothing for {timeout_s:g} s")
         return self._pipe.recv()
 
-    def kill(self) -> None:
-        os.kill(self._process.pid, signal.SIGKILL)
-
-    def stall(self) -> None:
-        os.kill(self._process.pid, signal.SIGSTOP)
+    def end(self, how: str) -> None:
+        """`killed`, or `stalled`: stopped, with its sockets open."""
+        os.kill(self._process.pid, signal.SIGKILL if how == "killed" else signal.SIGSTOP)
 
     def close(self) -> None:
         self._process.kill()
@@ -52,16 +48,17 @@ class GroupProcess:
 @dataclass(frozen=True)
 class GroupSpec:
     name: str
+    address: str
     world_size: int
     backend: str
     timeout_s: float
 
 
-def trainer(pipe: Connection, timeout_s: float) -> None:
+def trainer(pipe: Connection, address: str, timeout_s: float) -> None:
     """Rank 0. Says its port; told a `GroupSpec` it joins and says so; told buckets it broadcasts them and
     says so. A broadcast that fails ends it, as it ends a trainer's group. Otherwise it waits for ever."""
     torch.set_num_threads(1)
-    store = WeightStore(ADDRESS, 0, timeout_s)
+    store = WeightStore(address, 0, timeout_s)
     pipe.send(store.port)
     spec: GroupSpec = pipe.recv()
     group = store.group(spec.name, spec.world_size, spec.backend, spec.timeout_s)
@@ -82,7 +79,9 @@ def receiver(pipe: Connection, spec: GroupSpec, port: int, rank: int) -> None:
     them, and waits for ever."""
     torch.set_num_threads(1)
     pipe.send("ready")
-    group = WeightGroup.join(ADDRESS, port, spec.name, rank, spec.world_size, spec.backend, spec.timeout_s)
+    group = WeightGroup.join(
+        spec.address, port, spec.name, rank, spec.world_size, spec.backend, spec.timeout_s
+    )
     pipe.send("joined")
     for size in pipe.recv():
         group.broadcast(torch.empty(size, dtype=torch.uint8), spec.timeout_s)

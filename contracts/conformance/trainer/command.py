@@ -11,10 +11,16 @@ def add_trainer(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--option", action="append", default=[], type=_option, metavar="KEY=VALUE", help="of its constructor"
     )
-    parser.add_argument("--ranks", type=int, default=1, help="processes, one a rank (default 1)")
+    parser.add_argument("--ranks", type=int, default=2, help="processes, one a rank (default 2)")
     parser.add_argument("--model", help="a small model's directory (default: two tiny ones, made here)")
     parser.add_argument("--only", action="append", metavar="CODE", help="this guarantee: T1 ... T7")
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    parser.add_argument(
+        "--patience-s",
+        type=float,
+        default=120,
+        help="the longest that one session of the ranks may take (default 120); more where kernels compile",
+    )
     parser.add_argument("--json", action="store_true", help="print JSON in place of the table")
     parser.set_defaults(run=run)
 
@@ -38,29 +44,39 @@ def run(arguments: argparse.Namespace) -> int:
     from contracts.conformance.trainer.kit import check_trainer
 
     logging.disable_progress_bar()
+    asked = {
+        "ranks": arguments.ranks,
+        "options": dict(arguments.option),
+        "model": arguments.model,
+        "device": arguments.device,
+        "patience_s": arguments.patience_s,
+    }
     try:
-        verdicts = check_trainer(
-            arguments.adapter,
-            ranks=arguments.ranks,
-            options=dict(arguments.option),
-            model=arguments.model,
-            only=arguments.only,
-            device=arguments.device,
-        )
+        verdicts = check_trainer(arguments.adapter, only=arguments.only, **asked)
     except ValueError as error:
-        print(f"cannot check: {error}", file=sys.stderr)
+        print(f"cannot check: {' '.join(str(error).split())}", file=sys.stderr)
         return 2
     if arguments.json:
         print(as_json(verdicts))
     else:
         title = f"{arguments.adapter}, {arguments.ranks} rank(s), {arguments.device}"
-        print_table(title, verdicts, _command(arguments))
+        print_table(title, verdicts, command_line(arguments.adapter, **asked))
     return 0 if kept(verdicts) else 1
 
 
-def _command(arguments: argparse.Namespace) -> str:
-    words = ["python", "-m", "contracts.conformance", "trainer", "--adapter", arguments.adapter]
-    words += [word for key, value in arguments.option for word in ("--option", f"{key}={json.dumps(value)}")]
-    words += ["--ranks", str(arguments.ranks), "--device", arguments.device]
-    words += ["--model", arguments.model] if arguments.model else []
+def command_line(
+    adapter: str,
+    *,
+    ranks: int = 2,
+    options: dict[str, object] | None = None,
+    model: str | None = None,
+    device: str = "cpu",
+    patience_s: float = 120,
+) -> str:
+    """What does in a shell what `check_trainer` does with the same arguments."""
+    words = ["python", "-m", "contracts.conformance", "trainer", "--adapter", adapter]
+    for key, value in (options or {}).items():
+        words += ["--option", f"{key}={json.dumps(value)}"]
+    words += ["--model", model] if model else []
+    words += ["--ranks", str(ranks), "--device", device, "--patience-s", f"{patience_s:g}"]
     return shlex.join(words)

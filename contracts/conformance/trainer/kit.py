@@ -5,6 +5,8 @@ import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
+import torch
+
 from contracts.conformance.tiny_model import make_tiny_model
 from contracts.conformance.trainer import (
     t1_forward,
@@ -34,7 +36,7 @@ GUARANTEES = tuple(CHECKS)
 def check_trainer(
     adapter: str,
     *,
-    ranks: int = 1,
+    ranks: int = 2,
     options: dict[str, object] | None = None,
     model: str | None = None,
     only: Iterable[str] | None = None,
@@ -44,6 +46,7 @@ def check_trainer(
     """One verdict a guarantee, in order.
 
     adapter: `package.module.Class`, importable in a new process with this one's `sys.path`.
+    ranks: processes; with one, no sum over ranks and no idle rank can be tried.
     options: of its constructor.
     model: a Hugging Face model directory, small and float32; None makes a tied Qwen2 and an untied Llama,
         both tiny.
@@ -53,7 +56,7 @@ def check_trainer(
     Raises ValueError, in one line, where nothing can be tried.
     """
     wanted = _wanted(only)
-    _check_input(adapter, ranks, options or {}, model, device)
+    _check_input(adapter, ranks, options or {}, model, device, patience_s)
     with tempfile.TemporaryDirectory(prefix="conformance-") as folder:
         root = Path(folder)
         models = (model,) if model else _tiny_models(root)
@@ -79,22 +82,26 @@ def _wanted(only: Iterable[str] | None) -> list[Guarantee]:
     codes = list(only) if only is not None else [g.code for g in GUARANTEES]
     known = {g.code for g in GUARANTEES}
     if unknown := [code for code in codes if code not in known]:
-        raise ValueError(f"there is no guarantee {unknown[0]!r}, only {', '.join(sorted(known))}")
+        raise ValueError(f"no guarantee {unknown[0]}: they are {', '.join(sorted(known))}")
     return [g for g in GUARANTEES if g.code in codes]
 
 
 def _check_input(
-    adapter: str, ranks: int, options: dict[str, object], model: str | None, device: str
+    adapter: str, ranks: int, options: dict[str, object], model: str | None, device: str, patience_s: float
 ) -> None:
     if ranks < 1:
         raise ValueError(f"a trainer has at least one rank, not {ranks}")
     if device not in ("cpu", "cuda"):
         raise ValueError(f"the device is cpu or cuda, not {device!r}")
+    if device == "cuda" and (found := torch.cuda.device_count()) < ranks:
+        raise ValueError(f"{ranks} rank(s) on cuda need a GPU each, and torch sees {found}")
+    if not patience_s > 0:
+        raise ValueError(f"the patience is a positive number of seconds, not {patience_s:g}")
     if model is not None and not (Path(model) / "config.json").is_file():
         raise ValueError(f"{model} is not a Hugging Face model directory: it has no config.json")
-    found = import_adapter(adapter)
+    trainer = import_adapter(adapter)
     try:
-        found(**options)
+        trainer(**options)
     except (TypeError, ValueError) as error:
         raise ValueError(f"{adapter} cannot be made with the options {options}: {error}") from error
 

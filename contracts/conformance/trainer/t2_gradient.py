@@ -18,7 +18,11 @@ def check(bench: Bench) -> str:
         doing = "one step each: " + "; ".join(describe(step) for step in steps)
         results = bench.session(walk, model, spec, steps, doing=doing)
         worst = max(worst, examine(reference, results, steps, spec))
-    return f"{len(steps)} cuts of a step give its sum, within {worst:.0e} of each tensor's norm"
+    within = f"within {worst:.0e} of each tensor's norm"
+    if bench.ranks == 1:
+        tried = "only one rank was tried"
+        return f"{len(steps)} cuts of a step give its sum over micro-batches, {within}; {tried}"
+    return f"{len(steps)} cuts of a step over {bench.ranks} ranks give its sum, {within}"
 
 
 def _cuts(sequences: list[TrainingSequence], ranks: int) -> list[Step]:

@@ -6,14 +6,16 @@ from pathlib import Path
 import torch
 
 from contracts.conformance.trainer.bench import Bench
+from contracts.conformance.trainer.programs import accumulate
 from contracts.conformance.trainer.reference import Reference
+from contracts.conformance.trainer.sequences import LENGTHS, Step, evenly, make_sequences
 from contracts.conformance.trainer.t4_export import check_export
 from contracts.conformance.trainer.watched import Watched
 from contracts.conformance.verdicts import Broken
 from contracts.trainer import OptimizerSpec, WorkerSpec
 from contracts.weights import WeightManifest
 
-DOING = "list(worker.gather_weights()) and worker.weight_manifest('bfloat16') right after init_worker"
+DOING = "worker.weight_manifest('bfloat16'), list(worker.gather_weights()) twice, and again after a step"
 
 
 @dataclass(frozen=True)
@@ -23,11 +25,21 @@ class Gathered:
     contiguous: bool
 
 
-def gather(worker: Watched, spec: WorkerSpec, directory: Path) -> tuple[WeightManifest, list[list[Gathered]]]:
+def gather(
+    worker: Watched, spec: WorkerSpec, step: Step, directory: Path
+) -> tuple[WeightManifest, list[list[Gathered]]]:
+    """Two iterations over what was loaded; one after an optimizer step, which is also exported."""
     manifest = worker.weight_manifest("bfloat16")
-    iterations = [[_kept(name, tensor) for name, tensor in worker.gather_weights()] for _ in range(2)]
+    iterations = [_iteration(worker), _iteration(worker)]
+    accumulate(worker, spec, step)
+    worker.step()
+    iterations.append(_iteration(worker))
     worker.export(directory)
     return manifest, iterations
+
+
+def _iteration(worker: Watched) -> list[Gathered]:
+    return [_kept(name, tensor) for name, tensor in worker.gather_weights()]
 
 
 def _kept(name: str, tensor: torch.Tensor | None) -> Gathered:
@@ -40,18 +52,24 @@ def check(bench: Bench) -> str:
     counts = []
     for number, model in enumerate(bench.models):
         directory = bench.directory / f"export-{number}"
-        results = bench.session(gather, model, OptimizerSpec(lr=1e-3), directory, doing=DOING)
         reference = Reference(model)
-        first = results[0][1][0]
+        sequences = make_sequences(model, [*LENGTHS, *[4] * bench.ranks], seed=4)
+        step = Step("a share for everyone", evenly(sequences, bench.ranks))
+        results = bench.session(gather, model, OptimizerSpec(lr=1e-2), step, directory, doing=DOING)
+        *loaded, stepped = results[0][1]
         for manifest, iterations in results:
             for iteration in iterations:
                 _check_order(manifest, iteration)
         _check_ranks([iterations for _, iterations in results])
-        _check_complete(reference, first, results[0][0])
-        _check_values(reference, results[0][1])
-        check_export(model, directory, {one.name: one.tensor for one in first})
-        counts.append(f"{len(first)} ({len(results[0][0].tied)} tied)")
-    return f"manifest, iteration, checkpoint and export agree in all parameters: {' and '.join(counts)}"
+        _check_complete(reference, stepped, results[0][0])
+        _check_values(reference, loaded)
+        before, after = ({one.name: one.tensor for one in iteration} for iteration in (loaded[0], stepped))
+        check_export(model, directory, before, after)
+        counts.append(f"{len(stepped)} ({len(results[0][0].tied)} tied)")
+    return (
+        "manifest, iteration, checkpoint and, after a step, export agree in all parameters: "
+        f"{' and '.join(counts)}"
+    )
 
 
 def _check_order(manifest: WeightManifest, iteration: list[Gathered]) -> None:

@@ -14,16 +14,22 @@ from contracts.trainer import WorkerSpec
 
 TOLERANCE = 1e-6  # relative: with as many ranks, only the order of sums inside a kernel may differ
 BEFORE, AFTER = 3, 2  # steps; the learning rate warms up and decays
-DOING = f"{BEFORE} steps, save, save again to the same directory, close; new processes, load, {AFTER} steps"
+DOING = (
+    f"{BEFORE - 1} steps, save; 1 step, save to the same directory, {AFTER} steps before handle.wait(); "
+    f"new processes, load, {AFTER} steps"
+)
 
 
 def save_and_go_on(worker: Watched, spec: WorkerSpec, steps: list[Step], directory: Path) -> Walk:
-    """The first save is one step older: the second replaces it."""
+    """The first save is one step older: the second replaces it. That one is waited for when weights and
+    moments are others already: it must hold those of its own moment."""
     walk(worker, spec, steps[: BEFORE - 1])
     worker.save(directory).wait()
     walk(worker, spec, steps[BEFORE - 1 : BEFORE])
-    worker.save(directory).wait()
-    return walk(worker, spec, steps[BEFORE:])
+    handle = worker.save(directory)
+    whole = walk(worker, spec, steps[BEFORE:])
+    handle.wait()
+    return whole
 
 
 def load_and_go_on(worker: Watched, spec: WorkerSpec, steps: list[Step], directory: Path) -> Walk:

@@ -1,10 +1,13 @@
-"""T7: peak memory of forward and backward does not grow with vocabulary × length."""
+"""T7: peak memory of forward and backward does not grow with vocabulary × length, and gathering the weights
+to send them holds few of them at a time."""
 
 import itertools
 from collections.abc import Callable
+from pathlib import Path
 
 import torch
 from torch.profiler import ProfilerActivity, profile
+from transformers import AutoConfig, AutoModelForCausalLM
 
 from contracts.conformance.tiny_model import make_tiny_model
 from contracts.conformance.trainer.bench import Bench
@@ -16,7 +19,9 @@ from contracts.trainer import OptimizerSpec, PackedBatch, WorkerSpec
 
 VOCABULARY = 12_000
 SHORT, LONG, LENGTH = 2048, 3584, 64  # tokens in all, and in each sequence: attention stays small
-ALLOWED = 0.25  # of one copy of the additional logits: activations of a model 32 wide are far less
+ALLOWED = 0.4  # of one copy of the additional logits: half a copy is one in bfloat16; activations are less
+LAYERS = 24  # equal ones, each some 4 % of the weights
+ALLOWED_GATHERED = 0.4  # of all weights: a layer, twice, and the next one already on its way, is 0.2
 MIB = 2**20
 
 
@@ -45,7 +50,45 @@ def _peak_bytes(device: str, work: Callable[[], None]) -> int:
     return max(itertools.accumulate(changes), default=0)
 
 
+def gather(worker: Watched, spec: WorkerSpec) -> tuple[int, int]:
+    """Peak bytes of the first iteration, beyond what was held before; bytes of all that was yielded."""
+    yielded = 0
+
+    def iterate() -> None:
+        nonlocal yielded
+        for _, tensor in worker.gather_weights():
+            yielded += 0 if tensor is None else tensor.nbytes
+
+    return _peak_bytes(spec.device, iterate), yielded
+
+
 def check(bench: Bench) -> str:
+    gathered = _check_gathering(bench)  # first: it takes a moment, and scoring seconds
+    return f"{_check_scoring(bench)}; {gathered}"
+
+
+def _check_gathering(bench: Bench) -> str:
+    model = _deep_model(bench.directory / "deep")
+    doing = f"for _ in worker.gather_weights(): pass; a model of {LAYERS} equal layers"
+    results = bench.session(gather, model, OptimizerSpec(lr=1e-3), doing=doing)
+    total = results[0][1]
+    shares = [peak / total if total else 0.0 for peak, _ in results]
+    rank = max(range(len(shares)), key=shares.__getitem__)
+    measured = f"gather_weights holds {shares[rank]:.2f} of all weights at once"
+    if not shares[rank] <= ALLOWED_GATHERED:
+        right = f"a layer at a time: with {LAYERS} layers at most {ALLOWED_GATHERED} of all weights"
+        raise Broken(f"{measured} on rank {rank}", right, doing)
+    return measured
+
+
+def _deep_model(directory: Path) -> str:
+    path = make_tiny_model(directory, tied=False)
+    config = AutoConfig.from_pretrained(path, num_hidden_layers=LAYERS)
+    AutoModelForCausalLM.from_config(config, dtype=torch.float32).save_pretrained(path)
+    return path
+
+
+def _check_scoring(bench: Bench) -> str:
     model = make_tiny_model(bench.directory / "wide", tied=False, vocabulary=VOCABULARY)
     packs = [make_sequences(model, [LENGTH] * (tokens // LENGTH), 8) for tokens in (LENGTH, SHORT, LONG)]
     doing = f"forward(entropy=True) and backward of {SHORT} and of {LONG} tokens, vocabulary {VOCABULARY}"

@@ -1,0 +1,27 @@
+"""What a caller may set. A correct server passes with the defaults, unless it computes in bfloat16, takes
+long to restart, or reaches this machine by another address."""
+
+from dataclasses import dataclass, field
+
+
+def setting(default: object, told: str) -> object:
+    return field(default=default, metadata={"help": told})
+
+
+@dataclass(frozen=True)
+class Settings:
+    token: str | None = setting(None, "bearer token of the servers")
+    updates: int = setting(50, "weight updates of G8, 8 at least")
+    dtype: str | None = setting(
+        None, "round weights to it before they are sent, e.g. to the server's bfloat16"
+    )
+    tolerance: float = setting(1e-3, "nats by which a log-probability may be off; bfloat16 needs about 0.2")
+    timeout_s: float = setting(2.0, "timeout_s of joins and updates")
+    grace_s: float = setting(10.0, "what a server may take beyond timeout_s; 10 by the contract")
+    answer_s: float = setting(120.0, "how long a single answer may take, a long completion included")
+    restart_s: float = setting(600.0, "how long a server may say `loading` after a failure")
+    address: str = setting("127.0.0.1", "this machine's, as the servers reach it")
+
+    def __post_init__(self) -> None:
+        if self.updates < 8:
+            raise ValueError(f"{self.updates} updates are too few to see memory grow: 8 at least")
