@@ -135,7 +135,7 @@ class IgnoresRecompute(ScriptedEngine):
         super().apply_weights(tensors, tied, version, "keep")
 
 
-@mutant("G2", "sampled by version 1", also="G5")
+@mutant("G2", "sampled by version 1", also="G5 G7")
 class FinishesWithOldWeights(ScriptedEngine):
     """Offers only `keep`, and keeps more than keys and values; the labels change as they should."""
 
@@ -144,6 +144,7 @@ class FinishesWithOldWeights(ScriptedEngine):
 
     async def _generate(self, prompt, sampling):
         old = ScriptedEngine(self.token_delay_s)
+        old._generator = self._generator
         old._weights = {name: weight.clone() for name, weight in self._weights.items()}
         self._sequences.add(running := object())
         try:
@@ -381,19 +382,20 @@ class HangsWhenTheTrainerDies(ScriptedEngine):
             await asyncio.Event().wait()
 
 
-@mutant("G7", "greedy token|log-probability")
+@mutant("G7", "greedy token|log-probability", also="G2")
 class SaysUntouchedAfterHalfAnUpdate(ScriptedEngine):
     async def receive_weights(self, request, progress):
         buckets = receive_weights(self._group, request.parameters, request.bucket_bytes, request.timeout_s)
         async with self._generation_held(progress):
             while bucket := await in_daemon_thread(next, buckets, None):
+                progress.bytes += sum(tensor.nbytes for tensor in bucket.values())
                 now = self._weights | bucket
                 self.apply_weights(now, request.tied, self._version, request.kv_cache)
             self.apply_weights(self._weights, request.tied, request.version, request.kv_cache)
 
 
 @mutant(
-    "G7", "broadcast of version 1 did not end", also="G2 G3 G4 G5 G6 G8 G9 G11"
+    "G7", "broadcast of version . did not end", also="G2 G3 G4 G5 G6 G8 G9 G11"
 )  # whose version 1 is the one that it happens to hold
 class SkipsTheVersionThatItHolds(ScriptedEngine):
     async def receive_weights(self, request, progress):

@@ -8,7 +8,6 @@ import re
 import shlex
 import subprocess
 import sys
-import textwrap
 import time
 from pathlib import Path
 
@@ -51,15 +50,6 @@ def test_fsdp_on_two_ranks():
 @pytest.mark.parametrize("ranks", [1, 2])
 def test_the_example(ranks):
     assert_all_kept(PLAIN, ranks)
-
-
-def test_the_page_quotes_the_example_as_it_is():
-    page = (ROOT / "docs" / "write-a-trainer-adapter.md").read_text()
-    source = (ROOT / "examples" / "plain_trainer.py").read_text()
-    blocks = re.findall(r"```python\n(.*?)\n```", page, re.DOTALL)[:-1]  # the last is a test of one's own
-    quoted = [piece for block in blocks for piece in block.split("\n\n")]
-    assert len(quoted) > 12
-    assert [p for p in quoted if p not in source and textwrap.indent(p, "    ") not in source] == []
 
 
 # --- ranks that fail --------------------------------------------------------------------------
