@@ -112,14 +112,13 @@ def test_the_example_keeps_everything(naive, tiny):
     ], verdicts
 
 
-@pytest.mark.parametrize(
-    ("tied", "updates"), [(False, 12), pytest.param(True, UPDATES, marks=pytest.mark.engines)]
-)
-def test_the_transformers_adapter_keeps_everything(tmp_path, tied, updates):
+@pytest.mark.engines
+@pytest.mark.parametrize("tied", [True, False])
+def test_the_transformers_adapter_keeps_everything(tmp_path, tied):
     model = make_tiny_model(tmp_path / "model", tied=tied)
     small_batch = ["--max-batch-tokens", "64"]  # long prompts are read in pieces
     options = ["--model", model, "--token", TOKEN, *small_batch]
     with serving("inference_adapters.transformers", *options) as server:
         wait_ready(server.url, within_s=60)
-        verdicts = check_inference([server.url], model, token=TOKEN, updates=updates)
+        verdicts = check_inference([server.url], model, token=TOKEN, updates=UPDATES)
     assert {verdict.state for verdict in verdicts} == {"pass"}, verdicts
