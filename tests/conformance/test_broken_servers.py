@@ -1,5 +1,5 @@
 """The kit bites: each broken server is caught by the guarantee that names its fault, and by no other but
-those that it cannot help breaking. A few of them here; all, against all guarantees, in `make test-engines`."""
+those that it cannot help breaking. A few are tried here; all, on all guarantees, by `make test-engines`."""
 
 import re
 from concurrent.futures import ProcessPoolExecutor
