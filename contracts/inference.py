@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from contracts import CONTRACT_VERSION
 from contracts.errors import ContractError, ErrorCode
 
-__all__ = ["ContractError", "ErrorCode", "InferenceEngine"]
+__all__ = ["ContractError", "ErrorCode", "InferenceEngine", "TokenEngine"]
 
 KvCacheMode = Literal["keep", "recompute"]
 ReceiveMode = Literal["paused", "staged"]
@@ -257,8 +257,9 @@ class InferenceEngine(abc.ABC):
     """One engine behind the contract. All coroutines run in the app's event loop.
 
     The app validates requests, keeps run, epoch and version, and answers over HTTP; the engine
-    holds a model, generates, and moves weights. `receive_weights` is called for one update at a
-    time, after validation.
+    holds a model and moves weights. `receive_weights` is called for one update at a time, after
+    validation. How requests reach an engine that has an HTTP API of its own is its own affair; the
+    others are `TokenEngine`s.
     """
 
     @abc.abstractmethod
@@ -277,10 +278,6 @@ class InferenceEngine(abc.ABC):
     @abc.abstractmethod
     def tied_parameters(self) -> Mapping[str, str]:
         """Tied name -> the name under which it is sent."""
-
-    @abc.abstractmethod
-    def max_context(self) -> int:
-        """Longest prompt + completion, in tokens."""
 
     @abc.abstractmethod
     async def start(self, version: int) -> None:
@@ -311,7 +308,13 @@ class InferenceEngine(abc.ABC):
     async def abort_requests(self) -> None:
         """End every request in flight with finish reason `abort`."""
 
-    # generation
+
+class TokenEngine(InferenceEngine):
+    """An engine that samples tokens; the app makes the OpenAI-compatible API around it."""
+
+    @abc.abstractmethod
+    def max_context(self) -> int:
+        """Longest prompt + completion, in tokens."""
 
     @abc.abstractmethod
     def encode_chat(self, messages: list[dict], tools: list[dict] | None) -> list[int]:

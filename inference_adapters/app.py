@@ -20,6 +20,8 @@ from inference_adapters.control_routes import control_routes, health_routes
 from inference_adapters.generation_routes import generation_routes
 from inference_adapters.weight_updates import WeightUpdates
 
+AddGeneration = Callable[[FastAPI, WeightUpdates], None]
+
 
 def create_app(
     engine: InferenceEngine,
@@ -27,10 +29,12 @@ def create_app(
     version: int = 0,
     hold_timeout_s: float = 120.0,
     on_start_failure: Callable[[BaseException], None] | None = None,
+    add_generation: AddGeneration | None = None,
 ) -> FastAPI:
     """`version` labels the weights that the engine starts with; requests in flight whose weights were
     lost end after `hold_timeout_s`. The model loads while `/health` already says `loading`; should that
-    fail, `on_start_failure` is told."""
+    fail, `on_start_failure` is told. An engine that is no `TokenEngine` brings `add_generation`: it adds
+    the OpenAI-compatible routes."""
     updates = WeightUpdates(engine, hold_timeout_s)
 
     def started(task: asyncio.Task[None]) -> None:
@@ -51,7 +55,10 @@ def create_app(
     app.state.end_requests = updates.end_requests  # before the server closes their connections
     app.include_router(health_routes(updates))
     app.include_router(control_routes(updates))
-    app.include_router(generation_routes(engine, updates))
+    if add_generation:
+        add_generation(app, updates)
+    else:
+        app.include_router(generation_routes(engine, updates))
     app.add_exception_handler(ContractError, _contract_error)
     app.add_exception_handler(RequestValidationError, _validation_error)
     app.add_exception_handler(HTTPException, _http_error)

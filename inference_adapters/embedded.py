@@ -21,9 +21,9 @@ import torch
 from contracts.errors import ContractError, ErrorCode
 from contracts.inference import (
     Health,
-    InferenceEngine,
     InitProcessGroupRequest,
     KvCacheMode,
+    TokenEngine,
     UpdateProgress,
     WeightUpdateRequest,
 )
@@ -37,7 +37,7 @@ def resident_bytes() -> int:
     return pages * os.sysconf("SC_PAGE_SIZE")
 
 
-class EmbeddedEngine(InferenceEngine):
+class EmbeddedEngine(TokenEngine):
     """One rank, one process. Every bucket is buffered before any is applied, so an update that fails
     on the way has touched nothing and generation goes on as before.
 

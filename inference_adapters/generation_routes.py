@@ -16,10 +16,10 @@ from contracts.inference import (
     ChatCompletionRequest,
     CompletionRequest,
     GenerationRequest,
-    InferenceEngine,
     ScoreRequest,
     ScoreResponse,
     TokenDelta,
+    TokenEngine,
 )
 from inference_adapters.completions import Chat, Completion, Text
 from inference_adapters.in_flight import EventStream, merged, until_disconnect
@@ -27,7 +27,7 @@ from inference_adapters.sampling_rules import check_capabilities, sampling_param
 from inference_adapters.weight_updates import WeightUpdates
 
 
-def generation_routes(engine: InferenceEngine, updates: WeightUpdates) -> APIRouter:
+def generation_routes(engine: TokenEngine, updates: WeightUpdates) -> APIRouter:
     async def ready() -> None:
         updates.require_ready()
 
@@ -95,14 +95,14 @@ def generation_routes(engine: InferenceEngine, updates: WeightUpdates) -> APIRou
     return router
 
 
-def _check_request(body: GenerationRequest, engine: InferenceEngine) -> None:
+def _check_request(body: GenerationRequest, engine: TokenEngine) -> None:
     info = engine.info()
     if body.model != info.model:
         raise ContractError(ErrorCode.NOT_FOUND, f"model {body.model!r}: this server has {info.model!r}")
     check_capabilities(body, info.capabilities)
 
 
-def _encode_chat(body: ChatCompletionRequest, engine: InferenceEngine) -> list[int]:
+def _encode_chat(body: ChatCompletionRequest, engine: TokenEngine) -> list[int]:
     try:
         return engine.encode_chat(body.messages, body.tools)
     except Exception as error:  # a chat template refuses a conversation with errors of its own

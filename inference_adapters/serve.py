@@ -13,13 +13,19 @@ import traceback
 import uvicorn
 
 from contracts.inference import InferenceEngine
-from inference_adapters.app import create_app
+from inference_adapters.app import AddGeneration, create_app
 
 
 def arguments(description: str) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--port", type=int, default=8000, help="0 takes a free one")
+    add_contract_arguments(parser)
+    return parser
+
+
+def add_contract_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options that the contract needs, for a parser that has a host and a port already."""
     parser.add_argument(
         "--token", default=os.environ.get("PIPELINERL_TOKEN"), help="bearer token (or PIPELINERL_TOKEN)"
     )
@@ -30,10 +36,11 @@ def arguments(description: str) -> argparse.ArgumentParser:
         default=120.0,
         help="when weights were lost, requests in flight wait this long for the next complete update",
     )
-    return parser
 
 
-def run(engine: InferenceEngine, args: argparse.Namespace) -> None:
+def run(
+    engine: InferenceEngine, args: argparse.Namespace, add_generation: AddGeneration | None = None
+) -> None:
     """Serve until SIGTERM. A port in use, and a model that does not load, end it with status 1."""
     listener = _listen(args.host, args.port)
     failures: list[BaseException] = []
@@ -42,7 +49,7 @@ def run(engine: InferenceEngine, args: argparse.Namespace) -> None:
         failures.append(error)
         server.should_exit = True
 
-    app = create_app(engine, args.token, args.version, args.hold_timeout_s, on_start_failure=end)
+    app = create_app(engine, args.token, args.version, args.hold_timeout_s, end, add_generation)
     server = Server(uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=1))
     print(f"listening at http://{args.host}:{listener.getsockname()[1]}", flush=True)
     with contextlib.suppress(KeyboardInterrupt):

@@ -16,6 +16,11 @@ T = TypeVar("T")
 async def in_daemon_thread(function: Callable[..., T], *args: object) -> T:
     """Run `function` in a thread of its own. Cancelling the await abandons the thread: it runs to its
     end, and its result is dropped."""
+    return await asyncio.wrap_future(daemon_thread(function, *args))
+
+
+def daemon_thread(function: Callable[..., T], *args: object) -> Future[T]:
+    """Start `function` in a thread of its own; its result, or what it raises."""
     future: Future[T] = Future()
 
     def run() -> None:
@@ -26,4 +31,4 @@ async def in_daemon_thread(function: Callable[..., T], *args: object) -> T:
             future.set_exception(error)
 
     threading.Thread(target=run, daemon=True, name=function.__name__).start()
-    return await asyncio.wrap_future(future)
+    return future

@@ -32,6 +32,7 @@ from pipelinerl.config import RunConfig
 from pipelinerl.domains.base import Problem
 from pipelinerl.evaluation import evaluate
 from pipelinerl.events import follow
+from pipelinerl.http_session import open_session
 from pipelinerl.llm_client import LLMClient, Sampling
 from pipelinerl.process import process_main
 from pipelinerl.rollout_metrics import RolloutMetrics
@@ -205,10 +206,7 @@ class Actor:
 
 
 async def main(config: RunConfig, run_dir: Path, token: str | None) -> None:
-    headers = {"Authorization": f"Bearer {token}"} if token else {}
-    connector = aiohttp.TCPConnector(limit=0)
-    no_limit = aiohttp.ClientTimeout(total=None)  # `rollout.timeout_s` is the limit
-    async with aiohttp.ClientSession(headers=headers, connector=connector, timeout=no_limit) as session:
+    async with open_session(token) as session:  # `rollout.timeout_s` is the limit
         await Actor(config, run_dir, session).run()
 
 

@@ -57,12 +57,19 @@ class RolloutConfig(Section):
     timeout_s: float = Field(300, gt=0, description="Longest time one attempt may take.")
 
 
-class InferenceConfig(Section):
+class EngineConfig(Section):
     module: str = Field(description="The adapter, run as `python -m MODULE`.")
-    python: str | None = Field(
-        None, description="Interpreter of the engine's own environment; null = this one."
-    )
+    python: str | None = Field(None, description="Its interpreter; null = that of `venv`, or else this one.")
+    venv: str | None = Field(None, description="Its own environment, a directory beside launch.py.")
+    package: str | None = Field(None, description="What must be importable here, where there is no `venv`.")
     model: str | None = Field(None, description="What it serves, if not model.path (given as --model).")
+    arguments: dict[str, Any] = Field(default_factory=dict, description="More options: --KEY VALUE.")
+
+
+class InferenceConfig(EngineConfig):
+    others: dict[str, EngineConfig] = Field(
+        default_factory=dict, description="More engines, by any name; servers take them in turn."
+    )
     concurrency: Int = Field(ge=1, description="Requests in flight per server.")
     base_port: Int | None = Field(
         None, ge=1, le=65535, description="First server's port; null takes free ones."
@@ -71,7 +78,10 @@ class InferenceConfig(Section):
     gpus_per_server: Int = Field(1, ge=1, description="GPUs of one server, where world.gpus allows any.")
     kv_cache: Literal["keep", "recompute"] = Field("keep", description="Old keys/values after an update.")
     receive: Literal["paused", "staged"] = Field("paused", description="Whether a transfer stops generation.")
-    arguments: dict[str, Any] = Field(default_factory=dict, description="More options: --KEY VALUE.")
+
+    def engine_of(self, server: int) -> EngineConfig:
+        engines = [self, *self.others.values()]
+        return engines[server % len(engines)]
 
 
 class StreamsConfig(Section):

@@ -4,10 +4,11 @@ import os
 import socket
 import sys
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal
 
-from pipelinerl.config import RunConfig
+from pipelinerl.config import EngineConfig, RunConfig
 from pipelinerl.process import SERVERS_VARIABLE, TOKEN_VARIABLE
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -38,7 +39,10 @@ def plan_jobs(config: RunConfig, run_dir: Path, token: str) -> list[Job]:
     threads = {"OMP_NUM_THREADS": str(config.world.threads), "TOKENIZERS_PARALLELISM": "false"}
     servers = [
         Job(
-            f"server-{i}", "server", _server_command(config, port), common | threads | _server_gpus(config, i)
+            f"server-{i}",
+            "server",
+            _server_command(config, config.inference.engine_of(i), port),
+            common | threads | _server_gpus(config, i),
         )
         for i, port in enumerate(ports)
     ]
@@ -70,15 +74,35 @@ def _module(name: str, run_dir: Path) -> tuple[str, ...]:
     return (sys.executable, "-m", f"pipelinerl.{name}", "--run-dir", str(run_dir))
 
 
-def _server_command(config: RunConfig, port: int) -> tuple[str, ...]:
-    inference = config.inference
-    command = [inference.python or sys.executable, "-m", inference.module]
-    command += ["--host", inference.host, "--port", str(port)]
-    if inference.model is None:
+def _server_command(config: RunConfig, engine: EngineConfig, port: int) -> tuple[str, ...]:
+    command = [_interpreter(engine), "-m", engine.module]
+    command += ["--host", config.inference.host, "--port", str(port)]
+    if engine.model is None:
         command += ["--model", str(config.model.path)]
-    for name, value in inference.arguments.items():
-        command += [f"--{name.replace('_', '-')}", str(value)]
+    for name, value in engine.arguments.items():
+        command += _option(name.replace("_", "-"), value)
     return tuple(command)
+
+
+def _option(name: str, value: object) -> list[str]:
+    if value is True:
+        return [f"--{name}"]
+    if value is False:
+        return [f"--no-{name}"]
+    return [] if value is None else [f"--{name}", str(value)]
+
+
+def _interpreter(engine: EngineConfig) -> str:
+    if engine.python:
+        return engine.python
+    if engine.venv and (own := ROOT / engine.venv / "bin" / "python").exists():
+        return str(own)
+    if engine.package and find_spec(engine.package) is None:
+        raise PlanError(
+            f"{engine.package} is not installed: `make {engine.package}-env` puts it into {engine.venv}; or set "
+            "inference.python to an interpreter that has it"
+        )
+    return sys.executable
 
 
 def _server_ports(config: RunConfig) -> list[int]:

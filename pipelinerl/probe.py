@@ -7,13 +7,13 @@ numerical noise; anything more is a broken weight path.
 
 import asyncio
 
-import aiohttp
 import numpy as np
 
 from contracts.records import MicroBatchRow, Rollout, TrainingSequence, decode, encode
 from contracts.trainer import PackedBatch, TrainerWorker
 from pipelinerl.config import RunConfig
 from pipelinerl.domains.base import Domain
+from pipelinerl.http_session import open_session
 from pipelinerl.llm_client import Sampling, chat
 from pipelinerl.ranks import Ranks
 from pipelinerl.sequences import training_sequences
@@ -48,9 +48,7 @@ class Probe:
         return {"logprob_gap_mean_abs": float(gap.mean()), "logprob_gap_max_abs": float(np.max(gap))}
 
     async def _sample(self, servers: list[str]) -> list[TrainingSequence]:
-        headers = {"Authorization": f"Bearer {self._token}"} if self._token else {}
-        timeout = aiohttp.ClientTimeout(total=self._timeout_s)
-        async with aiohttp.ClientSession(headers=headers, timeout=timeout) as session:
+        async with open_session(self._token, self._timeout_s) as session:
             requests = [
                 chat(session, url, prompt, self._sampling) for url in servers for prompt in self._prompts
             ]

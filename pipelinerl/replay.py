@@ -15,13 +15,12 @@ import os
 import sys
 from pathlib import Path
 
-import aiohttp
-
 from contracts.trainer import PackedBatch, WorkerSpec
 from pipelinerl.attempts import AttemptRunner
 from pipelinerl.checks import check_run_dir
 from pipelinerl.components import build, build_domain, build_sampler, open_streams
 from pipelinerl.config import RunConfig, load_config, save_config
+from pipelinerl.http_session import open_session
 from pipelinerl.jobs import PlanError, free_port
 from pipelinerl.llm_client import LLMClient, Sampling
 from pipelinerl.process import TOKEN_VARIABLE
@@ -37,9 +36,7 @@ async def replay_actor(config: RunConfig, url: str, groups: int, out: Path) -> N
     rollouts = open_streams(config, out).writer("rollouts")
     pool = ServerPool(config.inference.concurrency)
     await pool.set_servers([url])
-    token = os.environ.get(TOKEN_VARIABLE)
-    headers = {"Authorization": f"Bearer {token}"} if token else {}
-    async with aiohttp.ClientSession(headers=headers) as session:
+    async with open_session(os.environ.get(TOKEN_VARIABLE)) as session:
         sampling = config.sampling
         client = LLMClient(
             session, pool, Sampling(config.served_model, sampling.temperature, sampling.max_tokens)

@@ -24,6 +24,7 @@ from contracts.records import WeightsPublished
 from contracts.trainer import TrainerWorker
 from contracts.weights import WeightGroup, WeightManifest, WeightStore, nccl_version, send_weights
 from pipelinerl.config import RunConfig
+from pipelinerl.http_session import open_session
 from pipelinerl.ranks import Ranks
 from pipelinerl.server_control import ANSWER_TIMEOUT_S, Refused, ServerControl
 
@@ -238,7 +239,7 @@ class WeightPublisher:
 
 
 async def _open_session(token: str | None) -> aiohttp.ClientSession:
-    return aiohttp.ClientSession(headers={"Authorization": f"Bearer {token}"} if token else {})
+    return open_session(token)
 
 
 def publish(

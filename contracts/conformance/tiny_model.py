@@ -25,8 +25,8 @@ def make_tiny_model(
     model_class, config_class = (Qwen2ForCausalLM, Qwen2Config) if tied else (LlamaForCausalLM, LlamaConfig)
     config = config_class(
         vocab_size=vocabulary,
-        hidden_size=64,
-        intermediate_size=128,
+        hidden_size=128,  # heads of 32: fewer are not supported by every engine
+        intermediate_size=192,
         num_hidden_layers=2,
         num_attention_heads=4,
         num_key_value_heads=2,

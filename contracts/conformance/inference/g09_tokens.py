@@ -109,11 +109,16 @@ async def _streamed(bench: Bench, server: Server, chats: bool) -> None:
     if chats:
         asked["/v1/chat/completions"] = {"messages": MESSAGES}
     for path, what in asked.items():
-        body = what | {"max_tokens": SHORT, "logprobs": True, "temperature": 0, "n": 2}
-        whole_answers = samples(await server.generate(path, body))
-        streams = streamed(await server.stream(path, body))
-        for one, other in zip(whole_answers, streams, strict=True):
-            _same(bench, one, other, f"{server}: POST {path} with n 2, with and without stream: true")
+        body = what | {"max_tokens": SHORT, "logprobs": True, "temperature": 0}
+        (one,) = samples(await server.generate(path, body))
+        (other,) = streamed(await server.stream(path, body))
+        _same(bench, one, other, f"{server}: POST {path} greedily, with and without stream: true")
+        two = streamed(await server.stream(path, body | {"temperature": 1, "n": 2}))
+        where = f"{server}: POST {path} with n 2 and stream: true"
+        _expect(len(two) == 2, f"{len(two)} choices", "2: n is honoured", where)
+        for sample in two:
+            bench.compare(sample, bench.weights(1), where)
+            whole(bench, server, sample, SHORT)
 
 
 async def _stop_string(bench: Bench, server: Server) -> None:

@@ -65,7 +65,8 @@ def check_inference(
     reference = Reference(reference) if isinstance(reference, str) else reference
 
     async def run() -> list[Verdict]:
-        connector = aiohttp.TCPConnector(limit=0)
+        # Many servers close an idle connection after 5 s; a POST that meets that moment is lost.
+        connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=2)
         timeout = aiohttp.ClientTimeout(total=chosen.answer_s, sock_connect=10)
         async with aiohttp.ClientSession(connector=connector, timeout=timeout) as http:
             bench = await _bench([Server(http, url, chosen.token) for url in urls], reference, chosen)

@@ -1,0 +1,42 @@
+"""What the contract adds to vLLM's answers. Pure: dicts in, dicts out."""
+
+import json
+
+Spans = dict[int, list[dict]]  # by index of the choice
+
+
+def with_spans(answer: dict, spans: Spans) -> dict:
+    """`weight_versions` on every choice that has ended."""
+    for choice in answer["choices"]:
+        if choice.get("finish_reason"):
+            choice["weight_versions"] = spans.get(choice["index"], [])
+    return answer
+
+
+def with_text_fields(answer: dict, content: bool) -> dict:
+    """A text completion as the contract has it: the prompt's ids on top (where there is one prompt) and,
+    if `content`, log-probabilities in the form that chat completions have."""
+    prompts = [ids for choice in answer["choices"] if (ids := choice.get("prompt_token_ids"))]
+    if prompts and all(ids == prompts[0] for ids in prompts):
+        answer["prompt_token_ids"] = prompts[0]
+    for choice in answer["choices"]:
+        if content and choice.get("logprobs"):
+            choice["logprobs"] = {"content": _content(choice["logprobs"])}
+    return answer
+
+
+def _content(native: dict) -> list[dict]:
+    return [
+        {"token": token, "logprob": logprob, "bytes": list(token.encode()), "top_logprobs": []}
+        for token, logprob in zip(native["tokens"], native["token_logprobs"], strict=True)
+    ]
+
+
+def event_body(event: str) -> dict | None:
+    """The JSON of a server-sent event; None for the one that ends a stream."""
+    data = event.removeprefix("data: ").rstrip()
+    return None if data == "[DONE]" else json.loads(data)
+
+
+def event(body: dict) -> str:
+    return f"data: {json.dumps(body)}\n\n"

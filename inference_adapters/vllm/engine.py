@@ -1,0 +1,201 @@
+"""The inference contract's weight side on vLLM's engine client: which call goes to the workers, when.
+
+Generation is vLLM's own; `openai_routes` serves it. Every worker is a rank of the weight group, and
+receives while it generates (`transport`): so both ways to receive are one, and differ in when generation
+stops: once the first bucket has come, or once the last has.
+"""
+
+import asyncio
+import contextlib
+import time
+from argparse import Namespace
+from collections.abc import AsyncIterator, Callable, Mapping
+
+import psutil
+import torch
+import vllm
+from transformers import AutoConfig, AutoModelForCausalLM
+from vllm.distributed.weight_transfer.base import WeightTransferInitRequest, WeightTransferUpdateRequest
+from vllm.engine.arg_utils import AsyncEngineArgs
+
+from contracts.errors import ContractError, ErrorCode
+from contracts.inference import (
+    EngineInfo,
+    Health,
+    InferenceEngine,
+    InitProcessGroupRequest,
+    ProcessFigures,
+    UpdateProgress,
+    WeightUpdateRequest,
+)
+from inference_adapters.threads import in_daemon_thread
+from inference_adapters.vllm.language_model import LanguageModel
+from inference_adapters.vllm.serving import Serving
+
+CAPABILITIES = ["staged", "truncation", "seed", "stop_strings", "stream"]
+ASK_EVERY_S = 0.02  # how workers stand; asking costs a running step next to nothing
+
+
+class VllmEngine(InferenceEngine):
+    """`args` are vLLM's own."""
+
+    def __init__(self, args: Namespace):
+        self.args = args
+        self.serving = Serving()
+        self._llm: LanguageModel | None = None
+        self._lost: str | None = None
+        self._leaving: asyncio.Task | None = None
+
+    # --- what it is -------------------------------------------------------------------------------
+
+    def info(self) -> EngineInfo:
+        return self._info
+
+    def health(self) -> Health:
+        if self._llm.errored:
+            return Health(status="unhealthy", reason="vLLM's engine has ended: see the server's log")
+        if self._lost:
+            return Health(status="unhealthy", reason=self._lost)
+        return Health(status="ready")
+
+    def process(self) -> ProcessFigures:
+        running, waiting = self._llm.load()
+        resident = sum(process.memory_info().rss for process in self._processes)
+        return ProcessFigures(resident_bytes=resident, running=running, waiting=waiting)
+
+    def parameter_shapes(self) -> Mapping[str, tuple[int, ...]]:
+        return self._shapes
+
+    def tied_parameters(self) -> Mapping[str, str]:
+        return self._tied
+
+    # --- its life ---------------------------------------------------------------------------------
+
+    async def start(self, version: int) -> None:
+        self._shapes, self._tied = await in_daemon_thread(_parameters, self.args.model, self.args)
+        self._llm = await in_daemon_thread(self._load)
+        await self._llm.update_weight_version(str(version))
+        await self._llm.warm_up()
+        await self.serving.start(self._llm, self.args)
+        me = psutil.Process()
+        self._processes = [me, *me.children(recursive=True)]
+        nccl = (await self._ask("nccl_version"))[0]
+        self._info = EngineInfo(
+            engine="vllm",
+            engine_version=vllm.__version__,
+            model=self.args.model,
+            ranks=self._llm.vllm_config.parallel_config.world_size,
+            backends=["gloo", "nccl"] if nccl else ["gloo"],
+            nccl_version=nccl,
+            accepts_dtypes=["float32", "bfloat16", "float16"],
+            kv_cache=["keep", "recompute"],
+            capabilities=[*CAPABILITIES, *(["tools"] if self.args.enable_auto_tool_choice else [])],
+        )
+
+    def _load(self) -> LanguageModel:
+        return LanguageModel.from_engine_args(AsyncEngineArgs.from_cli_args(self.args))
+
+    async def close(self) -> None:
+        await self.serving.close()
+        if self._llm:
+            await asyncio.to_thread(self._llm.shutdown)
+
+    async def abort_requests(self) -> None:
+        await self._llm.abort_all()
+
+    # --- the weight group -------------------------------------------------------------------------
+
+    async def join_group(self, request: InitProcessGroupRequest) -> list[int]:
+        address = request.model_dump(
+            include={"master_address", "master_port", "group_name", "rank_offset", "world_size"}
+            | {"backend", "timeout_s"}
+        )
+        await self._llm.init_weight_transfer_engine(WeightTransferInitRequest(address))
+        why = "no answer"
+        try:
+            # torch's own timeouts do not end the wait for a store whose process is stopped.
+            async with asyncio.timeout(request.timeout_s):
+                answers = await self._until("joined", lambda answers: all(answers))
+            why = next((answer for answer in answers if answer is not True), None)
+        except TimeoutError:
+            pass
+        if why:
+            raise ContractError(
+                ErrorCode.RENDEZVOUS_TIMEOUT,
+                f"{self._info.ranks} rank(s) from {request.rank_offset} of {request.world_size} could not join "
+                f"the group at {request.master_address}:{request.master_port} within {request.timeout_s} s: "
+                f"{why}",
+            )
+        await self._ask("enter")
+        return list(range(request.rank_offset, request.rank_offset + self._info.ranks))
+
+    def leave_group(self) -> None:
+        self._leaving = asyncio.create_task(self._ask("shutdown"))
+
+    async def receive_weights(self, request: WeightUpdateRequest, progress: UpdateProgress) -> None:
+        staged = request.receive == "staged"
+        parameters = [parameter.model_dump() for parameter in request.parameters]
+        await self._ask("receive", parameters, request.bucket_bytes, request.timeout_s, staged)
+        await self._until("state", lambda states: _begun(states, staged, progress))
+        async with self._generation_held(request, progress):
+            progress.touched = True  # from here on the update can no longer be called off
+            await self._llm.start_weight_update()
+            await self._llm.update_weights(WeightTransferUpdateRequest({"tied": request.tied}))
+            states = await self._ask("state")
+            try:
+                _begun(states, True, progress)
+            finally:
+                await self._llm.finish_weight_update()
+            await self._llm.update_weight_version(str(request.version))
+
+    @contextlib.asynccontextmanager
+    async def _generation_held(
+        self, request: WeightUpdateRequest, progress: UpdateProgress
+    ) -> AsyncIterator[None]:
+        """Hold generation; let it go on afterwards, unless the weights are lost."""
+        held_at = time.monotonic()
+        try:
+            await self._llm.pause_generation(mode="keep", clear_cache=request.kv_cache == "recompute")
+            self._llm.forget_cache()
+            yield
+            self._lost = None
+        except Exception as error:
+            if progress.touched:
+                self._lost = f"weights were lost while they were applied: {error!r}"
+            raise
+        finally:
+            if self._lost is None:
+                await asyncio.shield(self._llm.resume_generation())
+            progress.paused_s = time.monotonic() - held_at
+
+    # --- asking the workers -----------------------------------------------------------------------
+
+    async def _ask(self, call: str, *args: object) -> list:
+        """Every worker's answer."""
+        return await self._llm.collective_rpc("weight_transport", args=(call, *args))
+
+    async def _until(self, call: str, settled: Callable[[list], bool]) -> list:
+        while not settled(answers := await self._ask(call)):
+            await asyncio.sleep(ASK_EVERY_S)
+        return answers
+
+
+def _begun(states: list[dict], staged: bool, progress: UpdateProgress) -> bool:
+    """Whether every worker has what it needs to begin: all buckets when staged, otherwise the first.
+    Raises RuntimeError when a transfer has failed."""
+    progress.bytes = min(state["bytes"] for state in states)
+    progress.transfer_s = max(state["seconds"] for state in states)
+    if error := next((state["error"] for state in states if state["error"]), None):
+        raise RuntimeError(error)
+    return all(state["complete"] if staged else state["bytes"] for state in states)
+
+
+def _parameters(model: str, args: Namespace) -> tuple[dict[str, tuple[int, ...]], dict[str, str]]:
+    """Shapes by Hugging Face name, and tied names, of a model that holds no memory."""
+    config = AutoConfig.from_pretrained(model, trust_remote_code=args.trust_remote_code)
+    with torch.device("meta"):
+        empty = AutoModelForCausalLM.from_config(config, trust_remote_code=args.trust_remote_code)
+    name_of = {id(p): name for name, p in empty.named_parameters()}
+    every = empty.named_parameters(remove_duplicate=False)
+    tied = {name: name_of[id(p)] for name, p in every if name != name_of[id(p)]}
+    return {name: tuple(p.shape) for name, p in empty.named_parameters()}, tied

@@ -1,0 +1,89 @@
+"""vLLM's engine client, which also notes which weights sampled what, and keeps old weights' cache apart.
+
+vLLM's serving layer calls `generate` and drops the spans that come with its results; so they are noted
+here, for the request that is being answered (`Answering`). Runs in the API process.
+"""
+
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+
+from vllm.outputs import RequestOutput
+from vllm.sampling_params import SamplingParams
+from vllm.v1.engine.async_llm import AsyncLLM
+
+from contracts.errors import ContractError, ErrorCode
+
+
+@dataclass
+class Answering:
+    """One HTTP request: what it asked for, and what sampled its choices."""
+
+    max_tokens: int | None
+    prompts: int = 0
+    spans: dict[int, list[dict]] = field(default_factory=dict)  # by index of the choice
+
+
+answering: ContextVar[Answering | None] = ContextVar("answering", default=None)
+
+
+class LanguageModel(AsyncLLM):
+    """Generates like any other engine client of vLLM's."""
+
+    generation = 0  # how often the weights have been changed
+
+    def forget_cache(self) -> None:
+        """Keys and values computed until now are not used by requests that come from now on."""
+        self.generation += 1
+
+    def generate(
+        self, prompt: dict, sampling_params: SamplingParams, request_id: str, **options
+    ) -> AsyncGenerator[RequestOutput, None]:
+        salted = prompt | {"cache_salt": f"{prompt.get('cache_salt', '')}/{self.generation}"}
+        outputs = super().generate(salted, sampling_params, request_id, **options)
+        answer = answering.get()
+        if answer is None:  # another API of vLLM's
+            return outputs
+        self._check_length(len(prompt["prompt_token_ids"]), answer.max_tokens)
+        answer.prompts += 1
+        return _noted(outputs, answer.spans, first_choice=(answer.prompts - 1) * sampling_params.n)
+
+    def _check_length(self, prompt: int, max_tokens: int | None) -> None:
+        """vLLM would cut max_tokens to what fits."""
+        room = self.model_config.max_model_len
+        if prompt + (max_tokens or 1) > room:
+            raise ContractError(
+                ErrorCode.CONTEXT_LENGTH,
+                f"prompt ({prompt} tokens) and max_tokens ({max_tokens}) exceed the context of {room} tokens",
+            )
+
+    async def warm_up(self) -> None:
+        """The first decoding step takes seconds: not at the cost of the first weight update."""
+        sampling = SamplingParams(max_tokens=2, ignore_eos=True, logprobs=0, top_p=0.9, top_k=2)
+        async for _ in self.generate({"prompt_token_ids": [0]}, sampling, "warm-up"):
+            pass
+
+    def load(self) -> tuple[int, int]:
+        """Requests that are generated, and that wait for their first token."""
+        states = self.output_processor.request_states.values()
+        waiting = sum(state.is_prefilling for state in states)
+        return len(states) - waiting, waiting
+
+    async def abort_all(self) -> None:
+        processor = self.output_processor
+        await self.abort([*processor.request_states, *processor.parent_requests], internal=True)
+
+
+async def _noted(
+    outputs: AsyncGenerator[RequestOutput, None], spans: dict[int, list[dict]], first_choice: int
+) -> AsyncGenerator[RequestOutput, None]:
+    async with aclosing(outputs):
+        async for output in outputs:
+            for choice in output.outputs:
+                if choice.weight_versions is not None:  # at the end of a choice
+                    spans[first_choice + choice.index] = [
+                        {"version": int(span.version), "start": span.start, "end": span.end}
+                        for span in choice.weight_versions
+                    ]
+            yield output

@@ -1,0 +1,124 @@
+"""vLLM's OpenAI API with the contract's fields: vLLM's own serving layer answers, this adds to it.
+
+Every parameter that vLLM knows is taken; one that it does not know is refused. All other routes of vLLM's
+are served as they are, by its own app.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import aclosing
+from typing import Any
+
+from fastapi import APIRouter, Depends, FastAPI, Request
+from fastapi.responses import JSONResponse, Response
+from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionRequest
+from vllm.entrypoints.openai.completion.protocol import CompletionRequest
+from vllm.entrypoints.serve.engine.protocol import ErrorResponse
+
+from contracts.errors import ContractError, ErrorCode
+from inference_adapters.in_flight import EventStream, until_disconnect
+from inference_adapters.vllm.answers import Spans, event, event_body, with_spans, with_text_fields
+from inference_adapters.vllm.engine import VllmEngine
+from inference_adapters.vllm.language_model import Answering, answering
+from inference_adapters.vllm.refusals import json_object, parsed, refusal
+from inference_adapters.weight_updates import WeightUpdates
+
+Finish = Callable[[dict, Spans], dict]
+
+
+def add_openai_routes(engine: VllmEngine, app: FastAPI, updates: WeightUpdates) -> None:
+    app.include_router(_openai_routes(engine, updates))
+    app.mount("/", engine.serving)
+
+
+def _openai_routes(engine: VllmEngine, updates: WeightUpdates) -> APIRouter:
+    async def ready() -> None:
+        updates.require_ready()
+
+    router = APIRouter(dependencies=[Depends(ready)])
+
+    @router.post("/v1/chat/completion", include_in_schema=False)
+    @router.post("/v1/chat/completions")
+    async def chat(request: Request) -> Response:
+        body = json_object(await request.body())
+        asked = parsed(_with_ids(body), ChatCompletionRequest)
+        if asked.tools and asked.tool_choice == "auto" and "tools" not in engine.info().capabilities:
+            raise ContractError(
+                ErrorCode.UNSUPPORTED_PARAMETER,
+                "tools: needs a server with --enable-auto-tool-choice and --tool-call-parser",
+            )
+        note = Answering(asked.max_completion_tokens or body.get("max_tokens"))
+        return await answer(request, engine.serving.chat(asked, request), note, with_spans)
+
+    @router.post("/v1/completions")
+    async def completions(request: Request) -> Response:
+        body = json_object(await request.body())
+        in_contract_form = body.get("logprobs") is True
+        if isinstance(body.get("logprobs"), bool):  # vLLM wants the number of alternatives
+            body["logprobs"] = 0 if in_contract_form else None
+        if in_contract_form and body.get("echo"):
+            raise ContractError(ErrorCode.UNSUPPORTED_PARAMETER, "echo: not together with logprobs: true")
+        asked = parsed(_with_ids(body), CompletionRequest)
+
+        def finish(answer: dict, spans: Spans) -> dict:
+            return with_text_fields(with_spans(answer, spans), in_contract_form)
+
+        note = Answering(body.get("max_tokens"))
+        return await answer(request, engine.serving.completion(asked, request), note, finish)
+
+    async def answer(
+        request: Request, work: Coroutine[Any, Any, Any], note: Answering, finish: Finish
+    ) -> Response:
+        answering.set(note)
+        async with ended_when_lost():
+            try:
+                result = await until_disconnect(request.receive, work)
+            except Exception as error:
+                raise refusal(error) from error
+        if result is None:
+            return Response()
+        if isinstance(result, ErrorResponse):
+            raise refusal(result)
+        if isinstance(result, AsyncIterator):
+            return EventStream(events(result, note, finish), media_type="text/event-stream")
+        return JSONResponse(finish(result.model_dump(), note.spans))
+
+    async def events(source: AsyncIterator[str], note: Answering, finish: Finish) -> AsyncIterator[str]:
+        """An error after the first of them can only be an event itself."""
+        try:
+            async with aclosing(source), ended_when_lost():
+                async for text in source:
+                    body = event_body(text)
+                    if body is None:
+                        break
+                    if "error" in body:
+                        raise refusal(ErrorResponse.model_validate(body))
+                    yield event(finish(body, note.spans))
+        except ContractError as error:
+            yield event(error.body())
+        else:
+            yield "data: [DONE]\n\n"
+
+    @contextlib.asynccontextmanager
+    async def ended_when_lost() -> AsyncIterator[None]:
+        """Requests that wait for lost weights end with that, once the weights have been given up."""
+
+        async def give_up() -> None:
+            await updates.weights_given_up.wait()
+            await engine.abort_requests()
+
+        task = asyncio.create_task(give_up())
+        try:
+            yield
+        finally:
+            task.cancel()
+        if updates.weights_given_up.is_set():
+            raise ContractError(ErrorCode.WEIGHTS_LOST, "the weights were lost and did not come back in time")
+
+    return router
+
+
+def _with_ids(body: dict) -> dict:
+    """Log-probabilities come with the ids of their tokens."""
+    return body | {"return_token_ids": True} if body.get("logprobs") is not None else body

@@ -1,0 +1,57 @@
+"""From vLLM's refusals to the contract's codes, and the refusals that vLLM does not make."""
+
+import json
+from typing import TypeVar
+
+from pydantic import ValidationError
+from vllm.entrypoints.serve.engine.protocol import ErrorResponse, OpenAIBaseModel
+from vllm.entrypoints.serve.exception_handling.error_response import create_error_response
+
+from contracts.errors import ContractError, ErrorCode
+
+Request = TypeVar("Request", bound=OpenAIBaseModel)
+
+NOT_SAMPLED = ("use_beam_search",)  # its tokens were not drawn from any distribution
+BY_STATUS = {
+    404: ErrorCode.NOT_FOUND,
+    500: ErrorCode.ENGINE_FAILED,
+    501: ErrorCode.UNSUPPORTED_PARAMETER,
+    503: ErrorCode.UNHEALTHY,
+}
+
+
+def parsed(body: dict, form: type[Request]) -> Request:
+    """Raises ContractError where vLLM would ignore a field."""
+    known = form.model_fields.keys() | {field.alias for field in form.model_fields.values()}
+    for name in [*sorted(body.keys() - known), *(name for name in NOT_SAMPLED if body.get(name))]:
+        raise ContractError(ErrorCode.UNSUPPORTED_PARAMETER, f"{name}: this server does not honour it")
+    try:
+        return form.model_validate(body)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"])
+        raise ContractError(ErrorCode.INVALID_REQUEST, f"{where}: {first['msg']}") from error
+    except Exception as error:
+        raise refusal(error) from error
+
+
+def json_object(raw: bytes) -> dict:
+    try:
+        body = json.loads(raw)
+    except ValueError as error:
+        raise ContractError(ErrorCode.INVALID_REQUEST, f"the body is not JSON: {error}") from error
+    if not isinstance(body, dict):
+        raise ContractError(ErrorCode.INVALID_REQUEST, "the body is not a JSON object")
+    return body
+
+
+def refusal(error: Exception | ErrorResponse) -> ContractError:
+    """What vLLM raised, or answered, as an error of the contract."""
+    if isinstance(error, ContractError):
+        return error
+    response = error if isinstance(error, ErrorResponse) else create_error_response(error)
+    message = response.error.message
+    code = BY_STATUS.get(response.error.code, ErrorCode.INVALID_REQUEST)
+    if code is ErrorCode.INVALID_REQUEST and ("context length" in message or "max_model_len" in message):
+        code = ErrorCode.CONTEXT_LENGTH
+    return ContractError(code, message)

@@ -1,0 +1,199 @@
+"""The worker's end of the weight group, as a weight transfer engine of vLLM's.
+
+vLLM finds it through the entry point `vllm.general_plugins` and calls the lifecycle (init, start, update,
+finish) in every worker, each of which is one rank of the group. A worker also generates: so joining and
+receiving run in a thread beside it, and only the copying happens in a call. No method here raises for what
+a peer did: vLLM loses track of its workers' answers when one of several raises. Failures are in `state`.
+"""
+
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from queue import Empty, Full, Queue
+
+import torch
+from vllm.distributed.weight_transfer import WeightTransferEngine, WeightTransferEngineFactory
+from vllm.distributed.weight_transfer.base import WeightTransferInitInfo, WeightTransferUpdateInfo
+from vllm.model_executor.model_loader.reload import finalize_layerwise_reload, initialize_layerwise_reload
+
+from contracts.inference import Parameter
+from contracts.weights import WeightGroup, nccl_version, parameter_bytes, receive_weights
+from inference_adapters.threads import daemon_thread
+
+BACKEND = "pipelinerl"  # its name in vLLM's --weight-transfer-config
+AHEAD = 2  # buckets that wait while one is copied
+
+
+def register() -> None:
+    """The entry point."""
+    WeightTransferEngineFactory.register_engine(BACKEND, GroupTransport)
+
+
+@dataclass
+class GroupAddress(WeightTransferInitInfo):
+    """Where the group meets, and this server's first rank in it."""
+
+    master_address: str
+    master_port: int
+    group_name: str
+    rank_offset: int
+    world_size: int
+    backend: str
+    timeout_s: float
+
+
+@dataclass
+class Tied(WeightTransferUpdateInfo):
+    """Tied name -> name under which it is sent."""
+
+    tied: dict[str, str]
+
+
+@dataclass
+class Transfer:
+    """One update on its way in: a thread puts buckets, the worker takes them."""
+
+    buckets: Queue
+    total_bytes: int
+    received_bytes: int = 0
+    seconds: float = 0.0
+    error: str | None = None
+    dropped: bool = False
+
+    def put(self, bucket: dict[str, torch.Tensor]) -> None:
+        """Waits for room, unless nobody will make any."""
+        while not self.dropped:
+            with suppress(Full):
+                self.buckets.put(bucket, timeout=0.1)
+                return
+
+    def drop(self) -> None:
+        self.dropped, self.buckets = True, Queue()
+
+
+class WeightWorker:
+    """What vLLM adds to its worker (`--worker-extension-cls`), so that the adapter can ask it."""
+
+    def weight_transport(self, call: str, *args: object) -> object:
+        return getattr(self.weight_transfer_engine, call)(*args)
+
+
+class GroupTransport(WeightTransferEngine[GroupAddress, Tied]):
+    init_info_cls = GroupAddress
+    update_info_cls = Tied
+
+    def __init__(self, config, vllm_config, device, model):
+        super().__init__(config, vllm_config, device, model)
+        self._group: WeightGroup | None = None
+        self._joining = None
+        self._transfer: Transfer | None = None
+
+    # --- the group --------------------------------------------------------------------------------
+
+    def nccl_version(self) -> str | None:
+        return nccl_version() if self.device.type == "cuda" else None
+
+    def init_transfer_engine(self, address: GroupAddress) -> None:
+        """Begin to join; `joined` tells how it stands. The group there is stays until then."""
+        self._joining = daemon_thread(self._join, address)
+
+    def _join(self, address: GroupAddress) -> WeightGroup:
+        if self.device.type == "cuda":
+            torch.cuda.set_device(self.device)  # of this thread
+        return WeightGroup.join(
+            address.master_address,
+            address.master_port,
+            address.group_name,
+            address.rank_offset + self.parallel_config.rank,
+            address.world_size,
+            address.backend,
+            address.timeout_s,
+        )
+
+    def joined(self) -> str | bool:
+        """Whether the group has been joined, or why not."""
+        if not self._joining.done():
+            return False
+        if error := self._joining.exception():
+            return repr(error)
+        return True
+
+    def enter(self) -> None:
+        """Take the group that was joined for the old one."""
+        self.shutdown()
+        self._group = self._joining.result()
+
+    def shutdown(self) -> None:
+        if self._transfer:
+            self._transfer.drop()
+        if self._group is not None:
+            # Closing waits for a broadcast that is still pending.
+            daemon_thread(self._group.close)
+            self._group = None
+
+    # --- one update -------------------------------------------------------------------------------
+
+    def receive(self, parameters: list[dict], bucket_bytes: int, timeout_s: float, staged: bool) -> None:
+        """Begin to receive; `state` tells how it stands."""
+        manifest = [Parameter(**parameter) for parameter in parameters]
+        total = sum(parameter_bytes(p) for p in manifest)
+        self._transfer = Transfer(Queue(0 if staged else AHEAD), total)
+        buckets = receive_weights(self._group, manifest, bucket_bytes, timeout_s)
+        daemon_thread(self._receive, self._transfer, buckets)
+
+    def _receive(self, transfer: Transfer, buckets: Iterator[dict[str, torch.Tensor]]) -> None:
+        started = time.monotonic()
+        if self.device.type == "cuda":
+            torch.cuda.set_device(self.device)
+        try:
+            for bucket in buckets:
+                transfer.received_bytes += sum(tensor.nbytes for tensor in bucket.values())
+                transfer.seconds = time.monotonic() - started
+                transfer.put(bucket)
+                if transfer.dropped:
+                    return
+        except Exception as error:
+            transfer.error = repr(error)
+
+    def state(self) -> dict:
+        transfer = self._transfer
+        return {
+            "bytes": transfer.received_bytes,
+            "complete": transfer.received_bytes == transfer.total_bytes,
+            "seconds": transfer.seconds,
+            "error": transfer.error,
+        }
+
+    def start_weight_update(self) -> None:
+        initialize_layerwise_reload(self.model)
+
+    def receive_weights(self, update: Tied) -> None:
+        """Copy every bucket into the model as it comes; ends early when the transfer fails."""
+        transfer = self._transfer
+        also = {sent: name for name, sent in update.tied.items()}
+        applied = 0
+        try:
+            while applied < transfer.total_bytes:
+                try:
+                    bucket = transfer.buckets.get(timeout=0.05)
+                except Empty:
+                    if transfer.error:
+                        return
+                    continue
+                applied += sum(tensor.nbytes for tensor in bucket.values())
+                self.model.load_weights(_with_copies(bucket, also))
+        except Exception as error:
+            transfer.error = repr(error)
+
+    def finish_weight_update(self) -> None:
+        """Puts every layer together again, also after a transfer that failed."""
+        finalize_layerwise_reload(self.model, self.model_config)
+
+
+def _with_copies(bucket: dict[str, torch.Tensor], also: dict[str, str]) -> Iterator[tuple[str, torch.Tensor]]:
+    """Engines keep a repacked copy of a tied head, which only its own name reaches."""
+    for name, tensor in bucket.items():
+        yield name, tensor
+        if name in also:
+            yield also[name], tensor
