@@ -25,11 +25,11 @@ def make_tiny_model(
     model_class, config_class = (Qwen2ForCausalLM, Qwen2Config) if tied else (LlamaForCausalLM, LlamaConfig)
     config = config_class(
         vocab_size=vocabulary,
-        hidden_size=128,  # heads of 32: fewer are not supported by every engine
-        intermediate_size=192,
+        hidden_size=64,
+        intermediate_size=128,
         num_hidden_layers=2,
-        num_attention_heads=4,
-        num_key_value_heads=2,
+        num_attention_heads=2,  # of 32: engines do not support smaller heads
+        num_key_value_heads=1,
         max_position_embeddings=context,
         tie_word_embeddings=tied,
         initializer_range=0.2,  # far from uniform distributions

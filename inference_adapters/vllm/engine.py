@@ -122,9 +122,9 @@ class VllmEngine(InferenceEngine):
         if why:
             raise ContractError(
                 ErrorCode.RENDEZVOUS_TIMEOUT,
-                f"{self._info.ranks} rank(s) from {request.rank_offset} of {request.world_size} could not join "
-                f"the group at {request.master_address}:{request.master_port} within {request.timeout_s} s: "
-                f"{why}",
+                f"{self._info.ranks} rank(s) from {request.rank_offset} of {request.world_size} could not "
+                f"join the group at {request.master_address}:{request.master_port} within "
+                f"{request.timeout_s} s: {why}",
             )
         await self._ask("enter")
         return list(range(request.rank_offset, request.rank_offset + self._info.ranks))

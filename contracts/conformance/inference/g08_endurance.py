@@ -2,6 +2,7 @@
 
 import asyncio
 import itertools
+from collections.abc import Sequence
 
 from contracts.conformance.inference.bench import Bench
 from contracts.conformance.inference.load import cancelled, whole
@@ -14,7 +15,8 @@ from contracts.conformance.verdicts import Broken
 CLIENTS = 4  # a server
 TOKENS = 48  # a request
 MIB = 2**20
-NOISE = 4 * MIB  # by which memory may grow after the first quarter of the updates, whatever the model
+ROUNDS = 4  # of updates, in one of which memory has to stay flat
+NOISE = 4 * MIB  # by which memory may grow after the first quarter of a round, whatever the model
 COPIES = 2  # of the weights, by which it may grow besides
 SETS = 5  # of weights, in turn
 CHECKED = 24  # answers compared with the reference
@@ -30,16 +32,31 @@ async def endurance(bench: Bench) -> str:
             for seed in range(CLIENTS)
         ]
         async with cancelled(clients):
-            memory = [await _update(bench, trainer, clients) for _ in range(bench.settings.updates)]
+            growth = await _flat(bench, trainer, clients)
             stop.set()
             await asyncio.gather(*clients)
         worst = _labels(bench, trainer, answers)
-    growth = max(
-        _growth(bench, server, [figures[i] for figures in memory]) for i, server in enumerate(bench.servers)
-    )
     return (
-        f"{len(memory)} updates under {len(clients)} clients: {len(answers)} answers, none lost, off by "
-        f"{worst:.0e}; memory {growth / MIB:+.1f} MiB of {_allowed(bench) / MIB:.1f} allowed"
+        f"{trainer.version - 1} updates under {len(clients)} clients: {len(answers)} answers, none lost, off "
+        f"by {worst:.0e}; memory {growth / MIB:+.1f} MiB of {_allowed(bench) / MIB:.1f} allowed"
+    )
+
+
+async def _flat(bench: Bench, trainer: TrainerEnd, clients: list[asyncio.Task]) -> int:
+    """Publishes until memory stays flat for a round: an engine may fill its caches in the rounds before,
+    a leak grows in each. Bytes by which it grew in the last round, on the worst server."""
+    updates = bench.settings.updates
+    for _ in range(ROUNDS):
+        memory = [await _update(bench, trainer, clients) for _ in range(updates)]
+        growth = [_growth(resident) for resident in zip(*memory, strict=True)]
+        if max(growth) <= _allowed(bench):
+            return max(growth)
+    raise Broken(
+        f"resident memory grew by {max(growth) / MIB:.1f} MiB over {updates - updates // 4} updates, after "
+        f"{trainer.version - 1 - updates} others",
+        f"at most {_allowed(bench) / MIB:.1f} MiB, in one of {ROUNDS} rounds",
+        f"{bench.servers[growth.index(max(growth))]}: publish {trainer.version} versions under load and look "
+        "at /contract.process.resident_bytes",
     )
 
 
@@ -102,16 +119,8 @@ def _allowed(bench: Bench) -> int:
     return NOISE + COPIES * sum(tensor.nbytes for tensor in bench.weights(1).values())
 
 
-def _growth(bench: Bench, server: Server, resident: list[int]) -> int:
+def _growth(resident: Sequence[int]) -> int:
     """Bytes by which memory grew from the first quarter of the updates to the last one. Each end is the
     least of a few readings: what an update holds while it lasts is no leak."""
     quarter, few = len(resident) // 4, len(resident) // 8
-    growth = min(resident[-few:]) - min(resident[quarter - 1 : quarter - 1 + few])
-    if growth > _allowed(bench):
-        raise Broken(
-            f"resident memory grew by {growth / MIB:.1f} MiB over {len(resident) - quarter} updates",
-            f"at most {_allowed(bench) / MIB:.1f} MiB, after the first quarter of the updates",
-            f"{server}: publish {len(resident)} versions under load and look at "
-            "/contract.process.resident_bytes",
-        )
-    return growth
+    return min(resident[-few:]) - min(resident[quarter - 1 : quarter - 1 + few])
