@@ -3,6 +3,7 @@
 Takes every option of `vllm serve`; those that the contract decides are set here.
 """
 
+import os
 import sys
 from importlib.metadata import PackageNotFoundError, version
 
@@ -19,6 +20,8 @@ DEFAULTS = {
 
 def main() -> None:
     _check_version()
+    # Threads are OMP_NUM_THREADS; vLLM would pin the servers of one machine to the same core.
+    os.environ.setdefault("VLLM_CPU_OMP_THREADS_BIND", "nobind")
     from vllm.config.weight_transfer import WeightTransferConfig
     from vllm.entrypoints.launchers.cli_args import make_arg_parser, validate_parsed_serve_args
     from vllm.entrypoints.serve.utils.api_utils import cli_env_setup
@@ -26,7 +29,7 @@ def main() -> None:
 
     from inference_adapters.vllm.engine import VllmEngine
     from inference_adapters.vllm.openai_routes import add_openai_routes
-    from inference_adapters.vllm.transport import BACKEND
+    from inference_adapters.vllm.plugin import BACKEND
 
     cli_env_setup()
     parser = make_arg_parser(FlexibleArgumentParser(description=__doc__))

@@ -7,6 +7,8 @@ stops: once the first bucket has come, or once the last has.
 
 import asyncio
 import contextlib
+import logging
+import signal
 import time
 from argparse import Namespace
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -32,8 +34,10 @@ from inference_adapters.threads import in_daemon_thread
 from inference_adapters.vllm.language_model import LanguageModel
 from inference_adapters.vllm.serving import Serving
 
+log = logging.getLogger(__name__)
 CAPABILITIES = ["staged", "truncation", "seed", "stop_strings", "stream"]
 ASK_EVERY_S = 0.02  # how workers stand; asking costs a running step next to nothing
+WATCH_EVERY_S = 1.0
 
 
 class VllmEngine(InferenceEngine):
@@ -44,7 +48,6 @@ class VllmEngine(InferenceEngine):
         self.serving = Serving()
         self._llm: LanguageModel | None = None
         self._lost: str | None = None
-        self._leaving: asyncio.Task | None = None
 
     # --- what it is -------------------------------------------------------------------------------
 
@@ -91,6 +94,14 @@ class VllmEngine(InferenceEngine):
             kv_cache=["keep", "recompute"],
             capabilities=[*CAPABILITIES, *(["tools"] if self.args.enable_auto_tool_choice else [])],
         )
+        self._watching = asyncio.create_task(self._end_with_the_engine())
+
+    async def _end_with_the_engine(self) -> None:
+        """vLLM's processes do not come back; a server that ends can be started again."""
+        while not self._llm.errored:
+            await asyncio.sleep(WATCH_EVERY_S)
+        log.error("vLLM's engine has ended, and so does this server")
+        signal.raise_signal(signal.SIGTERM)
 
     def _load(self) -> LanguageModel:
         return LanguageModel.from_engine_args(AsyncEngineArgs.from_cli_args(self.args))
@@ -98,6 +109,7 @@ class VllmEngine(InferenceEngine):
     async def close(self) -> None:
         await self.serving.close()
         if self._llm:
+            self._watching.cancel()
             await asyncio.to_thread(self._llm.shutdown)
 
     async def abort_requests(self) -> None:
@@ -130,7 +142,7 @@ class VllmEngine(InferenceEngine):
         return list(range(request.rank_offset, request.rank_offset + self._info.ranks))
 
     def leave_group(self) -> None:
-        self._leaving = asyncio.create_task(self._ask("shutdown"))
+        self._leaving = asyncio.create_task(self._ask("shutdown"))  # before whatever is asked later
 
     async def receive_weights(self, request: WeightUpdateRequest, progress: UpdateProgress) -> None:
         staged = request.receive == "staged"

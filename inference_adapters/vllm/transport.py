@@ -1,6 +1,6 @@
 """The worker's end of the weight group, as a weight transfer engine of vLLM's.
 
-vLLM finds it through the entry point `vllm.general_plugins` and calls the lifecycle (init, start, update,
+Registered by `plugin`. vLLM calls the lifecycle (init, start, update,
 finish) in every worker, each of which is one rank of the group. A worker also generates: so joining and
 receiving run in a thread beside it, and only the copying happens in a call. No method here raises for what
 a peer did: vLLM loses track of its workers' answers when one of several raises. Failures are in `state`.
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from queue import Empty, Full, Queue
 
 import torch
-from vllm.distributed.weight_transfer import WeightTransferEngine, WeightTransferEngineFactory
+from vllm.distributed.weight_transfer import WeightTransferEngine
 from vllm.distributed.weight_transfer.base import WeightTransferInitInfo, WeightTransferUpdateInfo
 from vllm.model_executor.model_loader.reload import finalize_layerwise_reload, initialize_layerwise_reload
 
@@ -21,13 +21,7 @@ from contracts.inference import Parameter
 from contracts.weights import WeightGroup, nccl_version, parameter_bytes, receive_weights
 from inference_adapters.threads import daemon_thread
 
-BACKEND = "pipelinerl"  # its name in vLLM's --weight-transfer-config
 AHEAD = 2  # buckets that wait while one is copied
-
-
-def register() -> None:
-    """The entry point."""
-    WeightTransferEngineFactory.register_engine(BACKEND, GroupTransport)
 
 
 @dataclass

@@ -1,0 +1,26 @@
+"""What vLLM calls in every process that it starts (entry point `vllm.general_plugins`)."""
+
+import multiprocessing
+import os
+import signal
+from multiprocessing.process import BaseProcess
+
+from vllm.distributed.weight_transfer import WeightTransferEngineFactory
+
+from inference_adapters.threads import daemon_thread
+
+BACKEND = "pipelinerl"  # of vLLM's --weight-transfer-config
+
+
+def register() -> None:
+    WeightTransferEngineFactory.register_engine(
+        BACKEND, "inference_adapters.vllm.transport", "GroupTransport"
+    )
+    if parent := multiprocessing.parent_process():
+        daemon_thread(_end_with, parent)
+
+
+def _end_with(parent: BaseProcess) -> None:
+    """An engine whose server was killed would keep its memory for ever."""
+    parent.join()
+    os.kill(os.getpid(), signal.SIGKILL)
