@@ -18,11 +18,13 @@ class Server:
 
 
 @contextlib.contextmanager
-def serving(module: str, *options: str) -> Iterator[Server]:
+def serving(
+    module: str, *options: str, python: str = sys.executable, environment: dict[str, str] | None = None
+) -> Iterator[Server]:
     """`python -m module` on a free port, from its first line on: it may still be loading."""
-    command = [sys.executable, "-m", module, "--port", "0", *options]
-    environment = os.environ | {"OMP_NUM_THREADS": "1"}
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
+    command = [python, "-m", module, "--port", "0", *options]
+    variables = os.environ | {"OMP_NUM_THREADS": "1"} | (environment or {})
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=variables)
     try:
         line = process.stdout.readline()
         assert line.startswith("listening at "), f"{module} did not start: {line!r}"

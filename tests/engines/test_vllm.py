@@ -1,0 +1,143 @@
+"""The vLLM adapter on the real engine: every guarantee, long rollouts, tensor parallelism, whole runs."""
+
+import asyncio
+import json
+import subprocess
+import sys
+
+import aiohttp
+import pytest
+
+from contracts.conformance.inference.kit import check_inference
+from contracts.conformance.inference.reference import Reference
+from contracts.conformance.inference.samples import Sample
+from contracts.conformance.inference.server import Server
+from contracts.conformance.inference.settings import Settings
+from contracts.conformance.inference.trainer_end import TrainerEnd
+from contracts.conformance.tiny_model import make_tiny_model
+from pipelinerl.jobs import ROOT
+from tests.engines.vllm_servers import vllm_server
+from tests.pipeline.runs import assert_accounted
+
+pytestmark = pytest.mark.engines
+
+TOKEN = "a-token"
+TOOLS = ["--enable-auto-tool-choice", "--tool-call-parser", "hermes"]
+SMALL_BLOCKS = ["--block-size", "32"]  # a prompt of the kit's fills several: they could be found again
+
+
+@pytest.fixture(scope="module")
+def tied(tmp_path_factory) -> str:
+    return make_tiny_model(tmp_path_factory.mktemp("tied"))
+
+
+@pytest.fixture(scope="module")
+def untied(tmp_path_factory) -> str:
+    return make_tiny_model(tmp_path_factory.mktemp("untied"), tied=False)
+
+
+@pytest.fixture(scope="module")
+def server(tied):
+    with vllm_server(tied, "--token", TOKEN, *TOOLS, *SMALL_BLOCKS) as url:
+        yield url
+
+
+def test_it_keeps_everything_it_declares_and_declares_all_but_score(server, tied):
+    verdicts = check_inference([server], tied, token=TOKEN)
+    assert {verdict.state for verdict in verdicts} == {"pass"}, verdicts
+    declared = asyncio.run(contract(server))["capabilities"]
+    assert set(declared) == {"staged", "truncation", "seed", "stop_strings", "tools", "stream"}
+
+
+def test_an_untied_head(untied):
+    with vllm_server(untied) as url:
+        verdicts = check_inference([url], untied, only=["G1", "G2", "G3"])
+    assert {verdict.state for verdict in verdicts} == {"pass"}, verdicts
+
+
+def test_two_tensor_parallel_workers_are_two_ranks(untied):
+    """They spin while they wait for each other, on this machine's few cores: hence the patience."""
+    with vllm_server(untied, "--tensor-parallel-size", "2") as url:
+        verdicts = check_inference([url], untied, only=["G1", "G2", "G5"], timeout_s=30)
+        assert asyncio.run(contract(url))["ranks"] == 2
+    assert {verdict.state for verdict in verdicts} == {"pass"}, verdicts
+
+
+def test_a_rollout_across_ten_updates(server, tied):
+    """Its spans add up, and every log-probability is that of the version which sampled the token."""
+    reference = Reference(tied)
+    samples = asyncio.run(rollouts_across(server, reference, updates=10))
+    longest = max(samples, key=lambda sample: len(sample.spans))
+    assert [version for version, _, _ in longest.spans] == list(range(1, 12))
+    for sample in samples:
+        assert sample.spans[0][1] == 0 and sample.spans[-1][2] == len(sample.token_ids) == 1500
+        for version, start, end in sample.spans:
+            expected = reference.logprobs(
+                reference.weights(version), sample.prompt_token_ids, sample.token_ids, 1.0
+            )
+            errors = [abs(sample.logprobs[i] - float(expected[i])) for i in range(start, end)]
+            assert max(errors) < 1e-3, (version, start, end)
+
+
+async def rollouts_across(url: str, reference: Reference, updates: int) -> list[Sample]:
+    async with aiohttp.ClientSession() as http:
+        server = Server(http, url, TOKEN)
+        trainer = TrainerEnd([server], reference.tied, Settings(token=TOKEN, timeout_s=20))
+        try:
+            await trainer.join()
+            await trainer.publish(1, reference.weights(1))
+            prompts = [reference.prompt(5 + i, seed=i) for i in range(8)]
+            tasks = [asyncio.create_task(server.complete(p, 1500, temperature=1)) for p in prompts]
+            while (await server.contract()).process.running < len(tasks):
+                await asyncio.sleep(0.002)
+            for version in range(2, 2 + updates):
+                receive = "staged" if version % 2 else "paused"
+                await trainer.publish(
+                    version, reference.weights(version), kv_cache="recompute", receive=receive
+                )
+            return await asyncio.gather(*tasks)
+        finally:
+            trainer.leave()
+
+
+async def contract(url: str) -> dict:
+    async with aiohttp.ClientSession(headers={"Authorization": f"Bearer {TOKEN}"}) as http:
+        return await (await http.get(f"{url}/contract")).json()
+
+
+@pytest.mark.parametrize(
+    ("engines", "names"),
+    [(["inference=vllm"], {"vllm"}), (["inference=mixed", "world.servers=2"], {"transformers", "vllm"})],
+    ids=["alone", "mixed"],
+)
+def test_a_run_of_twenty_steps(tmp_path, engines, names):
+    make_tiny_model(tmp_path / "model")
+    settings = [
+        f"run_dir={tmp_path}/run",
+        f"model.path={tmp_path}/model",
+        "~domain",
+        "+domain._target_=tests.letters_domain.LettersDomain",
+        "batch_size=64",
+        "max_steps=20",
+        "optimizer.lr=1e-2",
+        "optimizer.decay_steps=null",
+        "sampling.max_tokens=12",
+        "eval.problems=64",
+        *engines,
+    ]
+    command = [sys.executable, "launch.py", *settings]
+    ended = subprocess.run(command, cwd=ROOT, text=True, capture_output=True, timeout=600)
+    assert ended.returncode == 0, ended.stderr
+    assert_accounted(tmp_path / "run")
+    summary = json.loads((tmp_path / "run" / "summary.json").read_text())
+    assert summary["heldout_success_end"] > 0.8 > 0.2 > summary["heldout_success_start"]
+    assert summary["updates_while_generating"] > 0 and summary["rollouts_lost"] == 0
+    assert summary["logprob_gap_mean_abs"] < 1e-4
+    started = {line.split("-m inference_adapters.")[1].split()[0] for line in plan(settings)}
+    assert started == names
+
+
+def plan(settings: list[str]) -> list[str]:
+    command = [sys.executable, "launch.py", *settings[1:], "plan=true"]
+    shown = subprocess.run(command, cwd=ROOT, text=True, capture_output=True, check=True).stdout
+    return [line for line in shown.splitlines() if "-m inference_adapters." in line]

@@ -1,0 +1,29 @@
+"""Real vLLM servers on the CPU, from the environment that `make vllm-env` builds."""
+
+import contextlib
+from collections.abc import Iterator
+
+from pipelinerl.jobs import ROOT
+from tests.inference.servers import serving, wait_ready
+
+PYTHON = str(ROOT / ".venv-vllm" / "bin" / "python")
+OPTIONS = ["--dtype", "float32", "--enforce-eager", "--kv-cache-memory-bytes", str(2**28)]
+ENVIRONMENT = {
+    "VLLM_LOGGING_STREAM": "ext://sys.stderr",
+    # vLLM keeps a compiled kernel for each shape of batch that it meets, up to this many (1024 by default):
+    # far more than the weights of a tiny model, so that filling them would look like a leak to G8.
+    "ONEDNN_PRIMITIVE_CACHE_CAPACITY": "16",
+}
+
+
+@contextlib.contextmanager
+def vllm_server(model: str, *options: str) -> Iterator[str]:
+    """Its URL."""
+    with serving(
+        "inference_adapters.vllm",
+        *["--model", model, *OPTIONS, *options],
+        python=PYTHON,
+        environment=ENVIRONMENT,
+    ) as server:
+        wait_ready(server.url, within_s=300)
+        yield server.url
