@@ -11,7 +11,7 @@ test: $(VENV)/test
 	$(VENV)/bin/python -m pytest
 
 # Every engine through every guarantee of its contract, and every broken adapter too.
-test-engines: $(VENV)/test
+test-engines: $(VENV)/test .venv-vllm/ready
 	$(VENV)/bin/python -m pytest -m engines
 
 # vLLM for a machine without a GPU, in an environment of its own: `inference=vllm` finds it.
@@ -34,7 +34,7 @@ lint: $(VENV)/test
 	$(VENV)/bin/ruff check . && $(VENV)/bin/ruff format --check .
 
 clean:
-	rm -rf $(VENV) .cache
+	rm -rf $(VENV) .venv-vllm .cache
 
 $(VENV)/demo $(VENV)/test: pyproject.toml
 	test -x $(VENV)/bin/python || $(PYTHON) -m venv $(VENV)
