@@ -1,28 +1,30 @@
-"""Seconds in which vLLM, left to itself, reloads a model's weights from memory: the median of five.
-
-.venv-vllm/bin/python -m benchmarks.vllm_reload MODEL
+"""vLLM, left to itself, reloads a model's weights from memory: once for each line on stdin, and says in
+how many seconds: `.venv-vllm/bin/python -m benchmarks.vllm_reload MODEL`.
 """
 
 import asyncio
-import statistics
 import sys
 import time
+from functools import cache
 from pathlib import Path
 
+import torch
 from safetensors.torch import load_file
 
 
 class Reload:
     """Added to vLLM's worker."""
 
-    def timed_reloads(self, model: str, times: int) -> list[float]:
-        weights = {k: v for file in Path(model).glob("*.safetensors") for k, v in load_file(file).items()}
-        found = []
-        for _ in range(times):
-            began = time.perf_counter()
-            self.reload_weights(weights_iterator=iter(weights.items()), is_checkpoint_format=True)
-            found.append(time.perf_counter() - began)
-        return found
+    def timed_reload(self, model: str) -> float:
+        weights = _weights(model)
+        began = time.perf_counter()
+        self.reload_weights(weights_iterator=iter(weights.items()), is_checkpoint_format=True)
+        return time.perf_counter() - began
+
+
+@cache
+def _weights(model: str) -> dict[str, torch.Tensor]:
+    return {k: v.clone() for file in Path(model).glob("*.safetensors") for k, v in load_file(file).items()}
 
 
 async def main(model: str) -> None:
@@ -37,9 +39,10 @@ async def main(model: str) -> None:
         worker_extension_cls="benchmarks.vllm_reload.Reload",
     )
     llm = AsyncLLM.from_engine_args(args)
-    (seconds,) = await llm.collective_rpc("timed_reloads", args=(model, 5))
+    for _ in sys.stdin:
+        (seconds,) = await llm.collective_rpc("timed_reload", args=(model,))
+        print(f"reloaded in {seconds}", flush=True)
     llm.shutdown()
-    print(statistics.median(seconds))
 
 
 if __name__ == "__main__":

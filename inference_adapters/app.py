@@ -13,6 +13,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.websockets import WebSocketClose
 
 from contracts.errors import ContractError, ErrorCode
 from contracts.inference import InferenceEngine
@@ -75,12 +76,14 @@ class BearerToken:
         self.expected = f"Bearer {token}".encode()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        allowed = scope["type"] != "http" or scope["path"] == "/health"
+        allowed = scope["type"] == "lifespan" or scope["path"] == "/health"
         if not allowed:
             given = dict(scope["headers"]).get(b"authorization", b"")
             allowed = hmac.compare_digest(given, self.expected)
         if allowed:
             await self.app(scope, receive, send)
+        elif scope["type"] == "websocket":
+            await WebSocketClose()(scope, receive, send)
         else:
             error = ContractError(ErrorCode.UNAUTHORIZED, "the bearer token is missing or wrong")
             await _answer(error)(scope, receive, send)

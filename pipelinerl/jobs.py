@@ -99,8 +99,8 @@ def _interpreter(engine: EngineConfig) -> str:
         return str(own)
     if engine.package and find_spec(engine.package) is None:
         raise PlanError(
-            f"{engine.package} is not installed: `make {engine.package}-env` puts it into {engine.venv}; or "
-            "set inference.python to an interpreter that has it"
+            f"{engine.package} is not installed: run `make {engine.package}-env`, or set the engine's python "
+            f"(inference.python, or inference.others.{engine.package}.python) to an interpreter that has it"
         )
     return sys.executable
 

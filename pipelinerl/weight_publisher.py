@@ -112,10 +112,10 @@ class WeightPublisher:
         failures = {} if self._group is None else self._ask(self._members, ended)
         if self._group is None or failures:
             self._leave_group()
-            # A broken broadcast fails for all. But who lost its weights, does not answer, or failed
-            # where another succeeded, has a trouble of its own.
-            untouched = {s for s in failures if s in statuses and not statuses[s].touched}
-            self._exclude(failures if len(failures) < len(self._members) else failures.keys() - untouched)
+            # A broken broadcast fails for all, and the weights of some may be lost in it, until the next
+            # comes. But who does not answer, or failed where another succeeded, has a trouble of its own.
+            for_all = len(failures) == len(self._members)
+            self._exclude(failures.keys() - statuses.keys() if for_all else failures)
             return None
         self._attempts, self._excluded = 0, set()
         return WeightsPublished(

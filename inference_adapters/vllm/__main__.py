@@ -1,46 +1,77 @@
 """Serve a model by vLLM behind the contract: `python -m inference_adapters.vllm --model PATH --port 8000`.
 
-Takes every option of `vllm serve`; those that the contract decides are set here.
+Takes the options of `vllm serve`, except those that the contract decides.
 """
 
+import argparse
 import os
+import secrets
 import sys
 from importlib.metadata import PackageNotFoundError, version
 
 from inference_adapters.serve import add_contract_arguments, run
 from inference_adapters.vllm import KNOWN_VERSIONS
 
-DEFAULTS = {
-    "host": "127.0.0.1",
-    "generation_config": "vllm",  # or a model's own top_p, penalties, ... would change what is sampled
-    "logprobs_mode": "processed_logprobs",  # of the distribution that is sampled from
-    "worker_extension_cls": "inference_adapters.vllm.transport.WeightWorker",
+FROM_THE_MODEL = "a model's own top_p, penalties, ... would change what is sampled"
+SEVERAL = "start more servers instead (world.servers)"
+PROTECTION = "it would not protect the contract's routes; use --token, and a proxy for TLS"
+DECIDED = {  # by the contract: the option, its value and the reason
+    "generation_config": ("vllm", FROM_THE_MODEL),
+    "override_generation_config": ({}, FROM_THE_MODEL),
+    "logprobs_mode": ("processed_logprobs", "log-probabilities are of the distribution that is sampled from"),
+    "worker_extension_cls": ("inference_adapters.vllm.transport.WeightWorker", "weights come through it"),
+    "weight_transfer_config": (None, "weights come over the contract's group"),
+    "data_parallel_size": (1, SEVERAL),
+    "served_model_name": (None, "requests name the model by its path"),
+    "api_key": (None, PROTECTION),
+    "ssl_keyfile": (None, PROTECTION),
+    "ssl_certfile": (None, PROTECTION),
+    "uds": (None, "the trainer comes over TCP"),
+    "root_path": (None, "the contract's routes stand at /"),
 }
 
 
 def main() -> None:
     _check_version()
+    if os.environ.get("VLLM_SERVER_DEV_MODE", "0") != "0" or os.environ.get("VLLM_API_KEY"):
+        sys.exit(
+            "cannot serve: unset VLLM_SERVER_DEV_MODE (its routes go past the contract) and VLLM_API_KEY"
+        )
     # Threads are OMP_NUM_THREADS; vLLM would pin the servers of one machine to the same core.
     os.environ.setdefault("VLLM_CPU_OMP_THREADS_BIND", "nobind")
+
+    from inference_adapters.vllm.engine import VllmEngine
+    from inference_adapters.vllm.openai_routes import add_openai_routes
+    from inference_adapters.vllm.plugin import SERVER_VARIABLE
+
+    os.environ[SERVER_VARIABLE] = "1"
+    args = _arguments()
+    engine = VllmEngine(args)
+    run(engine, args, lambda app, updates: add_openai_routes(engine, app, updates))
+
+
+def _arguments() -> argparse.Namespace:
     from vllm.config.weight_transfer import WeightTransferConfig
     from vllm.entrypoints.launchers.cli_args import make_arg_parser, validate_parsed_serve_args
     from vllm.entrypoints.serve.utils.api_utils import cli_env_setup
     from vllm.utils.argparse_utils import FlexibleArgumentParser
 
-    from inference_adapters.vllm.engine import VllmEngine
-    from inference_adapters.vllm.openai_routes import add_openai_routes
     from inference_adapters.vllm.plugin import BACKEND
 
     cli_env_setup()
     parser = make_arg_parser(FlexibleArgumentParser(description=__doc__))
     add_contract_arguments(parser)
-    parser.set_defaults(**DEFAULTS, weight_transfer_config=WeightTransferConfig(backend=BACKEND))
+    decided = {name: value for name, (value, _) in DECIDED.items()}
+    # Servers with one seed would draw the same noise.
+    parser.set_defaults(**decided, host="127.0.0.1", seed=secrets.randbits(31))
     args = parser.parse_args()
+    for name, (value, why) in DECIDED.items():
+        if getattr(args, name) != value:
+            sys.exit(f"cannot serve: --{name.replace('_', '-')} cannot be set: {why}")
+    args.weight_transfer_config = WeightTransferConfig(backend=BACKEND)
+    args.model = args.model_tag or args.model
     validate_parsed_serve_args(args)
-    if args.data_parallel_size > 1:
-        sys.exit("cannot serve: data_parallel_size must be 1; start more servers (world.servers) instead")
-    engine = VllmEngine(args)
-    run(engine, args, lambda app, updates: add_openai_routes(engine, app, updates))
+    return args
 
 
 def _check_version() -> None:

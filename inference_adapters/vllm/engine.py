@@ -11,7 +11,8 @@ import logging
 import signal
 import time
 from argparse import Namespace
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from typing import Any, TypeVar
 
 import psutil
 import torch
@@ -19,6 +20,7 @@ import vllm
 from transformers import AutoConfig, AutoModelForCausalLM
 from vllm.distributed.weight_transfer.base import WeightTransferInitRequest, WeightTransferUpdateRequest
 from vllm.engine.arg_utils import AsyncEngineArgs
+from vllm.v1.engine.exceptions import EngineDeadError
 
 from contracts.errors import ContractError, ErrorCode
 from contracts.inference import (
@@ -36,8 +38,10 @@ from inference_adapters.vllm.serving import Serving
 
 log = logging.getLogger(__name__)
 CAPABILITIES = ["staged", "truncation", "seed", "stop_strings", "stream"]
-ASK_EVERY_S = 0.02  # how workers stand; asking costs a running step next to nothing
+ASK_EVERY_S = 0.02  # how workers stand
+ASK_SELDOM_S = 0.1  # while they generate: an answer waits for the steps that are under way
 WATCH_EVERY_S = 1.0
+Result = TypeVar("Result")
 
 
 class VllmEngine(InferenceEngine):
@@ -48,6 +52,7 @@ class VllmEngine(InferenceEngine):
         self.serving = Serving()
         self._llm: LanguageModel | None = None
         self._lost: str | None = None
+        self._watching: asyncio.Task[None] | None = None  # ends when vLLM's engine does
 
     # --- what it is -------------------------------------------------------------------------------
 
@@ -63,8 +68,7 @@ class VllmEngine(InferenceEngine):
 
     def process(self) -> ProcessFigures:
         running, waiting = self._llm.load()
-        resident = sum(process.memory_info().rss for process in self._processes)
-        return ProcessFigures(resident_bytes=resident, running=running, waiting=waiting)
+        return ProcessFigures(resident_bytes=_resident_bytes(), running=running, waiting=waiting)
 
     def parameter_shapes(self) -> Mapping[str, tuple[int, ...]]:
         return self._shapes
@@ -77,11 +81,10 @@ class VllmEngine(InferenceEngine):
     async def start(self, version: int) -> None:
         self._shapes, self._tied = await in_daemon_thread(_parameters, self.args.model, self.args)
         self._llm = await in_daemon_thread(self._load)
+        self._watching = asyncio.create_task(self._end_with_the_engine())
         await self._llm.update_weight_version(str(version))
         await self._llm.warm_up()
         await self.serving.start(self._llm, self.args)
-        me = psutil.Process()
-        self._processes = [me, *me.children(recursive=True)]
         nccl = (await self._ask("nccl_version"))[0]
         self._info = EngineInfo(
             engine="vllm",
@@ -94,7 +97,6 @@ class VllmEngine(InferenceEngine):
             kv_cache=["keep", "recompute"],
             capabilities=[*CAPABILITIES, *(["tools"] if self.args.enable_auto_tool_choice else [])],
         )
-        self._watching = asyncio.create_task(self._end_with_the_engine())
 
     async def _end_with_the_engine(self) -> None:
         """vLLM's processes do not come back; a server that ends can be started again."""
@@ -103,14 +105,30 @@ class VllmEngine(InferenceEngine):
         log.error("vLLM's engine has ended, and so does this server")
         signal.raise_signal(signal.SIGTERM)
 
+    async def _while_it_lives(self, work: Coroutine[Any, Any, Result]) -> Result:
+        """vLLM never answers a call during which its engine ended."""
+        task = asyncio.create_task(work)
+        either = {task, self._watching}
+        try:
+            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+        except asyncio.CancelledError:
+            task.cancel()
+            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+            raise
+        if not task.done():
+            raise RuntimeError("vLLM's engine has ended")
+        return task.result()
+
     def _load(self) -> LanguageModel:
         return LanguageModel.from_engine_args(AsyncEngineArgs.from_cli_args(self.args))
 
     async def close(self) -> None:
-        await self.serving.close()
-        if self._llm:
-            self._watching.cancel()
-            await asyncio.to_thread(self._llm.shutdown)
+        try:
+            await self.serving.close()
+        finally:
+            if self._watching:
+                self._watching.cancel()
+                await asyncio.to_thread(self._llm.shutdown)
 
     async def abort_requests(self) -> None:
         await self._llm.abort_all()
@@ -118,6 +136,9 @@ class VllmEngine(InferenceEngine):
     # --- the weight group -------------------------------------------------------------------------
 
     async def join_group(self, request: InitProcessGroupRequest) -> list[int]:
+        return await self._while_it_lives(self._join_group(request))
+
+    async def _join_group(self, request: InitProcessGroupRequest) -> list[int]:
         address = request.model_dump(
             include={"master_address", "master_port", "group_name", "rank_offset", "world_size"}
             | {"backend", "timeout_s"}
@@ -127,7 +148,7 @@ class VllmEngine(InferenceEngine):
         try:
             # torch's own timeouts do not end the wait for a store whose process is stopped.
             async with asyncio.timeout(request.timeout_s):
-                answers = await self._until("joined", lambda answers: all(answers))
+                answers = await self._until("joined", all, ASK_EVERY_S)
             why = next((answer for answer in answers if answer is not True), None)
         except TimeoutError:
             pass
@@ -142,22 +163,31 @@ class VllmEngine(InferenceEngine):
         return list(range(request.rank_offset, request.rank_offset + self._info.ranks))
 
     def leave_group(self) -> None:
-        self._leaving = asyncio.create_task(self._ask("shutdown"))  # before whatever is asked later
+        self._leaving = asyncio.create_task(self._leave_group())  # before whatever is asked later
+
+    async def _leave_group(self) -> None:
+        with contextlib.suppress(EngineDeadError):
+            await self._ask("shutdown")
 
     async def receive_weights(self, request: WeightUpdateRequest, progress: UpdateProgress) -> None:
+        await self._while_it_lives(self._receive_weights(request, progress))
+
+    async def _receive_weights(self, request: WeightUpdateRequest, progress: UpdateProgress) -> None:
         staged = request.receive == "staged"
         parameters = [parameter.model_dump() for parameter in request.parameters]
         await self._ask("receive", parameters, request.bucket_bytes, request.timeout_s, staged)
-        await self._until("state", lambda states: _begun(states, staged, progress))
+
+        def begun(states: list[dict]) -> bool:
+            _note(states, progress)
+            return all(state["complete"] if staged else state["bytes"] for state in states)
+
+        await self._until("state", begun, ASK_SELDOM_S if staged else ASK_EVERY_S)
         async with self._generation_held(request, progress):
             progress.touched = True  # from here on the update can no longer be called off
             await self._llm.start_weight_update()
             await self._llm.update_weights(WeightTransferUpdateRequest({"tied": request.tied}))
-            states = await self._ask("state")
-            try:
-                _begun(states, True, progress)
-            finally:
-                await self._llm.finish_weight_update()
+            await self._llm.finish_weight_update()
+            _note(await self._ask("state"), progress)
             await self._llm.update_weight_version(str(request.version))
 
     @contextlib.asynccontextmanager
@@ -165,9 +195,10 @@ class VllmEngine(InferenceEngine):
         self, request: WeightUpdateRequest, progress: UpdateProgress
     ) -> AsyncIterator[None]:
         """Hold generation; let it go on afterwards, unless the weights are lost."""
-        held_at = time.monotonic()
+        held_at = None
         try:
             await self._llm.pause_generation(mode="keep", clear_cache=request.kv_cache == "recompute")
+            held_at = time.monotonic()
             self._llm.forget_cache()
             yield
             self._lost = None
@@ -178,7 +209,8 @@ class VllmEngine(InferenceEngine):
         finally:
             if self._lost is None:
                 await asyncio.shield(self._llm.resume_generation())
-            progress.paused_s = time.monotonic() - held_at
+            if held_at:
+                progress.paused_s = time.monotonic() - held_at
 
     # --- asking the workers -----------------------------------------------------------------------
 
@@ -186,25 +218,34 @@ class VllmEngine(InferenceEngine):
         """Every worker's answer."""
         return await self._llm.collective_rpc("weight_transport", args=(call, *args))
 
-    async def _until(self, call: str, settled: Callable[[list], bool]) -> list:
+    async def _until(self, call: str, settled: Callable[[list], bool], every_s: float) -> list:
         while not settled(answers := await self._ask(call)):
-            await asyncio.sleep(ASK_EVERY_S)
+            await asyncio.sleep(every_s)
         return answers
 
 
-def _begun(states: list[dict], staged: bool, progress: UpdateProgress) -> bool:
-    """Whether every worker has what it needs to begin: all buckets when staged, otherwise the first.
-    Raises RuntimeError when a transfer has failed."""
+def _note(states: list[dict], progress: UpdateProgress) -> None:
+    """Raises RuntimeError when a worker's transfer has failed."""
     progress.bytes = min(state["bytes"] for state in states)
     progress.transfer_s = max(state["seconds"] for state in states)
     if error := next((state["error"] for state in states if state["error"]), None):
         raise RuntimeError(error)
-    return all(state["complete"] if staged else state["bytes"] for state in states)
+
+
+def _resident_bytes() -> int:
+    """Of this process and vLLM's others."""
+    me, resident = psutil.Process(), 0
+    for process in [me, *me.children(recursive=True)]:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            resident += process.memory_info().rss
+    return resident
 
 
 def _parameters(model: str, args: Namespace) -> tuple[dict[str, tuple[int, ...]], dict[str, str]]:
     """Shapes by Hugging Face name, and tied names, of a model that holds no memory."""
-    config = AutoConfig.from_pretrained(model, trust_remote_code=args.trust_remote_code)
+    config = AutoConfig.from_pretrained(
+        model, revision=args.revision, trust_remote_code=args.trust_remote_code, **args.hf_overrides
+    )
     with torch.device("meta"):
         empty = AutoModelForCausalLM.from_config(config, trust_remote_code=args.trust_remote_code)
     name_of = {id(p): name for name, p in empty.named_parameters()}

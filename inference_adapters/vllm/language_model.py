@@ -45,7 +45,7 @@ class LanguageModel(AsyncLLM):
         answer = answering.get()
         if answer is None:  # another API of vLLM's
             return outputs
-        self._check_length(len(prompt["prompt_token_ids"]), answer.max_tokens)
+        self._check_length(len(prompt.get("prompt_token_ids", ())), answer.max_tokens)
         answer.prompts += 1
         return _noted(outputs, answer.spans, first_choice=(answer.prompts - 1) * sampling_params.n)
 

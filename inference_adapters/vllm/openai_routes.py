@@ -1,7 +1,7 @@
 """vLLM's OpenAI API with the contract's fields: vLLM's own serving layer answers, this adds to it.
 
 Every parameter that vLLM knows is taken; one that it does not know is refused. All other routes of vLLM's
-are served as they are, by its own app.
+are served by its own app, as they are: without the contract's fields.
 """
 
 import asyncio
@@ -12,6 +12,7 @@ from typing import Any
 
 from fastapi import APIRouter, Depends, FastAPI, Request
 from fastapi.responses import JSONResponse, Response
+from starlette.types import ASGIApp, Receive, Scope, Send
 from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionRequest
 from vllm.entrypoints.openai.completion.protocol import CompletionRequest
 from vllm.entrypoints.serve.engine.protocol import ErrorResponse
@@ -29,7 +30,22 @@ Finish = Callable[[dict, Spans], dict]
 
 def add_openai_routes(engine: VllmEngine, app: FastAPI, updates: WeightUpdates) -> None:
     app.include_router(_openai_routes(engine, updates))
-    app.mount("/", engine.serving)
+    app.mount("/", _own_routes(engine, updates))
+
+
+def _own_routes(engine: VllmEngine, updates: WeightUpdates) -> ASGIApp:
+    """Every other route of vLLM's: what generates, while there are weights."""
+
+    async def serve(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and scope["method"] != "POST":
+            updates.require_loaded()
+            await engine.serving(scope, receive, send)
+            return
+        updates.require_ready()
+        async with _ended_when_lost(engine, updates):
+            await engine.serving(scope, receive, send)
+
+    return serve
 
 
 def _openai_routes(engine: VllmEngine, updates: WeightUpdates) -> APIRouter:
@@ -48,7 +64,7 @@ def _openai_routes(engine: VllmEngine, updates: WeightUpdates) -> APIRouter:
                 ErrorCode.UNSUPPORTED_PARAMETER,
                 "tools: needs a server with --enable-auto-tool-choice and --tool-call-parser",
             )
-        note = Answering(asked.max_completion_tokens or body.get("max_tokens"))
+        note = Answering(asked.max_completion_tokens or asked.max_tokens)
         return await answer(request, engine.serving.chat(asked, request), note, with_spans)
 
     @router.post("/v1/completions")
@@ -64,14 +80,14 @@ def _openai_routes(engine: VllmEngine, updates: WeightUpdates) -> APIRouter:
         def finish(answer: dict, spans: Spans) -> dict:
             return with_text_fields(with_spans(answer, spans), in_contract_form)
 
-        note = Answering(body.get("max_tokens"))
+        note = Answering(asked.max_tokens if "max_tokens" in body else None)
         return await answer(request, engine.serving.completion(asked, request), note, finish)
 
     async def answer(
         request: Request, work: Coroutine[Any, Any, Any], note: Answering, finish: Finish
     ) -> Response:
         answering.set(note)
-        async with ended_when_lost():
+        async with _ended_when_lost(engine, updates):
             try:
                 result = await until_disconnect(request.receive, work)
             except Exception as error:
@@ -87,7 +103,7 @@ def _openai_routes(engine: VllmEngine, updates: WeightUpdates) -> APIRouter:
     async def events(source: AsyncIterator[str], note: Answering, finish: Finish) -> AsyncIterator[str]:
         """An error after the first of them can only be an event itself."""
         try:
-            async with aclosing(source), ended_when_lost():
+            async with aclosing(source), _ended_when_lost(engine, updates):
                 async for text in source:
                     body = event_body(text)
                     if body is None:
@@ -100,23 +116,24 @@ def _openai_routes(engine: VllmEngine, updates: WeightUpdates) -> APIRouter:
         else:
             yield "data: [DONE]\n\n"
 
-    @contextlib.asynccontextmanager
-    async def ended_when_lost() -> AsyncIterator[None]:
-        """Requests that wait for lost weights end with that, once the weights have been given up."""
-
-        async def give_up() -> None:
-            await updates.weights_given_up.wait()
-            await engine.abort_requests()
-
-        task = asyncio.create_task(give_up())
-        try:
-            yield
-        finally:
-            task.cancel()
-        if updates.weights_given_up.is_set():
-            raise ContractError(ErrorCode.WEIGHTS_LOST, "the weights were lost and did not come back in time")
-
     return router
+
+
+@contextlib.asynccontextmanager
+async def _ended_when_lost(engine: VllmEngine, updates: WeightUpdates) -> AsyncIterator[None]:
+    """Requests that wait for lost weights end with that, once the weights have been given up."""
+
+    async def give_up() -> None:
+        await updates.weights_given_up.wait()
+        await engine.abort_requests()
+
+    task = asyncio.create_task(give_up())
+    try:
+        yield
+    finally:
+        task.cancel()
+    if updates.weights_given_up.is_set():
+        raise ContractError(ErrorCode.WEIGHTS_LOST, "the weights were lost and did not come back in time")
 
 
 def _with_ids(body: dict) -> dict:

@@ -10,13 +10,15 @@ from vllm.distributed.weight_transfer import WeightTransferEngineFactory
 from inference_adapters.threads import daemon_thread
 
 BACKEND = "pipelinerl"  # of vLLM's --weight-transfer-config
+SERVER_VARIABLE = "PIPELINERL_VLLM_SERVER"  # set in the processes of an adapter's server
 
 
 def register() -> None:
     WeightTransferEngineFactory.register_engine(
         BACKEND, "inference_adapters.vllm.transport", "GroupTransport"
     )
-    if parent := multiprocessing.parent_process():
+    parent = multiprocessing.parent_process()
+    if parent and os.environ.get(SERVER_VARIABLE):
         daemon_thread(_end_with, parent)
 
 

@@ -6,7 +6,6 @@ from contextlib import AsyncExitStack
 from typing import Any
 
 from fastapi import FastAPI, Request
-from fastapi.responses import PlainTextResponse
 from starlette.types import Receive, Scope, Send
 from vllm.entrypoints.launchers.api_server.app_state import init_app_state
 from vllm.entrypoints.launchers.app import build_app
@@ -16,7 +15,7 @@ from vllm.v1.engine.async_llm import AsyncLLM
 
 
 class Serving:
-    """An ASGI app; 503 until it has started."""
+    """An ASGI app, once it has started."""
 
     def __init__(self) -> None:
         self._app: FastAPI | None = None
@@ -26,6 +25,7 @@ class Serving:
         tasks = await llm.get_supported_tasks()
         app = build_app(args, tasks, llm.model_config)
         await init_app_state(llm, app.state, args, tasks)
+        app.state.server = Namespace()  # which vLLM would tell to exit; `VllmEngine` sees to that
         await self._open.enter_async_context(app.router.lifespan_context(app))
         self._app = app
 
@@ -33,8 +33,7 @@ class Serving:
         await self._open.aclose()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        app = self._app or PlainTextResponse("loading", status_code=503)
-        await app(scope, receive, send)
+        await self._app(scope, receive, send)
 
     def chat(self, asked: ChatCompletionRequest, request: Request) -> Awaitable[Any]:
         return self._app.state.openai_serving_chat.create_chat_completion(asked, request)

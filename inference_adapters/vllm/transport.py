@@ -8,7 +8,7 @@ a peer did: vLLM loses track of its workers' answers when one of several raises.
 
 import time
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from queue import Empty, Full, Queue
 
@@ -64,6 +64,20 @@ class Transfer:
 
     def drop(self) -> None:
         self.dropped, self.buckets = True, Queue()
+
+    def take(self) -> dict[str, torch.Tensor]:
+        """The next bucket; none once the transfer has failed."""
+        while not self.error:
+            with suppress(Empty):
+                return self.buckets.get(timeout=0.05)
+        return {}
+
+    @contextmanager
+    def noting_failure(self) -> Iterator[None]:
+        try:
+            yield
+        except Exception as error:
+            self.error = self.error or repr(error)
 
 
 class WeightWorker:
@@ -134,9 +148,15 @@ class GroupTransport(WeightTransferEngine[GroupAddress, Tied]):
         total = sum(parameter_bytes(p) for p in manifest)
         self._transfer = Transfer(Queue(0 if staged else AHEAD), total)
         buckets = receive_weights(self._group, manifest, bucket_bytes, timeout_s)
-        daemon_thread(self._receive, self._transfer, buckets)
+        daemon_thread(self._receive, self._transfer, buckets, self._group, staged)
 
-    def _receive(self, transfer: Transfer, buckets: Iterator[dict[str, torch.Tensor]]) -> None:
+    def _receive(
+        self,
+        transfer: Transfer,
+        buckets: Iterator[dict[str, torch.Tensor]],
+        group: WeightGroup,
+        staged: bool,
+    ) -> None:
         started = time.monotonic()
         if self.device.type == "cuda":
             torch.cuda.set_device(self.device)
@@ -144,10 +164,12 @@ class GroupTransport(WeightTransferEngine[GroupAddress, Tied]):
             for bucket in buckets:
                 transfer.received_bytes += sum(tensor.nbytes for tensor in bucket.values())
                 transfer.seconds = time.monotonic() - started
-                transfer.put(bucket)
+                # A GPU has no room for the whole model twice.
+                transfer.put({name: tensor.cpu() for name, tensor in bucket.items()} if staged else bucket)
                 if transfer.dropped:
                     return
         except Exception as error:
+            group.close()  # a broadcast that is still pending on a GPU would block the worker
             transfer.error = repr(error)
 
     def state(self) -> dict:
@@ -160,34 +182,36 @@ class GroupTransport(WeightTransferEngine[GroupAddress, Tied]):
         }
 
     def start_weight_update(self) -> None:
-        initialize_layerwise_reload(self.model)
+        with self._transfer.noting_failure():
+            initialize_layerwise_reload(self.model)
 
     def receive_weights(self, update: Tied) -> None:
         """Copy every bucket into the model as it comes; ends early when the transfer fails."""
-        transfer = self._transfer
-        also = {sent: name for name, sent in update.tied.items()}
-        applied = 0
-        try:
-            while applied < transfer.total_bytes:
-                try:
-                    bucket = transfer.buckets.get(timeout=0.05)
-                except Empty:
-                    if transfer.error:
-                        return
-                    continue
-                applied += sum(tensor.nbytes for tensor in bucket.values())
-                self.model.load_weights(_with_copies(bucket, also))
-        except Exception as error:
-            transfer.error = repr(error)
+        with self._transfer.noting_failure():
+            self._copy(self._transfer, update.tied)
+
+    def _copy(self, transfer: Transfer, tied: dict[str, str]) -> None:
+        missing = {name for name, _ in self.model.named_parameters()}
+        copied = 0
+        while copied < transfer.total_bytes and (bucket := transfer.take()):
+            copied += sum(tensor.nbytes for tensor in bucket.values())
+            loaded = self.model.load_weights(_with_copies(bucket, tied))
+            missing -= missing if loaded is None else loaded  # not every model says
+            if self.device.type == "cuda":
+                torch.cuda.current_stream().synchronize()  # before the bucket's memory is used again
+        if missing and not transfer.error and self.model_config.quantization is None:
+            raise RuntimeError(f"vLLM found nothing for {sorted(missing)} in what was sent")
 
     def finish_weight_update(self) -> None:
         """Puts every layer together again, also after a transfer that failed."""
-        finalize_layerwise_reload(self.model, self.model_config)
+        with self._transfer.noting_failure():
+            finalize_layerwise_reload(self.model, self.model_config)
 
 
-def _with_copies(bucket: dict[str, torch.Tensor], also: dict[str, str]) -> Iterator[tuple[str, torch.Tensor]]:
+def _with_copies(bucket: dict[str, torch.Tensor], tied: dict[str, str]) -> Iterator[tuple[str, torch.Tensor]]:
     """Engines keep a repacked copy of a tied head, which only its own name reaches."""
     for name, tensor in bucket.items():
         yield name, tensor
-        if name in also:
-            yield also[name], tensor
+        for copy, sent in tied.items():
+            if sent == name:
+                yield copy, tensor

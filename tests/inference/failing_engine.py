@@ -9,6 +9,7 @@ from inference_adapters.scripted import ScriptedEngine
 from inference_adapters.serve import arguments, run
 
 POISON = 666  # applying this version fails half-way
+ONCE = 777  # so does this one, the first time
 CURSED = [13]  # sampling from this prompt raises
 
 
@@ -16,6 +17,7 @@ class FailingEngine(ScriptedEngine):
     def __init__(self, load_s: float, load_fails: bool):
         super().__init__(token_delay_s=0.01)
         self.load_s, self.load_fails = load_s, load_fails
+        self.poisonous = {POISON, ONCE}
 
     async def start(self, version: int) -> None:
         await asyncio.to_thread(time.sleep, self.load_s)
@@ -30,7 +32,8 @@ class FailingEngine(ScriptedEngine):
                 raise ArithmeticError("cursed")
 
     def apply_weights(self, tensors, tied, version, kv_cache) -> None:
-        if version == POISON:
+        if version in self.poisonous:
+            self.poisonous.discard(ONCE)
             next(iter(self._weights.values())).zero_()
             raise torch.OutOfMemoryError("poisoned")
         super().apply_weights(tensors, tied, version, kv_cache)

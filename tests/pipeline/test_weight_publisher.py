@@ -16,7 +16,7 @@ from pipelinerl.probe import Probe
 from pipelinerl.ranks import Ranks
 from pipelinerl.server_control import Refused, ServerControl
 from pipelinerl.weight_publisher import NoServers, WeightPublisher, publish
-from tests.inference.failing_engine import POISON
+from tests.inference.failing_engine import ONCE, POISON
 from tests.inference.servers import serving, wait_ready
 from tests.scripted_domain import ScriptedDomain
 from trainer_adapters.scripted import ScriptedTrainer
@@ -128,6 +128,24 @@ def test_a_server_that_fails_to_apply_is_left_out(worker):
         assert len(publish(worker, ranks, sender, POISON - 1).servers) == 2
         assert publish(worker, ranks, sender, POISON).servers == [sound.url]
         assert len(publish(worker, ranks, sender, POISON + 1).servers) == 2
+        sender.close()
+
+
+def test_servers_that_all_lost_their_weights_get_them_again(worker):
+    failing = "tests.inference.failing_engine"
+    with serving(failing) as one, serving(failing) as other:
+        sender, ranks = publisher(worker, one.url, other.url), Ranks(0, 1, 5)
+        assert publish(worker, ranks, sender, ONCE).servers == [one.url, other.url]
+        assert_serves(one.url, worker, ONCE)
+        assert_serves(other.url, worker, ONCE)
+        sender.close()
+
+
+def test_servers_that_lose_their_weights_every_time_are_an_error(worker):
+    with serving("tests.inference.failing_engine") as only:
+        sender = publisher(worker, only.url)
+        with pytest.raises(NoServers, match="5 weight groups in a row failed"):
+            publish(worker, Ranks(0, 1, 5), sender, POISON)
         sender.close()
 
 

@@ -1,0 +1,55 @@
+"""Which command starts a server: its interpreter, its options, its engine."""
+
+import sys
+
+import pytest
+
+from pipelinerl.compose import compose_config
+from pipelinerl.config import EngineConfig
+from pipelinerl.jobs import ROOT, PlanError, plan_jobs
+
+
+def commands(tmp_path, *overrides: str) -> list[tuple[str, ...]]:
+    config = compose_config(["model.path=m", "inference.python=/engine/python", *overrides])
+    return [job.command for job in plan_jobs(config, tmp_path, "token") if job.role == "server"]
+
+
+def test_options_of_every_kind(tmp_path):
+    arguments = "+inference.arguments={some_number: 3, on: true, off: false, unset: null}"
+    (command,) = commands(tmp_path, arguments)
+    assert command[:3] == ("/engine/python", "-m", "inference_adapters.transformers")
+    assert command[-4:] == ("--some-number", "3", "--on", "--no-off")
+    assert command[command.index("--model") :][:2] == ("--model", "m")
+
+
+def test_servers_take_the_engines_in_turn(tmp_path):
+    overrides = ["inference=mixed", "inference.others.vllm.python=/vllm/python", "world.servers=3"]
+    found = [(command[0], command[2]) for command in commands(tmp_path, *overrides)]
+    transformers = ("/engine/python", "inference_adapters.transformers")
+    assert found == [transformers, ("/vllm/python", "inference_adapters.vllm"), transformers]
+
+
+def test_an_engine_without_an_interpreter_of_its_own_runs_by_this_one(tmp_path):
+    (command,) = commands(tmp_path, "inference.python=null")
+    assert command[0] == sys.executable
+
+
+def test_an_environment_is_found_beside_the_launcher(tmp_path, monkeypatch):
+    monkeypatch.setattr("pipelinerl.jobs.ROOT", tmp_path)
+    own = tmp_path / ".venv-vllm" / "bin" / "python"
+    overrides = ["inference=vllm", "inference.python=null"]
+    with pytest.raises(PlanError, match="run `make vllm-env`"):
+        commands(tmp_path, *overrides)
+    own.parent.mkdir(parents=True)
+    own.touch()
+    assert commands(tmp_path, *overrides)[0][0] == str(own)
+
+
+def test_every_engine_of_the_configuration_is_an_adapter_of_the_project():
+    for file in (ROOT / "conf" / "inference").glob("*.yaml"):
+        config = compose_config([f"inference={file.stem}", "model.path=m"]).inference
+        engines: list[EngineConfig] = [config, *config.others.values()]
+        for engine in engines:
+            assert (ROOT / (engine.module.replace(".", "/") + ".py")).exists() or (
+                ROOT / engine.module.replace(".", "/") / "__main__.py"
+            ).exists()
