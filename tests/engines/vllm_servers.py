@@ -4,7 +4,7 @@ import contextlib
 from collections.abc import Iterator
 
 from pipelinerl.jobs import ROOT
-from tests.inference.servers import serving, wait_ready
+from tests.inference.servers import Server, serving, wait_ready
 
 PYTHON = str(ROOT / ".venv-vllm" / "bin" / "python")
 OPTIONS = ["--dtype", "float32", "--enforce-eager", "--kv-cache-memory-bytes", str(2**28)]
@@ -17,13 +17,16 @@ ENVIRONMENT = {
 
 
 @contextlib.contextmanager
+def vllm_process(model: str, *options: str) -> Iterator[Server]:
+    """It may still be loading."""
+    arguments = ["--model", model, *OPTIONS, *options]
+    with serving("inference_adapters.vllm", *arguments, python=PYTHON, environment=ENVIRONMENT) as server:
+        yield server
+
+
+@contextlib.contextmanager
 def vllm_server(model: str, *options: str) -> Iterator[str]:
     """Its URL."""
-    with serving(
-        "inference_adapters.vllm",
-        *["--model", model, *OPTIONS, *options],
-        python=PYTHON,
-        environment=ENVIRONMENT,
-    ) as server:
+    with vllm_process(model, *options) as server:
         wait_ready(server.url, within_s=300)
         yield server.url

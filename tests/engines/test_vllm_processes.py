@@ -1,0 +1,102 @@
+"""vLLM's processes: they draw apart, end together, and start only as the contract allows."""
+
+import asyncio
+import json
+import subprocess
+import urllib.request
+from collections.abc import Iterator
+
+import aiohttp
+import psutil
+import pytest
+
+from contracts.conformance.inference.reference import Reference
+from contracts.conformance.inference.server import Server as Client
+from contracts.conformance.inference.settings import Settings
+from contracts.conformance.inference.trainer_end import TrainerEnd, packed
+from contracts.conformance.tiny_model import make_tiny_model
+from pipelinerl.jobs import ROOT
+from tests.engines.vllm_servers import ENVIRONMENT, PYTHON, vllm_process
+from tests.inference.servers import Server, wait_ready
+
+pytestmark = pytest.mark.engines
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory) -> str:
+    return make_tiny_model(tmp_path_factory.mktemp("model"))
+
+
+@pytest.fixture(scope="module")
+def pair(model) -> Iterator[tuple[Server, Server]]:
+    """The tests below end them, one each."""
+    with vllm_process(model) as one, vllm_process(model) as other:
+        for server in (one, other):
+            wait_ready(server.url, within_s=300)
+        yield one, other
+
+
+def sampled(server: Server, model: str) -> list[int]:
+    body = {"model": model, "prompt": [5, 6, 7], "max_tokens": 30, "return_token_ids": True}
+    request = urllib.request.Request(f"{server.url}/v1/completions", json.dumps(body).encode())
+    request.add_header("Content-Type", "application/json")
+    with urllib.request.urlopen(request) as answer:
+        return json.load(answer)["choices"][0]["token_ids"]
+
+
+def test_two_servers_draw_different_samples(pair, model):
+    one, other = pair
+    assert sampled(one, model) != sampled(other, model)
+
+
+def test_an_engine_that_dies_in_an_update_ends_its_server(pair, model):
+    server, _ = pair
+    asyncio.run(update_in_which_the_engine_dies(server, Reference(model)))
+    assert server.process.wait(timeout=30) is not None
+
+
+async def update_in_which_the_engine_dies(server: Server, reference: Reference) -> None:
+    async with aiohttp.ClientSession() as http:
+        trainer = TrainerEnd([Client(http, server.url, None)], reference.tied, Settings(timeout_s=60))
+        await trainer.join()
+        weights = reference.weights(1)
+        request = trainer.update_request(1, weights)
+        await trainer.request_update(request)
+        await trainer.send(packed(weights, request["bucket_bytes"])[:1])
+        (engine,) = [
+            p for p in psutil.Process(server.process.pid).children() if p.children()
+        ]  # of the workers
+        engine.kill()
+        trainer.leave()
+
+
+def test_a_server_that_is_killed_leaves_nothing_behind(pair):
+    _, server = pair
+    others = psutil.Process(server.process.pid).children(recursive=True)
+    assert others
+    server.process.kill()
+    server.process.wait()
+    _, alive = psutil.wait_procs(others, timeout=30)
+    assert not alive
+
+
+@pytest.mark.parametrize(
+    ("options", "environment", "says"),
+    [
+        (["--logprobs-mode", "raw_logprobs"], {}, "--logprobs-mode cannot be set"),
+        (["--api-key", "secret"], {}, "use --token"),
+        (["--data-parallel-size", "2"], {}, "start more servers"),
+        ([], {"VLLM_SERVER_DEV_MODE": "1"}, "unset VLLM_SERVER_DEV_MODE"),
+    ],
+)
+def test_what_would_break_the_contract_is_refused(model, options, environment, says):
+    ended = subprocess.run(
+        [PYTHON, "-m", "inference_adapters.vllm", "--model", model, *options],
+        env=ENVIRONMENT | environment,
+        cwd=ROOT,
+        text=True,
+        capture_output=True,
+        timeout=120,
+    )
+    assert ended.returncode == 1
+    assert says in ended.stderr.splitlines()[-1]
