@@ -87,8 +87,11 @@ async def rollouts_across(url: str, reference: Reference, updates: int) -> list[
             await trainer.join()
             await trainer.publish(1, reference.weights(1))
             prompts = [reference.prompt(5 + i, seed=i) for i in range(8)]
-            tasks = [asyncio.create_task(server.complete(p, 1500, temperature=1)) for p in prompts]
+            tasks = [
+                asyncio.create_task(server.complete(p, 1500, temperature=1, ignore_eos=True)) for p in prompts
+            ]
             while (await server.contract()).process.running < len(tasks):
+                assert not any(task.done() for task in tasks)
                 await asyncio.sleep(0.002)
             for version in range(2, 2 + updates):
                 receive = "staged" if version % 2 else "paused"
