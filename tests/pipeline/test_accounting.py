@@ -24,7 +24,12 @@ TROUBLE = (
 )
 
 
-@pytest.mark.parametrize("max_lag", ["0", "1", "4", "null"])
+IN_FULL = pytest.mark.engines  # not in `make test`, for its time
+
+
+@pytest.mark.parametrize(
+    "max_lag", ["0", pytest.param("1", marks=IN_FULL), "4", pytest.param("null", marks=IN_FULL)]
+)
 def test_every_group_is_accounted_for(tmp_path, max_lag):
     steps = max(3, GROUPS // 60)  # about a quarter of the groups has signal, sixteen make a step
     settings = [f"max_lag={max_lag}", f"max_steps={steps}", *TROUBLE]

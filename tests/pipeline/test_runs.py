@@ -56,7 +56,10 @@ def test_async_updates_between_requests(tmp_path):
     assert summary["optimizer_steps"] == 6 and 0 < summary["lag_max"] <= 2
 
 
-@pytest.mark.parametrize("on_stale", ["drop", "mask", "keep"])
+@pytest.mark.parametrize(
+    "on_stale",
+    ["drop", "mask", pytest.param("keep", marks=pytest.mark.engines)],  # not in `make test`
+)
 def test_on_stale_decides_about_slow_rollouts(tmp_path, on_stale):
     slow = ["+domain.slow=0.1", "+domain.slow_s=1.5", "max_lag=1", "batch_size=8", "inference.concurrency=16"]
     summary = run_to_the_end(tmp_path / "run", f"on_stale={on_stale}", "max_steps=12", *slow)
