@@ -1,6 +1,7 @@
 """Which processes a run consists of, and where each is placed. Plans only; starts nothing."""
 
 import os
+import shutil
 import socket
 import sys
 from dataclasses import dataclass
@@ -94,6 +95,8 @@ def _option(name: str, value: object) -> list[str]:
 
 def _interpreter(engine: EngineConfig) -> str:
     if engine.python:
+        if shutil.which(engine.python) is None:
+            raise PlanError(f"inference.python: {engine.python} is no interpreter that can be run here")
         return engine.python
     if engine.venv and (own := ROOT / engine.venv / "bin" / "python").exists():
         return str(own)

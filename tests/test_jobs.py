@@ -8,30 +8,38 @@ from pipelinerl.compose import compose_config
 from pipelinerl.config import EngineConfig
 from pipelinerl.jobs import ROOT, PlanError, plan_jobs
 
+PYTHON = sys.executable
+OTHER = "/bin/sh"  # stands for another engine's interpreter
+
 
 def commands(tmp_path, *overrides: str) -> list[tuple[str, ...]]:
-    config = compose_config(["model.path=m", "inference.python=/engine/python", *overrides])
+    config = compose_config(["model.path=m", f"inference.python={PYTHON}", *overrides])
     return [job.command for job in plan_jobs(config, tmp_path, "token") if job.role == "server"]
 
 
 def test_options_of_every_kind(tmp_path):
     arguments = "+inference.arguments={some_number: 3, on: true, off: false, unset: null}"
     (command,) = commands(tmp_path, arguments)
-    assert command[:3] == ("/engine/python", "-m", "inference_adapters.transformers")
+    assert command[:3] == (PYTHON, "-m", "inference_adapters.transformers")
     assert command[-4:] == ("--some-number", "3", "--on", "--no-off")
     assert command[command.index("--model") :][:2] == ("--model", "m")
 
 
 def test_servers_take_the_engines_in_turn(tmp_path):
-    overrides = ["inference=mixed", "inference.others.vllm.python=/vllm/python", "world.servers=3"]
+    overrides = ["inference=mixed", f"inference.others.vllm.python={OTHER}", "world.servers=3"]
     found = [(command[0], command[2]) for command in commands(tmp_path, *overrides)]
-    transformers = ("/engine/python", "inference_adapters.transformers")
-    assert found == [transformers, ("/vllm/python", "inference_adapters.vllm"), transformers]
+    transformers = (PYTHON, "inference_adapters.transformers")
+    assert found == [transformers, (OTHER, "inference_adapters.vllm"), transformers]
 
 
 def test_an_engine_without_an_interpreter_of_its_own_runs_by_this_one(tmp_path):
     (command,) = commands(tmp_path, "inference.python=null")
     assert command[0] == sys.executable
+
+
+def test_an_interpreter_that_is_not_there_is_refused(tmp_path):
+    with pytest.raises(PlanError, match="/nonexistent/python is no interpreter"):
+        commands(tmp_path, "inference.python=/nonexistent/python")
 
 
 def test_an_environment_is_found_beside_the_launcher(tmp_path, monkeypatch):
