@@ -3,11 +3,9 @@
 import contextlib
 from collections.abc import Iterator
 
-from pipelinerl.jobs import ROOT
+from benchmarks.vllm_servers import OPTIONS, PYTHON
 from tests.inference.servers import Server, serving, wait_ready
 
-PYTHON = str(ROOT / ".venv-vllm" / "bin" / "python")
-OPTIONS = ["--dtype", "float32", "--enforce-eager", "--kv-cache-memory-bytes", str(2**28)]
 ENVIRONMENT = {
     "VLLM_LOGGING_STREAM": "ext://sys.stderr",
     # vLLM keeps a compiled kernel for each shape of batch that it meets, up to this many (1024 by default):
