@@ -1,32 +1,86 @@
 """Checkpoints that are either whole or absent: torch.distributed.checkpoint, renamed into place.
 
-Tensors are written and read in place, each rank its own shards; the number of ranks may differ.
+Tensors are copied at once and written in the background, each rank its own shards, while training goes
+on; they are read in place. The number of ranks may differ.
 """
 
 import shutil
 from collections.abc import Iterator
+from concurrent.futures import Future
 from contextlib import contextmanager
+from datetime import timedelta
 from pathlib import Path
 
 import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
+from torch.distributed.checkpoint.metadata import Metadata
+from torch.distributed.checkpoint.storage import WriteResult
 
 from contracts.trainer import SaveHandle
 
 
-class Saved(SaveHandle):
-    """The checkpoint was whole before `save` returned."""
+class Saving(SaveHandle):
+    """Of a checkpoint that is being written. On any rank, done means that it is whole on disk."""
+
+    def __init__(self, written: Future):
+        self._written = written
 
     def wait(self) -> None:
-        pass
+        self._written.result()
+
+
+class _RenamedIntoPlace(dcp.FileSystemWriter):
+    """Writes beside `directory`; `finish`, which rank 0 calls once every rank has written, renames."""
+
+    def __init__(self, directory: Path):
+        self._directory, self._partial = directory, _partial(directory)
+        super().__init__(self._partial)
+
+    def set_up_storage_writer(self, is_coordinator: bool, *args: object, **kwargs: object) -> None:
+        super().set_up_storage_writer(is_coordinator, *args, **kwargs)
+        if is_coordinator:
+            shutil.rmtree(self._partial, ignore_errors=True)
+
+    def finish(self, metadata: Metadata, results: list[list[WriteResult]]) -> None:
+        super().finish(metadata, results)
+        _put_in_place(self._partial, self._directory)
+
+
+class Checkpoints:
+    """Writes one checkpoint at a time, over a process group of its own: training's collectives go on."""
+
+    def __init__(self, timeout_s: float):
+        self._group = dist.new_group(backend="gloo", timeout=timedelta(seconds=timeout_s))
+        self._saving: Saving | None = None
+
+    def save(self, state: dict[str, torch.Tensor], directory: Path) -> SaveHandle:
+        """What every rank gives is written as it is now. Waits for the checkpoint before, if it must."""
+        self.close()
+        written = dcp.async_save(
+            state, storage_writer=_RenamedIntoPlace(directory), process_group=self._group
+        )
+        self._saving = Saving(written)
+        return self._saving
+
+    def load(self, state: dict[str, torch.Tensor], directory: Path) -> None:
+        """Fill the tensors of `state`. Random-number state that the checkpoint has none of (it was
+        written by fewer ranks) stays as it is; anything else that is missing raises."""
+        stored = dcp.FileSystemReader(directory).read_metadata().state_dict_metadata
+        wanted = {key: tensor for key, tensor in state.items() if key in stored or not is_rng(key)}
+        dcp.load(wanted, checkpoint_id=directory, process_group=self._group)
+
+    def close(self) -> None:
+        if self._saving:
+            self._saving.wait()
+            self._saving = None
 
 
 @contextmanager
 def whole_or_absent(directory: Path) -> Iterator[Path]:
     """A directory for all ranks to write to, which becomes `directory` when all have left the block
     without an error. Replaces what was there."""
-    partial = directory.with_name(directory.name + ".partial")
+    partial = _partial(directory)
     coordinator = dist.get_rank() == 0
     if coordinator:
         shutil.rmtree(partial, ignore_errors=True)
@@ -35,23 +89,17 @@ def whole_or_absent(directory: Path) -> Iterator[Path]:
     yield partial
     dist.barrier()
     if coordinator:
-        shutil.rmtree(directory, ignore_errors=True)
-        partial.rename(directory)
+        _put_in_place(partial, directory)
     dist.barrier()
 
 
-def save(state: dict[str, torch.Tensor], directory: Path) -> SaveHandle:
-    with whole_or_absent(directory) as partial:
-        dcp.save(state, checkpoint_id=partial)
-    return Saved()
+def _partial(directory: Path) -> Path:
+    return directory.with_name(directory.name + ".partial")
 
 
-def load(state: dict[str, torch.Tensor], directory: Path) -> None:
-    """Fill the tensors of `state`. Random-number state that the checkpoint has none of (it was written
-    by fewer ranks) stays as it is; anything else that is missing raises."""
-    stored = dcp.FileSystemReader(directory).read_metadata().state_dict_metadata
-    wanted = {key: tensor for key, tensor in state.items() if key in stored or not is_rng(key)}
-    dcp.load(wanted, checkpoint_id=directory)
+def _put_in_place(partial: Path, directory: Path) -> None:
+    shutil.rmtree(directory, ignore_errors=True)
+    partial.rename(directory)
 
 
 def rng_state(rank: int, device: torch.device) -> dict[str, torch.Tensor]:

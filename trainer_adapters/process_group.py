@@ -1,5 +1,6 @@
 """The trainer's own process group: torch.distributed's default one, its store on one address only."""
 
+import os
 from datetime import timedelta
 
 import torch
@@ -7,6 +8,22 @@ import torch.distributed as dist
 
 from contracts.trainer import WorkerSpec
 from contracts.weights import connected_store, listening_store
+
+
+def join_on_device(spec: WorkerSpec) -> torch.device:
+    """NCCL on `spec.device` cuda, else gloo; returns the device of this rank."""
+    device = torch.device("cpu")
+    if spec.device == "cuda":
+        if not torch.cuda.is_available():
+            raise ValueError("the trainer's device is cuda, but torch sees no CUDA device here")
+        # Modulo, because a launcher may show each process its own GPU only.
+        local_rank = int(os.environ.get("LOCAL_RANK", spec.rank))
+        device = torch.device("cuda", local_rank % torch.cuda.device_count())
+        torch.cuda.set_device(device)
+        join_process_group(spec, "nccl", device)
+    else:
+        join_process_group(spec, "gloo")
+    return device
 
 
 def join_process_group(spec: WorkerSpec, backend: str, device: torch.device | None = None) -> None:

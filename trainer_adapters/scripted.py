@@ -5,7 +5,7 @@ inference engine's recurrent net over characters:
 
     h_t = tanh(W h_{t-1} + b + embed[token_t]),   logits = embed @ (norm * h_t) + head_bias
 
-A checkpoint holds the weights alone, and there is no schedule beside warm-up: it is not for real use.
+It is not for real use: every rank holds, and writes, everything.
 """
 
 import math
@@ -113,18 +113,29 @@ class ScriptedTrainer(TrainerWorker):
     def save(self, directory: Path) -> SaveHandle:
         if self._spec.rank == 0:
             directory.mkdir(parents=True, exist_ok=True)
-            torch.save(
-                {name: weight.detach() for name, weight in self._weights.items()}, directory / "weights.pt"
-            )
+            state = {
+                "weights": {name: weight.detach() for name, weight in self._weights.items()},
+                "optimizer": self._optimizer.state_dict(),
+                "steps": self._steps,
+            }
+            torch.save(state, directory / "state.part")
+            (directory / "state.part").replace(directory / "state.pt")
+        dist.barrier()
         return Saved()
 
     @torch.no_grad()
     def load(self, directory: Path) -> None:
-        for name, tensor in torch.load(directory / "weights.pt").items():
+        state = torch.load(directory / "state.pt")
+        for name, tensor in state["weights"].items():
             self._weights[name].copy_(tensor)
+        self._optimizer.load_state_dict(state["optimizer"])
+        self._steps = state["steps"]
 
     def export(self, directory: Path) -> None:
-        self.save(directory)
+        if self._spec.rank == 0:
+            directory.mkdir(parents=True, exist_ok=True)
+            weights = {name: weight.detach() for name, weight in self._weights.items()}
+            torch.save(weights, directory / "weights.pt")
 
     def close(self) -> None:
         dist.destroy_process_group()

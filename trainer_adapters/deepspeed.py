@@ -1,0 +1,166 @@
+"""DeepSpeedTrainer: the trainer contract on DeepSpeed's ZeRO, stages 1 to 3, CPU (gloo) and CUDA (NCCL).
+
+Stage 1 shards the optimizer state, 2 the gradients too, 3 also the parameters, which are gathered layer by
+layer where they are used. DeepSpeed averages gradients over ranks and divides them by its accumulation
+steps; the contract wants their plain sum, so losses are scaled up by the ranks, and accumulation is ours.
+
+DeepSpeed compiles a communication kernel at first use on a CPU: that needs a C++ compiler and ninja.
+"""
+
+import os
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+
+import torch
+
+from contracts.trainer import PackedBatch, StepReport
+from trainer_adapters.hugging_face_trainer import MOMENTS, HuggingFaceTrainer
+from trainer_adapters.learning_rate import learning_rate
+
+DECIDED = {
+    "optimizer": "the run's optimizer section decides",
+    "scheduler": "the run's optimizer section decides",
+    "gradient_clipping": "optimizer.max_grad_norm decides",
+    "train_batch_size": "the run's batch_size decides",
+    "train_micro_batch_size_per_gpu": "the packing decides",
+    "gradient_accumulation_steps": "the packing decides",
+    "managed_gradient_accumulation": "the trainer contract decides",
+    "fp16": "compute_dtype decides (float32 or bfloat16)",
+    "bf16": "compute_dtype decides",
+    "data_types": "gradients are reduced in float32",
+}
+
+
+class DeepSpeedTrainer(HuggingFaceTrainer):
+    """Options beside those of HuggingFaceTrainer:
+
+    zero_stage: 1, 2 or 3.
+    config: any part of DeepSpeed's own JSON configuration that the contract does not decide, such as
+        `{"zero_optimization": {"offload_optimizer": {"device": "cpu"}}}`.
+    """
+
+    def __init__(self, *, zero_stage: int = 2, config: dict[str, object] | None = None, **options: object):
+        super().__init__(**options)
+        if find_spec("deepspeed") is None:
+            raise ValueError("deepspeed is not installed: pip install -e '.[deepspeed]'")
+        if zero_stage not in (1, 2, 3) or isinstance(zero_stage, bool):
+            raise ValueError(f"zero_stage must be 1, 2 or 3, not {zero_stage!r}")
+        config = dict(config or {})
+        for key in config.keys() & DECIDED.keys():
+            raise ValueError(f"config.{key} cannot be set: {DECIDED[key]}")
+        zero = dict(config.pop("zero_optimization", None) or {})
+        if "stage" in zero:
+            raise ValueError("config.zero_optimization.stage cannot be set: zero_stage decides")
+        self._zero, self._config = {"overlap_comm": False, **zero, "stage": zero_stage}, config
+
+    # --- sharding -----------------------------------------------------------------------------
+
+    def _shard(self) -> None:
+        # DeepSpeed takes both from its launcher, and from nothing else.
+        os.environ.setdefault("DS_ACCELERATOR", self.device.type)
+        os.environ.setdefault("LOCAL_RANK", str(self.device.index or 0))
+        import deepspeed
+
+        from trainer_adapters.zero_state import ZeroState
+
+        backend = "nccl" if self.device.type == "cuda" else "gloo"
+        deepspeed.init_distributed(dist_backend=backend, verbose=False)
+        if self._activation_checkpointing:
+            from torch.distributed._composable import checkpoint as checkpoint_activations
+
+            for layer in self._scorer.layers:
+                checkpoint_activations(layer)
+        self._whole_shapes = {name: parameter.shape for name, parameter in self._model.named_parameters()}
+        self._engine, *_ = deepspeed.initialize(
+            model=self._scorer,
+            optimizer=self._adamw(list(self._scorer.parameters())),
+            config=self._settings(),
+            dist_init_required=False,
+        )
+        if self._zero["stage"] == 3:
+            deepspeed.zero.register_external_parameter(
+                self._scorer, self._model.get_output_embeddings().weight
+            )
+        self._states = ZeroState(self._engine.optimizer, self._fresh_moments)
+        self._accumulated = False  # a gradient, since the last step
+
+    def _settings(self) -> dict[str, object]:
+        half = self._compute_dtype is torch.bfloat16
+        return {
+            **self._config,
+            "train_micro_batch_size_per_gpu": 1,
+            "gradient_accumulation_steps": 1,
+            "managed_gradient_accumulation": False,
+            "gradient_clipping": self._spec.optimizer.max_grad_norm,
+            "bf16": {"enabled": half},
+            "data_types": {"grad_accum_dtype": "fp32"},
+            "zero_allow_untested_optimizer": True,
+            "zero_force_ds_cpu_optimizer": False,
+            "zero_optimization": self._zero,
+        }
+
+    def close(self) -> None:
+        self._engine.destroy()
+        super().close()
+
+    # --- scoring and learning -----------------------------------------------------------------
+
+    def _score(self, batch: PackedBatch, entropy: bool) -> tuple[torch.Tensor, torch.Tensor | None]:
+        return self._engine(batch, entropy)
+
+    def backward(self, loss: torch.Tensor) -> None:
+        self._engine.backward(loss * self._spec.world_size, scale_wrt_gas=False)
+        self._accumulated = True
+
+    def step(self) -> StepReport:
+        if not self._accumulated:  # DeepSpeed cannot step without a gradient, be it zero
+            self.backward(self.forward(PackedBatch.pack([], rollouts=1)).logprobs.sum())
+        rate = learning_rate(self._spec.optimizer, int(self._closed_steps))
+        for group in self._engine.optimizer.param_groups:
+            group["lr"] = rate
+        self._engine.step()
+        self._closed_steps += 1
+        self._accumulated = False
+        norm = float(self._engine.get_global_grad_norm())
+        return StepReport(grad_norm=norm, learning_rate=rate, skipped=not self._engine.was_step_applied())
+
+    def reset_optimizer(self) -> None:
+        self._states.reset()
+
+    # --- weights and checkpoints --------------------------------------------------------------
+
+    def _parameters(self) -> Iterator[tuple[str, torch.nn.Parameter, torch.Size]]:
+        return (
+            (name, parameter, self._whole_shapes[name]) for name, parameter in self._model.named_parameters()
+        )
+
+    @torch.no_grad()
+    def gather_weights(self) -> Iterator[tuple[str, torch.Tensor | None]]:
+        for name, parameter, shape in self._parameters():
+            tensor = self._states.weight(parameter).view(shape)
+            yield name, tensor if self._spec.rank == 0 else None
+
+    @torch.no_grad()
+    def _state(self) -> dict[str, torch.Tensor]:
+        """Gathered one parameter at a time, each kept by one rank: together they keep one copy."""
+        state = {}
+        for index, (name, parameter, shape) in enumerate(self._parameters()):
+            whole = {f"model.{name}": self._states.weight(parameter)}
+            whole |= {f"optimizer.{m}.{name}": self._states.moment(parameter, m) for m in MOMENTS}
+            if index % self._spec.world_size == self._spec.rank:
+                state |= {key: tensor.view(shape).cpu() for key, tensor in whole.items()}
+                state[f"optimizer.step.{name}"] = self._states.steps.cpu()
+        return state
+
+    @torch.no_grad()
+    def _restore(self, directory: Path) -> None:
+        for name, parameter, shape in self._parameters():
+            keys = [f"model.{name}", *(f"optimizer.{m}.{name}" for m in MOMENTS)]
+            whole = {key: torch.empty(shape, device=self.device) for key in keys}
+            steps = torch.zeros(())
+            self._checkpoints.load(whole | {f"optimizer.step.{name}": steps}, directory)
+            weight, *moments = whole.values()
+            self._states.put(parameter, weight, dict(zip(MOMENTS, moments, strict=True)))
+        self._states.steps = steps
+        self._states.publish()

@@ -1,0 +1,172 @@
+"""What the backends share that train a Hugging Face causal language model by AdamW: `fsdp` and `deepspeed`.
+
+A backend shards `TokenScorer` in its own way and says how a parameter is scored, stepped and gathered.
+Options, empty batches, manifest, checkpoint format and export are here, so that a checkpoint or an
+export of one backend loads in the other.
+"""
+
+import abc
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Literal, get_args
+
+import torch
+import torch.distributed as dist
+
+from contracts.inference import Parameter
+from contracts.trainer import PackedBatch, SaveHandle, TokenScores, TrainerWorker, WorkerSpec
+from contracts.weights import WeightManifest
+from trainer_adapters.checkpoint import Checkpoints, restore_rng, rng_state, whole_or_absent
+from trainer_adapters.hugging_face import copy_tokenizer, load_model
+from trainer_adapters.process_group import join_on_device
+from trainer_adapters.token_scores import TokenScorer
+
+ComputeDtype = Literal["float32", "bfloat16"]
+MOMENTS = ("exp_avg", "exp_avg_sq")  # AdamW's, beside its count of steps
+
+
+class HuggingFaceTrainer(TrainerWorker):
+    """Constructor options of every such backend:
+
+    compute_dtype: dtype of the forward and backward pass. Master weights, gradient reduction and
+        optimizer are float32 either way.
+    fp32_head: compute logits in float32 from (under bfloat16) weights rounded as the servers hold them.
+    activation_checkpointing: keep only the decoder layers' inputs and compute the rest again in backward.
+    logits_chunk: tokens whose logits exist at the same time; the head's peak memory is a few times
+        `logits_chunk * vocab` floats.
+    """
+
+    def __init__(
+        self,
+        *,
+        compute_dtype: ComputeDtype = "float32",
+        fp32_head: bool = True,
+        activation_checkpointing: bool = False,
+        logits_chunk: int = 1024,
+    ):
+        if compute_dtype not in get_args(ComputeDtype):
+            raise ValueError(f"compute_dtype must be float32 or bfloat16, not {compute_dtype!r}")
+        for name, flag in (("fp32_head", fp32_head), ("activation_checkpointing", activation_checkpointing)):
+            if not isinstance(flag, bool):
+                raise ValueError(f"{name} must be true or false, not {flag!r}")
+        if not isinstance(logits_chunk, int) or logits_chunk < 1:
+            raise ValueError(f"logits_chunk must be a positive number of tokens, not {logits_chunk!r}")
+        self._compute_dtype: torch.dtype = getattr(torch, compute_dtype)
+        self._fp32_head = fp32_head
+        self._activation_checkpointing = activation_checkpointing
+        self._logits_chunk = logits_chunk
+
+    # --- what a backend adds ------------------------------------------------------------------
+
+    @abc.abstractmethod
+    def _shard(self) -> None:
+        """Deal `self._scorer`, which is whole on rank 0, out to the ranks, with an AdamW over it."""
+
+    @abc.abstractmethod
+    def _score(self, batch: PackedBatch, entropy: bool) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """`TokenScorer.forward` of a batch that is not empty, on this rank's device."""
+
+    @abc.abstractmethod
+    def _parameters(self) -> Iterator[tuple[str, torch.nn.Parameter, torch.Size]]:
+        """Name, parameter and whole shape, a tied one once, in the model's order."""
+
+    @abc.abstractmethod
+    def _state(self) -> dict[str, torch.Tensor]:
+        """This rank's part of `model.<name>` and `optimizer.<moment>.<name>`, to be written."""
+
+    @abc.abstractmethod
+    def _restore(self, directory: Path) -> None:
+        """Read what `_state` wrote, on however many ranks."""
+
+    # --- the optimizer ------------------------------------------------------------------------
+
+    def _adamw(self, parameters: list[torch.nn.Parameter]) -> torch.optim.AdamW:
+        spec = self._spec.optimizer
+        return torch.optim.AdamW(
+            parameters,
+            lr=spec.lr,
+            betas=spec.betas,
+            eps=spec.eps,
+            weight_decay=spec.weight_decay,
+            fused=True,
+        )
+
+    @staticmethod
+    def _fresh_moments(parameter: torch.Tensor) -> dict[str, torch.Tensor]:
+        """AdamW's state of a parameter before its first step."""
+        moments = {name: torch.zeros_like(parameter) for name in MOMENTS}
+        return {"step": torch.zeros((), device=parameter.device), **moments}
+
+    # --- birth and end ------------------------------------------------------------------------
+
+    def init_worker(self, spec: WorkerSpec) -> None:
+        self._spec = spec
+        self.device = join_on_device(spec)
+        torch.manual_seed(spec.seed + spec.rank)
+        self._model = load_model(spec.model_path, spec.rank)
+        self._scorer = TokenScorer(self._model, fp32_head=self._fp32_head, logits_chunk=self._logits_chunk)
+        self._closed_steps = torch.zeros((), dtype=torch.int64)
+        self._checkpoints = Checkpoints(spec.timeout_s)
+        self._shard()
+
+    def close(self) -> None:
+        self._checkpoints.close()
+        dist.destroy_process_group()
+
+    # --- scoring ------------------------------------------------------------------------------
+
+    def forward(self, batch: PackedBatch, grad: bool = True, entropy: bool = False) -> TokenScores:
+        tokens = batch.num_tokens
+        batch = (batch if tokens else _stand_in(batch)).to(self.device)
+        with torch.set_grad_enabled(grad):
+            logprobs, entropies = self._score(batch, entropy)
+        return TokenScores(logprobs[:tokens], None if entropies is None else entropies[:tokens])
+
+    # --- weights ------------------------------------------------------------------------------
+
+    def weight_manifest(self, dtype: str) -> WeightManifest:
+        names = {parameter: (name, shape) for name, parameter, shape in self._parameters()}
+        return WeightManifest(
+            parameters=tuple(Parameter(name=n, dtype=dtype, shape=tuple(s)) for n, s in names.values()),
+            tied={
+                name: names[parameter][0]
+                for name, parameter in self._model.named_parameters(remove_duplicate=False)
+                if name != names[parameter][0]
+            },
+        )
+
+    def export(self, directory: Path) -> None:
+        """The float32 master weights; rank 0 holds them all in host memory meanwhile."""
+        with whole_or_absent(directory) as partial:
+            weights = {name: None if t is None else t.cpu() for name, t in self.gather_weights()}
+            if self._spec.rank == 0:
+                self._model.save_pretrained(partial, state_dict=weights)
+                copy_tokenizer(self._spec.model_path, partial)
+
+    # --- checkpoints --------------------------------------------------------------------------
+
+    def save(self, directory: Path) -> SaveHandle:
+        return self._checkpoints.save(self._state() | self._own_state(), directory)
+
+    def load(self, directory: Path) -> None:
+        self._restore(directory)
+        own = self._own_state()
+        self._checkpoints.load(own, directory)
+        self._closed_steps = own["closed_steps"]
+        restore_rng(own, self._spec.rank, self.device)
+
+    def _own_state(self) -> dict[str, torch.Tensor]:
+        return {"closed_steps": self._closed_steps, **rng_state(self._spec.rank, self.device)}
+
+
+def _stand_in(empty: PackedBatch) -> PackedBatch:
+    """Two tokens that no score is kept of, for a rank without work: their zero gradient passes through
+    every parameter, so that the ranks' collectives match."""
+    return replace(
+        empty,
+        token_ids=torch.zeros(2, dtype=torch.int64),
+        position_ids=torch.arange(2),
+        cu_seqlens=torch.tensor([0, 2], dtype=torch.int32),
+        temperature=torch.ones(2),
+    )

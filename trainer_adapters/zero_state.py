@@ -1,0 +1,90 @@
+"""Weights and AdamW moments that ZeRO has flattened and scattered: as whole tensors, and back.
+
+Hides which of DeepSpeed's optimizers is at work: stages 1 and 2, stage 1 under bfloat16, or stage 3. What
+asks for a parameter is a collective: all ranks ask for the same one.
+"""
+
+from collections.abc import Callable
+
+import torch
+from deepspeed.runtime.zero import GatheredParameters
+from deepspeed.utils import (
+    safe_get_full_fp32_param,
+    safe_get_full_optimizer_state,
+    safe_set_full_fp32_param,
+    safe_set_full_optimizer_state,
+    safe_set_local_fp32_param,
+    safe_set_local_optimizer_state,
+)
+
+Tensors = dict[str, torch.Tensor]
+FLAT_MASTERS = (
+    "fp32_partitioned_groups_flat",  # stage 3
+    "fp32_groups_flat_partition",  # stage 1 under bfloat16
+    "single_partition_of_fp32_groups",  # stages 1 and 2
+)
+
+
+class ZeroState:
+    def __init__(self, zero: torch.optim.Optimizer, fresh: Callable[[torch.Tensor], dict]):
+        """`zero`: DeepSpeed's optimizer, around ours. `fresh`: the state of ours before its first step."""
+        self._zero, self._fresh = zero, fresh
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget the moments. DeepSpeed would make them in the first step; a checkpoint may come before."""
+        for flat in self._flat_masters():
+            self._zero.optimizer.state[flat] = self._fresh(flat)
+        if hasattr(self._zero, "_hp_optimizer_states_linked"):
+            self._zero._hp_optimizer_states_linked = False
+            self._zero._lazy_init_hp_params_optimizer_state()
+
+    def _flat_masters(self) -> list[torch.Tensor]:
+        """This rank's float32 partitions, which the optimizer steps."""
+        return next(getattr(self._zero, name) for name in FLAT_MASTERS if hasattr(self._zero, name))
+
+    @property
+    def steps(self) -> torch.Tensor:
+        """AdamW's own count, the same for every parameter."""
+        return self._zero.optimizer.state[self._flat_masters()[0]]["step"]
+
+    @steps.setter
+    def steps(self, steps: torch.Tensor) -> None:
+        for flat in self._flat_masters():
+            self._zero.optimizer.state[flat]["step"].copy_(steps)
+
+    def weight(self, parameter: torch.nn.Parameter) -> torch.Tensor:
+        """Whole, float32, its elements in the parameter's order."""
+        return safe_get_full_fp32_param(parameter)
+
+    def moment(self, parameter: torch.nn.Parameter, name: str) -> torch.Tensor:
+        return safe_get_full_optimizer_state(parameter, name)
+
+    def put(self, parameter: torch.nn.Parameter, weight: torch.Tensor, moments: Tensors) -> None:
+        """Every rank gives the whole tensors. `publish` follows, once all parameters are put."""
+        if hasattr(parameter, "ds_id"):
+            self._put_partition(parameter, weight, moments)
+            return
+        safe_set_full_fp32_param(parameter, weight)
+        for name, moment in moments.items():
+            safe_set_full_optimizer_state(parameter, moment, name)
+
+    def _put_partition(self, parameter: torch.nn.Parameter, weight: torch.Tensor, moments: Tensors) -> None:
+        """Stage 3. Through partitions of our own cutting: DeepSpeed's does not pad the last one."""
+        with GatheredParameters([parameter], modifier_rank=0):
+            parameter.data.copy_(weight)
+        safe_set_local_fp32_param(parameter, _partition(parameter, weight))
+        for name, moment in moments.items():
+            safe_set_local_optimizer_state(parameter, _partition(parameter, moment), name)
+
+    def publish(self) -> None:
+        """Compute with what was put."""
+        if hasattr(self._zero, "update_lp_params"):
+            self._zero.update_lp_params()
+
+
+def _partition(parameter: torch.nn.Parameter, whole: torch.Tensor) -> torch.Tensor:
+    """This rank's, of a stage 3 parameter."""
+    size, rank = parameter.ds_tensor.ds_numel, torch.distributed.get_rank()
+    own = whole.flatten()[rank * size : (rank + 1) * size]
+    return torch.nn.functional.pad(own, (0, size - own.numel()))
