@@ -3,6 +3,7 @@
     python launch.py                                  the demo, on a CPU
     python launch.py batch_size=256 max_lag=1         any key of conf/config.yaml
     python launch.py inference=scripted plan=true     print the jobs and start nothing
+    python launch.py run_dir=runs/latest resume=true  go on with a run that stopped, from its last checkpoint
 
 Writes to `run_dir`: the resolved config, one log per process, streams, metrics, checkpoints and
 `summary.json`. Exit status 0 means that the run did what it was asked; 1 that it failed; 2 that it
@@ -44,10 +45,17 @@ def main(overrides: list[str]) -> int:
 
 
 def run(config: RunConfig) -> int:
+    from pipelinerl.checkpoints import Checkpoints
     from pipelinerl.checks import check_components, check_gpus, check_model, check_run_dir, needs_model
+    from pipelinerl.components import open_streams
+    from pipelinerl.resume import choose, describe, resume
 
-    run_dir = Path(config.run_dir or time.strftime("runs/%Y%m%d-%H%M%S")).absolute()
-    check_run_dir(run_dir)
+    run_dir = Path(config.run_dir or time.strftime("runs/%Y%m%d-%H%M%S")).resolve()
+    checkpoints, position = Checkpoints(run_dir), None
+    if config.resume is False:
+        check_run_dir(run_dir)
+    else:
+        position = choose(checkpoints, config.resume, config.max_steps)
     check_components(config)
     model_path = Path(config.model.path or DEMO_MODEL).absolute()
     config = config.model_copy(update={"model": ModelConfig(path=str(model_path))})
@@ -63,8 +71,12 @@ def run(config: RunConfig) -> int:
     if to_be_made:
         make_demo_model()
         check_model(config)
-    run_dir.mkdir(parents=True)
-    save_config(config.model_copy(update={"run_dir": str(run_dir)}), run_dir / "config.yaml")
+    if position:
+        print(describe(resume(open_streams(config, run_dir), checkpoints, position)))
+    else:
+        run_dir.mkdir(parents=True)
+    settled = {"run_dir": str(run_dir), "resume": False}
+    save_config(config.model_copy(update=settled), run_dir / "config.yaml")
     point_latest_at(run_dir)
     return supervise(config, jobs, run_dir)
 

@@ -5,7 +5,7 @@ without a Python object per token. No pickle. Every record carries its schema nu
 """
 
 from enum import Enum
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 import numpy as np
@@ -51,6 +51,7 @@ class Rollout(Record, frozen=True, kw_only=True):
     group_id: int  # grows in the order of starting; evaluation uses its own count
     problem_id: str
     domain: str
+    draw: int = -1  # of its group (see `Started`); evaluation has none
     completions: list[Completion] = []
     reward: float = 0.0
     reward_components: dict[str, float] = {}
@@ -103,7 +104,7 @@ class MicroBatchRow(Record, frozen=True, kw_only=True):
     rollouts: int  # loss denominator: rollouts in the whole step
     group_ids: list[int] = []  # on the closing row: the groups of the step
     masked_tokens: int = 0  # sampled tokens that `on_stale: mask` took out of the loss
-    rollouts_offset: int = 0  # offset in `rollouts` up to which this row was made
+    rollouts_offset: int = 0  # `rollouts` from here on holds all that closed no step up to this row
 
 
 # --- events -----------------------------------------------------------------------------------
@@ -117,6 +118,8 @@ class DropReason(Enum):
     FAILED = "failed"  # fewer than two members without failure
     NONFINITE = "nonfinite"  # the step's gradient was not finite
     TRAINING_DONE = "training_done"  # still in the pipeline when the last step closed
+    INTERRUPTED = "interrupted"  # in flight when the run stopped, before it was resumed
+    ROLLED_BACK = "rolled_back"  # sampled by weights above those that the run was resumed with
 
 
 class Started(Record, frozen=True, kw_only=True):
@@ -124,6 +127,8 @@ class Started(Record, frozen=True, kw_only=True):
 
     group_id: int
     rollouts: int
+    draw: int  # which problem of the sampler's order; drawn again if the group is lost in a stop
+    problem: int  # index of the training problem
 
 
 class Settled(Record, frozen=True, kw_only=True):
@@ -132,6 +137,7 @@ class Settled(Record, frozen=True, kw_only=True):
     group_ids: list[int]
     rollouts: int
     reason: DropReason | None = None
+    version: int | None = None  # that their step made, if they were in one
 
 
 class PublishWanted(Record, frozen=True, kw_only=True):
@@ -187,9 +193,39 @@ class TrainingDone(Record, frozen=True, kw_only=True):
     version: int
 
 
+class CheckpointSaved(Record, frozen=True, kw_only=True):
+    """The checkpoint of `version` is whole on disk."""
+
+    version: int
+    rollouts_offset: int  # what the oldest kept checkpoint needs of `rollouts`
+
+
+class SamplerState(Record, frozen=True, kw_only=True):
+    """The sampler after so many draws, as its `state_dict` says it."""
+
+    draws: int
+    state: dict[str, Any]
+
+
+class Resumed(Record, frozen=True, kw_only=True):
+    """The run goes on from `version`: what it trained above that is undone. Written by the launcher, the
+    only writer of `launcher_events`, before any process starts; all that they need to know is in it."""
+
+    version: int
+    ends: dict[str, int]  # stream -> where what was written before ends
+    rollouts_offset: int  # whence to replay `rollouts`
+    replayed: list[int]  # whole groups from before that count as if they had just been sampled
+    interrupted: list[int]  # groups dropped, as DropReason says
+    rolled_back: list[int]
+    next_group: int
+    draws: int  # of the sampler, so far
+    redraws: list[tuple[int, int]]  # (draw, problem) of groups lost in this stop or an earlier one
+    sampler: SamplerState | None = None  # the last one recorded
+
+
 Event = (
     Started | Settled | PublishWanted | Quiesced | WeightsPublished | StepClosed | Evaluated
-    | ActorStopped | TrainingDone
+    | ActorStopped | TrainingDone | CheckpointSaved | SamplerState | Resumed
 )  # fmt: skip
 
 

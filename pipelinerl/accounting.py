@@ -1,53 +1,102 @@
 """The books of a run, over group ids: what was started is trained, dropped by a named reason, in flight
 (when the run was cut short), or lost.
 
-Fed with `Started` and `Settled` events in any order; no I/O in here. Used by the report and by tests.
+Fed with the events of one life of the run after another (`events.recorded_events`), in any order within a
+life; no I/O in here. Used by the report, by resuming, and by tests.
 """
 
 from collections import Counter
+from typing import NamedTuple
 
-from contracts.records import ActorStopped, DropReason, Settled, Started
+from contracts.records import ActorStopped, DropReason, Resumed, Settled, Started
 
 NAMED = 10  # ids that an error spells out
+UNDECIDED = {DropReason.INTERRUPTED, DropReason.ROLLED_BACK, DropReason.TRAINING_DONE}
+
+
+class Settlement(NamedTuple):
+    reason: DropReason | None  # None = trained
+    version: int | None  # that their step made
 
 
 class GroupAccounts:
     def __init__(self):
-        self._sizes: dict[int, int] = {}  # group -> rollouts
-        self._reasons: dict[int, DropReason | None] = {}  # group -> why dropped, None = trained
+        self.started: dict[int, Started] = {}  # by group
+        self._settled: dict[int, Settlement] = {}
         self._started_twice: set[int] = set()
         self._settled_twice: set[int] = set()
         self._settled_rollouts = 0  # as the `Settled` events count them
         self._finished = False  # whether the actor ended its work; until then groups may be in flight
 
-    def observe(self, event: Started | Settled | ActorStopped) -> None:
+    def observe(self, event: Started | Settled | ActorStopped | Resumed) -> None:
         match event:
             case ActorStopped():
                 self._finished = True
             case Started(group_id=group):
-                if group in self._sizes:
+                if group in self.started:
                     self._started_twice.add(group)
-                self._sizes[group] = event.rollouts
-            case Settled(group_ids=groups, reason=reason):
+                self.started[group] = event
+            case Settled():
                 self._settled_rollouts += event.rollouts
-                for group in groups:
-                    if group in self._reasons:
-                        self._settled_twice.add(group)
-                    self._reasons.setdefault(group, reason)
+                self._settle(event.group_ids, Settlement(event.reason, event.version))
+            case Resumed():
+                self._finished = False
+                self._undo_after(event.version)
+                self._drop(event.interrupted, DropReason.INTERRUPTED)
+                self._drop(event.rolled_back, DropReason.ROLLED_BACK)
+
+    def _settle(self, groups: list[int], settlement: Settlement) -> None:
+        for group in groups:
+            if group in self._settled:
+                self._settled_twice.add(group)
+            self._settled.setdefault(group, settlement)
+
+    def _drop(self, groups: list[int], reason: DropReason) -> None:
+        self._settled_rollouts += self._rollouts(groups)
+        self._settle(groups, Settlement(reason, None))
+
+    def _undo_after(self, version: int) -> None:
+        undone = [group for group, settlement in self._settled.items() if (settlement.version or 0) > version]
+        self._settled_rollouts -= self._rollouts(undone)
+        for group in undone:
+            del self._settled[group]
+
+    def _rollouts(self, groups: list[int]) -> int:
+        return sum(self.started[group].rollouts for group in groups if group in self.started)
+
+    def unsettled(self, version: int) -> list[int]:
+        """Groups that nothing has become of, were the run to go on from `version`."""
+        return [
+            group
+            for group in self.started
+            if group not in self._settled or (self._settled[group].version or 0) > version
+        ]
+
+    def lost_draws(self, dropped: set[int]) -> list[tuple[int, int]]:
+        """(draw, problem) that no group has decided, were these groups dropped as well; in order."""
+        latest = {started.draw: started for started in self.started.values()}
+        return sorted(
+            (started.draw, started.problem)
+            for started in latest.values()
+            if started.group_id in dropped or self._undecided(started.group_id)
+        )
+
+    def _undecided(self, group: int) -> bool:
+        return group in self._settled and self._settled[group].reason in UNDECIDED
 
     def summary(self) -> dict[str, object]:
         """Counts of rollouts. A group settled twice counts as it was settled first."""
         dropped: Counter[str] = Counter()
         trained = unsettled = 0
-        for group, size in self._sizes.items():
-            if group not in self._reasons:
-                unsettled += size
-            elif reason := self._reasons[group]:
-                dropped[reason.value] += size
+        for group, started in self.started.items():
+            if group not in self._settled:
+                unsettled += started.rollouts
+            elif reason := self._settled[group].reason:
+                dropped[reason.value] += started.rollouts
             else:
-                trained += size
+                trained += started.rollouts
         return {
-            "rollouts_started": sum(self._sizes.values()),
+            "rollouts_started": self._rollouts(list(self.started)),
             "rollouts_trained": trained,
             "rollouts_dropped": dict(sorted(dropped.items())),
             "rollouts_in_flight": 0 if self._finished else unsettled,
@@ -60,12 +109,12 @@ class GroupAccounts:
         kinds = {
             "started twice": self._started_twice,
             "settled twice": self._settled_twice,
-            "settled but never started": self._reasons.keys() - self._sizes.keys(),
+            "settled but never started": self._settled.keys() - self.started.keys(),
         }
         if self._finished:
-            kinds["started but never settled"] = self._sizes.keys() - self._reasons.keys()
+            kinds["started but never settled"] = self.started.keys() - self._settled.keys()
         errors = [f"{len(ids)} groups {kind}: {_some(ids)}" for kind, ids in kinds.items() if ids]
-        in_groups = sum(self._sizes[group] for group in self._reasons.keys() & self._sizes.keys())
+        in_groups = self._rollouts(list(self._settled))
         if not errors and in_groups != self._settled_rollouts:
             counted = self._settled_rollouts
             errors.append(f"Settled events count {counted} rollouts, their groups hold {in_groups}")

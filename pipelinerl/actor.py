@@ -8,32 +8,36 @@ happens to it: events of the other processes, and its own finished rollouts and 
 import asyncio
 from collections import deque
 from collections.abc import Coroutine
+from dataclasses import replace
 from pathlib import Path
 
 import aiohttp
 
 from contracts.records import (
     ActorStopped,
+    CheckpointSaved,
     DropReason,
     Evaluated,
     PublishWanted,
     Quiesced,
     Record,
+    Resumed,
     Rollout,
+    SamplerState,
     Settled,
     Started,
     TrainingDone,
     WeightsPublished,
 )
 from pipelinerl.admission import Admission
-from pipelinerl.attempts import AttemptRunner
-from pipelinerl.components import build_domain, build_sampler, open_streams
+from pipelinerl.attempts import AttemptRunner, Member
+from pipelinerl.components import build_domain, build_sampler, open_streams, training_sampling
 from pipelinerl.config import RunConfig
 from pipelinerl.domains.base import Problem
 from pipelinerl.evaluation import evaluate
-from pipelinerl.events import follow
+from pipelinerl.events import follow, life_begun
 from pipelinerl.http_session import open_session
-from pipelinerl.llm_client import LLMClient, Sampling
+from pipelinerl.llm_client import LLMClient
 from pipelinerl.process import process_main
 from pipelinerl.rollout_metrics import RolloutMetrics
 from pipelinerl.server_pool import ServerPool
@@ -52,23 +56,45 @@ class Actor:
         self._eval_rollouts = streams.writer("eval_rollouts")
         self._events = streams.writer("actor_events")
         self._happenings: asyncio.Queue[Record | BaseException] = asyncio.Queue()
-        follow(streams.reader("trainer_events"), self._happenings)
-        follow(streams.reader("preprocessor_events"), self._happenings)
+        resumed = life_begun(streams)
+        for name in ("trainer_events", "preprocessor_events"):
+            follow(streams.reader(name), resumed.ends.get(name, 0), self._happenings)
         self._metrics = RolloutMetrics(run_dir, config.tensorboard)
         self._version = -1
-        self._next_group = 0
-        self._pending: deque[tuple[int, int]] = deque()  # (group id, member) not yet begun
+        self._resume(resumed)
+        self._pending: deque[Member] = deque()  # not yet begun
         self._problems: dict[int, Problem] = {}  # of open groups
         self._unfinished: dict[int, int] = {}  # open group -> members not yet written
         self._rolling: set[asyncio.Task] = set()
         self._background: set[asyncio.Task] = set()
         self._evaluation: asyncio.Task | None = None
 
+    def _resume(self, resumed: Resumed) -> None:
+        """Count and draw on from where the run stopped."""
+        self._next_group = resumed.next_group
+        self._redraws = deque(resumed.redraws)
+        self._draws = 0
+        if resumed.sampler:
+            self._sampler.load_state_dict(resumed.sampler.state)
+            self._draws = resumed.sampler.draws
+        while self._draws < resumed.draws:
+            self._draw()
+        for _ in resumed.replayed:
+            self._admission.start()
+        if self._config.checkpoint.every:
+            self._rollouts.protect(resumed.rollouts_offset)
+
+    def _draw(self) -> tuple[int, int]:
+        """Draw and problem."""
+        self._draws += 1
+        return self._draws - 1, self._sampler.next()
+
     async def run(self) -> None:
         """From the first published weights to the last evaluation."""
         while self._version < 0:
             await self._handle(await self._happenings.get())
-        await self._evaluate()
+        if self._version == 0:
+            await self._evaluate()
         while True:
             self._start_rollouts()
             happening = await self._happenings.get()
@@ -85,6 +111,9 @@ class Actor:
                 await self._on_published(happening)
             case Settled():
                 self._admission.settle(happening.rollouts)
+            case CheckpointSaved():
+                self._rollouts.protect(happening.rollouts_offset)
+                self._events.append(SamplerState(draws=self._draws, state=self._sampler.state_dict()))
             case PublishWanted():
                 self._spawn(self._quiesce(happening.version), self._background)
             case Rollout():
@@ -97,7 +126,7 @@ class Actor:
 
     async def _on_published(self, published: WeightsPublished) -> None:
         self._version = published.version
-        client = self._client(self._pool)
+        client = LLMClient(self._session, self._pool, training_sampling(self._config))
         self._attempt = AttemptRunner(published.run, self._domain, client, self._config.rollout)
         for pool in (self._pool, self._eval_pool):
             await pool.set_servers(published.servers)
@@ -114,14 +143,6 @@ class Actor:
         await asyncio.gather(self._pool.close_gate(), self._eval_pool.close_gate())
         self._events.append(Quiesced(version=version))
 
-    def _client(self, pool: ServerPool) -> LLMClient:
-        sampling = self._config.sampling
-        return LLMClient(
-            self._session,
-            pool,
-            Sampling(self._config.served_model, sampling.temperature, sampling.max_tokens),
-        )
-
     # --- rollouts -----------------------------------------------------------------------------
 
     def _start_rollouts(self) -> None:
@@ -130,20 +151,22 @@ class Actor:
                 if not self._admission.can_start():
                     return
                 self._open_group()
-            self._spawn(self._roll_out(*self._pending.popleft()), self._rolling)
+            self._spawn(self._roll_out(self._pending.popleft()), self._rolling)
 
     def _open_group(self) -> None:
         group_id, size = self._next_group, self._config.group_size
         self._next_group += 1
         self._admission.start()
-        self._events.append(Started(group_id=group_id, rollouts=size))
-        self._problems[group_id] = self._domain.train_problem(self._sampler.next())
+        draw, problem = self._redraws.popleft() if self._redraws else self._draw()
+        self._events.append(Started(group_id=group_id, rollouts=size, draw=draw, problem=problem))
+        self._problems[group_id] = self._domain.train_problem(problem)
         self._unfinished[group_id] = size
-        self._pending.extend((group_id, member) for member in range(size))
+        self._pending.extend(
+            Member(group_id, f"{group_id}-{i}", f"train {draw} {i}", draw) for i in range(size)
+        )
 
-    async def _roll_out(self, group_id: int, member: int) -> None:
-        rollout = await self._attempt(self._problems[group_id], group_id, f"{group_id}-{member}")
-        self._happenings.put_nowait(rollout)
+    async def _roll_out(self, member: Member) -> None:
+        self._happenings.put_nowait(await self._attempt(self._problems[member.group_id], member))
 
     def _finish(self, rollout: Rollout) -> None:
         self._rollouts.append(rollout)
@@ -155,7 +178,7 @@ class Actor:
     async def _evaluate(self) -> None:
         """Its requests have a share of their own, outside admission and the training pool."""
         config = self._config
-        sampling = Sampling(config.served_model, temperature=1.0, max_tokens=config.sampling.max_tokens)
+        sampling = replace(training_sampling(config), temperature=1.0)
         client = LLMClient(self._session, self._eval_pool, sampling)
         attempt = AttemptRunner(self._attempt.run, self._domain, client, config.rollout)
         problems = min(config.eval.problems, self._domain.heldout_size)

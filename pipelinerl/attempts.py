@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 from contracts.records import Rollout
 from pipelinerl.config import RolloutConfig
-from pipelinerl.domains.base import Attempt, ChatClient, Domain, Problem
-from pipelinerl.llm_client import BadAnswer, ServerError, ServerFailed
+from pipelinerl.domains.base import Attempt, Domain, Problem
+from pipelinerl.llm_client import BadAnswer, LLMClient, ServerError, ServerFailed
 
 log = logging.getLogger(__name__)
 
@@ -23,29 +23,42 @@ class BadReward(Exception):
 
 
 @dataclass(frozen=True)
+class Member:
+    """Whose attempt it is: one of a group's, or one at a held-out problem, whose index is its group."""
+
+    group_id: int
+    rollout_id: str
+    seed_name: str  # the same in every run that comes to the same attempt
+    draw: int = -1  # of its group
+
+
+@dataclass(frozen=True)
 class AttemptRunner:
     run: str
     domain: Domain
-    client: ChatClient
+    client: LLMClient
     policy: RolloutConfig
 
-    async def __call__(self, problem: Problem, group_id: int, rollout_id: str) -> Rollout:
+    async def __call__(self, problem: Problem, member: Member) -> Rollout:
         started_at = time.time()
         reason = ""
         for retry in range(self.policy.retries + 1):
             try:
+                client = self.client.of_attempt(f"{member.seed_name} {retry}")
                 async with asyncio.timeout(self.policy.timeout_s):
-                    attempt = await self.domain.rollout(self.client, problem)
-                return self._record(problem, group_id, rollout_id, started_at, retry, attempt)
+                    attempt = await self.domain.rollout(client, problem)
+                return self._record(problem, member, started_at, retry, attempt)
             except Exception as error:
                 reason = failure_reason(error)
-                log.warning("rollout %s, attempt %d failed: %s: %s", rollout_id, retry + 1, reason, error)
+                name = member.rollout_id
+                log.warning("rollout %s, attempt %d failed: %s: %s", name, retry + 1, reason, error)
         return Rollout(
             run=self.run,
-            rollout_id=rollout_id,
-            group_id=group_id,
+            rollout_id=member.rollout_id,
+            group_id=member.group_id,
             problem_id=problem.problem_id,
             domain=self.domain.name,
+            draw=member.draw,
             started_at=started_at,
             finished_at=time.time(),
             metrics={"retries": float(self.policy.retries)},
@@ -53,23 +66,18 @@ class AttemptRunner:
         )
 
     def _record(
-        self,
-        problem: Problem,
-        group_id: int,
-        rollout_id: str,
-        started_at: float,
-        retries: int,
-        attempt: Attempt,
+        self, problem: Problem, member: Member, started_at: float, retries: int, attempt: Attempt
     ) -> Rollout:
         if not math.isfinite(attempt.reward):
             raise BadReward(f"{problem.problem_id} was given the reward {attempt.reward}")
         truncated = any(c.finish_reason == "length" for c in attempt.completions)
         return Rollout(
             run=self.run,
-            rollout_id=rollout_id,
-            group_id=group_id,
+            rollout_id=member.rollout_id,
+            group_id=member.group_id,
             problem_id=problem.problem_id,
             domain=self.domain.name,
+            draw=member.draw,
             completions=attempt.completions,
             reward=float(attempt.reward),
             reward_components=attempt.reward_components,

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import hydra.utils
 
-from pipelinerl.components import build, build_domain, build_sampler
+from pipelinerl.components import build, build_domain, build_packing, build_sampler
 from pipelinerl.config import RunConfig
 from pipelinerl.jobs import PlanError
 
@@ -71,8 +71,7 @@ def check_components(config: RunConfig) -> None:
     """Builds every component that the configuration names, with its options."""
     domain = _checked("domain", lambda: build_domain(config))
     _checked("sampler", lambda: build_sampler(config, domain))
-    ranks = {"ranks": config.world.trainer_ranks, "batch_size": config.batch_size}
-    _checked("packing", lambda: build(config.packing, **ranks))
+    _checked("packing", lambda: build_packing(config))
     for name in ("objective", "advantage", "trainer"):
         _checked(name, lambda name=name: build(getattr(config, name)))
     for component in config.filters:

@@ -6,6 +6,7 @@ import hydra.utils
 
 from pipelinerl.config import Component, RunConfig
 from pipelinerl.domains.base import Domain
+from pipelinerl.llm_client import Sampling
 from pipelinerl.sampling import ShuffledEpochs
 from pipelinerl.streams import Streams
 from pipelinerl.streams.files import FileStreams
@@ -22,6 +23,17 @@ def build_domain(config: RunConfig) -> Domain:
 
 def build_sampler(config: RunConfig, domain: Domain) -> ShuffledEpochs:
     return build(config.sampler, size=domain.train_size, seed=config.seed)
+
+
+def build_packing(config: RunConfig, first_step: int = 0) -> object:
+    ranks, batch_size = config.world.trainer_ranks, config.batch_size
+    return build(config.packing, ranks=ranks, batch_size=batch_size, first_step=first_step)
+
+
+def training_sampling(config: RunConfig) -> Sampling:
+    options = config.sampling
+    seed = config.seed if options.seeded else None
+    return Sampling(config.served_model, options.temperature, options.max_tokens, seed)
 
 
 def open_streams(config: RunConfig, run_dir: Path) -> Streams:

@@ -1,9 +1,15 @@
-"""Composing the configuration: `conf/` and the command line's overrides, by Hydra."""
+"""Composing the configuration: `conf/` and the command line's overrides, by Hydra.
+
+A resumed run keeps the configuration that it was started with; overrides change what they name in it.
+"""
 
 import difflib
 import re
+from pathlib import Path
 
+import yaml
 from hydra import compose, initialize_config_dir
+from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
@@ -11,15 +17,46 @@ from omegaconf.errors import OmegaConfBaseException
 from pipelinerl.config import RunConfig
 from pipelinerl.jobs import ROOT, PlanError
 
+FIXED = ("seed", "group_size", "model", "domain", "sampler", "streams")  # while a run goes on
+
 
 def compose_config(overrides: list[str]) -> RunConfig:
     """Raises PlanError or pydantic's ValidationError; both say which key and why."""
     try:
         with initialize_config_dir(str(ROOT / "conf"), version_base="1.3"):
-            composed = compose("config", overrides=overrides)
-        return RunConfig.model_validate(OmegaConf.to_container(composed, resolve=True))
+            composed = OmegaConf.to_container(compose("config", overrides=overrides), resolve=True)
     except (HydraException, OmegaConfBaseException) as error:
         raise PlanError(_explain(error, overrides)) from error
+    if composed["resume"] is False:
+        return RunConfig.model_validate(composed)
+    return RunConfig.model_validate(_of_stopped_run(composed, overrides))
+
+
+def _of_stopped_run(composed: dict, overrides: list[str]) -> dict:
+    """The run's own configuration, with what the overrides set in `composed`."""
+    if composed["run_dir"] is None:
+        raise PlanError("resume needs run_dir: the directory of the run that is to go on")
+    file = Path(composed["run_dir"]) / "config.yaml"
+    if not file.is_file():
+        raise PlanError(f"run_dir={composed['run_dir']} holds no run to resume (no config.yaml there)")
+    run = yaml.safe_load(file.read_text())
+    before = {key: run[key] for key in FIXED}
+    for override in OverridesParser.create().parse_overrides(overrides):
+        *parents, last = override.key_or_group.split(".")
+        target, source = run, composed
+        try:
+            for parent in parents:
+                target, source = target[parent], source[parent]
+            if override.is_delete():
+                del target[last]
+            else:
+                target[last] = source[last]
+        except (KeyError, TypeError):
+            raise PlanError(f"{override.input_line} cannot be set when a run is resumed") from None
+    for key, value in before.items():
+        if run[key] != value:
+            raise PlanError(f"{key} cannot change when a run is resumed; it was {value}")
+    return run
 
 
 def _explain(error: Exception, overrides: list[str]) -> str:

@@ -36,6 +36,9 @@ class SamplingConfig(Section):
     temperature: float = Field(1.0, gt=0, description="Sampling temperature of training rollouts.")
     max_tokens: Int = Field(ge=1, description="Longest completion, in tokens.")
     max_prompt_tokens: Int = Field(ge=1, description="Longest prompt expected; refused beyond the context.")
+    seeded: Bool = Field(
+        False, description="Seed every request, so that a run repeats; servers must declare `seed`."
+    )
     top_p: float = Field(1.0, description="Must stay 1 in training.")
     top_k: Int = Field(-1, description="Must stay -1 (all tokens) in training.")
 
@@ -111,6 +114,11 @@ class WorldConfig(Section):
     stop_timeout_s: float = Field(10, gt=0, description="Time to end by itself before a process is killed.")
 
 
+class CheckpointConfig(Section):
+    every: Int | None = Field(20, ge=1, description="Weight versions between checkpoints; null = none.")
+    keep: Int = Field(2, ge=1, description="Newest checkpoints that are kept.")
+
+
 class EvalConfig(Section):
     every: Int | None = Field(
         None, ge=1, description="Weight versions between evaluations; null = start and end."
@@ -133,6 +141,9 @@ class ProbeConfig(Section):
 class RunConfig(Section):
     seed: Int = Field(0, ge=0, description="Seed of the problems, their order, and the trainer.")
     run_dir: str | None = Field(None, description="Where the run writes; null = runs/<time>.")
+    resume: Bool | Int = Field(
+        False, ge=0, description="Go on in run_dir: true = from its newest checkpoint, or of that version."
+    )
     plan: Bool = Field(False, description="Print the jobs and start nothing.")
     schedule: Literal["pipeline", "async", "conventional"] = Field(
         "pipeline", description="When weights go out: in flight, between requests, or with max_lag 0."
@@ -159,6 +170,7 @@ class RunConfig(Section):
     streams: StreamsConfig = StreamsConfig()
     weights: WeightsConfig = WeightsConfig()
     world: WorldConfig = WorldConfig()
+    checkpoint: CheckpointConfig = CheckpointConfig()
     eval: EvalConfig = EvalConfig()
     probe: ProbeConfig = ProbeConfig()
 

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable
 
 from contracts.records import Evaluated, Rollout
-from pipelinerl.attempts import AttemptRunner
+from pipelinerl.attempts import AttemptRunner, Member
 
 
 async def evaluate(
@@ -18,7 +18,7 @@ async def evaluate(
     async def one(index: int) -> Rollout:
         async with limit:
             problem = domain.heldout_problem(index)
-            rollout = await attempt(problem, group_id=index, rollout_id=f"eval-{version}-{index}")
+            rollout = await attempt(problem, Member(index, f"eval-{version}-{index}", f"eval {index}"))
             keep(rollout)
             return rollout
 

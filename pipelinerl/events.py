@@ -1,15 +1,33 @@
-"""Following streams from asyncio: one daemon thread per stream hands its records to the loop."""
+"""The event streams: following them from asyncio, and reading a run's whole history.
+
+A run has as many lives as launches: `Resumed`, in the launcher's stream, ends one and begins the next.
+"""
 
 import asyncio
 import contextlib
 import threading
+from collections.abc import Iterator
 
-from contracts.records import Record
-from pipelinerl.streams.base import StreamReader
+from contracts.records import Record, Resumed
+from pipelinerl.streams.base import StreamReader, Streams
+
+EVENT_STREAMS = ("actor_events", "preprocessor_events", "trainer_events")
+FIRST_LIFE = Resumed(
+    version=0,
+    ends={},
+    rollouts_offset=0,
+    replayed=[],
+    interrupted=[],
+    rolled_back=[],
+    next_group=0,
+    draws=0,
+    redraws=[],
+)
 
 
-def follow(reader: StreamReader, queue: "asyncio.Queue[Record | BaseException]") -> None:
-    """Put every record of the stream into `queue`, for as long as the process lives; and what ends it."""
+def follow(reader: StreamReader, from_offset: int, queue: "asyncio.Queue[Record | BaseException]") -> None:
+    """Put every record of the stream into `queue`, for as long as the process lives; and what ends it.
+    One daemon thread per stream."""
     loop = asyncio.get_running_loop()
 
     def put(item: Record | BaseException) -> None:
@@ -18,9 +36,42 @@ def follow(reader: StreamReader, queue: "asyncio.Queue[Record | BaseException]")
 
     def pump() -> None:
         try:
-            for entry in reader.read():
+            for entry in reader.read(from_offset):
                 put(entry.record)
         except Exception as error:
             put(error)
 
     threading.Thread(target=pump, daemon=True, name="follow").start()
+
+
+def recorded_events(streams: Streams) -> Iterator[Record]:
+    """Every event so far: of each life all that its processes wrote, then the `Resumed` after it."""
+    begin = dict.fromkeys(EVENT_STREAMS, 0)
+    for entry in streams.reader("launcher_events").read(timeout_s=0):
+        resumed: Resumed = entry.record
+        for name in EVENT_STREAMS:
+            yield from recorded(streams, name, begin[name], resumed.ends[name])
+        yield resumed
+        begin = resumed.ends
+    for name in EVENT_STREAMS:
+        yield from recorded(streams, name, begin[name])
+
+
+def recorded(streams: Streams, name: str, begin: int = 0, end: int | None = None) -> Iterator[Record]:
+    """What a stream holds between two offsets; retention may have let go of its beginning."""
+    reader = streams.reader(name)
+    begin = max(begin, reader.first_offset())
+    if end is not None and begin >= end:
+        return
+    for entry in reader.read(begin, timeout_s=0):
+        yield entry.record
+        if entry.next_offset == end:
+            return
+
+
+def life_begun(streams: Streams) -> Resumed:
+    """With what the launcher began this life of the run."""
+    resumed = FIRST_LIFE
+    for entry in streams.reader("launcher_events").read(timeout_s=0):
+        resumed = entry.record
+    return resumed

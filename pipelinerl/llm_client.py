@@ -4,7 +4,8 @@ Every answer is checked against the contract before anything is made of it; what
 `BadAnswer`, which ends one attempt and never the run.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from hashlib import blake2b
 
 import aiohttp
 import numpy as np
@@ -31,6 +32,7 @@ class Sampling:
     model: str
     temperature: float
     max_tokens: int
+    seed: int | None = None  # None = not repeatable
 
 
 class LLMClient:
@@ -38,10 +40,27 @@ class LLMClient:
 
     def __init__(self, session: aiohttp.ClientSession, pool: ServerPool, sampling: Sampling):
         self._session, self._pool, self._sampling = session, pool, sampling
+        self._requests = 0
+
+    def of_attempt(self, name: str) -> "LLMClient":
+        """For one attempt alone: where sampling is seeded, its n-th request always has the same seed."""
+        if self._sampling.seed is None:
+            return self
+        seed = _hashed(f"{self._sampling.seed} {name}")
+        return LLMClient(self._session, self._pool, replace(self._sampling, seed=seed))
 
     async def chat(self, messages: list[dict[str, str]]) -> Answer:
+        sampling = self._sampling
+        if sampling.seed is not None:
+            sampling = replace(sampling, seed=_hashed(f"{sampling.seed} {self._requests}"))
+            self._requests += 1
         async with self._pool.server() as url:
-            return await chat(self._session, url, messages, self._sampling)
+            return await chat(self._session, url, messages, sampling)
+
+
+def _hashed(text: str) -> int:
+    """31 bits: what every engine takes as a seed."""
+    return int.from_bytes(blake2b(text.encode(), digest_size=4).digest(), "big") >> 1
 
 
 async def chat(
@@ -55,6 +74,8 @@ async def chat(
         "max_tokens": sampling.max_tokens,
         "logprobs": True,
     }
+    if sampling.seed is not None:
+        request["seed"] = sampling.seed
     try:
         async with session.post(f"{url}/v1/chat/completions", json=request) as response:
             status, body = response.status, await response.json(content_type=None)

@@ -13,9 +13,9 @@ class Fifo:
     A rollout longer than `micro_batch_tokens` gets a micro-batch of its own.
     """
 
-    def __init__(self, micro_batch_tokens: int, ranks: int, batch_size: int):
+    def __init__(self, micro_batch_tokens: int, ranks: int, batch_size: int, first_step: int = 0):
         self._budget, self._ranks, self._batch_size = micro_batch_tokens, ranks, batch_size
-        self._step = self._index = 0
+        self._step, self._index = first_step, 0
         self._clear()
 
     def _clear(self) -> None:

@@ -6,18 +6,20 @@ Run by the launcher: `python -m pipelinerl.preprocessor --run-dir DIR`. Reads `r
 
 import time
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
 
 from contracts.records import ActorStopped, DropReason, Record, Rollout, Settled, TrainingDone
 from pipelinerl.batching import Groups, StepFormation
-from pipelinerl.components import build, open_streams
+from pipelinerl.components import build, build_packing, open_streams
 from pipelinerl.config import RunConfig
+from pipelinerl.events import life_begun
 from pipelinerl.metrics import MetricsWriter
 from pipelinerl.process import process_main
 from pipelinerl.staleness import StalePolicy
-from pipelinerl.streams import StreamReader, Streams
+from pipelinerl.streams import StreamReader
 
 POLL_S = 0.1  # between looks at the trainer's events
 METRICS_EVERY_S = 1.0
@@ -26,51 +28,72 @@ METRICS_EVERY_S = 1.0
 class Preprocessor:
     def __init__(self, config: RunConfig, run_dir: Path):
         self._config = config
+        streams = open_streams(config, run_dir)
+        resumed = life_begun(streams)
         self._groups = Groups(config.group_size)
         self._formation = StepFormation(
             advantage=build(config.advantage),
             filters=[build(component) for component in config.filters],
             stale=StalePolicy(config.on_stale, config.max_lag),
-            packing=build(config.packing, ranks=config.world.trainer_ranks, batch_size=config.batch_size),
+            packing=build_packing(config, first_step=resumed.version),
             batch_size=config.batch_size,
+            hold=config.schedule == "conventional",
+            first_step=resumed.version,
         )
-        streams = open_streams(config, run_dir)
         self._streams = streams
+        self._ends = resumed.ends
+        self._replayed = set(resumed.replayed)
         self._rollouts = streams.reader("rollouts")
+        self._offset = max(resumed.rollouts_offset, self._rollouts.first_offset())
         self._rows = streams.writer("rows")
         self._events = streams.writer("preprocessor_events")
         self._metrics = MetricsWriter(run_dir, "preprocessor", config.tensorboard)
         self._in_rows: dict[int, list[int]] = {}  # step -> its groups
+        self._begins: dict[int, int] = {}  # group in no closed step -> where its first rollout begins
         self._dropped: Counter[DropReason] = Counter()
         self._barren = 0  # groups dropped since the last that was not
         self._next_metrics = 0.0
 
     def run(self) -> None:
         """Until the trainer is done; then every group still here is settled by name."""
-        trainer = EventWatch(self._streams, "trainer_events", TrainingDone)
-        offset = 0
+        trainer = self._watch("trainer_events", TrainingDone)
         while not trainer.seen():
-            for entry in self._rollouts.read(offset, timeout_s=POLL_S):
-                offset = entry.next_offset
-                self._take(entry.record, offset)
+            for rollout in self._read(timeout_s=POLL_S):
+                self._take(rollout)
                 if trainer.seen():
                     break
-        self._settle_rest(offset, trained_steps=trainer.event.version)
+        self._settle_rest(trained_steps=trainer.event.version)
 
-    def _take(self, rollout: Rollout, offset: int) -> None:
+    def _read(self, timeout_s: float) -> Iterator[Rollout]:
+        """What comes, and first, in a resumed run, what is replayed of the time before."""
+        before = self._ends.get("rollouts", 0)
+        for entry in self._rollouts.read(self._offset, timeout_s):
+            begin, self._offset = self._offset, entry.next_offset
+            if begin >= before or entry.record.group_id in self._replayed:
+                self._begins.setdefault(entry.record.group_id, begin)
+                yield entry.record
+
+    def _watch(self, name: str, kind: type[Record]) -> "EventWatch":
+        return EventWatch(self._streams.reader(name), self._ends.get(name, 0), kind)
+
+    def _take(self, rollout: Rollout) -> None:
         group = self._groups.add(rollout)
         if group is None:
             return
         outcome = self._formation.add(group)
         if outcome.dropped:
+            del self._begins[rollout.group_id]
             self._settle([rollout.group_id], outcome.dropped)
             self._count_barren()
         else:
             self._barren = 0
         for row in outcome.rows:
-            self._rows.append(msgspec.structs.replace(row, rollouts_offset=offset))
             if row.closes_step:
                 self._in_rows[row.step] = row.group_ids
+                for group_id in row.group_ids:
+                    del self._begins[group_id]
+            begin = min(self._begins.values(), default=self._offset)
+            self._rows.append(msgspec.structs.replace(row, rollouts_offset=begin))
 
     def _count_barren(self) -> None:
         """A solved task, a hopeless one or a broken verifier would otherwise keep the run going for ever."""
@@ -93,15 +116,15 @@ class Preprocessor:
         self._metrics.write(self._formation.step, **dropped)
         self._next_metrics = time.monotonic() + METRICS_EVERY_S
 
-    def _settle_rest(self, offset: int, trained_steps: int) -> None:
+    def _settle_rest(self, trained_steps: int) -> None:
         """Groups in rows that were not trained, in the open step, or not yet read. Those that the
         actor had not finished are the actor's to settle."""
-        EventWatch(self._streams, "actor_events", ActorStopped).wait()
+        self._watch("actor_events", ActorStopped).wait()
         left = [group for step, groups in self._in_rows.items() if step >= trained_steps for group in groups]
         left += self._formation.open_groups
-        for entry in self._rollouts.read(offset, timeout_s=0):
-            if group := self._groups.add(entry.record):
-                left.append(group[0].group_id)
+        for rollout in self._read(timeout_s=0):
+            if self._groups.add(rollout):
+                left.append(rollout.group_id)
         if left:
             self._settle(left, DropReason.TRAINING_DONE)
         self._write_metrics()
@@ -110,10 +133,8 @@ class Preprocessor:
 class EventWatch:
     """Watches an event stream for the one record that ends a phase."""
 
-    def __init__(self, streams: Streams, name: str, kind: type[Record]):
-        self._reader: StreamReader = streams.reader(name)
-        self._kind = kind
-        self._offset = 0
+    def __init__(self, reader: StreamReader, from_offset: int, kind: type[Record]):
+        self._reader, self._offset, self._kind = reader, from_offset, kind
         self._next_look = 0.0
         self.event: Record | None = None
 

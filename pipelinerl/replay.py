@@ -16,13 +16,13 @@ import sys
 from pathlib import Path
 
 from contracts.trainer import PackedBatch, WorkerSpec
-from pipelinerl.attempts import AttemptRunner
+from pipelinerl.attempts import AttemptRunner, Member
 from pipelinerl.checks import check_run_dir
-from pipelinerl.components import build, build_domain, build_sampler, open_streams
+from pipelinerl.components import build, build_domain, build_sampler, open_streams, training_sampling
 from pipelinerl.config import RunConfig, load_config, save_config
 from pipelinerl.http_session import open_session
 from pipelinerl.jobs import PlanError, free_port
-from pipelinerl.llm_client import LLMClient, Sampling
+from pipelinerl.llm_client import LLMClient
 from pipelinerl.process import TOKEN_VARIABLE
 from pipelinerl.ranks import Ranks
 from pipelinerl.server_pool import ServerPool
@@ -37,15 +37,13 @@ async def replay_actor(config: RunConfig, url: str, groups: int, out: Path) -> N
     pool = ServerPool(config.inference.concurrency)
     await pool.set_servers([url])
     async with open_session(os.environ.get(TOKEN_VARIABLE)) as session:
-        sampling = config.sampling
-        client = LLMClient(
-            session, pool, Sampling(config.served_model, sampling.temperature, sampling.max_tokens)
-        )
+        client = LLMClient(session, pool, training_sampling(config))
         attempt = AttemptRunner("replay", domain, client, config.rollout)
         for group_id in range(groups):
             problem = domain.train_problem(sampler.next())
-            members = [attempt(problem, group_id, f"{group_id}-{i}") for i in range(config.group_size)]
-            group = await asyncio.gather(*members)
+            names = [f"{group_id}-{i}" for i in range(config.group_size)]
+            members = [Member(group_id, name, name, draw=group_id) for name in names]
+            group = await asyncio.gather(*(attempt(problem, member) for member in members))
             for rollout in group:
                 rollouts.append(rollout)
             outcome = [f"{r.reward:g} {r.status}" for r in group]

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from pipelinerl.reward_plot import draw_rewards
-from pipelinerl.run_totals import RunTotals, highest, read_totals
+from pipelinerl.run_totals import RunTotals, read_totals
 
 
 def report(run_dir: Path, wall_s: float | None = None) -> dict[str, object]:
@@ -33,14 +33,16 @@ def summarise(run_dir: Path, wall_s: float | None = None) -> dict[str, object]:
 
 
 def summary_of(totals: RunTotals, wall_s: float | None) -> dict[str, object]:
-    """Rates are over the training phase: from the first training rollout to the trainer's last line."""
+    """Rates are over the training phase: from the first training rollout to the trainer's last line, without
+    the time between a stop and a resumption."""
     evaluations, rollouts, lags = totals.evaluations, totals.rollouts, totals.lags
     lag_tokens = sum(lags.values())
-    phase_s = seconds(rollouts.began, highest(rollouts.ended, totals.trained_until))
+    phase_s = rollouts.seconds(totals.trained_until)
     return {
         "heldout_success_start": evaluations[0].success if evaluations else None,
         "heldout_success_end": evaluations[-1].success if evaluations else None,
         "optimizer_steps": len(totals.steps),
+        "resumed": totals.resumed,
         "weight_updates": totals.weight_updates,
         "updates_while_generating": len(totals.updates_while_generating),
         "sequences_multi_version": rollouts.multi_version,

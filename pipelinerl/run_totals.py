@@ -5,7 +5,6 @@ are read one at a time: no stream is held in memory.
 """
 
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -14,6 +13,7 @@ from contracts.records import (
     Completion,
     Evaluated,
     Record,
+    Resumed,
     Rollout,
     Settled,
     Started,
@@ -21,11 +21,9 @@ from contracts.records import (
     WeightsPublished,
 )
 from pipelinerl.accounting import GroupAccounts
+from pipelinerl.events import recorded, recorded_events
 from pipelinerl.metrics import metrics_path, read_metrics
-from pipelinerl.streams.base import Streams
 from pipelinerl.streams.files import FileStreams
-
-EVENT_STREAMS = ("actor_events", "preprocessor_events", "trainer_events")
 
 
 class VersionMean(NamedTuple):
@@ -43,8 +41,7 @@ class RolloutTotals:
         self.tokens = 0
         self.multi_version = 0
         self.retried = 0
-        self.began: float | None = None  # unix seconds
-        self.ended: float | None = None
+        self.phases: dict[str, tuple[float, float]] = {}  # life of the run -> when, in unix seconds
         self._by_version: dict[int, Counter[str]] = {}  # newest version of a rollout -> sums
 
     def add(self, rollout: Rollout) -> None:
@@ -52,11 +49,20 @@ class RolloutTotals:
         self.tokens += rollout.sampled_tokens
         self.multi_version += len(versions) > 1
         self.retried += rollout.metrics.get("retries", 0) > 0
-        self.began = lowest(self.began, rollout.started_at)
-        self.ended = highest(self.ended, rollout.finished_at)
+        began, ended = self.phases.get(rollout.run, (rollout.started_at, rollout.finished_at))
+        self.phases[rollout.run] = min(began, rollout.started_at), max(ended, rollout.finished_at)
         if versions:
             sums = self._by_version.setdefault(versions[-1], Counter())
             sums.update(rollouts=1, reward=rollout.reward, success=rollout.metrics.get("success", 0.0))
+
+    def seconds(self, trained_until: float | None) -> float | None:
+        """Of generating and training: in each life from its first rollout to its last, or in the last one
+        to the end of training. Between two lives nothing ran."""
+        if not self.phases:
+            return None
+        began, ended = [*self.phases.values()][-1]
+        earlier = [*self.phases.values()][:-1]
+        return sum(end - begin for begin, end in earlier) + max(ended, trained_until or ended) - began
 
     def version_means(self) -> list[VersionMean]:
         return [
@@ -72,11 +78,10 @@ class RunTotals:
         self.rollouts = RolloutTotals()
         self.accounts = GroupAccounts()
         self.evaluations: list[Evaluated] = []
-        self.steps: set[int] = set()
+        self.steps: dict[int, StepClosed] = {}  # by the version that they made
         self.weight_updates = 0
+        self.resumed = 0  # how often
         self.updates_while_generating: set[int] = set()
-        self.lags: Counter[int] = Counter()  # lag -> tokens trained on
-        self.trained_tokens = 0
         self.gaps: list[float] = []  # mean absolute, one a probe
         self.largest_gap: float | None = None
         self.began: float | None = None  # unix seconds of the first and the last thing recorded
@@ -93,15 +98,32 @@ class RunTotals:
         match event:
             case Started() | Settled() | ActorStopped():
                 self.accounts.observe(event)
+            case Resumed():
+                self.accounts.observe(event)
+                self._go_back_to(event.version)
             case Evaluated():
                 self.evaluations.append(event)
             case WeightsPublished():
                 self.weight_updates += 1
             case StepClosed():
-                self.steps.add(event.version)
-                if not event.skipped:
-                    self.trained_tokens += event.tokens
-                    self.lags.update(event.lag_histogram)
+                self.steps[event.version] = event
+
+    def _go_back_to(self, version: int) -> None:
+        self.resumed += 1
+        self.steps = {made: step for made, step in self.steps.items() if made <= version}
+        self.evaluations = [result for result in self.evaluations if result.version <= version]
+
+    @property
+    def lags(self) -> Counter[int]:
+        """lag -> tokens trained on"""
+        lags: Counter[int] = Counter()
+        for step in self.steps.values():
+            lags.update({} if step.skipped else step.lag_histogram)
+        return lags
+
+    @property
+    def trained_tokens(self) -> int:
+        return sum(step.tokens for step in self.steps.values() if not step.skipped)
 
     def add_trainer_metrics(self, line: dict) -> None:
         self.trained_until = line["time"]
@@ -114,23 +136,16 @@ class RunTotals:
 
 def read_totals(run_dir: Path) -> RunTotals:
     streams, totals = FileStreams(run_dir / "streams"), RunTotals()
-    for rollout in kept_records(streams, "rollouts"):
+    for rollout in recorded(streams, "rollouts"):
         totals.add_rollout(rollout)
         totals.rollouts.add(rollout)
-    for rollout in kept_records(streams, "eval_rollouts"):
+    for rollout in recorded(streams, "eval_rollouts"):
         totals.add_rollout(rollout)
-    for name in EVENT_STREAMS:
-        for event in kept_records(streams, name):
-            totals.add_event(event)
+    for event in recorded_events(streams):
+        totals.add_event(event)
     for line in read_metrics(metrics_path(run_dir, "trainer")):
         totals.add_trainer_metrics(line)
     return totals
-
-
-def kept_records(streams: Streams, name: str) -> Iterator[Record]:
-    """Retention may have let go of old rollouts: then sums over rollouts are of those that it kept."""
-    reader = streams.reader(name)
-    return (entry.record for entry in reader.read(reader.first_offset(), timeout_s=0))
 
 
 def versions_that_arrived_during(completion: Completion) -> set[int]:

@@ -44,7 +44,7 @@ class Supervisor:
 
     def _start(self, job: Job) -> subprocess.Popen:
         self._logs.mkdir(exist_ok=True)
-        with (self._logs / f"{job.name}.log").open("wb") as log:
+        with (self._logs / f"{job.name}.log").open("ab") as log:
             return subprocess.Popen(
                 job.command,
                 cwd=ROOT,
@@ -84,24 +84,31 @@ class Supervisor:
     def _end_all(self) -> None:
         for impatient in (signal.SIGINT, signal.SIGTERM):
             signal.signal(impatient, signal.SIG_IGN)  # a second Ctrl-C must not leave anything behind
-        self._signal_all(signal.SIGTERM)
+        servers = {job: p for job, p in self._processes.items() if job.role == "server"}
+        # The workers first: a server's end is not to be recorded as rollouts that failed.
+        self._end([p for job, p in self._processes.items() if job not in servers])
+        self._end(list(servers.values()))
+
+    def _end(self, processes: list[subprocess.Popen]) -> None:
+        _signal(processes, signal.SIGTERM)
         deadline = time.monotonic() + self._stop_timeout_s
-        for process in self._processes.values():
+        for process in processes:
             try:
                 process.wait(max(0.0, deadline - time.monotonic()))
             except subprocess.TimeoutExpired:
                 continue
-        self._signal_all(signal.SIGKILL)
-        for process in self._processes.values():
+        _signal(processes, signal.SIGKILL)
+        for process in processes:
             process.wait()
 
-    def _signal_all(self, number: signal.Signals) -> None:
-        """To each job's whole session: what the job itself started ends too, even if it is gone."""
-        for process in self._processes.values():
-            try:
-                os.killpg(process.pid, number)
-            except ProcessLookupError:
-                continue
+
+def _signal(processes: list[subprocess.Popen], number: signal.Signals) -> None:
+    """To each job's whole session: what the job itself started ends too, even if it is gone."""
+    for process in processes:
+        try:
+            os.killpg(process.pid, number)
+        except ProcessLookupError:
+            continue
 
 
 def _die_with_parent() -> None:

@@ -17,7 +17,6 @@ from contracts.records import (
     MicroBatchRow,
     PublishWanted,
     Quiesced,
-    Record,
     Settled,
     StepClosed,
     TrainingDone,
@@ -25,14 +24,18 @@ from contracts.records import (
     decode,
     encode,
 )
-from contracts.trainer import PackedBatch, StepReport, WorkerSpec
+from contracts.trainer import PackedBatch, SaveHandle, StepReport, WorkerSpec
+from pipelinerl.checkpoint_saver import CheckpointSaver
+from pipelinerl.checkpoints import Checkpoints, Position
 from pipelinerl.components import build, build_domain, open_streams
 from pipelinerl.config import RunConfig
+from pipelinerl.events import life_begun
 from pipelinerl.metrics import MetricsWriter
 from pipelinerl.probe import Probe
 from pipelinerl.process import SERVERS_VARIABLE, process_main
 from pipelinerl.ranks import Ranks
 from pipelinerl.step_statistics import StepStatistics
+from pipelinerl.streams import Streams
 from pipelinerl.weight_publisher import WeightPublisher, publish
 
 QUIESCE_GRACE_S = 10.0
@@ -47,14 +50,19 @@ class Trainer:
         self._ranks = Ranks(rank, size, config.world.rank_timeout_s)
         self._objective = build(config.objective)
         self._probe = Probe(config, build_domain(config), self._ranks, token)
-        self._version = 0
+        streams = open_streams(config, run_dir)
+        resumed = life_begun(streams)
+        self._checkpoints = Checkpoints(run_dir)
+        if resumed.version > 0:
+            self._worker.load(self._checkpoints.worker(resumed.version))
+        self._version = resumed.version
         self._statistics = StepStatistics()
         manifest = self._worker.weight_manifest(config.weights.dtype)
         self._desk = None
         if rank == 0:
             urls = os.environ[SERVERS_VARIABLE].split(",")
             publisher = WeightPublisher(config, urls, token, manifest)
-            self._desk = Desk(config, run_dir, publisher)
+            self._desk = Desk(config, run_dir, streams, resumed.ends, publisher)
 
     def run(self) -> None:
         if self._desk:
@@ -66,8 +74,7 @@ class Trainer:
             if row.closes_step:
                 self._close_step()
         if self._desk:
-            self._desk.append(TrainingDone(version=self._version))
-            self._desk.publisher.close()
+            self._desk.end(self._version)
         self._worker.export(self._run_dir / "checkpoints" / "final")
         self._worker.close()
 
@@ -91,7 +98,18 @@ class Trainer:
             self._desk.close_step(self._version, report, statistics)
         self._publish()
         if self._desk:
-            self._desk.settle(report.skipped)
+            self._desk.settle(self._version, report.skipped)
+        every = self._config.checkpoint.every
+        if every and (self._version % every == 0 or self._version == self._config.max_steps):
+            self._save()
+
+    def _save(self) -> None:
+        """The backend writes on while training does."""
+        if self._desk:
+            self._desk.saver.finish()
+        saving = self._worker.save(self._checkpoints.worker(self._version))
+        if self._desk:
+            self._desk.save(self._version, saving)
 
     def _publish(self) -> None:
         if self._desk and self._config.schedule == "async" and self._version > 0:
@@ -110,21 +128,35 @@ class Trainer:
 class Desk:
     """What rank 0 alone does: reads rows, writes events and metrics, owns the publisher."""
 
-    def __init__(self, config: RunConfig, run_dir: Path, publisher: WeightPublisher):
-        streams = open_streams(config, run_dir)
+    def __init__(
+        self,
+        config: RunConfig,
+        run_dir: Path,
+        streams: Streams,
+        ends: dict[str, int],
+        publisher: WeightPublisher,
+    ):
+        """`ends`: of the streams, when this life of the run began."""
         self._config, self.publisher = config, publisher
-        self._rows = streams.reader("rows").read()
+        self._rows = streams.reader("rows").read(ends.get("rows", 0))
         self._actor_events = streams.reader("actor_events")
-        self._actor_offset = 0
+        self._actor_offset = ends.get("actor_events", 0)
         self._events = streams.writer("trainer_events")
+        self.saver = CheckpointSaver(Checkpoints(run_dir), config.checkpoint.keep, self._events.append)
+        self._rollouts_offset = 0  # of the last row
         self.metrics = MetricsWriter(run_dir, "trainer", config.tensorboard)
         self._lags: Counter[int] = Counter()  # lag -> tokens of the step
         self._masked_tokens = 0
         self._groups: list[int] = []
         self._step_began = time.monotonic()
 
-    def append(self, event: Record) -> None:
-        self._events.append(event)
+    def end(self, version: int) -> None:
+        self.saver.finish()
+        self._events.append(TrainingDone(version=version))
+        self.publisher.close()
+
+    def save(self, version: int, saving: SaveHandle) -> None:
+        self.saver.begin(Position(version, self._rollouts_offset), saving)
 
     def next_row(self) -> MicroBatchRow:
         row = next(self._rows).record
@@ -133,10 +165,11 @@ class Desk:
             lags, tokens = np.unique(row.step - np.concatenate(versions), return_counts=True)
             self._lags.update(dict(zip(lags.tolist(), tokens.tolist(), strict=True)))
         self._masked_tokens += row.masked_tokens
-        self._groups = row.group_ids
+        self._groups, self._rollouts_offset = row.group_ids, row.rollouts_offset
         return row
 
     def close_step(self, version: int, report: StepReport, statistics: dict[str, float]) -> None:
+        self.saver.look()
         tokens = int(statistics["trained_tokens"])
         self._events.append(
             StepClosed(
@@ -183,11 +216,13 @@ class Desk:
             servers=len(published.servers),
         )
 
-    def settle(self, skipped: bool) -> None:
+    def settle(self, version: int, skipped: bool) -> None:
         """The step's groups, once the version that they made is live."""
         reason = DropReason.NONFINITE if skipped else None
         rollouts = len(self._groups) * self._config.group_size
-        self._events.append(Settled(group_ids=self._groups, rollouts=rollouts, reason=reason))
+        self._events.append(
+            Settled(group_ids=self._groups, rollouts=rollouts, reason=reason, version=version)
+        )
 
 
 def _worker_spec(config: RunConfig, rank: int, size: int) -> WorkerSpec:

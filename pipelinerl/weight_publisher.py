@@ -140,6 +140,7 @@ class WeightPublisher:
             infos = self._reachable()
             if not infos:
                 raise NoServers("no inference server answers")
+            self._check_seeds(infos)
             if self._group is not None and set(infos) == set(self._members):
                 return
             if self._attempts == MAX_ATTEMPTS:
@@ -147,6 +148,11 @@ class WeightPublisher:
             self._attempts += 1
             self._leave_group()
             self._form_group(infos)
+
+    def _check_seeds(self, infos: Infos) -> None:
+        for server, info in infos.items():
+            if self._config.sampling.seeded and "seed" not in info.capabilities:
+                raise ValueError(f"sampling.seeded: {server.url} ({info.engine}) does not take seeds")
 
     def _form_group(self, infos: Infos) -> None:
         self._epoch += 1

@@ -6,7 +6,7 @@ import aiohttp
 import pytest
 from aiohttp import web
 
-from pipelinerl.attempts import AttemptRunner
+from pipelinerl.attempts import AttemptRunner, Member
 from pipelinerl.config import RolloutConfig
 from pipelinerl.domains.base import Attempt, Domain, Problem
 from pipelinerl.llm_client import LLMClient, Sampling
@@ -73,7 +73,7 @@ def attempt(answers: list, domain: Domain = ECHO, retries: int = 0, timeout_s: f
         async with aiohttp.ClientSession() as session:
             client = LLMClient(session, pool, Sampling("m", 1.0, 8))
             run = AttemptRunner("r", domain, client, RolloutConfig(retries=retries, timeout_s=timeout_s))
-            rollout = await run(domain.train_problem(0), 0, "0-0")
+            rollout = await run(domain.train_problem(0), Member(0, "0-0", "train 0 0"))
         await runner.cleanup()
         assert pool.in_flight == 0
         return rollout
@@ -139,6 +139,6 @@ def test_a_server_that_is_gone():
         async with aiohttp.ClientSession() as session:
             client = LLMClient(session, pool, Sampling("m", 1.0, 8))
             run = AttemptRunner("r", Echo(), client, RolloutConfig(retries=1))
-            return await run(Echo().train_problem(0), 0, "0-0")
+            return await run(Echo().train_problem(0), Member(0, "0-0", "train 0 0"))
 
     assert asyncio.run(scenario()).status == "failed:server_connection"

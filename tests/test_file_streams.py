@@ -21,7 +21,7 @@ processes = multiprocessing.get_context("spawn")
 
 
 def event(number: int) -> Started:
-    return Started(group_id=number, rollouts=8)
+    return Started(group_id=number, rollouts=8, draw=number, problem=0)
 
 
 def there(streams, name, offset=0) -> list[int]:

@@ -49,7 +49,7 @@ def run_dir(tmp_path):
     trainer.append(published(0))
     actor.append(evaluated(0, 0.4))
     for group_id in range(5):
-        actor.append(Started(group_id=group_id, rollouts=2))
+        actor.append(Started(group_id=group_id, rollouts=2, draw=group_id, problem=0))
         times = {"started_at": 1000.0 + group_id, "finished_at": 1002.0 + group_id}
         overtaken = completion([1], [2, 3, 4], **spans((group_id, 0, 1), (group_id + 1, 1, 3)))
         good = {"completions": [overtaken], "metrics": {"success": 1.0}}
@@ -133,7 +133,9 @@ def test_rollouts_that_retention_let_go_of_do_not_break_the_report(tmp_path):
     writer = FileStreams(tmp_path / "streams", segment_bytes=4096).writer("rollouts")
     offsets = [writer.append(rollout(group_id)) for group_id in range(200)]
     writer.trim(offsets[150])
-    FileStreams(tmp_path / "streams").writer("actor_events").append(Started(group_id=0, rollouts=200))
+    FileStreams(tmp_path / "streams").writer("actor_events").append(
+        Started(group_id=0, rollouts=200, draw=0, problem=0)
+    )
     assert summarise(tmp_path)["rollouts_started"] == 200
 
 
@@ -157,9 +159,9 @@ def books(*events) -> dict:
 def test_books_that_balance_have_no_errors_in_any_order():
     summary = books(
         Settled(group_ids=[0, 1], rollouts=16),
-        Started(group_id=1, rollouts=8),
-        Started(group_id=0, rollouts=8),
-        Started(group_id=2, rollouts=8),
+        Started(group_id=1, rollouts=8, draw=1, problem=0),
+        Started(group_id=0, rollouts=8, draw=0, problem=0),
+        Started(group_id=2, rollouts=8, draw=2, problem=0),
         Settled(group_ids=[2], rollouts=8, reason=DropReason.STALE),
     )
     assert summary["accounting_errors"] == []
@@ -167,7 +169,7 @@ def test_books_that_balance_have_no_errors_in_any_order():
 
 
 def test_every_way_to_break_the_books_is_named():
-    started = [Started(group_id=group_id, rollouts=8) for group_id in range(20)]
+    started = [Started(group_id=group_id, rollouts=8, draw=group_id, problem=0) for group_id in range(20)]
     trained = [Settled(group_ids=[group_id], rollouts=8) for group_id in range(20)]
     dropped = Settled(group_ids=[3], rollouts=8, reason=DropReason.STALE)
     assert books(*started, *trained)["accounting_errors"] == []

@@ -66,7 +66,7 @@ def run_dir(tmp_path_factory):
     streams = FileStreams(path / "streams")
     rollouts, rows, events = (streams.writer(name) for name in ("rollouts", "rows", "actor_events"))
     for group_id in range(5):
-        events.append(Started(group_id=group_id, rollouts=2))
+        events.append(Started(group_id=group_id, rollouts=2, draw=group_id, problem=0))
         spans = [VersionSpan(group_id, 0, 2), VersionSpan(group_id + 3, 2, 3)]
         answer = completion([40, 41], [50, 51, 52], spans=spans)
         parts = {"correct": 0.75, "format": 0.25}
@@ -147,7 +147,10 @@ def test_list_names_the_streams_and_counts_their_records(run_dir):
 
 def test_a_trimmed_stream_is_shown_from_what_is_kept(tmp_path):
     writer = FileStreams(tmp_path / "streams", segment_bytes=100).writer("actor_events")
-    offsets = [writer.append(Started(group_id=group_id, rollouts=2)) for group_id in range(9)]
+    offsets = [
+        writer.append(Started(group_id=group_id, rollouts=2, draw=group_id, problem=0))
+        for group_id in range(9)
+    ]
     writer.trim(offsets[5])
     assert shown("show", tmp_path, "actor_events").splitlines()[-1].split()[1] == "group_id=8"
     assert f"(what lay before offset {offsets[5]} is trimmed)" in shown("list", tmp_path)

@@ -37,7 +37,7 @@ def make_streams(request, tmp_path):
 
 
 def event(number: int) -> Started:
-    return Started(group_id=number, rollouts=8)
+    return Started(group_id=number, rollouts=8, draw=number, problem=0)
 
 
 def rollout(number: int, tokens: int) -> Rollout:

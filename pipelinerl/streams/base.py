@@ -35,6 +35,8 @@ class Entry(NamedTuple):
 class StreamWriter(abc.ABC):
     """The only writer of a stream. Opening it repairs what a crash tore."""
 
+    end: int  # the offset after the newest record
+
     @abc.abstractmethod
     def append(self, record: Record) -> int:
         """Durable against a crash of this process; returns the offset after the record."""
@@ -42,6 +44,10 @@ class StreamWriter(abc.ABC):
     @abc.abstractmethod
     def last(self) -> Record | None:
         """The newest record, so that a restarted writer knows what it has written."""
+
+    @abc.abstractmethod
+    def protect(self, from_offset: int) -> None:
+        """Retention by size keeps everything from here on, whatever its size."""
 
     @abc.abstractmethod
     def trim(self, before_offset: int) -> None:

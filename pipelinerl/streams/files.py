@@ -35,7 +35,8 @@ SHORTEST_PAUSE_S, LONGEST_PAUSE_S = 0.002, 0.025  # between two looks at a strea
 
 
 class FileStreams(Streams):
-    """`keep_bytes` bounds the disk that each stream takes: a writer lets go of older segments."""
+    """`keep_bytes` bounds the disk that each stream takes: a writer lets go of older segments, except of
+    those that it was told to protect."""
 
     def __init__(self, directory: str | Path, segment_bytes: int = 64 * 2**20, keep_bytes: int | None = None):
         self._directory = Path(directory)
@@ -57,21 +58,22 @@ class FileWriter(StreamWriter):
     def __init__(self, directory: Path, segment_bytes: int, keep_bytes: int | None):
         self._directory = directory
         self._segment_bytes, self._keep_bytes = segment_bytes, keep_bytes
+        self._protected: int | None = None
         directory.mkdir(parents=True, exist_ok=True)
         self._lock = _hold(directory / "writer.lock")
         starts = segment_starts(directory) or [0]
         self._start = starts[-1]  # of the segment that is appended to
         self._file = segment_path(directory, self._start).open("ab", buffering=0)
         try:
-            self._last, self._end = self._find_end(starts)
+            self._last, self.end = self._find_end(starts)
         except StreamError:
             self.close()
             raise
-        self._file.truncate(self._end - self._start)
+        self._file.truncate(self.end - self._start)
 
     def append(self, record: Record) -> int:
         data = frame(encode(record))
-        filled = self._end - self._start
+        filled = self.end - self._start
         if filled and filled + len(data) > self._segment_bytes:
             self._roll()
         rest = memoryview(data)
@@ -79,15 +81,18 @@ class FileWriter(StreamWriter):
             while rest:
                 rest = rest[self._file.write(rest) :]
         except OSError:  # disk full: the next append must not bury half a record
-            self._file.truncate(self._end - self._start)
+            self._file.truncate(self.end - self._start)
             raise
-        self._last, self._end = self._end, self._end + len(data)
-        return self._end
+        self._last, self.end = self.end, self.end + len(data)
+        return self.end
 
     def last(self) -> Record | None:
         if self._last is None:
             return None
         return next(FileReader(self._directory).read(self._last, timeout_s=0)).record
+
+    def protect(self, from_offset: int) -> None:
+        self._protected = from_offset
 
     def trim(self, before_offset: int) -> None:
         """Deletes whole segments, never the one with the newest record."""
@@ -117,10 +122,11 @@ class FileWriter(StreamWriter):
 
     def _roll(self) -> None:
         self._file.close()
-        self._start = self._end
+        self._start = self.end
         self._file = segment_path(self._directory, self._start).open("xb", buffering=0)
         if self._keep_bytes is not None:
-            self.trim(self._end - self._keep_bytes)
+            limit = self.end - self._keep_bytes
+            self.trim(limit if self._protected is None else min(limit, self._protected))
 
 
 class FileReader(StreamReader):

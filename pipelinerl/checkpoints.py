@@ -1,0 +1,62 @@
+"""The checkpoints of a run on disk: which are whole, and which are kept.
+
+    RUN_DIR/checkpoints/00000040/worker/          what the trainer backend saved
+    RUN_DIR/checkpoints/00000040/position.json    written last: the checkpoint is whole
+
+A checkpoint says where in `rollouts` its future begins; what else a resumed run needs, the event streams
+hold: which groups were started and settled, how many problems were drawn, the sampler's state.
+"""
+
+import json
+import os
+import shutil
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True, order=True)
+class Position:
+    version: int
+    rollouts_offset: int  # `rollouts` from here on holds all that closed no step up to `version`
+
+
+START = Position(version=0, rollouts_offset=0)  # needs no checkpoint
+
+
+class Checkpoints:
+    def __init__(self, run_dir: Path):
+        self._directory = run_dir / "checkpoints"
+
+    def worker(self, version: int) -> Path:
+        """What `TrainerWorker.save` and `load` are given."""
+        return self._of(version) / "worker"
+
+    def _of(self, version: int) -> Path:
+        return self._directory / f"{version:08d}"
+
+    def whole(self) -> list[Position]:
+        """Oldest first."""
+        files = self._directory.glob("*/position.json")
+        return sorted(Position(**json.loads(file.read_text())) for file in files)
+
+    def complete(self, position: Position, keep: int) -> Position:
+        """The worker's part is whole: declare it so, and let the oldest go. Returns the oldest kept."""
+        file = self._of(position.version) / "position.json"
+        unfinished = file.with_suffix(".part")
+        unfinished.write_text(json.dumps(asdict(position)))
+        os.replace(unfinished, file)
+        whole = self.whole()
+        for old in whole[:-keep]:
+            self._remove(old.version)
+        return whole[-keep:][0]
+
+    def forget_after(self, version: int) -> list[int]:
+        """Remove what a run that goes on from `version` will never come to; returns their versions."""
+        later = [position.version for position in self.whole() if position.version > version]
+        for each in later:
+            self._remove(each)
+        return later
+
+    def _remove(self, version: int) -> None:
+        (self._of(version) / "position.json").unlink()  # first: what is half removed is not whole
+        shutil.rmtree(self._of(version))
