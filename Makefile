@@ -11,7 +11,7 @@ test: $(VENV)/test
 	$(VENV)/bin/python -m pytest
 
 # Every engine through every guarantee of its contract, and every broken adapter too.
-test-engines: $(VENV)/test .venv-vllm/ready
+test-engines: $(VENV)/test-engines .venv-vllm/ready
 	$(VENV)/bin/python -m pytest -m engines
 
 # vLLM for a machine without a GPU, in an environment of its own: `inference=vllm` finds it.
@@ -40,7 +40,7 @@ lint: $(VENV)/test
 clean:
 	rm -rf $(VENV) .venv-vllm .cache
 
-$(VENV)/demo $(VENV)/test: pyproject.toml
+$(VENV)/demo $(VENV)/test $(VENV)/test-engines: pyproject.toml
 	test -x $(VENV)/bin/python || $(PYTHON) -m venv $(VENV)
 	$(VENV)/bin/pip install --quiet --editable ".[$(@F)]"
 	touch $@

@@ -110,7 +110,8 @@ class StepReport:
 class SaveHandle(abc.ABC):
     @abc.abstractmethod
     def wait(self) -> None:
-        """Return once the checkpoint is whole on disk; raise if it could not be written."""
+        """Return once the checkpoint is whole on disk, raise if it could not be written. Not a collective:
+        rank 0 may wait alone, and in another thread."""
 
 
 class TrainerWorker(abc.ABC):
@@ -167,4 +168,5 @@ class TrainerWorker(abc.ABC):
     def reset_optimizer(self) -> None: ...
 
     @abc.abstractmethod
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """What is still being saved is written first."""

@@ -5,6 +5,7 @@ A resumed run keeps the configuration that it was started with; overrides change
 
 import difflib
 import re
+from copy import deepcopy
 from pathlib import Path
 
 import yaml
@@ -40,7 +41,7 @@ def _of_stopped_run(composed: dict, overrides: list[str]) -> dict:
     if not file.is_file():
         raise PlanError(f"run_dir={composed['run_dir']} holds no run to resume (no config.yaml there)")
     run = yaml.safe_load(file.read_text())
-    before = {key: run[key] for key in FIXED}
+    before = deepcopy({key: run[key] for key in FIXED})
     for override in OverridesParser.create().parse_overrides(overrides):
         *parents, last = override.key_or_group.split(".")
         target, source = run, composed

@@ -9,13 +9,17 @@ from pipelinerl.staleness import StalePolicy
 from tests.builders import completion, group, rollout
 
 
-def formation(batch_size=4, ranks=1, budget=1000, on_stale="drop", max_lag=None) -> StepFormation:
+def formation(
+    batch_size=4, ranks=1, budget=1000, on_stale="drop", max_lag=None, hold=False, first_step=0
+) -> StepFormation:
     return StepFormation(
         LeaveOneOut(),
         [ZeroAdvantage()],
         StalePolicy(on_stale, max_lag),
-        Fifo(micro_batch_tokens=budget, ranks=ranks, batch_size=batch_size),
+        Fifo(micro_batch_tokens=budget, ranks=ranks, batch_size=batch_size, first_step=first_step),
         batch_size,
+        hold,
+        first_step,
     )
 
 
@@ -113,3 +117,27 @@ def test_on_stale_keep():
 def test_leave_one_out():
     assert np.allclose(LeaveOneOut()(np.array([1.0, 0.0, 0.0])), [1.0, -0.5, -0.5])
     assert LeaveOneOut()(np.array([3.0])).tolist() == [0.0]
+
+
+def test_held_rows_are_the_same_in_whatever_order_their_groups_come():
+    groups = [group(10 + draw, [0, 1], draw=draw) for draw in range(4)]
+    rows = []
+    for order in ([0, 1, 2, 3], [2, 0, 3, 1]):
+        steps = formation(batch_size=8, budget=12, hold=True)
+        *before, last = [steps.add(groups[i]).rows for i in order]
+        assert before == [[], [], []]
+        assert last[-1].closes_step and sorted(last[-1].group_ids) == [10, 11, 12, 13]
+        rows.append([rollout_ids(row) for row in last])
+    assert rows[0] == rows[1] and len(rows[0]) > 1
+
+
+def test_members_are_in_their_own_order_however_they_end():
+    groups = Groups(group_size=3)
+    groups.add(rollout(0, 2))
+    groups.add(rollout(0, 0))
+    assert [r.rollout_id for r in groups.add(rollout(0, 1))] == ["0-0", "0-1", "0-2"]
+
+
+def test_steps_count_on_from_the_version_that_is_resumed():
+    (row,) = formation(batch_size=2, first_step=7).add(group(0, [0, 1])).rows
+    assert row.step == 7 and row.closes_step

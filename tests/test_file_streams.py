@@ -206,6 +206,23 @@ def test_an_idle_reader_costs_little(files):
     assert time.process_time() - begin < 0.2
 
 
+def test_what_is_protected_stays_beyond_keep_bytes_until_less_is(directory):
+    writer = FileStreams(directory.parent, SMALL_SEGMENT, keep_bytes=1).writer("events")
+    offsets = [0, *(writer.append(event(number)) for number in range(999))]
+    reader = FileStreams(directory.parent).reader("events")
+    assert reader.first_offset() > 0
+    protected = offsets[-1]
+    writer.protect(protected)
+    for number in range(999, 3000):
+        writer.append(event(number))
+    assert [e.record.group_id for e in reader.read(protected, timeout_s=0)] == list(range(999, 3000))
+    assert reader.first_offset() <= protected
+    writer.protect(writer.end)
+    for number in range(3000, 3999):
+        writer.append(event(number))
+    assert reader.first_offset() > protected
+
+
 def test_a_writer_keeps_within_keep_bytes_by_itself(directory):
     keep = 4 * SMALL_SEGMENT
     writer = FileStreams(directory.parent, SMALL_SEGMENT, keep).writer("events")

@@ -7,6 +7,9 @@ from pathlib import Path
 import pytest
 
 import launch
+from pipelinerl.checkpoints import Checkpoints, Position
+from pipelinerl.compose import compose_config
+from pipelinerl.config import save_config
 
 
 @pytest.fixture
@@ -103,3 +106,52 @@ def test_the_plan_is_printed_and_nothing_starts(capsys, tmp_path):
     for job in ("server-0", "server-1", "actor", "preprocessor", "trainer-0", "trainer-1"):
         assert job in printed
     assert not (tmp_path / "run").exists()
+
+
+# --- resuming ---------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def stopped(tmp_path) -> Path:
+    """The directory of a run that stopped after its checkpoint of version 5."""
+    run_dir = tmp_path / "run"
+    config = compose_config(["inference=scripted", "trainer=scripted", "max_steps=9", "batch_size=64"])
+    Checkpoints(run_dir).worker(5).mkdir(parents=True)
+    Checkpoints(run_dir).complete(Position(5, 0), keep=1)
+    save_config(config.model_copy(update={"run_dir": str(run_dir)}), run_dir / "config.yaml")
+    return run_dir
+
+
+def test_a_resumed_run_keeps_its_configuration_and_takes_what_is_set(stopped):
+    resuming = [f"run_dir={stopped}", "resume=true", "max_steps=20", "world.trainer_ranks=2"]
+    config = compose_config([*resuming, "trainer=deepspeed", "trainer.zero_stage=3"])
+    assert (config.max_steps, config.world.trainer_ranks, config.batch_size) == (20, 2, 64)
+    assert config.trainer.target.endswith("DeepSpeedTrainer") and config.trainer.zero_stage == 3
+    assert config.inference.module == "inference_adapters.scripted"
+
+
+@pytest.mark.parametrize(
+    ("overrides", "says"),
+    [
+        (["group_size=4"], "group_size cannot change when a run is resumed; it was 8"),
+        (["seed=7"], "seed cannot change when a run is resumed; it was 0"),
+        (["domain.task=gcd"], "domain cannot change when a run is resumed"),
+        (["resume=4"], "resume=4: there are checkpoints of versions 0, 5"),
+        (["resume=-1"], "resume"),
+        (["max_steps=5"], "the run has made 5 steps and max_steps is 5; raise it to go on"),
+    ],
+)
+def test_a_resumption_that_cannot_be(capsys, stopped, overrides, says):
+    assert says in refused(capsys, f"run_dir={stopped}", "resume=true", *overrides)
+    assert not (stopped / "streams").exists() and not (stopped / "logs").exists()
+
+
+def test_a_resumption_of_nothing(capsys, tmp_path):
+    assert "resume needs run_dir" in refused(capsys, "resume=true")
+    assert "holds no run to resume" in refused(capsys, "resume=true", f"run_dir={tmp_path}")
+
+
+def test_plan_of_a_resumption_starts_and_writes_nothing(capsys, stopped):
+    assert launch.main([f"run_dir={stopped}", "resume=true", "plan=true"]) == 0
+    assert "trainer-0" in capsys.readouterr().out
+    assert not (stopped / "streams").exists()

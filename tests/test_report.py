@@ -85,6 +85,7 @@ def test_the_summary_is_what_the_records_say(run_dir):
         "heldout_success_start": 0.4,
         "heldout_success_end": 0.9,
         "optimizer_steps": 3,
+        "resumed": 0,
         "weight_updates": 3,
         "updates_while_generating": 6,  # 1 to 5 into training rollouts, 9 into an evaluation
         "sequences_multi_version": 5,

@@ -6,7 +6,7 @@ on; they are read in place. The number of ranks may differ.
 
 import shutil
 from collections.abc import Iterator
-from concurrent.futures import Future
+from concurrent import futures
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
@@ -23,11 +23,15 @@ from contracts.trainer import SaveHandle
 class Saving(SaveHandle):
     """Of a checkpoint that is being written. On any rank, done means that it is whole on disk."""
 
-    def __init__(self, written: Future):
+    def __init__(self, written: futures.Future):
         self._written = written
 
     def wait(self) -> None:
         self._written.result()
+
+    def over(self) -> None:
+        """Return once nothing is written any more, whatever came of it: that is for `wait` to say."""
+        futures.wait([self._written])
 
 
 class _RenamedIntoPlace(dcp.FileSystemWriter):
@@ -55,8 +59,8 @@ class Checkpoints:
         self._saving: Saving | None = None
 
     def save(self, state: dict[str, torch.Tensor], directory: Path) -> SaveHandle:
-        """What every rank gives is written as it is now. Waits for the checkpoint before, if it must."""
-        self.close()
+        """What every rank gives is written as it is now."""
+        self.close()  # waits for the one before
         written = dcp.async_save(
             state, storage_writer=_RenamedIntoPlace(directory), process_group=self._group
         )
@@ -72,7 +76,7 @@ class Checkpoints:
 
     def close(self) -> None:
         if self._saving:
-            self._saving.wait()
+            self._saving.over()
             self._saving = None
 
 

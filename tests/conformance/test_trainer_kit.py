@@ -9,6 +9,7 @@ import shlex
 import subprocess
 import sys
 import time
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,7 @@ from contracts.conformance.verdicts import Verdict
 ROOT = Path(__file__).parents[2]
 CODES = [guarantee.code for guarantee in GUARANTEES]
 FSDP = "trainer_adapters.fsdp.FSDPTrainer"
+DEEPSPEED = "trainer_adapters.deepspeed.DeepSpeedTrainer"
 PLAIN = "examples.plain_trainer.PlainTrainer"
 
 
@@ -50,6 +52,30 @@ def test_fsdp_on_two_ranks():
 @pytest.mark.parametrize("ranks", [1, 2])
 def test_the_example(ranks):
     assert_all_kept(PLAIN, ranks)
+
+
+ZERO = [(stage, ranks) for stage in (1, 2, 3) for ranks in (1, 2)]
+
+
+@pytest.fixture(scope="module")
+def of_deepspeed() -> dict[tuple[int, int], list[Verdict]]:
+    """The kit's verdicts, two at a time: most of their time goes into starting ranks."""
+    with ProcessPoolExecutor(2, multiprocessing.get_context("forkserver")) as pool:
+        found = {
+            (stage, ranks): pool.submit(
+                check_trainer, DEEPSPEED, ranks=ranks, options={"zero_stage": stage}, patience_s=300
+            )
+            for stage, ranks in ZERO
+        }
+        return {key: future.result() for key, future in found.items()}
+
+
+@pytest.mark.engines
+@pytest.mark.parametrize(("stage", "ranks"), ZERO)
+def test_deepspeed(stage, ranks, of_deepspeed):
+    verdicts = of_deepspeed[stage, ranks]
+    assert [v.guarantee.code for v in verdicts] == CODES
+    assert {v.state for v in verdicts} == {"pass"}, [v for v in verdicts if v.state != "pass"]
 
 
 # --- ranks that fail --------------------------------------------------------------------------

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from contracts.records import Record, Settled, Started
+from contracts.records import Record, Resumed, Settled, Started
 from pipelinerl.jobs import ROOT
 from pipelinerl.streams.files import FileStreams
 
@@ -27,7 +27,15 @@ EVENT_STREAMS = ("actor_events", "preprocessor_events", "trainer_events")
 
 
 def start(run_dir: Path, *overrides: str) -> subprocess.Popen[str]:
-    command = [sys.executable, "launch.py", f"run_dir={run_dir}", *MINIATURE, *overrides]
+    return launch(run_dir, *MINIATURE, *overrides)
+
+
+def resume(run_dir: Path, *overrides: str) -> subprocess.Popen[str]:
+    return launch(run_dir, "resume=true", *overrides)
+
+
+def launch(run_dir: Path, *overrides: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "launch.py", f"run_dir={run_dir}", *overrides]
     return subprocess.Popen(command, cwd=ROOT, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
 
@@ -81,16 +89,58 @@ def processes_of(run_dir: Path) -> list[int]:
     return found
 
 
-def assert_accounted(run_dir: Path) -> dict[str, set[int]]:
-    """started = trained + dropped(by reason), disjoint, over group ids."""
-    started = [r.group_id for r in records(run_dir, "actor_events") if isinstance(r, Started)]
-    settled: dict[str, list[int]] = {}
-    for record in records(run_dir, *EVENT_STREAMS):
-        if isinstance(record, Settled):
-            reason = record.reason.value if record.reason else "trained"
-            settled.setdefault(reason, []).extend(record.group_ids)
-    every = [group for groups in settled.values() for group in groups]
+def job_pid(run_dir: Path, module: str) -> int:
+    """The process of a run whose command line names the module."""
+
+    def find():
+        for pid in processes_of(run_dir):
+            command = Path(f"/proc/{pid}/cmdline").read_text()
+            if module in command and "launch.py" not in command:
+                return pid
+
+    return wait_for(find)
+
+
+def assert_accounted(run_dir: Path, ended: bool = True) -> dict[str, set[int]]:
+    """started = trained + dropped(by reason) + in flight, disjoint, over group ids; none is in flight when
+    the run has ended by itself. What was trained above the version of a resumption is undone by it."""
+    started: list[int] = []
+    settled: list[tuple[str, int | None, int]] = []  # (how, version that the step made, group)
+    for record in life_by_life(run_dir):
+        match record:
+            case Started():
+                started.append(record.group_id)
+            case Settled():
+                how = record.reason.value if record.reason else "trained"
+                settled += [(how, record.version, group) for group in record.group_ids]
+            case Resumed():
+                settled = [s for s in settled if s[1] is None or s[1] <= record.version]
+                settled += [("interrupted", None, group) for group in record.interrupted]
+                settled += [("rolled_back", None, group) for group in record.rolled_back]
+    every = [group for _, _, group in settled]
     assert len(every) == len(set(every)), "a group settled twice"
     assert len(started) == len(set(started)), "a group started twice"
-    assert set(every) == set(started)
-    return {reason: set(groups) for reason, groups in settled.items()}
+    assert set(every) <= set(started)
+    outcomes: dict[str, set[int]] = {}
+    for how, _, group in settled:
+        outcomes.setdefault(how, set()).add(group)
+    if in_flight := set(started) - set(every):
+        assert not ended, f"{in_flight} were lost"
+        outcomes["in flight"] = in_flight
+    return outcomes
+
+
+def life_by_life(run_dir: Path) -> list[Record]:
+    """The events of all streams up to each resumption, before the resumption itself."""
+    streams, found = FileStreams(run_dir / "streams"), []
+    begin = dict.fromkeys(EVENT_STREAMS, 0)
+    for resumed in [*records(run_dir, "launcher_events"), None]:
+        for name in EVENT_STREAMS:
+            for entry in streams.reader(name).read(begin[name], timeout_s=0):
+                if resumed and entry.next_offset > resumed.ends[name]:
+                    break
+                found.append(entry.record)
+        if resumed:
+            found.append(resumed)
+            begin = resumed.ends
+    return found

@@ -10,6 +10,7 @@ from contracts.records import Evaluated, StepClosed, WeightsPublished
 from tests.pipeline.runs import (
     assert_accounted,
     finish,
+    job_pid,
     processes_of,
     records,
     run_to_the_end,
@@ -17,18 +18,6 @@ from tests.pipeline.runs import (
     wait_for,
     wait_for_record,
 )
-
-
-def job_pid(run_dir, module: str) -> int:
-    """The process of a run whose command line names the module."""
-
-    def find():
-        for pid in processes_of(run_dir):
-            command = Path(f"/proc/{pid}/cmdline").read_text()
-            if module in command and "launch.py" not in command:
-                return pid
-
-    return wait_for(find)
 
 
 def test_two_ranks_and_two_servers_update_in_flight(tmp_path):

@@ -60,7 +60,7 @@ def test_an_interrupted_save_leaves_the_former_checkpoint(models, tmp_path):
         whole = {name: tensor.clone() for name, tensor in worker.gather_weights()}
         train(worker, range(1))
         with pytest.raises(CheckpointException), full_disk():
-            worker.save(tmp_path / "step")
+            worker.save(tmp_path / "step").wait()
         worker.load(tmp_path / "step")
         reference.assert_close(dict(worker.gather_weights()), whole, tolerance=0)
 

@@ -28,7 +28,8 @@ def save_and_go_on(worker: Watched, spec: WorkerSpec, steps: list[Step], directo
     walk(worker, spec, steps[BEFORE - 1 : BEFORE])
     handle = worker.save(directory)
     whole = walk(worker, spec, steps[BEFORE:])
-    handle.wait()
+    if spec.rank == 0:  # alone: to wait is not a collective
+        handle.wait()
     return whole
 
 

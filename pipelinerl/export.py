@@ -1,0 +1,50 @@
+"""A checkpoint of a run as a Hugging Face model.
+
+    python -m pipelinerl.export runs/latest --out /tmp/model [--version 40]
+
+One process, on the CPU, whatever the run was trained on. (A run exports its last weights by itself, to
+`checkpoints/final`.)
+"""
+
+import argparse
+import sys
+from pathlib import Path
+
+from contracts.trainer import WorkerSpec
+from pipelinerl.checkpoints import Checkpoints
+from pipelinerl.checks import check_run_dir
+from pipelinerl.components import build
+from pipelinerl.config import load_config
+from pipelinerl.jobs import PlanError, free_port
+
+
+def export(run_dir: Path, version: int | None, out: Path) -> None:
+    check_run_dir(out)
+    config, checkpoints = load_config(run_dir), Checkpoints(run_dir)
+    versions = [position.version for position in checkpoints.whole()]
+    if not versions or version not in (None, *versions):
+        there = ", ".join(map(str, versions)) or "none"
+        raise PlanError(f"{run_dir} has no checkpoint of that version; there are: {there}")
+    worker = build(config.trainer)
+    worker.init_worker(
+        WorkerSpec(model_path=str(config.model.path), optimizer=config.optimizer, master_port=free_port())
+    )
+    worker.load(checkpoints.worker(versions[-1] if version is None else version))
+    worker.export(out)
+    worker.close()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m pipelinerl.export", description=__doc__.splitlines()[0])
+    parser.add_argument("run_dir", type=Path, help="of a run that has checkpoints")
+    parser.add_argument("--out", type=Path, required=True, help="a new directory")
+    parser.add_argument("--version", type=int, help="whose weights; default: the newest checkpoint's")
+    options = parser.parse_args()
+    try:
+        export(options.run_dir, options.version, options.out)
+    except (OSError, PlanError) as error:
+        sys.exit(f"export: {error}")
+
+
+if __name__ == "__main__":
+    main()
