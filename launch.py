@@ -14,6 +14,7 @@ import secrets
 import signal
 import sys
 import time
+from contextlib import closing
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -24,6 +25,7 @@ except ModuleNotFoundError as error:
     sys.exit(f"launch.py: {error}; a run needs: pip install -e '.[demo]'")
 from pipelinerl.config import ModelConfig, RunConfig, save_config
 from pipelinerl.jobs import ROOT, Job, PlanError, plan_jobs
+from pipelinerl.streams import StreamError
 
 DEMO_MODEL = ROOT / ".cache" / "demo_model"
 
@@ -36,7 +38,7 @@ def main(overrides: list[str]) -> int:
     try:
         config = compose_config(overrides)
         return run(config)
-    except (PlanError, ValidationError) as error:
+    except (PlanError, ValidationError, StreamError) as error:
         print(f"launch.py: {one_line(error)}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
@@ -48,14 +50,14 @@ def run(config: RunConfig) -> int:
     from pipelinerl.checkpoints import Checkpoints
     from pipelinerl.checks import check_components, check_gpus, check_model, check_run_dir, needs_model
     from pipelinerl.components import open_streams
-    from pipelinerl.resume import choose, describe, resume
+    from pipelinerl.resume import choose, describe, launcher_events, resume
 
     run_dir = Path(config.run_dir or time.strftime("runs/%Y%m%d-%H%M%S")).resolve()
-    checkpoints, position = Checkpoints(run_dir), None
+    streams, checkpoints, position = open_streams(config, run_dir), Checkpoints(run_dir), None
     if config.resume is False:
         check_run_dir(run_dir)
     else:
-        position = choose(checkpoints, config.resume, config.max_steps)
+        position = choose(streams, checkpoints, config.resume, config.max_steps)
     check_components(config)
     model_path = Path(config.model.path or DEMO_MODEL).absolute()
     config = config.model_copy(update={"model": ModelConfig(path=str(model_path))})
@@ -71,14 +73,14 @@ def run(config: RunConfig) -> int:
     if to_be_made:
         make_demo_model()
         check_model(config)
-    if position:
-        print(describe(resume(open_streams(config, run_dir), checkpoints, position)))
-    else:
-        run_dir.mkdir(parents=True)
-    settled = {"run_dir": str(run_dir), "resume": False}
-    save_config(config.model_copy(update=settled), run_dir / "config.yaml")
-    point_latest_at(run_dir)
-    return supervise(config, jobs, run_dir)
+    run_dir.mkdir(parents=True, exist_ok=True)
+    with closing(launcher_events(streams)) as launcher:  # held: a run has one launcher
+        if position:
+            print(describe(resume(streams, launcher, checkpoints, position)))
+        settled = {"run_dir": str(run_dir), "resume": False}
+        save_config(config.model_copy(update=settled), run_dir / "config.yaml")
+        point_latest_at(run_dir)
+        return supervise(config, jobs, run_dir)
 
 
 def supervise(config: RunConfig, jobs: list[Job], run_dir: Path) -> int:

@@ -214,6 +214,7 @@ class Resumed(Record, frozen=True, kw_only=True):
     version: int
     ends: dict[str, int]  # stream -> where what was written before ends
     rollouts_offset: int  # whence to replay `rollouts`
+    kept_offset: int | None  # what the oldest kept checkpoint needs of `rollouts`; None without any
     replayed: list[int]  # whole groups from before that count as if they had just been sampled
     interrupted: list[int]  # groups dropped, as DropReason says
     rolled_back: list[int]

@@ -64,6 +64,11 @@ class GroupAccounts:
     def _rollouts(self, groups: list[int]) -> int:
         return sum(self.started[group].rollouts for group in groups if group in self.started)
 
+    @property
+    def ended(self) -> bool:
+        """Whether the run came to its end, with every group settled."""
+        return self._finished and self.started.keys() <= self._settled.keys()
+
     def unsettled(self, version: int) -> list[int]:
         """Groups that nothing has become of, were the run to go on from `version`."""
         return [

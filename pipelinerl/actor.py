@@ -48,7 +48,7 @@ class Actor:
         self._config, self._session = config, session
         self._domain = build_domain(config)
         self._sampler = build_sampler(config, self._domain)
-        self._admission = Admission(config.batch_size, config.group_size, config.max_lag)
+        self._admission = Admission(config.batch_size, config.group_size, config.lag_limit)
         self._pool = ServerPool(config.inference.concurrency)
         self._eval_pool = ServerPool(config.eval.concurrency)
         streams = open_streams(config, run_dir)
@@ -81,8 +81,8 @@ class Actor:
             self._draw()
         for _ in resumed.replayed:
             self._admission.start()
-        if self._config.checkpoint.every:
-            self._rollouts.protect(resumed.rollouts_offset)
+        if self._config.checkpoint.every or resumed.kept_offset is not None:
+            self._rollouts.protect(resumed.kept_offset or 0)
 
     def _draw(self) -> tuple[int, int]:
         """Draw and problem."""
@@ -125,7 +125,7 @@ class Actor:
     # --- weights ------------------------------------------------------------------------------
 
     async def _on_published(self, published: WeightsPublished) -> None:
-        self._version = published.version
+        first_of_life, self._version = self._version < 0, published.version
         client = LLMClient(self._session, self._pool, training_sampling(self._config))
         self._attempt = AttemptRunner(published.run, self._domain, client, self._config.rollout)
         for pool in (self._pool, self._eval_pool):
@@ -133,7 +133,7 @@ class Actor:
             await pool.open_gate()
         self._metrics.write(self._version, self._pool.in_flight)
         every = self._config.eval.every
-        due = every and self._version > 0 and self._version % every == 0
+        due = every and not first_of_life and self._version % every == 0
         idle = self._evaluation is None or self._evaluation.done()
         if due and idle and self._version < self._config.max_steps:
             self._evaluation = self._spawn(self._evaluate(), self._background)

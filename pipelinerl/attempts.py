@@ -41,16 +41,17 @@ class AttemptRunner:
 
     async def __call__(self, problem: Problem, member: Member) -> Rollout:
         started_at = time.time()
-        reason = ""
+        reason, own_failures = "", 0
         for retry in range(self.policy.retries + 1):
             try:
-                client = self.client.of_attempt(f"{member.seed_name} {retry}")
+                client = self.client.of_attempt(f"{member.seed_name} {own_failures}")
                 async with asyncio.timeout(self.policy.timeout_s):
                     attempt = await self.domain.rollout(client, problem)
                 return self._record(problem, member, started_at, retry, attempt)
             except Exception as error:
                 reason = failure_reason(error)
                 name = member.rollout_id
+                own_failures += not isinstance(error, ServerFailed)  # another server says the same again
                 log.warning("rollout %s, attempt %d failed: %s: %s", name, retry + 1, reason, error)
         return Rollout(
             run=self.run,

@@ -27,6 +27,11 @@ class Checkpoints:
     def __init__(self, run_dir: Path):
         self._directory = run_dir / "checkpoints"
 
+    @property
+    def final(self) -> Path:
+        """The Hugging Face model with which a run ends."""
+        return self._directory / "final"
+
     def worker(self, version: int) -> Path:
         """What `TrainerWorker.save` and `load` are given."""
         return self._of(version) / "worker"
@@ -50,12 +55,14 @@ class Checkpoints:
             self._remove(old.version)
         return whole[-keep:][0]
 
-    def forget_after(self, version: int) -> list[int]:
-        """Remove what a run that goes on from `version` will never come to; returns their versions."""
-        later = [position.version for position in self.whole() if position.version > version]
-        for each in later:
-            self._remove(each)
-        return later
+    def forget_after(self, version: int) -> None:
+        """Remove what a run that goes on from `version` will never come to, and what is not whole."""
+        for position in self.whole():
+            if position.version > version:
+                self._remove(position.version)
+        for directory in self._directory.glob("[0-9]*"):
+            if not (directory / "position.json").exists():
+                shutil.rmtree(directory)
 
     def _remove(self, version: int) -> None:
         (self._of(version) / "position.json").unlink()  # first: what is half removed is not whole

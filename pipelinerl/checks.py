@@ -11,7 +11,7 @@ from pipelinerl.jobs import PlanError
 
 
 def check_run_dir(run_dir: Path) -> None:
-    if run_dir.exists():
+    if run_dir.exists() and any(run_dir.iterdir()):
         raise PlanError(f"run directory {run_dir} exists and is never overwritten; set run_dir to a new one")
 
 

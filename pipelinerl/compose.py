@@ -11,6 +11,7 @@ from pathlib import Path
 import yaml
 from hydra import compose, initialize_config_dir
 from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Override
 from hydra.errors import HydraException
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
@@ -24,40 +25,39 @@ FIXED = ("seed", "group_size", "model", "domain", "sampler", "streams")  # while
 def compose_config(overrides: list[str]) -> RunConfig:
     """Raises PlanError or pydantic's ValidationError; both say which key and why."""
     try:
-        with initialize_config_dir(str(ROOT / "conf"), version_base="1.3"):
-            composed = OmegaConf.to_container(compose("config", overrides=overrides), resolve=True)
+        given = {o.key_or_group: o for o in OverridesParser.create().parse_overrides(overrides)}
+        if "resume" in given and given["resume"].value() is not False:
+            return RunConfig.model_validate(_of_stopped_run(given))
+        return RunConfig.model_validate(_composed(overrides))
     except (HydraException, OmegaConfBaseException) as error:
         raise PlanError(_explain(error, overrides)) from error
-    if composed["resume"] is False:
-        return RunConfig.model_validate(composed)
-    return RunConfig.model_validate(_of_stopped_run(composed, overrides))
 
 
-def _of_stopped_run(composed: dict, overrides: list[str]) -> dict:
-    """The run's own configuration, with what the overrides set in `composed`."""
-    if composed["run_dir"] is None:
+def _composed(overrides: list[str]) -> dict:
+    with initialize_config_dir(str(ROOT / "conf"), version_base="1.3"):
+        return OmegaConf.to_container(compose("config", overrides=overrides), resolve=True)
+
+
+def _of_stopped_run(given: dict[str, Override]) -> dict:
+    """The run's own configuration, with what is given in its place."""
+    run_dir = given["run_dir"].value() if "run_dir" in given else None
+    if run_dir is None:
         raise PlanError("resume needs run_dir: the directory of the run that is to go on")
-    file = Path(composed["run_dir"]) / "config.yaml"
+    file = Path(run_dir) / "config.yaml"
     if not file.is_file():
-        raise PlanError(f"run_dir={composed['run_dir']} holds no run to resume (no config.yaml there)")
-    run = yaml.safe_load(file.read_text())
-    before = deepcopy({key: run[key] for key in FIXED})
-    for override in OverridesParser.create().parse_overrides(overrides):
-        *parents, last = override.key_or_group.split(".")
-        target, source = run, composed
-        try:
-            for parent in parents:
-                target, source = target[parent], source[parent]
-            if override.is_delete():
-                del target[last]
-            else:
-                target[last] = source[last]
-        except (KeyError, TypeError):
-            raise PlanError(f"{override.input_line} cannot be set when a run is resumed") from None
+        raise PlanError(f"run_dir={run_dir} holds no run to resume (no config.yaml there)")
+    run = OmegaConf.create(yaml.safe_load(file.read_text()))
+    before = {key: deepcopy(run[key]) for key in FIXED}
+    for key, override in given.items():
+        if override.is_delete():
+            raise PlanError(f"{override.input_line}: nothing can be taken out when a run is resumed")
+        chosen = (ROOT / "conf" / key).is_dir()
+        value = _composed([override.input_line.lstrip("+")])[key] if chosen else override.value()
+        OmegaConf.update(run, key, value, merge=False, force_add=True)
     for key, value in before.items():
         if run[key] != value:
             raise PlanError(f"{key} cannot change when a run is resumed; it was {value}")
-    return run
+    return OmegaConf.to_container(run, resolve=True)
 
 
 def _explain(error: Exception, overrides: list[str]) -> str:

@@ -4,6 +4,7 @@ Every field is one sentence. A misspelt key, a wrong type or an impossible combi
 before any process starts. Components (`_target_` and their options) are checked by building them.
 """
 
+import os
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -90,7 +91,9 @@ class InferenceConfig(EngineConfig):
 class StreamsConfig(Section):
     backend: Literal["files"] = Field("files", description="Where records travel.")
     segment_bytes: Int = Field(64 << 20, ge=4096, description="Size at which a new segment file begins.")
-    keep_bytes: Int = Field(16 << 30, ge=4096, description="Oldest segments beyond this leave, per stream.")
+    keep_bytes: Int = Field(
+        16 << 30, ge=4096, description="Oldest segments beyond this leave, per stream; events all stay."
+    )
 
 
 class WeightsConfig(Section):
@@ -174,12 +177,6 @@ class RunConfig(Section):
     eval: EvalConfig = EvalConfig()
     probe: ProbeConfig = ProbeConfig()
 
-    @model_validator(mode="before")
-    @classmethod
-    def _conventional(cls, values: dict) -> dict:
-        """`schedule: conventional` generates, then trains: that is `max_lag: 0`."""
-        return values | {"max_lag": 0} if values.get("schedule") == "conventional" else values
-
     @model_validator(mode="after")
     def _possible(self):
         if self.batch_size % self.group_size:
@@ -193,6 +190,11 @@ class RunConfig(Section):
         return self
 
     @property
+    def lag_limit(self) -> int | None:
+        """`schedule: conventional` generates, then trains: that is `max_lag: 0`."""
+        return 0 if self.schedule == "conventional" else self.max_lag
+
+    @property
     def served_model(self) -> str:
         """The name by which requests ask for the model."""
         return self.inference.model or str(self.model.path)
@@ -203,7 +205,9 @@ class RunConfig(Section):
 
 
 def save_config(config: RunConfig, path: Path) -> None:
-    path.write_text(yaml.safe_dump(config.model_dump(by_alias=True, mode="json"), sort_keys=False))
+    unfinished = path.with_suffix(".part")
+    unfinished.write_text(yaml.safe_dump(config.model_dump(by_alias=True, mode="json"), sort_keys=False))
+    os.replace(unfinished, path)
 
 
 def load_config(run_dir: Path) -> RunConfig:

@@ -83,7 +83,8 @@ class RunState:
 class ConsoleView:
     def __init__(self, run_dir: str | Path, max_steps: int):
         self._state = RunState(max_steps)
-        self._tails = {process: MetricsTail(metrics_path(Path(run_dir), process)) for process in PROCESSES}
+        paths = {process: metrics_path(Path(run_dir), process) for process in PROCESSES}
+        self._tails = {process: MetricsTail(path, from_end=True) for process, path in paths.items()}
         console = Console()
         self._live = Live(console=console, auto_refresh=False) if console.is_terminal else None
         self._printed_at, self._printed_step = time.monotonic(), 0

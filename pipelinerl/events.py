@@ -16,6 +16,7 @@ FIRST_LIFE = Resumed(
     version=0,
     ends={},
     rollouts_offset=0,
+    kept_offset=None,
     replayed=[],
     interrupted=[],
     rolled_back=[],

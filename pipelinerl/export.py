@@ -12,14 +12,14 @@ from pathlib import Path
 
 from contracts.trainer import WorkerSpec
 from pipelinerl.checkpoints import Checkpoints
-from pipelinerl.checks import check_run_dir
 from pipelinerl.components import build
 from pipelinerl.config import load_config
 from pipelinerl.jobs import PlanError, free_port
 
 
 def export(run_dir: Path, version: int | None, out: Path) -> None:
-    check_run_dir(out)
+    if out.exists():
+        raise PlanError(f"{out} exists and is never overwritten; choose a new directory")
     config, checkpoints = load_config(run_dir), Checkpoints(run_dir)
     versions = [position.version for position in checkpoints.whole()]
     if not versions or version not in (None, *versions):

@@ -59,9 +59,9 @@ class MetricsWriter:
 class MetricsTail:
     """Reads a metrics file as it grows: each call gives the lines that were completed since the last."""
 
-    def __init__(self, path: Path):
+    def __init__(self, path: Path, from_end: bool = False):
         self._path = path
-        self._position = 0
+        self._position = path.stat().st_size if from_end and path.exists() else 0
 
     def read(self) -> Iterator[dict]:
         if not self._path.exists():

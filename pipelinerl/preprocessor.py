@@ -34,10 +34,10 @@ class Preprocessor:
         self._formation = StepFormation(
             advantage=build(config.advantage),
             filters=[build(component) for component in config.filters],
-            stale=StalePolicy(config.on_stale, config.max_lag),
+            stale=StalePolicy(config.on_stale, config.lag_limit),
             packing=build_packing(config, first_step=resumed.version),
             batch_size=config.batch_size,
-            hold=config.schedule == "conventional",
+            hold=config.schedule == "conventional" and config.sampling.seeded,
             first_step=resumed.version,
         )
         self._streams = streams

@@ -13,13 +13,16 @@ import argparse
 import asyncio
 import os
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
+from contracts.records import MicroBatchRow, Resumed, StepClosed
 from contracts.trainer import PackedBatch, WorkerSpec
 from pipelinerl.attempts import AttemptRunner, Member
 from pipelinerl.checks import check_run_dir
 from pipelinerl.components import build, build_domain, build_sampler, open_streams, training_sampling
 from pipelinerl.config import RunConfig, load_config, save_config
+from pipelinerl.events import recorded_events
 from pipelinerl.http_session import open_session
 from pipelinerl.jobs import PlanError, free_port
 from pipelinerl.llm_client import LLMClient
@@ -27,6 +30,7 @@ from pipelinerl.process import TOKEN_VARIABLE
 from pipelinerl.ranks import Ranks
 from pipelinerl.server_pool import ServerPool
 from pipelinerl.step_statistics import StepStatistics
+from pipelinerl.streams import Streams
 
 
 async def replay_actor(config: RunConfig, url: str, groups: int, out: Path) -> None:
@@ -63,10 +67,7 @@ def replay_trainer(config: RunConfig, run_dir: Path, out: Path) -> None:
         )
     )
     ranks, statistics = Ranks(0, 1, config.world.rank_timeout_s), StepStatistics()
-    for entry in open_streams(config, run_dir).reader("rows").read(timeout_s=0):
-        row = entry.record
-        if row.step >= config.max_steps:
-            break
+    for row in trained_rows(open_streams(config, run_dir)):
         for sequences in row.micro_batches:
             batch = PackedBatch.pack(sequences, row.rollouts).to(worker.device)
             scores = worker.forward(batch, entropy=True)
@@ -82,6 +83,26 @@ def replay_trainer(config: RunConfig, run_dir: Path, out: Path) -> None:
             )
     worker.export(out / "checkpoints" / "final")
     worker.close()
+
+
+def trained_rows(streams: Streams) -> Iterator[MicroBatchRow]:
+    """Of every step that the run closed, in order. A resumed run has formed some steps more than once: what
+    counts is the last time."""
+    steps = 0
+    for event in recorded_events(streams):
+        if isinstance(event, StepClosed | Resumed):
+            steps = event.version
+    begins: dict[int, int] = {}  # step -> offset of its first row
+    offset = 0
+    for entry in streams.reader("rows").read(timeout_s=0):
+        if entry.record.index == 0:
+            begins[entry.record.step] = offset
+        offset = entry.next_offset
+    for step in range(steps):
+        for entry in streams.reader("rows").read(begins[step], timeout_s=0):
+            yield entry.record
+            if entry.record.closes_step:
+                break
 
 
 def main() -> None:

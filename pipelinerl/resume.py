@@ -14,23 +14,40 @@ from pipelinerl.accounting import GroupAccounts
 from pipelinerl.checkpoints import START, Checkpoints, Position
 from pipelinerl.events import EVENT_STREAMS, recorded, recorded_events
 from pipelinerl.jobs import PlanError
-from pipelinerl.streams.base import StreamBusy, Streams
+from pipelinerl.streams.base import StreamBusy, Streams, StreamWriter
 
 DATA_STREAMS = ("rollouts", "eval_rollouts", "rows")
 
 
-def choose(checkpoints: Checkpoints, resume: bool | int, max_steps: int) -> Position:
-    """The newest checkpoint, or that of a version. Without any, a run begins again with version 0."""
+def choose(streams: Streams, checkpoints: Checkpoints, resume: bool | int, max_steps: int) -> Position:
+    """The newest checkpoint, or that of a version. Without any, a run begins again with version 0. A run
+    that stopped behind its last step, before its end, has an end to come to."""
     whole = {position.version: position for position in [START, *checkpoints.whole()]}
     version = max(whole) if resume is True else resume
     if version not in whole:
         raise PlanError(f"resume={resume}: there are checkpoints of versions {', '.join(map(str, whole))}")
-    if version >= max_steps:
+    ended = checkpoints.final.exists() and accounts_of(streams).ended
+    if version > max_steps or (version == max_steps and ended):
         raise PlanError(f"the run has made {version} steps and max_steps is {max_steps}; raise it to go on")
     return whole[version]
 
 
-def resume(streams: Streams, checkpoints: Checkpoints, position: Position) -> Resumed:
+def accounts_of(streams: Streams) -> GroupAccounts:
+    accounts = GroupAccounts()
+    for event in recorded_events(streams):
+        accounts.observe(event)
+    return accounts
+
+
+def launcher_events(streams: Streams) -> StreamWriter:
+    """Of a run that has no other launcher: this one's, while it holds the writer."""
+    try:
+        return streams.writer("launcher_events")
+    except StreamBusy as error:
+        raise PlanError(f"the run is still alive: {error}") from None
+
+
+def resume(streams: Streams, launcher: StreamWriter, checkpoints: Checkpoints, position: Position) -> Resumed:
     """Write down how the run goes on. No process of the run may be alive."""
     with ExitStack() as held:
         ends = {}
@@ -41,11 +58,10 @@ def resume(streams: Streams, checkpoints: Checkpoints, position: Position) -> Re
                 raise PlanError(f"the run is still alive: {error}") from None
             held.callback(writer.close)
             ends[name] = writer.end
-        launcher_events = streams.writer("launcher_events")
-        held.callback(launcher_events.close)
-        resumed = plan(streams, position, ends)
         checkpoints.forget_after(position.version)  # first: they belong to the history that is undone
-        launcher_events.append(resumed)
+        kept = [whole.rollouts_offset for whole in checkpoints.whole()]
+        resumed = plan(streams, position, ends, min(kept, default=None))
+        launcher.append(resumed)
     return resumed
 
 
@@ -56,12 +72,9 @@ def describe(resumed: Resumed) -> str:
     )
 
 
-def plan(streams: Streams, position: Position, ends: dict[str, int]) -> Resumed:
-    accounts, sampler = GroupAccounts(), None
-    for event in recorded_events(streams):
-        accounts.observe(event)
-        if isinstance(event, SamplerState):
-            sampler = event
+def plan(streams: Streams, position: Position, ends: dict[str, int], kept_offset: int | None) -> Resumed:
+    accounts = accounts_of(streams)
+    samplers = [e for e in recorded(streams, "actor_events") if isinstance(e, SamplerState)]
     unsettled = accounts.unsettled(position.version)
     rollouts = recorded(streams, "rollouts", position.rollouts_offset, ends["rollouts"])
     sizes = {group: accounts.started[group].rollouts for group in unsettled}
@@ -70,13 +83,14 @@ def plan(streams: Streams, position: Position, ends: dict[str, int]) -> Resumed:
         version=position.version,
         ends=ends,
         rollouts_offset=position.rollouts_offset,
+        kept_offset=kept_offset,
         replayed=replayed,
         interrupted=interrupted,
         rolled_back=rolled_back,
         next_group=max(accounts.started, default=-1) + 1,
-        draws=len({started.draw for started in accounts.started.values()}),
+        draws=max((started.draw for started in accounts.started.values()), default=-1) + 1,
         redraws=accounts.lost_draws({*interrupted, *rolled_back}),
-        sampler=sampler,
+        sampler=samplers[-1] if samplers else None,
     )
 
 
@@ -87,7 +101,8 @@ def sort_groups(
     found = dict.fromkeys(sizes, 0)
     rolled_back = set()
     for rollout in rollouts:
-        if rollout.group_id in sizes:
+        # One that a server failed may have ended with the run: it is not held against the group.
+        if rollout.group_id in sizes and not rollout.status.startswith("failed:server"):
             found[rollout.group_id] += 1
             if max(rollout.versions, default=0) > version:
                 rolled_back.add(rollout.group_id)

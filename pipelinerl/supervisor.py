@@ -29,6 +29,7 @@ class Supervisor:
         self._jobs, self._logs = jobs, run_dir / "logs"
         self._stop_timeout_s = stop_timeout_s
         self._processes: dict[Job, subprocess.Popen] = {}
+        self._log_begins: dict[Job, int] = {}  # what an earlier launch had written by then
 
     def run(self, on_poll: Callable[[int], None]) -> None:
         """Start everything; return once the work is done. Raises JobFailed. `on_poll` is called a few
@@ -45,6 +46,7 @@ class Supervisor:
     def _start(self, job: Job) -> subprocess.Popen:
         self._logs.mkdir(exist_ok=True)
         with (self._logs / f"{job.name}.log").open("ab") as log:
+            self._log_begins[job] = log.tell()
             return subprocess.Popen(
                 job.command,
                 cwd=ROOT,
@@ -78,7 +80,8 @@ class Supervisor:
 
     def _last_words(self, job: Job) -> str:
         path = self._logs / f"{job.name}.log"
-        lines = path.read_text(errors="replace").strip().splitlines()
+        said = path.read_bytes()[self._log_begins[job] :].decode(errors="replace")
+        lines = said.strip().splitlines()
         return f"see {path}" + (f" ({lines[-1].strip()})" if lines else "")
 
     def _end_all(self) -> None:

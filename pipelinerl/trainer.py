@@ -75,7 +75,7 @@ class Trainer:
                 self._close_step()
         if self._desk:
             self._desk.end(self._version)
-        self._worker.export(self._run_dir / "checkpoints" / "final")
+        self._worker.export(self._checkpoints.final)
         self._worker.close()
 
     def _next_row(self) -> MicroBatchRow:
@@ -96,6 +96,8 @@ class Trainer:
         self._statistics = StepStatistics()
         if self._desk:
             self._desk.close_step(self._version, report, statistics)
+            if self._config.schedule == "async":
+                self._desk.wait_for_quiet(self._version)
         self._publish()
         if self._desk:
             self._desk.settle(self._version, report.skipped)
@@ -112,8 +114,6 @@ class Trainer:
             self._desk.save(self._version, saving)
 
     def _publish(self) -> None:
-        if self._desk and self._config.schedule == "async" and self._version > 0:
-            self._desk.wait_for_quiet(self._version)
         publisher = self._desk.publisher if self._desk else None
         published = publish(self._worker, self._ranks, publisher, self._version)
         if self._desk:

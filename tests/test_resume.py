@@ -12,7 +12,7 @@ from pipelinerl.checkpoint_saver import CheckpointSaver
 from pipelinerl.checkpoints import START, Checkpoints, Position
 from pipelinerl.events import FIRST_LIFE, life_begun, recorded_events
 from pipelinerl.jobs import PlanError
-from pipelinerl.resume import choose, resume, sort_groups
+from pipelinerl.resume import choose, launcher_events, resume, sort_groups
 from pipelinerl.streams.files import FileStreams
 from tests.builders import completion, rollout
 
@@ -97,11 +97,13 @@ def test_whole_groups_of_known_weights_are_replayed():
         sampled_by(2, 1, 4, 5),
         rollout(3, 0, completions=[], status="failed:timeout"),
         rollout(3, 1, completions=[], status="failed:timeout"),
+        sampled_by(5, 0, 3, 3),
+        rollout(5, 1, completions=[], status="failed:server_connection"),
         sampled_by(9, 0, 9, 9),
     ]
-    sizes = {group: SIZE for group in (0, 1, 2, 3, 4)}
+    sizes = {group: SIZE for group in range(6)}
     replayed, interrupted, rolled_back = sort_groups(sizes, iter(rollouts), version=4)
-    assert (replayed, interrupted, rolled_back) == ([0, 3], [1, 4], [2])
+    assert (replayed, interrupted, rolled_back) == ([0, 3], [1, 4, 5], [2])
 
 
 # --- streams and checkpoints ------------------------------------------------------------------
@@ -121,7 +123,8 @@ def test_a_resumption_is_one_record_and_events_are_read_life_by_life(tmp_path):
         rollouts.append(sampled_by(1, member, 1))
     for writer in (actor, trainer, rollouts):
         writer.close()
-    first = resume(streams, checkpoints, Position(version=1, rollouts_offset=0))
+    launcher = launcher_events(streams)
+    first = resume(streams, launcher, checkpoints, Position(version=1, rollouts_offset=0))
     assert (first.replayed, first.interrupted, first.rolled_back) == ([1], [2], [])
     assert (first.next_group, first.draws, first.redraws) == (3, 3, [(2, 102)])
     assert first.sampler.draws == 2
@@ -132,7 +135,7 @@ def test_a_resumption_is_one_record_and_events_are_read_life_by_life(tmp_path):
     events = list(recorded_events(streams))
     assert events.index(first) == 6 and events[-1] == settled(1, version=2)
     assert accounts(*events).errors() == []
-    second = resume(streams, checkpoints, Position(version=2, rollouts_offset=0))
+    second = resume(streams, launcher, checkpoints, Position(version=2, rollouts_offset=0))
     assert (second.replayed, second.interrupted, second.redraws) == ([], [], [(2, 102)])
 
 
@@ -140,17 +143,20 @@ def test_a_run_that_is_alive_is_not_resumed_and_keeps_its_checkpoints(tmp_path):
     streams, checkpoints = FileStreams(tmp_path / "streams"), Checkpoints(tmp_path)
     checkpoints.worker(5).mkdir(parents=True)
     checkpoints.complete(Position(5, 0), keep=2)
+    launcher, held = launcher_events(streams), streams.writer("rows")
     with pytest.raises(PlanError, match="still alive"):
-        held = streams.writer("rows")
-        resume(streams, checkpoints, START)
+        resume(streams, launcher, checkpoints, START)
+    with pytest.raises(PlanError, match="still alive"):
+        launcher_events(streams)
     held.close()
     assert [p.version for p in checkpoints.whole()] == [5]
-    resume(streams, checkpoints, START)
-    assert checkpoints.whole() == []
+    checkpoints.worker(7).mkdir(parents=True)  # cut short
+    resume(streams, launcher, checkpoints, START)
+    assert not list((tmp_path / "checkpoints").iterdir())
 
 
 def test_checkpoints_are_whole_when_declared_and_the_newest_are_kept(tmp_path):
-    checkpoints = Checkpoints(tmp_path)
+    streams, checkpoints = FileStreams(tmp_path / "streams"), Checkpoints(tmp_path)
     oldest = []
     for version in (4, 8, 12):
         checkpoints.worker(version).mkdir(parents=True)
@@ -159,13 +165,28 @@ def test_checkpoints_are_whole_when_declared_and_the_newest_are_kept(tmp_path):
     assert oldest == [4, 4, 8]
     assert checkpoints.whole() == [Position(8, 80), Position(12, 120)]
     assert not checkpoints.worker(4).parent.exists()
-    assert choose(checkpoints, True, max_steps=99).version == 12
-    assert choose(checkpoints, 8, max_steps=99).rollouts_offset == 80
-    assert choose(checkpoints, 0, max_steps=99) == START
+    assert choose(streams, checkpoints, True, max_steps=99).version == 12
+    assert choose(streams, checkpoints, 8, max_steps=99).rollouts_offset == 80
+    assert choose(streams, checkpoints, 0, max_steps=99) == START
     with pytest.raises(PlanError, match="resume=16: there are checkpoints of versions 0, 8, 12"):
-        choose(checkpoints, 16, max_steps=99)
-    with pytest.raises(PlanError, match="has made 12 steps and max_steps is 12; raise it to go on"):
-        choose(checkpoints, True, max_steps=12)
+        choose(streams, checkpoints, 16, max_steps=99)
+    with pytest.raises(PlanError, match="has made 12 steps and max_steps is 11; raise it to go on"):
+        choose(streams, checkpoints, True, max_steps=11)
+
+
+def test_a_run_that_stopped_between_its_last_step_and_its_end_goes_on_to_its_end(tmp_path):
+    streams, checkpoints = FileStreams(tmp_path / "streams"), Checkpoints(tmp_path)
+    checkpoints.worker(3).mkdir(parents=True)
+    checkpoints.complete(Position(3, 0), keep=1)
+    actor = streams.writer("actor_events")
+    actor.append(started(0))
+    assert choose(streams, checkpoints, True, max_steps=3).version == 3
+    actor.append(settled(0, reason=DropReason.TRAINING_DONE))
+    actor.append(ActorStopped())
+    assert choose(streams, checkpoints, True, max_steps=3).version == 3  # its model is not exported
+    checkpoints.final.mkdir()
+    with pytest.raises(PlanError, match="has made 3 steps and max_steps is 3; raise it to go on"):
+        choose(streams, checkpoints, True, max_steps=3)
 
 
 class Writing(SaveHandle):

@@ -51,7 +51,7 @@ class _RenamedIntoPlace(dcp.FileSystemWriter):
         _put_in_place(self._partial, self._directory)
 
 
-class Checkpoints:
+class ShardedCheckpoints:
     """Writes one checkpoint at a time, over a process group of its own: training's collectives go on."""
 
     def __init__(self, timeout_s: float):

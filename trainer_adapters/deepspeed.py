@@ -13,11 +13,13 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import torch
+import torch.distributed as dist
 
 from contracts.trainer import PackedBatch, StepReport
 from trainer_adapters.hugging_face_trainer import MOMENTS, HuggingFaceTrainer
 from trainer_adapters.learning_rate import learning_rate
 
+TRUE_TO_T2 = "gradients are summed over ranks in float32, whatever the model"
 DECIDED = {
     "optimizer": "the run's optimizer section decides",
     "scheduler": "the run's optimizer section decides",
@@ -28,7 +30,16 @@ DECIDED = {
     "managed_gradient_accumulation": "the trainer contract decides",
     "fp16": "compute_dtype decides (float32 or bfloat16)",
     "bf16": "compute_dtype decides",
-    "data_types": "gradients are reduced in float32",
+    "data_types": TRUE_TO_T2,
+    "communication_data_type": TRUE_TO_T2,
+    "prescale_gradients": TRUE_TO_T2,
+    "gradient_predivide_factor": TRUE_TO_T2,
+    "amp": "compute_dtype decides",
+    "torch_autocast": "compute_dtype decides",
+    "sequence_parallel_size": "every rank is a data-parallel one",
+    "tensor_parallel": "every rank is a data-parallel one",
+    "zero_allow_untested_optimizer": "the optimizer is torch's AdamW",
+    "zero_force_ds_cpu_optimizer": "the optimizer is torch's AdamW",
 }
 
 
@@ -52,6 +63,9 @@ class DeepSpeedTrainer(HuggingFaceTrainer):
         zero = dict(config.pop("zero_optimization", None) or {})
         if "stage" in zero:
             raise ValueError("config.zero_optimization.stage cannot be set: zero_stage decides")
+        for part in ("offload_optimizer", "offload_param"):
+            if (zero.get(part) or {}).get("device") == "nvme":
+                raise ValueError(f"config.zero_optimization.{part}.device: cpu, or no offloading; not nvme")
         self._zero, self._config = {"overlap_comm": False, **zero, "stage": zero_stage}, config
 
     # --- sharding -----------------------------------------------------------------------------
@@ -71,6 +85,7 @@ class DeepSpeedTrainer(HuggingFaceTrainer):
 
             for layer in self._scorer.layers:
                 checkpoint_activations(layer)
+        masters = self._float32_masters()
         self._whole_shapes = {name: parameter.shape for name, parameter in self._model.named_parameters()}
         self._engine, *_ = deepspeed.initialize(
             model=self._scorer,
@@ -83,7 +98,25 @@ class DeepSpeedTrainer(HuggingFaceTrainer):
                 self._scorer, self._model.get_output_embeddings().weight
             )
         self._states = ZeroState(self._engine.optimizer, self._fresh_moments)
+        self._put_masters(masters)
         self._accumulated = False  # a gradient, since the last step
+
+    def _float32_masters(self) -> dict[str, torch.Tensor]:
+        """On rank 0. DeepSpeed makes its masters from the bfloat16 model."""
+        if self._compute_dtype is torch.float32 or self._spec.rank > 0:
+            return {}
+        return {name: parameter.detach().clone() for name, parameter in self._model.named_parameters()}
+
+    @torch.no_grad()
+    def _put_masters(self, masters: dict[str, torch.Tensor]) -> None:
+        if self._compute_dtype is torch.float32:
+            return
+        for name, parameter, shape in self._parameters():
+            whole = masters.pop(name) if masters else torch.empty(shape)
+            whole = whole.to(self.device)
+            dist.broadcast(whole, src=0)
+            self._states.put(parameter, whole, {})
+        self._states.publish()
 
     def _settings(self) -> dict[str, object]:
         half = self._compute_dtype is torch.bfloat16
@@ -95,6 +128,7 @@ class DeepSpeedTrainer(HuggingFaceTrainer):
             "gradient_clipping": self._spec.optimizer.max_grad_norm,
             "bf16": {"enabled": half},
             "data_types": {"grad_accum_dtype": "fp32"},
+            "communication_data_type": "fp32",
             "zero_allow_untested_optimizer": True,
             "zero_force_ds_cpu_optimizer": False,
             "zero_optimization": self._zero,
@@ -140,6 +174,7 @@ class DeepSpeedTrainer(HuggingFaceTrainer):
         for name, parameter, shape in self._parameters():
             tensor = self._states.weight(parameter).view(shape)
             yield name, tensor if self._spec.rank == 0 else None
+            del tensor  # before the next is gathered
 
     @torch.no_grad()
     def _state(self) -> dict[str, torch.Tensor]:

@@ -99,6 +99,7 @@ class FSDPTrainer(HuggingFaceTrainer):
             if self._spec.world_size == 1:
                 tensor = tensor.clone()  # the whole tensor is the shard: a later step would change it
             yield name, tensor if self._spec.rank == 0 else None
+            del tensor  # before the next is gathered
 
     # --- checkpoints --------------------------------------------------------------------------
 

@@ -17,7 +17,7 @@ import torch.distributed as dist
 from contracts.inference import Parameter
 from contracts.trainer import PackedBatch, SaveHandle, TokenScores, TrainerWorker, WorkerSpec
 from contracts.weights import WeightManifest
-from trainer_adapters.checkpoint import Checkpoints, restore_rng, rng_state, whole_or_absent
+from trainer_adapters.checkpoint import ShardedCheckpoints, restore_rng, rng_state, whole_or_absent
 from trainer_adapters.hugging_face import copy_tokenizer, load_model
 from trainer_adapters.process_group import join_on_device
 from trainer_adapters.token_scores import TokenScorer
@@ -107,7 +107,7 @@ class HuggingFaceTrainer(TrainerWorker):
         self._model = load_model(spec.model_path, spec.rank)
         self._scorer = TokenScorer(self._model, fp32_head=self._fp32_head, logits_chunk=self._logits_chunk)
         self._closed_steps = torch.zeros((), dtype=torch.int64)
-        self._checkpoints = Checkpoints(spec.timeout_s)
+        self._checkpoints = ShardedCheckpoints(spec.timeout_s)
         self._shard()
 
     def close(self) -> None:

@@ -36,14 +36,15 @@ SHORTEST_PAUSE_S, LONGEST_PAUSE_S = 0.002, 0.025  # between two looks at a strea
 
 class FileStreams(Streams):
     """`keep_bytes` bounds the disk that each stream takes: a writer lets go of older segments, except of
-    those that it was told to protect."""
+    those that it was told to protect, and of events, which are the books of a run."""
 
     def __init__(self, directory: str | Path, segment_bytes: int = 64 * 2**20, keep_bytes: int | None = None):
         self._directory = Path(directory)
         self._segment_bytes, self._keep_bytes = segment_bytes, keep_bytes
 
     def writer(self, name: str) -> "FileWriter":
-        return FileWriter(self._directory / name, self._segment_bytes, self._keep_bytes)
+        keep_bytes = None if name.endswith("_events") else self._keep_bytes
+        return FileWriter(self._directory / name, self._segment_bytes, keep_bytes)
 
     def reader(self, name: str) -> "FileReader":
         return FileReader(self._directory / name)

@@ -5,6 +5,7 @@ import time
 
 import torch
 
+from contracts.inference import EngineInfo
 from inference_adapters.scripted import ScriptedEngine
 from inference_adapters.serve import arguments, run
 
@@ -18,6 +19,11 @@ class FailingEngine(ScriptedEngine):
         super().__init__(token_delay_s=0.01)
         self.load_s, self.load_fails = load_s, load_fails
         self.poisonous = {POISON, ONCE}
+
+    def info(self) -> EngineInfo:
+        """Without seeds: it could not repeat itself."""
+        info = super().info()
+        return info.model_copy(update={"capabilities": [c for c in info.capabilities if c != "seed"]})
 
     async def start(self, version: int) -> None:
         await asyncio.to_thread(time.sleep, self.load_s)

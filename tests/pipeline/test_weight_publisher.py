@@ -34,11 +34,11 @@ def worker() -> Iterator[ScriptedTrainer]:
     worker.close()
 
 
-def config() -> RunConfig:
+def config(*overrides: str) -> RunConfig:
     quick = ["rendezvous", "bucket", "live"]
     return compose_config(
         ["inference=scripted", *(f"weights.{name}_timeout_s=5" for name in quick)]
-        + ["world.server_start_timeout_s=5", "weights.bucket_bytes=1024"]
+        + ["world.server_start_timeout_s=5", "weights.bucket_bytes=1024", *overrides]
     )
 
 
@@ -88,6 +88,34 @@ def test_every_server_serves_what_was_published(worker):
             assert_serves(other.url, worker, version)
             change(worker)
         sender.close()
+
+
+def test_a_seeded_run_needs_servers_that_take_seeds(worker):
+    with serving("tests.inference.failing_engine") as server:
+        manifest = worker.weight_manifest("float32")
+        sender = WeightPublisher(config("sampling.seeded=true"), [server.url], None, manifest)
+        sender.wait_for_servers()
+        with pytest.raises(ValueError, match="sampling.seeded: .* does not take seeds"):
+            publish(worker, Ranks(0, 1, 5), sender, 0)
+        sender.close()
+
+
+def test_a_resumed_trainer_takes_servers_over_and_back_in_version(worker):
+    """The one before was killed: its store and its group are gone, and nobody told the server."""
+    with serving("inference_adapters.scripted") as server:
+        before = publisher(worker, server.url)
+        publish(worker, Ranks(0, 1, 5), before, 9)
+        change(worker)
+        after = publisher(worker, server.url)
+        assert publish(worker, Ranks(0, 1, 5), after, 4).version == 4
+        assert_serves(server.url, worker, 4)
+        change(worker)
+        publish(worker, Ranks(0, 1, 5), after, 5)
+        assert_serves(server.url, worker, 5)
+        with pytest.raises(Refused, match="other_run"):
+            publish(worker, Ranks(0, 1, 5), before, 10)
+        after.close()
+        before.close()
 
 
 def test_a_dead_server_is_left_out_and_a_restarted_one_comes_back(worker):

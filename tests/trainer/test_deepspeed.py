@@ -27,8 +27,8 @@ OFFLOAD = {"zero_optimization": {"offload_optimizer": {"device": "cpu"}}}
 
 
 def backend(name: str) -> TrainerWorker:
-    if name == "fsdp":
-        return FSDPTrainer()
+    if name.startswith("fsdp"):
+        return FSDPTrainer(compute_dtype="bfloat16" if name.endswith("bf16") else "float32")
     stage, *options = name.split("-")
     dtype = "bfloat16" if "bf16" in options else "float32"
     config = OFFLOAD if "offload" in options else {}
@@ -156,9 +156,9 @@ def of_fsdp(models, rows, tmp_path_factory):
     """A checkpoint of the first weights, the spec that lets gradients be read, and fsdp's own step."""
     directory = tmp_path_factory.mktemp("start")
     sequences = [s for share in recorded(rows, "whole")[0].micro_batches for s in share]
-    spec = readable(Reference(models["llama"]), sequences)
-    run_ranks(1, save_start, directory, free_port(), models["llama"], spec, directory / "checkpoint")
-    args = (models["llama"], spec, directory / "checkpoint", rows)
+    spec = readable(Reference(models["qwen2"]), sequences)
+    run_ranks(1, save_start, directory, free_port(), models["qwen2"], spec, directory / "checkpoint")
+    args = (models["qwen2"], spec, directory / "checkpoint", rows)
     (results,) = run_ranks(1, one_step_each, directory, "fsdp", free_port(), *args)
     return args, results["whole"]
 
@@ -192,9 +192,9 @@ def test_from_the_same_weights_the_same_loss_gradient_and_norm_however_a_step_is
 def twenty(models, rows, tmp_path_factory):
     """Weights after twenty steps, and where checkpoint and export are, by backend and ranks."""
 
-    def run(name: str, ranks: int, family: str = "qwen2") -> tuple[dict[str, torch.Tensor], Path]:
+    def run(name: str, ranks: int) -> tuple[dict[str, torch.Tensor], Path]:
         out = tmp_path_factory.mktemp(f"{name}-{ranks}")
-        results = run_ranks(ranks, twenty_steps, out, name, free_port(), models[family], rows, out)
+        results = run_ranks(ranks, twenty_steps, out, name, free_port(), models["llama"], rows, out)
         return results[0], out
 
     return {
@@ -230,7 +230,7 @@ def test_a_checkpoint_goes_on_in_another_backend_on_another_number_of_ranks(
     twenty, models, rows, tmp_path, saved, name, ranks
 ):
     expected, out = twenty[saved]
-    args = (models["qwen2"], rows, out / "half")
+    args = (models["llama"], rows, out / "half")
     results = run_ranks(ranks, second_half, tmp_path, name, free_port(), *args)
     reference.assert_close(results[0], expected, TOLERANCE)
 
@@ -252,17 +252,44 @@ def first_weights(rank: int, size: int, name: str, port: int, model: str):
     return weights
 
 
+# --- bfloat16 ---------------------------------------------------------------------------------
+
+
+def sums_in_float32(rank: int, size: int, name: str, port: int, model: str, spec, sequences):
+    """The first weights, and those after a step: of one micro-batch a sequence, dealt out to the ranks."""
+    worker = started(name, port, model, spec, rank, size)
+    before = weights_of(worker)
+    for sequence in sequences[rank::size]:
+        batch = PackedBatch.pack([sequence], len(sequences))
+        worker.backward(reference.objective(worker.forward(batch), batch))
+    worker.step()
+    after = weights_of(worker)
+    worker.close()
+    return before, after
+
+
 @pytest.mark.parametrize("stage", [1, 2, 3])
-def test_bfloat16_keeps_float32_masters(models, rows, tmp_path, stage):
-    """Twenty updates far smaller than a bfloat16 weight can show add up, and outlive a checkpoint."""
-    out = tmp_path / "run"
-    args = (models["qwen2"], rows, out)
-    (weights, _) = run_ranks(2, twenty_steps, tmp_path, f"zero{stage}-bf16", free_port(), *args)
-    first = reference.weights(reference.load(models["qwen2"]))
-    moved = [(weights[n] - first[n]).abs().max() / first[n].abs().max() for n in first if first[n].dim() > 1]
-    assert all(0 < change < 2**-4 for change in moved)
+def test_bfloat16_has_float32_masters_and_reduces_in_float32_as_fsdp_does(models, tmp_path, stage):
+    """Sums of bfloat16 numbers are exact in float32, and are not in bfloat16."""
+    sequences = make_sequences(LENGTHS, seed=4)
+    spec = readable(Reference(models["llama"]), sequences)
+    args = (models["llama"], spec, sequences)
+    (before, after), _ = run_ranks(2, sums_in_float32, tmp_path, f"zero{stage}-bf16", free_port(), *args)
+    reference.assert_close(before, reference.weights(reference.load(models["llama"])), tolerance=0)
+    single = tmp_path / "single"
+    single.mkdir()
+    ((first, last),) = run_ranks(1, sums_in_float32, single, "fsdp-bf16", free_port(), *args)
+    found, expected = gradients(before, after, spec), gradients(first, last, spec)
+    worst = max(float((found[n] - g).norm() / g.norm()) for n, g in expected.items() if g.norm() > 0)
+    assert worst < 1e-6
+
+
+@pytest.mark.parametrize("stage", [1, 2, 3])
+def test_bfloat16_goes_on_from_a_checkpoint(models, rows, tmp_path, stage):
+    name, args = f"zero{stage}-bf16", (models["llama"], rows)
+    weights, _ = run_ranks(2, twenty_steps, tmp_path, name, free_port(), *args, tmp_path)
+    resumed = run_ranks(2, second_half, tmp_path, name, free_port(), *args, tmp_path / "half")
     assert any((tensor != tensor.bfloat16().float()).any() for tensor in weights.values())
-    resumed = run_ranks(1, second_half, tmp_path, f"zero{stage}-bf16", free_port(), *args[:2], out / "half")
     reference.assert_close(resumed[0], weights, tolerance=2e-3)
 
 
@@ -273,6 +300,8 @@ def test_bfloat16_keeps_float32_masters(models, rows, tmp_path, stage):
         ({"config": {"fp16": {"enabled": True}}}, "config.fp16 cannot be set: compute_dtype decides"),
         ({"config": {"gradient_clipping": 1}}, "optimizer.max_grad_norm decides"),
         ({"config": {"zero_optimization": {"stage": 3}}}, "zero_stage decides"),
+        ({"config": {"zero_optimization": {"offload_optimizer": {"device": "nvme"}}}}, "not nvme"),
+        ({"config": {"communication_data_type": "bf16"}}, "summed over ranks in float32"),
         ({"compute_dtype": "float16"}, "compute_dtype must be float32 or bfloat16"),
     ],
 )
