@@ -108,14 +108,15 @@ def test_without_a_terminal_a_plain_line_every_few_steps(tmp_path, capsys):
 LIVE_VIEW = """
 from pathlib import Path
 from pipelinerl.console import ConsoleView
+from pipelinerl.metrics import MetricsWriter
 with ConsoleView(Path("."), 60) as view:
+    MetricsWriter(Path("."), "trainer").write(7, lag_mean=1.25, lag_max=4)
     view.update(2)
 """
 
 
 def test_on_a_terminal_a_live_panel(tmp_path):
-    trainer = MetricsWriter(tmp_path, "trainer")
-    trainer.write(7, lag_mean=1.25, lag_max=4)
+    MetricsWriter(tmp_path, "trainer").write(31, lag_mean=9.75)  # of an earlier launch: not shown
     master, terminal = pty.openpty()
     environment = os.environ | {"TERM": "xterm", "COLUMNS": "100", "LINES": "40"}
     environment |= {"PYTHONPATH": str(Path(__file__).parents[1])}
@@ -136,5 +137,5 @@ def test_on_a_terminal_a_live_panel(tmp_path):
     assert (done.communicate()[1], done.returncode) == (b"", 0)
     assert b"\x1b[" in seen  # colours, and the cursor moved back over the last frame
     text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", seen.decode())
-    assert "7/60" in text and "mean 1.25  max 4" in text and "2 alive" in text
+    assert "7/60" in text and "mean 1.25  max 4" in text and "2 alive" in text and "9.75" not in text
     assert text.count("pipelinerl") == 3  # drawn for the update, the end, and its last frame

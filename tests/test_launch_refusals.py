@@ -136,9 +136,11 @@ def test_a_resumed_run_keeps_its_configuration_and_takes_what_is_set(stopped):
         (["group_size=4"], "group_size cannot change when a run is resumed; it was 8"),
         (["seed=7"], "seed cannot change when a run is resumed; it was 0"),
         (["domain.task=gcd"], "domain cannot change when a run is resumed"),
+        (["~domain"], "nothing can be taken out when a run is resumed"),
+        (["max_step=9"], "max_step"),
         (["resume=4"], "resume=4: there are checkpoints of versions 0, 5"),
         (["resume=-1"], "resume"),
-        (["max_steps=5"], "the run has made 5 steps and max_steps is 5; raise it to go on"),
+        (["max_steps=4"], "the run has made 5 steps and max_steps is 4; raise it to go on"),
     ],
 )
 def test_a_resumption_that_cannot_be(capsys, stopped, overrides, says):

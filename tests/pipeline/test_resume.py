@@ -35,8 +35,7 @@ from tests.pipeline.runs import (
 )
 
 LEARNING = (
-    "~domain",
-    "+domain._target_=tests.letters_domain.LettersDomain",
+    "++domain._target_=tests.letters_domain.LettersDomain",
     "filters=[]",  # success everywhere, late in the run, would leave nothing to train on
     "optimizer.lr=0.03",
     "max_steps=60",
@@ -89,8 +88,7 @@ def test_wherever_the_trainer_is_killed_every_group_is_accounted_for_and_the_run
 
 
 REPEATABLE = (
-    "~domain",
-    "+domain._target_=tests.letters_domain.LettersDomain",
+    "++domain._target_=tests.letters_domain.LettersDomain",
     "schedule=conventional",
     "sampling.seeded=true",
     "optimizer.lr=0.05",
@@ -190,8 +188,9 @@ def test_a_run_killed_before_its_first_checkpoint_begins_again_on_another_number
 
 def test_retention_keeps_what_the_oldest_checkpoint_needs(tmp_path):
     run = tmp_path / "run"
-    small = ("streams.segment_bytes=4096", "streams.keep_bytes=4096")
-    assert finish(start(run, *LEARNING, *small, "max_steps=30"))[0] == 0
+    small = ("streams.segment_bytes=4096", "streams.keep_bytes=65536")
+    status, err = finish(start(run, *LEARNING, *small, "max_steps=30"))
+    assert status == 0, err
     saved = [r for r in records(run, "trainer_events") if isinstance(r, CheckpointSaved)]
     assert [r.version for r in saved] == list(range(5, 31, 5))
     from pipelinerl.streams.files import FileStreams
