@@ -1,6 +1,8 @@
 # From nothing but Python 3.11 and make: everything is set up in .venv.
 PYTHON ?= python3.11
 VENV := .venv
+# Two files of tests at a time: most of them wait for processes.
+TWO_AT_A_TIME := -n 2 --dist loadfile
 
 .PHONY: demo test test-engines vllm-env grid soak lint clean
 
@@ -8,11 +10,11 @@ demo: $(VENV)/demo
 	$(VENV)/bin/python launch.py
 
 test: $(VENV)/test
-	$(VENV)/bin/python -m pytest
+	$(VENV)/bin/python -m pytest $(TWO_AT_A_TIME)
 
 # Every engine through every guarantee of its contract, and every broken adapter too.
 test-engines: $(VENV)/test-engines .venv-vllm/ready
-	$(VENV)/bin/python -m pytest -m engines
+	$(VENV)/bin/python -m pytest -m engines $(TWO_AT_A_TIME) --durations=30
 
 # vLLM for a machine without a GPU, in an environment of its own: `inference=vllm` finds it.
 vllm-env: .venv-vllm/ready

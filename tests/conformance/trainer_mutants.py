@@ -14,7 +14,6 @@ import torch.distributed as dist
 
 from contracts.trainer import PackedBatch, SaveHandle, StepReport, TokenScores, WorkerSpec
 from contracts.weights import WeightManifest
-from trainer_adapters.checkpoint import Saved
 from trainer_adapters.fsdp import FSDPTrainer
 
 
@@ -152,9 +151,26 @@ class ForgetsTheScheduleOnLoad(FSDPTrainer):
 
 class SavesOnlyOnce(FSDPTrainer):
     def save(self, directory: Path) -> SaveHandle:
-        there = directory.exists()
+        return Nothing() if directory.exists() else super().save(directory)
+
+
+class WaitsTogether(FSDPTrainer):
+    def save(self, directory: Path) -> SaveHandle:
+        return Together(super().save(directory))
+
+
+class Nothing(SaveHandle):
+    def wait(self) -> None:
+        pass
+
+
+@dataclass(frozen=True)
+class Together(SaveHandle):
+    saving: SaveHandle
+
+    def wait(self) -> None:
+        self.saving.wait()
         dist.barrier()
-        return Saved() if there else super().save(directory)
 
 
 @dataclass(frozen=True)
@@ -270,6 +286,9 @@ MUTANTS = [
     Mutant(ForgetsTheScheduleOnLoad, "T5", "learning rate of resumed step 1"),
     Mutant(SavesOnlyOnce, "T5", "resumed step 1"),
     Mutant(SavesWhenWaitedFor, "T5", "learning rate of resumed step 1"),
+    Mutant(
+        WaitsTogether, "T5", "not every rank ended|rank 0 raised in wait|raised in", ranks=2, patience_s=30
+    ),
     Mutant(
         RefusesEmptyBatches,
         "T6",

@@ -21,6 +21,7 @@ from contracts.records import (
 )
 from pipelinerl.checkpoints import Checkpoints
 from pipelinerl.metrics import metrics_path, read_metrics
+from pipelinerl.streams.files import FileStreams
 from tests.pipeline.runs import (
     assert_accounted,
     finish,
@@ -65,7 +66,7 @@ def summary(run: Path) -> dict:
     return json.loads((run / "summary.json").read_text())
 
 
-@pytest.mark.parametrize("kills", [3, pytest.param(20, marks=pytest.mark.engines)])
+@pytest.mark.parametrize("kills", [2, pytest.param(20, marks=pytest.mark.engines)])
 def test_wherever_the_trainer_is_killed_every_group_is_accounted_for_and_the_run_learns(tmp_path, kills):
     run, chance = tmp_path / "run", random.Random(kills)
     launcher = start(run, *LEARNING)
@@ -133,6 +134,7 @@ def trained(run: Path) -> list:
     return [rollout for rollout in records(run, "rollouts") if rollout.group_id in groups]
 
 
+@pytest.mark.engines  # for its time
 def test_an_older_checkpoint_goes_back_in_version_and_forgets_the_newer(tmp_path):
     run = tmp_path / "run"
     assert finish(start(run, *LEARNING, "max_steps=12", "checkpoint.keep=3"))[0] == 0
@@ -176,6 +178,7 @@ def test_problems_of_lost_groups_are_drawn_again_and_the_sampler_goes_on(tmp_pat
     assert all(problems[r.draw] == r.problem for r in started)
 
 
+@pytest.mark.engines  # for its time
 def test_a_run_killed_before_its_first_checkpoint_begins_again_on_another_number_of_ranks(tmp_path):
     run = tmp_path / "run"
     assert kill_trainer(start(run, *LEARNING, "checkpoint.every=100"), run, events=8) == 1
@@ -186,6 +189,7 @@ def test_a_run_killed_before_its_first_checkpoint_begins_again_on_another_number
     assert [r.version for r in records(run, "actor_events") if isinstance(r, Evaluated)][-1] == 8
 
 
+@pytest.mark.engines  # for its time
 def test_retention_keeps_what_the_oldest_checkpoint_needs(tmp_path):
     run = tmp_path / "run"
     small = ("streams.segment_bytes=4096", "streams.keep_bytes=65536")
@@ -193,8 +197,6 @@ def test_retention_keeps_what_the_oldest_checkpoint_needs(tmp_path):
     assert status == 0, err
     saved = [r for r in records(run, "trainer_events") if isinstance(r, CheckpointSaved)]
     assert [r.version for r in saved] == list(range(5, 31, 5))
-    from pipelinerl.streams.files import FileStreams
-
     first = FileStreams(run / "streams").reader("rollouts").first_offset()
     assert 0 < first <= Checkpoints(run).whole()[0].rollouts_offset
     status, err = finish(resume(run, "max_steps=32"))
