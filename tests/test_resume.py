@@ -5,13 +5,24 @@ from concurrent.futures import Future
 
 import pytest
 
-from contracts.records import ActorStopped, DropReason, Resumed, SamplerState, Settled, Started, VersionSpan
+from contracts.records import (
+    ActorStopped,
+    DropReason,
+    MicroBatchRow,
+    Resumed,
+    SamplerState,
+    Settled,
+    Started,
+    StepClosed,
+    VersionSpan,
+)
 from contracts.trainer import SaveHandle
 from pipelinerl.accounting import GroupAccounts
 from pipelinerl.checkpoint_saver import CheckpointSaver
 from pipelinerl.checkpoints import START, Checkpoints, Position
-from pipelinerl.events import FIRST_LIFE, life_begun, recorded_events
+from pipelinerl.events import EVENT_STREAMS, FIRST_LIFE, life_begun, recorded_events
 from pipelinerl.jobs import PlanError
+from pipelinerl.replay import trained_rows
 from pipelinerl.resume import choose, launcher_events, resume, sort_groups
 from pipelinerl.streams.files import FileStreams
 from tests.builders import completion, rollout
@@ -219,3 +230,35 @@ def test_a_checkpoint_that_could_not_be_written_ends_the_run_with_its_reason(tmp
     writing.written.set_exception(OSError("no space left on device"))
     with pytest.raises(OSError, match="no space left"):
         saver.finish()
+
+
+# --- replay -----------------------------------------------------------------------------------
+
+
+def row(step: int, index: int, closes: bool, life: int) -> MicroBatchRow:
+    return MicroBatchRow(
+        step=step, index=index, micro_batches=[], closes_step=closes, rollouts=2, rollouts_offset=life
+    )
+
+
+def test_what_is_replayed_of_a_resumed_run_are_the_steps_that_count(tmp_path):
+    streams = FileStreams(tmp_path / "streams")
+    rows, trainer = streams.writer("rows"), streams.writer("trainer_events")
+    launcher = launcher_events(streams)
+    first = [(0, 0, True), (1, 0, False), (1, 1, True), (2, 0, False), (2, 1, True), (3, 0, False)]
+    for step in first:
+        rows.append(row(*step, life=1))
+    for version in (1, 2, 3):
+        trainer.append(closed(version))
+    ends = {name: 0 for name in EVENT_STREAMS} | {"trainer_events": trainer.end}
+    launcher.append(resumed(1, ends=ends))
+    for step in [(1, 0, True), (2, 0, False), (2, 1, True), (3, 0, False)]:
+        rows.append(row(*step, life=2))
+    for version in (2, 3):
+        trainer.append(closed(version))
+    replayed = [(r.step, r.index, r.rollouts_offset) for r in trained_rows(streams)]
+    assert replayed == [(0, 0, 1), (1, 0, 2), (2, 0, 2), (2, 1, 2)]
+
+
+def closed(version: int) -> StepClosed:
+    return StepClosed(version=version, rollouts=2, tokens=1, lag_histogram={})
