@@ -51,7 +51,8 @@ class AttemptRunner:
             except Exception as error:
                 reason = failure_reason(error)
                 name = member.rollout_id
-                own_failures += not isinstance(error, ServerFailed)  # another server says the same again
+                # What a server failed at is asked again as it was, with the same seed.
+                own_failures += not isinstance(error, ServerFailed | ServerError)
                 log.warning("rollout %s, attempt %d failed: %s: %s", name, retry + 1, reason, error)
         return Rollout(
             run=self.run,

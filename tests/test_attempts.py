@@ -50,11 +50,21 @@ class Echo(Domain):
 ECHO = Echo()
 
 
-def attempt(answers: list, domain: Domain = ECHO, retries: int = 0, timeout_s: float = 5):
-    """The rollout that comes of a server giving these answers in turn: a body, or a status."""
-    left = list(answers)
+def attempt(
+    answers: list,
+    domain: Domain = ECHO,
+    retries: int = 0,
+    timeout_s: float = 5,
+    seed: int | None = None,
+    name: str = "train 0 0",
+    asked: list | None = None,
+):
+    """The rollout that comes of a server giving these answers in turn: a body, or a status. `asked` is given
+    the seed of each request."""
+    left, asked = list(answers), [] if asked is None else asked
 
     async def answer(request: web.Request) -> web.Response:
+        asked.append((await request.json()).get("seed"))
         next_one = left.pop(0)
         if isinstance(next_one, int):
             return web.json_response({"error": {"code": "unhealthy", "message": "no"}}, status=next_one)
@@ -71,9 +81,9 @@ def attempt(answers: list, domain: Domain = ECHO, retries: int = 0, timeout_s: f
         pool = ServerPool(limit=2)
         await pool.set_servers([f"http://127.0.0.1:{port}"])
         async with aiohttp.ClientSession() as session:
-            client = LLMClient(session, pool, Sampling("m", 1.0, 8))
+            client = LLMClient(session, pool, Sampling("m", 1.0, 8, seed))
             run = AttemptRunner("r", domain, client, RolloutConfig(retries=retries, timeout_s=timeout_s))
-            rollout = await run(domain.train_problem(0), Member(0, "0-0", "train 0 0"))
+            rollout = await run(domain.train_problem(0), Member(0, "0-0", name))
         await runner.cleanup()
         assert pool.in_flight == 0
         return rollout
@@ -142,3 +152,39 @@ def test_a_server_that_is_gone():
             return await run(Echo().train_problem(0), Member(0, "0-0", "train 0 0"))
 
     assert asyncio.run(scenario()).status == "failed:server_connection"
+
+
+# --- seeds ------------------------------------------------------------------------------------
+
+
+class TwoTurns(Echo):
+    async def rollout(self, client, problem):
+        await client.chat(problem.messages)
+        return await super().rollout(client, problem)
+
+
+def seeds(answers: list, **options: object) -> list[int | None]:
+    asked: list[int | None] = []
+    attempt(answers, asked=asked, **options)
+    return asked
+
+
+def test_without_a_seed_none_is_asked_for():
+    assert seeds([GOOD, GOOD], domain=TwoTurns()) == [None, None]
+
+
+def test_the_same_attempt_asks_with_the_same_seeds_and_no_other_does():
+    first = seeds([GOOD, GOOD], domain=TwoTurns(), seed=5)
+    assert first == seeds([GOOD, GOOD], domain=TwoTurns(), seed=5)
+    others = [seeds([GOOD, GOOD], domain=TwoTurns(), seed=6)]
+    others += [seeds([GOOD, GOOD], domain=TwoTurns(), seed=5, name=name) for name in ("train 0 1", "eval 0")]
+    every = first + sum(others, [])
+    assert len(set(every)) == 8 and all(0 <= seed < 2**31 for seed in every)
+
+
+def test_a_retry_asks_again_where_the_server_failed_and_anew_where_the_answer_was_bad():
+    (plain,) = seeds([GOOD], seed=5)
+    aborted = changed(finish_reason="abort")
+    assert seeds([503, aborted, GOOD], retries=2, seed=5) == [plain] * 3
+    bad, again = seeds([{}, GOOD], retries=1, seed=5)
+    assert bad == plain != again
