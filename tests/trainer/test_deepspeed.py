@@ -284,7 +284,7 @@ def test_bfloat16_has_float32_masters_and_reduces_in_float32_as_fsdp_does(models
     assert worst < 1e-6
 
 
-@pytest.mark.parametrize("stage", [1, 3])  # a class of DeepSpeed optimizer each
+@pytest.mark.parametrize("stage", [1, 3])  # stage 2's optimizer is tried in float32
 def test_bfloat16_goes_on_from_a_checkpoint(models, rows, tmp_path, stage):
     name, args = f"zero{stage}-bf16", (models["llama"], rows)
     weights, _ = run_ranks(2, twenty_steps, tmp_path, name, free_port(), *args, tmp_path)
