@@ -38,7 +38,7 @@ from tests.pipeline.runs import (
 LEARNING = (
     "++domain._target_=tests.letters_domain.LettersDomain",
     "filters=[]",  # success everywhere, late in the run, would leave nothing to train on
-    "optimizer.lr=0.03",
+    "optimizer.lr=0.06",
     "max_steps=60",
     "checkpoint.every=5",
 )
