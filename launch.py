@@ -77,6 +77,8 @@ def run(config: RunConfig) -> int:
     with closing(launcher_events(streams)) as launcher:  # held: a run has one launcher
         if position:
             print(describe(resume(streams, launcher, checkpoints, position)))
+            for of_the_stop in ("summary.json", "reward.png"):
+                (run_dir / of_the_stop).unlink(missing_ok=True)
         settled = {"run_dir": str(run_dir), "resume": False}
         save_config(config.model_copy(update=settled), run_dir / "config.yaml")
         point_latest_at(run_dir)

@@ -56,7 +56,9 @@ class Checkpoints:
         return whole[-keep:][0]
 
     def forget_after(self, version: int) -> None:
-        """Remove what a run that goes on from `version` will never come to, and what is not whole."""
+        """Remove what a run that goes on from `version` will never come to, and what is not whole; its end
+        is yet to come."""
+        shutil.rmtree(self.final, ignore_errors=True)
         for position in self.whole():
             if position.version > version:
                 self._remove(position.version)
