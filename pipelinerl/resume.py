@@ -26,10 +26,13 @@ def choose(streams: Streams, checkpoints: Checkpoints, resume: bool | int, max_s
     version = max(whole) if resume is True else resume
     if version not in whole:
         raise PlanError(f"resume={resume}: there are checkpoints of versions {', '.join(map(str, whole))}")
-    ended = checkpoints.final.exists() and accounts_of(streams).ended
-    if version > max_steps or (version == max_steps and ended):
+    if version > max_steps or (version == max_steps and has_ended(streams, checkpoints)):
         raise PlanError(f"the run has made {version} steps and max_steps is {max_steps}; raise it to go on")
     return whole[version]
+
+
+def has_ended(streams: Streams, checkpoints: Checkpoints) -> bool:
+    return checkpoints.final.exists() and accounts_of(streams).ended
 
 
 def accounts_of(streams: Streams) -> GroupAccounts:
