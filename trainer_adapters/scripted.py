@@ -5,7 +5,7 @@ inference engine's recurrent net over characters:
 
     h_t = tanh(W h_{t-1} + b + embed[token_t]),   logits = embed @ (norm * h_t) + head_bias
 
-It is not for real use: every rank holds, and writes, everything.
+It is not for real use: every rank holds everything, and rank 0 writes it.
 """
 
 import math
