@@ -1,0 +1,62 @@
+"""Broken servers. G7: nothing waits for ever."""
+
+import asyncio
+
+from contracts.weights import receive_weights
+from inference_adapters import weight_updates
+from inference_adapters.scripted import ScriptedEngine
+from inference_adapters.threads import in_daemon_thread
+from tests.conformance.broken_servers.mutants import mutant
+
+
+@mutant("G7", "the broadcast failed|'failed'")
+class CountsTheWholeTransferAsSilence(ScriptedEngine):
+    async def receive_weights(self, request, progress):
+        async with asyncio.timeout(request.timeout_s):
+            await super().receive_weights(request, progress)
+
+
+@mutant("G7", "'version': 12345", also="G1 G2 G3 G4 G5 G6 G8 G9 G11")
+def reports_another_update(options):
+    right = weight_updates._Update.status
+
+    def status(self):
+        return right(self).model_copy(update={"version": 12345})
+
+    weight_updates._Update.status = status
+
+
+@mutant("G7", "'state': 'receiving'")
+class HangsWhenTheTrainerDies(ScriptedEngine):
+    async def receive_weights(self, request, progress):
+        try:
+            await super().receive_weights(request, progress)
+        except RuntimeError:
+            await asyncio.Event().wait()
+
+
+@mutant("G7", "greedy token|log-probability", also="G2")
+class SaysUntouchedAfterHalfAnUpdate(ScriptedEngine):
+    async def receive_weights(self, request, progress):
+        buckets = receive_weights(self._group, request.parameters, request.bucket_bytes, request.timeout_s)
+        async with self._generation_held(progress):
+            while bucket := await in_daemon_thread(next, buckets, None):
+                progress.bytes += sum(tensor.nbytes for tensor in bucket.values())
+                now = self._weights | bucket
+                self.apply_weights(now, request.tied, self._version, request.kv_cache)
+            self.apply_weights(self._weights, request.tied, request.version, request.kv_cache)
+
+
+@mutant(
+    "G7", "broadcast of version . did not end", also="G2 G3 G4 G5 G6 G8 G9 G11"
+)  # whose version 1 is the one that it happens to hold
+class SkipsTheVersionThatItHolds(ScriptedEngine):
+    async def receive_weights(self, request, progress):
+        if request.version != self._version:
+            await super().receive_weights(request, progress)
+
+
+@mutant("G7", "requests of .* tokens with length or stop")
+class KeepsRequestsOfAnotherRun(ScriptedEngine):
+    async def abort_requests(self):
+        pass

@@ -1,0 +1,46 @@
+"""The registry of broken servers: what each breaks, and how it is made."""
+
+import argparse
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from inference_adapters.scripted import ScriptedEngine
+
+TOKEN = "secret"
+TOKEN_DELAY_S = 0.002
+
+
+@dataclass(frozen=True)
+class Mutant:
+    make: Callable[[argparse.Namespace], ScriptedEngine]
+    own: str  # the guarantee that names the fault
+    says: str  # what the kit measures: a regular expression
+    also: frozenset[str]  # those that it breaks as well
+
+    @property
+    def caught_by(self) -> frozenset[str]:
+        return self.also | {self.own}
+
+
+MUTANTS: dict[str, Mutant] = {}
+
+
+def mutant(own: str, says: str, also: str = "") -> Callable:
+    """Registers an engine class, or a function that breaks the server around a correct engine."""
+
+    def register(broken: Callable) -> Callable:
+        def make(options: argparse.Namespace) -> ScriptedEngine:
+            if isinstance(broken, type):
+                return broken(TOKEN_DELAY_S)
+            broken(options)
+            return ScriptedEngine(TOKEN_DELAY_S)
+
+        MUTANTS[broken.__name__] = Mutant(make, own, says, frozenset(also.split()))
+        return broken
+
+    return register
+
+
+@mutant("none", "")
+class Correct(ScriptedEngine):
+    """The control: it passes everything."""

@@ -1,0 +1,53 @@
+"""Broken servers. G8 to G11."""
+
+import asyncio
+
+from contracts.inference import (
+    SamplingParameters,
+    TokenDelta,
+)
+from inference_adapters.scripted import EOS, ScriptedEngine
+from tests.conformance.broken_servers.mutants import mutant
+
+
+@mutant("G8", "resident memory grew")
+class LeaksMemory(ScriptedEngine):
+    leaked: list[bytearray] = []
+
+    def apply_weights(self, tensors, tied, version, kv_cache):
+        self.leaked.append(bytearray(b"x" * (1 << 20)))
+        super().apply_weights(tensors, tied, version, kv_cache)
+
+
+@mutant("G9", "'stop'")
+class OmitsEndOfSequence(ScriptedEngine):
+    async def _generate(self, prompt, sampling):
+        async for delta in super()._generate(prompt, sampling):
+            yield TokenDelta([], [], [], "stop") if EOS in delta.token_ids else delta
+
+
+@mutant("G9", "log-probability")
+class RetokenisesThePrompt(ScriptedEngine):
+    def generate(self, prompt_token_ids: list[int], sampling: SamplingParameters):
+        return super().generate(self.encode(self.decode(prompt_token_ids)), sampling)
+
+
+@mutant("G10", "with no token: .200")
+def ignores_the_token(options):
+    options.token = None
+
+
+@mutant("G11", "requests are there")
+class GoesOnForAClosedConnection(ScriptedEngine):
+    async def _generate(self, prompt, sampling):
+        deltas: asyncio.Queue[TokenDelta] = asyncio.Queue()
+
+        async def generate():
+            async for delta in super(type(self), self)._generate(prompt, sampling):
+                deltas.put_nowait(delta)
+
+        task = asyncio.create_task(generate())
+        while not (delta := await deltas.get()).finish_reason:
+            yield delta
+        yield delta
+        await task
