@@ -4,7 +4,7 @@ Typed structs, encoded as MessagePack; per-token arrays travel as raw little-end
 without a Python object per token. No pickle. Every record carries its schema number.
 """
 
-from enum import Enum
+from enum import StrEnum
 from typing import Any, Literal
 
 import msgspec
@@ -54,7 +54,8 @@ class Rollout(Record, frozen=True, kw_only=True):
     draw: int = -1  # of its group (see `Started`); evaluation has none
     completions: list[Completion] = []
     reward: float = 0.0
-    reward_components: dict[str, float] = {}
+    reward_components: dict[str, float] = {}  # by name; where there are any, they add up to `reward`
+    turn_rewards: list[float] = []  # what each completion has earned by itself, part of `reward`
     metrics: dict[str, float] = {}
     started_at: float = 0.0  # unix seconds
     finished_at: float = 0.0
@@ -86,6 +87,7 @@ class TrainingSequence(msgspec.Struct, frozen=True, kw_only=True):
     rollout_id: str
     group_id: int
     temperature: float
+    loss_weight: float  # of each of its tokens in the step's loss: the normalisation, over the whole step
     token_ids: Array  # [T] int32
     loss_mask: Array  # [T] bool: sampled, and part of the loss
     behaviour_logprobs: Array  # [T] float32, 0 where not sampled
@@ -101,7 +103,6 @@ class MicroBatchRow(Record, frozen=True, kw_only=True):
     index: int  # within the step
     micro_batches: list[list[TrainingSequence]]  # [rank][sequence], possibly empty
     closes_step: bool
-    rollouts: int  # loss denominator: rollouts in the whole step
     group_ids: list[int] = []  # on the closing row: the groups of the step
     masked_tokens: int = 0  # sampled tokens that `on_stale: mask` took out of the loss
     rollouts_offset: int = 0  # `rollouts` from here on holds all that closed no step up to this row
@@ -110,10 +111,12 @@ class MicroBatchRow(Record, frozen=True, kw_only=True):
 # --- events -----------------------------------------------------------------------------------
 
 
-class DropReason(Enum):
-    """Why a group was not trained on. Every dropped group is named."""
+class DropReason(StrEnum):
+    """Why a group was not trained on. Every dropped group is named; a filter of yours has its own word."""
 
     ZERO_ADVANTAGE = "zero_advantage"  # all rewards equal: no signal
+    OVERLONG = "overlong"  # truncated at the token limit
+    ADVANTAGE_RANGE = "advantage_range"  # an advantage beyond what the rewards can mean
     STALE = "stale"  # sampled by weights older than max_lag allows
     FAILED = "failed"  # fewer than two members without failure
     NONFINITE = "nonfinite"  # the step's gradient was not finite
@@ -136,7 +139,7 @@ class Settled(Record, frozen=True, kw_only=True):
 
     group_ids: list[int]
     rollouts: int
-    reason: DropReason | None = None
+    reason: str | None = None  # a DropReason, or the word of a filter of one's own
     version: int | None = None  # that their step made, if they were in one
 
 

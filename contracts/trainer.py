@@ -42,39 +42,48 @@ class PackedBatch:
     token_ids: torch.Tensor  # [T] int64
     position_ids: torch.Tensor  # [T] int64, from 0 in each sequence
     sequence_ids: torch.Tensor  # [T] int64, which of the S sequences
+    rollout_ids: torch.Tensor  # [T] int64, which of the R rollouts: all sequences of one are here
     cu_seqlens: torch.Tensor  # [S + 1] int32, where each sequence begins; the last is T
     temperature: torch.Tensor  # [T] float32
     loss_mask: torch.Tensor  # [T] bool
+    loss_weights: torch.Tensor  # [T] float32: of each token in the step's loss, 0 where the mask is off
     behaviour_logprobs: torch.Tensor  # [T] float32
     versions: torch.Tensor  # [T] int64
     advantages: torch.Tensor  # [T] float32
     reference_logprobs: torch.Tensor | None  # [T] float32
-    rollouts: int  # loss denominator: rollouts in the whole step
+    num_rollouts: int  # R
+    proximal_logprobs: torch.Tensor | None = None  # [T] float32, of the policy that the step began with
 
     @classmethod
-    def pack(cls, sequences: Sequence[TrainingSequence], rollouts: int) -> "PackedBatch":
-        lengths = [len(s.token_ids) for s in sequences]
+    def pack(cls, sequences: Sequence[TrainingSequence]) -> "PackedBatch":
+        lengths = torch.tensor([len(s.token_ids) for s in sequences], dtype=torch.int64)
+        rollouts = {
+            rollout_id: i for i, rollout_id in enumerate(dict.fromkeys(s.rollout_id for s in sequences))
+        }
 
         def joined(name: str, dtype: torch.dtype) -> torch.Tensor:
             parts = [getattr(s, name) for s in sequences]
             return torch.from_numpy(np.concatenate(parts)).to(dtype) if parts else torch.empty(0, dtype=dtype)
 
+        def spread(values: list[float], dtype: torch.dtype) -> torch.Tensor:
+            return torch.repeat_interleave(torch.tensor(values, dtype=dtype), lengths)
+
+        loss_mask = joined("loss_mask", torch.bool)
         with_reference = bool(sequences) and all(s.reference_logprobs is not None for s in sequences)
         return cls(
             token_ids=joined("token_ids", torch.int64),
-            position_ids=torch.cat([torch.arange(0), *(torch.arange(n) for n in lengths)]),
-            sequence_ids=torch.repeat_interleave(torch.tensor(lengths, dtype=torch.int64)),
-            cu_seqlens=torch.tensor([0, *np.cumsum(lengths)], dtype=torch.int32),
-            temperature=torch.repeat_interleave(
-                torch.tensor([s.temperature for s in sequences], dtype=torch.float32),
-                torch.tensor(lengths, dtype=torch.int64),
-            ),
-            loss_mask=joined("loss_mask", torch.bool),
+            position_ids=torch.cat([torch.arange(0), *(torch.arange(n) for n in lengths.tolist())]),
+            sequence_ids=torch.repeat_interleave(lengths),
+            rollout_ids=spread([rollouts[s.rollout_id] for s in sequences], torch.int64),
+            cu_seqlens=torch.nn.functional.pad(lengths.cumsum(0), (1, 0)).to(torch.int32),
+            temperature=spread([s.temperature for s in sequences], torch.float32),
+            loss_mask=loss_mask,
+            loss_weights=spread([s.loss_weight for s in sequences], torch.float32) * loss_mask,
             behaviour_logprobs=joined("behaviour_logprobs", torch.float32),
             versions=joined("versions", torch.int64),
             advantages=joined("advantages", torch.float32),
             reference_logprobs=joined("reference_logprobs", torch.float32) if with_reference else None,
-            rollouts=rollouts,
+            num_rollouts=len(rollouts),
         )
 
     @property
@@ -97,7 +106,8 @@ class TokenScores:
     """What `forward` knows of each token of a `PackedBatch`."""
 
     logprobs: torch.Tensor  # [T] float32: log p(token | before it in its sequence); 0 at its first token
-    entropy: torch.Tensor | None = None  # [T] float32, of the distribution it was drawn from; no gradient
+    entropy: torch.Tensor | None = None  # [T] float32, of the distribution it was drawn from
+    values: torch.Tensor | None = None  # [T] float32, of the state before it; of a backend with a value head
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ UNDECIDED = {DropReason.INTERRUPTED, DropReason.ROLLED_BACK, DropReason.TRAINING
 
 
 class Settlement(NamedTuple):
-    reason: DropReason | None  # None = trained
+    reason: str | None  # None = trained
     version: int | None  # that their step made
 
 
@@ -97,7 +97,7 @@ class GroupAccounts:
             if group not in self._settled:
                 unsettled += started.rollouts
             elif reason := self._settled[group].reason:
-                dropped[reason.value] += started.rollouts
+                dropped[reason] += started.rollouts
             else:
                 trained += started.rollouts
         return {

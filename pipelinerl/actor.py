@@ -87,7 +87,7 @@ class Actor:
     def _draw(self) -> tuple[int, int]:
         """Draw and problem."""
         self._draws += 1
-        return self._draws - 1, self._sampler.next()
+        return self._draws - 1, self._sampler.next(max(self._version, 0))
 
     async def run(self) -> None:
         """From the first published weights to the last evaluation."""

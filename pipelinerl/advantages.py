@@ -1,6 +1,7 @@
 """Advantages: how much better an attempt was than its group. Rewards [G] -> advantages [G].
 
-A new one is a class like this and a file in `conf/advantage/`.
+A new one is a class like these and a file in `conf/advantage/`. A group of one has the advantage 0, except
+where a value head is the baseline.
 """
 
 from dataclasses import dataclass
@@ -10,10 +11,43 @@ import numpy as np
 
 @dataclass(frozen=True)
 class LeaveOneOut:
-    """A_i = r_i − mean of the others' rewards (RLOO, arXiv 2402.14740); 0 for a group of one."""
+    """A_i = r_i − mean of the others' rewards (RLOO, arXiv 2402.14740)."""
 
     def __call__(self, rewards: np.ndarray) -> np.ndarray:
         others = len(rewards) - 1
         if others == 0:
             return np.zeros_like(rewards)
         return rewards - (rewards.sum() - rewards) / others
+
+
+@dataclass(frozen=True)
+class GroupMean:
+    """A_i = r_i − mean (Dr. GRPO, arXiv 2503.20783; Kimi k1.5, arXiv 2501.12599, §2.3), and with `std`
+    divided by the group's standard deviation + 1e-4 (GRPO, arXiv 2402.03300, §4.1.2; the deviation is the
+    unbiased one, as torch computes it)."""
+
+    std: bool
+
+    def __call__(self, rewards: np.ndarray) -> np.ndarray:
+        centred = rewards - rewards.mean()
+        if self.std and len(rewards) > 1:
+            centred = centred / (rewards.std(ddof=1) + 1e-4)
+        return centred
+
+
+@dataclass(frozen=True)
+class MaxRL:
+    """A_i = (r_i − mean) / mean, for rewards that are not negative: towards maximum likelihood of success, so
+    a rare success counts for more (MaxRL, arXiv 2602.02710). 0 where the mean is 0."""
+
+    def __call__(self, rewards: np.ndarray) -> np.ndarray:
+        mean = rewards.mean()
+        return (rewards - mean) / mean if mean > 0 else np.zeros_like(rewards)
+
+
+@dataclass(frozen=True)
+class Return:
+    """A_i = r_i: for an objective that takes a learned value off (`objectives/value_baseline.py`)."""
+
+    def __call__(self, rewards: np.ndarray) -> np.ndarray:
+        return rewards.copy()

@@ -1,20 +1,25 @@
-"""Finished groups -> the rows of a step: advantages, filters, staleness, packing. Pure, no I/O.
+"""Finished groups -> the rows of a step: advantages, filters, staleness, weights, packing. Pure, no I/O.
 
 The group is the unit: it enters a step whole or is dropped with a reason. A member that failed stays
 in its group without tokens and without part in the baseline.
 """
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
+import msgspec
 import numpy as np
 
 from contracts.records import DropReason, MicroBatchRow, Rollout, TrainingSequence
+from pipelinerl.credit import TurnAdvantages
+from pipelinerl.filters import GroupFilter
+from pipelinerl.normalisations import GroupTokens, Normalisation
 from pipelinerl.packing import Fifo
 from pipelinerl.sequences import training_sequences
 from pipelinerl.staleness import StalePolicy
 
-GroupFilter = Callable[[Sequence[Rollout], np.ndarray], DropReason | None]
 MIN_GOOD_MEMBERS = 2  # fewer give no baseline
 
 
@@ -38,58 +43,90 @@ class Outcome:
     """What became of a group: rows that left with it, or the reason why it was dropped."""
 
     rows: list[MicroBatchRow]
-    dropped: DropReason | None = None
+    dropped: str | None = None
+
+
+class _Held(NamedTuple):
+    """A group of the step that is not packed yet."""
+
+    draw: int
+    size: int  # failed members included
+    rollouts: list[list[TrainingSequence]]  # the sequences of each that is in the loss
 
 
 class StepFormation:
     """Puts whole groups into steps of exactly `batch_size` rollouts, first come, first served.
 
     `hold`: rows leave only when their step is full, its groups in the order of their draws. Where the same
-    groups come in another order, the same rows leave.
+    groups come in another order, the same rows leave. A normalisation over the whole step holds them too.
     """
 
     def __init__(
         self,
-        advantage: Callable[[np.ndarray], np.ndarray],
+        advantages: Callable[[Sequence[Rollout]], TurnAdvantages],
         filters: Sequence[GroupFilter],
         stale: StalePolicy,
+        normalisation: Normalisation,
         packing: Fifo,
         batch_size: int,
         hold: bool = False,
         first_step: int = 0,
     ):
-        self._advantage, self._filters, self._stale = advantage, filters, stale
-        self._packing, self._batch_size, self._hold = packing, batch_size, hold
+        self._advantages, self._filters, self._stale = advantages, filters, stale
+        self._normalisation, self._packing = normalisation, packing
+        self._batch_size, self._hold = batch_size, hold or normalisation.whole_step
         self.step = first_step
         self.open_groups: list[int] = []  # of the step being formed
+        self.masked: Counter[str] = Counter()  # rollouts that filters took out of the loss, by reason
         self._rollouts = 0
-        self._held: list[tuple[int, list[list[TrainingSequence]]]] = []  # (draw, sequences by rollout)
+        self._held: list[_Held] = []
 
     def add(self, group: list[Rollout]) -> Outcome:
         """Take a whole group, failed members included."""
         good = [rollout for rollout in group if not rollout.failed]
         if len(good) < MIN_GOOD_MEMBERS:
             return Outcome([], DropReason.FAILED)
-        advantages = self._advantage(np.array([r.reward for r in good], dtype=np.float32))
-        for group_filter in self._filters:
-            if reason := group_filter(good, advantages):
-                return Outcome([], reason)
-        sequences = [training_sequences(r, float(a)) for r, a in zip(good, advantages, strict=True)]
+        advantages = self._advantages(good)
+        kept = self._keep(good, advantages)
+        if isinstance(kept, str):
+            return Outcome([], kept)
+        in_loss = [(r, a) for r, a, keep in zip(good, advantages, kept, strict=True) if keep]
+        sequences = [training_sequences(rollout, advantage) for rollout, advantage in in_loss]
         if any(self._stale.drops(of_rollout, self.step) for of_rollout in sequences):
             return Outcome([], DropReason.STALE)
-        self._held.append((group[0].draw, sequences))
+        self._held.append(_Held(group[0].draw, len(group), sequences))
         self.open_groups.append(group[0].group_id)
         self._rollouts += len(group)
         full = self._rollouts >= self._batch_size
         rows = self._pack_held() if full or not self._hold else []
         return Outcome(rows + ([self._close()] if full else []))
 
+    def _keep(self, rollouts: list[Rollout], advantages: TurnAdvantages) -> np.ndarray | str:
+        """Which rollouts [G] stay in the loss; the reason, if none does."""
+        kept, masked = np.ones(len(rollouts), dtype=bool), Counter()
+        for group_filter in self._filters:
+            left = kept & group_filter(rollouts, advantages)
+            if not left.any():
+                return group_filter.reason
+            masked[group_filter.reason] += int(kept.sum() - left.sum())
+            kept = left
+        self.masked += masked
+        return kept
+
     def _pack_held(self) -> list[MicroBatchRow]:
         rows = []
-        for _, sequences in sorted(self._held, key=lambda held: held[0]):
-            for of_rollout in sequences:
-                masked = [self._stale.mask(sequence, self.step) for sequence in of_rollout]
-                row = self._packing.add([s for s, _ in masked], sum(count for _, count in masked))
+        groups = sorted(self._held, key=lambda held: held.draw)
+        fresh = [[self._stale.mask(sequences, self.step) for sequences in g.rollouts] for g in groups]
+        tokens = [
+            GroupTokens(group.size, np.array([_in_loss(sequences) for sequences in rollouts]))
+            for group, rollouts in zip(groups, fresh, strict=True)
+        ]
+        weights = self._normalisation(tokens, self._batch_size)
+        for group, of_group, weights_of_group in zip(groups, fresh, weights, strict=True):
+            for before, sequences, weight in zip(group.rollouts, of_group, weights_of_group, strict=True):
+                weighed = [msgspec.structs.replace(s, loss_weight=float(weight)) for s in sequences]
+                masked = _in_loss(before) - _in_loss(sequences)
+                row = self._packing.add(weighed, masked)
                 rows += [row] if row else []
         self._held = []
         return rows
@@ -98,3 +135,8 @@ class StepFormation:
         row = self._packing.close_step(self.open_groups)
         self.step, self.open_groups, self._rollouts = self.step + 1, [], 0
         return row
+
+
+def _in_loss(sequences: list[TrainingSequence]) -> int:
+    """Tokens."""
+    return sum(int(sequence.loss_mask.sum()) for sequence in sequences)

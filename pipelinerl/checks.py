@@ -72,10 +72,11 @@ def check_components(config: RunConfig) -> None:
     domain = _checked("domain", lambda: build_domain(config))
     _checked("sampler", lambda: build_sampler(config, domain))
     _checked("packing", lambda: build_packing(config))
-    for name in ("objective", "advantage", "trainer"):
+    for name in ("objective", "advantage", "normalisation", "trainer"):
         _checked(name, lambda name=name: build(getattr(config, name)))
-    for component in config.filters:
-        _checked("filters", lambda component=component: build(component))
+    for name in ("filters", "regularisers", "rewards"):
+        for component in getattr(config, name):
+            _checked(name, lambda component=component: build(component))
 
 
 def _checked(name: str, make):

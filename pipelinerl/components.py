@@ -1,33 +1,41 @@
 """Building the parts that the configuration names by class path (`_target_`)."""
 
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 import hydra.utils
 
+from contracts.records import Rollout
 from pipelinerl.config import Component, RunConfig
+from pipelinerl.credit import CREDIT, TurnAdvantages
 from pipelinerl.domains.base import Domain
 from pipelinerl.llm_client import Sampling
-from pipelinerl.sampling import ShuffledEpochs
+from pipelinerl.samplers.base import Sampler
 from pipelinerl.streams import Streams
 from pipelinerl.streams.files import FileStreams
 
 
 def build(component: Component, **context: object) -> object:
     """An instance with the configured options; `context` is what only the run knows (ranks, seed)."""
-    return hydra.utils.instantiate(component.model_dump(by_alias=True), **context)
+    make = hydra.utils.instantiate(component.model_dump(by_alias=True) | {"_partial_": True})
+    return make(**context)
 
 
 def build_domain(config: RunConfig) -> Domain:
     return build(config.domain, seed=config.seed)
 
 
-def build_sampler(config: RunConfig, domain: Domain) -> ShuffledEpochs:
-    return build(config.sampler, size=domain.train_size, seed=config.seed)
+def build_sampler(config: RunConfig, domain: Domain) -> Sampler:
+    return build(config.sampler, domain=domain, seed=config.seed)
+
+
+def build_credit(config: RunConfig) -> Callable[[Sequence[Rollout]], TurnAdvantages]:
+    return partial(CREDIT[config.credit], advantage=build(config.advantage))
 
 
 def build_packing(config: RunConfig, first_step: int = 0) -> object:
-    ranks, batch_size = config.world.trainer_ranks, config.batch_size
-    return build(config.packing, ranks=ranks, batch_size=batch_size, first_step=first_step)
+    return build(config.packing, ranks=config.world.trainer_ranks, first_step=first_step)
 
 
 def training_sampling(config: RunConfig) -> Sampling:

@@ -166,8 +166,18 @@ class RunConfig(Section):
     trainer: Component
     optimizer: OptimizerSpec
     objective: Component
+    regularisers: list[Component] = []
+    epochs: Int = Field(1, ge=1, description="Updates on each step's rollouts; the first begins at once.")
+    reset_optimizer_every: Int | None = Field(
+        None, ge=1, description="Steps after which the optimizer's moments are forgotten; null = never."
+    )
     advantage: Component
+    credit: Literal["trajectory", "turn"] = Field(
+        "trajectory", description="Whether a turn has the advantage of the rollout or of what came after it."
+    )
+    normalisation: Component
     filters: list[Component]
+    rewards: list[Component] = []
     packing: Component
     sampler: Component
     streams: StreamsConfig = StreamsConfig()

@@ -1,19 +1,59 @@
-"""Filters: which finished groups are not worth training on. A dropped group is named, and replaced.
+"""Filters: which rollouts of a finished group are worth training on. What is left out is named and counted.
 
-A filter is a callable: (rollouts of the group, advantages [G]) -> DropReason or None.
+A filter has a `reason` and is a callable: (rollouts of the group, advantages [G] of [turns]) -> keep [G].
+A group of which nothing is kept is dropped for that reason, and replaced; of others, the rollouts that are
+not kept stay in the baseline and leave the loss. A filter of your own brings a reason of its own.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 
 from contracts.records import DropReason, Rollout
 
 
+class GroupFilter(Protocol):
+    reason: str
+
+    def __call__(self, rollouts: Sequence[Rollout], advantages: Sequence[np.ndarray]) -> np.ndarray: ...
+
+
 @dataclass(frozen=True)
 class ZeroAdvantage:
-    """Drops a group whose rewards are all equal: it has no gradient (DAPO, arXiv 2503.14476, §3.2)."""
+    """Drops a group whose rewards are all equal: it has no gradient. Sampling goes on until the step is
+    full of groups that have one (DAPO, arXiv 2503.14476, §3.2)."""
 
-    def __call__(self, rollouts: Sequence[Rollout], advantages: np.ndarray) -> DropReason | None:
-        return None if np.any(advantages != 0) else DropReason.ZERO_ADVANTAGE
+    reason = DropReason.ZERO_ADVANTAGE
+
+    def __call__(self, rollouts: Sequence[Rollout], advantages: Sequence[np.ndarray]) -> np.ndarray:
+        return np.full(len(rollouts), any(np.any(a != 0) for a in advantages))
+
+
+@dataclass(frozen=True)
+class Overlong:
+    """Leaves rollouts out of the loss that ran into the token limit: what they would have said is not known
+    (DAPO, arXiv 2503.14476, §3.4)."""
+
+    reason = DropReason.OVERLONG
+
+    def __call__(self, rollouts: Sequence[Rollout], advantages: Sequence[np.ndarray]) -> np.ndarray:
+        return np.array([rollout.status != "truncated" for rollout in rollouts])
+
+
+@dataclass(frozen=True)
+class AdvantageRange:
+    """Leaves rollouts out of the loss whose advantage is larger than rewards can explain: a check of values
+    that come from elsewhere (INTELLECT-2, arXiv 2505.07291, §2.3, value bounds)."""
+
+    largest: float  # absolute
+
+    reason = DropReason.ADVANTAGE_RANGE
+
+    def __post_init__(self):
+        if not self.largest > 0:
+            raise ValueError(f"largest must be positive, not {self.largest}")
+
+    def __call__(self, rollouts: Sequence[Rollout], advantages: Sequence[np.ndarray]) -> np.ndarray:
+        return np.array([bool(np.all(np.abs(a) <= self.largest)) for a in advantages])

@@ -9,7 +9,8 @@ the process that writes it, and a reader takes those that it knows. A number tha
                   servers. At a probe: logprob_gap_mean_abs, logprob_gap_max_abs.
     actor         step = live weight version. reward_mean, success_rate, generation_tokens_per_s,
                   in_flight, rollouts_finished. At an evaluation: heldout_success.
-    preprocessor  step = step formed. dropped_<reason>: groups dropped since the start.
+    preprocessor  step = step formed. dropped_<reason>: groups, and masked_<reason>: rollouts of
+                  others, left out of the loss since the start.
 """
 
 import json

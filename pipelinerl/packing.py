@@ -13,8 +13,8 @@ class Fifo:
     A rollout longer than `micro_batch_tokens` gets a micro-batch of its own.
     """
 
-    def __init__(self, micro_batch_tokens: int, ranks: int, batch_size: int, first_step: int = 0):
-        self._budget, self._ranks, self._batch_size = micro_batch_tokens, ranks, batch_size
+    def __init__(self, micro_batch_tokens: int, ranks: int, first_step: int = 0):
+        self._budget, self._ranks = micro_batch_tokens, ranks
         self._step, self._index = first_step, 0
         self._clear()
 
@@ -46,7 +46,6 @@ class Fifo:
             index=self._index,
             micro_batches=self._micro_batches,
             closes_step=closes_step,
-            rollouts=self._batch_size,
             group_ids=group_ids,
             masked_tokens=self._masked,
         )

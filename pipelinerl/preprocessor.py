@@ -13,7 +13,7 @@ import msgspec
 
 from contracts.records import ActorStopped, DropReason, Record, Rollout, Settled, TrainingDone
 from pipelinerl.batching import Groups, StepFormation
-from pipelinerl.components import build, build_packing, open_streams
+from pipelinerl.components import build, build_credit, build_packing, open_streams
 from pipelinerl.config import RunConfig
 from pipelinerl.events import life_begun
 from pipelinerl.metrics import MetricsWriter
@@ -32,9 +32,10 @@ class Preprocessor:
         resumed = life_begun(streams)
         self._groups = Groups(config.group_size)
         self._formation = StepFormation(
-            advantage=build(config.advantage),
+            advantages=build_credit(config),
             filters=[build(component) for component in config.filters],
             stale=StalePolicy(config.on_stale, config.lag_limit),
+            normalisation=build(config.normalisation),
             packing=build_packing(config, first_step=resumed.version),
             batch_size=config.batch_size,
             hold=config.schedule == "conventional" and config.sampling.seeded,
@@ -50,7 +51,7 @@ class Preprocessor:
         self._metrics = MetricsWriter(run_dir, "preprocessor", config.tensorboard)
         self._in_rows: dict[int, list[int]] = {}  # step -> its groups
         self._begins: dict[int, int] = {}  # group in no closed step -> where its first rollout begins
-        self._dropped: Counter[DropReason] = Counter()
+        self._dropped: Counter[str] = Counter()
         self._barren = 0  # groups dropped since the last that was not
         self._next_metrics = 0.0
 
@@ -99,12 +100,12 @@ class Preprocessor:
         """A solved task, a hopeless one or a broken verifier would otherwise keep the run going for ever."""
         self._barren += 1
         if self._barren >= self._config.give_up_after:
-            dropped = ", ".join(f"{reason.value} {count}" for reason, count in self._dropped.items())
+            dropped = ", ".join(f"{reason} {count}" for reason, count in self._dropped.items())
             raise RuntimeError(
                 f"gave up: {self._barren} groups in a row were dropped (give_up_after), in all {dropped}"
             )
 
-    def _settle(self, group_ids: list[int], reason: DropReason) -> None:
+    def _settle(self, group_ids: list[int], reason: str) -> None:
         rollouts = len(group_ids) * self._config.group_size
         self._events.append(Settled(group_ids=group_ids, rollouts=rollouts, reason=reason))
         self._dropped[reason] += len(group_ids)
@@ -112,8 +113,9 @@ class Preprocessor:
             self._write_metrics()
 
     def _write_metrics(self) -> None:
-        dropped = {f"dropped_{reason.value}": count for reason, count in self._dropped.items()}
-        self._metrics.write(self._formation.step, **dropped)
+        dropped = {f"dropped_{reason}": count for reason, count in self._dropped.items()}
+        masked = {f"masked_{reason}": count for reason, count in self._formation.masked.items()}
+        self._metrics.write(self._formation.step, **dropped, **masked)
         self._next_metrics = time.monotonic() + METRICS_EVERY_S
 
     def _settle_rest(self, trained_steps: int) -> None:

@@ -36,11 +36,9 @@ class Probe:
         """`servers` counts on rank 0. Tokens that a later version sampled cannot occur: none exists."""
         sequences = asyncio.run(self._sample(servers)) if self._ranks.rank == 0 else []
         empty = [[] for _ in range(self._ranks.size - 1)]
-        row = MicroBatchRow(
-            step=version, index=0, micro_batches=[sequences, *empty], closes_step=False, rollouts=1
-        )
+        row = MicroBatchRow(step=version, index=0, micro_batches=[sequences, *empty], closes_step=False)
         row = decode(self._ranks.share(encode(row) if self._ranks.rank == 0 else None))
-        batch = PackedBatch.pack(row.micro_batches[self._ranks.rank], rollouts=1).to(worker.device)
+        batch = PackedBatch.pack(row.micro_batches[self._ranks.rank]).to(worker.device)
         scores = worker.forward(batch, grad=False)
         gap = (scores.logprobs - batch.behaviour_logprobs)[batch.loss_mask].abs().cpu().numpy()
         if not gap.size:
@@ -57,7 +55,7 @@ class Probe:
             sequence
             for answer in answers
             if not isinstance(answer, BaseException)  # a server that fails here is the publisher's to notice
-            for sequence in training_sequences(_as_rollout(answer.completion), advantage=0.0)
+            for sequence in training_sequences(_as_rollout(answer.completion), advantages=[0.0])
         ]
 
 

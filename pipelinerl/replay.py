@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from contracts.records import MicroBatchRow, Resumed, StepClosed
-from contracts.trainer import PackedBatch, WorkerSpec
+from contracts.trainer import WorkerSpec
 from pipelinerl.attempts import AttemptRunner, Member
 from pipelinerl.checks import check_run_dir
 from pipelinerl.components import build, build_domain, build_sampler, open_streams, training_sampling
@@ -25,11 +25,11 @@ from pipelinerl.config import RunConfig, load_config, save_config
 from pipelinerl.events import recorded_events
 from pipelinerl.http_session import open_session
 from pipelinerl.jobs import PlanError, free_port
+from pipelinerl.learner import Learner
 from pipelinerl.llm_client import LLMClient
 from pipelinerl.process import TOKEN_VARIABLE
 from pipelinerl.ranks import Ranks
 from pipelinerl.server_pool import ServerPool
-from pipelinerl.step_statistics import StepStatistics
 from pipelinerl.streams import Streams
 
 
@@ -44,7 +44,7 @@ async def replay_actor(config: RunConfig, url: str, groups: int, out: Path) -> N
         client = LLMClient(session, pool, training_sampling(config))
         attempt = AttemptRunner("replay", domain, client, config.rollout)
         for group_id in range(groups):
-            problem = domain.train_problem(sampler.next())
+            problem = domain.train_problem(sampler.next(version=0))
             names = [f"{group_id}-{i}" for i in range(config.group_size)]
             members = [Member(group_id, name, name, draw=group_id) for name in names]
             group = await asyncio.gather(*(attempt(problem, member) for member in members))
@@ -56,7 +56,7 @@ async def replay_actor(config: RunConfig, url: str, groups: int, out: Path) -> N
 
 def replay_trainer(config: RunConfig, run_dir: Path, out: Path) -> None:
     """Every step of the recorded rows, all ranks' shares in this one process."""
-    worker, objective = build(config.trainer), build(config.objective)
+    worker = build(config.trainer)
     worker.init_worker(
         WorkerSpec(
             model_path=config.model.path,
@@ -66,17 +66,12 @@ def replay_trainer(config: RunConfig, run_dir: Path, out: Path) -> None:
             seed=config.seed,
         )
     )
-    ranks, statistics = Ranks(0, 1, config.world.rank_timeout_s), StepStatistics()
+    ranks, learner = Ranks(0, 1, config.world.rank_timeout_s), Learner(config, worker)
     for row in trained_rows(open_streams(config, run_dir)):
         for sequences in row.micro_batches:
-            batch = PackedBatch.pack(sequences, row.rollouts).to(worker.device)
-            scores = worker.forward(batch, entropy=True)
-            loss, sums = objective(scores, batch)
-            worker.backward(loss)
-            statistics.add(scores, batch, row.step, loss, sums)
+            learner.add(sequences, row.step)
         if row.closes_step:
-            report, values = worker.step(), statistics.report(ranks)
-            statistics = StepStatistics()
+            report, values = learner.close_step(row.step, ranks)
             print(
                 f"step {row.step + 1}: loss {values['loss']:.6f}  gradient norm {report.grad_norm:.6f}  "
                 f"tokens {values['trained_tokens']:.0f}  ess {values['ess']:.4f}"

@@ -1,46 +1,57 @@
 """Rollouts -> training sequences: token for token what the servers sampled, never re-tokenised."""
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from contracts.records import Completion, Rollout, TrainingSequence
 
+Turn = tuple[Completion, float]  # and its advantage
 
-def training_sequences(rollout: Rollout, advantage: float) -> list[TrainingSequence]:
+
+def training_sequences(
+    rollout: Rollout, advantages: Sequence[float], loss_weight: float = 0.0
+) -> list[TrainingSequence]:
     """One sequence per chain of turns: a turn whose prompt extends the tokens so far exactly is
-    merged into their sequence; otherwise a new sequence begins."""
-    chains: list[list[Completion]] = []
+    merged into their sequence; otherwise a new sequence begins. `advantages`: one a completion."""
+    chains: list[list[Turn]] = []
     tokens_so_far = np.empty(0, dtype=np.int32)
-    for completion in rollout.completions:
+    for turn in zip(rollout.completions, advantages, strict=True):
+        completion, _ = turn
         prompt = completion.prompt_token_ids
         extends = len(tokens_so_far) and np.array_equal(prompt[: len(tokens_so_far)], tokens_so_far)
         if extends:
-            chains[-1].append(completion)
+            chains[-1].append(turn)
         else:
-            chains.append([completion])
+            chains.append([turn])
         tokens_so_far = np.concatenate([prompt, completion.token_ids])
-    return [_merge(rollout, chain, advantage) for chain in chains]
+    return [_merge(rollout, chain, loss_weight) for chain in chains]
 
 
-def _merge(rollout: Rollout, chain: list[Completion], advantage: float) -> TrainingSequence:
-    total = len(chain[-1].prompt_token_ids) + len(chain[-1].token_ids)
-    token_ids = np.concatenate([chain[-1].prompt_token_ids, chain[-1].token_ids]).astype(np.int32)
+def _merge(rollout: Rollout, chain: list[Turn], loss_weight: float) -> TrainingSequence:
+    last, _ = chain[-1]
+    token_ids = np.concatenate([last.prompt_token_ids, last.token_ids]).astype(np.int32)
+    total = len(token_ids)
     loss_mask = np.zeros(total, dtype=bool)
     behaviour_logprobs = np.zeros(total, dtype=np.float32)
     versions = np.full(total, -1, dtype=np.int32)
-    for turn in chain:
-        start = len(turn.prompt_token_ids)
-        end = start + len(turn.token_ids)
+    advantages = np.zeros(total, dtype=np.float32)
+    for completion, advantage in chain:
+        start = len(completion.prompt_token_ids)
+        end = start + len(completion.token_ids)
         loss_mask[start:end] = True
-        behaviour_logprobs[start:end] = turn.logprobs
-        for span in turn.spans:
+        behaviour_logprobs[start:end] = completion.logprobs
+        advantages[start:end] = advantage
+        for span in completion.spans:
             versions[start + span.start : start + span.end] = span.version
     return TrainingSequence(
         rollout_id=rollout.rollout_id,
         group_id=rollout.group_id,
-        temperature=chain[0].temperature,
+        loss_weight=loss_weight,
+        temperature=last.temperature,
         token_ids=token_ids,
         loss_mask=loss_mask,
         behaviour_logprobs=behaviour_logprobs,
         versions=versions,
-        advantages=np.where(loss_mask, np.float32(advantage), np.float32(0)).astype(np.float32),
+        advantages=advantages,
     )

@@ -21,15 +21,12 @@ class StalePolicy:
         """Whether a group with these sequences must be dropped from `step`."""
         return self.on_stale == "drop" and any(self._stale(s, step).any() for s in sequences)
 
-    def mask(self, sequence: TrainingSequence, step: int) -> tuple[TrainingSequence, int]:
-        """The sequence with its stale tokens out of the loss, and how many those are."""
+    def mask(self, sequences: list[TrainingSequence], step: int) -> list[TrainingSequence]:
+        """The sequences with their stale tokens out of the loss."""
         if self.on_stale != "mask":
-            return sequence, 0
-        stale = self._stale(sequence, step)
-        masked = int(stale.sum())
-        if masked:
-            sequence = msgspec.structs.replace(sequence, loss_mask=sequence.loss_mask & ~stale)
-        return sequence, masked
+            return sequences
+        fresh = [sequence.loss_mask & ~self._stale(sequence, step) for sequence in sequences]
+        return [msgspec.structs.replace(s, loss_mask=mask) for s, mask in zip(sequences, fresh, strict=True)]
 
     def _stale(self, sequence: TrainingSequence, step: int) -> np.ndarray:
         """[T] bool: sampled tokens whose lag in `step` exceeds `max_lag`."""

@@ -9,15 +9,15 @@ import os
 from pathlib import Path
 
 from contracts.records import MicroBatchRow, decode, encode
-from contracts.trainer import PackedBatch, WorkerSpec
+from contracts.trainer import WorkerSpec
 from pipelinerl.checkpoints import Checkpoints
 from pipelinerl.components import build, build_domain, open_streams
 from pipelinerl.config import RunConfig
 from pipelinerl.events import life_begun
+from pipelinerl.learner import Learner
 from pipelinerl.probe import Probe
 from pipelinerl.process import SERVERS_VARIABLE, process_main
 from pipelinerl.ranks import Ranks
-from pipelinerl.step_statistics import StepStatistics
 from pipelinerl.trainer_desk import Desk
 from pipelinerl.weight_publisher import WeightPublisher, publish
 
@@ -29,7 +29,7 @@ class Trainer:
         self._worker = build(config.trainer)
         self._worker.init_worker(_worker_spec(config, rank, size))
         self._ranks = Ranks(rank, size, config.world.rank_timeout_s)
-        self._objective = build(config.objective)
+        self._learner = Learner(config, self._worker)
         self._probe = Probe(config, build_domain(config), self._ranks, token)
         streams = open_streams(config, run_dir)
         resumed = life_begun(streams)
@@ -37,7 +37,6 @@ class Trainer:
         if resumed.version > 0:
             self._worker.load(self._checkpoints.worker(resumed.version))
         self._version = resumed.version
-        self._statistics = StepStatistics()
         manifest = self._worker.weight_manifest(config.weights.dtype)
         self._desk = None
         if rank == 0:
@@ -51,7 +50,7 @@ class Trainer:
         self._publish()
         while self._version < self._config.max_steps:
             row = self._next_row()
-            self._accumulate(row)
+            self._learner.add(row.micro_batches[self._ranks.rank], row.step)
             if row.closes_step:
                 self._close_step()
         if self._desk:
@@ -63,18 +62,9 @@ class Trainer:
         """Ranks wait for data here, together."""
         return decode(self._ranks.share(encode(self._desk.next_row()) if self._desk else None))
 
-    def _accumulate(self, row: MicroBatchRow) -> None:
-        batch = PackedBatch.pack(row.micro_batches[self._ranks.rank], row.rollouts).to(self._worker.device)
-        scores = self._worker.forward(batch, entropy=True)
-        loss, sums = self._objective(scores, batch)
-        self._worker.backward(loss)
-        self._statistics.add(scores, batch, row.step, loss, sums)
-
     def _close_step(self) -> None:
-        report = self._worker.step()
+        report, statistics = self._learner.close_step(self._version, self._ranks)
         self._version += 1
-        statistics = self._statistics.report(self._ranks)
-        self._statistics = StepStatistics()
         if self._desk:
             self._desk.close_step(self._version, report, statistics)
             if self._config.schedule == "async":

@@ -1,9 +1,14 @@
+from functools import partial
+
 import numpy as np
+import pytest
 
 from contracts.records import DropReason, VersionSpan
 from pipelinerl.advantages import LeaveOneOut
 from pipelinerl.batching import Groups, StepFormation
+from pipelinerl.credit import whole_trajectory
 from pipelinerl.filters import ZeroAdvantage
+from pipelinerl.normalisations import PerSequence
 from pipelinerl.packing import Fifo
 from pipelinerl.staleness import StalePolicy
 from tests.builders import completion, group, rollout
@@ -13,10 +18,11 @@ def formation(
     batch_size=4, ranks=1, budget=1000, on_stale="drop", max_lag=None, hold=False, first_step=0
 ) -> StepFormation:
     return StepFormation(
-        LeaveOneOut(),
+        partial(whole_trajectory, advantage=LeaveOneOut()),
         [ZeroAdvantage()],
         StalePolicy(on_stale, max_lag),
-        Fifo(micro_batch_tokens=budget, ranks=ranks, batch_size=batch_size, first_step=first_step),
+        PerSequence(),
+        Fifo(micro_batch_tokens=budget, ranks=ranks, first_step=first_step),
         batch_size,
         hold,
         first_step,
@@ -38,7 +44,7 @@ def test_a_step_closes_with_exactly_batch_size_rollouts():
     steps = formation(batch_size=4)
     assert steps.add(group(0, [0, 1])).rows == []
     (row,) = steps.add(group(1, [1, 0])).rows
-    assert row.closes_step and row.step == 0 and row.group_ids == [0, 1] and row.rollouts == 4
+    assert row.closes_step and row.step == 0 and row.group_ids == [0, 1]
     assert rollout_ids(row) == [["0-0", "0-1", "1-0", "1-1"]]
     steps.add(group(2, [0, 1]))
     (row,) = steps.add(group(3, [1, 0])).rows
@@ -56,9 +62,10 @@ def test_a_failed_member_counts_in_the_step_but_has_no_tokens_and_no_baseline():
     members = [*group(0, [1.0, 0.0]), rollout(0, 2, reward=100.0, status="failed:timeout", completions=[])]
     (row,) = steps.add(members).rows
     assert rollout_ids(row) == [["0-0", "0-1"]]
-    assert row.rollouts == 3 and row.closes_step
+    assert row.closes_step
     sequence = row.micro_batches[0][0]
     assert sequence.advantages[sequence.loss_mask].tolist() == [1.0] * 3
+    assert sequence.loss_weight == pytest.approx(1 / 3)
 
 
 def test_a_group_with_fewer_than_two_good_members_is_dropped():

@@ -10,8 +10,8 @@ from tests.builders import group
 
 
 def batch_of(groups, rollouts):
-    sequences = [s for g in groups for r in g for s in training_sequences(r, advantage=r.reward)]
-    return PackedBatch.pack(sequences, rollouts)
+    sequences = [s for g in groups for r in g for s in training_sequences(r, [r.reward], 1 / rollouts)]
+    return PackedBatch.pack(sequences)
 
 
 def test_value_and_gradient_follow_the_formula():
@@ -32,7 +32,7 @@ def test_value_and_gradient_follow_the_formula():
         gradient.append(-weight * float(batch.advantages[t]) / 4)
     assert math.isclose(loss.item(), expected, rel_tol=1e-5)
     assert torch.allclose(logprobs.grad, torch.tensor(gradient), atol=1e-6)
-    assert sums["truncated_fraction"] == truncated > 0
+    assert sums["clip_fraction"] == truncated > 0
 
 
 def test_the_gradient_does_not_depend_on_how_the_step_is_cut():

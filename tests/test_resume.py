@@ -236,9 +236,7 @@ def test_a_checkpoint_that_could_not_be_written_ends_the_run_with_its_reason(tmp
 
 
 def row(step: int, index: int, closes: bool, life: int) -> MicroBatchRow:
-    return MicroBatchRow(
-        step=step, index=index, micro_batches=[], closes_step=closes, rollouts=2, rollouts_offset=life
-    )
+    return MicroBatchRow(step=step, index=index, micro_batches=[], closes_step=closes, rollouts_offset=life)
 
 
 def test_what_is_replayed_of_a_resumed_run_are_the_steps_that_count(tmp_path):

@@ -51,6 +51,7 @@ def sequence(group_id: int, versions: list[int]) -> TrainingSequence:
     return TrainingSequence(
         rollout_id=f"{group_id}-0",
         group_id=group_id,
+        loss_weight=0.25,
         temperature=1.0,
         token_ids=np.arange(length, dtype=np.int32),
         loss_mask=np.array([False, False] + [True] * len(versions)),
@@ -75,10 +76,10 @@ def run_dir(tmp_path_factory):
     events.append(Settled(group_ids=[2, 3], rollouts=4, reason=DropReason.ZERO_ADVANTAGE))
     events.append(StepClosed(version=1, rollouts=4, tokens=9, lag_histogram={0: 4, 2: 5}))
     micro_batches = [[sequence(3, [5, 6]), sequence(4, [6])], []]
-    values = {"micro_batches": micro_batches, "rollouts": 4}
+    values = {"micro_batches": micro_batches}
     rows.append(MicroBatchRow(step=7, index=0, closes_step=False, **values))
     rows.append(MicroBatchRow(step=7, index=1, closes_step=True, group_ids=[3, 4, 1], **values))
-    rows.append(MicroBatchRow(step=8, index=0, closes_step=False, micro_batches=[[], []], rollouts=4))
+    rows.append(MicroBatchRow(step=8, index=0, closes_step=False, micro_batches=[[], []]))
     (path / "config.yaml").write_text("model:\n  path: null\n")
     return path
 
@@ -120,7 +121,7 @@ def test_tail_takes_the_last_records(run_dir):
 def test_rows_are_one_line_each_with_lag(run_dir):
     first, closing, empty = shown("show", run_dir, "rows").splitlines()
     assert first == "step 7  row 0  sequences [2 0]  tokens [7 0]  in the loss 3  lag mean 1.33 max 2"
-    assert closing.endswith("closes the step: 4 rollouts, groups [3 4 1]")
+    assert closing.endswith("closes the step of groups [3 4 1]")
     assert empty.endswith("in the loss 0  no token in the loss")
     assert len(shown("show", run_dir, "rows", "--group", 4).splitlines()) == 2
     assert len(shown("show", run_dir, "rows", "--group", 1).splitlines()) == 1

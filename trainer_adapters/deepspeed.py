@@ -149,7 +149,7 @@ class DeepSpeedTrainer(HuggingFaceTrainer):
 
     def step(self) -> StepReport:
         if not self._accumulated:  # DeepSpeed cannot step without a gradient, be it zero
-            self.backward(self.forward(PackedBatch.pack([], rollouts=1)).logprobs.sum())
+            self.backward(self.forward(PackedBatch.pack([])).logprobs.sum())
         rate = learning_rate(self._spec.optimizer, int(self._closed_steps))
         for group in self._engine.optimizer.param_groups:
             group["lr"] = rate

@@ -15,6 +15,7 @@ class Problem:
     problem_id: str
     messages: list[dict[str, str]]  # the conversation that opens the attempt
     data: Any = None  # whatever the judge needs
+    domain: str | None = None  # which of several domains it is from, in a mixture
 
 
 @dataclass(frozen=True)
@@ -32,7 +33,8 @@ class Attempt:
     completions: list[Completion]
     reward: float
     success: bool  # what held-out success counts
-    reward_components: dict[str, float] = field(default_factory=dict)
+    reward_components: dict[str, float] = field(default_factory=dict)  # they add up to `reward`
+    turn_rewards: list[float] = field(default_factory=list)  # of each completion, part of `reward`
     metrics: dict[str, float] = field(default_factory=dict)
 
 
@@ -46,6 +48,15 @@ class Domain(abc.ABC):
     name: str
     train_size: int  # problems 0 .. train_size - 1
     heldout_size: int
+
+    @property
+    def parts(self) -> dict[str, range]:
+        """The domains that this one is made of, by name, with their training problems."""
+        return {self.name: range(self.train_size)}
+
+    def difficulty(self, index: int) -> float:
+        """A label of the training problem, for curricula; larger is harder."""
+        raise ValueError(f"domain {self.name} has no difficulty labels")
 
     @abc.abstractmethod
     def train_problem(self, index: int) -> Problem: ...

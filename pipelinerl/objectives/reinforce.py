@@ -1,9 +1,8 @@
 """REINFORCE with truncated importance weights: the PipelineRL paper's objective.
 
-    J = 1/B · Σ_tokens  sg(min(π/μ, c)) · A · log π
+    J = Σ_tokens  w · sg(min(r, c)) · A · log π
 
-π is the trainer's policy, μ the one that sampled the token, sg stops the gradient, B counts the
-rollouts of the step, and every token has equal weight. Source: arXiv 2509.19128, §3, c = 5.
+Source: arXiv 2509.19128, §3, c = 5.
 """
 
 from dataclasses import dataclass
@@ -11,7 +10,7 @@ from dataclasses import dataclass
 import torch
 
 from contracts.trainer import PackedBatch, TokenScores
-from pipelinerl.objectives.base import TokenSums, log_ratio
+from pipelinerl.objectives.base import TokenSums, count, log_ratio
 
 
 @dataclass(frozen=True)
@@ -26,6 +25,5 @@ class Reinforce:
         ratio = log_ratio(scores, batch).detach().exp()  # [T]
         weight = ratio.clamp(max=self.max_importance_weight)
         objective = weight * batch.advantages * scores.logprobs
-        loss = -(objective * batch.loss_mask).sum() / batch.rollouts
-        truncated = (ratio > self.max_importance_weight) & batch.loss_mask
-        return loss, {"truncated_fraction": truncated.sum()}
+        truncated = count(ratio > self.max_importance_weight, batch)
+        return -(objective * batch.loss_weights).sum(), {"clip_fraction": truncated}

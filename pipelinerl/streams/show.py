@@ -71,7 +71,7 @@ def describe_row(row: MicroBatchRow) -> str:
     versions = [s.versions[s.loss_mask] for rank in row.micro_batches for s in rank]
     lag = row.step - np.concatenate(versions) if versions else np.zeros(0)
     lag_text = f"lag mean {lag.mean():.2f} max {lag.max()}" if len(lag) else "no token in the loss"
-    closes = f"  closes the step: {row.rollouts} rollouts, groups {plain(row.group_ids)}"
+    closes = f"  closes the step of groups {plain(row.group_ids)}"
     return (
         f"step {row.step}  row {row.index}  sequences {plain(sequences)}  tokens {plain(tokens)}  "
         f"in the loss {len(lag)}  {lag_text}{closes if row.closes_step else ''}"

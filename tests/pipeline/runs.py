@@ -111,7 +111,7 @@ def assert_accounted(run_dir: Path, ended: bool = True) -> dict[str, set[int]]:
             case Started():
                 started.append(record.group_id)
             case Settled():
-                how = record.reason.value if record.reason else "trained"
+                how = record.reason if record.reason else "trained"
                 settled += [(how, record.version, group) for group in record.group_ids]
             case Resumed():
                 settled = [s for s in settled if s[1] is None or s[1] <= record.version]

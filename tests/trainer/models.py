@@ -53,6 +53,7 @@ def make_sequences(lengths: list[int], seed: int = 0, vocab: int = VOCAB) -> lis
     return [
         TrainingSequence(
             rollout_id=str(i),
+            loss_weight=1 / len(lengths),
             group_id=i,
             temperature=round(float(rng.uniform(0.5, 0.9)), 3),
             token_ids=rng.integers(0, vocab, n, dtype=np.int32),

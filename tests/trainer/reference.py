@@ -11,8 +11,8 @@ Tensors = dict[str, torch.Tensor]
 
 def objective(scores: TokenScores, batch: PackedBatch) -> torch.Tensor:
     """REINFORCE, so that every token's gradient has a weight of its own."""
-    weights = (batch.advantages * batch.loss_mask).to(scores.logprobs.device)
-    return -(scores.logprobs * weights).sum() / batch.rollouts
+    weights = (batch.advantages * batch.loss_weights).to(scores.logprobs.device)
+    return -(scores.logprobs * weights).sum()
 
 
 def load(path: str) -> PreTrainedModel:
@@ -33,7 +33,7 @@ def scores(model: PreTrainedModel, sequences: list[TrainingSequence]) -> TokenSc
 
 def gradients(model: PreTrainedModel, sequences: list[TrainingSequence]) -> Tensors:
     model.zero_grad()
-    objective(scores(model, sequences), PackedBatch.pack(sequences, len(sequences))).backward()
+    objective(scores(model, sequences), PackedBatch.pack(sequences)).backward()
     return {name: parameter.grad.clone() for name, parameter in model.named_parameters()}
 
 

@@ -67,7 +67,6 @@ def recorded(directory: Path, cut: str) -> list[MicroBatchRow]:
                         index=index,
                         micro_batches=shares,
                         closes_step=index == last,
-                        rollouts=len(LENGTHS),
                     )
                 )
         rows.close()
@@ -84,7 +83,7 @@ def take(worker: TrainerWorker, rows: list[MicroBatchRow], rank: int, world_size
     loss = 0.0
     for row in rows:
         for sequences in shares(row, rank, world_size):
-            batch = PackedBatch.pack(sequences, row.rollouts).to(worker.device)
+            batch = PackedBatch.pack(sequences).to(worker.device)
             part = reference.objective(worker.forward(batch), batch)
             worker.backward(part)
             loss += part.item()
@@ -260,7 +259,7 @@ def sums_in_float32(rank: int, size: int, name: str, port: int, model: str, spec
     worker = started(name, port, model, spec, rank, size)
     before = weights_of(worker)
     for sequence in sequences[rank::size]:
-        batch = PackedBatch.pack([sequence], len(sequences))
+        batch = PackedBatch.pack([sequence])
         worker.backward(reference.objective(worker.forward(batch), batch))
     worker.step()
     after = weights_of(worker)

@@ -51,7 +51,7 @@ def started(
 
 
 def pack(sequences: list[TrainingSequence]) -> PackedBatch:
-    return PackedBatch.pack(sequences, rollouts=len(LENGTHS))
+    return PackedBatch.pack(sequences)
 
 
 def accumulate(worker: TrainerWorker, micro_batches: list[list[TrainingSequence]]) -> None:

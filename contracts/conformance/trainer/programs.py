@@ -47,7 +47,7 @@ def accumulate(worker: Watched, spec: WorkerSpec, step: Step) -> list[float]:
     scale = step.scale if math.isfinite(step.scale) or last else 1.0
     losses = []
     for row in step.rows:
-        batch = PackedBatch.pack(row[spec.rank], rollouts=len(step.sequences))
+        batch = PackedBatch.pack(row[spec.rank])
         loss = objective(worker.forward(batch), batch) * scale
         worker.backward(loss)
         losses.append(loss.item())

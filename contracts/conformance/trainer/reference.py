@@ -67,7 +67,7 @@ class Reference:
         for parameter in self.model.parameters():
             parameter.grad = torch.zeros_like(parameter)
         if sequences:
-            batch = PackedBatch.pack(sequences, len(sequences))
+            batch = PackedBatch.pack(sequences)
             (objective(self.scores(sequences), batch) * scale).backward()
         return {name: parameter.grad.clone() for name, parameter in self.model.named_parameters()}
 

@@ -37,6 +37,7 @@ def make_sequences(model: str, lengths: list[int], seed: int) -> list[TrainingSe
         TrainingSequence(
             rollout_id=str(i),
             group_id=i,
+            loss_weight=1 / len(lengths),
             temperature=round(float(rng.choice([rng.uniform(0.5, 0.9), rng.uniform(1.1, 1.5)])), 3),
             token_ids=rng.choice(allowed, n),
             loss_mask=rng.random(n) < 0.8,
@@ -66,6 +67,6 @@ def alone(sequences: list[TrainingSequence], rank: int, ranks: int) -> Rows:
 
 
 def objective(scores: TokenScores, batch: PackedBatch) -> torch.Tensor:
-    """-1/B Σ A log p over unmasked tokens: every token's gradient has a weight of its own."""
-    weights = (batch.advantages * batch.loss_mask).to(scores.logprobs.device)
-    return -(scores.logprobs * weights).sum() / batch.rollouts
+    """-Σ w A log p over unmasked tokens: every token's gradient has a weight of its own."""
+    weights = (batch.advantages * batch.loss_weights).to(scores.logprobs.device)
+    return -(scores.logprobs * weights).sum()

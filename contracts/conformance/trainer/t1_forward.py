@@ -27,7 +27,7 @@ class Scored:
 def score(worker: Watched, spec: WorkerSpec, packs: list[list[Pack]]) -> tuple[Tensors, list[Scored]]:
     weights, scored = gathered(worker), []
     for pack in packs:
-        batch = PackedBatch.pack(pack[spec.rank], rollouts=1)
+        batch = PackedBatch.pack(pack[spec.rank])
         probe = worker.forward(batch, grad=False)
         scores = worker.forward(batch, entropy=True)
         worker.backward(scores.logprobs.sum())

@@ -32,7 +32,7 @@ def measure(worker: Watched, spec: WorkerSpec, packs: list[list[TrainingSequence
 
 
 def _learn(worker: Watched, pack: list[TrainingSequence]) -> None:
-    batch = PackedBatch.pack(pack, rollouts=len(pack))
+    batch = PackedBatch.pack(pack)
     worker.backward(objective(worker.forward(batch, entropy=True), batch))
 
 

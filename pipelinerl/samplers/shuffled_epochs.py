@@ -1,26 +1,24 @@
-"""Samplers: which training problem comes next. Pure state, saved and restored by `state_dict`."""
+"""Every problem once per epoch, in an order that depends on the seed and the epoch alone."""
 
 import random
 
+from pipelinerl.domains.base import Domain
+from pipelinerl.samplers.base import Sampler
 
-class ShuffledEpochs:
-    """Every problem once per epoch, in an order that depends on the seed and the epoch alone."""
 
-    def __init__(self, size: int, seed: int):
-        if size < 1:
-            raise ValueError(f"the domain has {size} training problems; it needs at least one")
-        self._size, self._seed = size, seed
+class ShuffledEpochs(Sampler):
+    def __init__(self, domain: Domain, seed: int):
+        super().__init__(domain, seed)
         self._epoch = self._position = 0
         self._order = self._shuffled()
 
     def _shuffled(self) -> list[int]:
-        order = list(range(self._size))
+        order = list(range(self._domain.train_size))
         random.Random(f"{self._seed}-{self._epoch}").shuffle(order)
         return order
 
-    def next(self) -> int:
-        """Index of the next problem."""
-        if self._position == self._size:
+    def next(self, version: int) -> int:
+        if self._position == len(self._order):
             self._epoch, self._position = self._epoch + 1, 0
             self._order = self._shuffled()
         index = self._order[self._position]

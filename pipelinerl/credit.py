@@ -1,0 +1,45 @@
+"""Credit: which turn of a rollout has earned which advantage. Group -> an advantage for every completion.
+
+`config.credit` chooses; a rollout of one turn has the same either way.
+"""
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from contracts.records import Rollout
+
+Advantage = Callable[[np.ndarray], np.ndarray]  # rewards [G] -> advantages [G]
+TurnAdvantages = list[np.ndarray]  # [G] of [turns]
+
+
+def whole_trajectory(rollouts: Sequence[Rollout], advantage: Advantage) -> TurnAdvantages:
+    """Every turn has the advantage of the rollout's whole reward."""
+    advantages = advantage(np.array([r.reward for r in rollouts], dtype=np.float32))
+    return [np.full(len(r.completions), a) for r, a in zip(rollouts, advantages, strict=True)]
+
+
+def per_turn(rollouts: Sequence[Rollout], advantage: Advantage) -> TurnAdvantages:
+    """A turn has the advantage of what was earned from it on, compared with the group's rollouts that came as
+    far. What the domain did not give to a turn (`Rollout.turn_rewards`) belongs to the last one. The idea:
+    turn-level credit, arXiv 2505.11821, §3.2; returns to go instead of the turn's reward alone."""
+    returns = [_returns_to_go(rollout) for rollout in rollouts]
+    advantages = [np.zeros_like(r) for r in returns]
+    for turn in range(max(len(r) for r in returns)):
+        came_as_far = [i for i, r in enumerate(returns) if len(r) > turn]
+        column = advantage(np.array([returns[i][turn] for i in came_as_far], dtype=np.float32))
+        for i, value in zip(came_as_far, column, strict=True):
+            advantages[i][turn] = value
+    return advantages
+
+
+def _returns_to_go(rollout: Rollout) -> np.ndarray:
+    """[turns] float32"""
+    earned = np.zeros(len(rollout.completions), dtype=np.float32)
+    earned[: len(rollout.turn_rewards)] = rollout.turn_rewards
+    if len(earned):
+        earned[-1] += rollout.reward - sum(rollout.turn_rewards)
+    return earned[::-1].cumsum()[::-1]
+
+
+CREDIT = {"trajectory": whole_trajectory, "turn": per_turn}

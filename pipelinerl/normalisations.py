@@ -1,0 +1,84 @@
+"""Normalisations: what one token weighs in the loss of a step. The weights travel with the sequences.
+
+A normalisation is a callable: (groups being packed, rollouts of the step) -> weights, one array [G] a
+group. `whole_step` says whether it must see all groups of a step at once; then rows leave only when their
+step is full. Below, B counts the rollouts of the step, failed ones included.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+import numpy as np
+
+
+class GroupTokens(NamedTuple):
+    """A group that is being packed."""
+
+    size: int  # its members, failed ones included
+    tokens: np.ndarray  # [G] sampled tokens in the loss, of each rollout that is in it
+
+
+class Normalisation(Protocol):
+    whole_step: bool
+
+    def __call__(self, groups: Sequence[GroupTokens], batch_size: int) -> list[np.ndarray]: ...
+
+
+@dataclass(frozen=True)
+class PerSequence:
+    """1/B: every token of the step weighs the same, a long rollout more than a short one, and a gradient does
+    not depend on the lengths of the others. (REINFORCE; PipelineRL, arXiv 2509.19128.)"""
+
+    whole_step = False
+
+    def __call__(self, groups: Sequence[GroupTokens], batch_size: int) -> list[np.ndarray]:
+        return [np.full(len(group.tokens), 1 / batch_size) for group in groups]
+
+
+@dataclass(frozen=True)
+class PerStepToken:
+    """1/N, N the tokens of the step in the loss: the mean over tokens (DAPO, arXiv 2503.14476, §3.3)."""
+
+    whole_step = True
+
+    def __call__(self, groups: Sequence[GroupTokens], batch_size: int) -> list[np.ndarray]:
+        total = max(sum(int(group.tokens.sum()) for group in groups), 1)
+        return [np.full(len(group.tokens), 1 / total) for group in groups]
+
+
+@dataclass(frozen=True)
+class PerGroupToken:
+    """The mean over the tokens of each group, then over groups."""
+
+    whole_step = False
+
+    def __call__(self, groups: Sequence[GroupTokens], batch_size: int) -> list[np.ndarray]:
+        return [
+            np.full(len(group.tokens), group.size / batch_size / max(int(group.tokens.sum()), 1))
+            for group in groups
+        ]
+
+
+@dataclass(frozen=True)
+class PerRolloutToken:
+    """The mean over the tokens of each rollout, then over rollouts: GRPO's (arXiv 2402.03300, eq. 3). A token
+    of a short rollout weighs more than one of a long."""
+
+    whole_step = False
+
+    def __call__(self, groups: Sequence[GroupTokens], batch_size: int) -> list[np.ndarray]:
+        return [1 / (batch_size * np.maximum(group.tokens, 1)) for group in groups]
+
+
+@dataclass(frozen=True)
+class PerTokenLimit:
+    """1/(B · L_max): all tokens weigh the same, whatever lengths there are (Dr. GRPO, arXiv 2503.20783,
+    §3.2)."""
+
+    max_tokens: int  # L_max
+
+    whole_step = False
+
+    def __call__(self, groups: Sequence[GroupTokens], batch_size: int) -> list[np.ndarray]:
+        return [np.full(len(group.tokens), 1 / (batch_size * self.max_tokens)) for group in groups]

@@ -1,0 +1,28 @@
+"""The clipped surrogate, which several objectives share.
+
+min(ρ A, clip(ρ, 1 − ε_low, 1 + ε_high) A)        arXiv 1707.06347, eq. 7
+"""
+
+import torch
+
+
+def check_epsilons(low: float, high: float) -> None:
+    if not (0 < low <= 1 and high > 0):
+        raise ValueError(f"clip bounds need 0 < epsilon_low <= 1 and epsilon_high > 0, not {low} and {high}")
+
+
+def clipped_surrogate(
+    ratio: torch.Tensor, advantages: torch.Tensor, epsilon_low: float, epsilon_high: float
+) -> torch.Tensor:
+    """Elementwise; `ratio` and `advantages` of one shape."""
+    clipped = ratio.clamp(1 - epsilon_low, 1 + epsilon_high)
+    return torch.minimum(ratio * advantages, clipped * advantages)
+
+
+def clip_is_active(
+    ratio: torch.Tensor, advantages: torch.Tensor, epsilon_low: float, epsilon_high: float
+) -> torch.Tensor:
+    """Where the clip takes the gradient away: bool, of the same shape."""
+    too_high = (ratio > 1 + epsilon_high) & (advantages > 0)
+    too_low = (ratio < 1 - epsilon_low) & (advantages < 0)
+    return too_high | too_low

@@ -1,0 +1,34 @@
+"""Decoupled PPO: the clip is around a recent policy, the importance weight corrects for an older one.
+
+    J = Σ_tokens  w · (π_prox / μ) · min(ρ A, clip(ρ, 1 − ε_low, 1 + ε_high) A),    ρ = π / π_prox
+
+π_prox is the policy that the step began with. In the first of a step's `epochs` ρ is 1, and the gradient
+that of plain importance sampling; the clip acts from the second on.
+Source: AReaL, arXiv 2505.24298, §4.2, eq. 5, after arXiv 2110.00641.
+"""
+
+from dataclasses import dataclass
+
+import torch
+
+from contracts.trainer import PackedBatch, TokenScores
+from pipelinerl.objectives.base import TokenSums, count
+from pipelinerl.objectives.clipping import check_epsilons, clip_is_active, clipped_surrogate
+
+
+@dataclass(frozen=True)
+class DecoupledPpo:
+    epsilon_low: float
+    epsilon_high: float
+
+    def __post_init__(self):
+        check_epsilons(self.epsilon_low, self.epsilon_high)
+
+    def __call__(self, scores: TokenScores, batch: PackedBatch) -> tuple[torch.Tensor, TokenSums]:
+        proximal = scores.logprobs.detach() if batch.proximal_logprobs is None else batch.proximal_logprobs
+        behaviour_weight = (proximal - batch.behaviour_logprobs).where(batch.loss_mask, 0.0).exp()  # [T]
+        ratio = (scores.logprobs - proximal).where(batch.loss_mask, 0.0).exp()
+        surrogate = clipped_surrogate(ratio, batch.advantages, self.epsilon_low, self.epsilon_high)
+        active = clip_is_active(ratio, batch.advantages, self.epsilon_low, self.epsilon_high)
+        loss = -(behaviour_weight * surrogate * batch.loss_weights).sum()
+        return loss, {"clip_fraction": count(active, batch)}

@@ -1,0 +1,31 @@
+"""Online policy mirror descent of Kimi k1.5: a squared penalty keeps each rollout near where it was sampled.
+
+    J = Σ_rollouts  w · ( Σ_tokens A log π  −  τ/2 · (Σ_tokens log r)² )
+
+With A = r_j − mean of the group's rewards (`advantage=group_mean`, without std) its gradient is the
+paper's, where w = 1/B and the reference is the policy that sampled. The paper resets the optimizer at
+every iteration (`reset_optimizer_every=1`) and makes several updates in one (`epochs`).
+Source: arXiv 2501.12599, §2.3.2, eq. 3. The paper does not state τ.
+"""
+
+from dataclasses import dataclass
+
+import torch
+
+from contracts.trainer import PackedBatch, TokenScores
+from pipelinerl.objectives.base import TokenSums, log_ratio, per_rollout, rollout_weights
+
+
+@dataclass(frozen=True)
+class MirrorDescent:
+    tau: float
+
+    def __post_init__(self):
+        if not self.tau > 0:
+            raise ValueError(f"tau must be positive, not {self.tau}")
+
+    def __call__(self, scores: TokenScores, batch: PackedBatch) -> tuple[torch.Tensor, TokenSums]:
+        surrogate = per_rollout(batch.advantages * scores.logprobs, batch)  # [R]
+        penalty = per_rollout(log_ratio(scores, batch), batch).square()
+        objective = surrogate - self.tau / 2 * penalty
+        return -(objective * rollout_weights(batch)).sum(), {"mirror_penalty": penalty.detach().sum()}

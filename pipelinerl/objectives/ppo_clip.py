@@ -1,0 +1,30 @@
+"""The clipped surrogate of PPO and GRPO, with a bound of its own on each side.
+
+    J = Σ_tokens  w · min(r A, clip(r, 1 − ε_low, 1 + ε_high) A)
+
+Source: PPO, arXiv 1707.06347, eq. 7; GRPO, arXiv 2402.03300, eq. 3 (ε = 0.2); a higher upper bound is
+DAPO's clip-higher, arXiv 2503.14476, §3.1 (0.2 and 0.28).
+"""
+
+from dataclasses import dataclass
+
+import torch
+
+from contracts.trainer import PackedBatch, TokenScores
+from pipelinerl.objectives.base import TokenSums, count, log_ratio
+from pipelinerl.objectives.clipping import check_epsilons, clip_is_active, clipped_surrogate
+
+
+@dataclass(frozen=True)
+class PpoClip:
+    epsilon_low: float
+    epsilon_high: float
+
+    def __post_init__(self):
+        check_epsilons(self.epsilon_low, self.epsilon_high)
+
+    def __call__(self, scores: TokenScores, batch: PackedBatch) -> tuple[torch.Tensor, TokenSums]:
+        ratio = log_ratio(scores, batch).exp()  # [T]
+        objective = clipped_surrogate(ratio, batch.advantages, self.epsilon_low, self.epsilon_high)
+        active = clip_is_active(ratio, batch.advantages, self.epsilon_low, self.epsilon_high)
+        return -(objective * batch.loss_weights).sum(), {"clip_fraction": count(active, batch)}

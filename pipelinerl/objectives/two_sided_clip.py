@@ -1,0 +1,37 @@
+"""Two-sided clipping: PPO's clip leaves the ratio of a bad token unbounded above; δ bounds it.
+
+    J = Σ_tokens  w · min(min(r, δ) A, clip(r, 1 − ε_low, 1 + ε_high) A),    δ > 1 + ε_high
+
+It differs from ppo_clip for A < 0 alone, where large ratios would give large updates.
+Source: INTELLECT-2, arXiv 2505.07291, §3.4 (ε = 0.2, δ = 4).
+"""
+
+from dataclasses import dataclass
+
+import torch
+
+from contracts.trainer import PackedBatch, TokenScores
+from pipelinerl.objectives.base import TokenSums, count, log_ratio
+from pipelinerl.objectives.clipping import check_epsilons, clip_is_active
+
+
+@dataclass(frozen=True)
+class TwoSidedClip:
+    epsilon_low: float
+    epsilon_high: float
+    delta: float
+
+    def __post_init__(self):
+        check_epsilons(self.epsilon_low, self.epsilon_high)
+        if not self.delta > 1 + self.epsilon_high:
+            raise ValueError(
+                f"delta must exceed 1 + epsilon_high = {1 + self.epsilon_high}, not {self.delta}"
+            )
+
+    def __call__(self, scores: TokenScores, batch: PackedBatch) -> tuple[torch.Tensor, TokenSums]:
+        ratio, advantages = log_ratio(scores, batch).exp(), batch.advantages  # [T]
+        clipped = ratio.clamp(1 - self.epsilon_low, 1 + self.epsilon_high)
+        objective = torch.minimum(ratio.clamp(max=self.delta) * advantages, clipped * advantages)
+        active = clip_is_active(ratio, advantages, self.epsilon_low, self.epsilon_high)
+        active |= (ratio > self.delta) & (advantages < 0)
+        return -(objective * batch.loss_weights).sum(), {"clip_fraction": count(active, batch)}

@@ -1,0 +1,39 @@
+"""Any objective with a learned baseline: what the value head expected is taken off the return.
+
+    A = R − sg(V),    L = L_policy(A) + β · Σ_tokens  w · ½ (V − R)²
+
+R is what the records carry as advantage (`advantage=value` leaves rewards as they are), V what the backend's
+value head says of the state before each token. This is GAE with λ = 1 and no discount.
+Source: arXiv 1506.02438, eq. 18, with λ = γ = 1, as in Open-Reasoner-Zero, arXiv 2503.24290, §2.2.
+"""
+
+from dataclasses import dataclass, replace
+
+import torch
+
+from contracts.trainer import PackedBatch, TokenScores
+from pipelinerl.objectives.base import Objective, TokenSums
+
+
+@dataclass(frozen=True)
+class ValueBaseline:
+    """Needs a trainer with a value head (`trainer.value_head=true`)."""
+
+    policy: Objective
+    coefficient: float  # β
+
+    def __post_init__(self):
+        if not callable(self.policy):
+            raise ValueError("policy must be an objective, with its own _target_")
+        if not self.coefficient > 0:
+            raise ValueError(f"coefficient must be positive, not {self.coefficient}")
+
+    def __call__(self, scores: TokenScores, batch: PackedBatch) -> tuple[torch.Tensor, TokenSums]:
+        if scores.values is None:
+            raise ValueError("the trainer has no value head: set trainer.value_head=true")
+        returns, values = batch.advantages, scores.values
+        advantages = (returns - values.detach()).where(batch.loss_mask, 0.0)
+        loss, sums = self.policy(scores, replace(batch, advantages=advantages))
+        squared = (values - returns).where(batch.loss_mask, 0.0).square()
+        value_loss = 0.5 * (squared * batch.loss_weights).sum()
+        return loss + self.coefficient * value_loss, {**sums, "value_error": squared.detach().sum()}

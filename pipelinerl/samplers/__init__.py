@@ -1,0 +1,1 @@
+"""Samplers: which training problem comes next. One file each, pure state, no I/O."""
