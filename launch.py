@@ -10,6 +10,7 @@ Writes to `run_dir`: the resolved config, one log per process, streams, metrics,
 was refused before anything started; 130 that it was interrupted.
 """
 
+import os
 import secrets
 import signal
 import sys
@@ -34,6 +35,7 @@ def main(overrides: list[str]) -> int:
     if {"-h", "--help"} & {*overrides}:
         print(__doc__)
         return 0
+    sys.path.append(os.getcwd())  # parts of one's own, from where one works
     signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
     try:
         config = compose_config(overrides)

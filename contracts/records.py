@@ -37,10 +37,11 @@ class Completion(msgspec.Struct, frozen=True, kw_only=True):
     prompt_token_ids: Array  # [P] int32
     token_ids: Array  # [T] int32, end-of-sequence included
     logprobs: Array  # [T] float32, under the distribution sampled from
-    spans: list[VersionSpan]  # cover [0, T) exactly once, versions non-decreasing
+    spans: list[VersionSpan]  # cover [0, T) exactly once; versions non-decreasing within a segment
     temperature: float
-    finish_reason: Literal["stop", "length", "abort"]
-    server: str = ""
+    finish_reason: Literal["stop", "length", "abort", "repetition"]
+    segments: list[int] = []  # token at which each further request took up what the one before left
+    server: str = ""  # of the last request
 
 
 class Rollout(Record, frozen=True, kw_only=True):

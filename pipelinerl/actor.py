@@ -31,16 +31,30 @@ from contracts.records import (
 )
 from pipelinerl.admission import Admission
 from pipelinerl.attempts import AttemptRunner, Member
-from pipelinerl.components import build_domain, build_sampler, open_streams, training_sampling
+from pipelinerl.components import (
+    build,
+    build_decoder,
+    build_domain,
+    build_sampler,
+    open_streams,
+    training_sampling,
+)
 from pipelinerl.config import RunConfig
-from pipelinerl.domains.base import Problem
 from pipelinerl.evaluation import evaluate
 from pipelinerl.events import follow, life_begun
 from pipelinerl.http_session import open_session
-from pipelinerl.llm_client import LLMClient
+from pipelinerl.llm_client import LLMClient, Sampling
+from pipelinerl.open_groups import OpenGroups
 from pipelinerl.process import process_main
+from pipelinerl.reward_terms import with_terms
 from pipelinerl.rollout_metrics import RolloutMetrics
+from pipelinerl.segments import SegmentPolicy
 from pipelinerl.server_pool import ServerPool
+from pipelinerl.waiting_line import WaitingLine
+
+
+class PlaceFree:
+    """A rollout has given up its place, so another may have it."""
 
 
 class Actor:
@@ -48,6 +62,8 @@ class Actor:
         self._config, self._session = config, session
         self._domain = build_domain(config)
         self._sampler = build_sampler(config, self._domain)
+        self._rewards = [build(component) for component in config.rewards]
+        self._decode = build_decoder(config)
         self._admission = Admission(config.batch_size, config.group_size, config.lag_limit)
         self._pool = ServerPool(config.inference.concurrency)
         self._eval_pool = ServerPool(config.eval.concurrency)
@@ -55,16 +71,15 @@ class Actor:
         self._rollouts = streams.writer("rollouts")
         self._eval_rollouts = streams.writer("eval_rollouts")
         self._events = streams.writer("actor_events")
-        self._happenings: asyncio.Queue[Record | BaseException] = asyncio.Queue()
+        self._happenings: asyncio.Queue[Record | BaseException | PlaceFree] = asyncio.Queue()
         resumed = life_begun(streams)
         for name in ("trainer_events", "preprocessor_events"):
             follow(streams.reader(name), resumed.ends.get(name, 0), self._happenings)
         self._metrics = RolloutMetrics(run_dir, config.tensorboard)
         self._version = -1
         self._resume(resumed)
-        self._pending: deque[Member] = deque()  # not yet begun
-        self._problems: dict[int, Problem] = {}  # of open groups
-        self._unfinished: dict[int, int] = {}  # open group -> members not yet written
+        self._groups = OpenGroups(config.group_size)
+        self._line = WaitingLine(lambda: self._happenings.put_nowait(PlaceFree()))
         self._rolling: set[asyncio.Task] = set()
         self._background: set[asyncio.Task] = set()
         self._evaluation: asyncio.Task | None = None
@@ -103,7 +118,7 @@ class Actor:
             await self._handle(happening)
         await self._stop()
 
-    async def _handle(self, happening: Record | BaseException) -> None:
+    async def _handle(self, happening: Record | BaseException | PlaceFree) -> None:
         match happening:
             case BaseException():
                 raise happening
@@ -126,7 +141,8 @@ class Actor:
 
     async def _on_published(self, published: WeightsPublished) -> None:
         first_of_life, self._version = self._version < 0, published.version
-        client = LLMClient(self._session, self._pool, training_sampling(self._config))
+        client = self._client(self._pool, training_sampling(self._config))
+        client = replace(client, turn=self._line.wait_between_segments)
         self._attempt = AttemptRunner(published.run, self._domain, client, self._config.rollout)
         for pool in (self._pool, self._eval_pool):
             await pool.set_servers(published.servers)
@@ -146,12 +162,14 @@ class Actor:
     # --- rollouts -----------------------------------------------------------------------------
 
     def _start_rollouts(self) -> None:
-        while len(self._rolling) < self._pool.capacity:
-            if not self._pending:
+        """Fill the servers: members that wait to begin, then those that wait to go on, then a new group."""
+        while len(self._rolling) - self._line.between_segments < self._pool.capacity:
+            if member := self._line.beginner():
+                self._spawn(self._roll_out(member), self._rolling)
+            elif not self._line.let_one_go_on():
                 if not self._admission.can_start():
                     return
                 self._open_group()
-            self._spawn(self._roll_out(self._pending.popleft()), self._rolling)
 
     def _open_group(self) -> None:
         group_id, size = self._next_group, self._config.group_size
@@ -159,33 +177,37 @@ class Actor:
         self._admission.start()
         draw, problem = self._redraws.popleft() if self._redraws else self._draw()
         self._events.append(Started(group_id=group_id, rollouts=size, draw=draw, problem=problem))
-        self._problems[group_id] = self._domain.train_problem(problem)
-        self._unfinished[group_id] = size
-        self._pending.extend(
-            Member(group_id, f"{group_id}-{i}", f"train {draw} {i}", draw) for i in range(size)
-        )
+        self._line.join(self._groups.open(group_id, draw, problem, self._domain.train_problem(problem)))
 
     async def _roll_out(self, member: Member) -> None:
-        self._happenings.put_nowait(await self._attempt(self._problems[member.group_id], member))
+        self._happenings.put_nowait(await self._attempt(self._groups.problem_of(member), member))
 
     def _finish(self, rollout: Rollout) -> None:
-        self._rollouts.append(rollout)
-        self._metrics.finished(rollout)
-        self._unfinished[rollout.group_id] -= 1
-        if self._unfinished[rollout.group_id] == 0:
-            del self._unfinished[rollout.group_id], self._problems[rollout.group_id]
+        """A group is written when it is whole: some terms of the reward compare its members."""
+        group = self._groups.add(rollout)
+        if group is None:
+            return
+        for member in with_terms(group.finished, self._rewards, self._version):
+            self._rollouts.append(member)
+            self._metrics.finished(member)
+        if group.success is not None:
+            self._sampler.observe(group.index, group.success)
 
     async def _evaluate(self) -> None:
         """Its requests have a share of their own, outside admission and the training pool."""
         config = self._config
         sampling = replace(training_sampling(config), temperature=1.0)
-        client = LLMClient(self._session, self._eval_pool, sampling)
+        client = self._client(self._eval_pool, sampling)
         attempt = AttemptRunner(self._attempt.run, self._domain, client, config.rollout)
         problems = min(config.eval.problems, self._domain.heldout_size)
         result = await evaluate(
             attempt, problems, self._eval_pool.capacity, self._version, self._eval_rollouts.append
         )
         self._happenings.put_nowait(result)
+
+    def _client(self, pool: ServerPool, sampling: Sampling) -> LLMClient:
+        segments = SegmentPolicy.of(self._config.rollout)
+        return LLMClient(self._session, pool, sampling, segments, decode=self._decode)
 
     # --- the end ------------------------------------------------------------------------------
 
@@ -209,13 +231,9 @@ class Actor:
             task.cancel()
         await asyncio.gather(*in_flight, return_exceptions=True)
         await self._drain()
-        if self._unfinished:
-            rollouts = len(self._unfinished) * self._config.group_size
-            self._events.append(
-                Settled(
-                    group_ids=sorted(self._unfinished), rollouts=rollouts, reason=DropReason.TRAINING_DONE
-                )
-            )
+        if left := self._groups.ids:
+            rollouts = len(left) * self._config.group_size
+            self._events.append(Settled(group_ids=left, rollouts=rollouts, reason=DropReason.TRAINING_DONE))
         await self._evaluate()
         await self._drain()
         self._events.append(ActorStopped())

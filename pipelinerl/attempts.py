@@ -72,7 +72,7 @@ class AttemptRunner:
     ) -> Rollout:
         if not math.isfinite(attempt.reward):
             raise BadReward(f"{problem.problem_id} was given the reward {attempt.reward}")
-        truncated = any(c.finish_reason == "length" for c in attempt.completions)
+        reasons = {completion.finish_reason for completion in attempt.completions}
         return Rollout(
             run=self.run,
             rollout_id=member.rollout_id,
@@ -84,10 +84,15 @@ class AttemptRunner:
             reward=float(attempt.reward),
             reward_components=attempt.reward_components,
             turn_rewards=attempt.turn_rewards,
-            metrics={**attempt.metrics, "success": float(attempt.success), "retries": float(retries)},
+            metrics={
+                **attempt.metrics,
+                "success": float(attempt.success),
+                "retries": float(retries),
+                "repetition": float("repetition" in reasons),
+            },
             started_at=started_at,
             finished_at=time.time(),
-            status="truncated" if truncated else "ok",
+            status="truncated" if "length" in reasons else "ok",
         )
 
 

@@ -17,7 +17,6 @@ from pipelinerl.credit import TurnAdvantages
 from pipelinerl.filters import GroupFilter
 from pipelinerl.normalisations import GroupTokens, Normalisation
 from pipelinerl.packing import Fifo
-from pipelinerl.sequences import training_sequences
 from pipelinerl.staleness import StalePolicy
 
 MIN_GOOD_MEMBERS = 2  # fewer give no baseline
@@ -66,6 +65,7 @@ class StepFormation:
         advantages: Callable[[Sequence[Rollout]], TurnAdvantages],
         filters: Sequence[GroupFilter],
         stale: StalePolicy,
+        sequences: Callable[[Rollout, np.ndarray], list[TrainingSequence]],
         normalisation: Normalisation,
         packing: Fifo,
         batch_size: int,
@@ -73,6 +73,7 @@ class StepFormation:
         first_step: int = 0,
     ):
         self._advantages, self._filters, self._stale = advantages, filters, stale
+        self._sequences = sequences
         self._normalisation, self._packing = normalisation, packing
         self._batch_size, self._hold = batch_size, hold or normalisation.whole_step
         self.step = first_step
@@ -91,7 +92,7 @@ class StepFormation:
         if isinstance(kept, str):
             return Outcome([], kept)
         in_loss = [(r, a) for r, a, keep in zip(good, advantages, kept, strict=True) if keep]
-        sequences = [training_sequences(rollout, advantage) for rollout, advantage in in_loss]
+        sequences = [self._sequences(rollout, advantage) for rollout, advantage in in_loss]
         if any(self._stale.drops(of_rollout, self.step) for of_rollout in sequences):
             return Outcome([], DropReason.STALE)
         self._held.append(_Held(group[0].draw, len(group), sequences))

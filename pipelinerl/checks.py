@@ -74,9 +74,15 @@ def check_components(config: RunConfig) -> None:
     _checked("packing", lambda: build_packing(config))
     for name in ("objective", "advantage", "normalisation", "trainer"):
         _checked(name, lambda name=name: build(getattr(config, name)))
+    learned_baseline = config.objective.target.endswith(".ValueBaseline")
+    if learned_baseline and not getattr(config.trainer, "value_head", False):
+        raise PlanError("objective: ValueBaseline needs a value head: set trainer.value_head=true")
     for name in ("filters", "regularisers", "rewards"):
         for component in getattr(config, name):
-            _checked(name, lambda component=component: build(component))
+            made = _checked(name, lambda component=component: build(component))
+            if getattr(made, "needs_reference", False) and config.reference is None:
+                kind = type(made).__name__
+                raise PlanError(f"{name}: {kind} needs a reference server: set reference=transformers")
 
 
 def _checked(name: str, make):

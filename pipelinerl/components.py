@@ -5,6 +5,7 @@ from functools import partial
 from pathlib import Path
 
 import hydra.utils
+import numpy as np
 
 from contracts.records import Rollout
 from pipelinerl.config import Component, RunConfig
@@ -36,6 +37,17 @@ def build_credit(config: RunConfig) -> Callable[[Sequence[Rollout]], TurnAdvanta
 
 def build_packing(config: RunConfig, first_step: int = 0) -> object:
     return build(config.packing, ranks=config.world.trainer_ranks, first_step=first_step)
+
+
+def build_decoder(config: RunConfig) -> Callable[[np.ndarray], str] | None:
+    """Of the model's tokens, where completions come in segments: a character may begin in one and end in
+    the next. None where there is no tokenizer."""
+    if config.rollout.segment_tokens is None or config.inference.model is not None:
+        return None
+    from transformers import AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(config.model.path, local_files_only=True)
+    return partial(tokenizer.decode, skip_special_tokens=True)
 
 
 def training_sampling(config: RunConfig) -> Sampling:

@@ -34,6 +34,10 @@ def compose_config(overrides: list[str]) -> RunConfig:
 
 
 def _composed(overrides: list[str]) -> dict:
+    """A `conf/` where the command was given adds to the project's: `conf/objective/mine.yaml`."""
+    own = Path.cwd() / "conf"
+    if own.is_dir() and own != ROOT / "conf":
+        overrides = [*overrides, f"hydra.searchpath=[file://{own}]"]
     with initialize_config_dir(str(ROOT / "conf"), version_base="1.3"):
         return OmegaConf.to_container(compose("config", overrides=overrides), resolve=True)
 

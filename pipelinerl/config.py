@@ -56,9 +56,29 @@ class SamplingConfig(Section):
         return self
 
 
+class RepetitionConfig(Section):
+    window: Int = Field(ge=1, description="Longest block of tokens that is looked for.")
+    times: Int = Field(ge=2, description="Repetitions of a block, one after the other, that end a rollout.")
+
+
 class RolloutConfig(Section):
     retries: Int = Field(2, ge=0, description="Further attempts after a failed one, before the member fails.")
-    timeout_s: float = Field(300, gt=0, description="Longest time one attempt may take.")
+    timeout_s: float = Field(300, gt=0, description="Longest time one attempt may take, waiting included.")
+    segment_tokens: Int | None = Field(
+        None, ge=1, description="Tokens after which a rollout goes back to the queue; null = it never does."
+    )
+    train_segments: Literal["all", "last"] = Field(
+        "all", description="Whether the loss has a completion's earlier segments too, or its last alone."
+    )
+    repetition: RepetitionConfig | None = Field(
+        None, description="When a rollout is stopped, at the end of a segment, for repeating itself."
+    )
+
+    @model_validator(mode="after")
+    def _at_a_segments_end(self):
+        if self.repetition and self.segment_tokens is None:
+            raise ValueError("rollout.repetition is looked for between segments: set rollout.segment_tokens")
+        return self
 
 
 class EngineConfig(Section):
@@ -167,6 +187,9 @@ class RunConfig(Section):
     optimizer: OptimizerSpec
     objective: Component
     regularisers: list[Component] = []
+    reference: EngineConfig | None = Field(
+        None, description="A frozen server that scores what is trained on, for KL terms."
+    )
     epochs: Int = Field(1, ge=1, description="Updates on each step's rollouts; the first begins at once.")
     reset_optimizer_every: Int | None = Field(
         None, ge=1, description="Steps after which the optimizer's moments are forgotten; null = never."
@@ -194,7 +217,8 @@ class RunConfig(Section):
                 f"batch_size={self.batch_size} is not divisible by group_size={self.group_size}; "
                 "a step is made of whole groups"
             )
-        gpus = self.world.servers * self.inference.gpus_per_server + self.world.trainer_ranks
+        servers = self.world.servers + (self.reference is not None)
+        gpus = servers * self.inference.gpus_per_server + self.world.trainer_ranks
         if self.world.gpus and gpus > self.world.gpus:
             raise ValueError(f"the plan needs {gpus} GPUs and world.gpus is {self.world.gpus}")
         return self

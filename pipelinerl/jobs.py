@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Literal
 
 from pipelinerl.config import EngineConfig, RunConfig
-from pipelinerl.process import SERVERS_VARIABLE, TOKEN_VARIABLE
+from pipelinerl.process import REFERENCE_VARIABLE, SERVERS_VARIABLE, TOKEN_VARIABLE
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -22,7 +22,7 @@ class PlanError(Exception):
 @dataclass(frozen=True, eq=False)
 class Job:
     name: str
-    role: Literal["server", "actor", "preprocessor", "trainer"]
+    role: Literal["server", "reference", "actor", "preprocessor", "trainer"]
     command: tuple[str, ...]
     environment: dict[str, str]  # beside the launcher's own
 
@@ -35,8 +35,9 @@ class Job:
 def plan_jobs(config: RunConfig, run_dir: Path, token: str) -> list[Job]:
     """Servers first, then actor, preprocessor and the trainer's ranks."""
     ports = _server_ports(config)
-    urls = ",".join(f"http://{config.inference.host}:{port}" for port in ports)
-    common = {"PYTHONPATH": str(ROOT), TOKEN_VARIABLE: token, "PYTHONUNBUFFERED": "1"}
+    urls = [f"http://{config.inference.host}:{port}" for port in ports]
+    importable = os.pathsep.join([str(ROOT), os.getcwd()])  # parts of one's own, from where one works
+    common = {"PYTHONPATH": importable, TOKEN_VARIABLE: token, "PYTHONUNBUFFERED": "1"}
     threads = {"OMP_NUM_THREADS": str(config.world.threads), "TOKENIZERS_PARALLELISM": "false"}
     servers = [
         Job(
@@ -45,13 +46,22 @@ def plan_jobs(config: RunConfig, run_dir: Path, token: str) -> list[Job]:
             _server_command(config, config.inference.engine_of(i), port),
             common | threads | _server_gpus(config, i),
         )
-        for i, port in enumerate(ports)
+        for i, port in enumerate(ports[: config.world.servers])
+    ]
+    reference = [
+        Job(
+            "reference",
+            "reference",
+            _server_command(config, engine, port),
+            common | threads | _reference_gpus(config),
+        )
+        for engine, port in zip([config.reference], ports[config.world.servers :], strict=False)
     ]
     rendezvous = {
         "MASTER_ADDR": "127.0.0.1",
         "MASTER_PORT": str(free_port()),
         "WORLD_SIZE": str(config.world.trainer_ranks),
-        SERVERS_VARIABLE: urls,
+        SERVERS_VARIABLE: ",".join(urls[: config.world.servers]),
     }
     trainers = [
         Job(
@@ -63,10 +73,17 @@ def plan_jobs(config: RunConfig, run_dir: Path, token: str) -> list[Job]:
         for rank in range(config.world.trainer_ranks)
     ]
     one_thread = {"OMP_NUM_THREADS": "1"}
+    scored_by = {REFERENCE_VARIABLE: urls[-1]} if config.reference else {}
     return [
         *servers,
+        *reference,
         Job("actor", "actor", _module("actor", run_dir), common | one_thread),
-        Job("preprocessor", "preprocessor", _module("preprocessor", run_dir), common | one_thread),
+        Job(
+            "preprocessor",
+            "preprocessor",
+            _module("preprocessor", run_dir),
+            common | one_thread | scored_by,
+        ),
         *trainers,
     ]
 
@@ -109,10 +126,11 @@ def _interpreter(engine: EngineConfig) -> str:
 
 
 def _server_ports(config: RunConfig) -> list[int]:
-    base = config.inference.base_port
+    """Of the servers, then of the reference if there is one."""
+    base, count = config.inference.base_port, config.world.servers + (config.reference is not None)
     if base is None:
-        return [free_port() for _ in range(config.world.servers)]
-    ports = list(range(base, base + config.world.servers))
+        return [free_port() for _ in range(count)]
+    ports = list(range(base, base + count))
     for port in ports:
         if not is_free(config.inference.host, port):
             raise PlanError(f"port {port} is in use; set inference.base_port to another, or to null")
@@ -127,6 +145,12 @@ def _server_gpus(config: RunConfig, index: int) -> dict[str, str]:
 def _trainer_gpu(config: RunConfig, rank: int) -> dict[str, str]:
     first = config.world.servers * config.inference.gpus_per_server
     return _gpus(config, range(first + rank, first + rank + 1))
+
+
+def _reference_gpus(config: RunConfig) -> dict[str, str]:
+    count = config.inference.gpus_per_server
+    first = config.world.servers * count + config.world.trainer_ranks
+    return _gpus(config, range(first, first + count))
 
 
 def _gpus(config: RunConfig, indices: range) -> dict[str, str]:

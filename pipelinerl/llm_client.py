@@ -1,9 +1,10 @@
-"""The async client that rollouts talk to: one chat completion, token for token.
+"""The async client that rollouts talk to: chat completions, token for token.
 
 Every answer is checked against the contract before anything is made of it; what does not fit is a
 `BadAnswer`, which ends one attempt and never the run.
 """
 
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 
@@ -12,7 +13,10 @@ import numpy as np
 
 from contracts.records import Completion, VersionSpan
 from pipelinerl.domains.base import Answer
+from pipelinerl.segments import SegmentPolicy, joined, prompt_of_next
 from pipelinerl.server_pool import ServerPool, ServerUnavailable
+
+Prompt = list[dict[str, str]] | list[int]  # a conversation, or token ids
 
 
 class ServerError(Exception):
@@ -35,27 +39,52 @@ class Sampling:
     seed: int | None = None  # None = not repeatable
 
 
-class LLMClient:
-    """Samples from whichever server of the pool is least busy."""
+async def at_once() -> None:
+    pass
 
-    def __init__(self, session: aiohttp.ClientSession, pool: ServerPool, sampling: Sampling):
-        self._session, self._pool, self._sampling = session, pool, sampling
-        self._requests = 0
+
+@dataclass
+class LLMClient:
+    """Samples from whichever server of the pool is least busy.
+
+    segments: whether completions are made in several requests.
+    turn: waited for between two requests of one completion.
+    decode: text of sampled tokens; without one, the texts of its segments are put together.
+    """
+
+    session: aiohttp.ClientSession
+    pool: ServerPool
+    sampling: Sampling
+    segments: SegmentPolicy = SegmentPolicy()
+    turn: Callable[[], Awaitable[None]] = at_once
+    decode: Callable[[np.ndarray], str] | None = None
+    _requests: int = 0  # of this attempt
 
     def of_attempt(self, name: str) -> "LLMClient":
         """For one attempt alone: where sampling is seeded, its n-th request always has the same seed."""
-        if self._sampling.seed is None:
+        if self.sampling.seed is None:
             return self
-        seed = _hashed(f"{self._sampling.seed} {name}")
-        return LLMClient(self._session, self._pool, replace(self._sampling, seed=seed))
+        return replace(self, sampling=replace(self.sampling, seed=_hashed(f"{self.sampling.seed} {name}")))
 
     async def chat(self, messages: list[dict[str, str]]) -> Answer:
-        sampling = self._sampling
+        answer = await self._request(messages, self.sampling.max_tokens)
+        texts, completion = [answer.text], self.segments.stopped(answer.completion)
+        while self.segments.unfinished(completion, self.sampling.max_tokens):
+            await self.turn()
+            left = self.sampling.max_tokens - len(completion.token_ids)
+            more = await self._request(prompt_of_next(completion), left)
+            texts.append(more.text)
+            completion = self.segments.stopped(joined(completion, more.completion))
+        text = self.decode(completion.token_ids) if self.decode and completion.segments else "".join(texts)
+        return Answer(text, completion)
+
+    async def _request(self, prompt: Prompt, max_tokens: int) -> Answer:
+        sampling = replace(self.sampling, max_tokens=self.segments.budget(max_tokens))
         if sampling.seed is not None:
             sampling = replace(sampling, seed=_hashed(f"{sampling.seed} {self._requests}"))
             self._requests += 1
-        async with self._pool.server() as url:
-            return await chat(self._session, url, messages, sampling)
+        async with self.pool.server() as url:
+            return await complete(self.session, url, prompt, sampling)
 
 
 def _hashed(text: str) -> int:
@@ -63,13 +92,13 @@ def _hashed(text: str) -> int:
     return int.from_bytes(blake2b(text.encode(), digest_size=4).digest(), "big") >> 1
 
 
-async def chat(
-    session: aiohttp.ClientSession, url: str, messages: list[dict[str, str]], sampling: Sampling
-) -> Answer:
-    """One chat completion of one server. Raises ServerError, ServerFailed or BadAnswer."""
+async def complete(session: aiohttp.ClientSession, url: str, prompt: Prompt, sampling: Sampling) -> Answer:
+    """One completion by one server. Raises ServerError, ServerFailed or BadAnswer."""
+    chat = isinstance(prompt[0], dict)
+    route = "/v1/chat/completions" if chat else "/v1/completions"
     request = {
         "model": sampling.model,
-        "messages": messages,
+        "messages" if chat else "prompt": prompt,
         "temperature": sampling.temperature,
         "max_tokens": sampling.max_tokens,
         "logprobs": True,
@@ -77,7 +106,7 @@ async def chat(
     if sampling.seed is not None:
         request["seed"] = sampling.seed
     try:
-        async with session.post(f"{url}/v1/chat/completions", json=request) as response:
+        async with session.post(url + route, json=request) as response:
             status, body = response.status, await response.json(content_type=None)
     except aiohttp.ClientError as error:
         raise ServerFailed("connection") from error
@@ -111,7 +140,8 @@ def _parse(body: dict, temperature: float, url: str) -> Answer:
         server=url,
     )
     _check(completion)
-    return Answer(text=choice["message"]["content"] or "", completion=completion)
+    text = choice["message"]["content"] if "message" in choice else choice["text"]
+    return Answer(text=text or "", completion=completion)
 
 
 def _check(completion: Completion) -> None:

@@ -4,9 +4,11 @@ Run by the launcher: `python -m pipelinerl.preprocessor --run-dir DIR`. Reads `r
 `rows` and, for every group that is dropped, a `Settled` with the reason to `preprocessor_events`.
 """
 
+import os
 import time
 from collections import Counter
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -17,7 +19,9 @@ from pipelinerl.components import build, build_credit, build_packing, open_strea
 from pipelinerl.config import RunConfig
 from pipelinerl.events import life_begun
 from pipelinerl.metrics import MetricsWriter
-from pipelinerl.process import process_main
+from pipelinerl.process import REFERENCE_VARIABLE, process_main
+from pipelinerl.reference import Reference
+from pipelinerl.sequences import training_sequences
 from pipelinerl.staleness import StalePolicy
 from pipelinerl.streams import StreamReader
 
@@ -26,7 +30,7 @@ METRICS_EVERY_S = 1.0
 
 
 class Preprocessor:
-    def __init__(self, config: RunConfig, run_dir: Path):
+    def __init__(self, config: RunConfig, run_dir: Path, token: str | None):
         self._config = config
         streams = open_streams(config, run_dir)
         resumed = life_begun(streams)
@@ -35,6 +39,7 @@ class Preprocessor:
             advantages=build_credit(config),
             filters=[build(component) for component in config.filters],
             stale=StalePolicy(config.on_stale, config.lag_limit),
+            sequences=partial(training_sequences, last_segments=config.rollout.train_segments == "last"),
             normalisation=build(config.normalisation),
             packing=build_packing(config, first_step=resumed.version),
             batch_size=config.batch_size,
@@ -49,6 +54,10 @@ class Preprocessor:
         self._rows = streams.writer("rows")
         self._events = streams.writer("preprocessor_events")
         self._metrics = MetricsWriter(run_dir, "preprocessor", config.tensorboard)
+        self._reference = None
+        if config.reference:
+            url, wait_s = os.environ[REFERENCE_VARIABLE], config.world.server_start_timeout_s
+            self._reference = Reference(url, token, wait_s)
         self._in_rows: dict[int, list[int]] = {}  # step -> its groups
         self._begins: dict[int, int] = {}  # group in no closed step -> where its first rollout begins
         self._dropped: Counter[str] = Counter()
@@ -94,7 +103,8 @@ class Preprocessor:
                 for group_id in row.group_ids:
                     del self._begins[group_id]
             begin = min(self._begins.values(), default=self._offset)
-            self._rows.append(msgspec.structs.replace(row, rollouts_offset=begin))
+            row = msgspec.structs.replace(row, rollouts_offset=begin)
+            self._rows.append(self._reference.scored(row) if self._reference else row)
 
     def _count_barren(self) -> None:
         """A solved task, a hopeless one or a broken verifier would otherwise keep the run going for ever."""
@@ -159,4 +169,4 @@ class EventWatch:
 
 
 if __name__ == "__main__":
-    process_main("preprocessor", lambda config, run_dir, token: Preprocessor(config, run_dir).run())
+    process_main("preprocessor", lambda config, run_dir, token: Preprocessor(config, run_dir, token).run())

@@ -14,7 +14,7 @@ from contracts.trainer import PackedBatch, TrainerWorker
 from pipelinerl.config import RunConfig
 from pipelinerl.domains.base import Domain
 from pipelinerl.http_session import open_session
-from pipelinerl.llm_client import Sampling, chat
+from pipelinerl.llm_client import Sampling, complete
 from pipelinerl.ranks import Ranks
 from pipelinerl.sequences import training_sequences
 
@@ -48,7 +48,7 @@ class Probe:
     async def _sample(self, servers: list[str]) -> list[TrainingSequence]:
         async with open_session(self._token, self._timeout_s) as session:
             requests = [
-                chat(session, url, prompt, self._sampling) for url in servers for prompt in self._prompts
+                complete(session, url, prompt, self._sampling) for url in servers for prompt in self._prompts
             ]
             answers = await asyncio.gather(*requests, return_exceptions=True)
         return [

@@ -10,10 +10,11 @@ Turn = tuple[Completion, float]  # and its advantage
 
 
 def training_sequences(
-    rollout: Rollout, advantages: Sequence[float], loss_weight: float = 0.0
+    rollout: Rollout, advantages: Sequence[float], loss_weight: float = 0.0, last_segments: bool = False
 ) -> list[TrainingSequence]:
     """One sequence per chain of turns: a turn whose prompt extends the tokens so far exactly is
-    merged into their sequence; otherwise a new sequence begins. `advantages`: one a completion."""
+    merged into their sequence; otherwise a new sequence begins. `advantages`: one a completion.
+    `last_segments`: leave all but the last segment of each completion out of the loss."""
     chains: list[list[Turn]] = []
     tokens_so_far = np.empty(0, dtype=np.int32)
     for turn in zip(rollout.completions, advantages, strict=True):
@@ -25,10 +26,10 @@ def training_sequences(
         else:
             chains.append([turn])
         tokens_so_far = np.concatenate([prompt, completion.token_ids])
-    return [_merge(rollout, chain, loss_weight) for chain in chains]
+    return [_merge(rollout, chain, loss_weight, last_segments) for chain in chains]
 
 
-def _merge(rollout: Rollout, chain: list[Turn], loss_weight: float) -> TrainingSequence:
+def _merge(rollout: Rollout, chain: list[Turn], loss_weight: float, last_segments: bool) -> TrainingSequence:
     last, _ = chain[-1]
     token_ids = np.concatenate([last.prompt_token_ids, last.token_ids]).astype(np.int32)
     total = len(token_ids)
@@ -39,7 +40,8 @@ def _merge(rollout: Rollout, chain: list[Turn], loss_weight: float) -> TrainingS
     for completion, advantage in chain:
         start = len(completion.prompt_token_ids)
         end = start + len(completion.token_ids)
-        loss_mask[start:end] = True
+        in_loss = completion.segments[-1] if last_segments and completion.segments else 0
+        loss_mask[start + in_loss : end] = True
         behaviour_logprobs[start:end] = completion.logprobs
         advantages[start:end] = advantage
         for span in completion.spans:

@@ -1,8 +1,8 @@
 """The supervisor: starts the planned jobs, watches them, and ends them all.
 
-The end of the actor, the preprocessor or the trainer ends the run; a server's end does so only when
-none is left. Every job is a session of its own, so that its children end with it, and is told by the
-kernel (on Linux) when the launcher dies: nothing is left behind.
+The end of the actor, the preprocessor, the trainer or the reference server ends the run; another server's
+end does so only when none is left. Every job is a session of its own, so that its children end with it,
+and is told by the kernel (on Linux) when the launcher dies: nothing is left behind.
 """
 
 import ctypes
@@ -65,9 +65,9 @@ class Supervisor:
             if job.role == "server":
                 continue
             code = process.poll()
-            if code:
+            if code or (job.role == "reference" and code is not None):
                 raise JobFailed(f"{job.name} ended with status {code}; {self._last_words(job)}")
-            working = working or code is None
+            working = working or (code is None and job.role != "reference")
         if working and not self._running("server"):
             job = next(job for job in self._jobs if job.role == "server")
             raise JobFailed(f"no inference server is left; {self._last_words(job)}")
@@ -87,7 +87,7 @@ class Supervisor:
     def _end_all(self) -> None:
         for impatient in (signal.SIGINT, signal.SIGTERM):
             signal.signal(impatient, signal.SIG_IGN)  # a second Ctrl-C must not leave anything behind
-        servers = {job: p for job, p in self._processes.items() if job.role == "server"}
+        servers = {job: p for job, p in self._processes.items() if job.role in ("server", "reference")}
         # The workers first: a server's end is not to be recorded as rollouts that failed.
         self._end([p for job, p in self._processes.items() if job not in servers])
         self._end(list(servers.values()))

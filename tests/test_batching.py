@@ -10,6 +10,7 @@ from pipelinerl.credit import whole_trajectory
 from pipelinerl.filters import ZeroAdvantage
 from pipelinerl.normalisations import PerSequence
 from pipelinerl.packing import Fifo
+from pipelinerl.sequences import training_sequences
 from pipelinerl.staleness import StalePolicy
 from tests.builders import completion, group, rollout
 
@@ -21,6 +22,7 @@ def formation(
         partial(whole_trajectory, advantage=LeaveOneOut()),
         [ZeroAdvantage()],
         StalePolicy(on_stale, max_lag),
+        training_sequences,
         PerSequence(),
         Fifo(micro_batch_tokens=budget, ranks=ranks, first_step=first_step),
         batch_size,

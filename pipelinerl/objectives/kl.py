@@ -17,7 +17,7 @@ MAX_LOG_RATIO = 20.0  # exp of more would drown every other gradient
 
 @dataclass(frozen=True)
 class KlToReference:
-    """Needs `reference=true`, which has every token scored by the model that the run began with."""
+    """Needs a `reference` server, which scores every token by the model that the run began with."""
 
     needs_reference = True
 

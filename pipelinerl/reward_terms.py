@@ -1,0 +1,26 @@
+"""Adding the configured terms to the rewards of a whole group. Pure, no I/O."""
+
+from collections.abc import Sequence
+
+import msgspec
+
+from contracts.records import Rollout
+from pipelinerl.rewards.base import RewardTerm
+
+TASK = "task"  # the component that is the domain's own reward, where it names none
+
+
+def with_terms(group: list[Rollout], terms: Sequence[RewardTerm], version: int) -> list[Rollout]:
+    """The group with what each term adds, recorded by name. A member that failed has no reward."""
+    good = [rollout for rollout in group if not rollout.failed]
+    if not terms or not good:
+        return group
+    added = {term.name: term(good, version) for term in terms}
+    shaped = {}
+    for i, rollout in enumerate(good):
+        parts = {name: float(values[i]) for name, values in added.items()}
+        components = (rollout.reward_components or {TASK: rollout.reward}) | parts
+        shaped[rollout.rollout_id] = msgspec.structs.replace(
+            rollout, reward=rollout.reward + sum(parts.values()), reward_components=components
+        )
+    return [shaped.get(rollout.rollout_id, rollout) for rollout in group]
