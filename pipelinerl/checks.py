@@ -72,7 +72,7 @@ def check_components(config: RunConfig) -> None:
     domain = _checked("domain", lambda: build_domain(config))
     _checked("sampler", lambda: build_sampler(config, domain))
     _checked("packing", lambda: build_packing(config))
-    for name in ("objective", "advantage", "normalisation", "trainer"):
+    for name in ("objective", "advantage", "normalisation", "health", "trainer"):
         _checked(name, lambda name=name: build(getattr(config, name)))
     learned_baseline = config.objective.target.endswith(".ValueBaseline")
     if learned_baseline and not getattr(config.trainer, "value_head", False):

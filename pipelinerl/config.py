@@ -201,6 +201,7 @@ class RunConfig(Section):
     normalisation: Component
     filters: list[Component]
     rewards: list[Component] = []
+    health: Component
     packing: Component
     sampler: Component
     streams: StreamsConfig = StreamsConfig()

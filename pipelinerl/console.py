@@ -15,8 +15,10 @@ from rich.panel import Panel
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 
+from pipelinerl.health import Alarm
 from pipelinerl.metrics import MetricsTail, metrics_path
 
+ALARM = "alarm_"
 PROCESSES = ("trainer", "actor", "preprocessor")
 PLAIN_EVERY_S, PLAIN_EVERY_STEPS = 5.0, 5
 ETA_STEPS = 20  # how many of the latest steps the remaining time is judged by
@@ -32,11 +34,14 @@ class RunState:
         self.servers_alive: int | None = None
         self.heldout_start: float | None = None
         self.latest: dict[str, float] = {}  # "process/name" -> newest number
+        self.warnings: list[str] = []  # not yet said
         self._step_times: deque[tuple[int, float]] = deque(maxlen=ETA_STEPS + 1)
 
     def observe(self, process: str, line: dict) -> None:
         numbers = {name: value for name, value in line.items() if value is not None}
         self.latest |= {f"{process}/{name}": value for name, value in numbers.items()}
+        raised = [name.removeprefix(ALARM) for name in numbers if name.startswith(ALARM)]
+        self.warnings += [f"warning: step {line['step']}: {name}: {Alarm(name).sentence}" for name in raised]
         if process == "trainer":
             self.updates += "publish_seconds" in numbers
             if not self._step_times or line["step"] > self._step_times[-1][0]:
@@ -85,8 +90,8 @@ class ConsoleView:
         self._state = RunState(max_steps)
         paths = {process: metrics_path(Path(run_dir), process) for process in PROCESSES}
         self._tails = {process: MetricsTail(path, from_end=True) for process, path in paths.items()}
-        console = Console()
-        self._live = Live(console=console, auto_refresh=False) if console.is_terminal else None
+        self._console = Console()
+        self._live = Live(console=self._console, auto_refresh=False) if self._console.is_terminal else None
         self._printed_at, self._printed_step = time.monotonic(), 0
 
     def __enter__(self) -> "ConsoleView":
@@ -118,6 +123,9 @@ class ConsoleView:
         for process, tail in self._tails.items():
             for line in tail.read():
                 self._state.observe(process, line)
+        for warning in self._state.warnings:
+            self._console.print(warning, style="bold yellow", soft_wrap=True)
+        self._state.warnings.clear()
 
     def _print_line(self) -> None:
         print(" | ".join(f"{label} {text}" for label, text in self._state.facts()), flush=True)

@@ -23,7 +23,7 @@ class GroupFilter(Protocol):
 @dataclass(frozen=True)
 class ZeroAdvantage:
     """Drops a group whose rewards are all equal: it has no gradient. Sampling goes on until the step is
-    full of groups that have one (DAPO, arXiv 2503.14476, §3.2)."""
+    full of groups that have one (DAPO, arXiv 2503.14476, §3.2, which asks for equal success)."""
 
     reason = DropReason.ZERO_ADVANTAGE
 
@@ -45,7 +45,7 @@ class Overlong:
 @dataclass(frozen=True)
 class AdvantageRange:
     """Leaves rollouts out of the loss whose advantage is larger than rewards can explain: a check of values
-    that come from elsewhere (INTELLECT-2, arXiv 2505.07291, §2.3, value bounds)."""
+    that come from elsewhere (INTELLECT-2, arXiv 2505.07291, sanity checks: value bounds)."""
 
     largest: float  # absolute
 

@@ -1,8 +1,8 @@
 """One rank's learning: micro-batches -> forward, objective, backward; a step's updates when it closes.
 
-With several `epochs` a step makes several updates on the same rollouts (PPO's K, arXiv 1707.06347, §5). The
-first begins as micro-batches come; for the others they are kept, each with the log-probabilities of the
-policy that the step began with, which the first epoch has computed.
+With several `epochs` a step makes several updates on the same rollouts (the K of PPO's Algorithm 1, arXiv
+1707.06347). The first begins as micro-batches come; for the others they are kept, each with the
+log-probabilities of the policy that the step began with, which the first epoch has computed.
 """
 
 from dataclasses import replace

@@ -4,11 +4,12 @@ A line is `{"time": unix seconds, "step": n, <name>: number or null, ...}`; whic
 the process that writes it, and a reader takes those that it knows. A number that is not finite is null.
 
     trainer       step = optimizer steps closed. At a step: loss, grad_norm, learning_rate, ess,
-                  ratio_max_abs_log, lag_mean, lag_max, trained_tokens, trained_tokens_per_s.
+                  ratio_max_abs_log, lag_mean, lag_max, trained_tokens, trained_tokens_per_s; the
+                  objective's own sums, per token; alarm_<name>: 1 when a warning sign begins.
                   At a publication: weight_version, publish_seconds, publish_paused_s, publish_bytes,
                   servers. At a probe: logprob_gap_mean_abs, logprob_gap_max_abs.
-    actor         step = live weight version. reward_mean, success_rate, generation_tokens_per_s,
-                  in_flight, rollouts_finished. At an evaluation: heldout_success.
+    actor         step = live weight version. reward_mean, reward_<component>, success_rate,
+                  generation_tokens_per_s, in_flight, rollouts_finished. At an evaluation: heldout_success.
     preprocessor  step = step formed. dropped_<reason>: groups, and masked_<reason>: rollouts of
                   others, left out of the loss since the start.
 """

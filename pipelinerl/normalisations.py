@@ -38,7 +38,8 @@ class PerSequence:
 
 @dataclass(frozen=True)
 class PerStepToken:
-    """1/N, N the tokens of the step in the loss: the mean over tokens (DAPO, arXiv 2503.14476, §3.3)."""
+    """1/N, N the tokens of the step in the loss: the mean over tokens (DAPO's token-level loss, arXiv
+    2503.14476, §3.3, as it is implemented; its eq. 12 is of one group)."""
 
     whole_step = True
 
@@ -49,7 +50,7 @@ class PerStepToken:
 
 @dataclass(frozen=True)
 class PerGroupToken:
-    """The mean over the tokens of each group, then over groups."""
+    """The mean over the tokens of each group, then over groups (MiniMax-M1, arXiv 2506.13585, eq. 4)."""
 
     whole_step = False
 

@@ -1,6 +1,7 @@
 """The actor's metrics: rewards and generation speed, a line per weight version."""
 
 import time
+from collections import defaultdict
 from pathlib import Path
 
 from contracts.records import Evaluated, Rollout
@@ -16,6 +17,7 @@ class RolloutMetrics:
     def _clear(self) -> None:
         self._rewards: list[float] = []
         self._successes: list[float] = []
+        self._components: defaultdict[str, list[float]] = defaultdict(list)
         self._tokens = 0
         self._since = time.monotonic()
 
@@ -25,6 +27,8 @@ class RolloutMetrics:
         if not rollout.failed:
             self._rewards.append(rollout.reward)
             self._successes.append(rollout.metrics["success"])
+            for name, value in rollout.reward_components.items():
+                self._components[name].append(value)
 
     def write(self, version: int, in_flight: int) -> None:
         """The rollouts that finished since the last call."""
@@ -32,6 +36,8 @@ class RolloutMetrics:
         if self._rewards:
             values["reward_mean"] = sum(self._rewards) / len(self._rewards)
             values["success_rate"] = sum(self._successes) / len(self._successes)
+            for name, of_rollouts in self._components.items():
+                values[f"reward_{name}"] = sum(of_rollouts) / len(of_rollouts)
             values["generation_tokens_per_s"] = self._tokens / (time.monotonic() - self._since)
         self._writer.write(version, **values)
         self._clear()

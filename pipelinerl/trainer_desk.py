@@ -1,5 +1,6 @@
 """What trainer rank 0 alone does beside training: reads rows, writes events and metrics, publishes, saves."""
 
+import logging
 import time
 from collections import Counter
 from pathlib import Path
@@ -19,11 +20,14 @@ from contracts.records import (
 from contracts.trainer import SaveHandle, StepReport
 from pipelinerl.checkpoint_saver import CheckpointSaver
 from pipelinerl.checkpoints import Checkpoints, Position
+from pipelinerl.components import build
 from pipelinerl.config import RunConfig
+from pipelinerl.health import Health
 from pipelinerl.metrics import MetricsWriter
 from pipelinerl.streams import Streams
 from pipelinerl.weight_publisher import WeightPublisher
 
+log = logging.getLogger(__name__)
 QUIESCE_GRACE_S = 10.0
 
 
@@ -48,6 +52,7 @@ class Desk:
         self._lags: Counter[int] = Counter()  # lag -> tokens of the step
         self._masked_tokens = 0
         self._groups: list[int] = []
+        self._health = Health(build(config.health))
         self._step_began = time.monotonic()
 
     def end(self, version: int) -> None:
@@ -80,6 +85,9 @@ class Desk:
                 skipped=report.skipped,
             )
         )
+        alarms = self._health.observe({"grad_norm": report.grad_norm, **statistics})
+        for alarm in alarms:
+            log.warning("step %d: %s: %s", version, alarm, alarm.sentence)
         now = time.monotonic()
         self.metrics.write(
             version,
@@ -90,6 +98,7 @@ class Desk:
             masked_tokens=self._masked_tokens,
             trained_tokens_per_s=tokens / (now - self._step_began),
             **statistics,
+            **{f"alarm_{alarm}": 1.0 for alarm in alarms},
         )
         self._lags.clear()
         self._masked_tokens = 0

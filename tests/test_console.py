@@ -139,3 +139,14 @@ def test_on_a_terminal_a_live_panel(tmp_path):
     text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", seen.decode())
     assert "7/60" in text and "mean 1.25  max 4" in text and "2 alive" in text and "9.75" not in text
     assert text.count("pipelinerl") == 3  # drawn for the update, the end, and its last frame
+
+
+def test_a_warning_is_said_once_and_in_full(tmp_path, capsys):
+    writer = MetricsWriter(tmp_path, "trainer")
+    with ConsoleView(tmp_path, max_steps=9) as view:
+        writer.write(4, loss=0.5, alarm_ess_collapsed=1.0)
+        view.update()
+        writer.write(5, loss=0.5)
+        view.update()
+    said = [line for line in capsys.readouterr().out.splitlines() if line.startswith("warning")]
+    assert len(said) == 1 and said[0].startswith("warning: step 4: ess_collapsed: few tokens carry the step")

@@ -4,7 +4,7 @@
 
 π_prox is the policy that the step began with. In the first of a step's `epochs` ρ is 1, and the gradient
 that of plain importance sampling; the clip acts from the second on.
-Source: AReaL, arXiv 2505.24298, §4.2, eq. 5, after arXiv 2110.00641.
+Source: AReaL, arXiv 2505.24298, §5.2, eq. 5 (ε = 0.2), after arXiv 2110.00641.
 """
 
 from dataclasses import dataclass

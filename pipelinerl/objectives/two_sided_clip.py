@@ -3,7 +3,7 @@
     J = Σ_tokens  w · min(min(r, δ) A, clip(r, 1 − ε_low, 1 + ε_high) A),    δ > 1 + ε_high
 
 It differs from ppo_clip for A < 0 alone, where large ratios would give large updates.
-Source: INTELLECT-2, arXiv 2505.07291, §3.4 (ε = 0.2, δ = 4).
+Source: INTELLECT-2, arXiv 2505.07291, two-sided GRPO clipping; ε = 0.2 and δ = 4 in §4.1.
 """
 
 from dataclasses import dataclass

@@ -4,7 +4,7 @@
 
 R is what the records carry as advantage (`advantage=value` leaves rewards as they are), V what the backend's
 value head says of the state before each token. This is GAE with λ = 1 and no discount.
-Source: arXiv 1506.02438, eq. 18, with λ = γ = 1, as in Open-Reasoner-Zero, arXiv 2503.24290, §2.2.
+Source: GAE, arXiv 1506.02438, with λ = γ = 1, as in Open-Reasoner-Zero, arXiv 2503.24290, §2.2.
 """
 
 from dataclasses import dataclass, replace

@@ -94,3 +94,13 @@ def test_every_shipped_choice_can_be_composed_and_built():
             if file.stem in ("value_baseline", "curriculum", "mixed"):
                 continue  # need a value head, a domain with labels, a mixture: tested with those
             check_components(compose_config([*MINIATURE, f"{group}={file.stem}"]))
+
+
+def test_a_warning_sign_is_said_on_the_console_and_in_the_metrics(tmp_path):
+    run = tmp_path / "run"
+    sensitive = "health.window=3", "health.ess_floor=0.99999", "optimizer.lr=0.1", "optimizer.warmup_steps=1"
+    launcher = start(run, *sensitive, "max_steps=6")
+    said, err = launcher.communicate(timeout=240)
+    assert launcher.returncode == 0, err
+    assert trainer_metrics(run, "alarm_ess_collapsed") == [1.0]
+    assert said.count("ess_collapsed: few tokens carry the step") == 1

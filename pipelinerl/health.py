@@ -1,0 +1,130 @@
+"""Health: warning signs in the metrics of optimizer steps, named when they begin. Pure state, no I/O.
+
+Trainer rank 0 calls `observe` once per step, and says and records what it gets. The signs are those that
+INTELLECT-2 saw before its runs collapsed (arXiv 2505.07291, training instability), and the effective
+sample size. Nothing is known of steps before the first one observed: a resumed run begins with empty
+windows.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+from pipelinerl.levels import Collapse, Growth, Level, Rule
+
+
+class Alarm(StrEnum):
+    """The value is for metrics, the sentence for people."""
+
+    def __new__(cls, value: str, sentence: str):
+        member = str.__new__(cls, value)
+        member._value_, member.sentence = value, sentence
+        return member
+
+    GRAD_NORM_RISING = (
+        "grad_norm_rising",
+        "the gradient norm has crept up: clip it lower (optimizer.max_grad_norm) before training collapses",
+    )
+    CLIP_FRACTION_RISING = (
+        "clip_fraction_rising",
+        "more and more tokens are clipped: steps move the policy too far from the one that sampled",
+    )
+    ENTROPY_RISING_AGAIN = (
+        "entropy_rising_again",
+        "the entropy had fallen and rises again, which often comes before a collapse",
+    )
+    ESS_COLLAPSED = (
+        "ess_collapsed",
+        "few tokens carry the step: rollouts are too stale, or trainer and servers disagree",
+    )
+
+
+@dataclass(frozen=True)
+class HealthRules:
+    """The numbers in the rules that `Health` states."""
+
+    window: int = 30  # steps; over 20 or fewer, noise and quick learning alone raise alarms
+    grad_norm_growth: float = 2.0
+    grad_norm_floor: float = 0.01
+    clip_fraction_growth: float = 2.0
+    clip_fraction_floor: float = 0.01
+    entropy_fall: float = 0.3
+    entropy_growth: float = 1.5
+    entropy_floor: float = 0.01  # nats per token
+    ess_floor: float = 0.3
+    margin: float = 0.2
+
+    def __post_init__(self):
+        self._require(self.window >= 3, "window", "at least 3")
+        for name in ("grad_norm_growth", "clip_fraction_growth", "entropy_growth"):
+            self._require(1 < getattr(self, name) < math.inf, name, "greater than 1")
+        for name in ("grad_norm_floor", "clip_fraction_floor", "entropy_floor"):
+            self._require(0 <= getattr(self, name) < math.inf, name, "0 or more")
+        for name in ("entropy_fall", "ess_floor", "margin"):
+            self._require(0 < getattr(self, name) < 1, name, "between 0 and 1")
+
+    def _require(self, holds: bool, name: str, what: str) -> None:
+        if not holds:
+            raise ValueError(f"{name} must be {what}, not {getattr(self, name)}")
+
+
+class Health:
+    """Raises an alarm when its condition begins, and again only after it had ended.
+
+    The *level* of a metric is the median of its last `window` finite values; without so many there is none.
+    *lowest* is the smallest level whose window shares no value with the last one. A level *rises* if the
+    medians of the three thirds of its window ascend strictly.
+
+    grad_norm_rising       begins when level(grad_norm) > T = max(grad_norm_growth · lowest, grad_norm_floor)
+                           and it rises; ends when it is < (1 − margin) · T.
+    clip_fraction_rising   the same of clip_fraction.
+    entropy_rising_again   the same of entropy, if besides lowest ≤ (1 − entropy_fall) · first level.
+    ess_collapsed          begins when level(ess) < ess_floor; ends when it is > (1 + margin) · ess_floor.
+
+    A step that does not report a metric, or not as a finite number, leaves its alarm as it was.
+    """
+
+    def __init__(self, rules: HealthRules):
+        r = rules
+        grad_norm = Growth(r.grad_norm_growth, r.grad_norm_floor, r.margin)
+        clip_fraction = Growth(r.clip_fraction_growth, r.clip_fraction_floor, r.margin)
+        entropy = Growth(r.entropy_growth, r.entropy_floor, r.margin, r.entropy_fall)
+        self._watches = {
+            Alarm.GRAD_NORM_RISING: Watch("grad_norm", grad_norm, r.window),
+            Alarm.CLIP_FRACTION_RISING: Watch("clip_fraction", clip_fraction, r.window),
+            Alarm.ENTROPY_RISING_AGAIN: Watch("entropy", entropy, r.window),
+            Alarm.ESS_COLLAPSED: Watch("ess", Collapse(r.ess_floor, r.margin), r.window),
+        }
+
+    def observe(self, metrics: Mapping[str, float | None]) -> list[Alarm]:
+        """The alarms that begin with this step."""
+        return [a for a, watch in self._watches.items() if watch.begins_with(metrics.get(watch.metric))]
+
+    @property
+    def active(self) -> list[Alarm]:
+        """The alarms that have begun and not ended."""
+        return [alarm for alarm, watch in self._watches.items() if watch.active]
+
+
+class Watch:
+    """One alarm: the level of its metric, and whether it is on."""
+
+    def __init__(self, metric: str, rule: Rule, window: int):
+        self.metric, self._rule = metric, rule
+        self._level = Level(window)
+        self.active = False
+
+    def begins_with(self, value: float | None) -> bool:
+        """Takes the metric's next value, and says whether the alarm begins with it."""
+        if value is None or not math.isfinite(value):
+            return False
+        self._level.add(float(value))
+        if not self._level.exists:
+            return False
+        was_active = self.active
+        if was_active:
+            self.active = not self._rule.ends(self._level)
+        else:
+            self.active = self._rule.begins(self._level)
+        return self.active and not was_active
