@@ -133,6 +133,7 @@ class Started(Record, frozen=True, kw_only=True):
     rollouts: int
     draw: int  # which problem of the sampler's order; drawn again if the group is lost in a stop
     problem: int  # index of the training problem
+    version: int = 0  # live at that time
 
 
 class Settled(Record, frozen=True, kw_only=True):

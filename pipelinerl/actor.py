@@ -93,16 +93,16 @@ class Actor:
             self._sampler.load_state_dict(resumed.sampler.state)
             self._draws = resumed.sampler.draws
         while self._draws < resumed.draws:
-            self._draw()
+            self._draw(resumed.version)
         for _ in resumed.replayed:
             self._admission.start()
         if self._config.checkpoint.every or resumed.kept_offset is not None:
             self._rollouts.protect(resumed.kept_offset or 0)
 
-    def _draw(self) -> tuple[int, int]:
+    def _draw(self, version: int) -> tuple[int, int]:
         """Draw and problem."""
         self._draws += 1
-        return self._draws - 1, self._sampler.next(max(self._version, 0))
+        return self._draws - 1, self._sampler.next(version)
 
     async def run(self) -> None:
         """From the first published weights to the last evaluation."""
@@ -175,8 +175,10 @@ class Actor:
         group_id, size = self._next_group, self._config.group_size
         self._next_group += 1
         self._admission.start()
-        draw, problem = self._redraws.popleft() if self._redraws else self._draw()
-        self._events.append(Started(group_id=group_id, rollouts=size, draw=draw, problem=problem))
+        draw, problem = self._redraws.popleft() if self._redraws else self._draw(self._version)
+        self._events.append(
+            Started(group_id=group_id, rollouts=size, draw=draw, problem=problem, version=self._version)
+        )
         self._line.join(self._groups.open(group_id, draw, problem, self._domain.train_problem(problem)))
 
     async def _roll_out(self, member: Member) -> None:

@@ -17,14 +17,14 @@ class StepStatistics:
 
     def __init__(self):
         self._sums: dict[str, torch.Tensor] = {}
-        self._max_abs_log_ratio = torch.zeros(())
+        self._max_abs_log_ratio = torch.zeros((), dtype=torch.float64)
         self._gap_by_lag = torch.zeros(2, LAG_BUCKETS, dtype=torch.float64)  # Σ|log r|, tokens
 
     def add(
         self, scores: TokenScores, batch: PackedBatch, step: int, loss: torch.Tensor, sums: TokenSums
     ) -> None:
         mask = batch.loss_mask
-        log_r = log_ratio(scores, batch).detach()[mask]  # [N]
+        log_r = log_ratio(scores, batch).detach()[mask].double()  # [N]; float32 cannot hold r² of an outlier
         r = log_r.exp()
         values = {
             "tokens": mask.sum(),
@@ -41,7 +41,7 @@ class StepStatistics:
         if len(log_r):
             self._max_abs_log_ratio = torch.maximum(self._max_abs_log_ratio, log_r.abs().max().cpu())
             lag = (step - batch.versions[mask]).clamp(max=LAG_BUCKETS - 1).cpu()
-            self._gap_by_lag[0].index_add_(0, lag, log_r.abs().double().cpu())
+            self._gap_by_lag[0].index_add_(0, lag, log_r.abs().cpu())
             self._gap_by_lag[1].index_add_(0, lag, torch.ones(len(lag), dtype=torch.float64))
 
     def report(self, ranks: Ranks) -> dict[str, float]:

@@ -129,6 +129,21 @@ def test_the_config_asks_sums_of_two_numbers_of_one_or_two_digits():
     )
 
 
+def test_difficulty_is_the_sum_of_the_librarys_own_metadata():
+    domain = ReasoningGym("chain_sum", difficulty_keys=["num_terms", "num_digits"])
+    for index in range(50):
+        metadata = domain.train_problem(index).data["metadata"]
+        assert domain.difficulty(index) == metadata["num_terms"] + metadata["num_digits"]
+    assert len({domain.difficulty(index) for index in range(50)}) > 4
+    with pytest.raises(ValueError, match="domain gcd has no difficulty labels"):
+        ReasoningGym("gcd").difficulty(0)
+
+
+def test_difficulty_keys_may_come_from_a_preset():
+    presets = {"chain_sum": {"difficulty_keys": ["num_digits"]}}
+    assert ReasoningGym("chain_sum", SMALL, presets=presets).difficulty(0) == 1
+
+
 @pytest.mark.parametrize(
     "arguments, message",
     [
@@ -137,6 +152,8 @@ def test_the_config_asks_sums_of_two_numbers_of_one_or_two_digits():
         ({"task": "gcd", "task_options": {"seed": 2}}, "unknown option of reasoning-gym task gcd: 'seed'"),
         ({"task": "gcd", "task_options": {"min_numbers": 1}}, "min_numbers must be at least 2"),
         ({"task": "gcd", "system_prompt": "simpel"}, "'simpel'; did you mean simple"),
+        ({"task": "chain_sum", "difficulty_keys": ["num_term"]}, "'num_term'; did you mean num_terms"),
+        ({"task": "chain_sum", "difficulty_keys": ["expression"]}, "there are num_digits, num_terms"),
     ],
 )
 def test_a_wrong_name_or_option_is_refused_in_one_line(arguments, message):

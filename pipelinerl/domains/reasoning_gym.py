@@ -11,7 +11,7 @@ import functools
 import hashlib
 import random
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import fields
 from typing import Any
 
@@ -36,6 +36,8 @@ class ReasoningGym(Domain):
         the whole question.
     system_prompt: name of one of the library's system prompts, which tell a chat model how to mark its
         answer; null sends none.
+    difficulty_keys: entries of the library's metadata whose sum labels a problem's difficulty, like
+        num_terms and num_digits of chain_sum; null gives no labels.
     presets: by task, the arguments above that hold where none are given.
     """
 
@@ -45,6 +47,7 @@ class ReasoningGym(Domain):
         task_options: Mapping[str, Any] | None = None,
         prompt_pattern: str | None = None,
         system_prompt: str | None = None,
+        difficulty_keys: Sequence[str] | None = None,
         presets: Mapping[str, Mapping[str, Any]] | None = None,
         train_size: int = 100_000,
         heldout_size: int = 1_000,
@@ -58,6 +61,7 @@ class ReasoningGym(Domain):
         self._options = {**preset.get("task_options", {}), **(task_options or {})}
         self._prompt_pattern = prompt_pattern or preset.get("prompt_pattern")
         self._system_prompt = system_prompt or preset.get("system_prompt")
+        self._difficulty_keys = difficulty_keys or preset.get("difficulty_keys")
         self._seed = seed
         self._dataset = functools.lru_cache(maxsize=64)(self._new_dataset)
         self._heldout: list[Problem] = []
@@ -70,14 +74,20 @@ class ReasoningGym(Domain):
         if self._system_prompt:
             _check_name("system prompt of reasoning-gym", self._system_prompt, SYSTEM_PROMPTS)
         self._scorer = self._dataset(block=0, draw=0)
+        if self._difficulty_keys:
+            labels = _numbers(self._scorer[0]["metadata"])
+            for key in self._difficulty_keys:
+                _check_name(f"difficulty key of reasoning-gym task {task}", key, labels)
+
+    def difficulty(self, index: int) -> float:
+        if not self._difficulty_keys:
+            return super().difficulty(index)
+        metadata = self._train_entry(index)["metadata"]
+        return float(sum(metadata[key] for key in self._difficulty_keys))
 
     def train_problem(self, index: int) -> Problem:
-        """Follows from seed and index alone: one position, drawn again while it is not for training."""
-        for draw in range(MAX_DRAWS):
-            entry = self._entry(index, draw)
-            if not is_heldout(entry["question"]):
-                return self._problem(f"train/{index}", entry)
-        raise self._too_few("training")
+        """Follows from seed and index alone."""
+        return self._problem(f"train/{index}", self._train_entry(index))
 
     def heldout_problem(self, index: int) -> Problem:
         while len(self._heldout) <= index and not self._heldout_exhausted:
@@ -109,6 +119,14 @@ class ReasoningGym(Domain):
 
     def _problem(self, place: str, entry: dict[str, Any]) -> Problem:
         return Problem(f"{self.name}/{place}", self._messages(entry["question"]), entry)
+
+    def _train_entry(self, index: int) -> dict[str, Any]:
+        """One position, drawn again while it is not for training."""
+        for draw in range(MAX_DRAWS):
+            entry = self._entry(index, draw)
+            if not is_heldout(entry["question"]):
+                return entry
+        raise self._too_few("training")
 
     def _entry(self, position: int, draw: int = 0) -> dict[str, Any]:
         block, offset = divmod(position, BLOCK)
@@ -153,6 +171,15 @@ def is_heldout(question: str) -> bool:
 def _option_names(task: str) -> list[str]:
     """What a user may set; seed and size are the domain's."""
     return [field.name for field in fields(DATASETS[task][1]) if field.name not in ("seed", "size")]
+
+
+def _numbers(metadata: Mapping[str, Any]) -> list[str]:
+    """The entries that can be summed; `source_` ones say where an entry stands, not what it is."""
+    return [
+        key
+        for key, value in metadata.items()
+        if isinstance(value, int | float) and not key.startswith("source_")
+    ]
 
 
 def _check_name(what: str, name: str, known: Collection[str]) -> None:

@@ -27,6 +27,14 @@ def log_ratio(scores: TokenScores, batch: PackedBatch) -> torch.Tensor:
     return (scores.logprobs - batch.behaviour_logprobs).where(batch.loss_mask, 0.0)
 
 
+MAX_LOG_RATIO = 20.0  # beyond, exp overflows float32 sooner or later, and inf · 0 is no gradient
+
+
+def ratio(log_r: torch.Tensor) -> torch.Tensor:
+    """exp(log_r), with no gradient and no more growth above MAX_LOG_RATIO; elementwise."""
+    return log_r.clamp(max=MAX_LOG_RATIO).exp()
+
+
 def per_rollout(values: torch.Tensor, batch: PackedBatch) -> torch.Tensor:
     """[T] -> [R]: sums over the tokens of each rollout that are in the loss. A rollout's sequences are
     all in one micro-batch."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import torch
 
 from contracts.trainer import PackedBatch, TokenScores
-from pipelinerl.objectives.base import TokenSums, count
+from pipelinerl.objectives.base import TokenSums, count, ratio
 from pipelinerl.objectives.clipping import check_epsilons, clip_is_active, clipped_surrogate
 
 
@@ -26,9 +26,9 @@ class DecoupledPpo:
 
     def __call__(self, scores: TokenScores, batch: PackedBatch) -> tuple[torch.Tensor, TokenSums]:
         proximal = scores.logprobs.detach() if batch.proximal_logprobs is None else batch.proximal_logprobs
-        behaviour_weight = (proximal - batch.behaviour_logprobs).where(batch.loss_mask, 0.0).exp()  # [T]
-        ratio = (scores.logprobs - proximal).where(batch.loss_mask, 0.0).exp()
-        surrogate = clipped_surrogate(ratio, batch.advantages, self.epsilon_low, self.epsilon_high)
-        active = clip_is_active(ratio, batch.advantages, self.epsilon_low, self.epsilon_high)
+        behaviour_weight = ratio((proximal - batch.behaviour_logprobs).where(batch.loss_mask, 0.0))  # [T]
+        rho = ratio((scores.logprobs - proximal).where(batch.loss_mask, 0.0))
+        surrogate = clipped_surrogate(rho, batch.advantages, self.epsilon_low, self.epsilon_high)
+        active = clip_is_active(rho, batch.advantages, self.epsilon_low, self.epsilon_high)
         loss = -(behaviour_weight * surrogate * batch.loss_weights).sum()
         return loss, {"clip_fraction": count(active, batch)}

@@ -5,6 +5,7 @@
 Source: PPO, arXiv 1707.06347, eq. 9; A3C, arXiv 1602.01783, §4.
 """
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -18,7 +19,7 @@ class EntropyBonus:
     coefficient: float  # α
 
     def __post_init__(self):
-        if not self.coefficient > 0:
+        if not 0 < self.coefficient < math.inf:
             raise ValueError(f"coefficient must be positive, not {self.coefficient}")
 
     def __call__(self, scores: TokenScores, batch: PackedBatch) -> tuple[torch.Tensor, TokenSums]:

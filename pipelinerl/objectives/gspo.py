@@ -17,6 +17,7 @@ from pipelinerl.objectives.base import (
     count,
     log_ratio,
     per_rollout,
+    ratio,
     rollout_lengths,
     rollout_weights,
 )
@@ -33,9 +34,9 @@ class Gspo:
 
     def __call__(self, scores: TokenScores, batch: PackedBatch) -> tuple[torch.Tensor, TokenSums]:
         lengths = rollout_lengths(batch)  # [R]
-        ratio = (per_rollout(log_ratio(scores, batch), batch) / lengths).exp()
+        s = ratio(per_rollout(log_ratio(scores, batch), batch) / lengths)
         advantages = per_rollout(batch.advantages, batch) / lengths
-        objective = clipped_surrogate(ratio, advantages, self.epsilon_low, self.epsilon_high)
-        active = clip_is_active(ratio, advantages, self.epsilon_low, self.epsilon_high)
+        objective = clipped_surrogate(s, advantages, self.epsilon_low, self.epsilon_high)
+        active = clip_is_active(s, advantages, self.epsilon_low, self.epsilon_high)
         loss = -(objective * rollout_weights(batch)).sum()
         return loss, {"clip_fraction": count(active[batch.rollout_ids], batch)}

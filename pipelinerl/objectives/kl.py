@@ -5,14 +5,13 @@
 Source: Schulman, "Approximating KL divergence" (2020), k3; GRPO, arXiv 2402.03300, eq. 4.
 """
 
+import math
 from dataclasses import dataclass
 
 import torch
 
 from contracts.trainer import PackedBatch, TokenScores
-from pipelinerl.objectives.base import TokenSums
-
-MAX_LOG_RATIO = 20.0  # exp of more would drown every other gradient
+from pipelinerl.objectives.base import MAX_LOG_RATIO, TokenSums
 
 
 @dataclass(frozen=True)
@@ -24,11 +23,13 @@ class KlToReference:
     coefficient: float  # β
 
     def __post_init__(self):
-        if not self.coefficient > 0:
+        if not 0 < self.coefficient < math.inf:
             raise ValueError(f"coefficient must be positive, not {self.coefficient}")
 
     def __call__(self, scores: TokenScores, batch: PackedBatch) -> tuple[torch.Tensor, TokenSums]:
-        if batch.reference_logprobs is None:  # of an empty share
+        if batch.reference_logprobs is None:
+            if batch.num_tokens:
+                raise ValueError("tokens without reference log-probabilities: set reference=transformers")
             return 0.0 * scores.logprobs.sum(), {"kl_to_reference": scores.logprobs.new_zeros(())}
         d = (batch.reference_logprobs - scores.logprobs).where(batch.loss_mask, 0.0).clamp(max=MAX_LOG_RATIO)
         k3 = d.exp() - d - 1  # [T]

@@ -5,9 +5,11 @@
 With A = r_j − mean of the group's rewards (`advantage=group_mean`, without std) its gradient is the
 paper's, where w = 1/B and the reference is the policy that sampled. The paper resets the optimizer at
 every iteration (`reset_optimizer_every=1`), which several updates in one (`epochs`) make sense of.
-Source: arXiv 2501.12599, §2.3.2, eq. 3. The paper does not state τ.
+Source: arXiv 2501.12599, §2.3.2, eq. 3. The paper does not state τ. `mirror_penalty` in the metrics is
+the sum of the squares, per token of the step.
 """
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -21,7 +23,7 @@ class MirrorDescent:
     tau: float
 
     def __post_init__(self):
-        if not self.tau > 0:
+        if not 0 < self.tau < math.inf:
             raise ValueError(f"tau must be positive, not {self.tau}")
 
     def __call__(self, scores: TokenScores, batch: PackedBatch) -> tuple[torch.Tensor, TokenSums]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import torch
 
 from contracts.trainer import PackedBatch, TokenScores
-from pipelinerl.objectives.base import TokenSums, count, log_ratio
+from pipelinerl.objectives.base import TokenSums, count, log_ratio, ratio
 from pipelinerl.objectives.clipping import check_epsilons, clip_is_active, clipped_surrogate
 
 
@@ -24,7 +24,7 @@ class PpoClip:
         check_epsilons(self.epsilon_low, self.epsilon_high)
 
     def __call__(self, scores: TokenScores, batch: PackedBatch) -> tuple[torch.Tensor, TokenSums]:
-        ratio = log_ratio(scores, batch).exp()  # [T]
-        objective = clipped_surrogate(ratio, batch.advantages, self.epsilon_low, self.epsilon_high)
-        active = clip_is_active(ratio, batch.advantages, self.epsilon_low, self.epsilon_high)
+        r = ratio(log_ratio(scores, batch))  # [T]
+        objective = clipped_surrogate(r, batch.advantages, self.epsilon_low, self.epsilon_high)
+        active = clip_is_active(r, batch.advantages, self.epsilon_low, self.epsilon_high)
         return -(objective * batch.loss_weights).sum(), {"clip_fraction": count(active, batch)}

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import torch
 
 from contracts.trainer import PackedBatch, TokenScores
-from pipelinerl.objectives.base import TokenSums, count, log_ratio
+from pipelinerl.objectives.base import TokenSums, count, log_ratio, ratio
 from pipelinerl.objectives.clipping import check_epsilons, clip_is_active
 
 
@@ -29,9 +29,9 @@ class TwoSidedClip:
             )
 
     def __call__(self, scores: TokenScores, batch: PackedBatch) -> tuple[torch.Tensor, TokenSums]:
-        ratio, advantages = log_ratio(scores, batch).exp(), batch.advantages  # [T]
-        clipped = ratio.clamp(1 - self.epsilon_low, 1 + self.epsilon_high)
-        objective = torch.minimum(ratio.clamp(max=self.delta) * advantages, clipped * advantages)
-        active = clip_is_active(ratio, advantages, self.epsilon_low, self.epsilon_high)
-        active |= (ratio > self.delta) & (advantages < 0)
+        r, advantages = ratio(log_ratio(scores, batch)), batch.advantages  # [T]
+        clipped = r.clamp(1 - self.epsilon_low, 1 + self.epsilon_high)
+        objective = torch.minimum(r.clamp(max=self.delta) * advantages, clipped * advantages)
+        active = clip_is_active(r, advantages, self.epsilon_low, self.epsilon_high)
+        active |= (r > self.delta) & (advantages < 0)
         return -(objective * batch.loss_weights).sum(), {"clip_fraction": count(active, batch)}

@@ -7,6 +7,7 @@ value head says of the state before each token. This is GAE with λ = 1 and no d
 Source: GAE, arXiv 1506.02438, with λ = γ = 1, as in Open-Reasoner-Zero, arXiv 2503.24290, §2.2.
 """
 
+import math
 from dataclasses import dataclass, replace
 
 import torch
@@ -25,7 +26,7 @@ class ValueBaseline:
     def __post_init__(self):
         if not callable(self.policy):
             raise ValueError("policy must be an objective, with its own _target_")
-        if not self.coefficient > 0:
+        if not 0 < self.coefficient < math.inf:
             raise ValueError(f"coefficient must be positive, not {self.coefficient}")
 
     def __call__(self, scores: TokenScores, batch: PackedBatch) -> tuple[torch.Tensor, TokenSums]:

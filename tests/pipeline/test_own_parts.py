@@ -2,6 +2,8 @@
 
 import json
 import os
+import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -68,11 +70,12 @@ class Brevity:
 
 
 def run_from(directory: Path, *overrides: str) -> dict:
-    command = [sys.executable, str(ROOT / "launch.py"), "run_dir=run", *MINIATURE, "max_steps=3", *overrides]
+    small = *MINIATURE, "max_steps=3", "run_dir=run"
+    command = [sys.executable, str(ROOT / "launch.py"), *small, *overrides]
     environment = os.environ | {"PYTHONPATH": str(ROOT)}  # for the miniature's domain; parts need none
     done = subprocess.run(command, cwd=directory, text=True, capture_output=True, env=environment)
     assert done.returncode == 0, done.stderr
-    return json.loads((directory / "run" / "summary.json").read_text())
+    return json.loads((directory / "latest" / "summary.json").read_text())
 
 
 def put(directory: Path, source: str, choice: str, config: str) -> None:
@@ -118,3 +121,21 @@ def test_a_reward(tmp_path):
         assert isinstance(rollout, Rollout)
         assert rollout.reward_components["brevity"] == pytest.approx(-0.01 * rollout.sampled_tokens)
         assert rollout.reward == pytest.approx(sum(rollout.reward_components.values()))
+
+
+def test_the_page_that_writes_an_objective_does_what_it_says(tmp_path):
+    page = (ROOT / "docs" / "write-an-objective.md").read_text()
+    source, proof = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    (config,) = re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)
+    put(tmp_path, source, "objective/mine", config)
+    (tmp_path / "my_part.py").rename(tmp_path / "my_file.py")
+    (tmp_path / "test_my_file.py").write_text(proof)
+    commands = re.findall(r"^python \$PROJECT/launch.py (.*)$", page, re.MULTILINE)
+    assert len(commands) == 3
+    for i, command in enumerate(commands[:2]):
+        assert run_from(tmp_path, *shlex.split(command), f"run_dir=run{i}")["optimizer_steps"] == 3
+    check = [sys.executable, "-m", "pytest", "-q", "test_my_file.py"]
+    done = subprocess.run(
+        check, cwd=tmp_path, env=os.environ | {"PYTHONPATH": str(ROOT)}, capture_output=True
+    )
+    assert done.returncode == 0 and b"1 passed" in done.stdout

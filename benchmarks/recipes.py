@@ -1,0 +1,80 @@
+"""Every recipe of `conf/exp` on the demo, one run after the other, and a table of the results: `make recipes`.
+
+python -m benchmarks.recipes [--out runs/recipes] [--seeds 0] [--only grpo,dapo] [key=value ...]
+
+The table goes to standard output, and into docs/recipes.md between its two marks. Lengths are sampled tokens
+of held-out answers; where prompts ask for a length, the distance to it is beside.
+"""
+
+import argparse
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+from statistics import fmean
+
+from contracts.records import Rollout
+from pipelinerl.events import recorded
+from pipelinerl.jobs import ROOT
+from pipelinerl.streams.files import FileStreams
+
+RECIPES = ("grpo", "dapo", "dr_grpo", "gspo", "cispo", "intellect2", "kimi_k15")
+HEAD = ["recipe", "seed", "held-out success", "tokens an answer", "off the target", "lag mean", "seconds"]
+DOCUMENT = ROOT / "docs" / "recipes.md"
+TABLE = re.compile(r"(<!-- results -->\n).*(<!-- end -->)", re.DOTALL)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--out", type=Path, default=Path("runs/recipes"))
+    parser.add_argument("--seeds", default="0", help="separated by commas")
+    parser.add_argument("--only", default=",".join(RECIPES), help="recipes, separated by commas")
+    parser.add_argument("settings", nargs="*", help="for every run")
+    args = parser.parse_args()
+    rows = [HEAD, ["---"] * len(HEAD)]
+    for recipe in args.only.split(","):
+        for seed in args.seeds.split(","):
+            run_dir = args.out / f"{recipe}-{seed}"
+            own = [f"+exp={recipe}", f"seed={seed}", f"run_dir={run_dir}", *args.settings]
+            subprocess.run([sys.executable, "launch.py", *own], cwd=ROOT, check=True)
+            rows.append([f"`+exp={recipe}`", seed, *result(ROOT / run_dir)])
+    table = "".join(f"| {' | '.join(row)} |\n" for row in rows)
+    print(table, end="")
+    if args.only == ",".join(RECIPES):
+        DOCUMENT.write_text(TABLE.sub(rf"\g<1>\n{table}\n\g<2>", DOCUMENT.read_text()))
+
+
+def result(run_dir: Path) -> list[str]:
+    summary = json.loads((run_dir / "summary.json").read_text())
+    start, end = evaluations(run_dir)
+    distances = [mean_metric(rollouts, "target_length_error") for rollouts in (start, end)]
+    return [
+        f"{summary['heldout_success_start']:.2f} → {summary['heldout_success_end']:.2f}",
+        f"{mean_length(start):.1f} → {mean_length(end):.1f}",
+        "–" if None in distances else f"{distances[0]:.1f} → {distances[1]:.1f}",
+        f"{summary['lag_mean']:.2f}",
+        f"{summary['wall_s']:.0f}",
+    ]
+
+
+def evaluations(run_dir: Path) -> tuple[list[Rollout], list[Rollout]]:
+    """The rollouts of the first and of the last one."""
+    by_version: dict[int, list[Rollout]] = {}
+    for rollout in recorded(FileStreams(run_dir / "streams"), "eval_rollouts"):
+        version = int(rollout.rollout_id.split("-")[1])
+        by_version.setdefault(version, []).append(rollout)
+    return by_version[min(by_version)], by_version[max(by_version)]
+
+
+def mean_length(rollouts: list[Rollout]) -> float:
+    return fmean(rollout.sampled_tokens for rollout in rollouts)
+
+
+def mean_metric(rollouts: list[Rollout], name: str) -> float | None:
+    values = [rollout.metrics[name] for rollout in rollouts if name in rollout.metrics]
+    return fmean(values) if values else None
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,71 @@
+"""Several domains as one; `samplers/mixed.py` decides how often each is drawn from."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from itertools import accumulate, pairwise
+
+from pipelinerl.domains.base import Attempt, ChatClient, Domain, Problem
+
+
+@dataclass(frozen=True, kw_only=True)
+class PartProblem(Problem):
+    own: Problem  # as its part made it
+
+
+class Mixture(Domain):
+    """Training problems of the parts one after another; held-out problems of the parts in turn, until those
+    of a part run out. Every problem carries the name of its part, also in its id: two may be of one task.
+
+    domains: the parts, by name. Difficulty labels are compared as they are: for a curriculum over several
+        parts, let them mean the same, or draw with a curriculum in each part.
+    seed: the run's; the parts have been given their own.
+    """
+
+    name = "mixture"
+
+    def __init__(self, domains: Mapping[str, Domain], seed: int = 0):
+        if not domains:
+            raise ValueError("a mixture needs at least one domain")
+        self._domains = dict(domains)
+        bounds = list(accumulate((part.train_size for part in self._domains.values()), initial=0))
+        self._parts = {
+            name: range(*bound) for name, bound in zip(self._domains, pairwise(bounds), strict=True)
+        }
+        self._heldout = _in_turn({name: part.heldout_size for name, part in self._domains.items()})
+        self.train_size, self.heldout_size = bounds[-1], len(self._heldout)
+
+    @property
+    def parts(self) -> dict[str, range]:
+        return self._parts
+
+    def difficulty(self, index: int) -> float:
+        name, within = self._place(index)
+        return self._domains[name].difficulty(within)
+
+    def train_problem(self, index: int) -> Problem:
+        name, within = self._place(index)
+        return _named(name, self._domains[name].train_problem(within))
+
+    def heldout_problem(self, index: int) -> Problem:
+        name, within = self._heldout[index]
+        return _named(name, self._domains[name].heldout_problem(within))
+
+    async def rollout(self, client: ChatClient, problem: Problem) -> Attempt:
+        own = replace(problem.own, messages=problem.messages, data=problem.data)
+        return await self._domains[problem.domain].rollout(client, own)
+
+    def _place(self, index: int) -> tuple[str, int]:
+        """The part, and the index within it."""
+        name = next(name for name, problems in self._parts.items() if index in problems)
+        return name, self._parts[name].index(index)
+
+
+def _named(part: str, own: Problem) -> PartProblem:
+    return PartProblem(f"{part}/{own.problem_id}", own.messages, own.data, domain=part, own=own)
+
+
+def _in_turn(sizes: Mapping[str, int]) -> list[tuple[str, int]]:
+    """Part and index within it: the first of each part, the second of each, ..."""
+    return [
+        (name, index) for index in range(max(sizes.values())) for name, size in sizes.items() if index < size
+    ]

@@ -1,0 +1,98 @@
+"""Some of a domain's training problems: those named, or those listed in a file of `pipelinerl.difficulty`.
+
+Held-out problems, rollouts and judgements are the inner domain's.
+"""
+
+from bisect import bisect_left
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+
+from pipelinerl.domains.base import Attempt, ChatClient, Domain, Problem
+
+
+class Selection(Domain):
+    """The training problems with these indices, which grow; here they are 0, 1, 2, ..."""
+
+    def __init__(self, domain: Domain, indices: Sequence[int]):
+        self._domain, self._indices = domain, indices
+        self.name, self.train_size, self.heldout_size = domain.name, len(indices), domain.heldout_size
+
+    @property
+    def parts(self) -> dict[str, range]:
+        """Of the inner domain's, those that have a problem here."""
+        found = {}
+        for name, problems in self._domain.parts.items():
+            here = range(
+                bisect_left(self._indices, problems.start), bisect_left(self._indices, problems.stop)
+            )
+            if here:
+                found[name] = here
+        return found
+
+    def difficulty(self, index: int) -> float:
+        return self._domain.difficulty(self._indices[index])
+
+    def train_problem(self, index: int) -> Problem:
+        return self._domain.train_problem(self._indices[index])
+
+    def heldout_problem(self, index: int) -> Problem:
+        return self._domain.heldout_problem(index)
+
+    async def rollout(self, client: ChatClient, problem: Problem) -> Attempt:
+        return await self._domain.rollout(client, problem)
+
+
+class Listed(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One line of the file: a training problem, and what share of the attempts at it succeeded."""
+
+    index: int
+    problem_id: str
+    messages: list[dict[str, str]]
+    success: float
+
+
+class Subset(Selection):
+    """The training problems that the file lists. A problem's difficulty is the share of failures measured
+    when the file was made, so a curriculum needs no other label.
+
+    domain: the domain, of the same options and seed, that the file was made of.
+    path: the file.
+    seed: the run's; the inner domain has been given its own.
+    """
+
+    def __init__(self, domain: Domain, path: str | None, seed: int = 0):
+        if path is None:
+            raise ValueError("path is needed: of a file that `python -m pipelinerl.difficulty` made")
+        listed = sorted(read_list(Path(path)), key=lambda line: line.index)
+        for before, line in zip([None, *listed], listed, strict=False):
+            if before and before.index == line.index:
+                raise ValueError(f"{path} lists the training problem {line.index} twice")
+            _check_same(path, line, domain)
+        super().__init__(domain, [line.index for line in listed])
+        self._success = [line.success for line in listed]
+
+    def difficulty(self, index: int) -> float:
+        return 1 - self._success[index]
+
+
+def read_list(path: Path) -> list[Listed]:
+    if not path.is_file():
+        raise ValueError(f"{path} is no file; `python -m pipelinerl.difficulty` makes one")
+    try:
+        listed = msgspec.json.Decoder(Listed).decode_lines(path.read_bytes())
+    except msgspec.DecodeError as error:
+        raise ValueError(f"{path} is no list of problems: {error}") from error
+    if not listed:
+        raise ValueError(f"{path} lists no problem")
+    return listed
+
+
+def _check_same(path: str, line: Listed, domain: Domain) -> None:
+    problem = domain.train_problem(line.index) if 0 <= line.index < domain.train_size else None
+    if not problem or (problem.problem_id, problem.messages) != (line.problem_id, line.messages):
+        raise ValueError(
+            f"{path} is not of this domain: its training problem {line.index} is another than "
+            f"{line.problem_id}; the domain's options and seed must be those that the file was made with"
+        )

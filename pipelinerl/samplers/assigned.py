@@ -1,0 +1,41 @@
+"""Problems that a node cannot choose: anyone who knows node, version and count can say which was due."""
+
+import random
+
+from pipelinerl.domains.base import Domain
+from pipelinerl.samplers.base import Sampler
+
+
+def assigned(seed: int, node: str, version: int, count: int, problems: int) -> int:
+    """The problem, of so many, that is due as draw `count` (from 0) of the node under the weight version."""
+    return random.Random(f"{seed}/{node}/{version}/{count}").randrange(problems)
+
+
+class Assigned(Sampler):
+    """Fixed data sampling (INTELLECT-2, arXiv 2505.07291, sanity checks), against nodes that pick easy
+    problems.
+
+    The paper seeds with address · step + submissions, which is the same for all nodes at step 0, and meets
+    itself at later ones; here the run's seed, the node, the version and the count are hashed together.
+
+    node: its name; each node of a run has one of its own.
+    """
+
+    def __init__(self, domain: Domain, seed: int, node: str):
+        super().__init__(domain, seed)
+        if not isinstance(node, str) or not node:
+            raise ValueError(f"node is {node!r}; it is the node's name, a text that is not empty")
+        self._node = node
+        self._version = self._count = 0
+
+    def next(self, version: int) -> int:
+        if version != self._version:
+            self._version, self._count = version, 0
+        self._count += 1
+        return assigned(self._seed, self._node, version, self._count - 1, self._domain.train_size)
+
+    def state_dict(self) -> dict[str, int]:
+        return {"version": self._version, "count": self._count}
+
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        self._version, self._count = state["version"], state["count"]

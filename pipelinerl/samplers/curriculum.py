@@ -1,0 +1,47 @@
+"""From easy to hard: each draw is uniform over the easiest share of the problems, and the share grows."""
+
+import random
+from functools import cached_property
+
+from pipelinerl.domains.base import Domain
+from pipelinerl.samplers.base import Sampler
+
+
+class Curriculum(Sampler):
+    """After d draws, the easiest share f(d) = min(1, start_share + (1 − start_share) d / ramp_draws) of the
+    problems, by the domain's labels: the linear pacing of competence-based curricula (Platanios et al. 2019,
+    arXiv 1903.09848), easy to hard as in Kimi k1.5 (arXiv 2501.12599, §2.3.4).
+
+    Equally difficult problems stand in an order that the seed decides. A draw follows from the seed and how
+    many came before it.
+    """
+
+    def __init__(self, domain: Domain, seed: int, start_share: float, ramp_draws: int):
+        super().__init__(domain, seed)
+        if not 0 < start_share <= 1:
+            raise ValueError(f"start_share is {start_share}; it is above 0 and at most 1")
+        if not ramp_draws >= 1:
+            raise ValueError(f"ramp_draws is {ramp_draws}; it is at least 1")
+        domain.difficulty(0)  # refused here where there are no labels
+        self._start_share, self._ramp_draws = start_share, ramp_draws
+        self._draws = 0
+
+    @cached_property
+    def _easiest_first(self) -> list[int]:
+        """Made at the first draw: it asks the domain for the label of every problem."""
+        order = list(range(self._domain.train_size))
+        random.Random(f"{self._seed}-ties").shuffle(order)
+        return sorted(order, key=self._domain.difficulty)
+
+    def next(self, version: int) -> int:
+        share = self._start_share + (1 - self._start_share) * self._draws / self._ramp_draws
+        within = max(1, round(min(1, share) * self._domain.train_size))
+        drawn = random.Random(f"{self._seed}-{self._draws}").randrange(within)
+        self._draws += 1
+        return self._easiest_first[drawn]
+
+    def state_dict(self) -> dict[str, int]:
+        return {"draws": self._draws}
+
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        self._draws = state["draws"]

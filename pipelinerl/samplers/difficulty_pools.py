@@ -1,0 +1,67 @@
+"""Three pools by how the latest group at a problem fared: easy, normal and hard."""
+
+import random
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from pipelinerl.domains.base import Domain
+from pipelinerl.samplers.base import Sampler
+
+POOLS = ("easy", "normal", "hard")
+
+
+class DifficultyPools(Sampler):
+    """A pool by its weight among those that hold problems, and any problem of it, after the pools of
+    INTELLECT-3 (arXiv 2512.16144); bounds and weights are ours.
+
+    A problem is hard where its latest group's success was at most `hard_up_to`, normal up to `normal_up_to`,
+    and easy above. One that was never seen is normal.
+
+    weights: by pool, however many problems it holds.
+    """
+
+    def __init__(
+        self, domain: Domain, seed: int, hard_up_to: float, normal_up_to: float, weights: Mapping[str, float]
+    ):
+        super().__init__(domain, seed)
+        if not 0 <= hard_up_to < normal_up_to <= 1:
+            raise ValueError(
+                f"hard_up_to={hard_up_to} normal_up_to={normal_up_to}: 0 <= hard_up_to < normal_up_to <= 1"
+            )
+        if set(weights) != {*POOLS} or not all(weight > 0 for weight in weights.values()):
+            raise ValueError(
+                f"weights are {dict(weights)}; easy, normal and hard each have one above 0, "
+                "since any of them may come to hold all problems"
+            )
+        self._hard_up_to, self._normal_up_to, self._weights = hard_up_to, normal_up_to, weights
+        self._draws = 0
+        self._success: dict[int, float] = {}  # of each problem's latest group
+        self._pools = np.full(domain.train_size, POOLS.index("normal"), dtype=np.int8)
+
+    def next(self, version: int) -> int:
+        chance = random.Random(f"{self._seed}-{self._draws}")
+        self._draws += 1
+        sizes = np.bincount(self._pools, minlength=len(POOLS))
+        weights = [self._weights[pool] if size else 0 for pool, size in zip(POOLS, sizes, strict=True)]
+        (pool,) = chance.choices(range(len(POOLS)), weights)
+        return int(np.flatnonzero(self._pools == pool)[chance.randrange(sizes[pool])])
+
+    def observe(self, problem: int, success: float) -> None:
+        self._success[problem] = success
+        self._pools[problem] = POOLS.index(self._pool(success))
+
+    def _pool(self, success: float) -> str:
+        if success <= self._hard_up_to:
+            return "hard"
+        return "normal" if success <= self._normal_up_to else "easy"
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"draws": self._draws, "success": {str(i): s for i, s in self._success.items()}}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self._draws, self._success = state["draws"], {}
+        self._pools[:] = POOLS.index("normal")
+        for problem, success in state["success"].items():
+            self.observe(int(problem), success)

@@ -1,0 +1,51 @@
+"""Problems that are rarely solved come often."""
+
+import random
+from typing import Any
+
+import numpy as np
+
+from pipelinerl.domains.base import Domain
+from pipelinerl.samplers.base import Sampler
+
+
+class Prioritised(Sampler):
+    """p_i ∝ max(1 − s_i, floor), with s_i the tracked success of problem i, 0 until it is seen (Kimi k1.5,
+    arXiv 2501.12599, §2.3.4).
+
+    rate: how far a group moves s_i towards its own success; at 1, only the latest counts.
+    floor: what a solved problem weighs, so that it still comes sometimes.
+    """
+
+    def __init__(self, domain: Domain, seed: int, rate: float, floor: float):
+        super().__init__(domain, seed)
+        for name, value in (("rate", rate), ("floor", floor)):
+            if not 0 < value <= 1:
+                raise ValueError(f"{name} is {value}; it is above 0 and at most 1")
+        self._rate, self._floor = rate, floor
+        self._draws = 0
+        self._success: dict[int, float] = {}  # of the problems seen
+        self._weights = np.ones(domain.train_size)
+
+    def next(self, version: int) -> int:
+        reached = np.cumsum(self._weights)
+        drawn = random.Random(f"{self._seed}-{self._draws}").random() * reached[-1]
+        self._draws += 1
+        return min(int(np.searchsorted(reached, drawn, side="right")), len(reached) - 1)
+
+    def observe(self, problem: int, success: float) -> None:
+        before = self._success.get(problem, success)
+        self._track(problem, before + self._rate * (success - before))
+
+    def _track(self, problem: int, success: float) -> None:
+        self._success[problem] = success
+        self._weights[problem] = max(1 - success, self._floor)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"draws": self._draws, "success": {str(i): s for i, s in self._success.items()}}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self._draws, self._success = state["draws"], {}
+        self._weights[:] = 1
+        for problem, success in state["success"].items():
+            self._track(int(problem), success)

@@ -1,0 +1,85 @@
+"""However a step is cut into micro-batches and over ranks, it is the same step: for any objective."""
+
+import random
+from collections.abc import Iterator
+
+import pytest
+import torch
+
+from contracts.records import TrainingSequence
+from pipelinerl.normalisations import Normalisation, PerSequence
+from pipelinerl.objectives.base import Objective
+from pipelinerl.packing import Fifo
+from tests.objectives.batches import (
+    PARAMETERS,
+    Step,
+    packed,
+    random_step,
+    scores_of_parameters,
+    with_proximal,
+)
+
+Cut = list[list[TrainingSequence]]  # the micro-batches of all ranks: their gradients are added up
+
+
+def one_rollout_each(step: Step) -> Cut:
+    return list(step.rollouts)
+
+
+def at_random(step: Step, rng: random.Random, ranks: int) -> Cut:
+    """Rollouts in any order; every rank has as many micro-batches as the others, so some are empty."""
+    rows = rng.randint(1, 4)
+    micro_batches = [[] for _ in range(ranks * rows)]
+    for rollout in rng.sample(step.rollouts, k=len(step.rollouts)):
+        rng.choice(micro_batches[1:] or micro_batches).extend(rollout)
+    return micro_batches
+
+
+def as_packed(step: Step, tokens: int, ranks: int) -> Cut:
+    """By the packing of the pipeline, with another row in which no rank has anything."""
+    packing = Fifo(tokens, ranks)
+    rows = [row for rollout in step.rollouts if (row := packing.add(rollout))]
+    rows += [packing.close_step([]), packing.close_step([])]
+    return [micro_batch for row in rows for micro_batch in row.micro_batches]
+
+
+def cuts(step: Step, seed: int) -> Iterator[Cut]:
+    rng = random.Random(seed)
+    yield one_rollout_each(step)
+    for ranks in (1, 2, 3):
+        yield at_random(step, rng, ranks)
+        yield as_packed(step, rng.choice([30, 80, 150]), ranks)
+
+
+def trained(
+    objective: Objective, proximal: bool, step: Step, cut: Cut
+) -> tuple[float, torch.Tensor, dict[str, float]]:
+    """Σ loss, its gradient by the parameters [PARAMETERS], and the token sums."""
+    parameters = torch.zeros(PARAMETERS, dtype=torch.float64, requires_grad=True)
+    total, totals = 0.0, {}
+    for sequences in cut:
+        batch = packed(sequences)
+        if proximal:
+            batch = with_proximal(batch, step.tables)
+        loss, sums = objective(scores_of_parameters(batch, step.tables, parameters), batch)
+        loss.backward()
+        total += loss.item()
+        totals = {name: totals.get(name, 0.0) + value.item() for name, value in sums.items()}
+    return total, parameters.grad, totals
+
+
+def assert_same_under_every_cut(
+    objective: Objective,
+    normalisation: Normalisation = PerSequence(),  # noqa: B008
+    seed: int = 0,
+    proximal: bool = False,
+) -> None:
+    """Loss, gradient and token sums of a random step, in float64; `proximal`: as from its second epoch on."""
+    step = random_step(seed, normalisation)
+    loss, gradient, sums = trained(objective, proximal, step, [step.sequences])
+    assert gradient.abs().max() > 1e-5
+    for cut in cuts(step, seed):
+        loss_of_cut, gradient_of_cut, sums_of_cut = trained(objective, proximal, step, cut)
+        assert loss_of_cut == pytest.approx(loss, rel=1e-10)
+        torch.testing.assert_close(gradient_of_cut, gradient, rtol=1e-10, atol=1e-12)
+        assert sums_of_cut == pytest.approx(sums, rel=1e-10)

@@ -1,0 +1,49 @@
+"""Parameters that make no sense are refused where the objective is made, in one line that names them."""
+
+import math
+
+import pytest
+
+from pipelinerl.objectives.cispo import Cispo
+from pipelinerl.objectives.decoupled_ppo import DecoupledPpo
+from pipelinerl.objectives.entropy import EntropyBonus
+from pipelinerl.objectives.gspo import Gspo
+from pipelinerl.objectives.icepop import IcePop
+from pipelinerl.objectives.kl import KlToReference
+from pipelinerl.objectives.mirror_descent import MirrorDescent
+from pipelinerl.objectives.ppo_clip import PpoClip
+from pipelinerl.objectives.reinforce import Reinforce
+from pipelinerl.objectives.two_sided_clip import TwoSidedClip
+from pipelinerl.objectives.value_baseline import ValueBaseline
+
+CLIPPED = [PpoClip, Gspo, Cispo, DecoupledPpo, lambda low, high: TwoSidedClip(low, high, 4.0)]
+
+
+@pytest.mark.parametrize(
+    "make, parameters, named",
+    [
+        *[(Reinforce, (cap,), "max_importance_weight") for cap in (0.0, -1.0, math.nan)],
+        *[
+            (make, epsilons, "epsilon")
+            for make in CLIPPED
+            for epsilons in [(-0.1, 0.2), (0.2, -0.1), (1.5, 0.2), (math.nan, 0.2), (0.2, math.nan)]
+        ],
+        *[(TwoSidedClip, (0.2, 0.2, delta), "delta") for delta in (1.2, 1.0, -4.0, math.nan)],
+        *[
+            (IcePop, bounds, "low < 1 < high")
+            for bounds in [(0.0, 5.0), (-0.5, 5.0), (1.5, 5.0), (0.5, 0.9), (5.0, 0.5), (math.nan, 5.0)]
+        ],
+        *[(MirrorDescent, (tau,), "tau") for tau in (0.0, -0.1, math.nan)],
+        *[
+            (make, (coefficient,), "coefficient")
+            for make in (KlToReference, EntropyBonus)
+            for coefficient in (0.0, -0.1, math.nan)
+        ],
+        *[(ValueBaseline, (Reinforce(5.0), c), "coefficient") for c in (0.0, -0.5, math.nan)],
+        (ValueBaseline, ("reinforce", 0.5), "policy"),
+    ],
+)
+def test_a_parameter_that_makes_no_sense_is_refused(make, parameters, named):
+    with pytest.raises(ValueError, match=named) as refusal:
+        make(*parameters)
+    assert "\n" not in str(refusal.value)

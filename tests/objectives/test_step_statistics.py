@@ -1,0 +1,62 @@
+"""What a step reports of its tokens, against sums by hand over all of them."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from contracts.trainer import PackedBatch, TokenScores
+from pipelinerl.normalisations import PerSequence
+from pipelinerl.objectives.ppo_clip import PpoClip
+from pipelinerl.ranks import Ranks
+from pipelinerl.step_statistics import StepStatistics
+from tests.objectives import oracles
+from tests.objectives.batches import STEP_VERSION, leaf_scores, packed, random_step
+from tests.objectives.cases import tokens_of
+
+
+@pytest.mark.parametrize("micro_batches", [1, 3])
+@pytest.mark.parametrize("seed", range(4))
+def test_the_statistics_of_a_step_are_those_of_its_untruncated_ratios(seed, micro_batches):
+    step = random_step(seed, PerSequence())
+    objective, statistics = PpoClip(0.2, 0.28), StepStatistics()
+    for i in range(micro_batches):
+        batch = packed([s for rollout in step.rollouts[i::micro_batches] for s in rollout])
+        scores = leaf_scores(batch, step.tables)
+        statistics.add(scores, batch, STEP_VERSION, *objective(scores, batch))
+    report = statistics.report(Ranks(0, 1, timeout_s=1))
+
+    tokens = tokens_of(step.sequences, step.tables)
+    expected = oracles.ppo_clip(0.2, 0.28)(tokens)
+    trained = [token for token in tokens if token.in_loss]
+    n, ratios = len(trained), [token.ratio for token in trained]
+    gaps = [abs(token.log_ratio) for token in trained]
+    assert max(ratios) > 20 and min(ratios) < 0.05  # a bound on them would be seen
+    by_hand = {
+        "trained_tokens": n,
+        "loss": expected.loss,
+        "ess": sum(ratios) ** 2 / (n * sum(r * r for r in ratios)),
+        "ratio_mean_abs_log": sum(gaps) / n,
+        "ratio_max_abs_log": max(gaps),
+        "mismatch_k3": sum(r - 1 - math.log(r) for r in ratios) / n,
+        "entropy": sum(token.entropy for token in trained) / n,
+        "clip_fraction": expected.sums["clip_fraction"] / n,
+    }
+    versions = np.concatenate([s.versions[s.loss_mask] for s in step.sequences])
+    for lag in range(1, 9):  # 8 stands for 9 too
+        of_lag = [gap for gap, v in zip(gaps, versions, strict=True) if min(STEP_VERSION - v, 8) == lag]
+        by_hand[f"logprob_gap_at_lag_{lag}"] = sum(of_lag) / len(of_lag)
+    assert report == pytest.approx(by_hand, rel=1e-10)
+
+
+def test_one_token_far_away_leaves_an_effective_sample_of_one():
+    """The square of its ratio overflows float32, in which backends score."""
+    step = random_step(0, PerSequence())
+    batch = PackedBatch.pack(step.sequences)
+    far = batch.behaviour_logprobs.clone()
+    far[batch.loss_mask.nonzero()[0]] += 50
+    statistics = StepStatistics()
+    statistics.add(TokenScores(far, torch.zeros_like(far)), batch, STEP_VERSION, torch.zeros(()), {})
+    report = statistics.report(Ranks(0, 1, timeout_s=1))
+    assert report["ess"] == pytest.approx(1 / report["trained_tokens"]) and report["mismatch_k3"] > 1e18
