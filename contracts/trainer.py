@@ -103,7 +103,7 @@ class PackedBatch:
 
 @dataclass(frozen=True)
 class TokenScores:
-    """What `forward` knows of each token of a `PackedBatch`."""
+    """What `forward` knows of each token of a `PackedBatch`; with `grad=True` all of it is differentiable."""
 
     logprobs: torch.Tensor  # [T] float32: log p(token | before it in its sequence); 0 at its first token
     entropy: torch.Tensor | None = None  # [T] float32, of the distribution it was drawn from
@@ -140,7 +140,8 @@ class TrainerWorker(abc.ABC):
 
     @abc.abstractmethod
     def forward(self, batch: PackedBatch, grad: bool = True, entropy: bool = False) -> TokenScores:
-        """Log-probability of every token, at the record's temperature. Packed neighbours do not see
+        """Log-probability of every token, at the record's temperature; its entropy if asked. With
+        `grad=True` a gradient flows through every score, else through none. Packed neighbours do not see
         each other; the full `[T, vocab]` logits are never held at once. An empty batch takes part in
         the ranks' collectives and gives empty scores that `backward` accepts."""
 

@@ -69,11 +69,9 @@ class PlainTrainer(TrainerWorker):
         zeros = torch.zeros(batch.num_tokens, device=self.device)  # of a first token: nothing is before it
         with torch.set_grad_enabled(grad):
             before = self._hidden(batch)[predicted - 1]
-            logprobs, entropies = self._score(
-                before, batch.token_ids[predicted], batch.temperature[predicted]
-            )
-            scores = zeros.index_copy(0, predicted, logprobs)
-        return TokenScores(scores, zeros.index_copy(0, predicted, entropies) if entropy else None)
+            scores = self._score(before, batch.token_ids[predicted], batch.temperature[predicted])
+            logprobs, entropies = (zeros.index_copy(0, predicted, score) for score in scores)
+        return TokenScores(logprobs, entropies if entropy else None)
 
     def _hidden(self, batch: PackedBatch) -> torch.Tensor:
         """[T, hidden]; a sequence alone sees no neighbour."""
@@ -170,8 +168,7 @@ def score_chunk(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Log-probability of each token, and the entropy of what it was drawn from: `[C]` each."""
     log_p = (head(hidden).float() / temperature[:, None]).log_softmax(-1)  # [C, vocab]
-    entropy = -(log_p.detach().exp() * log_p.detach()).sum(-1)
-    return log_p.gather(1, token_ids[:, None]).squeeze(1), entropy
+    return log_p.gather(1, token_ids[:, None]).squeeze(1), -(log_p.exp() * log_p).sum(-1)
 
 
 def learning_rate(spec: OptimizerSpec, closed_steps: int) -> float:

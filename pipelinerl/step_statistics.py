@@ -33,7 +33,7 @@ class StepStatistics:
             "r_squared": r.square().sum(),
             "abs_log_r": log_r.abs().sum(),
             "k3": (r - 1 - log_r).sum(),
-            "entropy": scores.entropy[mask].sum(),
+            "entropy": scores.entropy.detach()[mask].sum(),
             **{f"objective_{name}": value.detach() for name, value in sums.items()},
         }
         for name, value in values.items():

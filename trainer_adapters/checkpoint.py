@@ -69,9 +69,13 @@ class ShardedCheckpoints:
 
     def load(self, state: dict[str, torch.Tensor], directory: Path) -> None:
         """Fill the tensors of `state`. Random-number state that the checkpoint has none of (it was
-        written by fewer ranks) stays as it is; anything else that is missing raises."""
+        written by fewer ranks) stays as it is; anything else that is missing raises ValueError."""
         stored = dcp.FileSystemReader(directory).read_metadata().state_dict_metadata
         wanted = {key: tensor for key, tensor in state.items() if key in stored or not is_rng(key)}
+        if missing := wanted.keys() - stored.keys():
+            raise ValueError(
+                f"{directory} has no {min(missing)}: it was written with another model, or other options"
+            )
         dcp.load(wanted, checkpoint_id=directory, process_group=self._group)
 
     def close(self) -> None:

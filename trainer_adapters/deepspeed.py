@@ -18,6 +18,7 @@ import torch.distributed as dist
 from contracts.trainer import PackedBatch, StepReport
 from trainer_adapters.hugging_face_trainer import MOMENTS, HuggingFaceTrainer
 from trainer_adapters.learning_rate import learning_rate
+from trainer_adapters.token_scores import Scores
 
 TRUE_TO_T2 = "gradients are summed over ranks in float32, whatever the model"
 DECIDED = {
@@ -86,7 +87,6 @@ class DeepSpeedTrainer(HuggingFaceTrainer):
             for layer in self._scorer.layers:
                 checkpoint_activations(layer)
         masters = self._float32_masters()
-        self._whole_shapes = {name: parameter.shape for name, parameter in self._model.named_parameters()}
         self._engine, *_ = deepspeed.initialize(
             model=self._scorer,
             optimizer=self._adamw(list(self._scorer.parameters())),
@@ -105,14 +105,14 @@ class DeepSpeedTrainer(HuggingFaceTrainer):
         """On rank 0. DeepSpeed makes its masters from the bfloat16 model."""
         if self._compute_dtype is torch.float32 or self._spec.rank > 0:
             return {}
-        return {name: parameter.detach().clone() for name, parameter in self._model.named_parameters()}
+        return {name: parameter.detach().clone() for name, parameter in self._trained()}
 
     @torch.no_grad()
     def _put_masters(self, masters: dict[str, torch.Tensor]) -> None:
         if self._compute_dtype is torch.float32:
             return
-        for name, parameter, shape in self._parameters():
-            whole = masters.pop(name) if masters else torch.empty(shape)
+        for name, parameter in self._trained():
+            whole = masters.pop(name) if masters else torch.empty(self._shape(parameter))
             whole = whole.to(self.device)
             dist.broadcast(whole, src=0)
             self._states.put(parameter, whole, {})
@@ -140,7 +140,7 @@ class DeepSpeedTrainer(HuggingFaceTrainer):
 
     # --- scoring and learning -----------------------------------------------------------------
 
-    def _score(self, batch: PackedBatch, entropy: bool) -> tuple[torch.Tensor, torch.Tensor | None]:
+    def _score(self, batch: PackedBatch, entropy: bool) -> Scores:
         return self._engine(batch, entropy)
 
     def backward(self, loss: torch.Tensor) -> None:
@@ -164,15 +164,13 @@ class DeepSpeedTrainer(HuggingFaceTrainer):
 
     # --- weights and checkpoints --------------------------------------------------------------
 
-    def _parameters(self) -> Iterator[tuple[str, torch.nn.Parameter, torch.Size]]:
-        return (
-            (name, parameter, self._whole_shapes[name]) for name, parameter in self._model.named_parameters()
-        )
+    def _shape(self, parameter: torch.nn.Parameter) -> torch.Size:
+        return getattr(parameter, "ds_shape", parameter.shape)  # of stage 3, whose own shape is [0]
 
     @torch.no_grad()
     def gather_weights(self) -> Iterator[tuple[str, torch.Tensor | None]]:
-        for name, parameter, shape in self._parameters():
-            tensor = self._states.weight(parameter).view(shape)
+        for name, parameter in self._served():
+            tensor = self._states.weight(parameter).view(self._shape(parameter))
             yield name, tensor if self._spec.rank == 0 else None
             del tensor  # before the next is gathered
 
@@ -180,19 +178,20 @@ class DeepSpeedTrainer(HuggingFaceTrainer):
     def _state(self) -> dict[str, torch.Tensor]:
         """Gathered one parameter at a time, each kept by one rank: together they keep one copy."""
         state = {}
-        for index, (name, parameter, shape) in enumerate(self._parameters()):
+        for index, (name, parameter) in enumerate(self._trained()):
             whole = {f"model.{name}": self._states.weight(parameter)}
             whole |= {f"optimizer.{m}.{name}": self._states.moment(parameter, m) for m in MOMENTS}
             if index % self._spec.world_size == self._spec.rank:
+                shape = self._shape(parameter)
                 state |= {key: tensor.view(shape).cpu() for key, tensor in whole.items()}
                 state[f"optimizer.step.{name}"] = self._states.steps.cpu()
         return state
 
     @torch.no_grad()
     def _restore(self, directory: Path) -> None:
-        for name, parameter, shape in self._parameters():
+        for name, parameter in self._trained():
             keys = [f"model.{name}", *(f"optimizer.{m}.{name}" for m in MOMENTS)]
-            whole = {key: torch.empty(shape, device=self.device) for key in keys}
+            whole = {key: torch.empty(self._shape(parameter), device=self.device) for key in keys}
             steps = torch.zeros(())
             self._checkpoints.load(whole | {f"optimizer.step.{name}": steps}, directory)
             weight, *moments = whole.values()

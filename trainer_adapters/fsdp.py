@@ -19,6 +19,7 @@ from contracts.trainer import PackedBatch, StepReport
 from trainer_adapters.hugging_face import deal_weights
 from trainer_adapters.hugging_face_trainer import HuggingFaceTrainer
 from trainer_adapters.learning_rate import learning_rate
+from trainer_adapters.token_scores import Scores
 
 
 class FSDPTrainer(HuggingFaceTrainer):
@@ -46,14 +47,14 @@ class FSDPTrainer(HuggingFaceTrainer):
 
     # --- scoring and learning -----------------------------------------------------------------
 
-    def _score(self, batch: PackedBatch, entropy: bool) -> tuple[torch.Tensor, torch.Tensor | None]:
+    def _score(self, batch: PackedBatch, entropy: bool) -> Scores:
         return self._scorer(batch, entropy)
 
     def backward(self, loss: torch.Tensor) -> None:
         loss.backward()
 
     def step(self) -> StepReport:
-        gradients = [p.grad.to_local() for _, p in self._shards() if p.grad is not None]
+        gradients = [p.grad.to_local() for _, p in self._trained() if p.grad is not None]
         norm = self._global_norm(gradients)
         rate = learning_rate(self._spec.optimizer, int(self._closed_steps))
         finite = math.isfinite(norm)
@@ -76,25 +77,29 @@ class FSDPTrainer(HuggingFaceTrainer):
     def reset_optimizer(self) -> None:
         """Forget the moments. Their tensors exist from the start: memory that will not suffice fails
         here, and a checkpoint has the same keys at every step."""
-        parameters = [parameter for _, parameter in self._shards()]
+        parameters = [parameter for _, parameter in self._trained()]
         self._optimizer = self._adamw(parameters)
         for parameter in parameters:
             self._optimizer.state[parameter] = self._fresh_moments(parameter)
 
-    # --- weights ------------------------------------------------------------------------------
+    # --- parameters ---------------------------------------------------------------------------
 
-    def _shards(self) -> Iterator[tuple[str, torch.nn.Parameter]]:
-        """The sharded parameters by name, a tied one once. After a forward that has had no backward
-        the root is still gathered; a step would leave that copy behind, out of date."""
+    def _served(self) -> Iterator[tuple[str, torch.nn.Parameter]]:
+        self._reshard()
+        return super()._served()
+
+    def _trained(self) -> Iterator[tuple[str, torch.nn.Parameter]]:
+        self._reshard()
+        return super()._trained()
+
+    def _reshard(self) -> None:
+        """After a forward that has had no backward the root is still gathered; a step would leave that
+        copy behind, out of date."""
         self._scorer.reshard()
-        return self._model.named_parameters()
-
-    def _parameters(self) -> Iterator[tuple[str, torch.nn.Parameter, torch.Size]]:
-        return ((name, parameter, parameter.shape) for name, parameter in self._shards())
 
     @torch.no_grad()
     def gather_weights(self) -> Iterator[tuple[str, torch.Tensor | None]]:
-        for name, parameter in self._shards():
+        for name, parameter in self._served():
             tensor = parameter.full_tensor().contiguous()
             if self._spec.world_size == 1:
                 tensor = tensor.clone()  # the whole tensor is the shard: a later step would change it
@@ -106,7 +111,7 @@ class FSDPTrainer(HuggingFaceTrainer):
     def _state(self) -> dict[str, torch.Tensor]:
         """The shards themselves: to write from, and to read into."""
         state = {}
-        for name, parameter in self._shards():
+        for name, parameter in self._trained():
             state[f"model.{name}"] = parameter.detach()
             for moment, tensor in self._optimizer.state[parameter].items():
                 state[f"optimizer.{moment}.{name}"] = tensor

@@ -20,7 +20,7 @@ from contracts.weights import WeightManifest
 from trainer_adapters.checkpoint import ShardedCheckpoints, restore_rng, rng_state, whole_or_absent
 from trainer_adapters.hugging_face import copy_tokenizer, load_model
 from trainer_adapters.process_group import join_on_device
-from trainer_adapters.token_scores import TokenScorer
+from trainer_adapters.token_scores import Scores, TokenScorer
 
 ComputeDtype = Literal["float32", "bfloat16"]
 MOMENTS = ("exp_avg", "exp_avg_sq")  # AdamW's, beside its count of steps
@@ -35,6 +35,8 @@ class HuggingFaceTrainer(TrainerWorker):
     activation_checkpointing: keep only the decoder layers' inputs and compute the rest again in backward.
     logits_chunk: tokens whose logits exist at the same time; the head's peak memory is a few times
         `logits_chunk * vocab` floats.
+    value_head: learn the value of each state too, by a linear layer over the hidden states that begins at 0.
+        It is stepped and kept like any parameter, and never sent, listed or exported.
     """
 
     def __init__(
@@ -44,10 +46,16 @@ class HuggingFaceTrainer(TrainerWorker):
         fp32_head: bool = True,
         activation_checkpointing: bool = False,
         logits_chunk: int = 1024,
+        value_head: bool = False,
     ):
         if compute_dtype not in get_args(ComputeDtype):
             raise ValueError(f"compute_dtype must be float32 or bfloat16, not {compute_dtype!r}")
-        for name, flag in (("fp32_head", fp32_head), ("activation_checkpointing", activation_checkpointing)):
+        flags = {
+            "fp32_head": fp32_head,
+            "activation_checkpointing": activation_checkpointing,
+            "value_head": value_head,
+        }
+        for name, flag in flags.items():
             if not isinstance(flag, bool):
                 raise ValueError(f"{name} must be true or false, not {flag!r}")
         if not isinstance(logits_chunk, int) or logits_chunk < 1:
@@ -56,6 +64,7 @@ class HuggingFaceTrainer(TrainerWorker):
         self._fp32_head = fp32_head
         self._activation_checkpointing = activation_checkpointing
         self._logits_chunk = logits_chunk
+        self._value_head = value_head
 
     # --- what a backend adds ------------------------------------------------------------------
 
@@ -64,22 +73,31 @@ class HuggingFaceTrainer(TrainerWorker):
         """Deal `self._scorer`, which is whole on rank 0, out to the ranks, with an AdamW over it."""
 
     @abc.abstractmethod
-    def _score(self, batch: PackedBatch, entropy: bool) -> tuple[torch.Tensor, torch.Tensor | None]:
+    def _score(self, batch: PackedBatch, entropy: bool) -> Scores:
         """`TokenScorer.forward` of a batch that is not empty, on this rank's device."""
 
     @abc.abstractmethod
-    def _parameters(self) -> Iterator[tuple[str, torch.nn.Parameter, torch.Size]]:
-        """Name, parameter and whole shape, a tied one once, in the model's order."""
-
-    @abc.abstractmethod
     def _state(self) -> dict[str, torch.Tensor]:
-        """This rank's part of `model.<name>` and `optimizer.<moment>.<name>`, to be written."""
+        """This rank's part of each trained parameter's `model.<name>` and `optimizer.<moment>.<name>`, to
+        be written."""
 
     @abc.abstractmethod
     def _restore(self, directory: Path) -> None:
         """Read what `_state` wrote, on however many ranks."""
 
-    # --- the optimizer ------------------------------------------------------------------------
+    # --- parameters and optimizer -------------------------------------------------------------
+
+    def _served(self) -> Iterator[tuple[str, torch.nn.Parameter]]:
+        """The model's own by name, in its order, a tied one once."""
+        return self._model.named_parameters()
+
+    def _trained(self) -> Iterator[tuple[str, torch.nn.Parameter]]:
+        """These and the value head's."""
+        return ((name.removeprefix("model."), p) for name, p in self._scorer.named_parameters())
+
+    def _shape(self, parameter: torch.nn.Parameter) -> torch.Size:
+        """The whole parameter's."""
+        return parameter.shape
 
     def _adamw(self, parameters: list[torch.nn.Parameter]) -> torch.optim.AdamW:
         spec = self._spec.optimizer
@@ -105,7 +123,12 @@ class HuggingFaceTrainer(TrainerWorker):
         self.device = join_on_device(spec)
         torch.manual_seed(spec.seed + spec.rank)
         self._model = load_model(spec.model_path, spec.rank)
-        self._scorer = TokenScorer(self._model, fp32_head=self._fp32_head, logits_chunk=self._logits_chunk)
+        self._scorer = TokenScorer(
+            self._model,
+            fp32_head=self._fp32_head,
+            logits_chunk=self._logits_chunk,
+            value_head=self._value_head,
+        )
         self._closed_steps = torch.zeros((), dtype=torch.int64)
         self._checkpoints = ShardedCheckpoints(spec.timeout_s)
         self._shard()
@@ -120,20 +143,20 @@ class HuggingFaceTrainer(TrainerWorker):
         tokens = batch.num_tokens
         batch = (batch if tokens else _stand_in(batch)).to(self.device)
         with torch.set_grad_enabled(grad):
-            logprobs, entropies = self._score(batch, entropy)
-        return TokenScores(logprobs[:tokens], None if entropies is None else entropies[:tokens])
+            scores = [None if score is None else score[:tokens] for score in self._score(batch, entropy)]
+        return TokenScores(*scores)
 
     # --- weights ------------------------------------------------------------------------------
 
     def weight_manifest(self, dtype: str) -> WeightManifest:
-        names = {parameter: (name, shape) for name, parameter, shape in self._parameters()}
+        names = {parameter: name for name, parameter in self._served()}
+        every = self._model.named_parameters(remove_duplicate=False)
         return WeightManifest(
-            parameters=tuple(Parameter(name=n, dtype=dtype, shape=tuple(s)) for n, s in names.values()),
-            tied={
-                name: names[parameter][0]
-                for name, parameter in self._model.named_parameters(remove_duplicate=False)
-                if name != names[parameter][0]
-            },
+            parameters=tuple(
+                Parameter(name=name, dtype=dtype, shape=tuple(self._shape(parameter)))
+                for parameter, name in names.items()
+            ),
+            tied={name: names[parameter] for name, parameter in every if name != names[parameter]},
         )
 
     def export(self, directory: Path) -> None:

@@ -57,12 +57,12 @@ class ScriptedTrainer(TrainerWorker):
         with torch.set_grad_enabled(grad):
             if not lengths:
                 nothing = sum(weight.sum() for weight in self._weights.values()) * torch.zeros(0)
-                return TokenScores(nothing, torch.zeros(0) if entropy else None)
+                return TokenScores(nothing, nothing if entropy else None)
             padded = pad_sequence(batch.token_ids.split(lengths), batch_first=True)  # [S, L]
             temperature = batch.temperature[batch.cu_seqlens[:-1].long()]  # [S]
             before = self._log_softmax(padded[:, :-1], temperature)  # [S, L - 1, vocabulary]
             logprobs = before.gather(-1, padded[:, 1:, None]).squeeze(-1)
-            entropies = -(before.exp() * before).sum(-1).detach()
+            entropies = -(before.exp() * before).sum(-1)
         return TokenScores(_packed(logprobs, lengths), _packed(entropies, lengths) if entropy else None)
 
     def _log_softmax(self, token_ids: torch.Tensor, temperature: torch.Tensor) -> torch.Tensor:

@@ -1,4 +1,5 @@
-"""A causal language model that scores the tokens of a pack without ever holding `[T, vocab]` logits.
+"""A causal language model that scores the tokens of a pack without ever holding `[T, vocab]` logits; if
+asked to, with a value head beside it.
 
 Knows nothing of sharding or optimizers: a backend wraps `TokenScorer` as the root of its own engine, so
 that head and embedding are whole wherever `forward` and its backward use them.
@@ -16,14 +17,32 @@ PACKED_LAYERS = {"full_attention", "sliding_attention"}
 # Config fields that change logits between the head and the softmax; `forward` applies none of them.
 LOGIT_TRANSFORMS = {"final_logit_softcapping": None, "logit_scale": 1.0, "logits_scaling": 1.0}
 
+Scores = tuple[torch.Tensor, torch.Tensor | None, torch.Tensor | None]  # as in TokenScores, [T] float32 each
+
+
+class ValueHead(torch.nn.Linear):
+    """`[C, hidden]` -> `[C]`: what is to be expected of a state. It begins at 0, on every rank alike, and
+    computes in float32."""
+
+    def __init__(self, hidden: int):
+        super().__init__(hidden, 1, dtype=torch.float32)
+        torch.nn.init.zeros_(self.weight)
+        torch.nn.init.zeros_(self.bias)
+
+    def forward(self, hidden: torch.Tensor) -> torch.Tensor:
+        return F.linear(hidden.float(), self.weight.float(), self.bias.float()).squeeze(1)
+
 
 class TokenScorer(torch.nn.Module):
     """`forward(batch)` gives every token's log-probability; `model` must use "packed" attention."""
 
-    def __init__(self, model: PreTrainedModel, *, fp32_head: bool, logits_chunk: int):
+    def __init__(
+        self, model: PreTrainedModel, *, fp32_head: bool, logits_chunk: int, value_head: bool = False
+    ):
         super().__init__()
         check_supported(model)
         self.model = model
+        self.value_head = ValueHead(model.get_output_embeddings().in_features) if value_head else None
         self.fp32_head = fp32_head
         self.logits_chunk = logits_chunk
 
@@ -31,8 +50,9 @@ class TokenScorer(torch.nn.Module):
     def layers(self) -> torch.nn.ModuleList:
         return self.model.get_decoder().layers
 
-    def forward(self, batch: PackedBatch, entropy: bool) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """Log-probabilities and, if asked, entropies: `[T]` float32, 0 at the first token of a sequence."""
+    def forward(self, batch: PackedBatch, entropy: bool) -> Scores:
+        """Log-probabilities, entropies if asked, values if there is a head; 0 at the first token of a
+        sequence."""
         decoder = self.model.get_decoder()
         hidden = decoder(
             input_ids=batch.token_ids.unsqueeze(0),
@@ -42,15 +62,16 @@ class TokenScorer(torch.nn.Module):
         ).last_hidden_state.squeeze(0)  # [T, hidden]
 
         predicted = (batch.position_ids > 0).nonzero().squeeze(1)  # tokens with one before them
+        before = hidden[predicted - 1]
         logprobs, entropies = self._score(
-            hidden[predicted - 1], batch.token_ids[predicted], batch.temperature[predicted], entropy
+            before, batch.token_ids[predicted], batch.temperature[predicted], entropy
         )
+        scores = logprobs, entropies, None
+        if self.value_head is not None:
+            scores = _tied((logprobs, entropies, self.value_head(before)))
 
         zeros = torch.zeros_like(batch.temperature)
-        return (
-            zeros.index_copy(0, predicted, logprobs),
-            zeros.index_copy(0, predicted, entropies) if entropy else None,
-        )
+        return tuple(None if score is None else zeros.index_copy(0, predicted, score) for score in scores)
 
     def _score(
         self, hidden: torch.Tensor, token_ids: torch.Tensor, temperature: torch.Tensor, entropy: bool
@@ -73,6 +94,13 @@ class TokenScorer(torch.nn.Module):
         return torch.cat(logprobs), torch.cat(entropies) if entropy else None
 
 
+def _tied(scores: Scores) -> Scores:
+    """The same, but a backward through one goes through all, with gradient 0 where the loss is without
+    them: both heads take part in every backward, whatever of the scores its loss is made of."""
+    tied = iter(torch.stack([score for score in scores if score is not None]).unbind())
+    return tuple(None if score is None else next(tied) for score in scores)
+
+
 def score_chunk(
     hidden: torch.Tensor,  # [C, hidden], of the token before
     token_ids: torch.Tensor,  # [C]
@@ -81,14 +109,9 @@ def score_chunk(
     bias: torch.Tensor | None,  # [vocab]
     entropy: bool,
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
-    logits = F.linear(hidden, weight, bias).float().div_(temperature.unsqueeze(1))
-    normaliser = logits.logsumexp(dim=1)
-    logprobs = logits.gather(1, token_ids.unsqueeze(1)).squeeze(1) - normaliser
-    if not entropy:
-        return logprobs, None
-    with torch.no_grad():
-        log_distribution = logits - normaliser.unsqueeze(1)
-        return logprobs, -(log_distribution.exp() * log_distribution).sum(dim=1)
+    log_p = F.linear(hidden, weight, bias).float().div_(temperature.unsqueeze(1)).log_softmax(dim=1)
+    logprobs = log_p.gather(1, token_ids.unsqueeze(1)).squeeze(1)
+    return logprobs, -(log_p.exp() * log_p).sum(dim=1) if entropy else None
 
 
 def check_supported(model: PreTrainedModel) -> None:

@@ -14,6 +14,7 @@ BROKEN = {mutant.trainer.__name__: mutant for mutant in MUTANTS}
 A_FEW = [
     "LetsNeighboursSeeEachOther",
     "AveragesOverRanks",
+    "PretendsThatTheEntropyHasAGradient",
     "ReportsTheClippedNorm",
     "OmitsTheHead",
     "ForgetsMomentsOnLoad",

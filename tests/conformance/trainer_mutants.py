@@ -36,7 +36,7 @@ class DividesByMicroBatches(FSDPTrainer):
         super().backward(loss)
 
     def step(self) -> StepReport:
-        for _, parameter in self._shards():
+        for _, parameter in self._trained():
             if parameter.grad is not None:
                 parameter.grad /= self._backwards
         self._backwards = 0
@@ -63,6 +63,18 @@ class ScoresTheFirstToken(FSDPTrainer):
     def forward(self, batch: PackedBatch, grad: bool = True, entropy: bool = False) -> TokenScores:
         scores = super().forward(batch, grad, entropy)
         return replace(scores, logprobs=scores.logprobs - (batch.position_ids == 0) * math.log(98))
+
+
+class DetachesTheEntropy(FSDPTrainer):
+    def forward(self, batch: PackedBatch, grad: bool = True, entropy: bool = False) -> TokenScores:
+        scores = super().forward(batch, grad, entropy)
+        return replace(scores, entropy=scores.entropy.detach()) if entropy else scores
+
+
+class PretendsThatTheEntropyHasAGradient(FSDPTrainer):
+    def forward(self, batch: PackedBatch, grad: bool = True, entropy: bool = False) -> TokenScores:
+        scores = super().forward(batch, grad, entropy)
+        return replace(scores, entropy=scores.entropy.detach() + 0 * scores.logprobs) if entropy else scores
 
 
 class OmitsTheHead(FSDPTrainer):
@@ -200,7 +212,7 @@ class MeetsOnlyWhereThereIsWork(FSDPTrainer):
     def forward(self, batch: PackedBatch, grad: bool = True, entropy: bool = False) -> TokenScores:
         if not batch.num_tokens:
             nothing = torch.zeros(0, requires_grad=grad)
-            return TokenScores(nothing, torch.zeros(0) if entropy else None)
+            return TokenScores(nothing, nothing if entropy else None)
         return super().forward(batch, grad, entropy)
 
 
@@ -229,6 +241,7 @@ class Hangs(FSDPTrainer):
 
 
 NOT_COMPARABLE = "there is no weight to compare with, or to differentiate at"
+NO_BONUS = "the objective's bonus for entropy has no gradient"
 ALL_AT_ONCE = "a list of all weights is made on the way"
 MUTANTS = [
     Mutant(
@@ -259,6 +272,20 @@ MUTANTS = [
         "temperature is not applied",
         also=frozenset({"T2", "T3", "T6"}),
         why="scores at another temperature have other gradients",
+    ),
+    Mutant(
+        DetachesTheEntropy,
+        "T1",
+        "entropy has no gradient with grad=True",
+        also=frozenset({"T2", "T3", "T6"}),
+        why=NO_BONUS,
+    ),
+    Mutant(
+        PretendsThatTheEntropyHasAGradient,
+        "T2",
+        "gradient of .* is off by",
+        also=frozenset({"T3", "T6"}),
+        why=NO_BONUS,
     ),
     Mutant(ScoresTheFirstToken, "T1", "first token of a sequence has nothing before it"),
     Mutant(

@@ -28,7 +28,7 @@ def scores(model: PreTrainedModel, sequences: list[TrainingSequence]) -> TokenSc
         first = torch.zeros(1)
         logprobs += [first, distribution.log_prob(ids[1:])]
         entropy += [first, distribution.entropy()]
-    return TokenScores(torch.cat(logprobs), torch.cat(entropy).detach())
+    return TokenScores(torch.cat(logprobs), torch.cat(entropy))
 
 
 def gradients(model: PreTrainedModel, sequences: list[TrainingSequence]) -> Tensors:

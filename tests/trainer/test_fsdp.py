@@ -34,7 +34,6 @@ def test_packed_scores_equal_an_unpacked_forward(models, family):
     torch.testing.assert_close(scores.logprobs, expected.logprobs, atol=2e-5, rtol=0)
     torch.testing.assert_close(scores.entropy, expected.entropy, atol=2e-5, rtol=0)
     assert scores.logprobs.dtype == torch.float32
-    assert not scores.entropy.requires_grad
 
 
 def test_scores_follow_a_step_after_forwards_without_backward(models):
@@ -68,6 +67,19 @@ def test_bfloat16_compute_keeps_float32_scores_gradients_and_weights(models):
 
 
 # --- T2: the gradient is a sum ----------------------------------------------------------------
+
+
+def test_a_gradient_flows_through_the_entropy_alone(models):
+    sequences = make_sequences(LENGTHS)
+    weights = pack(sequences).advantages
+    model = reference.load(models["qwen2"])
+    (reference.scores(model, sequences).entropy * weights).sum().backward()
+    with started(FSDPTrainer(logits_chunk=7), models["qwen2"]) as worker:
+        for cut in (sequences[:3], [], sequences[3:]):
+            batch = pack(cut)
+            worker.backward((worker.forward(batch, entropy=True).entropy * batch.advantages).sum())
+        reference.assert_close(gradients(worker), {n: p.grad for n, p in model.named_parameters()})
+        assert not worker.forward(batch, grad=False, entropy=True).entropy.requires_grad
 
 
 @pytest.mark.parametrize("family", ["qwen2", "llama"])
@@ -248,7 +260,13 @@ def test_models_that_packing_or_chunking_would_score_wrongly_are_refused():
 
 @pytest.mark.parametrize(
     "options",
-    [{"compute_dtype": "float16"}, {"logits_chunk": 0}, {"fp32_head": "yes"}, {"logits_chunk": 1.5}],
+    [
+        {"compute_dtype": "float16"},
+        {"logits_chunk": 0},
+        {"fp32_head": "yes"},
+        {"logits_chunk": 1.5},
+        {"value_head": 1},
+    ],
 )
 def test_bad_options_are_refused_by_name(options):
     with pytest.raises(ValueError, match=next(iter(options))):

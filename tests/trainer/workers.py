@@ -32,12 +32,17 @@ def free_port() -> int:
 
 @contextmanager
 def started(
-    worker: TrainerWorker, model_path: str, rank: int = 0, world_size: int = 1, port: int | None = None
+    worker: TrainerWorker,
+    model_path: str,
+    rank: int = 0,
+    world_size: int = 1,
+    port: int | None = None,
+    optimizer: OptimizerSpec = OPTIMIZER,
 ) -> Iterator[TrainerWorker]:
     worker.init_worker(
         WorkerSpec(
             model_path=model_path,
-            optimizer=OPTIMIZER,
+            optimizer=optimizer,
             rank=rank,
             world_size=world_size,
             master_port=port or free_port(),

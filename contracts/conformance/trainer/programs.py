@@ -48,7 +48,7 @@ def accumulate(worker: Watched, spec: WorkerSpec, step: Step) -> list[float]:
     losses = []
     for row in step.rows:
         batch = PackedBatch.pack(row[spec.rank])
-        loss = objective(worker.forward(batch), batch) * scale
+        loss = objective(worker.forward(batch, entropy=True), batch) * scale
         worker.backward(loss)
         losses.append(loss.item())
     return losses

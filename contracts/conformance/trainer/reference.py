@@ -59,7 +59,7 @@ class Reference:
             log_p = (logits / (temperature or sequence.temperature)).log_softmax(-1)
             first = torch.zeros(1)
             logprobs += [first, log_p.gather(1, ids[1:, None]).squeeze(1)]
-            entropy += [first, -(log_p.exp() * log_p).sum(-1).detach()]
+            entropy += [first, -(log_p.exp() * log_p).sum(-1)]
         return TokenScores(torch.cat(logprobs), torch.cat(entropy))
 
     def gradients(self, sequences: list[TrainingSequence], scale: float = 1.0) -> Tensors:

@@ -10,6 +10,7 @@ from contracts.records import TrainingSequence
 from contracts.trainer import PackedBatch, TokenScores
 
 LENGTHS = [5, 17, 1, 32, 2, 9, 24, 13]
+ENTROPY_BONUS = 0.1
 Rows = list[list[list[TrainingSequence]]]  # [row][rank][sequence]
 
 
@@ -67,6 +68,6 @@ def alone(sequences: list[TrainingSequence], rank: int, ranks: int) -> Rows:
 
 
 def objective(scores: TokenScores, batch: PackedBatch) -> torch.Tensor:
-    """-Σ w A log p over unmasked tokens: every token's gradient has a weight of its own."""
-    weights = (batch.advantages * batch.loss_weights).to(scores.logprobs.device)
-    return -(scores.logprobs * weights).sum()
+    """-Σ w (A log p + bonus · H) over unmasked tokens: every token's gradient has a weight of its own."""
+    batch = batch.to(scores.logprobs.device)
+    return -(batch.loss_weights * (batch.advantages * scores.logprobs + ENTROPY_BONUS * scores.entropy)).sum()

@@ -19,27 +19,40 @@ Pack = list[TrainingSequence]
 
 @dataclass(frozen=True)
 class Scored:
-    probe: TokenScores  # grad=False, entropy=False
+    bare: TokenScores  # grad=False, entropy=False
+    probe: TokenScores  # grad=False, entropy=True
     scores: TokenScores  # grad=True, entropy=True
-    flags: dict[str, bool]  # requires_grad of each tensor
+    wrong_gradients: list[str]  # what there is to say of requires_grad
 
 
 def score(worker: Watched, spec: WorkerSpec, packs: list[list[Pack]]) -> tuple[Tensors, list[Scored]]:
     weights, scored = gathered(worker), []
     for pack in packs:
         batch = PackedBatch.pack(pack[spec.rank])
-        probe = worker.forward(batch, grad=False)
+        bare = worker.forward(batch, grad=False)
+        probe = worker.forward(batch, grad=False, entropy=True)
         scores = worker.forward(batch, entropy=True)
         worker.backward(scores.logprobs.sum())
-        tensors = {"probe": probe.logprobs, "logprobs": scores.logprobs, "entropy": scores.entropy}
-        flags = {name: tensor is not None and tensor.requires_grad for name, tensor in tensors.items()}
-        scored.append(Scored(_cpu(probe), _cpu(scores), flags))
+        wrong = [*_wrong_gradients(False, bare, probe), *_wrong_gradients(True, scores)]
+        scored.append(Scored(_cpu(bare), _cpu(probe), _cpu(scores), wrong))
     return weights, scored
 
 
+def _wrong_gradients(grad: bool, *scored: TokenScores) -> list[str]:
+    return [
+        f"{name} has {'no' if grad else 'a'} gradient with grad={grad}"
+        for scores in scored
+        for name, tensor in _tensors(scores).items()
+        if tensor.requires_grad != grad
+    ]
+
+
+def _tensors(scores: TokenScores) -> dict[str, torch.Tensor]:
+    return {name: tensor for name, tensor in vars(scores).items() if tensor is not None}
+
+
 def _cpu(scores: TokenScores) -> TokenScores:
-    entropy = None if scores.entropy is None else scores.entropy.detach().cpu()
-    return TokenScores(scores.logprobs.detach().cpu(), entropy)
+    return TokenScores(**{name: tensor.detach().cpu() for name, tensor in _tensors(scores).items()})
 
 
 def check(bench: Bench) -> str:
@@ -77,15 +90,16 @@ def _packs(model: str, ranks: int) -> list[list[Pack]]:
 
 def _check_form(pack: Pack, scored: Scored) -> None:
     tokens, doing = sum(len(s.token_ids) for s in pack), f"forward a pack of {len(pack)} sequences"
-    if scored.probe.entropy is not None or scored.scores.entropy is None:
+    if [one.entropy is not None for one in (scored.bare, scored.probe, scored.scores)] != [False, True, True]:
         raise Broken("entropy is not there exactly when asked for", "entropy with entropy=True only", doing)
-    if scored.flags != {"probe": False, "logprobs": True, "entropy": False}:
-        wrong = f"requires_grad is {scored.flags}"
-        raise Broken(wrong, "a gradient through logprobs with grad=True, nowhere else", doing)
-    for tensor in (scored.probe.logprobs, scored.scores.logprobs, scored.scores.entropy):
-        if tensor.dtype != torch.float32 or tensor.shape != (tokens,):
-            wrong = f"scores are {tensor.dtype} {list(tensor.shape)}"
-            raise Broken(wrong, f"torch.float32 [{tokens}], a number a token", doing)
+    if scored.wrong_gradients:
+        right = "a gradient through every score with grad=True, through none with grad=False"
+        raise Broken(scored.wrong_gradients[0], right, doing)
+    for scores in (scored.bare, scored.probe, scored.scores):
+        for name, tensor in _tensors(scores).items():
+            if tensor.dtype != torch.float32 or tensor.shape != (tokens,):
+                wrong = f"{name} is {tensor.dtype} {list(tensor.shape)}"
+                raise Broken(wrong, f"torch.float32 [{tokens}], a number a token", doing)
 
 
 def _check_isolation(pack: Pack, scored: list[Scored]) -> None:
@@ -108,8 +122,9 @@ def _check_scores(reference: Reference, pack: Pack, scored: Scored) -> float:
         right, plain = reference.scores(pack), reference.scores(pack, temperature=1.0)
     pairs = [
         ("logprob", scored.scores.logprobs, right.logprobs, plain.logprobs),
-        ("logprob (grad=False)", scored.probe.logprobs, right.logprobs, plain.logprobs),
+        ("logprob (grad=False)", scored.bare.logprobs, right.logprobs, plain.logprobs),
         ("entropy", scored.scores.entropy, right.entropy, plain.entropy),
+        ("entropy (grad=False)", scored.probe.entropy, right.entropy, plain.entropy),
     ]
     return max(_check_tokens(pack, *pair) for pair in pairs)
 

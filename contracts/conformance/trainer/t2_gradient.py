@@ -1,4 +1,5 @@
-"""T2: the gradient is the plain sum over micro-batches and ranks, however the step is cut."""
+"""T2: the gradient is the plain sum over micro-batches and ranks, however the step is cut. It flows through
+log-probabilities and entropies: the kit's objective is made of both."""
 
 from contracts.conformance.trainer.bench import Bench
 from contracts.conformance.trainer.programs import walk
