@@ -4,7 +4,7 @@ VENV := .venv
 # Two files of tests at a time: most of them wait for processes.
 TWO_AT_A_TIME := -n 2 --dist loadfile
 
-.PHONY: demo test test-engines vllm-env grid soak lint clean
+.PHONY: demo test test-engines vllm-env grid recipes soak lint clean
 
 demo: $(VENV)/demo
 	$(VENV)/bin/python launch.py
@@ -28,6 +28,10 @@ vllm-env: .venv-vllm/ready
 # The demo on every engine, one after the other. About fifteen minutes on two cores.
 grid: $(VENV)/demo .venv-vllm/ready
 	$(VENV)/bin/python -m benchmarks.grid
+
+# Every recipe of conf/exp on the demo, and the table of docs/recipes.md. About forty minutes on two cores.
+recipes: $(VENV)/demo
+	$(VENV)/bin/python -m benchmarks.recipes
 
 # Every group accounted for, over 10,000 groups at each of four values of max_lag. About half an hour.
 # Then 200 weight updates under load.
