@@ -28,7 +28,7 @@ from pipelinerl.config import ModelConfig, RunConfig, save_config
 from pipelinerl.jobs import ROOT, Job, PlanError, plan_jobs
 from pipelinerl.streams import StreamError
 
-DEMO_MODEL = ROOT / ".cache" / "demo_model"
+DEMO_MODELS = {"sums": ROOT / ".cache" / "demo_model", "thinking": ROOT / ".cache" / "thinking_model"}
 
 
 def main(overrides: list[str]) -> int:
@@ -36,7 +36,7 @@ def main(overrides: list[str]) -> int:
         print(__doc__)
         return 0
     sys.path.append(os.getcwd())  # parts of one's own, from where one works
-    signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
+    signal.signal(signal.SIGTERM, interrupted)
     try:
         config = compose_config(overrides)
         return run(config)
@@ -46,6 +46,11 @@ def main(overrides: list[str]) -> int:
     except KeyboardInterrupt:
         print("launch.py: interrupted", file=sys.stderr)
         return 130
+
+
+def interrupted(*_: object) -> None:
+    """As Ctrl-C, which a shell has its background jobs ignore."""
+    raise KeyboardInterrupt
 
 
 def run(config: RunConfig) -> int:
@@ -61,11 +66,13 @@ def run(config: RunConfig) -> int:
     else:
         position = choose(streams, checkpoints, config.resume, config.max_steps)
     check_components(config)
-    model_path = Path(config.model.path or DEMO_MODEL).absolute()
-    config = config.model_copy(update={"model": ModelConfig(path=str(model_path))})
+    demo_model = DEMO_MODELS[config.model.demo]
+    model_path = Path(config.model.path or demo_model).absolute()
+    model = ModelConfig(path=str(model_path), demo=config.model.demo)
+    config = config.model_copy(update={"model": model})
     wants_model = needs_model(config)
-    to_be_made = wants_model and model_path == DEMO_MODEL
-    if wants_model and (DEMO_MODEL.exists() or not to_be_made):
+    to_be_made = wants_model and model_path == demo_model
+    if wants_model and (demo_model.exists() or not to_be_made):
         check_model(config)
     jobs = plan_jobs(config, run_dir, token=secrets.token_hex(16))
     if config.plan:
@@ -73,7 +80,7 @@ def run(config: RunConfig) -> int:
         return 0
     check_gpus(config)
     if to_be_made:
-        make_demo_model()
+        make_demo_model(config.model.demo)
         check_model(config)
     run_dir.mkdir(parents=True, exist_ok=True)
     with closing(launcher_events(streams)) as launcher:  # held: a run has one launcher
@@ -109,11 +116,13 @@ def supervise(config: RunConfig, jobs: list[Job], run_dir: Path) -> int:
     return status
 
 
-def make_demo_model() -> None:
+def make_demo_model(demo: str) -> None:
     """Returns at once where it has been made before."""
     from pipelinerl.demo_model.build import build
+    from pipelinerl.demo_model.phrasing import PLAIN, Thinking
 
-    build(DEMO_MODEL, seed=2)  # a seed with which the lessons are learnt well before they end
+    # A seed with which the lessons are learnt well before they end.
+    build(DEMO_MODELS[demo], seed=2, phrasing=Thinking() if demo == "thinking" else PLAIN)
 
 
 def print_plan(jobs: list[Job], run_dir: Path) -> None:

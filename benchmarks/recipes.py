@@ -1,4 +1,4 @@
-"""Every recipe of `conf/exp` on the demo, one run after the other, and a table of the results: `make recipes`.
+"""Every recipe of `conf/exp` on the demo, one run after the other, and a table of results: `make recipes`.
 
 python -m benchmarks.recipes [--out runs/recipes] [--seeds 0] [--only grpo,dapo] [key=value ...]
 
@@ -11,6 +11,7 @@ import json
 import re
 import subprocess
 import sys
+import time
 from pathlib import Path
 from statistics import fmean
 
@@ -19,7 +20,7 @@ from pipelinerl.events import recorded
 from pipelinerl.jobs import ROOT
 from pipelinerl.streams.files import FileStreams
 
-RECIPES = ("grpo", "dapo", "dr_grpo", "gspo", "cispo", "intellect2", "kimi_k15")
+RECIPES = sorted(path.stem for path in (ROOT / "conf" / "exp").glob("*.yaml"))
 HEAD = ["recipe", "seed", "held-out success", "tokens an answer", "off the target", "lag mean", "seconds"]
 DOCUMENT = ROOT / "docs" / "recipes.md"
 TABLE = re.compile(r"(<!-- results -->\n).*(<!-- end -->)", re.DOTALL)
@@ -35,7 +36,7 @@ def main() -> None:
     rows = [HEAD, ["---"] * len(HEAD)]
     for recipe in args.only.split(","):
         for seed in args.seeds.split(","):
-            run_dir = args.out / f"{recipe}-{seed}"
+            run_dir = args.out / time.strftime("%Y%m%d-%H%M%S") / f"{recipe}-{seed}"
             own = [f"+exp={recipe}", f"seed={seed}", f"run_dir={run_dir}", *args.settings]
             subprocess.run([sys.executable, "launch.py", *own], cwd=ROOT, check=True)
             rows.append([f"`+exp={recipe}`", seed, *result(ROOT / run_dir)])

@@ -33,7 +33,7 @@ from pipelinerl.admission import Admission
 from pipelinerl.attempts import AttemptRunner, Member
 from pipelinerl.components import (
     build,
-    build_decoder,
+    build_client,
     build_domain,
     build_sampler,
     open_streams,
@@ -43,18 +43,16 @@ from pipelinerl.config import RunConfig
 from pipelinerl.evaluation import evaluate
 from pipelinerl.events import follow, life_begun
 from pipelinerl.http_session import open_session
-from pipelinerl.llm_client import LLMClient, Sampling
 from pipelinerl.open_groups import OpenGroups
 from pipelinerl.process import process_main
 from pipelinerl.reward_terms import with_terms
 from pipelinerl.rollout_metrics import RolloutMetrics
-from pipelinerl.segments import SegmentPolicy
 from pipelinerl.server_pool import ServerPool
 from pipelinerl.waiting_line import WaitingLine
 
 
 class PlaceFree:
-    """A rollout has given up its place, so another may have it."""
+    """A rollout has ended or given up its place, so another may have it."""
 
 
 class Actor:
@@ -63,9 +61,9 @@ class Actor:
         self._domain = build_domain(config)
         self._sampler = build_sampler(config, self._domain)
         self._rewards = [build(component) for component in config.rewards]
-        self._decode = build_decoder(config)
         self._admission = Admission(config.batch_size, config.group_size, config.lag_limit)
         self._pool = ServerPool(config.inference.concurrency)
+        self._client = build_client(config, session, self._pool)
         self._eval_pool = ServerPool(config.eval.concurrency)
         streams = open_streams(config, run_dir)
         self._rollouts = streams.writer("rollouts")
@@ -141,8 +139,7 @@ class Actor:
 
     async def _on_published(self, published: WeightsPublished) -> None:
         first_of_life, self._version = self._version < 0, published.version
-        client = self._client(self._pool, training_sampling(self._config))
-        client = replace(client, turn=self._line.wait_between_segments)
+        client = replace(self._client, turn=self._line.wait_between_segments)
         self._attempt = AttemptRunner(published.run, self._domain, client, self._config.rollout)
         for pool in (self._pool, self._eval_pool):
             await pool.set_servers(published.servers)
@@ -199,17 +196,13 @@ class Actor:
         """Its requests have a share of their own, outside admission and the training pool."""
         config = self._config
         sampling = replace(training_sampling(config), temperature=1.0)
-        client = self._client(self._eval_pool, sampling)
+        client = replace(self._client, pool=self._eval_pool, sampling=sampling)
         attempt = AttemptRunner(self._attempt.run, self._domain, client, config.rollout)
         problems = min(config.eval.problems, self._domain.heldout_size)
         result = await evaluate(
             attempt, problems, self._eval_pool.capacity, self._version, self._eval_rollouts.append
         )
         self._happenings.put_nowait(result)
-
-    def _client(self, pool: ServerPool, sampling: Sampling) -> LLMClient:
-        segments = SegmentPolicy.of(self._config.rollout)
-        return LLMClient(self._session, pool, sampling, segments, decode=self._decode)
 
     # --- the end ------------------------------------------------------------------------------
 
@@ -218,6 +211,7 @@ class Actor:
 
         def ended(task: asyncio.Task) -> None:
             tasks.discard(task)
+            self._happenings.put_nowait(PlaceFree())
             if not task.cancelled() and task.exception() is not None:
                 self._happenings.put_nowait(task.exception())
 

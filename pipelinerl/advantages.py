@@ -49,5 +49,7 @@ class MaxRL:
 class Return:
     """A_i = r_i: for an objective that takes a learned value off (`objectives/value_baseline.py`)."""
 
+    needs_values = True
+
     def __call__(self, rewards: np.ndarray) -> np.ndarray:
         return rewards.copy()

@@ -19,7 +19,7 @@ log = logging.getLogger(__name__)
 
 
 class BadReward(Exception):
-    """The domain's reward is not a finite number."""
+    """The domain's reward is not a finite number, or its turns are not those of the attempt."""
 
 
 @dataclass(frozen=True)
@@ -72,6 +72,9 @@ class AttemptRunner:
     ) -> Rollout:
         if not math.isfinite(attempt.reward):
             raise BadReward(f"{problem.problem_id} was given the reward {attempt.reward}")
+        turns = attempt.turn_rewards
+        if len(turns) > len(attempt.completions) or not all(map(math.isfinite, turns)):
+            raise BadReward(f"{problem.problem_id}: {turns} for {len(attempt.completions)} completions")
         reasons = {completion.finish_reason for completion in attempt.completions}
         return Rollout(
             run=self.run,

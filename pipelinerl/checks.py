@@ -15,6 +15,8 @@ def check_run_dir(run_dir: Path) -> None:
         raise PlanError(f"run directory {run_dir} exists and is never overwritten; set run_dir to a new one")
 
 
+SINGLE = ("objective", "advantage", "normalisation", "health", "trainer")
+LISTS = ("filters", "regularisers", "rewards")
 SAMPLED_PROBLEMS = 64  # of each side, whose prompts are measured
 
 
@@ -72,17 +74,25 @@ def check_components(config: RunConfig) -> None:
     domain = _checked("domain", lambda: build_domain(config))
     _checked("sampler", lambda: build_sampler(config, domain))
     _checked("packing", lambda: build_packing(config))
-    for name in ("objective", "advantage", "normalisation", "health", "trainer"):
-        _checked(name, lambda name=name: build(getattr(config, name)))
-    learned_baseline = config.objective.target.endswith(".ValueBaseline")
-    if learned_baseline and not getattr(config.trainer, "value_head", False):
-        raise PlanError("objective: ValueBaseline needs a value head: set trainer.value_head=true")
-    for name in ("filters", "regularisers", "rewards"):
-        for component in getattr(config, name):
-            made = _checked(name, lambda component=component: build(component))
-            if getattr(made, "needs_reference", False) and config.reference is None:
-                kind = type(made).__name__
-                raise PlanError(f"{name}: {kind} needs a reference server: set reference=transformers")
+    named = [(name, getattr(config, name)) for name in SINGLE]
+    named += [(name, component) for name in LISTS for component in getattr(config, name)]
+    for name, component in named:
+        _check_needs(config, name, _checked(name, lambda component=component: build(component)))
+    terms = [build(component).name for component in config.rewards]
+    if len(terms) > len(set(terms)):
+        raise PlanError(f"rewards: two terms have the same name, of {', '.join(terms)}")
+
+
+def _check_needs(config: RunConfig, name: str, part: object) -> None:
+    """A part says by an attribute what it cannot do without."""
+    given = {
+        "needs_reference": (config.reference, "a reference server: set reference=transformers"),
+        "needs_values": (getattr(config.trainer, "value_head", False), "trainer.value_head=true"),
+        "needs_repetition": (config.rollout.repetition, "rollout.repetition: nothing is stopped without"),
+    }
+    for need, (there, how) in given.items():
+        if getattr(part, need, False) and not there:
+            raise PlanError(f"{name}: {type(part).__name__} needs {how}")
 
 
 def _checked(name: str, make):

@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
+import aiohttp
 import hydra.utils
 import numpy as np
 
@@ -11,8 +12,10 @@ from contracts.records import Rollout
 from pipelinerl.config import Component, RunConfig
 from pipelinerl.credit import CREDIT, TurnAdvantages
 from pipelinerl.domains.base import Domain
-from pipelinerl.llm_client import Sampling
+from pipelinerl.llm_client import LLMClient, Sampling
 from pipelinerl.samplers.base import Sampler
+from pipelinerl.segments import SegmentPolicy
+from pipelinerl.server_pool import ServerPool
 from pipelinerl.streams import Streams
 from pipelinerl.streams.files import FileStreams
 
@@ -37,6 +40,12 @@ def build_credit(config: RunConfig) -> Callable[[Sequence[Rollout]], TurnAdvanta
 
 def build_packing(config: RunConfig, first_step: int = 0) -> object:
     return build(config.packing, ranks=config.world.trainer_ranks, first_step=first_step)
+
+
+def build_client(config: RunConfig, session: aiohttp.ClientSession, pool: ServerPool) -> LLMClient:
+    """As training samples."""
+    segments = SegmentPolicy.of(config.rollout)
+    return LLMClient(session, pool, training_sampling(config), segments, decode=build_decoder(config))
 
 
 def build_decoder(config: RunConfig) -> Callable[[np.ndarray], str] | None:

@@ -37,7 +37,8 @@ def _composed(overrides: list[str]) -> dict:
     """A `conf/` where the command was given adds to the project's: `conf/objective/mine.yaml`."""
     own = Path.cwd() / "conf"
     if own.is_dir() and own != ROOT / "conf":
-        overrides = [*overrides, f"hydra.searchpath=[file://{own}]"]
+        path = str(own).replace("\\", "\\\\").replace("'", "\\'")
+        overrides = [*overrides, f"hydra.searchpath=['file://{path}']"]
     with initialize_config_dir(str(ROOT / "conf"), version_base="1.3"):
         return OmegaConf.to_container(compose("config", overrides=overrides), resolve=True)
 
@@ -55,6 +56,8 @@ def _of_stopped_run(given: dict[str, Override]) -> dict:
     for key, override in given.items():
         if override.is_delete():
             raise PlanError(f"{override.input_line}: nothing can be taken out when a run is resumed")
+        if key == "exp":
+            raise PlanError(f"{override.input_line}: a resumed run keeps its configuration; leave it out")
         chosen = (ROOT / "conf" / key).is_dir()
         value = _composed([override.input_line.lstrip("+")])[key] if chosen else override.value()
         OmegaConf.update(run, key, value, merge=False, force_add=True)

@@ -30,7 +30,10 @@ class Component(Section):
 
 
 class ModelConfig(Section):
-    path: str | None = Field(None, description="Hugging Face model directory; null makes the demo model.")
+    path: str | None = Field(None, description="Hugging Face model directory; null makes a demo model.")
+    demo: Literal["sums", "thinking"] = Field(
+        "sums", description="Which demo model is made; domain=thinking_sums needs the one that thinks."
+    )
 
 
 class SamplingConfig(Section):
@@ -78,6 +81,8 @@ class RolloutConfig(Section):
     def _at_a_segments_end(self):
         if self.repetition and self.segment_tokens is None:
             raise ValueError("rollout.repetition is looked for between segments: set rollout.segment_tokens")
+        if self.train_segments == "last" and self.segment_tokens is None:
+            raise ValueError("rollout.train_segments=last needs segments: set rollout.segment_tokens")
         return self
 
 
@@ -223,6 +228,14 @@ class RunConfig(Section):
         if self.world.gpus and gpus > self.world.gpus:
             raise ValueError(f"the plan needs {gpus} GPUs and world.gpus is {self.world.gpus}")
         return self
+
+    @property
+    def updates_of_optimizer(self) -> OptimizerSpec:
+        """As a worker counts, which knows updates: the configuration speaks of steps, of `epochs` each."""
+        spec = self.optimizer
+        decay = None if spec.decay_steps is None else spec.decay_steps * self.epochs
+        steps = {"warmup_steps": spec.warmup_steps * self.epochs, "decay_steps": decay}
+        return spec.model_copy(update=steps)
 
     @property
     def lag_limit(self) -> int | None:

@@ -30,14 +30,13 @@ from pydantic import ValidationError
 
 from contracts.records import Rollout
 from pipelinerl.attempts import AttemptRunner, Member
-from pipelinerl.components import build_domain, training_sampling
+from pipelinerl.components import build_client, build_domain
 from pipelinerl.compose import compose_config
 from pipelinerl.config import RunConfig
 from pipelinerl.domains.base import Domain, Problem
 from pipelinerl.domains.subset import Listed
 from pipelinerl.http_session import open_session
 from pipelinerl.jobs import PlanError
-from pipelinerl.llm_client import LLMClient
 from pipelinerl.process import TOKEN_VARIABLE
 from pipelinerl.server_pool import ServerPool
 
@@ -96,8 +95,7 @@ async def measure(config: RunConfig, domain: Domain, options: argparse.Namespace
     await pool.set_servers([options.url])
     async with open_session(os.environ.get(TOKEN_VARIABLE)) as session:
         await _check_ready(session, options.url)
-        client = LLMClient(session, pool, training_sampling(config))
-        attempt = AttemptRunner("difficulty", domain, client, config.rollout)
+        attempt = AttemptRunner("difficulty", domain, build_client(config, session, pool), config.rollout)
         problems = min(options.problems, domain.train_size)
         measurement = Measurement(attempt, problems, options.attempts, options.system)
         await measurement.run(pool.capacity)

@@ -20,15 +20,19 @@ class GroupFilter(Protocol):
     def __call__(self, rollouts: Sequence[Rollout], advantages: Sequence[np.ndarray]) -> np.ndarray: ...
 
 
+DECIMALS = 6  # sums of several terms are equal only up to rounding
+
+
 @dataclass(frozen=True)
 class ZeroAdvantage:
-    """Drops a group whose rewards are all equal: it has no gradient. Sampling goes on until the step is
-    full of groups that have one (DAPO, arXiv 2503.14476, §3.2, which asks for equal success)."""
+    """Drops a group whose rewards are all equal: compared with each other, nothing is to be learnt. Sampling
+    goes on until the step is full of others (DAPO, arXiv 2503.14476, §3.2, which asks for equal success)."""
 
     reason = DropReason.ZERO_ADVANTAGE
 
     def __call__(self, rollouts: Sequence[Rollout], advantages: Sequence[np.ndarray]) -> np.ndarray:
-        return np.full(len(rollouts), any(np.any(a != 0) for a in advantages))
+        earned = {tuple(np.round([r.reward, *r.turn_rewards], DECIMALS)) for r in rollouts}
+        return np.full(len(rollouts), len(earned) > 1)
 
 
 @dataclass(frozen=True)

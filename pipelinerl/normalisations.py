@@ -81,5 +81,9 @@ class PerTokenLimit:
 
     whole_step = False
 
+    def __post_init__(self):
+        if not self.max_tokens > 0:
+            raise ValueError(f"max_tokens must be positive, not {self.max_tokens}")
+
     def __call__(self, groups: Sequence[GroupTokens], batch_size: int) -> list[np.ndarray]:
         return [np.full(len(group.tokens), 1 / (batch_size * self.max_tokens)) for group in groups]

@@ -56,8 +56,12 @@ class Preprocessor:
         self._metrics = MetricsWriter(run_dir, "preprocessor", config.tensorboard)
         self._reference = None
         if config.reference:
-            url, wait_s = os.environ[REFERENCE_VARIABLE], config.world.server_start_timeout_s
-            self._reference = Reference(url, token, wait_s)
+            self._reference = Reference(
+                os.environ[REFERENCE_VARIABLE],
+                token,
+                start_timeout_s=config.world.server_start_timeout_s,
+                score_timeout_s=config.rollout.timeout_s,
+            )
         self._in_rows: dict[int, list[int]] = {}  # step -> its groups
         self._begins: dict[int, int] = {}  # group in no closed step -> where its first rollout begins
         self._dropped: Counter[str] = Counter()
@@ -91,7 +95,7 @@ class Preprocessor:
         if group is None:
             return
         outcome = self._formation.add(group)
-        if outcome.dropped:
+        if outcome.dropped is not None:
             del self._begins[rollout.group_id]
             self._settle([rollout.group_id], outcome.dropped)
             self._count_barren()

@@ -20,15 +20,15 @@ from contracts.records import MicroBatchRow, Resumed, StepClosed
 from contracts.trainer import WorkerSpec
 from pipelinerl.attempts import AttemptRunner, Member
 from pipelinerl.checks import check_run_dir
-from pipelinerl.components import build, build_domain, build_sampler, open_streams, training_sampling
+from pipelinerl.components import build, build_client, build_domain, build_sampler, open_streams
 from pipelinerl.config import RunConfig, load_config, save_config
 from pipelinerl.events import recorded_events
 from pipelinerl.http_session import open_session
 from pipelinerl.jobs import PlanError, free_port
 from pipelinerl.learner import Learner
-from pipelinerl.llm_client import LLMClient
 from pipelinerl.process import TOKEN_VARIABLE
 from pipelinerl.ranks import Ranks
+from pipelinerl.reward_terms import with_terms
 from pipelinerl.server_pool import ServerPool
 from pipelinerl.streams import Streams
 
@@ -41,13 +41,14 @@ async def replay_actor(config: RunConfig, url: str, groups: int, out: Path) -> N
     pool = ServerPool(config.inference.concurrency)
     await pool.set_servers([url])
     async with open_session(os.environ.get(TOKEN_VARIABLE)) as session:
-        client = LLMClient(session, pool, training_sampling(config))
-        attempt = AttemptRunner("replay", domain, client, config.rollout)
+        attempt = AttemptRunner("replay", domain, build_client(config, session, pool), config.rollout)
+        terms = [build(component) for component in config.rewards]
         for group_id in range(groups):
             problem = domain.train_problem(sampler.next(version=0))
             names = [f"{group_id}-{i}" for i in range(config.group_size)]
             members = [Member(group_id, name, name, draw=group_id) for name in names]
             group = await asyncio.gather(*(attempt(problem, member) for member in members))
+            group = with_terms(group, terms, version=0)
             for rollout in group:
                 rollouts.append(rollout)
             outcome = [f"{r.reward:g} {r.status}" for r in group]
@@ -60,7 +61,7 @@ def replay_trainer(config: RunConfig, run_dir: Path, out: Path) -> None:
     worker.init_worker(
         WorkerSpec(
             model_path=config.model.path,
-            optimizer=config.optimizer,
+            optimizer=config.updates_of_optimizer,
             master_port=free_port(),
             device=config.device,
             seed=config.seed,

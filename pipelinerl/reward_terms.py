@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 import msgspec
+import numpy as np
 
 from contracts.records import Rollout
 from pipelinerl.rewards.base import RewardTerm
@@ -15,7 +16,7 @@ def with_terms(group: list[Rollout], terms: Sequence[RewardTerm], version: int) 
     good = [rollout for rollout in group if not rollout.failed]
     if not terms or not good:
         return group
-    added = {term.name: term(good, version) for term in terms}
+    added = {term.name: _checked(term.name, term(good, version), len(good)) for term in terms}
     shaped = {}
     for i, rollout in enumerate(good):
         parts = {name: float(values[i]) for name, values in added.items()}
@@ -24,3 +25,9 @@ def with_terms(group: list[Rollout], terms: Sequence[RewardTerm], version: int) 
             rollout, reward=rollout.reward + sum(parts.values()), reward_components=components
         )
     return [shaped.get(rollout.rollout_id, rollout) for rollout in group]
+
+
+def _checked(name: str, values: np.ndarray, members: int) -> np.ndarray:
+    if np.shape(values) != (members,) or not np.isfinite(values).all():
+        raise ValueError(f"the reward term {name} gave {values} for {members} rollouts")
+    return values

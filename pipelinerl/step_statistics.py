@@ -12,6 +12,12 @@ from pipelinerl.ranks import Ranks
 LAG_BUCKETS = 9  # the gap is reported for lag 0 .. 7, and 8 or more together
 
 
+REPORTED = {
+    "trained_tokens", "loss", "ess", "ratio_mean_abs_log", "ratio_max_abs_log", "mismatch_k3", "entropy",
+    "grad_norm", "learning_rate", "lag_mean", "lag_max", "masked_tokens", "trained_tokens_per_s",
+}  # fmt: skip
+
+
 class StepStatistics:
     """Sums over the micro-batches of one rank's step; `report` adds the ranks up."""
 
@@ -23,6 +29,10 @@ class StepStatistics:
     def add(
         self, scores: TokenScores, batch: PackedBatch, step: int, loss: torch.Tensor, sums: TokenSums
     ) -> None:
+        if taken := sums.keys() & REPORTED:
+            raise ValueError(
+                f"the objective's sums cannot be named {', '.join(taken)}: every step reports those"
+            )
         mask = batch.loss_mask
         log_r = log_ratio(scores, batch).detach()[mask].double()  # [N]; float32 cannot hold r² of an outlier
         r = log_r.exp()

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from pipelinerl.jobs import ROOT, Job
+from pipelinerl.jobs import Job
 
 POLL_S = 0.25
 PR_SET_PDEATHSIG = 1  # <linux/prctl.h>
@@ -49,7 +49,6 @@ class Supervisor:
             self._log_begins[job] = log.tell()
             return subprocess.Popen(
                 job.command,
-                cwd=ROOT,
                 env=os.environ | job.environment,
                 stdin=subprocess.DEVNULL,
                 stdout=log,

@@ -99,7 +99,7 @@ class Trainer:
 def _worker_spec(config: RunConfig, rank: int, size: int) -> WorkerSpec:
     return WorkerSpec(
         model_path=config.model.path,
-        optimizer=config.optimizer,
+        optimizer=config.updates_of_optimizer,
         rank=rank,
         world_size=size,
         master_address=os.environ["MASTER_ADDR"],

@@ -39,7 +39,9 @@ class WaitingLine:
         return self._beginners.popleft() if self._beginners else None
 
     def let_one_go_on(self) -> bool:
-        if not self._between_segments:
-            return False
-        self._between_segments.popleft().set_result(None)
-        return True
+        while self._between_segments:
+            place = self._between_segments.popleft()
+            if not place.done():  # called off, and not yet gone
+                place.set_result(None)
+                return True
+        return False

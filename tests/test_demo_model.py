@@ -1,4 +1,6 @@
 import dataclasses
+import re
+from typing import NamedTuple
 
 import pytest
 import torch
@@ -6,8 +8,10 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from pipelinerl.demo_model.build import MAX_LENGTH, Recipe, build, new_model
 from pipelinerl.demo_model.lessons import Lessons, demo_domain
+from pipelinerl.demo_model.phrasing import Put, Thinking
 from pipelinerl.demo_model.tokenizer import byte_tokenizer
 
+THINKING = Thinking()
 HASTY = Recipe(pool_size=300, batch_size=8, steps=4, slip_steps=2, evaluation_problems=8)
 
 
@@ -72,6 +76,16 @@ def test_a_finished_model_is_kept_and_another_recipe_replaces_it(tmp_path):
     assert list(tmp_path.iterdir()) == [out]
 
 
+def test_what_is_plain_and_what_thinks_are_different_models(tmp_path):
+    plain = build(tmp_path / "demo", seed=0, recipe=HASTY)
+    assert plain["made_of"].keys() == {"seed", "recipe", "domain"}
+    thinking = build(
+        tmp_path / "demo", seed=0, recipe=HASTY, phrasing=Thinking(most_thoughts=4, thinking_steps=2)
+    )
+    assert thinking["made_of"]["most_thoughts"] == 4
+    assert "ThinkingSums" in thinking["made_of"]["domain"]
+
+
 def test_a_failed_build_leaves_nothing_and_a_strangers_directory_is_not_touched(tmp_path):
     with pytest.raises(ValueError, match="empty conversation"):
         build(tmp_path / "demo", seed=0, recipe=dataclasses.replace(HASTY, evaluation_problems=0))
@@ -99,6 +113,57 @@ def test_the_given_share_of_slips_is_wrong_by_a_plausible_amount(lessons):
     errors = [abs(a - lessons.as_asked[0].answer) for a in answers]
     assert 0.5 < sum(e > 0 for e in errors) / 1000 < 0.7
     assert set(errors) == {0, 1, 2, 10, 11}
+
+
+class Solved(NamedTuple):
+    asked: int | None  # the length that the prompt names
+    solution: str
+    thoughts: int
+    right: bool
+    learnt: str  # the part of the solution that has a loss
+
+
+def solved(put: Put, wrong_share: float) -> list[Solved]:
+    tokenizer = byte_tokenizer(MAX_LENGTH)
+    lessons = Lessons(demo_domain(0, THINKING), tokenizer, pool_size=300, seed=0)
+    right = {lesson.messages[-1]["content"]: lesson.answer for lesson in lessons.as_asked}
+    made = []
+    ids, labels = next(lessons.batches(lessons.as_asked, 8000, put, wrong_share))
+    for row, row_labels in zip(ids, labels, strict=True):
+        prompt, solution = tokenizer.decode(row[row != tokenizer.pad_token_id]).split("<|assistant|>")
+        asked, question = re.fullmatch(r"<\|user\|>(\d+ (?=\S+ [+-] ))?(.*)", prompt).groups()
+        dots, answer = re.fullmatch(r"(\.*)=(-?\d+)<\|end\|>", solution).groups()
+        made.append(
+            Solved(
+                asked=int(asked) if asked else None,
+                solution=solution.removesuffix("<|end|>"),
+                thoughts=len(dots),
+                right=right[question] == int(answer),
+                learnt=tokenizer.decode(row_labels[row_labels != -100]).removesuffix("<|end|>"),
+            )
+        )
+    return made
+
+
+def test_thinking_tells_nothing_of_the_answer_or_of_the_length_that_a_prompt_names():
+    made = solved(THINKING.thought, wrong_share=0.5)
+    assert all(x.learnt == x.solution for x in made)
+    assert {x.asked for x in made} == {None, *range(4, 17)}
+    for some in (
+        [x for x in made if x.asked is None],
+        [x for x in made if x.asked and x.asked <= 10],
+        [x for x in made if x.asked and x.asked > 10],
+        [x for x in made if x.right],
+        [x for x in made if not x.right],
+    ):
+        assert len(some) > 1500 and {x.thoughts for x in some} == {*range(13)}
+        assert sum(x.thoughts for x in some) / len(some) == pytest.approx(6, abs=0.4)
+
+
+def test_while_the_task_is_taught_thinking_is_given_and_only_the_answer_learnt():
+    made = solved(THINKING.taught, wrong_share=0.0)
+    assert all(x.right and x.learnt == x.solution.partition("=")[2] for x in made)
+    assert {x.thoughts for x in made} == {*range(13)}
 
 
 def test_a_model_that_knows_nothing_has_some_chance_of_every_token():

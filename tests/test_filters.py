@@ -36,10 +36,14 @@ def truncated_group(group_id: int, *truncated: int):
 
 
 def test_zero_advantage_keeps_all_or_nothing():
-    keep = ZeroAdvantage()
-    assert keep(group(0, [0, 1]), [np.array([-1.0]), np.array([1.0])]).tolist() == [True, True]
-    assert keep(group(0, [1, 1]), [np.array([0.0, 0.0]), np.array([0.0])]).tolist() == [False, False]
-    assert keep(group(0, [1, 1]), [np.array([0.0, 0.5]), np.array([0.0])]).tolist() == [True, True]
+    def keep(rollouts):
+        return ZeroAdvantage()(rollouts, LeaveOneOut()(np.array([r.reward for r in rollouts]))).tolist()
+
+    assert keep(group(0, [0, 1])) == [True, True]
+    assert keep(group(0, [1, 1])) == keep(group(0, [0, 0])) == [False, False]
+    assert keep(group(0, [0.1 + 0.2, 0.3, 0.3])) == [False] * 3  # equal up to rounding
+    turns = group(0, [1], turn_rewards=[1.0, 0.0]) + group(0, [1], turn_rewards=[0.0, 1.0])
+    assert keep(turns) == [True, True]
 
 
 def test_advantages_beyond_the_range_are_left_out():

@@ -137,6 +137,7 @@ def test_a_resumed_run_keeps_its_configuration_and_takes_what_is_set(stopped):
         (["seed=7"], "seed cannot change when a run is resumed; it was 0"),
         (["domain.task=gcd"], "domain cannot change when a run is resumed"),
         (["~domain"], "nothing can be taken out when a run is resumed"),
+        (["+exp=grpo"], "+exp=grpo: a resumed run keeps its configuration; leave it out"),
         (["max_step=9"], "max_step"),
         (["resume=4"], "resume=4: there are checkpoints of versions 0, 5"),
         (["resume=-1"], "resume"),

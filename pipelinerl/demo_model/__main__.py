@@ -7,20 +7,30 @@ What it is not: a model that learns arithmetic by reinforcement. It is first tau
 supervision, until it solves nearly all held-out problems; then it is trained on purpose on solutions of
 which most are wrong by a plausible amount. What RL then finds again, in seconds, is the reliability it
 had: a sparse reward does not teach a model an algorithm it does not know in the minutes of a demo.
+
+With --thinking, a model for conf/domain/thinking_sums.yaml: it answers after thinking of a random length, and
+reads past a length that a prompt may name. To keep to one is something that it was never taught.
 """
 
 import argparse
 from pathlib import Path
 
-from pipelinerl.demo_model.build import build
+from pipelinerl.demo_model.build import Recipe, build
+from pipelinerl.demo_model.phrasing import Thinking
+
+THINKING_STEPS = 1000  # of the lessons before thinking and slips: longer texts, so a few more
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="pipelinerl.demo_model", description=__doc__.splitlines()[0])
     parser.add_argument("--out", type=Path, required=True, help="directory of the model")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--thinking", action="store_true", help="for conf/domain/thinking_sums.yaml")
     arguments = parser.parse_args()
-    build(arguments.out, arguments.seed)
+    if arguments.thinking:
+        build(arguments.out, arguments.seed, Recipe(steps=THINKING_STEPS), phrasing=Thinking())
+    else:
+        build(arguments.out, arguments.seed)
 
 
 if __name__ == "__main__":

@@ -15,7 +15,8 @@ from pathlib import Path
 import torch
 from transformers import PreTrainedTokenizerBase, Qwen2Config, Qwen2ForCausalLM
 
-from pipelinerl.demo_model.lessons import DOMAIN_CONFIG, Lessons, demo_domain
+from pipelinerl.demo_model.lessons import Lessons, demo_domain
+from pipelinerl.demo_model.phrasing import PLAIN, Plain
 from pipelinerl.demo_model.tokenizer import byte_tokenizer
 from pipelinerl.demo_model.training import Report, adamw, fit, muon_and_adamw, sampled_success
 
@@ -41,9 +42,14 @@ class Recipe:
     evaluation_problems: int = 500
 
 
-def build(out: Path, seed: int, recipe: Recipe = Recipe(), say: Say = print) -> dict:
+def build(out: Path, seed: int, recipe: Recipe = Recipe(), say: Say = print, phrasing: Plain = PLAIN) -> dict:
     """Returns the stamp of the model in `out`, built now or before."""
-    wanted = {"seed": seed, "recipe": asdict(recipe), "domain": DOMAIN_CONFIG.read_text()}
+    wanted = {
+        "seed": seed,
+        "recipe": asdict(recipe),
+        "domain": phrasing.domain_config.read_text(),
+        **asdict(phrasing),
+    }
     finished = read_stamp(out)
     if finished is not None and finished["made_of"] == wanted:
         say(f"{out} already holds this model: sampled success {finished['success']:.2f}")
@@ -54,7 +60,7 @@ def build(out: Path, seed: int, recipe: Recipe = Recipe(), say: Say = print) -> 
     out.parent.mkdir(parents=True, exist_ok=True)
     building = Path(tempfile.mkdtemp(prefix=f".{out.name}-", dir=out.parent))
     try:
-        stamp = {"made_of": wanted, **_make(building, seed, recipe, say)}
+        stamp = {"made_of": wanted, **_make(building, seed, recipe, say, phrasing)}
         (building / STAMP).write_text(json.dumps(stamp, indent=2))
         if out.exists():
             shutil.rmtree(out)
@@ -90,17 +96,17 @@ def new_model(tokenizer: PreTrainedTokenizerBase) -> Qwen2ForCausalLM:
     return Qwen2ForCausalLM(config)
 
 
-def _make(directory: Path, seed: int, recipe: Recipe, say: Say) -> dict:
+def _make(directory: Path, seed: int, recipe: Recipe, say: Say, phrasing: Plain) -> dict:
     torch.manual_seed(seed)
     start = time.monotonic()
-    domain = demo_domain(seed)
+    domain = demo_domain(seed, phrasing)
     tokenizer = byte_tokenizer(MAX_LENGTH)
     model = new_model(tokenizer)
     lessons = Lessons(domain, tokenizer, recipe.pool_size, seed)
     heldout = [domain.heldout_problem(i) for i in range(recipe.evaluation_problems)]
 
     def measure(stage: str) -> float:
-        success = sampled_success(model, tokenizer, domain, heldout)
+        success = sampled_success(model, tokenizer, domain, heldout, phrasing.max_tokens)
         say(f"{stage}: sampled success {success:.2f}, {time.monotonic() - start:.0f} s")
         return success
 
@@ -108,19 +114,24 @@ def _make(directory: Path, seed: int, recipe: Recipe, say: Say) -> dict:
         if step % 100 == 0:
             say(f"  step {step}: loss {loss:.3f}, {time.monotonic() - start:.0f} s")
 
-    taught = _teach(model, lessons, recipe, measure, report)
-    success = _make_unreliable(model, lessons, recipe, measure)
+    taught = _teach(model, lessons, recipe, phrasing, measure, report)
+    success = _make_unreliable(model, lessons, recipe, phrasing, measure)
     model.save_pretrained(directory)
     tokenizer.save_pretrained(directory)
     return {"taught": taught, "success": success, "seconds": round(time.monotonic() - start, 1)}
 
 
 def _teach(
-    model: Qwen2ForCausalLM, lessons: Lessons, recipe: Recipe, measure: Callable[[str], float], report: Report
+    model: Qwen2ForCausalLM,
+    lessons: Lessons,
+    recipe: Recipe,
+    phrasing: Plain,
+    measure: Callable[[str], float],
+    report: Report,
 ) -> float:
     mixed_in = int(len(lessons.distinct) * recipe.as_asked_share / (1 - recipe.as_asked_share))
     rule = lessons.batches(lessons.distinct + lessons.as_asked[:mixed_in], recipe.batch_size)
-    task = lessons.batches(lessons.as_asked, recipe.batch_size)
+    task = lessons.batches(lessons.as_asked, recipe.batch_size, phrasing.taught)
     rule_steps = int(recipe.rule_share * recipe.steps)
     fit(
         model,
@@ -130,12 +141,20 @@ def _teach(
         warmup=50,
         report=report,
     )
+    if phrasing.thinking_steps:
+        thinking = lessons.batches(lessons.as_asked, recipe.batch_size, phrasing.thought)
+        optimizers = adamw(list(model.parameters()), learning_rate=1e-3)
+        fit(model, optimizers, thinking, phrasing.thinking_steps, warmup=5)
     return measure("taught")
 
 
 def _make_unreliable(
-    model: Qwen2ForCausalLM, lessons: Lessons, recipe: Recipe, measure: Callable[[str], float]
+    model: Qwen2ForCausalLM,
+    lessons: Lessons,
+    recipe: Recipe,
+    phrasing: Plain,
+    measure: Callable[[str], float],
 ) -> float:
-    slips = lessons.batches(lessons.as_asked, recipe.batch_size, recipe.wrong_share)
+    slips = lessons.batches(lessons.as_asked, recipe.batch_size, phrasing.thought, recipe.wrong_share)
     fit(model, adamw(list(model.parameters()), learning_rate=5e-4), slips, recipe.slip_steps, warmup=5)
     return measure("unreliable on purpose")

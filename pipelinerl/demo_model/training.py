@@ -13,8 +13,6 @@ from pipelinerl.demo_model.lessons import Batch
 from pipelinerl.domains.base import Problem
 from pipelinerl.domains.reasoning_gym import SOLVED, ReasoningGym
 
-MAX_NEW_TOKENS = 8  # the longest answer has four characters and the end
-
 Report = Callable[[int, float], None]  # supervised steps made, loss
 
 
@@ -66,6 +64,7 @@ def sampled_success(
     tokenizer: PreTrainedTokenizerBase,
     domain: ReasoningGym,
     problems: list[Problem],
+    max_tokens: int,
 ) -> float:
     """Share of the problems that one sample at temperature 1 solves."""
     prompts = tokenizer.apply_chat_template(
@@ -73,7 +72,7 @@ def sampled_success(
         add_generation_prompt=True, padding=True, return_dict=True, return_tensors="pt",
     )  # fmt: skip
     outputs = model.generate(
-        **prompts, do_sample=True, temperature=1.0, top_k=0, top_p=1.0, max_new_tokens=MAX_NEW_TOKENS
+        **prompts, do_sample=True, temperature=1.0, top_k=0, top_p=1.0, max_new_tokens=max_tokens
     )
     answers = tokenizer.batch_decode(outputs[:, prompts["input_ids"].shape[1] :], skip_special_tokens=True)
     return sum(domain.score(a, p) >= SOLVED for a, p in zip(answers, problems, strict=True)) / len(problems)

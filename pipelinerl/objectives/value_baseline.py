@@ -20,6 +20,8 @@ from pipelinerl.objectives.base import Objective, TokenSums
 class ValueBaseline:
     """Needs a trainer with a value head (`trainer.value_head=true`)."""
 
+    needs_values = True
+
     policy: Objective
     coefficient: float  # β
 

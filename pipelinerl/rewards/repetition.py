@@ -18,6 +18,7 @@ from contracts.records import Rollout
 class Repetition:
     penalty: float
 
+    needs_repetition = True
     name = "repetition"
 
     def __post_init__(self):

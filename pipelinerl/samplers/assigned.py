@@ -18,7 +18,8 @@ class Assigned(Sampler):
     The paper seeds with address · step + submissions, which is the same for all nodes at step 0, and meets
     itself at later ones; here the run's seed, the node, the version and the count are hashed together.
 
-    node: its name; each node of a run has one of its own.
+    node: its name; each node of a run has one of its own. What is counted anew are the draws of a launch: in
+        a resumed run, those before it have moved the count of the version that it began with.
     """
 
     def __init__(self, domain: Domain, seed: int, node: str):

@@ -144,3 +144,8 @@ def alive(pid: int) -> bool:
 def test_a_run_that_can_learn_nothing_gives_up_and_says_why(tmp_path):
     status, err = finish(start(tmp_path / "run", "+domain.agreeing=1.0", "give_up_after=50"))
     assert status == 1 and "gave up: 50 groups in a row were dropped" in err and "zero_advantage 50" in err
+
+
+def test_one_place_alone_is_filled_again_and_again(tmp_path):
+    summary = run_to_the_end(tmp_path / "run", "inference.concurrency=1", "batch_size=8", "max_steps=2")
+    assert summary["optimizer_steps"] == 2 and summary["accounting_errors"] == []

@@ -3,10 +3,13 @@
 import json
 
 import numpy as np
+import pytest
+from pydantic import ValidationError
 
 from contracts.records import DropReason, Settled
 from pipelinerl.checks import check_components
 from pipelinerl.compose import compose_config
+from pipelinerl.jobs import ROOT, PlanError
 from tests.pipeline.runs import MINIATURE, assert_accounted, finish, records, run_to_the_end, start
 
 KL = "regularisers=[{_target_: pipelinerl.objectives.kl.KlToReference, coefficient: 0.01}]"
@@ -81,17 +84,46 @@ def test_truncated_rollouts_are_left_out_by_name(tmp_path):
     trained = {
         s.rollout_id for row in records(run, "rows") for micro_batch in row.micro_batches for s in micro_batch
     }
+    assert "truncated" in status.values()
     assert trained and {status[rollout_id] for rollout_id in trained} == {"ok"}
     settled = [r for r in records(run, "preprocessor_events") if isinstance(r, Settled)]
     assert {r.reason for r in settled} <= {DropReason.OVERLONG, DropReason.TRAINING_DONE}
 
 
-def test_every_shipped_choice_can_be_composed_and_built():
-    from pipelinerl.jobs import ROOT
+@pytest.mark.parametrize("recipe", sorted(path.stem for path in (ROOT / "conf" / "exp").glob("*.yaml")))
+def test_every_recipe_can_be_planned(recipe):
+    config = compose_config([f"+exp={recipe}"])
+    check_components(config)
+    assert config.max_steps <= 200 and config.sampling.max_tokens in (16, 20)
 
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        (["advantage=value"], "Return needs trainer.value_head=true"),
+        (["rollout.train_segments=last"], "set rollout.segment_tokens"),
+        (["rollout.repetition={window: 1, times: 2}"], "set rollout.segment_tokens"),
+        (
+            ["rewards=[{_target_: pipelinerl.rewards.repetition.Repetition, penalty: 1}]"],
+            "rollout.repetition",
+        ),
+        (["normalisation=dr_grpo", "normalisation.max_tokens=0"], "max_tokens must be positive"),
+    ],
+)
+def test_what_means_nothing_together_is_refused(settings, says):
+    with pytest.raises((PlanError, ValidationError), match=says):
+        check_components(compose_config([*MINIATURE, *settings]))
+
+
+def test_the_learning_rate_follows_steps_whatever_their_epochs():
+    spec = compose_config([*MINIATURE, "epochs=4"]).updates_of_optimizer
+    assert (spec.warmup_steps, spec.decay_steps) == (20, 400)
+
+
+def test_every_shipped_choice_can_be_composed_and_built():
     for group in ("objective", "advantage", "normalisation", "sampler"):
         for file in sorted((ROOT / "conf" / group).glob("*.yaml")):
-            if file.stem in ("value_baseline", "curriculum", "mixed"):
+            if file.stem in ("value", "value_baseline", "curriculum", "mixed"):
                 continue  # need a value head, a domain with labels, a mixture: tested with those
             check_components(compose_config([*MINIATURE, f"{group}={file.stem}"]))
 
