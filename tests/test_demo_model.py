@@ -80,7 +80,10 @@ def test_what_is_plain_and_what_thinks_are_different_models(tmp_path):
     plain = build(tmp_path / "demo", seed=0, recipe=HASTY)
     assert plain["made_of"].keys() == {"seed", "recipe", "domain"}
     thinking = build(
-        tmp_path / "demo", seed=0, recipe=HASTY, phrasing=Thinking(most_thoughts=4, thinking_steps=2)
+        tmp_path / "demo",
+        seed=0,
+        recipe=HASTY,
+        phrasing=Thinking(most_thoughts=4, more_steps=1, thinking_steps=2),
     )
     assert thinking["made_of"]["most_thoughts"] == 4
     assert "ThinkingSums" in thinking["made_of"]["domain"]

@@ -15,10 +15,8 @@ reads past a length that a prompt may name. To keep to one is something that it 
 import argparse
 from pathlib import Path
 
-from pipelinerl.demo_model.build import Recipe, build
-from pipelinerl.demo_model.phrasing import Thinking
-
-THINKING_STEPS = 1000  # of the lessons before thinking and slips: longer texts, so a few more
+from pipelinerl.demo_model.build import build
+from pipelinerl.demo_model.phrasing import PLAIN, Thinking
 
 
 def main() -> None:
@@ -27,10 +25,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--thinking", action="store_true", help="for conf/domain/thinking_sums.yaml")
     arguments = parser.parse_args()
-    if arguments.thinking:
-        build(arguments.out, arguments.seed, Recipe(steps=THINKING_STEPS), phrasing=Thinking())
-    else:
-        build(arguments.out, arguments.seed)
+    build(arguments.out, arguments.seed, phrasing=Thinking() if arguments.thinking else PLAIN)
 
 
 if __name__ == "__main__":

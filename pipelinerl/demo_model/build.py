@@ -132,12 +132,13 @@ def _teach(
     mixed_in = int(len(lessons.distinct) * recipe.as_asked_share / (1 - recipe.as_asked_share))
     rule = lessons.batches(lessons.distinct + lessons.as_asked[:mixed_in], recipe.batch_size)
     task = lessons.batches(lessons.as_asked, recipe.batch_size, phrasing.taught)
-    rule_steps = int(recipe.rule_share * recipe.steps)
+    steps = recipe.steps + phrasing.more_steps
+    rule_steps = int(recipe.rule_share * steps)
     fit(
         model,
         muon_and_adamw(model),
         itertools.chain(itertools.islice(rule, rule_steps), task),
-        recipe.steps,
+        steps,
         warmup=50,
         report=report,
     )

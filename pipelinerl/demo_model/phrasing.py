@@ -33,6 +33,7 @@ class Plain:
 
     domain_config = DOMAINS / "reasoning_gym.yaml"
     max_tokens = 8  # the longest answer has four characters and the end
+    more_steps = 0  # of the first two lessons, beyond the recipe's
     thinking_steps = 0  # of a lesson of its own, in which thinking is learnt
 
     def taught(self, messages: Messages, answer: int, random: Random) -> Text:
@@ -61,6 +62,7 @@ class Thinking(Plain):
     asked_share: float = 0.5  # of the prompts: they name a length
     shortest_asked: int = 4
     longest_asked: int = 16
+    more_steps: int = 150  # the answer comes at many places
     thinking_steps: int = 100
 
     domain_config = DOMAINS / "thinking_sums.yaml"
