@@ -6,7 +6,7 @@ from pathlib import Path
 import hydra.utils
 
 from pipelinerl.components import build, build_domain, build_packing, build_sampler
-from pipelinerl.config import RunConfig
+from pipelinerl.config import Component, RunConfig
 from pipelinerl.jobs import PlanError
 
 
@@ -78,9 +78,18 @@ def check_components(config: RunConfig) -> None:
     named += [(name, component) for name in LISTS for component in getattr(config, name)]
     for name, component in named:
         _check_needs(config, name, _checked(name, lambda component=component: build(component)))
-    terms = [build(component).name for component in config.rewards]
+    terms = [_said(component, "rewards", "name") for component in config.rewards]
+    for component in config.filters:
+        _said(component, "filters", "reason")
     if len(terms) > len(set(terms)):
         raise PlanError(f"rewards: two terms have the same name, of {', '.join(terms)}")
+
+
+def _said(component: Component, name: str, attribute: str) -> str:
+    part = build(component)
+    if not getattr(part, attribute, None):
+        raise PlanError(f"{name}: {type(part).__name__} has no `{attribute}`, by which it is counted")
+    return getattr(part, attribute)
 
 
 def _check_needs(config: RunConfig, name: str, part: object) -> None:

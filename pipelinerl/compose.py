@@ -16,7 +16,7 @@ from hydra.errors import HydraException
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from pipelinerl.config import RunConfig
+from pipelinerl.config import Component, RunConfig
 from pipelinerl.jobs import ROOT, PlanError
 
 FIXED = ("seed", "group_size", "model", "domain", "sampler", "streams")  # while a run goes on
@@ -71,15 +71,24 @@ def _explain(error: Exception, overrides: list[str]) -> str:
     text = str(error).splitlines()[0]
     if missing := re.search(r"Could not find '(\w+)/(\w+)'", text):
         group, choice = missing.groups()
-        choices = sorted(path.stem for path in (ROOT / "conf" / group).glob("*.yaml"))
+        folders = {ROOT / "conf" / group, Path.cwd() / "conf" / group}
+        choices = sorted(path.stem for folder in folders for path in folder.glob("*.yaml"))
         return f"{group}={choice} is not one of {', '.join(choices)} (conf/{group}/)"
     for override in overrides:
         key = override.split("=")[0].lstrip("+~")
         if f"'{key}'" in text or f"'{key.split('.')[-1]}'" in text:
+            section = key.split(".")[0]
+            if section != key and _is_component(section):
+                return f"{override}: {section} has no such option in its file; +{key}=... adds one"
             near = difflib.get_close_matches(key, _known_keys(RunConfig), n=1)
             hint = f"; did you mean {near[0]}?" if near else "; conf/config.yaml lists the keys"
             return f"unknown configuration key or choice: {override}{hint}"
     return text
+
+
+def _is_component(section: str) -> bool:
+    field = RunConfig.model_fields.get(section)
+    return field is not None and field.annotation is Component
 
 
 def _known_keys(model, prefix: str = "") -> list[str]:

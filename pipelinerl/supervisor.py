@@ -7,6 +7,7 @@ and is told by the kernel (on Linux) when the launcher dies: nothing is left beh
 
 import ctypes
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -17,6 +18,7 @@ from pathlib import Path
 from pipelinerl.jobs import Job
 
 POLL_S = 0.25
+RAISED = re.compile(r"[A-Za-z_][\w.]*(Error|Exception)\b")  # the last line of a traceback
 PR_SET_PDEATHSIG = 1  # <linux/prctl.h>
 
 
@@ -81,7 +83,9 @@ class Supervisor:
         path = self._logs / f"{job.name}.log"
         said = path.read_bytes()[self._log_begins[job] :].decode(errors="replace")
         lines = said.strip().splitlines()
-        return f"see {path}" + (f" ({lines[-1].strip()})" if lines else "")
+        raised = [line for line in lines if RAISED.match(line)]  # what follows a traceback is noise
+        words = (raised or lines)[-1:]
+        return f"see {path}" + "".join(f" ({line.strip()})" for line in words)
 
     def _end_all(self) -> None:
         for impatient in (signal.SIGINT, signal.SIGTERM):

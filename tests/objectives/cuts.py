@@ -80,6 +80,7 @@ def assert_same_under_every_cut(
     assert gradient.abs().max() > 1e-5
     for cut in cuts(step, seed):
         loss_of_cut, gradient_of_cut, sums_of_cut = trained(objective, proximal, step, cut)
-        assert loss_of_cut == pytest.approx(loss, rel=1e-10)
+        hint = f"the loss is {loss:.6f} uncut and {loss_of_cut:.6f} in {len(cut)} micro-batches: is it a sum?"
+        assert loss_of_cut == pytest.approx(loss, rel=1e-10), hint
         torch.testing.assert_close(gradient_of_cut, gradient, rtol=1e-10, atol=1e-12)
         assert sums_of_cut == pytest.approx(sums, rel=1e-10)
