@@ -33,10 +33,10 @@ def main() -> None:
     parser.add_argument("--only", default=",".join(RECIPES), help="recipes, separated by commas")
     parser.add_argument("settings", nargs="*", help="for every run")
     args = parser.parse_args()
-    rows = [HEAD, ["---"] * len(HEAD)]
+    rows, out = [HEAD, ["---"] * len(HEAD)], args.out / time.strftime("%Y%m%d-%H%M%S")
     for recipe in args.only.split(","):
         for seed in args.seeds.split(","):
-            run_dir = args.out / time.strftime("%Y%m%d-%H%M%S") / f"{recipe}-{seed}"
+            run_dir = out / f"{recipe}-{seed}"
             own = [f"+exp={recipe}", f"seed={seed}", f"run_dir={run_dir}", *args.settings]
             subprocess.run([sys.executable, "launch.py", *own], cwd=ROOT, check=True)
             rows.append([f"`+exp={recipe}`", seed, *result(ROOT / run_dir)])
