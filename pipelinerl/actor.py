@@ -37,7 +37,6 @@ from pipelinerl.components import (
     build_domain,
     build_sampler,
     open_streams,
-    training_sampling,
 )
 from pipelinerl.config import RunConfig
 from pipelinerl.evaluation import evaluate
@@ -195,7 +194,7 @@ class Actor:
     async def _evaluate(self) -> None:
         """Its requests have a share of their own, outside admission and the training pool."""
         config = self._config
-        sampling = replace(training_sampling(config), temperature=1.0)
+        sampling = replace(self._client.sampling, temperature=1.0)
         client = replace(self._client, pool=self._eval_pool, sampling=sampling)
         attempt = AttemptRunner(self._attempt.run, self._domain, client, config.rollout)
         problems = min(config.eval.problems, self._domain.heldout_size)

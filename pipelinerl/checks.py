@@ -6,7 +6,7 @@ from pathlib import Path
 import hydra.utils
 
 from pipelinerl.components import build, build_domain, build_packing, build_sampler
-from pipelinerl.config import Component, RunConfig
+from pipelinerl.config import RunConfig
 from pipelinerl.jobs import PlanError
 
 
@@ -17,6 +17,7 @@ def check_run_dir(run_dir: Path) -> None:
 
 SINGLE = ("objective", "advantage", "normalisation", "health", "trainer")
 LISTS = ("filters", "regularisers", "rewards")
+COUNTED_BY = {"filters": "reason", "rewards": "name"}
 SAMPLED_PROBLEMS = 64  # of each side, whose prompts are measured
 
 
@@ -76,17 +77,18 @@ def check_components(config: RunConfig) -> None:
     _checked("packing", lambda: build_packing(config))
     named = [(name, getattr(config, name)) for name in SINGLE]
     named += [(name, component) for name in LISTS for component in getattr(config, name)]
+    words = {name: [] for name in COUNTED_BY}
     for name, component in named:
-        _check_needs(config, name, _checked(name, lambda component=component: build(component)))
-    terms = [_said(component, "rewards", "name") for component in config.rewards]
-    for component in config.filters:
-        _said(component, "filters", "reason")
-    if len(terms) > len(set(terms)):
-        raise PlanError(f"rewards: two terms have the same name, of {', '.join(terms)}")
+        part = _checked(name, lambda component=component: build(component))
+        _check_needs(config, name, part)
+        if name in COUNTED_BY:
+            words[name].append(_word_of(part, name))
+    if len(words["rewards"]) > len(set(words["rewards"])):
+        raise PlanError(f"rewards: two terms have the same name, of {', '.join(words['rewards'])}")
 
 
-def _said(component: Component, name: str, attribute: str) -> str:
-    part = build(component)
+def _word_of(part: object, name: str) -> str:
+    attribute = COUNTED_BY[name]
     if not getattr(part, attribute, None):
         raise PlanError(f"{name}: {type(part).__name__} has no `{attribute}`, by which it is counted")
     return getattr(part, attribute)

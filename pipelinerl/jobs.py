@@ -48,15 +48,12 @@ def plan_jobs(config: RunConfig, run_dir: Path, token: str) -> list[Job]:
         )
         for i, port in enumerate(ports[: config.world.servers])
     ]
-    reference = [
-        Job(
-            "reference",
-            "reference",
-            _server_command(config, engine, port),
-            common | threads | _reference_gpus(config),
-        )
-        for engine, port in zip([config.reference], ports[config.world.servers :], strict=False)
-    ]
+    reference, scored_by = [], {}
+    if config.reference:
+        command = _server_command(config, config.reference, ports[-1])
+        environment = common | threads | _reference_gpus(config)
+        reference = [Job("reference", "reference", command, environment)]
+        scored_by = {REFERENCE_VARIABLE: urls[-1]}
     rendezvous = {
         "MASTER_ADDR": "127.0.0.1",
         "MASTER_PORT": str(free_port()),
@@ -73,7 +70,6 @@ def plan_jobs(config: RunConfig, run_dir: Path, token: str) -> list[Job]:
         for rank in range(config.world.trainer_ranks)
     ]
     one_thread = {"OMP_NUM_THREADS": "1"}
-    scored_by = {REFERENCE_VARIABLE: urls[-1]} if config.reference else {}
     return [
         *servers,
         *reference,

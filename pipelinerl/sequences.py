@@ -10,7 +10,7 @@ Turn = tuple[Completion, float]  # and its advantage
 
 
 def training_sequences(
-    rollout: Rollout, advantages: Sequence[float], loss_weight: float = 0.0, last_segments: bool = False
+    rollout: Rollout, advantages: Sequence[float], last_segments: bool = False
 ) -> list[TrainingSequence]:
     """One sequence per chain of turns: a turn whose prompt extends the tokens so far exactly is
     merged into their sequence; otherwise a new sequence begins. `advantages`: one a completion.
@@ -26,10 +26,10 @@ def training_sequences(
         else:
             chains.append([turn])
         tokens_so_far = np.concatenate([prompt, completion.token_ids])
-    return [_merge(rollout, chain, loss_weight, last_segments) for chain in chains]
+    return [_merge(rollout, chain, last_segments) for chain in chains]
 
 
-def _merge(rollout: Rollout, chain: list[Turn], loss_weight: float, last_segments: bool) -> TrainingSequence:
+def _merge(rollout: Rollout, chain: list[Turn], last_segments: bool) -> TrainingSequence:
     last, _ = chain[-1]
     token_ids = np.concatenate([last.prompt_token_ids, last.token_ids]).astype(np.int32)
     total = len(token_ids)
@@ -49,7 +49,7 @@ def _merge(rollout: Rollout, chain: list[Turn], loss_weight: float, last_segment
     return TrainingSequence(
         rollout_id=rollout.rollout_id,
         group_id=rollout.group_id,
-        loss_weight=loss_weight,
+        loss_weight=0.0,  # the normalisation's to say, when the step is packed
         temperature=last.temperature,
         token_ids=token_ids,
         loss_mask=loss_mask,
