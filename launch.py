@@ -118,11 +118,12 @@ def supervise(config: RunConfig, jobs: list[Job], run_dir: Path) -> int:
 
 def make_demo_model(demo: str) -> None:
     """Returns at once where it has been made before."""
-    from pipelinerl.demo_model.build import build
-    from pipelinerl.demo_model.phrasing import PLAIN, Thinking
+    from pipelinerl.demo_model.build import build, build_thinking
 
-    # A seed with which the lessons are learnt well before they end.
-    build(DEMO_MODELS[demo], seed=2, phrasing=Thinking() if demo == "thinking" else PLAIN)
+    seed = 2  # one with which the lessons are learnt well before they end
+    build(DEMO_MODELS["sums"], seed)
+    if demo == "thinking":
+        build_thinking(DEMO_MODELS["thinking"], DEMO_MODELS["sums"], seed)
 
 
 def print_plan(jobs: list[Job], run_dir: Path) -> None:

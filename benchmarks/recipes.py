@@ -12,6 +12,7 @@ import re
 import subprocess
 import sys
 import time
+from itertools import product
 from pathlib import Path
 from statistics import fmean
 
@@ -21,6 +22,7 @@ from pipelinerl.jobs import ROOT
 from pipelinerl.streams.files import FileStreams
 
 RECIPES = sorted(path.stem for path in (ROOT / "conf" / "exp").glob("*.yaml"))
+CONTROLS = {"kimi_k15": ["rewards=[]"]}  # run beside: the recipe without what is said to shorten its answers
 HEAD = ["recipe", "seed", "held-out success", "tokens an answer", "off the target", "lag mean", "seconds"]
 DOCUMENT = ROOT / "docs" / "recipes.md"
 TABLE = re.compile(r"(<!-- results -->\n).*(<!-- end -->)", re.DOTALL)
@@ -35,11 +37,11 @@ def main() -> None:
     args = parser.parse_args()
     rows, out = [HEAD, ["---"] * len(HEAD)], args.out / time.strftime("%Y%m%d-%H%M%S")
     for recipe in args.only.split(","):
-        for seed in args.seeds.split(","):
-            run_dir = out / f"{recipe}-{seed}"
-            own = [f"+exp={recipe}", f"seed={seed}", f"run_dir={run_dir}", *args.settings]
-            subprocess.run([sys.executable, "launch.py", *own], cwd=ROOT, check=True)
-            rows.append([f"`+exp={recipe}`", seed, *result(ROOT / run_dir)])
+        for without, seed in product(["", *CONTROLS.get(recipe, [])], args.seeds.split(",")):
+            run_dir, what = out / f"{len(rows) - 1}-{recipe}", f"+exp={recipe} {without}".split()
+            settings = [*what, f"seed={seed}", f"run_dir={run_dir}", *args.settings]
+            subprocess.run([sys.executable, "launch.py", *settings], cwd=ROOT, check=True)
+            rows.append([f"`{' '.join(what)}`", seed, *result(ROOT / run_dir)])
     table = "".join(f"| {' | '.join(row)} |\n" for row in rows)
     print(table, end="")
     if args.only == ",".join(RECIPES):

@@ -29,6 +29,7 @@ from contracts.inference import (
 from inference_adapters.manifest_check import check_manifest
 
 log = logging.getLogger(__name__)
+NOTICE_S = 1.0  # for an update that ran into its timeout to be seen to have ended
 
 
 @dataclass
@@ -192,11 +193,12 @@ class WeightUpdates:
         if request.run != self.run:
             await self._call_off(update, f"run {request.run} took over")
             return
-        await update.wait(update.timeout_s)
+        waited_s = update.timeout_s + NOTICE_S
+        await update.wait(waited_s)
         if update.receiving:
             raise ContractError(
                 ErrorCode.UPDATE_IN_PROGRESS,
-                f"version {update.outcome.version} is still being received after {update.timeout_s} s",
+                f"version {update.outcome.version} is still being received after {waited_s} s",
             )
 
     async def _join(self, request: InitProcessGroupRequest) -> list[int]:

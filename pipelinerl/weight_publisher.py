@@ -97,7 +97,8 @@ class WeightPublisher:
             timeout_s = self._weights.bucket_timeout_s
             send_weights(self._group, self._manifest, weights, self._weights.bucket_bytes, timeout_s)
         except RuntimeError as error:  # what torch raises when a peer is gone or silent
-            log.warning("broadcast in epoch %d failed: %s", self._epoch, error)
+            # As words: whoever keeps the error keeps the group, and with it the others waiting.
+            log.warning("broadcast in epoch %d failed: %s", self._epoch, str(error))
             self._leave_group()
 
     def confirm(self, version: int) -> WeightsPublished | None:
@@ -157,6 +158,8 @@ class WeightPublisher:
     def _form_group(self, infos: Infos) -> None:
         self._epoch += 1
         timeout_s = self._weights.rendezvous_timeout_s
+        if self._attempts > 1:  # a server may wait its bucket timeout out before it leaves the broken group
+            timeout_s += self._weights.bucket_timeout_s
         self._store = WeightStore(self._weights.master_address, 0, timeout_s)
         group_name = f"{self.run}-{self._epoch}-{secrets.token_hex(8)}"
         world_size = 1 + sum(info.ranks for info in infos.values())

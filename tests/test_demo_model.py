@@ -4,14 +4,14 @@ from typing import NamedTuple
 
 import pytest
 import torch
+from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from pipelinerl.demo_model.build import MAX_LENGTH, Recipe, build, new_model
+from pipelinerl.demo_model.build import MAX_LENGTH, Recipe, build, build_thinking, new_model
 from pipelinerl.demo_model.lessons import Lessons, demo_domain
-from pipelinerl.demo_model.phrasing import Put, Thinking
+from pipelinerl.demo_model.phrasing import THINKING, Put, Thinking
 from pipelinerl.demo_model.tokenizer import byte_tokenizer
 
-THINKING = Thinking()
 HASTY = Recipe(pool_size=300, batch_size=8, steps=4, slip_steps=2, evaluation_problems=8)
 
 
@@ -77,16 +77,22 @@ def test_a_finished_model_is_kept_and_another_recipe_replaces_it(tmp_path):
 
 
 def test_what_is_plain_and_what_thinks_are_different_models(tmp_path):
-    plain = build(tmp_path / "demo", seed=0, recipe=HASTY)
+    sums, thinks = tmp_path / "sums", tmp_path / "thinks"
+    plain = build(sums, seed=0, recipe=HASTY)
     assert plain["made_of"].keys() == {"seed", "recipe", "domain"}
-    thinking = build(
-        tmp_path / "demo",
-        seed=0,
-        recipe=HASTY,
-        phrasing=Thinking(most_thoughts=4, more_steps=1, thinking_steps=2),
-    )
-    assert thinking["made_of"]["most_thoughts"] == 4
+    phrasing = Thinking(most_thoughts=4, answer_steps=1, thinking_steps=2)
+    thinking = build_thinking(thinks, sums, seed=0, recipe=HASTY, phrasing=phrasing)
+    assert thinking["made_of"]["most_thoughts"] == 4 and thinking["made_of"]["sums"] == plain["made_of"]
     assert "ThinkingSums" in thinking["made_of"]["domain"]
+    with pytest.raises(ValueError, match="other is not a demo model; make it"):
+        build_thinking(thinks, tmp_path / "other", seed=0, recipe=HASTY)
+
+
+def test_thinking_is_learnt_by_the_model_of_the_sums_itself(made, tmp_path):
+    barely = dataclasses.replace(HASTY, slip_steps=1)
+    build_thinking(tmp_path / "m", made, 1, barely, phrasing=Thinking(answer_steps=1, thinking_steps=1))
+    start, end = (load_file(directory / "model.safetensors") for directory in (made, tmp_path / "m"))
+    assert all((start[name] - end[name]).abs().max() < 0.02 for name in start)
 
 
 def test_a_failed_build_leaves_nothing_and_a_strangers_directory_is_not_touched(tmp_path):

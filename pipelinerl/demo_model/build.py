@@ -16,7 +16,7 @@ import torch
 from transformers import PreTrainedTokenizerBase, Qwen2Config, Qwen2ForCausalLM
 
 from pipelinerl.demo_model.lessons import Lessons, demo_domain
-from pipelinerl.demo_model.phrasing import PLAIN, Plain
+from pipelinerl.demo_model.phrasing import PLAIN, THINKING, Plain, Thinking
 from pipelinerl.demo_model.tokenizer import byte_tokenizer
 from pipelinerl.demo_model.training import Report, adamw, fit, muon_and_adamw, sampled_success
 
@@ -24,6 +24,7 @@ MAX_LENGTH = 256
 STAMP = "demo_model.json"  # what was built, and how good it is; the last file written
 
 Say = Callable[[str], None]
+Teach = Callable[[Qwen2ForCausalLM, Lessons, Report], None]
 
 
 @dataclass(frozen=True)
@@ -42,14 +43,51 @@ class Recipe:
     evaluation_problems: int = 500
 
 
-def build(out: Path, seed: int, recipe: Recipe = Recipe(), say: Say = print, phrasing: Plain = PLAIN) -> dict:
-    """Returns the stamp of the model in `out`, built now or before."""
+def build(out: Path, seed: int, recipe: Recipe = Recipe(), say: Say = print) -> dict:
+    """The model of the sums. Returns the stamp of what is in `out`, built now or before."""
+    wanted = {"seed": seed, "recipe": asdict(recipe), "domain": PLAIN.domain_config.read_text()}
+
+    def teach(model: Qwen2ForCausalLM, lessons: Lessons, report: Report) -> None:
+        _teach_sums(model, lessons, recipe, report)
+
+    def make(directory: Path) -> dict:
+        torch.manual_seed(seed)
+        return _make(directory, new_model(byte_tokenizer(MAX_LENGTH)), teach, seed, recipe, say, PLAIN)
+
+    return _kept(out, wanted, make, say)
+
+
+def build_thinking(
+    out: Path,
+    sums: Path,
+    seed: int,
+    recipe: Recipe = Recipe(),
+    say: Say = print,
+    phrasing: Thinking = THINKING,
+) -> dict:
+    """The one that thinks, from the finished one in `sums`. Returns the stamp of what is in `out`."""
+    knows_sums = read_stamp(sums)
+    if knows_sums is None:
+        raise ValueError(f"{sums} is not a demo model; make it: python -m pipelinerl.demo_model --out {sums}")
     wanted = {
         "seed": seed,
         "recipe": asdict(recipe),
         "domain": phrasing.domain_config.read_text(),
+        "sums": knows_sums["made_of"],
         **asdict(phrasing),
     }
+
+    def teach(model: Qwen2ForCausalLM, lessons: Lessons, report: Report) -> None:
+        _teach_thinking(model, lessons, recipe, phrasing, report)
+
+    def make(directory: Path) -> dict:
+        torch.manual_seed(seed)
+        return _make(directory, Qwen2ForCausalLM.from_pretrained(sums), teach, seed, recipe, say, phrasing)
+
+    return _kept(out, wanted, make, say)
+
+
+def _kept(out: Path, wanted: dict, make: Callable[[Path], dict], say: Say) -> dict:
     finished = read_stamp(out)
     if finished is not None and finished["made_of"] == wanted:
         say(f"{out} already holds this model: sampled success {finished['success']:.2f}")
@@ -60,7 +98,7 @@ def build(out: Path, seed: int, recipe: Recipe = Recipe(), say: Say = print, phr
     out.parent.mkdir(parents=True, exist_ok=True)
     building = Path(tempfile.mkdtemp(prefix=f".{out.name}-", dir=out.parent))
     try:
-        stamp = {"made_of": wanted, **_make(building, seed, recipe, say, phrasing)}
+        stamp = {"made_of": wanted, **make(building)}
         (building / STAMP).write_text(json.dumps(stamp, indent=2))
         if out.exists():
             shutil.rmtree(out)
@@ -96,12 +134,18 @@ def new_model(tokenizer: PreTrainedTokenizerBase) -> Qwen2ForCausalLM:
     return Qwen2ForCausalLM(config)
 
 
-def _make(directory: Path, seed: int, recipe: Recipe, say: Say, phrasing: Plain) -> dict:
-    torch.manual_seed(seed)
+def _make(
+    directory: Path,
+    model: Qwen2ForCausalLM,
+    teach: Teach,
+    seed: int,
+    recipe: Recipe,
+    say: Say,
+    phrasing: Plain,
+) -> dict:
     start = time.monotonic()
     domain = demo_domain(seed, phrasing)
     tokenizer = byte_tokenizer(MAX_LENGTH)
-    model = new_model(tokenizer)
     lessons = Lessons(domain, tokenizer, recipe.pool_size, seed)
     heldout = [domain.heldout_problem(i) for i in range(recipe.evaluation_problems)]
 
@@ -114,48 +158,29 @@ def _make(directory: Path, seed: int, recipe: Recipe, say: Say, phrasing: Plain)
         if step % 100 == 0:
             say(f"  step {step}: loss {loss:.3f}, {time.monotonic() - start:.0f} s")
 
-    taught = _teach(model, lessons, recipe, phrasing, measure, report)
-    success = _make_unreliable(model, lessons, recipe, phrasing, measure)
+    teach(model.train(), lessons, report)
+    taught = measure("taught")
+    slips = lessons.batches(lessons.as_asked, recipe.batch_size, phrasing.thought, recipe.wrong_share)
+    fit(model, adamw(list(model.parameters()), learning_rate=5e-4), slips, recipe.slip_steps, warmup=5)
+    success = measure("unreliable on purpose")
     model.save_pretrained(directory)
     tokenizer.save_pretrained(directory)
     return {"taught": taught, "success": success, "seconds": round(time.monotonic() - start, 1)}
 
 
-def _teach(
-    model: Qwen2ForCausalLM,
-    lessons: Lessons,
-    recipe: Recipe,
-    phrasing: Plain,
-    measure: Callable[[str], float],
-    report: Report,
-) -> float:
+def _teach_sums(model: Qwen2ForCausalLM, lessons: Lessons, recipe: Recipe, report: Report) -> None:
     mixed_in = int(len(lessons.distinct) * recipe.as_asked_share / (1 - recipe.as_asked_share))
     rule = lessons.batches(lessons.distinct + lessons.as_asked[:mixed_in], recipe.batch_size)
-    task = lessons.batches(lessons.as_asked, recipe.batch_size, phrasing.taught)
-    steps = recipe.steps + phrasing.more_steps
-    rule_steps = int(recipe.rule_share * steps)
-    fit(
-        model,
-        muon_and_adamw(model),
-        itertools.chain(itertools.islice(rule, rule_steps), task),
-        steps,
-        warmup=50,
-        report=report,
-    )
-    if phrasing.thinking_steps:
-        thinking = lessons.batches(lessons.as_asked, recipe.batch_size, phrasing.thought)
-        optimizers = adamw(list(model.parameters()), learning_rate=1e-3)
-        fit(model, optimizers, thinking, phrasing.thinking_steps, warmup=5)
-    return measure("taught")
+    task = lessons.batches(lessons.as_asked, recipe.batch_size)
+    batches = itertools.chain(itertools.islice(rule, int(recipe.rule_share * recipe.steps)), task)
+    fit(model, muon_and_adamw(model), batches, recipe.steps, warmup=50, report=report)
 
 
-def _make_unreliable(
-    model: Qwen2ForCausalLM,
-    lessons: Lessons,
-    recipe: Recipe,
-    phrasing: Plain,
-    measure: Callable[[str], float],
-) -> float:
-    slips = lessons.batches(lessons.as_asked, recipe.batch_size, phrasing.thought, recipe.wrong_share)
-    fit(model, adamw(list(model.parameters()), learning_rate=5e-4), slips, recipe.slip_steps, warmup=5)
-    return measure("unreliable on purpose")
+def _teach_thinking(
+    model: Qwen2ForCausalLM, lessons: Lessons, recipe: Recipe, phrasing: Thinking, report: Report
+) -> None:
+    after_thoughts = lessons.batches(lessons.as_asked, recipe.batch_size, phrasing.taught)
+    fit(model, muon_and_adamw(model), after_thoughts, phrasing.answer_steps, warmup=20, report=report)
+    thinking = lessons.batches(lessons.as_asked, recipe.batch_size, phrasing.thought)
+    optimizers = adamw(list(model.parameters()), learning_rate=1e-3)
+    fit(model, optimizers, thinking, phrasing.thinking_steps, warmup=5)

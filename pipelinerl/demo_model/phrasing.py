@@ -33,8 +33,6 @@ class Plain:
 
     domain_config = DOMAINS / "reasoning_gym.yaml"
     max_tokens = 8  # the longest answer has four characters and the end
-    more_steps = 0  # of the first two lessons, beyond the recipe's
-    thinking_steps = 0  # of a lesson of its own, in which thinking is learnt
 
     def taught(self, messages: Messages, answer: int, random: Random) -> Text:
         """As it is put while the task is taught."""
@@ -62,7 +60,7 @@ class Thinking(Plain):
     asked_share: float = 0.5  # of the prompts: they name a length
     shortest_asked: int = 4
     longest_asked: int = 16
-    more_steps: int = 150  # the answer comes at many places
+    answer_steps: int = 250  # the known sums, answered at many places
     thinking_steps: int = 100
 
     domain_config = DOMAINS / "thinking_sums.yaml"
@@ -83,3 +81,6 @@ class Thinking(Plain):
         length = random.randint(self.shortest_asked, self.longest_asked)
         *before, question = messages
         return [*before, question | {"content": f"{length} {question['content']}"}]
+
+
+THINKING = Thinking()

@@ -286,11 +286,11 @@ async def test_a_join_waits_for_an_update_as_long_as_that_may_be_silent(server: 
 
 async def test_a_join_is_refused_while_a_slow_update_goes_on(server: Server):
     async with joined_trainer(server.url) as trainer:
-        await trainer.request_update(2, weights(2), timeout_s=1)
+        await trainer.request_update(2, weights(2), timeout_s=2)
         joining = asyncio.create_task(trainer.post("/init_process_group", trainer.join_request(1, epoch=2)))
         for bucket in packed(weights(2)):  # never silent for long, but slow in all
             if not joining.done():
-                await asyncio.wait([joining], timeout=0.4)
+                await asyncio.wait([joining], timeout=1.3)
             await trainer.broadcast(bucket)
         expect(await joining, 409, "update_in_progress")
         assert (await trainer.ended(2))["state"] == "live"

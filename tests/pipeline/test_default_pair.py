@@ -91,7 +91,8 @@ def test_the_trainer_alone_repeats_its_steps_from_the_recorded_rows(run_dir, tmp
         str(tmp_path / "out"),
     ]
     printed = subprocess.run(command, cwd=ROOT, text=True, capture_output=True, check=True).stdout
-    norms = [float(line.split("gradient norm")[1].split()[0]) for line in printed.splitlines()]
+    steps = [line for line in printed.splitlines() if line.startswith("step ")]
+    norms = [float(line.split("gradient norm")[1].split()[0]) for line in steps]
     recorded = [m["grad_norm"] for m in read_metrics(metrics_path(run_dir, "trainer")) if "grad_norm" in m]
     assert norms[:3] == pytest.approx(recorded[:3], rel=1e-3) and len(norms) == len(recorded) == 16
     assert (tmp_path / "out" / "checkpoints" / "final" / "config.json").exists()

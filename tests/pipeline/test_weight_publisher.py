@@ -1,7 +1,7 @@
 """The weight publisher against real servers: content, deaths, refusals, and servers that come back."""
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import aiohttp
 import pytest
@@ -42,8 +42,8 @@ def config(*overrides: str) -> RunConfig:
     )
 
 
-def publisher(worker: ScriptedTrainer, *urls: str) -> WeightPublisher:
-    publisher = WeightPublisher(config(), list(urls), None, worker.weight_manifest("float32"))
+def publisher(worker: ScriptedTrainer, *urls: str, settings: Sequence[str] = ()) -> WeightPublisher:
+    publisher = WeightPublisher(config(*settings), list(urls), None, worker.weight_manifest("float32"))
     publisher.wait_for_servers()
     return publisher
 
@@ -200,6 +200,20 @@ def test_a_server_that_dies_between_202_and_broadcast_does_not_stop_the_others(w
         published = publish(worker, Ranks(0, 1, 5), sender, 0)
         assert published.servers == [survivor.url]
         assert_serves(survivor.url, worker, 0)
+        sender.close()
+
+
+def test_a_server_that_waits_its_time_out_in_a_broken_broadcast_is_waited_for(worker):
+    quick_to_join = ["weights.rendezvous_timeout_s=1", "weights.bucket_timeout_s=7"]
+    with serving("inference_adapters.scripted") as survivor, serving("inference_adapters.scripted") as mortal:
+        sender = publisher(worker, survivor.url, mortal.url, settings=quick_to_join)
+        sender.open(0)
+        connection = sender._group._group  # one that does not close with the group
+        mortal.process.kill()
+        mortal.process.wait()
+        sender.send(worker.gather_weights())
+        assert publish(worker, Ranks(0, 1, 5), sender, 0).servers == [survivor.url]
+        del connection
         sender.close()
 
 
