@@ -29,7 +29,7 @@ vllm-env: .venv-vllm/ready
 grid: $(VENV)/demo .venv-vllm/ready
 	$(VENV)/bin/python -m benchmarks.grid
 
-# Every recipe of conf/exp on the demo, and the table of docs/recipes.md. Two seeds each: more than an hour on two cores.
+# Every recipe of conf/exp on the demo, and the table of docs/recipes.md. About three quarters of an hour on two cores.
 recipes: $(VENV)/demo
 	$(VENV)/bin/python -m benchmarks.recipes
 

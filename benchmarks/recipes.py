@@ -1,6 +1,6 @@
 """Every recipe of `conf/exp` on the demo, one run after the other, and a table of results: `make recipes`.
 
-python -m benchmarks.recipes [--out runs/recipes] [--seeds 0,1] [--only grpo,dapo] [key=value ...]
+python -m benchmarks.recipes [--out runs/recipes] [--seeds 0] [--only grpo,dapo] [key=value ...]
 
 The table goes to standard output, and into docs/recipes.md between its two marks. Lengths are sampled tokens
 of held-out answers; where prompts ask for a length, the distance to it is beside.
@@ -31,7 +31,7 @@ TABLE = re.compile(r"(<!-- results -->\n).*(<!-- end -->)", re.DOTALL)
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--out", type=Path, default=Path("runs/recipes"))
-    parser.add_argument("--seeds", default="0,1", help="separated by commas")
+    parser.add_argument("--seeds", default="0", help="separated by commas")
     parser.add_argument("--only", default=",".join(RECIPES), help="recipes, separated by commas")
     parser.add_argument("settings", nargs="*", help="for every run")
     args = parser.parse_args()
