@@ -43,10 +43,11 @@ def check_model(config: RunConfig) -> None:
             f"sampling.max_prompt_tokens + sampling.max_tokens = {wanted} exceeds the model's context of "
             f"{context}; lower one of them"
         )
-    longest = max(
+    lengths = (
         len(tokenizer.apply_chat_template(p, add_generation_prompt=True, return_dict=False))
         for p in _sampled_prompts(config)
     )
+    longest = max(lengths, default=0)
     if longest > config.sampling.max_prompt_tokens:
         raise PlanError(
             f"the domain's prompts have up to {longest} tokens; sampling.max_prompt_tokens is "
@@ -56,6 +57,8 @@ def check_model(config: RunConfig) -> None:
 
 def _sampled_prompts(config: RunConfig) -> Iterator[list[dict[str, str]]]:
     domain = build_domain(config)
+    if config.plan and domain.fetches:
+        return
     for index in range(min(SAMPLED_PROBLEMS, domain.train_size)):
         yield domain.train_problem(index).messages
     for index in range(min(SAMPLED_PROBLEMS, domain.heldout_size)):
@@ -73,7 +76,8 @@ def check_gpus(config: RunConfig) -> None:
 def check_components(config: RunConfig) -> None:
     """Builds every component that the configuration names, with its options."""
     domain = _checked("domain", lambda: build_domain(config))
-    _checked("sampler", lambda: build_sampler(config, domain))
+    if not (config.plan and domain.fetches):
+        _checked("sampler", lambda: build_sampler(config, domain))
     _checked("packing", lambda: build_packing(config))
     named = [(name, getattr(config, name)) for name in SINGLE]
     named += [(name, component) for name in LISTS for component in getattr(config, name)]

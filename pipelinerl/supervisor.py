@@ -5,21 +5,19 @@ end does so only when none is left. Every job is a session of its own, so that i
 and is told by the kernel (on Linux) when the launcher dies: nothing is left behind.
 """
 
-import ctypes
 import os
 import re
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 
+from pipelinerl.die_with_parent import die_with_parent
 from pipelinerl.jobs import Job
 
 POLL_S = 0.25
 RAISED = re.compile(r"[A-Za-z_][\w.]*(Error|Exception)\b")  # the last line of a traceback
-PR_SET_PDEATHSIG = 1  # <linux/prctl.h>
 
 
 class JobFailed(Exception):
@@ -56,7 +54,7 @@ class Supervisor:
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
-                preexec_fn=_die_with_parent if sys.platform == "linux" else None,
+                preexec_fn=die_with_parent,
             )
 
     def _done(self) -> bool:
@@ -115,8 +113,3 @@ def _signal(processes: list[subprocess.Popen], number: signal.Signals) -> None:
             os.killpg(process.pid, number)
         except ProcessLookupError:
             continue
-
-
-def _die_with_parent() -> None:
-    # Not SIGTERM: Python does not act on it while it waits inside a collective.
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)

@@ -41,13 +41,17 @@ class Attempt:
 class ChatClient(Protocol):
     """The model under training. Sampling parameters are the run's; they are not the domain's."""
 
-    async def chat(self, messages: list[dict[str, str]]) -> Answer: ...
+    async def chat(self, messages: list[dict[str, str]], after: Answer | None = None) -> Answer:
+        """The answer to a conversation; `after` an answer, to the messages that follow it, and all that came
+        before it stays as it is, token for token."""
+        ...
 
 
 class Domain(abc.ABC):
     name: str
     train_size: int  # problems 0 .. train_size - 1
     heldout_size: int
+    fetches = False  # whether problems come over the network when they are first asked for
 
     @property
     def parts(self) -> dict[str, range]:

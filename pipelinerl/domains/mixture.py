@@ -31,7 +31,7 @@ class Mixture(Domain):
         self._parts = {
             name: range(*bound) for name, bound in zip(self._domains, pairwise(bounds), strict=True)
         }
-        self._heldout = _in_turn({name: part.heldout_size for name, part in self._domains.items()})
+        self._heldout = in_turn({name: part.heldout_size for name, part in self._domains.items()})
         self.train_size, self.heldout_size = bounds[-1], len(self._heldout)
 
     @property
@@ -64,7 +64,7 @@ def _named(part: str, own: Problem) -> PartProblem:
     return PartProblem(f"{part}/{own.problem_id}", own.messages, own.data, domain=part, own=own)
 
 
-def _in_turn(sizes: Mapping[str, int]) -> list[tuple[str, int]]:
+def in_turn(sizes: Mapping[str, int]) -> list[tuple[str, int]]:
     """Part and index within it: the first of each part, the second of each, ..."""
     return [
         (name, index) for index in range(max(sizes.values())) for name, size in sizes.items() if index < size

@@ -1,0 +1,1 @@
+"""Mathematical problems from data sets, whose boxed answers math-verify judges."""

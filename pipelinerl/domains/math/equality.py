@@ -1,0 +1,39 @@
+"""What runs in a worker of the judge: math-verify, under a limit of memory.
+
+Its options are those under which it agrees best with the verdicts of tests/math/verdicts.jsonl: strict, or
+any two names are equal; with relations compared to values, for "x = 4"; and without its own timeouts,
+which would give a silent "wrong".
+"""
+
+import logging
+import resource
+
+from math_verify import ExprExtractionConfig, LatexExtractionConfig, parse, verify
+
+from pipelinerl.die_with_parent import die_with_parent
+
+EXTRACTION = [LatexExtractionConfig(boxed_match_priority=0), ExprExtractionConfig()]
+
+
+def begin(memory_bytes: int) -> None:
+    die_with_parent()
+    resource.setrlimit(resource.RLIMIT_AS, (memory_bytes, memory_bytes))
+    logging.getLogger("math_verify").setLevel(logging.ERROR)  # it warns that it keeps no time; the pool does
+    equal("1", "1")  # reads its grammar, which is not to count as a verdict's time
+
+
+def equal(reference: str, answer: str) -> bool:
+    if reference == answer:
+        return True
+    gold, given = (
+        parse(f"\\boxed{{{text}}}", EXTRACTION, parsing_timeout=None) for text in (reference, answer)
+    )
+    return verify(
+        gold,
+        given,
+        strict=True,
+        allow_set_relation_comp=True,
+        float_rounding=12,
+        numeric_precision=30,
+        timeout_seconds=None,
+    )

@@ -1,0 +1,60 @@
+"""Whether an answer equals the reference, decided in processes that may be lost.
+
+An expression can keep a computer algebra system busy for ever, or fill the memory. So every verdict has a
+time and a memory limit, and what exceeds them costs that one verdict: the process is ended and replaced.
+"""
+
+import asyncio
+import multiprocessing
+from collections.abc import Callable
+from enum import StrEnum
+
+from pebble import ProcessExpired, ProcessPool
+
+from pipelinerl.domains.math.boxed import last_boxed
+from pipelinerl.domains.math.equality import begin, equal
+
+
+class Verdict(StrEnum):
+    RIGHT = "right"
+    WRONG = "wrong"
+    NO_ANSWER = "no_answer"  # no box, or nothing in it
+    UNDECIDED = "undecided"  # beyond the limits of length, time or memory
+
+
+class Judge:
+    """workers: processes.
+    timeout_s: for one verdict, once it has begun.
+    memory_bytes: address space of one process, with its libraries, which take about 0.5 GiB.
+    max_characters: of a boxed answer.
+    compare: (reference, answer) -> whether they are equal; called in a worker.
+    """
+
+    def __init__(
+        self,
+        workers: int,
+        timeout_s: float,
+        memory_bytes: int,
+        max_characters: int,
+        compare: Callable[[str, str], bool] = equal,
+    ):
+        self._timeout_s, self._max_characters, self._compare = timeout_s, max_characters, compare
+        spawn = multiprocessing.get_context("spawn")
+        self._pool = ProcessPool(workers, initializer=begin, initargs=(memory_bytes,), context=spawn)
+
+    async def __call__(self, text: str, reference: str) -> Verdict:
+        """Of the last boxed answer in `text`."""
+        answer = last_boxed(text)
+        if answer is None:
+            return Verdict.NO_ANSWER
+        if len(answer) > self._max_characters:
+            return Verdict.UNDECIDED
+        future = self._pool.schedule(self._compare, args=[reference, answer], timeout=self._timeout_s)
+        try:
+            return Verdict.RIGHT if await asyncio.wrap_future(future) else Verdict.WRONG
+        except (TimeoutError, ProcessExpired, MemoryError, RecursionError):
+            return Verdict.UNDECIDED
+
+    def close(self) -> None:
+        self._pool.stop()
+        self._pool.join()

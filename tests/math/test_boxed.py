@@ -1,0 +1,32 @@
+import time
+
+import pytest
+
+from pipelinerl.domains.math.boxed import last_boxed
+
+
+@pytest.mark.parametrize(
+    ("text", "answer"),
+    [
+        (r"so \boxed{42}.", "42"),
+        (r"\boxed{1} no, \boxed{2}", "2"),
+        (r"\boxed{\frac{1}{2}}", r"\frac{1}{2}"),
+        (r"\boxed {x^{2^{3}}} done }", "x^{2^{3}}"),
+        (r"\boxed{\{1, 2\}}", r"\{1, 2\}"),
+        (r"\boxed{a \} b}", r"a \} b"),
+        (r"\boxed{7} and then \boxed{8", "7"),
+        (r"\boxed{\boxed{5}}", "5"),
+        (r"\boxed{ }", None),
+        (r"\boxed 5", None),
+        ("no box", None),
+        ("", None),
+    ],
+)
+def test_the_last_box_that_is_closed(text, answer):
+    assert last_boxed(text) == answer
+
+
+def test_what_never_closes_costs_no_more_than_its_length():
+    start = time.process_time()
+    assert last_boxed("\\boxed{" * 30_000 + "{" * 100_000) is None
+    assert time.process_time() - start < 5
