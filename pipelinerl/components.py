@@ -9,6 +9,7 @@ import hydra.utils
 import numpy as np
 
 from contracts.records import Rollout
+from pipelinerl.chat_template import ChatTemplate
 from pipelinerl.config import Component, RunConfig
 from pipelinerl.credit import CREDIT, TurnAdvantages
 from pipelinerl.domains.base import Domain
@@ -45,7 +46,9 @@ def build_packing(config: RunConfig, first_step: int = 0) -> object:
 def build_client(config: RunConfig, session: aiohttp.ClientSession, pool: ServerPool) -> LLMClient:
     """As training samples."""
     segments = SegmentPolicy.of(config.rollout)
-    return LLMClient(session, pool, training_sampling(config), segments, decode=build_decoder(config))
+    template = None if config.inference.model else ChatTemplate(str(config.model.path))
+    decode = build_decoder(config)
+    return LLMClient(session, pool, training_sampling(config), segments, decode=decode, template=template)
 
 
 def build_decoder(config: RunConfig) -> Callable[[np.ndarray], str] | None:

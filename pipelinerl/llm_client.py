@@ -12,6 +12,7 @@ import aiohttp
 import numpy as np
 
 from contracts.records import Completion, VersionSpan
+from pipelinerl.chat_template import ChatTemplate
 from pipelinerl.domains.base import Answer
 from pipelinerl.segments import SegmentPolicy, joined, prompt_of_next
 from pipelinerl.server_pool import ServerPool, ServerUnavailable
@@ -50,6 +51,7 @@ class LLMClient:
     segments: whether completions are made in several requests.
     turn: waited for between two requests of one completion.
     decode: text of sampled tokens; without one, the texts of its segments are put together.
+    template: of the model; without one, a conversation cannot go on token for token.
     """
 
     session: aiohttp.ClientSession
@@ -58,6 +60,7 @@ class LLMClient:
     segments: SegmentPolicy = SegmentPolicy()
     turn: Callable[[], Awaitable[None]] = at_once
     decode: Callable[[np.ndarray], str] | None = None
+    template: ChatTemplate | None = None
     _requests: int = 0  # of this attempt
 
     def of_attempt(self, name: str) -> "LLMClient":
@@ -66,8 +69,8 @@ class LLMClient:
             return self
         return replace(self, sampling=replace(self.sampling, seed=_hashed(f"{self.sampling.seed} {name}")))
 
-    async def chat(self, messages: list[dict[str, str]]) -> Answer:
-        answer = await self._request(messages, self.sampling.max_tokens)
+    async def chat(self, messages: list[dict[str, str]], after: Answer | None = None) -> Answer:
+        answer = await self._request(self._prompt(messages, after), self.sampling.max_tokens)
         texts, completion = [answer.text], self.segments.stopped(answer.completion)
         while self.segments.unfinished(completion, self.sampling.max_tokens):
             await self.turn()
@@ -77,6 +80,15 @@ class LLMClient:
             completion = self.segments.stopped(joined(completion, more.completion))
         text = self.decode(completion.token_ids) if self.decode and completion.segments else "".join(texts)
         return Answer(text, completion)
+
+    def _prompt(self, messages: list[dict[str, str]], after: Answer | None) -> Prompt:
+        if after is None:
+            return messages
+        if self.template is None:
+            raise ValueError(
+                "a conversation of several turns needs the model's tokenizer, to keep its tokens"
+            )
+        return self.template.prompt_after(after.completion, messages)
 
     async def _request(self, prompt: Prompt, max_tokens: int) -> Answer:
         sampling = replace(self.sampling, max_tokens=self.segments.budget(max_tokens))

@@ -1,0 +1,62 @@
+"""Domain: find a number from replies that say higher or lower, in several turns of one conversation."""
+
+import random
+import re
+
+from pipelinerl.domains.base import Attempt, ChatClient, Domain, Problem
+
+HELDOUT_ONE_IN = 4
+NUMBER = re.compile(r"\s*(\d{1,9})\s*")
+
+
+class Guessing(Domain):
+    """Success is to name the number within the turns; an answer that is no number ends the attempt.
+
+    highest: the numbers are 1 to this one. A quarter of them, always the same, are held out.
+    turns: answers of the model; halving what is left needs at most highest.bit_length() of them.
+    seed: the run's; which numbers are held out does not depend on it.
+    """
+
+    name = "guessing"
+
+    def __init__(self, highest: int = 1024, turns: int = 11, seed: int = 0):
+        if highest < 2 or turns < 1:
+            raise ValueError(f"highest={highest}, turns={turns}: there is nothing to guess")
+        numbers = list(range(1, highest + 1))
+        random.Random(self.name).shuffle(numbers)
+        held_out = max(1, highest // HELDOUT_ONE_IN)
+        self._heldout, self._train = numbers[:held_out], numbers[held_out:]
+        self._highest, self._turns = highest, turns
+        self.train_size, self.heldout_size = len(self._train), held_out
+
+    def train_problem(self, index: int) -> Problem:
+        return self._problem(self._train[index])
+
+    def heldout_problem(self, index: int) -> Problem:
+        return self._problem(self._heldout[index])
+
+    async def rollout(self, client: ChatClient, problem: Problem) -> Attempt:
+        """Metrics: turns, the answers that were given."""
+        answers = [await client.chat(problem.messages)]
+        while (reply := reply_to(answers[-1].text, problem.data)) and len(answers) < self._turns:
+            said = [{"role": "user", "content": reply}]
+            answers.append(await client.chat(said, after=answers[-1]))
+        found = NUMBER.fullmatch(answers[-1].text) is not None and reply is None
+        return Attempt(
+            completions=[answer.completion for answer in answers],
+            reward=float(found),
+            success=found,
+            metrics={"turns": float(len(answers))},
+        )
+
+    def _problem(self, number: int) -> Problem:
+        opening = {"role": "user", "content": f"Guess: 1 to {self._highest}"}
+        return Problem(f"{self.name}/{number}", [opening], number)
+
+
+def reply_to(text: str, number: int) -> str | None:
+    """None ends the conversation: the number was named, or none was."""
+    said = NUMBER.fullmatch(text)
+    if said is None or int(said[1]) == number:
+        return None
+    return "higher" if int(said[1]) < number else "lower"

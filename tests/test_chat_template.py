@@ -1,0 +1,66 @@
+"""A later turn's prompt keeps what was sampled, and adds what the template puts after it."""
+
+import pytest
+
+from pipelinerl.chat_template import ChatTemplate
+from pipelinerl.demo_model.tokenizer import byte_tokenizer
+from tests.builders import completion
+
+LINES = """\
+{%- for message in messages -%}
+{{ message.role ~ ': ' ~ message.content ~ eos_token ~ '\n' }}
+{%- endfor -%}
+{%- if add_generation_prompt -%}{{ 'assistant: ' }}{%- endif -%}"""
+
+FORGETFUL = """\
+{%- for message in messages -%}
+{{ message.role ~ ': ' ~ (message.content if loop.last else '...') ~ eos_token }}
+{%- endfor -%}"""
+
+OPENING = [{"role": "user", "content": "Guess"}]
+REPLY = [{"role": "user", "content": "higher"}]
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return byte_tokenizer(256)
+
+
+@pytest.fixture
+def template_of(tokenizer, tmp_path):
+    def save(chat_template: str) -> ChatTemplate:
+        changed = byte_tokenizer(256)
+        changed.chat_template = chat_template
+        changed.save_pretrained(tmp_path)
+        return ChatTemplate(str(tmp_path))
+
+    return save
+
+
+def rendered(tokenizer, chat_template: str, messages: list[dict]) -> str:
+    return tokenizer.apply_chat_template(
+        messages, chat_template=chat_template, tokenize=False, add_generation_prompt=True
+    )
+
+
+@pytest.mark.parametrize("ended", [True, False])
+@pytest.mark.parametrize("own", [True, False])
+def test_the_next_prompt_reads_like_the_whole_conversation(tokenizer, template_of, own, ended):
+    chat_template = tokenizer.chat_template if own else LINES
+    prompt = tokenizer(rendered(tokenizer, chat_template, OPENING))["input_ids"]
+    sampled = tokenizer("512")["input_ids"] + [tokenizer.eos_token_id] * ended
+    following = template_of(chat_template).prompt_after(completion(prompt, sampled), REPLY)
+    said = [*OPENING, {"role": "assistant", "content": "512"}, *REPLY]
+    assert tokenizer.decode(following) == rendered(tokenizer, chat_template, said)
+    assert following[: len(prompt) + len(sampled)] == prompt + sampled
+
+
+def test_what_was_sampled_is_kept_though_it_says_something_else(tokenizer, template_of):
+    sampled = [*tokenizer("a")["input_ids"], tokenizer.pad_token_id, tokenizer.eos_token_id]
+    following = template_of(LINES).prompt_after(completion([7], sampled), REPLY)
+    assert following[: 1 + len(sampled)] == [7, *sampled]
+
+
+def test_a_template_that_rewrites_what_came_before_is_refused(template_of):
+    with pytest.raises(ValueError, match="cannot go on from sampled tokens"):
+        template_of(FORGETFUL).prompt_after(completion([7], [8]), REPLY)
