@@ -4,13 +4,19 @@ VENV := .venv
 # Two files of tests at a time: most of them wait for processes.
 TWO_AT_A_TIME := -n 2 --dist loadfile
 
-.PHONY: demo test test-engines vllm-env grid recipes soak lint clean
+.PHONY: demo test test-engines redis-server vllm-env grid recipes soak lint clean
 
 demo: $(VENV)/demo
 	$(VENV)/bin/python launch.py
 
-test: $(VENV)/test
+test: $(VENV)/test redis-server
 	$(VENV)/bin/python -m pytest $(TWO_AT_A_TIME)
+
+# The program, for the tests of streams=redis.
+redis-server:
+	@command -v $@ >/dev/null \
+		|| { test "$$(id -u)" = 0 && apt-get -qq update && apt-get -qq install --yes $@; } \
+		|| { echo "there is no $@; install it: sudo apt-get install $@, or brew install redis" >&2; exit 1; }
 
 # Every engine through every guarantee of its contract, and every broken adapter too.
 test-engines: $(VENV)/test-engines .venv-vllm/ready

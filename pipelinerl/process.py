@@ -1,6 +1,7 @@
-"""What every process of a run does first: its arguments, its configuration, its log."""
+"""What every process of a run does first: its arguments, its configuration, its log; and how it ends."""
 
 import argparse
+import ctypes
 import logging
 import os
 import signal
@@ -13,6 +14,8 @@ from pipelinerl.config import RunConfig, load_config
 TOKEN_VARIABLE = "PIPELINERL_TOKEN"  # the servers' bearer token; never on a command line
 SERVERS_VARIABLE = "PIPELINERL_SERVERS"  # the servers' URLs, separated by commas
 REFERENCE_VARIABLE = "PIPELINERL_REFERENCE"  # the reference server's URL
+REDIS_VARIABLE = "PIPELINERL_REDIS_URL"  # of the streams, with its password; the launcher's user may set it
+PR_SET_PDEATHSIG = 1  # <linux/prctl.h>
 
 
 def process_main(name: str, work: Callable[[RunConfig, Path, str | None], None]) -> None:
@@ -23,3 +26,8 @@ def process_main(name: str, work: Callable[[RunConfig, Path, str | None], None])
     logging.basicConfig(level=logging.INFO, format=f"%(asctime)s {name} %(levelname)s %(message)s")
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     work(load_config(run_dir), run_dir, os.environ.get(TOKEN_VARIABLE))
+
+
+def die_with_parent(number: signal.Signals) -> None:
+    """Before a child's own program begins: the kernel (of Linux) will signal it when its parent dies."""
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, number)

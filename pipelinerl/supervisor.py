@@ -5,7 +5,6 @@ end does so only when none is left. Every job is a session of its own, so that i
 and is told by the kernel (on Linux) when the launcher dies: nothing is left behind.
 """
 
-import ctypes
 import os
 import re
 import signal
@@ -13,13 +12,16 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from pipelinerl.jobs import Job
+from pipelinerl.process import die_with_parent
 
 POLL_S = 0.25
 RAISED = re.compile(r"[A-Za-z_][\w.]*(Error|Exception)\b")  # the last line of a traceback
-PR_SET_PDEATHSIG = 1  # <linux/prctl.h>
+# Not SIGTERM: Python does not act on it while it waits inside a collective.
+DIE_WITH_LAUNCHER = partial(die_with_parent, signal.SIGKILL) if sys.platform == "linux" else None
 
 
 class JobFailed(Exception):
@@ -56,7 +58,7 @@ class Supervisor:
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
-                preexec_fn=_die_with_parent if sys.platform == "linux" else None,
+                preexec_fn=DIE_WITH_LAUNCHER,
             )
 
     def _done(self) -> bool:
@@ -115,8 +117,3 @@ def _signal(processes: list[subprocess.Popen], number: signal.Signals) -> None:
             os.killpg(process.pid, number)
         except ProcessLookupError:
             continue
-
-
-def _die_with_parent() -> None:
-    # Not SIGTERM: Python does not act on it while it waits inside a collective.
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
