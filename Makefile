@@ -4,7 +4,7 @@ VENV := .venv
 # Two files of tests at a time: most of them wait for processes.
 TWO_AT_A_TIME := -n 2 --dist loadfile
 
-.PHONY: demo test test-engines vllm-env grid recipes soak lint clean
+.PHONY: demo test test-engines redis-server vllm-env grid recipes soak lint clean
 
 demo: $(VENV)/demo
 	$(VENV)/bin/python launch.py
@@ -12,8 +12,14 @@ demo: $(VENV)/demo
 test: $(VENV)/test
 	$(VENV)/bin/python -m pytest $(TWO_AT_A_TIME)
 
+# The program, for the tests of streams=redis.
+redis-server:
+	@command -v $@ >/dev/null \
+		|| { test "$$(id -u)" = 0 && apt-get -qq update && apt-get -qq install --yes $@; } \
+		|| { echo "there is no $@; install it: sudo apt-get install $@, or brew install redis" >&2; exit 1; }
+
 # Every engine through every guarantee of its contract, and every broken adapter too.
-test-engines: $(VENV)/test-engines .venv-vllm/ready
+test-engines: $(VENV)/test-engines .venv-vllm/ready redis-server
 	$(VENV)/bin/python -m pytest -m engines $(TWO_AT_A_TIME) --durations=30
 
 # vLLM for a machine without a GPU, in an environment of its own: `inference=vllm` finds it.

@@ -15,18 +15,19 @@ import secrets
 import signal
 import sys
 import time
-from contextlib import closing
+from contextlib import ExitStack, closing
 from pathlib import Path
 
 from pydantic import ValidationError
 
 try:
     from pipelinerl.compose import compose_config
+    from pipelinerl.run_streams import StreamsPlace, open_streams, place_streams
 except ModuleNotFoundError as error:
     sys.exit(f"launch.py: {error}; a run needs: pip install -e '.[demo]'")
 from pipelinerl.config import ModelConfig, RunConfig, save_config
 from pipelinerl.jobs import ROOT, Job, PlanError, plan_jobs
-from pipelinerl.streams import StreamError
+from pipelinerl.streams import StreamError, Streams
 
 DEMO_MODELS = {"sums": ROOT / ".cache" / "demo_model", "thinking": ROOT / ".cache" / "thinking_model"}
 
@@ -56,34 +57,38 @@ def interrupted(*_: object) -> None:
 def run(config: RunConfig) -> int:
     from pipelinerl.checkpoints import Checkpoints
     from pipelinerl.checks import check_components, check_gpus, check_model, check_run_dir, needs_model
-    from pipelinerl.components import open_streams
     from pipelinerl.resume import choose, describe, launcher_events, resume
 
     run_dir = Path(config.run_dir or time.strftime("runs/%Y%m%d-%H%M%S")).resolve()
-    streams, checkpoints, position = open_streams(config, run_dir), Checkpoints(run_dir), None
+    checkpoints, position = Checkpoints(run_dir), None
     if config.resume is False:
         check_run_dir(run_dir)
     else:
-        position = choose(streams, checkpoints, config.resume, config.max_steps)
+        position = choose(run_dir, checkpoints, config.resume, config.max_steps)
     check_components(config)
     demo_model = DEMO_MODELS[config.model.demo]
     model_path = Path(config.model.path or demo_model).absolute()
     model = ModelConfig(path=str(model_path), demo=config.model.demo)
-    config = config.model_copy(update={"model": model})
+    place = place_streams(config, run_dir)
+    config = config.model_copy(update={"model": model, "streams": place.options})
     wants_model = needs_model(config)
     to_be_made = wants_model and model_path == demo_model
     if wants_model and (demo_model.exists() or not to_be_made):
         check_model(config)
-    jobs = plan_jobs(config, run_dir, token=secrets.token_hex(16))
+    jobs = plan_jobs(config, run_dir, secrets.token_hex(16), place.url)
     if config.plan:
-        print_plan(jobs, run_dir)
+        print_plan(jobs, run_dir, place)
         return 0
     check_gpus(config)
     if to_be_made:
         make_demo_model(config.model.demo)
         check_model(config)
     run_dir.mkdir(parents=True, exist_ok=True)
-    with closing(launcher_events(streams)) as launcher:  # held: a run has one launcher
+    with ExitStack() as held:
+        if place.server:
+            held.enter_context(place.server)
+        streams = open_streams(config, run_dir, place.url)
+        launcher = held.enter_context(closing(launcher_events(streams)))  # a run has one launcher
         if position:
             print(describe(resume(streams, launcher, checkpoints, position)))
             for of_the_stop in ("summary.json", "reward.png"):
@@ -91,10 +96,10 @@ def run(config: RunConfig) -> int:
         settled = {"run_dir": str(run_dir), "resume": False}
         save_config(config.model_copy(update=settled), run_dir / "config.yaml")
         point_latest_at(run_dir)
-        return supervise(config, jobs, run_dir)
+        return supervise(config, jobs, run_dir, streams)
 
 
-def supervise(config: RunConfig, jobs: list[Job], run_dir: Path) -> int:
+def supervise(config: RunConfig, jobs: list[Job], run_dir: Path, streams: Streams) -> int:
     from pipelinerl.console import ConsoleView
     from pipelinerl.report import report
     from pipelinerl.supervisor import JobFailed, Supervisor
@@ -109,7 +114,11 @@ def supervise(config: RunConfig, jobs: list[Job], run_dir: Path) -> int:
         status = 1
     except KeyboardInterrupt:
         status = 130
-    summary = report(run_dir, wall_s=time.monotonic() - began)
+    try:
+        summary = report(run_dir, streams, wall_s=time.monotonic() - began)
+    except StreamError as error:
+        print(f"launch.py: no report: {one_line(error)}", file=sys.stderr)
+        return status or 1
     if summary["accounting_errors"]:
         print(f"launch.py: {'; '.join(summary['accounting_errors'])}", file=sys.stderr)
         status = status or 1
@@ -126,8 +135,12 @@ def make_demo_model(demo: str) -> None:
         build_thinking(DEMO_MODELS["thinking"], DEMO_MODELS["sums"], seed)
 
 
-def print_plan(jobs: list[Job], run_dir: Path) -> None:
+def print_plan(jobs: list[Job], run_dir: Path, place: StreamsPlace) -> None:
     print(f"run directory: {run_dir}")
+    if place.server:
+        print(f"{'redis':14} {'CPU':8} {' '.join(place.server.command)}")
+    elif place.url:
+        print(f"streams: {place.options.url}")
     for job in jobs:
         print(f"{job.name:14} {job.placement:8} {' '.join(job.command)}")
 

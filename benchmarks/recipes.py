@@ -19,7 +19,7 @@ from statistics import fmean
 from contracts.records import Rollout
 from pipelinerl.events import recorded
 from pipelinerl.jobs import ROOT
-from pipelinerl.streams.files import FileStreams
+from pipelinerl.run_streams import recorded_streams
 
 RECIPES = sorted(path.stem for path in (ROOT / "conf" / "exp").glob("*.yaml"))
 CONTROLS = {"kimi_k15": ["rewards=[]"]}  # run beside: the recipe without what is said to shorten its answers
@@ -64,9 +64,10 @@ def result(run_dir: Path) -> list[str]:
 def evaluations(run_dir: Path) -> tuple[list[Rollout], list[Rollout]]:
     """The rollouts of the first and of the last one."""
     by_version: dict[int, list[Rollout]] = {}
-    for rollout in recorded(FileStreams(run_dir / "streams"), "eval_rollouts"):
-        version = int(rollout.rollout_id.split("-")[1])
-        by_version.setdefault(version, []).append(rollout)
+    with recorded_streams(run_dir) as streams:
+        for rollout in recorded(streams, "eval_rollouts"):
+            version = int(rollout.rollout_id.split("-")[1])
+            by_version.setdefault(version, []).append(rollout)
     return by_version[min(by_version)], by_version[max(by_version)]
 
 

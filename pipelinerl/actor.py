@@ -36,7 +36,6 @@ from pipelinerl.components import (
     build_client,
     build_domain,
     build_sampler,
-    open_streams,
 )
 from pipelinerl.config import RunConfig
 from pipelinerl.evaluation import evaluate
@@ -46,6 +45,7 @@ from pipelinerl.open_groups import OpenGroups
 from pipelinerl.process import process_main
 from pipelinerl.reward_terms import with_terms
 from pipelinerl.rollout_metrics import RolloutMetrics
+from pipelinerl.run_streams import open_streams
 from pipelinerl.server_pool import ServerPool
 from pipelinerl.waiting_line import WaitingLine
 

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from pathlib import Path
 
 import aiohttp
 import hydra.utils
@@ -17,8 +16,6 @@ from pipelinerl.llm_client import LLMClient, Sampling
 from pipelinerl.samplers.base import Sampler
 from pipelinerl.segments import SegmentPolicy
 from pipelinerl.server_pool import ServerPool
-from pipelinerl.streams import Streams
-from pipelinerl.streams.files import FileStreams
 
 
 def build(component: Component, **context: object) -> object:
@@ -66,8 +63,3 @@ def training_sampling(config: RunConfig) -> Sampling:
     options = config.sampling
     seed = config.seed if options.seeded else None
     return Sampling(config.served_model, options.temperature, options.max_tokens, seed)
-
-
-def open_streams(config: RunConfig, run_dir: Path) -> Streams:
-    options = config.streams
-    return FileStreams(run_dir / "streams", options.segment_bytes, options.keep_bytes)

@@ -7,6 +7,7 @@ import difflib
 import re
 from copy import deepcopy
 from pathlib import Path
+from typing import get_args
 
 import yaml
 from hydra import compose, initialize_config_dir
@@ -95,6 +96,7 @@ def _known_keys(model, prefix: str = "") -> list[str]:
     keys = []
     for name, field in model.model_fields.items():
         keys.append(prefix + name)
-        if hasattr(field.annotation, "model_fields"):
-            keys += _known_keys(field.annotation, f"{prefix}{name}.")
+        for kind in (field.annotation, *get_args(field.annotation)):
+            if hasattr(kind, "model_fields"):
+                keys += _known_keys(kind, f"{prefix}{name}.")
     return keys

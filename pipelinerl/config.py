@@ -113,12 +113,26 @@ class InferenceConfig(EngineConfig):
         return engines[server % len(engines)]
 
 
-class StreamsConfig(Section):
-    backend: Literal["files"] = Field("files", description="Where records travel.")
+class FileStreamsConfig(Section):
+    backend: Literal["files"] = Field("files", description="Records travel through the run directory.")
     segment_bytes: Int = Field(64 << 20, ge=4096, description="Size at which a new segment file begins.")
     keep_bytes: Int = Field(
         16 << 30, ge=4096, description="Oldest segments beyond this leave, per stream; events all stay."
     )
+
+
+class RedisStreamsConfig(Section):
+    backend: Literal["redis"] = Field(description="Records travel through a Redis server.")
+    url: str | None = Field(
+        None, description="The server; null = PIPELINERL_REDIS_URL, or else one is started."
+    )
+    run: str | None = Field(None, description="The run's name on the server; null makes one of its own.")
+    keep_bytes: Int = Field(
+        1 << 30, ge=4096, description="Oldest records beyond this leave, per stream; events all stay."
+    )
+
+
+StreamsConfig = Annotated[FileStreamsConfig | RedisStreamsConfig, Field(discriminator="backend")]
 
 
 class WeightsConfig(Section):
@@ -209,7 +223,7 @@ class RunConfig(Section):
     health: Component
     packing: Component
     sampler: Component
-    streams: StreamsConfig = StreamsConfig()
+    streams: StreamsConfig = FileStreamsConfig()
     weights: WeightsConfig = WeightsConfig()
     world: WorldConfig = WorldConfig()
     checkpoint: CheckpointConfig = CheckpointConfig()

@@ -7,9 +7,9 @@ import sys
 PR_SET_PDEATHSIG = 1  # <linux/prctl.h>
 
 
-def die_with_parent() -> None:
+def die_with_parent(number: signal.Signals = signal.SIGKILL) -> None:
     """Called in the child. On Linux alone; elsewhere nothing happens.
 
-    Not SIGTERM: Python does not act on it inside a long call in C."""
+    Python does not act on SIGTERM inside a long call in C."""
     if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, number)

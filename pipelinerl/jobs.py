@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Literal
 
 from pipelinerl.config import EngineConfig, RunConfig
-from pipelinerl.process import REFERENCE_VARIABLE, SERVERS_VARIABLE, TOKEN_VARIABLE
+from pipelinerl.process import REDIS_VARIABLE, REFERENCE_VARIABLE, SERVERS_VARIABLE, TOKEN_VARIABLE
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -32,7 +32,7 @@ class Job:
         return f"GPU {gpus}" if gpus else "CPU"
 
 
-def plan_jobs(config: RunConfig, run_dir: Path, token: str) -> list[Job]:
+def plan_jobs(config: RunConfig, run_dir: Path, token: str, redis_url: str | None = None) -> list[Job]:
     """Servers first, then actor, preprocessor and the trainer's ranks."""
     ports = _server_ports(config)
     urls = [f"http://{config.inference.host}:{port}" for port in ports]
@@ -48,6 +48,7 @@ def plan_jobs(config: RunConfig, run_dir: Path, token: str) -> list[Job]:
         )
         for i, port in enumerate(ports[: config.world.servers])
     ]
+    streams = {REDIS_VARIABLE: redis_url} if redis_url else {}
     reference, scored_by = [], {}
     if config.reference:
         command = _server_command(config, config.reference, ports[-1])
@@ -65,7 +66,7 @@ def plan_jobs(config: RunConfig, run_dir: Path, token: str) -> list[Job]:
             f"trainer-{rank}",
             "trainer",
             _module("trainer", run_dir),
-            common | threads | rendezvous | {"RANK": str(rank)} | _trainer_gpu(config, rank),
+            common | threads | streams | rendezvous | {"RANK": str(rank)} | _trainer_gpu(config, rank),
         )
         for rank in range(config.world.trainer_ranks)
     ]
@@ -73,12 +74,12 @@ def plan_jobs(config: RunConfig, run_dir: Path, token: str) -> list[Job]:
     return [
         *servers,
         *reference,
-        Job("actor", "actor", _module("actor", run_dir), common | one_thread),
+        Job("actor", "actor", _module("actor", run_dir), common | one_thread | streams),
         Job(
             "preprocessor",
             "preprocessor",
             _module("preprocessor", run_dir),
-            common | one_thread | scored_by,
+            common | one_thread | streams | scored_by,
         ),
         *trainers,
     ]

@@ -15,12 +15,13 @@ import msgspec
 
 from contracts.records import ActorStopped, DropReason, Record, Rollout, Settled, TrainingDone
 from pipelinerl.batching import Groups, StepFormation
-from pipelinerl.components import build, build_credit, build_packing, open_streams
+from pipelinerl.components import build, build_credit, build_packing
 from pipelinerl.config import RunConfig
 from pipelinerl.events import life_begun
 from pipelinerl.metrics import MetricsWriter
 from pipelinerl.process import REFERENCE_VARIABLE, process_main
 from pipelinerl.reference import Reference
+from pipelinerl.run_streams import open_streams
 from pipelinerl.sequences import training_sequences
 from pipelinerl.staleness import StalePolicy
 from pipelinerl.streams import StreamReader

@@ -20,8 +20,8 @@ from contracts.records import MicroBatchRow, Resumed, StepClosed
 from contracts.trainer import WorkerSpec
 from pipelinerl.attempts import AttemptRunner, Member
 from pipelinerl.checks import check_run_dir
-from pipelinerl.components import build, build_client, build_domain, build_sampler, open_streams
-from pipelinerl.config import RunConfig, load_config, save_config
+from pipelinerl.components import build, build_client, build_domain, build_sampler
+from pipelinerl.config import FileStreamsConfig, RunConfig, load_config, save_config
 from pipelinerl.events import recorded_events
 from pipelinerl.http_session import open_session
 from pipelinerl.jobs import PlanError, free_port
@@ -29,6 +29,7 @@ from pipelinerl.learner import Learner
 from pipelinerl.process import TOKEN_VARIABLE
 from pipelinerl.ranks import Ranks
 from pipelinerl.reward_terms import with_terms
+from pipelinerl.run_streams import open_streams, recorded_streams
 from pipelinerl.server_pool import ServerPool
 from pipelinerl.streams import Streams
 
@@ -68,15 +69,16 @@ def replay_trainer(config: RunConfig, run_dir: Path, out: Path) -> None:
         )
     )
     ranks, learner = Ranks(0, 1, config.world.rank_timeout_s), Learner(config, worker)
-    for row in trained_rows(open_streams(config, run_dir)):
-        for sequences in row.micro_batches:
-            learner.add(sequences, row.step)
-        if row.closes_step:
-            report, values = learner.close_step(row.step, ranks)
-            print(
-                f"step {row.step + 1}: loss {values['loss']:.6f}  gradient norm {report.grad_norm:.6f}  "
-                f"tokens {values['trained_tokens']:.0f}  ess {values['ess']:.4f}"
-            )
+    with recorded_streams(run_dir) as streams:
+        for row in trained_rows(streams):
+            for sequences in row.micro_batches:
+                learner.add(sequences, row.step)
+            if row.closes_step:
+                report, values = learner.close_step(row.step, ranks)
+                print(
+                    f"step {row.step + 1}: loss {values['loss']:.6f}  gradient norm {report.grad_norm:.6f}  "
+                    f"tokens {values['trained_tokens']:.0f}  ess {values['ess']:.4f}"
+                )
     worker.export(out / "checkpoints" / "final")
     worker.close()
 
@@ -117,6 +119,7 @@ def main() -> None:
     except (OSError, PlanError) as error:
         sys.exit(f"replay: {error}")
     options.out.mkdir(parents=True)
+    config = config.model_copy(update={"streams": FileStreamsConfig()})  # of what is made here
     save_config(config, options.out / "config.yaml")
     if options.process == "actor":
         asyncio.run(replay_actor(config, options.url, options.groups, options.out))

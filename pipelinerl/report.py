@@ -11,12 +11,14 @@ from rich.console import Console
 from rich.table import Table
 
 from pipelinerl.reward_plot import draw_rewards
+from pipelinerl.run_streams import recorded_streams
 from pipelinerl.run_totals import RunTotals, read_totals
+from pipelinerl.streams import Streams
 
 
-def report(run_dir: Path, wall_s: float | None = None) -> dict[str, object]:
+def report(run_dir: Path, streams: Streams, wall_s: float | None = None) -> dict[str, object]:
     """Write the summary and the picture, print the table; returns the summary."""
-    totals = read_totals(run_dir)
+    totals = read_totals(run_dir, streams)
     summary = summary_of(totals, wall_s)
     write_atomically(run_dir / "summary.json", json.dumps(summary, indent=2, allow_nan=False) + "\n")
     training = totals.rollouts.version_means()
@@ -29,7 +31,8 @@ def report(run_dir: Path, wall_s: float | None = None) -> dict[str, object]:
 
 def summarise(run_dir: Path, wall_s: float | None = None) -> dict[str, object]:
     """The summary alone. `wall_s`: how long the run took, by default from its first to its last record."""
-    return summary_of(read_totals(run_dir), wall_s)
+    with recorded_streams(run_dir) as streams:
+        return summary_of(read_totals(run_dir, streams), wall_s)
 
 
 def summary_of(totals: RunTotals, wall_s: float | None) -> dict[str, object]:

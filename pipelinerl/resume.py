@@ -8,31 +8,36 @@ Groups that had been dropped before stay dropped.
 
 from collections.abc import Iterator
 from contextlib import ExitStack
+from pathlib import Path
 
 from contracts.records import Resumed, Rollout, SamplerState
 from pipelinerl.accounting import GroupAccounts
 from pipelinerl.checkpoints import START, Checkpoints, Position
 from pipelinerl.events import EVENT_STREAMS, recorded, recorded_events
 from pipelinerl.jobs import PlanError
+from pipelinerl.run_streams import recorded_streams
 from pipelinerl.streams.base import StreamBusy, Streams, StreamWriter
 
 DATA_STREAMS = ("rollouts", "eval_rollouts", "rows")
 
 
-def choose(streams: Streams, checkpoints: Checkpoints, resume: bool | int, max_steps: int) -> Position:
+def choose(run_dir: Path, checkpoints: Checkpoints, resume: bool | int, max_steps: int) -> Position:
     """The newest checkpoint, or that of a version. Without any, a run begins again with version 0. A run
     that stopped behind its last step, before its end, has an end to come to."""
     whole = {position.version: position for position in [START, *checkpoints.whole()]}
     version = max(whole) if resume is True else resume
     if version not in whole:
         raise PlanError(f"resume={resume}: there are checkpoints of versions {', '.join(map(str, whole))}")
-    if version > max_steps or (version == max_steps and has_ended(streams, checkpoints)):
+    if version > max_steps or (version == max_steps and has_ended(run_dir, checkpoints)):
         raise PlanError(f"the run has made {version} steps and max_steps is {max_steps}; raise it to go on")
     return whole[version]
 
 
-def has_ended(streams: Streams, checkpoints: Checkpoints) -> bool:
-    return checkpoints.final.exists() and accounts_of(streams).ended
+def has_ended(run_dir: Path, checkpoints: Checkpoints) -> bool:
+    if not checkpoints.final.exists():
+        return False
+    with recorded_streams(run_dir) as streams:
+        return accounts_of(streams).ended
 
 
 def accounts_of(streams: Streams) -> GroupAccounts:

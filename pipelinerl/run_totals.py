@@ -23,7 +23,7 @@ from contracts.records import (
 from pipelinerl.accounting import GroupAccounts
 from pipelinerl.events import recorded, recorded_events
 from pipelinerl.metrics import metrics_path, read_metrics
-from pipelinerl.streams.files import FileStreams
+from pipelinerl.streams import Streams
 
 
 class VersionMean(NamedTuple):
@@ -134,8 +134,8 @@ class RunTotals:
             self.largest_gap = highest(self.largest_gap, gap)
 
 
-def read_totals(run_dir: Path) -> RunTotals:
-    streams, totals = FileStreams(run_dir / "streams"), RunTotals()
+def read_totals(run_dir: Path, streams: Streams) -> RunTotals:
+    totals = RunTotals()
     for rollout in recorded(streams, "rollouts"):
         totals.add_rollout(rollout)
         totals.rollouts.add(rollout)

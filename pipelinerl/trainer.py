@@ -11,13 +11,14 @@ from pathlib import Path
 from contracts.records import MicroBatchRow, decode, encode
 from contracts.trainer import WorkerSpec
 from pipelinerl.checkpoints import Checkpoints
-from pipelinerl.components import build, build_domain, open_streams
+from pipelinerl.components import build, build_domain
 from pipelinerl.config import RunConfig
 from pipelinerl.events import life_begun
 from pipelinerl.learner import Learner
 from pipelinerl.probe import Probe
 from pipelinerl.process import SERVERS_VARIABLE, process_main
 from pipelinerl.ranks import Ranks
+from pipelinerl.run_streams import open_streams
 from pipelinerl.trainer_desk import Desk
 from pipelinerl.weight_publisher import WeightPublisher, publish
 

@@ -1,6 +1,7 @@
 """For all tests. `make test-engines` proves engines: there, a test that is skipped fails the run."""
 
 import os
+from collections.abc import Iterator
 
 import pytest
 
@@ -15,3 +16,12 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
     if session.config.getoption("markexpr") == "engines" and reporter.stats.get("skipped"):
         reporter.write_line("a skipped test proves nothing: failed", red=True)
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+@pytest.fixture(scope="session")
+def redis_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Of a real server, for all that need any."""
+    from pipelinerl.streams.redis_server import RedisServer
+
+    with RedisServer(tmp_path_factory.mktemp("redis")) as server:
+        yield server.url

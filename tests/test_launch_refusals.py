@@ -34,6 +34,7 @@ def refused(capsys, *overrides: str) -> str:
     [
         ("batch_sizes=8", "did you mean batch_size?"),
         ("world.server=2", "did you mean world.servers?"),
+        ("streams.keep_byte=9", "did you mean streams.keep_bytes?"),
         ("domain=nonsense", "nonsense"),
         ("batch_size=many", "batch_size"),
         ("schedule=sometimes", "schedule"),

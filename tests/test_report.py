@@ -108,7 +108,7 @@ def test_the_summary_is_what_the_records_say(run_dir):
 
 
 def test_the_report_writes_the_summary_and_the_picture(run_dir, capsys):
-    returned = report(run_dir, wall_s=60.0)
+    returned = report(run_dir, FileStreams(run_dir / "streams"), wall_s=60.0)
     assert json.loads((run_dir / "summary.json").read_text()) == returned == summarise(run_dir, wall_s=60.0)
     assert (run_dir / "reward.png").read_bytes().startswith(b"\x89PNG")
     assert "heldout_success_end" in capsys.readouterr().out
@@ -119,7 +119,7 @@ def test_the_report_writes_the_summary_and_the_picture(run_dir, capsys):
 def test_a_run_that_failed_early_has_nulls(tmp_path, what_exists):
     for name in what_exists:
         (tmp_path / name).mkdir(parents=True)
-    summary = report(tmp_path)
+    summary = report(tmp_path, FileStreams(tmp_path / "streams"))
     unknown = {name for name, value in summary.items() if value is None}
     assert unknown == {
         *("heldout_success_start", "heldout_success_end", "lag_mean", "lag_max", "wall_s"),
@@ -143,9 +143,10 @@ def test_rollouts_that_retention_let_go_of_do_not_break_the_report(tmp_path):
 def test_means_are_by_the_newest_version_that_sampled_a_rollout(run_dir):
     from pipelinerl.run_totals import VersionMean, read_totals
 
-    writer = FileStreams(run_dir / "streams").writer("rollouts")
+    streams = FileStreams(run_dir / "streams")
+    writer = streams.writer("rollouts")
     writer.append(rollout(9, 0, 0.0, completions=[completion([1], [2], version=5)], metrics={"success": 0.0}))
-    means = read_totals(run_dir).rollouts.version_means()
+    means = read_totals(run_dir, streams).rollouts.version_means()
     assert means[:2] == [VersionMean(1, 1.0, 1.0), VersionMean(2, 1.0, 1.0)]
     assert means[-1] == VersionMean(5, 0.5, 0.5)
 

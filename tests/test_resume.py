@@ -167,8 +167,7 @@ def test_a_run_that_is_alive_is_not_resumed_and_keeps_its_checkpoints(tmp_path):
 
 
 def test_checkpoints_are_whole_when_declared_and_the_newest_are_kept(tmp_path):
-    streams, checkpoints = FileStreams(tmp_path / "streams"), Checkpoints(tmp_path)
-    oldest = []
+    checkpoints, oldest = Checkpoints(tmp_path), []
     for version in (4, 8, 12):
         checkpoints.worker(version).mkdir(parents=True)
         oldest.append(checkpoints.complete(Position(version, 10 * version), keep=2).version)
@@ -176,13 +175,13 @@ def test_checkpoints_are_whole_when_declared_and_the_newest_are_kept(tmp_path):
     assert oldest == [4, 4, 8]
     assert checkpoints.whole() == [Position(8, 80), Position(12, 120)]
     assert not checkpoints.worker(4).parent.exists()
-    assert choose(streams, checkpoints, True, max_steps=99).version == 12
-    assert choose(streams, checkpoints, 8, max_steps=99).rollouts_offset == 80
-    assert choose(streams, checkpoints, 0, max_steps=99) == START
+    assert choose(tmp_path, checkpoints, True, max_steps=99).version == 12
+    assert choose(tmp_path, checkpoints, 8, max_steps=99).rollouts_offset == 80
+    assert choose(tmp_path, checkpoints, 0, max_steps=99) == START
     with pytest.raises(PlanError, match="resume=16: there are checkpoints of versions 0, 8, 12"):
-        choose(streams, checkpoints, 16, max_steps=99)
+        choose(tmp_path, checkpoints, 16, max_steps=99)
     with pytest.raises(PlanError, match="has made 12 steps and max_steps is 11; raise it to go on"):
-        choose(streams, checkpoints, True, max_steps=11)
+        choose(tmp_path, checkpoints, True, max_steps=11)
 
 
 def test_a_run_that_stopped_between_its_last_step_and_its_end_goes_on_to_its_end(tmp_path):
@@ -191,13 +190,13 @@ def test_a_run_that_stopped_between_its_last_step_and_its_end_goes_on_to_its_end
     checkpoints.complete(Position(3, 0), keep=1)
     actor = streams.writer("actor_events")
     actor.append(started(0))
-    assert choose(streams, checkpoints, True, max_steps=3).version == 3
+    assert choose(tmp_path, checkpoints, True, max_steps=3).version == 3
     actor.append(settled(0, reason=DropReason.TRAINING_DONE))
     actor.append(ActorStopped())
-    assert choose(streams, checkpoints, True, max_steps=3).version == 3  # its model is not exported
+    assert choose(tmp_path, checkpoints, True, max_steps=3).version == 3  # its model is not exported
     checkpoints.final.mkdir()
     with pytest.raises(PlanError, match="has made 3 steps and max_steps is 3; raise it to go on"):
-        choose(streams, checkpoints, True, max_steps=3)
+        choose(tmp_path, checkpoints, True, max_steps=3)
 
 
 class Writing(SaveHandle):

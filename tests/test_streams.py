@@ -18,22 +18,30 @@ import pytest
 from contracts.records import Completion, Rollout, Started, VersionSpan
 from pipelinerl.streams import StreamBusy
 from pipelinerl.streams.files import FileStreams
+from pipelinerl.streams.redis import RedisStreams
 
 SMALL_SEGMENT = 4096
 processes = multiprocessing.get_context("spawn")
 
 
-def make_files(directory):
+def make_files(directory, request):
     return functools.partial(FileStreams, directory / "streams", segment_bytes=SMALL_SEGMENT)
 
 
-BACKENDS = {"files": make_files}
+def make_redis(directory, request):
+    return functools.partial(RedisStreams, request.getfixturevalue("redis_url"), directory.name)
 
 
-@pytest.fixture(params=BACKENDS)
+BACKENDS = {"files": make_files, "redis": make_redis}
+
+
+NEEDS = {"redis": [pytest.mark.engines]}  # a server's program
+
+
+@pytest.fixture(params=[pytest.param(name, marks=NEEDS.get(name, [])) for name in BACKENDS])
 def make_streams(request, tmp_path):
     """A picklable function that opens the same streams in any process."""
-    return BACKENDS[request.param](tmp_path)
+    return BACKENDS[request.param](tmp_path, request)
 
 
 def event(number: int) -> Started:

@@ -1,4 +1,4 @@
-"""Streams carry records between the processes of a run; this is the interface, `files` a backend."""
+"""Streams carry records between the processes of a run; the interface. `files` and `redis` are backends."""
 
 from pipelinerl.streams.base import (
     Entry,

@@ -4,7 +4,7 @@
     python -m pipelinerl.streams show runs/latest rollouts --tail 3
     python -m pipelinerl.streams show runs/latest rows --group 17
 
-Reads what is there and ends; it does not follow a live run, and reads only the files backend.
+Reads what is there and ends; it does not follow a live run.
 """
 
 import argparse
@@ -13,15 +13,17 @@ import sys
 from collections import deque
 from pathlib import Path
 
-from pipelinerl.streams.base import StreamError
-from pipelinerl.streams.files import FileStreams
+from pipelinerl.run_streams import recorded_streams
+from pipelinerl.streams.base import StreamError, Streams
 from pipelinerl.streams.show import concerns_group, describe, load_tokenizer
 
 
 def main() -> int:
     arguments = parse_arguments()
     try:
-        return arguments.command(arguments)
+        check_run(arguments.run_dir)
+        with recorded_streams(arguments.run_dir) as streams:
+            return arguments.command(streams, arguments)
     except (BadInput, StreamError) as error:
         print(f"pipelinerl.streams: {error}", file=sys.stderr)
         return 1
@@ -49,8 +51,7 @@ class BadInput(Exception):
     """What was asked for does not exist; the message is the one line that the user sees."""
 
 
-def list_streams(arguments: argparse.Namespace) -> int:
-    streams = open_run(arguments.run_dir)
+def list_streams(streams: Streams, arguments: argparse.Namespace) -> int:
     for name in streams.names():
         reader = streams.reader(name)
         first = reader.first_offset()
@@ -62,8 +63,7 @@ def list_streams(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def show_stream(arguments: argparse.Namespace) -> int:
-    streams = open_run(arguments.run_dir)
+def show_stream(streams: Streams, arguments: argparse.Namespace) -> int:
     if arguments.stream not in streams.names():
         known = ", ".join(streams.names()) or "none yet"
         raise BadInput(f"no stream {arguments.stream!r} in {arguments.run_dir}; there are: {known}")
@@ -79,15 +79,14 @@ def show_stream(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def open_run(run_dir: Path) -> FileStreams:
-    if not (run_dir / "streams").is_dir():
+def check_run(run_dir: Path) -> None:
+    if not (run_dir / "streams").is_dir() and not (run_dir / "config.yaml").is_file():
         if run_dir.is_dir():
-            raise BadInput(f"{run_dir} is not the directory of a run: it has no streams/")
+            raise BadInput(f"{run_dir} is not the directory of a run: it has no streams/ and no config.yaml")
         parent = run_dir.parent
         beside = sorted(entry.name for entry in parent.iterdir() if entry.is_dir()) if parent.is_dir() else []
         known = f"; in {parent} there are: {', '.join(beside) or 'no directories'}"
         raise BadInput(f"there is no run directory {run_dir}{known if parent.is_dir() else ''}")
-    return FileStreams(run_dir / "streams")
 
 
 if __name__ == "__main__":

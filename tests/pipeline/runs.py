@@ -6,12 +6,13 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from contracts.records import Record, Resumed, Settled, Started
 from pipelinerl.jobs import ROOT
-from pipelinerl.streams.files import FileStreams
+from pipelinerl.run_streams import recorded_streams
+from pipelinerl.streams import Streams
 
 MINIATURE = (
     "inference=scripted",
@@ -57,8 +58,8 @@ def run_to_the_end(run_dir: Path, *overrides: str, within_s: float = 240) -> dic
 
 
 def records(run_dir: Path, *names: str) -> list[Record]:
-    streams = FileStreams(run_dir / "streams")
-    return [entry.record for name in names for entry in streams.reader(name).read(timeout_s=0)]
+    with recorded_streams(run_dir) as streams:
+        return [entry.record for name in names for entry in streams.reader(name).read(timeout_s=0)]
 
 
 def wait_for(condition: Callable[[], object], within_s: float = 120) -> object:
@@ -131,16 +132,20 @@ def assert_accounted(run_dir: Path, ended: bool = True) -> dict[str, set[int]]:
 
 
 def life_by_life(run_dir: Path) -> list[Record]:
+    with recorded_streams(run_dir) as streams:
+        return list(lives(streams))
+
+
+def lives(streams: Streams) -> Iterator[Record]:
     """The events of all streams up to each resumption, before the resumption itself."""
-    streams, found = FileStreams(run_dir / "streams"), []
     begin = dict.fromkeys(EVENT_STREAMS, 0)
-    for resumed in [*records(run_dir, "launcher_events"), None]:
+    resumptions = [entry.record for entry in streams.reader("launcher_events").read(timeout_s=0)]
+    for resumed in [*resumptions, None]:
         for name in EVENT_STREAMS:
             for entry in streams.reader(name).read(begin[name], timeout_s=0):
                 if resumed and entry.next_offset > resumed.ends[name]:
                     break
-                found.append(entry.record)
+                yield entry.record
         if resumed:
-            found.append(resumed)
+            yield resumed
             begin = resumed.ends
-    return found

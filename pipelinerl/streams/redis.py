@@ -1,0 +1,205 @@
+"""Streams on a Redis server, for the processes of more than one machine.
+
+    pipelinerl:<run>:stream:<name>    a Redis Stream; an entry's ID is `<offset after the record>-0`
+    pipelinerl:<run>:writer:<name>    who writes it, and its end (see `redis_scripts`)
+    pipelinerl:<run>:names            the set of streams
+
+Offsets are byte positions, so they outlive trimming. A writer owns its stream for as long as the server
+lists a connection of its name: no longer than its process lives, and not while its connection is broken; a
+writer that was replaced meanwhile is refused at its next append. An append that returned is in the server's
+memory: what survives the server's own end is for its configuration to say. A writer serves one thread.
+"""
+
+import math
+import os
+import secrets
+import socket
+import time
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import msgspec
+
+from contracts.records import Record, decode, encode
+from pipelinerl.streams.base import (
+    Entry,
+    StreamBusy,
+    StreamCorrupt,
+    StreamError,
+    StreamReader,
+    Streams,
+    StreamTrimmed,
+    StreamWriter,
+)
+from pipelinerl.streams.redis_connection import Connection
+from pipelinerl.streams.redis_scripts import APPEND, CLAIM, TRIM
+
+LONGEST_BLOCK_S = 5.0  # of one XREAD; well below the time that an answer may take
+READ_ENTRIES = 32  # by one XREAD: a few are megabytes each
+
+
+class Keys(NamedTuple):
+    name: str
+    stream: str
+    writer: str
+    names: str
+
+
+class RedisStreams(Streams):
+    """`run` begins every key, so runs can share a server. `keep_bytes` bounds the memory that each stream
+    takes, as in FileStreams: protected records and events stay."""
+
+    def __init__(self, url: str, run: str, keep_bytes: int | None = None):
+        self._url, self._prefix, self._keep_bytes = url, f"pipelinerl:{run}", keep_bytes
+        self._connection = Connection(url, connection_name("reader"))
+
+    def writer(self, name: str) -> "RedisWriter":
+        keep_bytes = None if name.endswith("_events") else self._keep_bytes
+        return RedisWriter(self._url, self._keys(name), keep_bytes)
+
+    def reader(self, name: str) -> "RedisReader":
+        return RedisReader(self._connection, self._keys(name))
+
+    def names(self) -> list[str]:
+        names = self._connection.call(lambda client: client.smembers(f"{self._prefix}:names"))
+        return sorted(name.decode() for name in names)
+
+    def _keys(self, name: str) -> Keys:
+        stream, writer = (f"{self._prefix}:{kind}:{name}" for kind in ("stream", "writer"))
+        return Keys(name, stream, writer, f"{self._prefix}:names")
+
+
+class RedisWriter(StreamWriter):
+    def __init__(self, url: str, keys: Keys, keep_bytes: int | None):
+        self._keys, self._keep_bytes = keys, keep_bytes
+        self._protected: int | None = None
+        self._holder = f"{connection_name(keys.name)}:{secrets.token_hex(4)}"
+        self._connection = Connection(url, self._holder)
+        try:
+            self.end = self._claim()
+        except StreamError:
+            self.close()
+            raise
+
+    def append(self, record: Record) -> int:
+        payload = encode(record)
+        end = self.end + len(payload)
+        arguments = [self._holder, self.end, end, payload, self._let_go(end)]
+        holder, reached = self._run(APPEND, [self._keys.stream, self._keys.writer], arguments)
+        self._check_holder(holder)
+        if int(reached) != end:
+            raise StreamError(
+                f"the Redis server {self._connection.server} has lost what stream {self._keys.name} held: "
+                f"its end is {int(reached)}, and was {self.end}"
+            )
+        self.end = end
+        return end
+
+    def last(self) -> Record | None:
+        found = self._connection.call(lambda client: client.xrevrange(self._keys.stream, count=1))
+        return entry_of(*found[0], self._keys).record if found else None
+
+    def protect(self, from_offset: int) -> None:
+        self._protected = from_offset
+
+    def trim(self, before_offset: int) -> None:
+        """Exactly what lies before the offset, without the newest record."""
+        before = max(min(before_offset, self.end - 1), 0)
+        holder = self._run(TRIM, [self._keys.stream, self._keys.writer], [self._holder, before])
+        self._check_holder(holder)
+
+    def close(self) -> None:
+        self._connection.close()
+
+    def _let_go(self, end: int) -> int:
+        """Before which offset, with a record that ends there."""
+        if self._keep_bytes is None:
+            return 0
+        limit = max(end - self._keep_bytes, 0)
+        return limit if self._protected is None else min(limit, self._protected)
+
+    def _claim(self) -> int:
+        while True:
+            holder = self._connection.call(lambda client: client.hget(self._keys.writer, "holder"))
+            holder = holder.decode() if holder else ""
+            connected = self._connection.call(lambda client: client.client_list())
+            if any(client["name"] == holder != "" for client in connected):
+                raise StreamBusy(f"stream {self._keys.name} is being written to by {said(holder)}")
+            claim = [holder, self._holder, self._keys.name]
+            end = self._run(CLAIM, [self._keys.writer, self._keys.names], claim)
+            if end is not None:
+                return int(end)
+
+    def _run(self, script: str, keys: list[str], arguments: list) -> object:
+        return self._connection.call(lambda client: client.register_script(script)(keys, arguments))
+
+    def _check_holder(self, holder: bytes | None) -> None:
+        if holder is None or holder.decode() != self._holder:
+            now = (
+                f"{said(holder.decode())} has taken it over" if holder else "the server knows no writer of it"
+            )
+            raise StreamBusy(f"stream {self._keys.name} is no longer written by this process: {now}")
+
+
+class RedisReader(StreamReader):
+    def __init__(self, connection: Connection, keys: Keys):
+        self._connection, self._keys = connection, keys
+
+    def read(self, from_offset: int = 0, timeout_s: float | None = None) -> Iterator[Entry]:
+        self._check_within(from_offset)
+        offset = from_offset
+        while True:
+            until = math.inf if timeout_s is None else time.monotonic() + timeout_s
+            while not (found := self._look(offset, until - time.monotonic())):
+                if time.monotonic() >= until:
+                    return
+            for entry_id, fields in found:
+                begin = begin_of(entry_id, fields, self._keys)
+                if begin > offset:
+                    raise StreamTrimmed(
+                        f"stream {self._keys.name} is trimmed: it begins at {begin}, not at {offset}"
+                    )
+                if begin < offset:
+                    raise StreamCorrupt(f"stream {self._keys.name} has no record that begins at {offset}")
+                entry = entry_of(entry_id, fields, self._keys)
+                yield entry
+                offset = entry.next_offset
+
+    def first_offset(self) -> int:
+        found = self._connection.call(lambda client: client.xrange(self._keys.stream, count=1))
+        return begin_of(*found[0], self._keys) if found else 0
+
+    def _look(self, offset: int, wait_s: float) -> list[tuple[bytes, dict[bytes, bytes]]]:
+        """What follows the offset, or nothing after so long or less."""
+        block = math.ceil(1000 * min(wait_s, LONGEST_BLOCK_S)) if wait_s > 0 else None
+        position = {self._keys.stream: f"{offset}-0"}
+        found = self._connection.call(lambda client: client.xread(position, READ_ENTRIES, block))
+        return found[0][1] if found else []
+
+    def _check_within(self, offset: int) -> None:
+        end = int(self._connection.call(lambda client: client.hget(self._keys.writer, "end")) or 0)
+        if offset > end:
+            raise StreamError(f"offset {offset} lies beyond the end ({end}) of stream {self._keys.name}")
+
+
+def begin_of(entry_id: bytes, fields: dict[bytes, bytes], keys: Keys) -> int:
+    if b"record" not in fields:
+        raise StreamCorrupt(f"stream {keys.name} holds no record at {entry_id.decode()}")
+    return int(entry_id.split(b"-")[0]) - len(fields[b"record"])
+
+
+def entry_of(entry_id: bytes, fields: dict[bytes, bytes], keys: Keys) -> Entry:
+    begin = begin_of(entry_id, fields, keys)
+    try:
+        return Entry(decode(fields[b"record"]), begin + len(fields[b"record"]))
+    except msgspec.MsgspecError as error:
+        raise StreamCorrupt(f"stream {keys.name} holds no known record at {begin}: {error}") from error
+
+
+def connection_name(purpose: str) -> str:
+    return f"{socket.gethostname()}:{os.getpid()}:{purpose}"
+
+
+def said(holder: str) -> str:
+    host, process, *_ = holder.split(":")
+    return f"process {process} on {host}"

@@ -1,0 +1,86 @@
+"""A connection to a Redis server: what is tried again, for how long, and what is said when it fails.
+
+A command may have arrived although its answer was lost, so only commands that may run twice are given to
+`call`. No message shows what a URL has beside host and port.
+"""
+
+import time
+from collections.abc import Callable
+from typing import TypeVar
+from urllib.parse import urlsplit
+
+import redis
+from redis.backoff import ExponentialBackoff, NoBackoff
+from redis.exceptions import AuthenticationError, AuthorizationError, RedisError
+from redis.retry import Retry
+
+from pipelinerl.process import REDIS_VARIABLE
+from pipelinerl.streams.base import StreamError
+
+RECONNECT_TIMEOUT_S = 60.0  # longest wait for a server that does not answer
+CONNECT_TIMEOUT_S, ANSWER_TIMEOUT_S = 5.0, 15.0  # of one attempt
+BACKOFF = ExponentialBackoff(base=0.01, cap=0.5)  # seconds between two attempts
+
+Answer = TypeVar("Answer")
+
+
+class Connection:
+    def __init__(self, url: str, name: str):
+        """`name`: as the server's CLIENT LIST shows it. Connects at the first call."""
+        self.server = without_secrets(url)
+        ours = {
+            "client_name": name,
+            "decode_responses": False,
+            "socket_connect_timeout": CONNECT_TIMEOUT_S,
+            "socket_timeout": ANSWER_TIMEOUT_S,
+            "retry": Retry(NoBackoff(), 0),
+        }
+        try:
+            pool = redis.ConnectionPool.from_url(url)
+            pool.connection_kwargs.update(ours)
+            pool.connection_class(**pool.connection_kwargs)  # refuses an option that it does not know
+        except (RedisError, TypeError, ValueError) as error:
+            raise StreamError(f"the URL of the Redis server {self.server} is wrong: {error}") from None
+        self._client = redis.Redis.from_pool(pool)
+
+    def call(self, command: Callable[[redis.Redis], Answer], within_s: float = RECONNECT_TIMEOUT_S) -> Answer:
+        """The command's answer, through any number of broken connections. Raises StreamError."""
+        deadline = time.monotonic() + within_s
+
+        def give_up(error: Exception) -> None:
+            if time.monotonic() >= deadline:
+                waited = f" within {within_s:g} s" if within_s else ""
+                raise StreamError(f"no answer from the Redis server {self.server}{waited}: {error}") from None
+
+        try:
+            retry = Retry(BACKOFF, retries=-1)
+            return retry.call_with_retry(lambda: command(self._client), give_up, _may_pass)
+        except (AuthenticationError, AuthorizationError) as error:
+            raise StreamError(
+                f"the Redis server {self.server} refuses the user or password of its URL ({error}); "
+                f"give the whole URL in the environment, as {REDIS_VARIABLE}"
+            ) from None
+        except RedisError as error:
+            raise StreamError(f"the Redis server {self.server} answers: {error}") from error
+
+    def ping(self, within_s: float) -> None:
+        self.call(lambda client: client.ping(), within_s)
+
+    def close(self) -> None:
+        self._client.close()
+
+
+def without_secrets(url: str) -> str:
+    """Scheme, host, port and database. Raises StreamError for what is no URL of a Redis server."""
+    try:
+        parts = urlsplit(url)
+        host, port = parts.hostname, parts.port or 6379
+    except ValueError:
+        host = None
+    if not host or parts.scheme not in ("redis", "rediss"):
+        raise StreamError("the URL of a Redis server is redis://HOST:PORT/DB, or rediss:// with TLS")
+    return f"{parts.scheme}://{f'[{host}]' if ':' in host else host}:{port}{parts.path}"
+
+
+def _may_pass(error: Exception) -> bool:
+    return not isinstance(error, AuthenticationError | AuthorizationError)

@@ -1,0 +1,36 @@
+"""What a writer does on the Redis server, each in one step that nothing comes between.
+
+Beside the stream lies its `writer` hash: `holder`, the name of the connection that may write, and `end`, the
+offset after the newest record. Every script may run twice with the same arguments.
+"""
+
+# KEYS: writer, names. ARGV: holder to replace ('' = none), new holder, name of the stream.
+# The offset of the end, or null when another has become the holder meanwhile.
+CLAIM = """
+local holder = redis.call('HGET', KEYS[1], 'holder') or ''
+if holder ~= ARGV[1] and holder ~= ARGV[2] then return false end
+redis.call('HSET', KEYS[1], 'holder', ARGV[2])
+redis.call('HSETNX', KEYS[1], 'end', '0')
+redis.call('SADD', KEYS[2], ARGV[3])
+return redis.call('HGET', KEYS[1], 'end')
+"""
+
+# KEYS: stream, writer. ARGV: holder, offset before, offset after, record, offset before which to trim.
+# Holder and end as they are then; if they are not those of the caller, nothing was written.
+APPEND = """
+local holder, reached = unpack(redis.call('HMGET', KEYS[2], 'holder', 'end'))
+if holder == ARGV[1] and reached == ARGV[2] then
+    redis.call('XADD', KEYS[1], ARGV[3] .. '-0', 'record', ARGV[4])
+    redis.call('HSET', KEYS[2], 'end', ARGV[3])
+    redis.call('XTRIM', KEYS[1], 'MINID', ARGV[5] .. '-1')
+    reached = ARGV[3]
+end
+return {holder, reached}
+"""
+
+# KEYS: stream, writer. ARGV: holder, offset before which to trim. The holder, as in APPEND.
+TRIM = """
+local holder = redis.call('HGET', KEYS[2], 'holder')
+if holder == ARGV[1] then redis.call('XTRIM', KEYS[1], 'MINID', ARGV[2] .. '-1') end
+return holder
+"""

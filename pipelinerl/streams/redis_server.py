@@ -1,0 +1,131 @@
+"""A Redis server of a run's own: it listens on loopback, its data lie in `<run_dir>/redis`.
+
+Whoever starts it ends it, and it ends with them. Its password is made anew at each start, and is told to the
+processes of the run by their environment; `url`, which only the user may read, tells it to whoever looks at
+the run meanwhile. The lock keeps a second server away from the same data.
+"""
+
+import fcntl
+import os
+import secrets
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from pathlib import Path
+
+from pipelinerl.die_with_parent import die_with_parent
+from pipelinerl.jobs import free_port
+from pipelinerl.process import REDIS_VARIABLE
+from pipelinerl.streams.base import StreamBusy, StreamError
+from pipelinerl.streams.redis_connection import Connection
+
+CONFIGURATION = """
+bind 127.0.0.1
+port {port}
+requirepass {password}
+appendonly yes
+appendfsync everysec
+save ""
+"""
+START_TIMEOUT_S = 600.0  # longest wait until it has read its data
+POLL_S = 0.02
+STOP_TIMEOUT_S = 30.0  # time to write what is left before it is killed
+
+
+class RedisServer:
+    """Runs between `__enter__` and `__exit__`; `url` holds before, and again if it is entered again."""
+
+    command = ("redis-server", "-")  # a command line is seen by all: the configuration comes otherwise
+
+    def __init__(self, directory: Path):
+        if shutil.which(self.command[0]) is None:
+            raise StreamError(
+                "streams=redis: there is no redis-server on the PATH; install it (`apt-get install "
+                f"redis-server`), or point {REDIS_VARIABLE} at a server"
+            )
+        self._directory = directory
+        self._port, self._password = free_port(), secrets.token_urlsafe(24)
+        self.url = f"redis://:{self._password}@127.0.0.1:{self._port}/0"
+
+    def __enter__(self) -> "RedisServer":
+        self._directory.mkdir(parents=True, exist_ok=True)
+        self._lock = (self._directory / "lock").open("a")
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            self._lock.close()
+            raise StreamBusy(
+                f"a Redis server runs over {self._directory}: the run is alive, or looked at"
+            ) from None
+        (self._directory / "url").unlink(missing_ok=True)  # of one that was killed
+        self._start()
+        try:
+            self._wait_until_ready()
+        except BaseException:
+            self.__exit__()
+            raise
+        self._tell_the_user()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        (self._directory / "url").unlink(missing_ok=True)
+        self._process.terminate()
+        try:
+            self._process.wait(STOP_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._lock.close()
+
+    def _start(self) -> None:
+        with (self._directory / "log").open("ab") as log:
+            self._process = subprocess.Popen(
+                self.command,
+                cwd=self._directory,
+                stdin=subprocess.PIPE,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                pass_fds=[self._lock.fileno()],  # held by the server too
+                start_new_session=True,
+                preexec_fn=partial(die_with_parent, signal.SIGTERM),
+            )
+        configuration = CONFIGURATION.format(port=self._port, password=self._password)
+        with self._process.stdin as stdin:
+            stdin.write(configuration.encode())
+
+    def _tell_the_user(self) -> None:
+        unfinished = self._directory / "url.part"
+        with open(os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
+            file.write(self.url)
+        os.replace(unfinished, self._directory / "url")
+
+    def _wait_until_ready(self) -> None:
+        connection, deadline = Connection(self.url, "launcher"), time.monotonic() + START_TIMEOUT_S
+        while True:
+            try:
+                return connection.ping(within_s=0)
+            except StreamError:
+                if self._process.poll() is not None or time.monotonic() > deadline:
+                    break
+                time.sleep(POLL_S)
+        log = self._directory / "log"
+        words = log.read_text(errors="replace").strip().splitlines()[-1:]
+        raise StreamError(f"redis-server did not start; see {log}" + "".join(f" ({line})" for line in words))
+
+
+@contextmanager
+def served(directory: Path) -> Iterator[str]:
+    """The URL of the server over these data: of the one that runs, or else of one for so long."""
+    with ExitStack() as held:
+        try:
+            url = held.enter_context(RedisServer(directory)).url
+        except StreamBusy as busy:
+            try:
+                url = (directory / "url").read_text()
+            except FileNotFoundError:
+                raise StreamBusy(f"{busy}, and is just starting or ending: try again") from None
+        yield url

@@ -1,0 +1,90 @@
+"""Whole runs whose records travel through a Redis server."""
+
+import os
+import signal
+
+import pytest
+import redis
+
+from contracts.records import StepClosed
+from pipelinerl.process import REDIS_VARIABLE
+from pipelinerl.streams.redis_connection import without_secrets
+from pipelinerl.streams.redis_server import served
+from tests.pipeline.runs import (
+    assert_accounted,
+    finish,
+    job_pid,
+    processes_of,
+    records,
+    resume,
+    start,
+    wait_for,
+    wait_for_record,
+)
+
+pytestmark = pytest.mark.engines
+
+WORKERS = ("actor", "preprocessor", "trainer")
+
+
+def test_connections_that_break_in_mid_run_lose_no_group(tmp_path, redis_url, monkeypatch):
+    """On a server of the user's, named in the environment."""
+    monkeypatch.setenv(REDIS_VARIABLE, redis_url)
+    run, admin, killed = tmp_path / "run", redis.Redis.from_url(redis_url), set()
+    launcher = start(run, "streams=redis", "max_steps=20")
+    for steps in (2, 5, 8, 11):
+        wait_for_record(run, "trainer_events", StepClosed, count=steps)
+        processes = {f":{job_pid(run, f'pipelinerl.{worker}')}:": worker for worker in WORKERS}
+        for client in admin.client_list():
+            for process, worker in processes.items():
+                if process in client["name"] and admin.client_kill_filter(_id=client["id"]):
+                    killed.add((worker, client["name"].split(":")[2]))
+    status, err = finish(launcher)
+    assert status == 0, err
+    assert killed >= {(worker, "reader") for worker in WORKERS}
+    assert killed >= {("actor", "rollouts"), ("preprocessor", "rows"), ("trainer", "trainer_events")}
+    assert len(assert_accounted(run)["trained"]) == 20 * 8
+    config = (run / "config.yaml").read_text()
+    assert redis_url not in config and without_secrets(redis_url) in config
+
+
+def test_a_run_on_a_server_of_its_own_is_killed_and_resumed(tmp_path, monkeypatch):
+    monkeypatch.delenv(REDIS_VARIABLE, raising=False)
+    run = tmp_path / "run"
+    launcher = start(run, "streams=redis", "max_steps=8", "checkpoint.every=2")
+    wait_for_record(run, "trainer_events", StepClosed, count=3)
+    os.kill(job_pid(run, "pipelinerl.trainer"), signal.SIGKILL)
+    assert finish(launcher)[0] == 1
+    assert not processes_of(run)
+    assert_accounted(run, ended=False)
+    status, err = finish(resume(run))
+    assert status == 0, err
+    assert len(assert_accounted(run)["trained"]) == 8 * 8
+    assert len(records(run, "launcher_events")) == 1
+
+
+def test_the_server_of_a_run_ends_with_its_launcher(tmp_path, monkeypatch):
+    monkeypatch.delenv(REDIS_VARIABLE, raising=False)
+    run = tmp_path / "run"
+    launcher = start(run, "streams=redis", "max_steps=1000")
+    wait_for_record(run, "trainer_events", StepClosed)
+    with served(run / "redis") as url:
+        client = redis.Redis.from_url(url)
+        events = client.xlen(next(client.scan_iter("pipelinerl:*:stream:trainer_events")))
+    launcher.send_signal(signal.SIGKILL)
+    finish(launcher)
+    wait_for(lambda: not answers(client), within_s=15)
+    assert len(records(run, "trainer_events")) >= events  # it has written down what it knew
+
+
+def answers(client: redis.Redis) -> bool:
+    try:
+        return client.ping()
+    except redis.ConnectionError:
+        return False
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_left(tmp_path):
+    yield
+    wait_for(lambda: processes_of(tmp_path) == [], within_s=15)
