@@ -129,6 +129,8 @@ def make_demo_model(demo: str) -> None:
     """Returns at once where it has been made before."""
     from pipelinerl.demo_model.build import build, build_thinking
 
+    if not DEMO_MODELS[demo].exists():
+        print("making the demo model, once: a few minutes, more on busy cores", flush=True)
     seed = 2  # one with which the lessons are learnt well before they end
     build(DEMO_MODELS["sums"], seed)
     if demo == "thinking":

@@ -9,7 +9,7 @@ from functools import cached_property
 
 from contracts.records import Completion
 
-ANSWER = "answer"
+ANSWER = "~the answer~"
 BEFORE = [{"role": "user", "content": "question"}, {"role": "assistant", "content": ANSWER}]  # stand for any
 
 
@@ -27,17 +27,18 @@ class ChatTemplate:
 
     def prompt_after(self, completion: Completion, messages: list[dict[str, str]]) -> list[int]:
         """The prompt of the turn that follows `completion` and then `messages`. Raises ValueError for a
-        template whose rendering of earlier turns depends on later ones even for the plainest text."""
+        template that leaves out what an earlier turn says."""
         tokenizer = self._tokenizer
-        before = tokenizer.apply_chat_template(BEFORE, tokenize=False)
         whole = tokenizer.apply_chat_template(
             [*BEFORE, *messages], tokenize=False, add_generation_prompt=True
         )
-        answer = before.rfind(ANSWER)
-        if answer < 0 or not whole.startswith(before):
+        _, answered, after = whole.rpartition(ANSWER)
+        if not answered:
             raise ValueError(f"the chat template of {self._model_path} cannot go on from sampled tokens")
         sampled = completion.token_ids.tolist()
-        new = tokenizer(whole[answer + len(ANSWER) :], add_special_tokens=False)["input_ids"]
-        if sampled[-1:] == new[:1] and new[0] in tokenizer.all_special_ids:  # it has ended itself
-            new = new[1:]
+        new = tokenizer(after, add_special_tokens=False)["input_ids"]
+        if completion.finish_reason == "stop" and sampled[-1] in new:  # it has sampled its end itself
+            end = new.index(sampled[-1])
+            if not tokenizer.decode(new[:end]).strip():
+                new = new[end + 1 :]
         return [*completion.prompt_token_ids.tolist(), *sampled, *new]

@@ -1,5 +1,6 @@
 """What is checked before any process starts, beyond the schema: each refusal is one clear line."""
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -77,6 +78,7 @@ def check_components(config: RunConfig) -> None:
     """Builds every component that the configuration names, with its options."""
     domain = _checked("domain", lambda: build_domain(config))
     if not (config.plan and domain.fetches):
+        _checked("domain", lambda: (domain.train_size, domain.heldout_size))
         _checked("sampler", lambda: build_sampler(config, domain))
     _checked("packing", lambda: build_packing(config))
     named = [(name, getattr(config, name)) for name in SINGLE]
@@ -116,4 +118,8 @@ def _checked(name: str, make):
         return make()
     except Exception as error:
         cause = error.__cause__ or error
+        if missing := re.search(r"No module named '(\w+)'", str(cause)):
+            raise PlanError(
+                f"{name} needs the package {missing[1]}: the README's dependencies say which extra has it"
+            ) from error
         raise PlanError(f"{name}: {' '.join(str(cause).split())}") from error

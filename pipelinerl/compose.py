@@ -61,6 +61,8 @@ def _of_stopped_run(given: dict[str, Override]) -> dict:
             raise PlanError(f"{override.input_line}: a resumed run keeps its configuration; leave it out")
         chosen = (ROOT / "conf" / key).is_dir()
         value = _composed([override.input_line.lstrip("+")])[key] if chosen else override.value()
+        if key == "streams":  # the launcher has filled in what a choice leaves open
+            value = {name: run[key].get(name) if option is None else option for name, option in value.items()}
         OmegaConf.update(run, key, value, merge=False, force_add=True)
     for key, value in before.items():
         if run[key] != value:
@@ -76,6 +78,8 @@ def _explain(error: Exception, overrides: list[str]) -> str:
         choices = sorted(path.stem for folder in folders for path in folder.glob("*.yaml"))
         return f"{group}={choice} is not one of {', '.join(choices)} (conf/{group}/)"
     for override in overrides:
+        if override.startswith("--") or ("=" not in override and not override.startswith("~")):
+            return f"{override}: settings are written KEY=VALUE, like max_steps=20"
         key = override.split("=")[0].lstrip("+~")
         if f"'{key}'" in text or f"'{key.split('.')[-1]}'" in text:
             section = key.split(".")[0]
@@ -83,6 +87,8 @@ def _explain(error: Exception, overrides: list[str]) -> str:
                 return f"{override}: {section} has no such option in its file; +{key}=... adds one"
             near = difflib.get_close_matches(key, _known_keys(RunConfig), n=1)
             hint = f"; did you mean {near[0]}?" if near else "; conf/config.yaml lists the keys"
+            if near == [key]:
+                hint = f"; it belongs to another choice of {key.split('.')[0]}"
             return f"unknown configuration key or choice: {override}{hint}"
     return text
 

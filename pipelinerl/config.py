@@ -126,7 +126,7 @@ class RedisStreamsConfig(Section):
     url: str | None = Field(
         None, description="The server; null = PIPELINERL_REDIS_URL, or else one is started."
     )
-    run: str | None = Field(None, description="The run's name on the server; null makes one of its own.")
+    run: str | None = Field(None, description="The run's name on the server: the launcher's to give.")
     keep_bytes: Int = Field(
         1 << 30, ge=4096, description="Oldest records beyond this leave, per stream; events all stay."
     )

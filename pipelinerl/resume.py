@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
-from contracts.records import Resumed, Rollout, SamplerState
+from contracts.records import Resumed, Rollout, SamplerState, StepClosed
 from pipelinerl.accounting import GroupAccounts
 from pipelinerl.checkpoints import START, Checkpoints, Position
 from pipelinerl.events import EVENT_STREAMS, recorded, recorded_events
@@ -66,11 +66,25 @@ def resume(streams: Streams, launcher: StreamWriter, checkpoints: Checkpoints, p
                 raise PlanError(f"the run is still alive: {error}") from None
             held.callback(writer.close)
             ends[name] = writer.end
+        check_covered(streams, position, ends)
         checkpoints.forget_after(position.version)  # first: they belong to the history that is undone
         kept = [whole.rollouts_offset for whole in checkpoints.whole()]
         resumed = plan(streams, position, ends, min(kept, default=None))
         launcher.append(resumed)
     return resumed
+
+
+def check_covered(streams: Streams, position: Position, ends: dict[str, int]) -> None:
+    """Streams on a server that was killed may end before a checkpoint that was made of them."""
+    closed = 0
+    for event in recorded_events(streams):
+        if isinstance(event, Resumed | StepClosed):
+            closed = event.version
+    if position.version > closed or position.rollouts_offset > ends["rollouts"]:
+        raise PlanError(
+            f"the streams have lost what checkpoint {position.version} was made of: they end with version "
+            f"{closed}; resume=VERSION goes on from an older checkpoint"
+        )
 
 
 def describe(resumed: Resumed) -> str:

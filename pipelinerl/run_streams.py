@@ -15,7 +15,7 @@ from typing import NamedTuple
 import yaml
 from pydantic import TypeAdapter
 
-from pipelinerl.config import FileStreamsConfig, RedisStreamsConfig, RunConfig, StreamsConfig
+from pipelinerl.config import FileStreamsConfig, RunConfig, StreamsConfig
 from pipelinerl.process import REDIS_VARIABLE
 from pipelinerl.streams import StreamError, Streams
 from pipelinerl.streams.files import FileStreams
@@ -40,7 +40,7 @@ def recorded_streams(run_dir: Path) -> Iterator[Streams]:
     if options.backend == "files":
         yield FileStreams(run_dir / "streams")
     elif options.url:
-        yield RedisStreams(_users_url(options), options.run)
+        yield _existing(os.environ.get(REDIS_VARIABLE, options.url), options.run)
     else:
         with served(run_dir / "redis") as url:
             yield RedisStreams(url, options.run)
@@ -52,11 +52,15 @@ def _saved_options(run_dir: Path) -> StreamsConfig:
     return TypeAdapter(StreamsConfig).validate_python(saved) if saved else FileStreamsConfig()
 
 
-def _users_url(options: RedisStreamsConfig) -> str | None:
-    """None: the run has a server of its own."""
-    if options.run is None:  # it has not begun
-        return options.url or os.environ.get(REDIS_VARIABLE)
-    return options.url and os.environ.get(REDIS_VARIABLE, options.url)
+def _existing(url: str, name: str) -> RedisStreams:
+    """The streams of a run that has begun, on a server of the user's."""
+    streams = RedisStreams(url, name)
+    if not streams.names():
+        raise StreamError(
+            f"the Redis server {without_secrets(url)} has no streams of {name}; "
+            f"is {REDIS_VARIABLE} another's?"
+        )
+    return streams
 
 
 class StreamsPlace(NamedTuple):
@@ -72,15 +76,17 @@ def place_streams(config: RunConfig, run_dir: Path) -> StreamsPlace:
     options = config.streams
     if options.backend == "files":
         return StreamsPlace(options)
+    begun, url = config.resume is not False, options.url or os.environ.get(REDIS_VARIABLE)
+    if begun and options.url:  # saved as an address alone
+        url = os.environ.get(REDIS_VARIABLE, options.url)
+    if options.run and not begun:
+        raise StreamError(f"streams.run={options.run}: the launcher names a new run; leave it out")
     name = options.run or f"{run_dir.name}-{secrets.token_hex(4)}"
-    url = _users_url(options)
-    if url is None:
+    if url is None or (begun and not options.url):
         server = RedisServer(run_dir / "redis")
         return StreamsPlace(options.model_copy(update={"run": name}), server.url, server)
     address = without_secrets(url)
     Connection(url, "launcher").ping(within_s=0)
-    if options.run and not RedisStreams(url, name).names():
-        raise StreamError(
-            f"the Redis server {address} has no streams of {name}; is {REDIS_VARIABLE} another's?"
-        )
+    if begun:
+        _existing(url, name)
     return StreamsPlace(options.model_copy(update={"run": name, "url": address}), url)

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from pipelinerl.die_with_parent import die_with_parent
 from pipelinerl.jobs import Job
+from pipelinerl.process import REDIS_VARIABLE
 
 POLL_S = 0.25
 RAISED = re.compile(r"[A-Za-z_][\w.]*(Error|Exception)\b")  # the last line of a traceback
@@ -45,11 +46,12 @@ class Supervisor:
 
     def _start(self, job: Job) -> subprocess.Popen:
         self._logs.mkdir(exist_ok=True)
+        inherited = {name: value for name, value in os.environ.items() if name != REDIS_VARIABLE}  # a secret
         with (self._logs / f"{job.name}.log").open("ab") as log:
             self._log_begins[job] = log.tell()
             return subprocess.Popen(
                 job.command,
-                env=os.environ | job.environment,
+                env=inherited | job.environment,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,

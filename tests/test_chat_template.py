@@ -12,6 +12,25 @@ LINES = """\
 {%- endfor -%}
 {%- if add_generation_prompt -%}{{ 'assistant: ' }}{%- endif -%}"""
 
+UNNAMED_END = """\
+{%- for message in messages -%}
+{{ message.role ~ ': ' ~ message.content ~ '|' }}
+{%- endfor -%}
+{%- if add_generation_prompt -%}{{ 'assistant: ' }}{%- endif -%}"""
+
+SPACED_END = """\
+{%- for message in messages -%}
+{{ message.role ~ ': ' ~ message.content ~ ' ' ~ eos_token }}
+{%- endfor -%}
+{%- if add_generation_prompt -%}{{ 'assistant: ' }}{%- endif -%}"""
+
+LAST_IS_SPECIAL = """\
+{%- for message in messages -%}
+{{ message.role ~ ': ' ~ ('<think></think>' if loop.last and message.role == 'assistant' else '') }}
+{{- message.content ~ eos_token }}
+{%- endfor -%}
+{%- if add_generation_prompt -%}{{ 'assistant: ' }}{%- endif -%}"""
+
 FORGETFUL = """\
 {%- for message in messages -%}
 {{ message.role ~ ': ' ~ (message.content if loop.last else '...') ~ eos_token }}
@@ -49,10 +68,21 @@ def test_the_next_prompt_reads_like_the_whole_conversation(tokenizer, template_o
     chat_template = tokenizer.chat_template if own else LINES
     prompt = tokenizer(rendered(tokenizer, chat_template, OPENING))["input_ids"]
     sampled = tokenizer("512")["input_ids"] + [tokenizer.eos_token_id] * ended
-    following = template_of(chat_template).prompt_after(completion(prompt, sampled), REPLY)
+    turn = completion(prompt, sampled, finish_reason="stop" if ended else "length")
+    following = template_of(chat_template).prompt_after(turn, REPLY)
     said = [*OPENING, {"role": "assistant", "content": "512"}, *REPLY]
     assert tokenizer.decode(following) == rendered(tokenizer, chat_template, said)
     assert following[: len(prompt) + len(sampled)] == prompt + sampled
+
+
+@pytest.mark.parametrize(
+    ("chat_template", "end"), [(UNNAMED_END, "|"), (SPACED_END, "<|end|>"), (LAST_IS_SPECIAL, "<|end|>")]
+)
+def test_the_end_that_was_sampled_is_not_said_twice(tokenizer, template_of, chat_template, end):
+    sampled = tokenizer(f"512{end}")["input_ids"]
+    following = template_of(chat_template).prompt_after(completion([7], sampled), REPLY)
+    reply = rendered(tokenizer, chat_template, REPLY)
+    assert tokenizer.decode(following[1:]) == f"512{end}{reply}"
 
 
 def test_what_was_sampled_is_kept_though_it_says_something_else(tokenizer, template_of):

@@ -406,7 +406,7 @@ def test_a_users_server_is_found_again_by_the_environment(redis_url, tmp_path, m
     config = compose_config(["streams=redis"])
     place = place_streams(config, tmp_path)
     assert place.url == redis_url and place.server is None
-    begun = config.model_copy(update={"streams": place.options})
+    begun = config.model_copy(update={"resume": True, "streams": place.options})
     save_config(begun, tmp_path / "config.yaml")
     with pytest.raises(StreamError, match=f"has no streams of {place.options.run}"):
         place_streams(begun, tmp_path)
@@ -419,6 +419,6 @@ def test_a_users_server_is_found_again_by_the_environment(redis_url, tmp_path, m
 def test_a_run_with_a_server_of_its_own_keeps_it_whatever_the_environment_says(tmp_path, monkeypatch):
     monkeypatch.delenv(REDIS_VARIABLE, raising=False)
     config = compose_config(["streams=redis"])
-    begun = config.model_copy(update={"streams": place_streams(config, tmp_path).options})
+    begun = config.model_copy(update={"resume": True, "streams": place_streams(config, tmp_path).options})
     monkeypatch.setenv(REDIS_VARIABLE, "redis://127.0.0.1:1/0")
     assert place_streams(begun, tmp_path).server is not None

@@ -127,8 +127,9 @@ def test_a_resumption_is_one_record_and_events_are_read_life_by_life(tmp_path):
     for group in range(3):
         actor.append(started(group))
     actor.append(SamplerState(draws=2, state={"epoch": 0, "position": 2}))
-    trainer.append(settled(0, version=1))
-    trainer.append(settled(1, version=2))
+    for version in (1, 2):
+        trainer.append(closed(version))
+        trainer.append(settled(version - 1, version=version))
     rollouts = streams.writer("rollouts")
     for member in range(SIZE):
         rollouts.append(sampled_by(1, member, 1))
@@ -141,13 +142,27 @@ def test_a_resumption_is_one_record_and_events_are_read_life_by_life(tmp_path):
     assert first.sampler.draws == 2
     assert life_begun(streams) == first
     again = streams.writer("trainer_events")
+    again.append(closed(2))
     again.append(settled(1, version=2))
     again.close()
     events = list(recorded_events(streams))
-    assert events.index(first) == 6 and events[-1] == settled(1, version=2)
+    assert events.index(first) == 8 and events[-1] == settled(1, version=2)
     assert accounts(*events).errors() == []
     second = resume(streams, launcher, checkpoints, Position(version=2, rollouts_offset=0))
     assert (second.replayed, second.interrupted, second.redraws) == ([], [], [(2, 102)])
+
+
+def test_streams_that_lost_what_a_checkpoint_was_made_of_are_not_resumed_from_it(tmp_path):
+    streams, checkpoints = FileStreams(tmp_path / "streams"), Checkpoints(tmp_path)
+    trainer = streams.writer("trainer_events")
+    trainer.append(closed(1))
+    trainer.close()
+    launcher = launcher_events(streams)
+    for unmade in (Position(version=2, rollouts_offset=0), Position(version=1, rollouts_offset=5)):
+        with pytest.raises(PlanError, match=r"they end with version 1; resume=VERSION goes on"):
+            resume(streams, launcher, checkpoints, unmade)
+    assert life_begun(streams) == FIRST_LIFE
+    assert resume(streams, launcher, checkpoints, Position(version=1, rollouts_offset=0)).version == 1
 
 
 def test_a_run_that_is_alive_is_not_resumed_and_keeps_its_checkpoints(tmp_path):

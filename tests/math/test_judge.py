@@ -5,6 +5,7 @@ person says of it. `undecidable`: math-verify sees it otherwise, as the `note` s
 end undecided.
 """
 
+import asyncio
 import signal
 import subprocess
 import sys
@@ -15,6 +16,7 @@ import pytest
 from benchmarks.judge import Pair, judged, pairs
 from pipelinerl.domains.math.judge import Judge, Verdict
 from pipelinerl.jobs import ROOT
+from tests.pipeline.runs import wait_for
 
 WORKERS = 2
 HOSTILE = [pair for pair in pairs() if pair.kind == "hostile" and pair.decidable]
@@ -58,7 +60,18 @@ async def assert_withstood(judge: Judge, asked: list[Pair]) -> None:
 
 
 @pytest.mark.asyncio
-async def test_what_fills_the_memory_is_undecided():
+async def test_a_worker_that_dies_idle_is_replaced(judge):
+    assert await judge(r"\boxed{\frac{4}{2}}", "2") == Verdict.RIGHT
+    for worker in psutil.Process().children():
+        if "spawn_main" in " ".join(worker.cmdline()):
+            worker.kill()
+    wait_for(lambda: not judge._pool.active, within_s=10)
+    asked = [judge(r"\boxed{\frac{4}{2}}", "2") for _ in range(2 * WORKERS)]
+    assert set(await asyncio.gather(*asked)) == {Verdict.RIGHT}
+
+
+@pytest.mark.asyncio
+async def test_memory_is_limited_whatever_is_compared():
     judge = Judge(1, timeout_s=60.0, memory_bytes=4 << 30, max_characters=2000, compare=as_many_bytes)
     assert await judge(rf"\boxed{{{2**33}}}", "") == Verdict.UNDECIDED
     assert await judge(rf"\boxed{{{2**10}}}", "") == Verdict.RIGHT

@@ -127,7 +127,10 @@ async def test_a_verdict_is_worth_what_the_table_says(sources):
     ("change", "message"),
     [
         ({"train": ["nowhere"]}, "no source 'nowhere'; there are talks, solved, exam"),
-        ({"rewards": {"right": 1.0}}, "rewards must name each of right, wrong, no_answer, undecided"),
+        (
+            {"rewards": {"right": 1.0}},
+            "rewards must give each of right, wrong, no_answer, undecided a number",
+        ),
         (
             {"sources": {"exam": {"path": "a.json", "field": "x"}}},
             "sources.exam: no field 'field'; there are path",

@@ -36,13 +36,15 @@ class Math(Domain):
         for name in [*train, *heldout]:
             if name not in known:
                 raise ValueError(f"no source {name!r}; there are {', '.join(known)}")
-        if rewards.keys() != set(Verdict):
-            raise ValueError(f"rewards must name each of {', '.join(Verdict)}, and nothing else")
+        if not train or not heldout:
+            raise ValueError("train and heldout must each name a source")
+        if rewards.keys() != set(Verdict) or not all(isinstance(r, int | float) for r in rewards.values()):
+            raise ValueError(f"rewards must give each of {', '.join(Verdict)} a number, and nothing else")
         self._sources = known
         self._train_names, self._heldout_names = train, heldout
         self._names = dict.fromkeys([*train, *heldout])
         self._system_prompt = system_prompt
-        self._rewards, self._judge_options = rewards, judge
+        self._rewards, self._judge = rewards, Judge(**judge)
 
     @property
     def fetches(self) -> bool:
@@ -88,10 +90,6 @@ class Math(Domain):
     def _train(self) -> list[tuple[str, int]]:
         held_out = {row.problem for name in self._heldout_names for row in self._rows[name]}
         return [(name, index) for name in self._train_names for index in self._sound(name, held_out)]
-
-    @cached_property
-    def _judge(self) -> Judge:
-        return Judge(**self._judge_options)
 
     def _sound(self, name: str, elsewhere: Collection[str] = ()) -> list[int]:
         """The rows that have both a problem and an answer, and whose problem is not `elsewhere`."""

@@ -19,14 +19,26 @@ def begin(memory_bytes: int) -> None:
     die_with_parent()
     resource.setrlimit(resource.RLIMIT_AS, (memory_bytes, memory_bytes))
     logging.getLogger("math_verify").setLevel(logging.ERROR)  # it warns that it keeps no time; the pool does
-    equal("1", "1")  # reads its grammar, which is not to count as a verdict's time
+    if not equal("1", r"\frac{2}{2}"):  # reads its grammar too, which is not to count as a verdict's time
+        raise RuntimeError("math-verify does not work here")
 
 
 def equal(reference: str, answer: str) -> bool:
+    """Raises MemoryError and RecursionError where sympy lets them out; any other error is no equality."""
     if reference == answer:
         return True
+    try:
+        return _verified(reference, answer)
+    except (MemoryError, RecursionError):
+        raise
+    except Exception:
+        return False
+
+
+def _verified(reference: str, answer: str) -> bool:
     gold, given = (
-        parse(f"\\boxed{{{text}}}", EXTRACTION, parsing_timeout=None) for text in (reference, answer)
+        parse(f"\\boxed{{{text}}}", EXTRACTION, parsing_timeout=None, raise_on_error=True)
+        for text in (reference, answer)
     )
     return verify(
         gold,
@@ -36,4 +48,5 @@ def equal(reference: str, answer: str) -> bool:
         float_rounding=12,
         numeric_precision=30,
         timeout_seconds=None,
+        raise_on_error=True,
     )

@@ -7,12 +7,16 @@ time and a memory limit, and what exceeds them costs that one verdict: the proce
 import asyncio
 import multiprocessing
 from collections.abc import Callable
+from concurrent.futures.process import BrokenProcessPool
 from enum import StrEnum
+from functools import partial
 
 from pebble import ProcessExpired, ProcessPool
 
 from pipelinerl.domains.math.boxed import last_boxed
 from pipelinerl.domains.math.equality import begin, equal
+
+LEAST_MEMORY_BYTES = 1 << 30
 
 
 class Verdict(StrEnum):
@@ -25,7 +29,7 @@ class Verdict(StrEnum):
 class Judge:
     """workers: processes.
     timeout_s: for one verdict, once it has begun.
-    memory_bytes: address space of one process, with its libraries, which take about 0.5 GiB.
+    memory_bytes: address space of one process, at least 1 GiB.
     max_characters: of a boxed answer.
     compare: (reference, answer) -> whether they are equal; called in a worker.
     """
@@ -38,9 +42,17 @@ class Judge:
         max_characters: int,
         compare: Callable[[str, str], bool] = equal,
     ):
+        if workers < 1 or timeout_s <= 0 or memory_bytes < LEAST_MEMORY_BYTES:
+            raise ValueError("judge: workers and timeout_s must be positive, memory_bytes at least 1 GiB")
         self._timeout_s, self._max_characters, self._compare = timeout_s, max_characters, compare
-        spawn = multiprocessing.get_context("spawn")
-        self._pool = ProcessPool(workers, initializer=begin, initargs=(memory_bytes,), context=spawn)
+        self._new_pool = partial(
+            ProcessPool,
+            workers,
+            initializer=begin,
+            initargs=(memory_bytes,),
+            context=multiprocessing.get_context("spawn"),
+        )
+        self._pool = self._new_pool()
 
     async def __call__(self, text: str, reference: str) -> Verdict:
         """Of the last boxed answer in `text`."""
@@ -49,11 +61,22 @@ class Judge:
             return Verdict.NO_ANSWER
         if len(answer) > self._max_characters:
             return Verdict.UNDECIDED
-        future = self._pool.schedule(self._compare, args=[reference, answer], timeout=self._timeout_s)
         try:
-            return Verdict.RIGHT if await asyncio.wrap_future(future) else Verdict.WRONG
+            return Verdict.RIGHT if await self._equal(reference, answer) else Verdict.WRONG
         except (TimeoutError, ProcessExpired, MemoryError, RecursionError):
             return Verdict.UNDECIDED
+
+    async def _equal(self, reference: str, answer: str) -> bool:
+        try:
+            return await self._asked(reference, answer)
+        except BrokenProcessPool:  # a process died that had nothing to do, and the pool with it
+            return await self._asked(reference, answer)
+
+    async def _asked(self, reference: str, answer: str) -> bool:
+        if not self._pool.active:
+            self._pool = self._new_pool()
+        future = self._pool.schedule(self._compare, args=[reference, answer], timeout=self._timeout_s)
+        return await asyncio.wrap_future(future)
 
     def close(self) -> None:
         self._pool.stop()

@@ -51,6 +51,8 @@ def sources_of(options: Mapping[str, Mapping[str, str]]) -> dict[str, Source]:
             raise ValueError(f"sources.{name}: no field {unknown[0]!r}; there are {', '.join(known)}")
         if "path" not in given:
             raise ValueError(f"sources.{name} needs a path: a hub's org/name, or a local file")
+        if re.compile(given.get("answer_pattern") or "()").groups < 1:
+            raise ValueError(f"sources.{name}.answer_pattern has no group: it is what the answer is")
     return {name: Source(**given) for name, given in options.items()}
 
 
@@ -98,7 +100,7 @@ def _from_file(name: str, path: Path) -> Dataset:
     try:
         return load_dataset(FILE_FORMATS[path.suffix], data_files=str(path), split="train")
     except (DatasetsError, OSError) as error:
-        raise ValueError(f"{name}: {path} could not be read: {error.__cause__ or error}") from error
+        raise ValueError(f"{name}: {path} could not be read: {error.__cause__ or error}") from None
 
 
 def _from_hub(name: str, source: Source) -> Dataset:
@@ -108,4 +110,4 @@ def _from_hub(name: str, source: Source) -> Dataset:
         raise ValueError(
             f"{name}: {source.path} is not in the cache and could not be loaded ({error}); run once with a "
             f"network and the same HF_HOME, or point sources.{name}.path at a local .parquet or .jsonl file"
-        ) from error
+        ) from None
