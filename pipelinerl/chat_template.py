@@ -5,6 +5,7 @@ other token ids for the same text, thoughts that the template leaves out. Then a
 turns before it. Here only what is new is rendered, and put behind the ids as they were sampled.
 """
 
+import threading
 from functools import cached_property
 
 from contracts.records import Completion
@@ -14,10 +15,10 @@ BEFORE = [{"role": "user", "content": "question"}, {"role": "assistant", "conten
 
 
 class ChatTemplate:
-    """That of the model's tokenizer, which is loaded at first use."""
+    """That of the model's tokenizer, which is loaded at first use. May be asked by any thread."""
 
     def __init__(self, model_path: str):
-        self._model_path = model_path
+        self._model_path, self._one_at_a_time = model_path, threading.Lock()
 
     @cached_property
     def _tokenizer(self):
@@ -28,6 +29,10 @@ class ChatTemplate:
     def prompt_after(self, completion: Completion, messages: list[dict[str, str]]) -> list[int]:
         """The prompt of the turn that follows `completion` and then `messages`. Raises ValueError for a
         template that leaves out what an earlier turn says."""
+        with self._one_at_a_time:
+            return self._prompt_after(completion, messages)
+
+    def _prompt_after(self, completion: Completion, messages: list[dict[str, str]]) -> list[int]:
         tokenizer = self._tokenizer
         whole = tokenizer.apply_chat_template(
             [*BEFORE, *messages], tokenize=False, add_generation_prompt=True

@@ -4,6 +4,7 @@ Every answer is checked against the contract before anything is made of it; what
 `BadAnswer`, which ends one attempt and never the run.
 """
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from hashlib import blake2b
@@ -70,7 +71,7 @@ class LLMClient:
         return replace(self, sampling=replace(self.sampling, seed=_hashed(f"{self.sampling.seed} {name}")))
 
     async def chat(self, messages: list[dict[str, str]], after: Answer | None = None) -> Answer:
-        answer = await self._request(self._prompt(messages, after), self.sampling.max_tokens)
+        answer = await self._request(await self._prompt(messages, after), self.sampling.max_tokens)
         texts, completion = [answer.text], self.segments.stopped(answer.completion)
         while self.segments.unfinished(completion, self.sampling.max_tokens):
             await self.turn()
@@ -81,14 +82,15 @@ class LLMClient:
         text = self.decode(completion.token_ids) if self.decode and completion.segments else "".join(texts)
         return Answer(text, completion)
 
-    def _prompt(self, messages: list[dict[str, str]], after: Answer | None) -> Prompt:
+    async def _prompt(self, messages: list[dict[str, str]], after: Answer | None) -> Prompt:
         if after is None:
             return messages
         if self.template is None:
             raise ValueError(
                 "a conversation of several turns needs the model's tokenizer, to keep its tokens"
             )
-        return self.template.prompt_after(after.completion, messages)
+        # Loading a tokenizer takes seconds, in which the connections to the servers would be lost.
+        return await asyncio.to_thread(self.template.prompt_after, after.completion, messages)
 
     async def _request(self, prompt: Prompt, max_tokens: int) -> Answer:
         sampling = replace(self.sampling, max_tokens=self.segments.budget(max_tokens))

@@ -1,0 +1,40 @@
+"""Several turns with the real server: one sequence, of the tokens that were sampled."""
+
+import asyncio
+
+import numpy as np
+
+from contracts.conformance.tiny_model import make_tiny_model
+from pipelinerl.attempts import AttemptRunner, Member
+from pipelinerl.chat_template import ChatTemplate
+from pipelinerl.config import RolloutConfig
+from pipelinerl.http_session import open_session
+from pipelinerl.llm_client import LLMClient, Sampling
+from pipelinerl.sequences import training_sequences
+from pipelinerl.server_pool import ServerPool
+from tests.inference.servers import serving, wait_ready
+from tests.talking_domain import TalkingDomain
+
+
+def test_turns_are_one_sequence_of_sampled_tokens(tmp_path):
+    model = tmp_path / "model"
+    make_tiny_model(model)
+    with serving("inference_adapters.transformers", "--model", str(model)) as server:
+        wait_ready(server.url)
+        rollouts = asyncio.run(attempts(server.url, str(model)))
+    assert {rollout.status for rollout in rollouts} <= {"ok", "truncated"}
+    for rollout in rollouts:
+        assert len(rollout.completions) == 3
+        (sequence,) = training_sequences(rollout, [1.0, 1.0, 1.0])
+        sampled = np.concatenate([c.token_ids for c in rollout.completions])
+        assert np.array_equal(sequence.token_ids[sequence.loss_mask], sampled)
+
+
+async def attempts(url: str, model: str):
+    domain, pool = TalkingDomain(seed=0), ServerPool(limit=8)
+    await pool.set_servers([url])
+    async with open_session(token=None) as session:
+        client = LLMClient(session, pool, Sampling(model, 1.0, 6), template=ChatTemplate(model))
+        attempt = AttemptRunner("r", domain, client, RolloutConfig(retries=0))
+        members = [Member(index, f"{index}", f"{index}") for index in range(8)]
+        return await asyncio.gather(*(attempt(domain.train_problem(m.group_id), m) for m in members))
