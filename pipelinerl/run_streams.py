@@ -76,13 +76,13 @@ def place_streams(config: RunConfig, run_dir: Path) -> StreamsPlace:
     options = config.streams
     if options.backend == "files":
         return StreamsPlace(options)
-    begun, url = config.resume is not False, options.url or os.environ.get(REDIS_VARIABLE)
-    if begun and options.url:  # saved as an address alone
-        url = os.environ.get(REDIS_VARIABLE, options.url)
+    begun, told = config.resume is not False, os.environ.get(REDIS_VARIABLE)
+    # What is saved is an address alone, and none where the server is the run's own.
+    url = options.url and (told or options.url) if begun else options.url or told
     if options.run and not begun:
         raise StreamError(f"streams.run={options.run}: the launcher names a new run; leave it out")
     name = options.run or f"{run_dir.name}-{secrets.token_hex(4)}"
-    if url is None or (begun and not options.url):
+    if url is None:
         server = RedisServer(run_dir / "redis")
         return StreamsPlace(options.model_copy(update={"run": name}), server.url, server)
     address = without_secrets(url)
