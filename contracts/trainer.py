@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from pydantic import BaseModel, ConfigDict, Field
 
+from contracts.model_shape import ModelShape
 from contracts.optimizer import OptimizerSpec
 from contracts.records import TrainingSequence
 from contracts.weights import WeightManifest
@@ -132,7 +133,13 @@ class TrainerWorker(abc.ABC):
     """
 
     needs_model: bool = True  # whether `model_path` must be a Hugging Face model directory
+    missing: str | None = None  # what a machine lacks that it could not run on, and how to come by it
     device: torch.device
+
+    def memory(self, shape: ModelShape, world_size: int, tokens: int) -> dict[str, int] | None:
+        """Of the constructor's options alone, for a plan: the bytes that a rank will hold on its device, by
+        what they are for, while a micro-batch of `tokens` passes. None: it makes no estimate."""
+        return None
 
     @abc.abstractmethod
     def init_worker(self, spec: WorkerSpec) -> None:

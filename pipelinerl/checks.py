@@ -1,14 +1,12 @@
 """What is checked before any process starts, beyond the schema: each refusal is one clear line."""
 
 import re
-from collections.abc import Iterator
 from pathlib import Path
-
-import hydra.utils
 
 from pipelinerl.components import build, build_domain, build_packing, build_sampler
 from pipelinerl.config import RunConfig
-from pipelinerl.jobs import PlanError
+from pipelinerl.evaluation import held_out
+from pipelinerl.jobs import PlanError, missing_engine
 
 
 def check_run_dir(run_dir: Path) -> None:
@@ -19,54 +17,14 @@ def check_run_dir(run_dir: Path) -> None:
 SINGLE = ("objective", "advantage", "normalisation", "health", "trainer")
 LISTS = ("filters", "regularisers", "rewards")
 COUNTED_BY = {"filters": "reason", "rewards": "name"}
-SAMPLED_PROBLEMS = 64  # of each side, whose prompts are measured
 
 
-def needs_model(config: RunConfig) -> bool:
-    """Whether servers or trainer load `model.path`; the scripted ones do not."""
-    return config.inference.model is None or hydra.utils.get_class(config.trainer.target).needs_model
-
-
-def check_model(config: RunConfig) -> None:
-    """The model directory, its chat template, and that its context holds prompt and completion."""
-    from transformers import AutoConfig, AutoTokenizer
-
-    path = Path(config.model.path)
-    if not (path / "config.json").is_file():
-        raise PlanError(f"model.path={path} is not a Hugging Face model directory (no config.json there)")
-    tokenizer = AutoTokenizer.from_pretrained(path, local_files_only=True)
-    if not tokenizer.chat_template:
-        raise PlanError(f"the tokenizer in model.path={path} has no chat template; add chat_template.jinja")
-    context = AutoConfig.from_pretrained(path).max_position_embeddings
-    wanted = config.sampling.max_prompt_tokens + config.sampling.max_tokens
-    if wanted > context:
-        raise PlanError(
-            f"sampling.max_prompt_tokens + sampling.max_tokens = {wanted} exceeds the model's context of "
-            f"{context}; lower one of them"
-        )
-    lengths = (
-        len(tokenizer.apply_chat_template(p, add_generation_prompt=True, return_dict=False))
-        for p in _sampled_prompts(config)
-    )
-    longest = max(lengths, default=0)
-    if longest > config.sampling.max_prompt_tokens:
-        raise PlanError(
-            f"the domain's prompts have up to {longest} tokens; sampling.max_prompt_tokens is "
-            f"{config.sampling.max_prompt_tokens}"
-        )
-
-
-def _sampled_prompts(config: RunConfig) -> Iterator[list[dict[str, str]]]:
-    domain = build_domain(config)
-    if config.plan and domain.fetches:
+def check_machine(config: RunConfig) -> None:
+    """What a plan may lack and a run may not."""
+    if config.plan:
         return
-    for index in range(min(SAMPLED_PROBLEMS, domain.train_size)):
-        yield domain.train_problem(index).messages
-    for index in range(min(SAMPLED_PROBLEMS, domain.heldout_size)):
-        yield domain.heldout_problem(index).messages
-
-
-def check_gpus(config: RunConfig) -> None:
+    if lacking := missing(config):
+        raise PlanError(lacking[0])
     import torch
 
     found = torch.cuda.device_count()
@@ -74,12 +32,16 @@ def check_gpus(config: RunConfig) -> None:
         raise PlanError(f"world.gpus={config.world.gpus}, but torch sees {found}; 0 runs on the CPU")
 
 
+def missing(config: RunConfig) -> list[str]:
+    """What is not installed here: the trainer's backend, and engines."""
+    engines = [config.inference, *config.inference.others.values(), *filter(None, [config.reference])]
+    lacking = [build(config.trainer).missing, *map(missing_engine, engines)]
+    return list(dict.fromkeys(filter(None, lacking)))
+
+
 def check_components(config: RunConfig) -> None:
     """Builds every component that the configuration names, with its options."""
-    domain = _checked("domain", lambda: build_domain(config))
-    if not (config.plan and domain.fetches):
-        _checked("domain", lambda: (domain.train_size, domain.heldout_size))
-        _checked("sampler", lambda: build_sampler(config, domain))
+    _checked("domain", lambda: build_domain(config))
     _checked("packing", lambda: build_packing(config))
     named = [(name, getattr(config, name)) for name in SINGLE]
     named += [(name, component) for name in LISTS for component in getattr(config, name)]
@@ -91,6 +53,15 @@ def check_components(config: RunConfig) -> None:
             words[name].append(_word_of(part, name))
     if len(words["rewards"]) > len(set(words["rewards"])):
         raise PlanError(f"rewards: two terms have the same name, of {', '.join(words['rewards'])}")
+
+
+def check_problems(config: RunConfig) -> None:
+    """That the domain's problems are there, and what draws from them; a plan fetches none."""
+    domain = build_domain(config)
+    if not (config.plan and domain.fetches):
+        _checked("domain", lambda: (domain.train_size, domain.heldout_size))
+        _checked("sampler", lambda: build_sampler(config, domain))
+        _checked("eval", lambda: held_out(domain, config.eval) if config.eval.attempts_of else None)
 
 
 def _word_of(part: object, name: str) -> str:

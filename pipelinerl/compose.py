@@ -7,7 +7,7 @@ import difflib
 import re
 from copy import deepcopy
 from pathlib import Path
-from typing import get_args
+from typing import get_args, get_origin
 
 import yaml
 from hydra import compose, initialize_config_dir
@@ -57,7 +57,7 @@ def _of_stopped_run(given: dict[str, Override]) -> dict:
     for key, override in given.items():
         if override.is_delete():
             raise PlanError(f"{override.input_line}: nothing can be taken out when a run is resumed")
-        if key == "exp":
+        if key in ("exp", "scale"):
             raise PlanError(f"{override.input_line}: a resumed run keeps its configuration; leave it out")
         chosen = (ROOT / "conf" / key).is_dir()
         value = _composed([override.input_line.lstrip("+")])[key] if chosen else override.value()
@@ -85,6 +85,8 @@ def _explain(error: Exception, overrides: list[str]) -> str:
             section = key.split(".")[0]
             if section != key and _is_component(section):
                 return f"{override}: {section} has no such option in its file; +{key}=... adds one"
+            if _takes_any_name(key):
+                return f"{override}: what is not in the file yet is added with a plus: +{override}"
             near = difflib.get_close_matches(key, _known_keys(RunConfig), n=1)
             hint = f"; did you mean {near[0]}?" if near else "; conf/config.yaml lists the keys"
             if near == [key]:
@@ -96,6 +98,17 @@ def _explain(error: Exception, overrides: list[str]) -> str:
 def _is_component(section: str) -> bool:
     field = RunConfig.model_fields.get(section)
     return field is not None and field.annotation is Component
+
+
+def _takes_any_name(key: str) -> bool:
+    """Whether it is, or lies in, a mapping whose names are the user's."""
+    kind = RunConfig
+    for name in key.split("."):
+        field = getattr(kind, "model_fields", {}).get(name)
+        if field is None or get_origin(field.annotation) is dict:
+            return field is not None
+        kind = field.annotation
+    return False
 
 
 def _known_keys(model, prefix: str = "") -> list[str]:

@@ -11,7 +11,9 @@ from typing import Annotated, Any, Literal
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from contracts.model_shape import ModelShape
 from contracts.optimizer import OptimizerSpec
+from pipelinerl.placement import Placement, place
 
 Int = Annotated[int, Field(strict=True)]  # 128.0 and true are not whole numbers
 Bool = Annotated[bool, Field(strict=True)]
@@ -30,9 +32,15 @@ class Component(Section):
 
 
 class ModelConfig(Section):
-    path: str | None = Field(None, description="Hugging Face model directory; null makes a demo model.")
-    demo: Literal["sums", "thinking"] = Field(
-        "sums", description="Which demo model is made; domain=thinking_sums needs the one that thinks."
+    path: str | None = Field(
+        None, description="Hugging Face model: a directory, or org/name on the hub; null makes a demo model."
+    )
+    hub: str | None = Field(
+        None, description="Its name on the hub, if it is from there: the launcher's to give."
+    )
+    shape: ModelShape | None = Field(None, description="Its shape, for a plan where the model is not.")
+    demo: Literal["sums", "thinking", "guessing", "word_problems"] = Field(
+        "sums", description="Which demo model is made: one that was taught the problems of the domain."
     )
 
 
@@ -103,7 +111,9 @@ class InferenceConfig(EngineConfig):
     base_port: Int | None = Field(
         None, ge=1, le=65535, description="First server's port; null takes free ones."
     )
-    host: str = Field("127.0.0.1", description="Address that the servers bind to.")
+    host: str | None = Field(
+        None, description="Address that the servers bind to; null = their node's, loopback where it is one."
+    )
     gpus_per_server: Int = Field(1, ge=1, description="GPUs of one server, where world.gpus allows any.")
     kv_cache: Literal["keep", "recompute"] = Field("keep", description="Old keys/values after an update.")
     receive: Literal["paused", "staged"] = Field("paused", description="Whether a transfer stops generation.")
@@ -138,8 +148,8 @@ StreamsConfig = Annotated[FileStreamsConfig | RedisStreamsConfig, Field(discrimi
 class WeightsConfig(Section):
     dtype: Literal["float32", "bfloat16", "float16"] = Field("float32", description="Dtype on the wire.")
     bucket_bytes: Int = Field(256 << 20, ge=1, description="Largest bucket of a broadcast.")
-    master_address: str = Field(
-        "127.0.0.1", description="Where trainer rank 0 hosts the weight group's store."
+    master_address: str | None = Field(
+        None, description="Where trainer rank 0 hosts the weight group's store; null = its node's address."
     )
     rendezvous_timeout_s: float = Field(60, gt=0, description="Longest wait for a weight group to form.")
     bucket_timeout_s: float = Field(60, gt=0, description="Longest silence between two buckets.")
@@ -147,12 +157,15 @@ class WeightsConfig(Section):
 
 
 class WorldConfig(Section):
-    servers: Int = Field(1, ge=1, description="Inference servers.")
-    trainer_ranks: Int = Field(1, ge=1, description="Data-parallel trainer ranks.")
-    gpus: Int = Field(0, ge=0, description="GPUs of this machine to use; 0 runs everything on the CPU.")
+    nodes: Int = Field(1, ge=1, description="Machines of the run, each with a launcher of its own.")
+    servers: Int = Field(1, ge=1, description="Inference servers, of all nodes together.")
+    trainer_ranks: Int = Field(1, ge=1, description="Data-parallel trainer ranks, of all nodes together.")
+    gpus: Int = Field(0, ge=0, description="GPUs of each node to use; 0 runs everything on the CPU.")
+    gpu_memory_gib: float = Field(80, gt=0, description="Memory of one of them, which a plan must fit into.")
     threads: Int = Field(1, ge=1, description="CPU threads of each server and trainer rank.")
     server_start_timeout_s: float = Field(600, gt=0, description="Longest wait for a server to be ready.")
     rank_timeout_s: float = Field(1800, gt=0, description="Longest wait of one trainer rank for another.")
+    node_timeout_s: float = Field(60, gt=0, description="Longest wait to hear from another node's launcher.")
     stop_timeout_s: float = Field(10, gt=0, description="Time to end by itself before a process is killed.")
 
 
@@ -165,9 +178,16 @@ class EvalConfig(Section):
     every: Int | None = Field(
         None, ge=1, description="Weight versions between evaluations; null = start and end."
     )
-    problems: Int = Field(200, ge=1, description="Held-out problems per evaluation, one sample each.")
+    problems: Int = Field(200, ge=1, description="Held-out problems per evaluation, of all sets together.")
+    attempts: Int = Field(1, ge=1, description="Attempts at each of them, over which success is averaged.")
+    attempts_of: dict[str, Annotated[Int, Field(ge=1)]] = Field(
+        default_factory=dict, description="The same for the problems of one held-out set, by its name."
+    )
     concurrency: Int = Field(
         16, ge=1, description="Evaluation requests in flight per server, beside training's."
+    )
+    pinned: Bool = Field(
+        False, description="Evaluate on one server that keeps its weights meanwhile, and trains nothing."
     )
 
 
@@ -237,11 +257,32 @@ class RunConfig(Section):
                 f"batch_size={self.batch_size} is not divisible by group_size={self.group_size}; "
                 "a step is made of whole groups"
             )
-        servers = self.world.servers + (self.reference is not None)
-        gpus = servers * self.inference.gpus_per_server + self.world.trainer_ranks
-        if self.world.gpus and gpus > self.world.gpus:
-            raise ValueError(f"the plan needs {gpus} GPUs and world.gpus is {self.world.gpus}")
+        if self.world.nodes > 1 and self.streams.backend != "redis":
+            raise ValueError(f"world.nodes={self.world.nodes} needs streams=redis")
+        if self.world.nodes > 1 and self.inference.host:
+            raise ValueError(
+                f"inference.host={self.inference.host}: with several nodes, servers bind to their node's "
+                "address; leave it null"
+            )
+        if self.eval.pinned and self.world.servers == 1:
+            raise ValueError(
+                "eval.pinned=true with world.servers=1 would leave none to train with; set world.servers=2"
+            )
+        if self.eval.pinned and self.eval.every is None:
+            raise ValueError("eval.pinned=true is for evaluations beside training; set eval.every")
+        _ = self.placement  # raises what does not fit
         return self
+
+    @property
+    def placement(self) -> Placement:
+        return place(
+            self.world.nodes,
+            self.world.gpus,
+            self.world.servers,
+            self.inference.gpus_per_server,
+            self.world.trainer_ranks,
+            self.reference is not None,
+        )
 
     @property
     def updates_of_optimizer(self) -> OptimizerSpec:

@@ -2,21 +2,20 @@
 
 import os
 import shutil
-import socket
 import sys
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal
 
+from pipelinerl.addresses import LOOPBACK
 from pipelinerl.config import EngineConfig, RunConfig
+from pipelinerl.hosts import INTERFACE_VARIABLE, RANK_0, REFERENCE, Host, host_of, server_address, server_urls
+from pipelinerl.placement import Place, PlanError
 from pipelinerl.process import REDIS_VARIABLE, REFERENCE_VARIABLE, SERVERS_VARIABLE, TOKEN_VARIABLE
 
 ROOT = Path(__file__).resolve().parent.parent
-
-
-class PlanError(Exception):
-    """The plan cannot be carried out; the message is one line that says what to do."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,73 +24,89 @@ class Job:
     role: Literal["server", "reference", "actor", "preprocessor", "trainer"]
     command: tuple[str, ...]
     environment: dict[str, str]  # beside the launcher's own
+    node: int = 0
+    nodes: int = 1  # of the run
 
     @property
     def placement(self) -> str:
         gpus = self.environment.get("CUDA_VISIBLE_DEVICES")
-        return f"GPU {gpus}" if gpus else "CPU"
+        node = f"node {self.node} " if self.nodes > 1 else ""
+        return node + (f"GPU {gpus}" if gpus else "CPU")
 
 
-def plan_jobs(config: RunConfig, run_dir: Path, token: str, redis_url: str | None = None) -> list[Job]:
-    """Servers first, then actor, preprocessor and the trainer's ranks."""
-    ports = _server_ports(config)
-    urls = [f"http://{config.inference.host}:{port}" for port in ports]
+def plan_jobs(
+    config: RunConfig,
+    run_dir: Path,
+    token: str,
+    redis_url: str | None = None,
+    hosts: list[Host] | None = None,
+) -> list[Job]:
+    """Of all nodes, whichever plans: servers first, then actor, preprocessor and the trainer's ranks.
+    `hosts`: by node; this machine alone by default."""
+    hosts = hosts or [host_of(config, 0, LOOPBACK)]
+    urls = server_urls(config, hosts)
     importable = os.pathsep.join([str(ROOT), os.getcwd()])  # parts of one's own, from where one works
     common = {"PYTHONPATH": importable, TOKEN_VARIABLE: token, "PYTHONUNBUFFERED": "1"}
-    threads = {"OMP_NUM_THREADS": str(config.world.threads), "TOKENIZERS_PARALLELISM": "false"}
-    servers = [
-        Job(
-            f"server-{i}",
-            "server",
-            _server_command(config, config.inference.engine_of(i), port),
-            common | threads | _server_gpus(config, i),
-        )
-        for i, port in enumerate(ports[: config.world.servers])
-    ]
     streams = {REDIS_VARIABLE: redis_url} if redis_url else {}
-    reference, scored_by = [], {}
-    if config.reference:
-        command = _server_command(config, config.reference, ports[-1])
-        environment = common | threads | _reference_gpus(config)
-        reference = [Job("reference", "reference", command, environment)]
-        scored_by = {REFERENCE_VARIABLE: urls[-1]}
-    rendezvous = {
-        "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": str(free_port()),
-        "WORLD_SIZE": str(config.world.trainer_ranks),
-        SERVERS_VARIABLE: ",".join(urls[: config.world.servers]),
-    }
-    trainers = [
-        Job(
-            f"trainer-{rank}",
-            "trainer",
-            _module("trainer", run_dir),
-            common | threads | streams | rendezvous | {"RANK": str(rank)} | _trainer_gpu(config, rank),
-        )
-        for rank in range(config.world.trainer_ranks)
+    jobs = [
+        *_servers(config, hosts),
+        *_workers(run_dir, streams, urls.pop(REFERENCE, None)),
+        *_trainers(config, run_dir, hosts, streams | {SERVERS_VARIABLE: ",".join(urls.values())}),
     ]
-    one_thread = {"OMP_NUM_THREADS": "1"}
     return [
-        *servers,
-        *reference,
-        Job("actor", "actor", _module("actor", run_dir), common | one_thread | streams),
-        Job(
-            "preprocessor",
-            "preprocessor",
-            _module("preprocessor", run_dir),
-            common | one_thread | streams | scored_by,
-        ),
-        *trainers,
+        replace(job, environment=common | _network(hosts[job.node]) | job.environment, nodes=len(hosts))
+        for job in jobs
     ]
+
+
+def _network(host: Host) -> dict[str, str]:
+    return {INTERFACE_VARIABLE: host.interface} if host.interface else {}
+
+
+def _servers(config: RunConfig, hosts: list[Host]) -> Iterator[Job]:
+    servers, _, reference = config.placement
+    named = [
+        (f"server-{i}", "server", config.inference.engine_of(i), place) for i, place in enumerate(servers)
+    ]
+    if reference:
+        named.append((REFERENCE, "reference", config.reference, reference))
+    for name, role, engine, place in named:
+        host = hosts[place.node]
+        address = server_address(config, host.address)
+        command = _server_command(config, engine, address, host.ports[name])
+        yield Job(name, role, command, _threads(config) | _gpus(config, place), place.node)
+
+
+def _workers(run_dir: Path, streams: dict[str, str], reference: str | None) -> Iterator[Job]:
+    """On node 0."""
+    environment = {"OMP_NUM_THREADS": "1"} | streams
+    scored_by = {REFERENCE_VARIABLE: reference} if reference else {}
+    yield Job("actor", "actor", _module("actor", run_dir), environment)
+    yield Job("preprocessor", "preprocessor", _module("preprocessor", run_dir), environment | scored_by)
+
+
+def _trainers(
+    config: RunConfig, run_dir: Path, hosts: list[Host], environment: dict[str, str]
+) -> Iterator[Job]:
+    places = config.placement.trainers
+    rank_0 = hosts[places[0].node]
+    rendezvous = {
+        "MASTER_ADDR": rank_0.address,
+        "MASTER_PORT": str(rank_0.ports[RANK_0]),
+        "WORLD_SIZE": str(config.world.trainer_ranks),
+    }
+    for rank, place in enumerate(places):
+        own = {"RANK": str(rank)} | _threads(config) | _gpus(config, place)
+        command = _module("trainer", run_dir)
+        yield Job(f"trainer-{rank}", "trainer", command, environment | rendezvous | own, place.node)
 
 
 def _module(name: str, run_dir: Path) -> tuple[str, ...]:
     return (sys.executable, "-m", f"pipelinerl.{name}", "--run-dir", str(run_dir))
 
 
-def _server_command(config: RunConfig, engine: EngineConfig, port: int) -> tuple[str, ...]:
-    command = [_interpreter(engine), "-m", engine.module]
-    command += ["--host", config.inference.host, "--port", str(port)]
+def _server_command(config: RunConfig, engine: EngineConfig, address: str, port: int) -> tuple[str, ...]:
+    command = [_interpreter(engine), "-m", engine.module, "--host", address, "--port", str(port)]
     if engine.model is None:
         command += ["--model", str(config.model.path)]
     for name, value in engine.arguments.items():
@@ -112,66 +127,36 @@ def _interpreter(engine: EngineConfig) -> str:
         if shutil.which(engine.python) is None:
             raise PlanError(f"inference.python: {engine.python} is no interpreter that can be run here")
         return engine.python
-    if engine.venv and (own := ROOT / engine.venv / "bin" / "python").exists():
-        return str(own)
-    if engine.package and find_spec(engine.package) is None:
-        raise PlanError(
-            f"{engine.package} is not installed: run `make {engine.package}-env`, or set the engine's python "
-            f"(inference.python, or inference.others.{engine.package}.python) to an interpreter that has it"
-        )
-    return sys.executable
+    own = _own_python(engine)
+    return str(own) if own else sys.executable
 
 
-def _server_ports(config: RunConfig) -> list[int]:
-    """Of the servers, then of the reference if there is one."""
-    base, count = config.inference.base_port, config.world.servers + (config.reference is not None)
-    if base is None:
-        return [free_port() for _ in range(count)]
-    ports = list(range(base, base + count))
-    for port in ports:
-        if not is_free(config.inference.host, port):
-            raise PlanError(f"port {port} is in use; set inference.base_port to another, or to null")
-    return ports
+def _own_python(engine: EngineConfig) -> Path | None:
+    """Of its environment, if that has been made."""
+    python = ROOT / engine.venv / "bin" / "python" if engine.venv else None
+    return python if python and python.exists() else None
 
 
-def _server_gpus(config: RunConfig, index: int) -> dict[str, str]:
-    count = config.inference.gpus_per_server
-    return _gpus(config, range(index * count, (index + 1) * count))
+def missing_engine(engine: EngineConfig) -> str | None:
+    """Where the engine's package is not installed, what to do about it."""
+    if engine.python or not engine.package or _own_python(engine) or find_spec(engine.package):
+        return None
+    return (
+        f"{engine.package} is not installed: run `make {engine.package}-env`, or set the engine's python "
+        f"(inference.python, or inference.others.{engine.package}.python) to an interpreter that has it"
+    )
 
 
-def _trainer_gpu(config: RunConfig, rank: int) -> dict[str, str]:
-    first = config.world.servers * config.inference.gpus_per_server
-    return _gpus(config, range(first + rank, first + rank + 1))
+def _threads(config: RunConfig) -> dict[str, str]:
+    return {"OMP_NUM_THREADS": str(config.world.threads), "TOKENIZERS_PARALLELISM": "false"}
 
 
-def _reference_gpus(config: RunConfig) -> dict[str, str]:
-    count = config.inference.gpus_per_server
-    first = config.world.servers * count + config.world.trainer_ranks
-    return _gpus(config, range(first, first + count))
-
-
-def _gpus(config: RunConfig, indices: range) -> dict[str, str]:
-    """The environment in which a job sees these of the machine's GPUs, or none in a CPU plan."""
+def _gpus(config: RunConfig, place: Place) -> dict[str, str]:
+    """The environment in which a job sees its GPUs of the machine, or none in a CPU plan."""
     if not config.world.gpus:
         return {"CUDA_VISIBLE_DEVICES": ""}
-    named = os.environ.get("CUDA_VISIBLE_DEVICES")
+    named = None if config.plan else os.environ.get("CUDA_VISIBLE_DEVICES")
     visible = named.split(",") if named else [str(i) for i in range(config.world.gpus)]
     if len(visible) < config.world.gpus:
         raise PlanError(f"world.gpus={config.world.gpus}, but CUDA_VISIBLE_DEVICES={named}")
-    return {"CUDA_VISIBLE_DEVICES": ",".join(visible[i] for i in indices)}
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
-
-
-def is_free(host: str, port: int) -> bool:
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((host, port))
-        except OSError:
-            return False
-        return True
+    return {"CUDA_VISIBLE_DEVICES": ",".join(visible[i] for i in place.gpus)}

@@ -15,11 +15,14 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
+from contracts.model_shape import ModelShape
 from contracts.trainer import PackedBatch, StepReport
 from trainer_adapters.hugging_face_trainer import MOMENTS, HuggingFaceTrainer
 from trainer_adapters.learning_rate import learning_rate
+from trainer_adapters.memory import FLOAT32
 from trainer_adapters.token_scores import Scores
 
+LIVE, BUCKET = 10**9, 5 * 10**8  # elements: DeepSpeed's defaults
 TRUE_TO_T2 = "gradients are summed over ranks in float32, whatever the model"
 DECIDED = {
     "optimizer": "the run's optimizer section decides",
@@ -54,8 +57,6 @@ class DeepSpeedTrainer(HuggingFaceTrainer):
 
     def __init__(self, *, zero_stage: int = 2, config: dict[str, object] | None = None, **options: object):
         super().__init__(**options)
-        if find_spec("deepspeed") is None:
-            raise ValueError("deepspeed is not installed: pip install -e '.[deepspeed]'")
         if zero_stage not in (1, 2, 3) or isinstance(zero_stage, bool):
             raise ValueError(f"zero_stage must be 1, 2 or 3, not {zero_stage!r}")
         config = dict(config or {})
@@ -68,6 +69,28 @@ class DeepSpeedTrainer(HuggingFaceTrainer):
             if (zero.get(part) or {}).get("device") == "nvme":
                 raise ValueError(f"config.zero_optimization.{part}.device: cpu, or no offloading; not nvme")
         self._zero, self._config = {"overlap_comm": False, **zero, "stage": zero_stage}, config
+
+    @property
+    def missing(self) -> str | None:
+        return None if find_spec("deepspeed") else "deepspeed is not installed: pip install -e '.[deepspeed]'"
+
+    def _state_memory(self, shape: ModelShape, world_size: int) -> dict[str, int]:
+        """Gathered: of stage 3 what may be whole at a time; and the bucket in which gradients are reduced,
+        in float32. What is offloaded does not count."""
+        stage, value = self._zero["stage"], self._compute_dtype.itemsize
+
+        def on_device(part: str, elements: int) -> int:
+            return 0 if (self._zero.get(f"offload_{part}") or {}).get("device") == "cpu" else elements
+
+        shard = shape.parameters // world_size
+        live = min(shape.parameters, int(self._zero.get("stage3_max_live_parameters", LIVE))) * (stage == 3)
+        bucket = min(shape.parameters, int(self._zero.get("reduce_bucket_size", BUCKET)))
+        return {
+            "weights": value * (on_device("param", shard) if stage == 3 else shape.parameters),
+            "gradients": FLOAT32 * on_device("optimizer", shard if stage > 1 else shape.parameters),
+            "optimizer": 3 * FLOAT32 * on_device("optimizer", shard),  # master weights and two moments
+            "gathered": value * live + FLOAT32 * bucket,
+        }
 
     # --- sharding -----------------------------------------------------------------------------
 

@@ -15,15 +15,25 @@ from torch.distributed._composable import checkpoint as checkpoint_activations
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 
+from contracts.model_shape import ModelShape
 from contracts.trainer import PackedBatch, StepReport
 from trainer_adapters.hugging_face import deal_weights
 from trainer_adapters.hugging_face_trainer import HuggingFaceTrainer
 from trainer_adapters.learning_rate import learning_rate
+from trainer_adapters.memory import FLOAT32
 from trainer_adapters.token_scores import Scores
 
 
 class FSDPTrainer(HuggingFaceTrainer):
     """Its options are those of HuggingFaceTrainer."""
+
+    def _state_memory(self, shape: ModelShape, world_size: int) -> dict[str, int]:
+        """Gathered: embedding and head with their gradients, a layer, and the one that is fetched ahead."""
+        shard = FLOAT32 * shape.parameters // world_size
+        root = (1 if shape.tied else 2) * shape.embedding * (self._compute_dtype.itemsize + FLOAT32)
+        layers = 2 * shape.layer * self._compute_dtype.itemsize
+        gathered = root + layers if world_size > 1 else 0
+        return {"weights": shard, "gradients": shard, "optimizer": 2 * shard, "gathered": gathered}
 
     def _shard(self) -> None:
         whole = {n: p.detach() for n, p in self._model.named_parameters()} if self._spec.rank == 0 else {}

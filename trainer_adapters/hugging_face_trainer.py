@@ -15,10 +15,12 @@ import torch
 import torch.distributed as dist
 
 from contracts.inference import Parameter
+from contracts.model_shape import ModelShape
 from contracts.trainer import PackedBatch, SaveHandle, TokenScores, TrainerWorker, WorkerSpec
 from contracts.weights import WeightManifest
 from trainer_adapters.checkpoint import ShardedCheckpoints, restore_rng, rng_state, whole_or_absent
 from trainer_adapters.hugging_face import copy_tokenizer, load_model
+from trainer_adapters.memory import activations, scoring
 from trainer_adapters.process_group import join_on_device
 from trainer_adapters.token_scores import Scores, TokenScorer
 
@@ -69,6 +71,10 @@ class HuggingFaceTrainer(TrainerWorker):
     # --- what a backend adds ------------------------------------------------------------------
 
     @abc.abstractmethod
+    def _state_memory(self, shape: ModelShape, world_size: int) -> dict[str, int]:
+        """Bytes on a rank's device, by what they are for: weights, gradients, optimizer, what is gathered."""
+
+    @abc.abstractmethod
     def _shard(self) -> None:
         """Deal `self._scorer`, which is whole on rank 0, out to the ranks, with an AdamW over it."""
 
@@ -115,6 +121,16 @@ class HuggingFaceTrainer(TrainerWorker):
         """AdamW's state of a parameter before its first step."""
         moments = {name: torch.zeros_like(parameter) for name in MOMENTS}
         return {"step": torch.zeros((), device=parameter.device), **moments}
+
+    # --- before anything is loaded ------------------------------------------------------------
+
+    def memory(self, shape: ModelShape, world_size: int, tokens: int) -> dict[str, int]:
+        value = self._compute_dtype.itemsize
+        return {
+            **self._state_memory(shape, world_size),
+            "activations": activations(shape, tokens, value, self._activation_checkpointing),
+            "logits": scoring(shape, self._logits_chunk, tokens, value, self._fp32_head),
+        }
 
     # --- birth and end ------------------------------------------------------------------------
 

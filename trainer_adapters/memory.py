@@ -1,0 +1,35 @@
+"""What a forward and backward pass holds on a rank's device, estimated from the model's shape; in bytes.
+
+Counted as PyTorch's autograd keeps it for a decoder layer of RMSNorm, attention by a flash kernel, and a
+gated feed-forward; a test measures it. What the kernels themselves need for a moment is not in it.
+"""
+
+from contracts.model_shape import ModelShape
+
+FLOAT32 = 4
+LOGITS_AT_ONCE = 4  # of a chunk, float32: logits, their log-softmax, its gradient, and theirs
+
+
+def activations(shape: ModelShape, tokens: int, value_bytes: int, checkpointing: bool) -> int:
+    """Of the decoder, while `tokens` pass: of all its layers, or of one and what each begins with."""
+    layer = tokens * _kept_by_a_layer(shape, value_bytes)
+    if not checkpointing:
+        return shape.layers * layer
+    return shape.layers * tokens * shape.hidden_size * value_bytes + layer
+
+
+def _kept_by_a_layer(shape: ModelShape, value_bytes: int) -> int:
+    """Of one token."""
+    attended = shape.heads * shape.head_dim
+    keys_and_values = 2 * shape.kv_heads * shape.head_dim
+    norms = 2 * (value_bytes + 2 * FLOAT32) * shape.hidden_size  # they compute in float32
+    attention = 3 * attended + 2 * keys_and_values  # queries before and after their rotation, and the result
+    return norms + value_bytes * (attention + 4 * shape.intermediate_size)
+
+
+def scoring(shape: ModelShape, chunk: int, tokens: int, value_bytes: int, fp32_head: bool) -> int:
+    """Of the output head: a chunk's logits, and float32 copies of what it reads, with their gradients."""
+    logits = LOGITS_AT_ONCE * min(chunk, tokens) * shape.vocab_size * FLOAT32
+    copied = fp32_head and value_bytes != FLOAT32
+    copies = 2 * FLOAT32 * (shape.embedding + tokens * shape.hidden_size) if copied else 0
+    return logits + copies
