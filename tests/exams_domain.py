@@ -1,0 +1,33 @@
+"""A domain for tests whose held-out problems are of two sets, solved in proportions that are known."""
+
+import asyncio
+from collections import Counter
+
+from pipelinerl.domains.base import Answer, Attempt, ChatClient, Problem
+from tests.scripted_domain import ScriptedDomain
+
+HARD_EVERY = 4
+
+
+class Exams(ScriptedDomain):
+    """Of the `easy` problems every other one is solved, always; of the attempts at one of the `hard` ones
+    the first and then every fourth. `heldout_s`: how long such an attempt takes."""
+
+    def __init__(self, seed: int, heldout_s: float = 0.0):
+        super().__init__(seed)
+        self._heldout_s = heldout_s
+        self._attempts: Counter[str] = Counter()
+
+    def heldout_problem(self, index: int) -> Problem:
+        messages = [{"role": "user", "content": f"h{index}"}]
+        return Problem(f"heldout-{index}", messages, data=index, domain="hard" if index % 2 else "easy")
+
+    async def rollout(self, client: ChatClient, problem: Problem) -> Attempt:
+        if problem.domain is None:
+            return await super().rollout(client, problem)
+        answer: Answer = await client.chat(problem.messages)
+        await asyncio.sleep(self._heldout_s)
+        before = self._attempts[problem.problem_id]
+        self._attempts[problem.problem_id] += 1
+        solved = before % HARD_EVERY == 0 if problem.domain == "hard" else problem.data % 4 == 0
+        return Attempt([answer.completion], reward=float(solved), success=solved)

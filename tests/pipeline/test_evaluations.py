@@ -1,0 +1,139 @@
+"""Evaluation inside whole runs: averages by set, and the server that is pinned for it."""
+
+import json
+import os
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from contracts.records import Evaluated, Pinned, Record, Released, SetResult, WeightsPublished
+from tests.pipeline.runs import (
+    assert_accounted,
+    finish,
+    processes_of,
+    records,
+    resume,
+    run_to_the_end,
+    server_pids,
+    start,
+    wait_for,
+    wait_for_record,
+)
+
+EXAMS = ["domain._target_=tests.exams_domain.Exams", "+eval.attempts_of.hard=4"]
+PINNED = [*EXAMS, "world.servers=2", "eval.pinned=true", "eval.every=2", "eval.concurrency=8"]
+
+ATTEMPTS = 8 + 8 * 4
+
+
+def of_kind(run: Path, stream: str, kind: type[Record]) -> list[Record]:
+    return [record for record in records(run, stream) if isinstance(record, kind)]
+
+
+def test_success_is_averaged_by_set_and_recorded_with_its_versions(tmp_path):
+    run = tmp_path / "run"
+    summary = run_to_the_end(run, *EXAMS, "max_steps=4", "eval.every=2", "sampling.seeded=true")
+    evaluations = of_kind(run, "actor_events", Evaluated)
+    assert [evaluations[0].version, evaluations[-1].version] == [0, 4]
+    assert evaluations[0].last_version == 0 and evaluations[-1].first_version == 4
+    for result in evaluations[0], evaluations[-1]:
+        assert result.sets == [
+            SetResult(name="easy", problems=8, attempts=1, success=0.5),
+            SetResult(name="hard", problems=8, attempts=4, success=0.25),
+        ]
+        assert (result.success, result.problems, result.failed, result.pinned) == (0.375, 16, 0, False)
+    last = summary["evaluations"][-1]
+    assert last["sets"]["hard"] == {"success": 0.25, "problems": 8, "attempts": 4, "failed": 0}
+    lines = (run / "metrics" / "actor.jsonl").read_text().splitlines()
+    (line,) = [line for line in map(json.loads, lines) if line["step"] == 4 and "heldout_success" in line]
+    assert (line["heldout_success_easy"], line["heldout_success_hard"]) == (0.5, 0.25)
+    assert (line["heldout_first_version"], line["heldout_failed"]) == (4, 0)
+    rollouts = records(run, "eval_rollouts")
+    assert len({rollout.rollout_id for rollout in rollouts}) == len(rollouts)
+    sampled = {r.completions[0].token_ids.tobytes() for r in rollouts if r.rollout_id.startswith("eval-4-1-")}
+    assert len(sampled) > 1  # attempts at one problem, seeded each by itself
+
+
+@pytest.mark.parametrize(
+    "schedule",
+    ["pipeline", pytest.param("async", marks=pytest.mark.engines)],  # not in `make test`, for its time
+)
+def test_a_pinned_server_keeps_its_weights_while_training_goes_on(tmp_path, schedule):
+    run = tmp_path / "run"
+    run_to_the_end(run, *PINNED, "+domain.heldout_s=0.2", f"schedule={schedule}", "max_steps=24")
+    evaluations = of_kind(run, "actor_events", Evaluated)
+    beside = [result for result in evaluations if result.pinned]
+    assert beside and not (evaluations[0].pinned or evaluations[-1].pinned)
+    assert all(result.first_version == result.last_version == result.version for result in beside)
+    assert all(result.failed == 0 and result.success == 0.375 for result in beside)
+    pins, releases = of_kind(run, "actor_events", Pinned), of_kind(run, "actor_events", Released)
+    assert [pin.server for pin in pins] == [release.server for release in releases]
+    published = of_kind(run, "trainer_events", WeightsPublished)
+    took_part = [pins[0].server in p.servers for p in published]
+    assert [p.version for p in published] == list(range(25))
+    for result in beside:
+        assert took_part[result.version] and not took_part[result.version + 1]
+    assert True in took_part[took_part.index(False) :]  # it came back in
+    rollouts = [r for r in records(run, "eval_rollouts") if r.versions == [beside[0].version]]
+    assert len(rollouts) == ATTEMPTS
+    assert {rollout.completions[0].server for rollout in rollouts} == {pins[0].server}
+    assert_accounted(run)
+
+
+def test_a_pinned_server_that_dies_costs_its_attempts_and_nothing_else(tmp_path):
+    run, launcher, servers = start_and_wait_for_a_pinned_evaluation(tmp_path)
+    os.kill(servers[of_kind(run, "actor_events", Pinned)[0].server], signal.SIGKILL)
+    status, err = finish(launcher)
+    assert status == 0, err
+    cut = next(result for result in of_kind(run, "actor_events", Evaluated) if result.pinned)
+    assert 0 < cut.failed < ATTEMPTS and cut.failed == sum(of.failed for of in cut.sets)
+    assert cut.success < 0.375
+    assert len(of_kind(run, "trainer_events", WeightsPublished)[-1].servers) == 1
+    assert of_kind(run, "actor_events", Evaluated)[-1].version == 30
+    assert_accounted(run)
+
+
+@pytest.mark.engines  # not in `make test`, for its time
+def test_a_pinned_server_trains_again_when_no_other_is_left(tmp_path):
+    run, launcher, servers = start_and_wait_for_a_pinned_evaluation(tmp_path)
+    pinned = of_kind(run, "actor_events", Pinned)[0].server
+    (other,) = of_kind(run, "trainer_events", WeightsPublished)[-1].servers
+    os.kill(servers[other], signal.SIGKILL)
+    status, err = finish(launcher)
+    assert status == 0, err
+    assert of_kind(run, "trainer_events", WeightsPublished)[-1].servers == [pinned]
+    assert [result.version for result in of_kind(run, "actor_events", Evaluated)] == [0, 30]
+    assert "is called off: there is no other server left" in (run / "logs" / "actor.log").read_text()
+    assert_accounted(run)
+
+
+@pytest.mark.engines  # not in `make test`, for its time
+def test_a_run_that_stopped_with_a_pinned_server_is_resumed_with_all(tmp_path):
+    run, launcher, _ = start_and_wait_for_a_pinned_evaluation(tmp_path)
+    launcher.kill()
+    finish(launcher)
+    before = len(of_kind(run, "trainer_events", WeightsPublished))
+    wait_for(lambda: processes_of(run) == [])
+    status, err = finish(resume(run, "eval.every=null"))
+    assert status == 0, err
+    published = of_kind(run, "trainer_events", WeightsPublished)[before:]
+    assert published and all(len(p.servers) == 2 for p in published)
+    assert_accounted(run)
+
+
+def start_and_wait_for_a_pinned_evaluation(
+    tmp_path: Path,
+) -> tuple[Path, subprocess.Popen[str], dict[str, int]]:
+    """The run's directory, its launcher, and the process of each server."""
+    run = tmp_path / "run"
+    launcher = start(run, *PINNED, "+domain.heldout_s=0.5", "max_steps=30")
+    wait_for_record(run, "trainer_events", WeightsPublished)
+    command_lines = {pid: Path(f"/proc/{pid}/cmdline").read_text() for pid in server_pids(run)}
+    servers = {
+        url: next(pid for pid, line in command_lines.items() if url.rsplit(":")[-1] in line)
+        for url in of_kind(run, "trainer_events", WeightsPublished)[0].servers
+    }
+    wait_for(lambda: len(records(run, "eval_rollouts")) > ATTEMPTS)
+    return run, launcher, servers
