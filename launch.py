@@ -5,6 +5,9 @@
     python launch.py inference=scripted plan=true     print the jobs and start nothing
     python launch.py run_dir=runs/latest resume=true  go on with a run that stopped, from its last checkpoint
 
+A run over several machines (world.nodes) has a launcher on each, started with the same command by torchrun or
+srun: docs/several-nodes.md.
+
 Writes to `run_dir`: the resolved config, one log per process, streams, metrics, checkpoints and
 `summary.json`. Exit status 0 means that the run did what it was asked; 1 that it failed; 2 that it
 was refused before anything started; 130 that it was interrupted.
@@ -21,15 +24,17 @@ from pathlib import Path
 from pydantic import ValidationError
 
 try:
+    from pipelinerl.checkpoints import Checkpoints, Position
     from pipelinerl.compose import compose_config
     from pipelinerl.run_streams import StreamsPlace, open_streams, place_streams
 except ModuleNotFoundError as error:
     sys.exit(f"launch.py: {error}; a run needs: pip install -e '.[demo]'")
-from pipelinerl.config import ModelConfig, RunConfig, save_config
-from pipelinerl.jobs import ROOT, Job, PlanError, plan_jobs
+from pipelinerl.config import RunConfig, save_config
+from pipelinerl.demo_model import shelf
+from pipelinerl.jobs import Job, PlanError, plan_jobs
+from pipelinerl.models import Model, fetch_model, find_model, model_in
+from pipelinerl.nodes import Nodes, meet
 from pipelinerl.streams import StreamError, Streams
-
-DEMO_MODELS = {"sums": ROOT / ".cache" / "demo_model", "thinking": ROOT / ".cache" / "thinking_model"}
 
 
 def main(overrides: list[str]) -> int:
@@ -55,52 +60,88 @@ def interrupted(*_: object) -> None:
 
 
 def run(config: RunConfig) -> int:
-    from pipelinerl.checkpoints import Checkpoints
-    from pipelinerl.checks import check_components, check_gpus, check_model, check_run_dir, needs_model
-    from pipelinerl.resume import choose, describe, launcher_events, resume
+    with meet(config) as nodes:
+        if nodes.rank > 0:
+            from pipelinerl.follow import follow
 
+            return follow(config, nodes)
+        status = lead(config, nodes)
+        nodes.say(status=status)
+        return status
+
+
+def lead(config: RunConfig, nodes: Nodes) -> int:
+    """The run, by its launcher or, over several nodes, by that of node 0."""
+    from pipelinerl.checks import check_components, check_machine, check_problems
+    from pipelinerl.lead import gather_hosts, wait_until_ready
+    from pipelinerl.model_checks import check_model
+    from pipelinerl.plan import describe_plan
+
+    hosts = gather_hosts(config, nodes)
     run_dir = Path(config.run_dir or time.strftime("runs/%Y%m%d-%H%M%S")).resolve()
-    checkpoints, position = Checkpoints(run_dir), None
-    if config.resume is False:
-        check_run_dir(run_dir)
-    else:
-        position = choose(run_dir, checkpoints, config.resume, config.max_steps)
+    position = position_in(run_dir, config)
     check_components(config)
-    demo_model = DEMO_MODELS[config.model.demo]
-    model_path = Path(config.model.path or demo_model).absolute()
-    model = ModelConfig(path=str(model_path), demo=config.model.demo)
-    place = place_streams(config, run_dir)
-    config = config.model_copy(update={"model": model, "streams": place.options})
-    wants_model = needs_model(config)
-    to_be_made = wants_model and model_path == demo_model
-    if wants_model and (demo_model.exists() or not to_be_made):
-        check_model(config)
-    jobs = plan_jobs(config, run_dir, secrets.token_hex(16), place.url)
+    check_machine(config)
+    check_problems(config)
+    place = place_streams(config, run_dir, nodes.address)
+    model = find_model(config, shelf.DEMO_MODELS[config.model.demo].directory)
+    config = model.of(config).model_copy(update={"streams": place.options})
+    check_model(config, model)
+    secret = {"token": secrets.token_hex(16), "redis_url": place.url}
+    jobs = plan_jobs(config, run_dir, hosts=hosts, **secret)
     if config.plan:
-        print_plan(jobs, run_dir, place)
+        print(*describe_plan(config, jobs, run_dir, place, model), sep="\n")
         return 0
-    check_gpus(config)
-    if to_be_made:
-        make_demo_model(config.model.demo)
-        check_model(config)
+    if model.state in ("to be made", "on the hub"):
+        model = bring(model, config.model.demo)
+        config = model.of(config)
+        check_model(config, model)
+        jobs = plan_jobs(config, run_dir, hosts=hosts, **secret)
     run_dir.mkdir(parents=True, exist_ok=True)
+    wait_until_ready(nodes, run_dir, model=model.path, hosts=hosts, **secret)
+    return begin(config, nodes, jobs, run_dir, place, position)
+
+
+def position_in(run_dir: Path, config: RunConfig) -> Position | None:
+    """Where a run that is resumed goes on."""
+    from pipelinerl.checks import check_run_dir
+    from pipelinerl.resume import choose
+
+    if config.resume is not False:
+        return choose(run_dir, Checkpoints(run_dir), config.resume, config.max_steps)
+    check_run_dir(run_dir)
+    return None
+
+
+def begin(
+    config: RunConfig,
+    nodes: Nodes,
+    jobs: list[Job],
+    run_dir: Path,
+    place: StreamsPlace,
+    position: Position | None,
+) -> int:
+    from pipelinerl.resume import describe, launcher_events, resume
+
     with ExitStack() as held:
         if place.server:
             held.enter_context(place.server)
         streams = open_streams(config, run_dir, place.url)
         launcher = held.enter_context(closing(launcher_events(streams)))  # a run has one launcher
         if position:
-            print(describe(resume(streams, launcher, checkpoints, position)))
+            print(describe(resume(streams, launcher, Checkpoints(run_dir), position)))
             for of_the_stop in ("summary.json", "reward.png"):
                 (run_dir / of_the_stop).unlink(missing_ok=True)
         settled = {"run_dir": str(run_dir), "resume": False}
         save_config(config.model_copy(update=settled), run_dir / "config.yaml")
         point_latest_at(run_dir)
-        return supervise(config, jobs, run_dir, streams)
+        nodes.say(begin=True)
+        return supervise(config, nodes, jobs, run_dir, streams)
 
 
-def supervise(config: RunConfig, jobs: list[Job], run_dir: Path, streams: Streams) -> int:
+def supervise(config: RunConfig, nodes: Nodes, jobs: list[Job], run_dir: Path, streams: Streams) -> int:
     from pipelinerl.console import ConsoleView
+    from pipelinerl.lead import Verdict, end_others
     from pipelinerl.report import report
     from pipelinerl.supervisor import JobFailed, Supervisor
 
@@ -108,12 +149,14 @@ def supervise(config: RunConfig, jobs: list[Job], run_dir: Path, streams: Stream
     print(f"run directory: {run_dir}")
     try:
         with ConsoleView(run_dir, config.max_steps) as view:
-            Supervisor(jobs, run_dir, config.world.stop_timeout_s).run(view.update)
+            own = [job for job in jobs if job.node == 0]
+            Supervisor(own, run_dir, config.world.stop_timeout_s).run(Verdict(nodes, view.update))
     except JobFailed as failure:
         print(f"launch.py: {failure}", file=sys.stderr)
         status = 1
     except KeyboardInterrupt:
         status = 130
+    end_others(nodes, config.world.stop_timeout_s)
     try:
         summary = report(run_dir, streams, wall_s=time.monotonic() - began)
     except StreamError as error:
@@ -125,26 +168,12 @@ def supervise(config: RunConfig, jobs: list[Job], run_dir: Path, streams: Stream
     return status
 
 
-def make_demo_model(demo: str) -> None:
-    """Returns at once where it has been made before."""
-    from pipelinerl.demo_model.build import build, build_thinking
-
-    if not DEMO_MODELS[demo].exists():
-        print("making the demo model, once: a few minutes, more on busy cores", flush=True)
-    seed = 2  # one with which the lessons are learnt well before they end
-    build(DEMO_MODELS["sums"], seed)
-    if demo == "thinking":
-        build_thinking(DEMO_MODELS["thinking"], DEMO_MODELS["sums"], seed)
-
-
-def print_plan(jobs: list[Job], run_dir: Path, place: StreamsPlace) -> None:
-    print(f"run directory: {run_dir}")
-    if place.server:
-        print(f"{'redis':14} {'CPU':8} {' '.join(place.server.command)}")
-    elif place.url:
-        print(f"streams: {place.options.url}")
-    for job in jobs:
-        print(f"{job.name:14} {job.placement:8} {' '.join(job.command)}")
+def bring(model: Model, demo: str) -> Model:
+    """Make it, or fetch it from the hub."""
+    if model.state == "on the hub":
+        return fetch_model(model.path)
+    shelf.make(demo, Path(model.path))
+    return model_in(Path(model.path))
 
 
 def point_latest_at(run_dir: Path) -> None:

@@ -1,0 +1,53 @@
+"""Addresses and ports of this machine."""
+
+import ipaddress
+import socket
+
+import psutil
+
+LOOPBACK = "127.0.0.1"
+
+
+def own_address(towards: str) -> str:
+    """Of this machine, on its route to another, or to itself. Raises OSError where there is none."""
+    found = socket.getaddrinfo(towards, 1, type=socket.SOCK_DGRAM)
+    family, *_, there = min(found, key=lambda entry: entry[0] != socket.AF_INET)  # IPv4, if it has both
+    with socket.socket(family, socket.SOCK_DGRAM) as probe:  # sends nothing
+        probe.connect(there)
+        return probe.getsockname()[0]
+
+
+def interface_of(address: str) -> str | None:
+    """The network interface that has it."""
+    for interface, entries in psutil.net_if_addrs().items():
+        if any(entry.address.split("%")[0] == address for entry in entries):
+            return interface
+    return None
+
+
+def is_loopback(address: str) -> bool:
+    return ipaddress.ip_address(address).is_loopback
+
+
+def in_url(address: str) -> str:
+    return f"[{address}]" if ":" in address else address
+
+
+def free_port(address: str = LOOPBACK) -> int:
+    with socket.socket(_family(address)) as probe:
+        probe.bind((address, 0))
+        return probe.getsockname()[1]
+
+
+def is_free(address: str, port: int) -> bool:
+    with socket.socket(_family(address)) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((address, port))
+        except OSError:
+            return False
+        return True
+
+
+def _family(address: str) -> socket.AddressFamily:
+    return socket.AF_INET6 if ":" in address else socket.AF_INET

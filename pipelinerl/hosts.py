@@ -1,0 +1,67 @@
+"""The nodes of a run as the others reach them: addresses, and the ports of what is placed on each."""
+
+import os
+from typing import NamedTuple
+
+from pipelinerl.addresses import LOOPBACK, free_port, in_url, interface_of, is_free, is_loopback
+from pipelinerl.config import RunConfig
+from pipelinerl.placement import Place, PlanError
+
+INTERFACE_VARIABLE = "GLOO_SOCKET_IFNAME"  # torch's
+RANK_0 = "trainer-0"  # hosts the ranks' rendezvous
+REFERENCE = "reference"
+
+
+class Host(NamedTuple):
+    address: str
+    ports: dict[str, int]  # by job, of those that listen
+    interface: str | None = None  # for gloo, which else takes the one that the host's name stands for
+
+
+def host_of(config: RunConfig, node: int, address: str) -> Host:
+    """The node that this machine is. Raises PlanError where a port is in use."""
+    ports = _ports(config, node, address)
+    for name, port in ports.items():
+        if not is_free(address if name == RANK_0 else server_address(config, address), port):
+            raise PlanError(f"port {port} is in use; set inference.base_port to another, or to null")
+    return Host(address, ports, _interface(address))
+
+
+def _interface(address: str) -> str | None:
+    return None if is_loopback(address) else os.environ.get(INTERFACE_VARIABLE) or interface_of(address)
+
+
+def hosts_elsewhere(config: RunConfig) -> list[Host]:
+    """To show a plan by, while no node is known."""
+    return [Host(f"node-{node}", _ports(config, node, LOOPBACK)) for node in range(config.world.nodes)]
+
+
+def server_address(config: RunConfig, address: str) -> str:
+    """Where a server binds to, on a node of that address."""
+    return config.inference.host or address
+
+
+def server_urls(config: RunConfig, hosts: list[Host]) -> dict[str, str]:
+    """By job: of the servers in their order, and of the reference."""
+    urls = {}
+    for name, place in _listening(config).items():
+        host = hosts[place.node]
+        urls[name] = f"http://{in_url(server_address(config, host.address))}:{host.ports[name]}"
+    return urls
+
+
+def _listening(config: RunConfig) -> dict[str, Place]:
+    servers, _, reference = config.placement
+    places = {f"server-{i}": place for i, place in enumerate(servers)}
+    return places | ({REFERENCE: reference} if reference else {})
+
+
+def _ports(config: RunConfig, node: int, address: str) -> dict[str, int]:
+    """No two servers of a run have the same, so that several nodes may be one machine."""
+    base, ports = config.inference.base_port, {}
+    for index, (name, place) in enumerate(_listening(config).items()):
+        if place.node == node:
+            ports[name] = free_port(server_address(config, address)) if base is None else base + index
+    if config.placement.trainers[0].node == node:
+        ports[RANK_0] = free_port(address)
+    return ports
