@@ -177,7 +177,6 @@ class GenerationRequest(Wire):
     top_k: int | None = Field(None, description="needs `truncation`; null, 0 and -1 mean all")
     seed: int | None = Field(None, ge=-(2**63), lt=2**63, description="needs `seed`; choice i has seed + i")
     stop: str | list[str] | None = Field(None, description="needs `stop_strings`")
-    tools: list[dict[str, Any]] | None = Field(None, description="needs `tools`")
 
 
 class ChatCompletionRequest(GenerationRequest):
@@ -186,6 +185,8 @@ class ChatCompletionRequest(GenerationRequest):
     messages: list[dict[str, Any]] = Field(min_length=1)
     logprobs: bool = False
     max_completion_tokens: int | None = Field(None, ge=1, description="OpenAI's newer name")
+    tools: list[dict[str, Any]] | None = Field(None, description="needs `tools`")
+    tool_choice: str | dict[str, Any] | None = Field(None, description="auto, or none: a call is text")
 
 
 class CompletionRequest(GenerationRequest):
@@ -318,7 +319,8 @@ class TokenEngine(InferenceEngine):
 
     @abc.abstractmethod
     def encode_chat(self, messages: list[dict], tools: list[dict] | None) -> list[int]:
-        """Prompt token ids of a conversation, generation prompt included."""
+        """Prompt token ids of a conversation, generation prompt included. Arguments of calls in `messages`
+        are objects."""
 
     @abc.abstractmethod
     def encode(self, text: str) -> list[int]: ...

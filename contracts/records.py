@@ -178,14 +178,39 @@ class StepClosed(Record, frozen=True, kw_only=True):
     skipped: bool = False  # the gradient was not finite
 
 
-class Evaluated(Record, frozen=True, kw_only=True):
-    """Held-out problems, one sample each at temperature 1."""
+class SetResult(msgspec.Struct, frozen=True, kw_only=True):
+    """What an evaluation found on one held-out set."""
 
-    version: int  # live when the evaluation began
+    name: str
     problems: int
-    success: float
+    attempts: int  # at each problem
+    success: float  # the mean over the problems of the mean over the attempts: avg@attempts
+    failed: int = 0  # attempts without an end: they count as unsolved
+
+
+class Evaluated(Record, frozen=True, kw_only=True):
+    """Attempts at held-out problems, at temperature 1."""
+
+    version: int  # that the servers held when the evaluation began
+    problems: int
+    success: float  # the mean over all problems of the mean over the attempts at each
     first_version: int  # oldest and newest version that sampled a token of it
     last_version: int
+    failed: int = 0  # attempts without an end: they count as unsolved
+    pinned: bool = False  # by a server out of the weight group
+    sets: list[SetResult] = []
+
+
+class Pinned(Record, frozen=True, kw_only=True):
+    """An evaluation wants this server to keep its weights: the next publication is to leave it out."""
+
+    server: str
+
+
+class Released(Record, frozen=True, kw_only=True):
+    """The evaluation has ended: the next publication takes the server back in."""
+
+    server: str
 
 
 class ActorStopped(Record, frozen=True, kw_only=True):
@@ -231,7 +256,7 @@ class Resumed(Record, frozen=True, kw_only=True):
 
 Event = (
     Started | Settled | PublishWanted | Quiesced | WeightsPublished | StepClosed | Evaluated
-    | ActorStopped | TrainingDone | CheckpointSaved | SamplerState | Resumed
+    | Pinned | Released | ActorStopped | TrainingDone | CheckpointSaved | SamplerState | Resumed
 )  # fmt: skip
 
 

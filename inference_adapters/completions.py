@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from contracts.inference import TokenDelta, VersionSpan
+from contracts.tool_calls import OPENING, ToolCall, parse_tool_calls
 
 Decode = Callable[[Sequence[int]], str]
 
@@ -18,23 +19,29 @@ class Chat:
     id_prefix, whole_object, chunk_object = "chatcmpl", "chat.completion", "chat.completion.chunk"
 
     @staticmethod
-    def whole(text: str) -> dict:
-        return {"message": {"role": "assistant", "content": text}}
+    def whole(text: str, calls: Sequence[ToolCall]) -> dict:
+        message = {"role": "assistant", "content": text}
+        if calls:
+            message |= {"content": text or None, "tool_calls": [call.model_dump() for call in calls]}
+        return {"message": message}
 
     @staticmethod
-    def delta(text: str, first: bool) -> dict:
-        return {"delta": {"role": "assistant", "content": text} if first else {"content": text}}
+    def delta(text: str, calls: Sequence[ToolCall], first: bool) -> dict:
+        delta = {"role": "assistant", "content": text} if first else {"content": text}
+        if calls:
+            delta["tool_calls"] = [{"index": i} | call.model_dump() for i, call in enumerate(calls)]
+        return {"delta": delta}
 
 
 class Text:
     id_prefix, whole_object, chunk_object = "cmpl", "text_completion", "text_completion"
 
     @staticmethod
-    def whole(text: str) -> dict:
+    def whole(text: str, calls: Sequence[ToolCall]) -> dict:
         return {"text": text}
 
     @staticmethod
-    def delta(text: str, first: bool) -> dict:
+    def delta(text: str, calls: Sequence[ToolCall], first: bool) -> dict:
         return {"text": text}
 
 
@@ -77,6 +84,27 @@ class Detokenizer:
         return after[len(before) :]
 
 
+class CallReader:
+    """Text of a growing completion as far as it cannot be part of a call; at its end the rest, or calls."""
+
+    def __init__(self) -> None:
+        self._text, self._given = "", 0
+
+    def add(self, piece: str, last: bool) -> tuple[str, list[ToolCall]]:
+        self._text += piece
+        said, calls = parse_tool_calls(self._text) if last else (self._text[: self._call_begins()], [])
+        start, self._given = self._given, len(said)
+        return said[start:], calls
+
+    def _call_begins(self) -> int:
+        """Where it does, or may: a token can end within the tag."""
+        text = self._text
+        if OPENING in text:
+            return text.index(OPENING)
+        could = range(max(0, len(text) - len(OPENING) + 1), len(text) + 1)
+        return next(i for i in could if OPENING.startswith(text[i:]))
+
+
 def spans(versions: Sequence[int]) -> list[dict]:
     """[3, 3, 4] -> [{version 3, 0 ... 2}, {version 4, 2 ... 3}]"""
     found: list[VersionSpan] = []
@@ -99,7 +127,7 @@ def logprob_content(token_ids: Sequence[int], logprobs: Sequence[float], decode:
 
 
 class Completion:
-    """Builds the answer to one request, whole or in chunks."""
+    """Builds the answer to one request, whole or in chunks. `with_calls`: calls of tools are read in it."""
 
     def __init__(
         self,
@@ -109,11 +137,13 @@ class Completion:
         n: int,
         logprobs: bool,
         decode: Decode,
+        with_calls: bool = False,
     ):
-        self.form, self.logprobs, self.decode = form, logprobs, decode
+        self.form, self.logprobs, self.decode, self.with_calls = form, logprobs, decode, with_calls
         self.prompt_token_ids = prompt_token_ids
         self.choices = [Choice() for _ in range(n)]
         self._detokenizers = [Detokenizer(decode) for _ in range(n)]
+        self._call_readers = [CallReader() for _ in range(n)]
         name = f"{form.id_prefix}-{uuid.uuid4().hex}"
         self._head = {"id": name, "created": int(time.time()), "model": model}
         self._started = False
@@ -124,9 +154,12 @@ class Completion:
     def whole(self) -> dict:
         choices = []
         for index, choice in enumerate(self.choices):
-            text = self.form.whole(self.decode(choice.token_ids))
-            body = self._choice(index, choice.token_ids, choice.logprobs, choice.finish_reason)
-            choices.append(text | body | {"weight_versions": spans(choice.versions)})
+            text, calls = self.decode(choice.token_ids), []
+            if self.with_calls:
+                text, calls = parse_tool_calls(text)
+            reason = _reason(choice.finish_reason, calls)
+            body = self._choice(index, choice.token_ids, choice.logprobs, reason)
+            choices.append(self.form.whole(text, calls) | body | {"weight_versions": spans(choice.versions)})
         sampled = sum(len(choice.token_ids) for choice in self.choices)
         prompt = len(self.prompt_token_ids)
         usage = {"prompt_tokens": prompt, "completion_tokens": sampled, "total_tokens": prompt + sampled}
@@ -139,15 +172,19 @@ class Completion:
         choice = self.choices[index]
         first_of_choice = not choice.token_ids
         choice.add(delta)
-        text = self._detokenizers[index].add(delta.token_ids, last=delta.finish_reason is not None)
-        body = self._choice(index, list(delta.token_ids), delta.logprobs, delta.finish_reason)
-        if delta.finish_reason:
+        last = delta.finish_reason is not None
+        text, calls = self._detokenizers[index].add(delta.token_ids, last), []
+        if self.with_calls:
+            text, calls = self._call_readers[index].add(text, last)
+        reason = _reason(delta.finish_reason, calls)
+        body = self._choice(index, list(delta.token_ids), delta.logprobs, reason)
+        if last:
             body["weight_versions"] = spans(choice.versions)
         chunk = self._head | {"object": self.form.chunk_object}
         if not self._started:
             chunk["prompt_token_ids"] = self.prompt_token_ids
             self._started = True
-        return chunk | {"choices": [self.form.delta(text, first_of_choice) | body]}
+        return chunk | {"choices": [self.form.delta(text, calls, first_of_choice) | body]}
 
     def _choice(
         self, index: int, token_ids: list[int], logprobs: Sequence[float], finish_reason: str | None
@@ -159,3 +196,7 @@ class Completion:
             "logprobs": content,
             "finish_reason": finish_reason,
         }
+
+
+def _reason(finish_reason: str | None, calls: Sequence[ToolCall]) -> str | None:
+    return "tool_calls" if calls and finish_reason == "stop" else finish_reason

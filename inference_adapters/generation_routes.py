@@ -21,9 +21,10 @@ from contracts.inference import (
     TokenDelta,
     TokenEngine,
 )
+from contracts.tool_calls import for_template
 from inference_adapters.completions import Chat, Completion, Text
 from inference_adapters.in_flight import EventStream, merged, until_disconnect
-from inference_adapters.sampling_rules import check_capabilities, sampling_parameters
+from inference_adapters.sampling_rules import calls_tools, check_capabilities, sampling_parameters
 from inference_adapters.weight_updates import WeightUpdates
 
 
@@ -43,7 +44,7 @@ def generation_routes(engine: TokenEngine, updates: WeightUpdates) -> APIRouter:
             )
         prompt = _encode_chat(body, engine)
         max_tokens = body.max_tokens or body.max_completion_tokens
-        return await answer(request, body, Chat, prompt, max_tokens, body.logprobs)
+        return await answer(request, body, Chat, prompt, max_tokens, body.logprobs, calls_tools(body))
 
     @router.post("/v1/completions")
     async def completions(body: CompletionRequest, request: Request) -> Response:
@@ -63,11 +64,12 @@ def generation_routes(engine: TokenEngine, updates: WeightUpdates) -> APIRouter:
         prompt: list[int],
         max_tokens: int | None,
         logprobs: bool,
+        with_calls: bool = False,
     ) -> Response:
         samplings = sampling_parameters(body, max_tokens, len(prompt), engine.max_context())
         sources = [engine.generate(prompt, sampling) for sampling in samplings]  # may refuse the prompt
         deltas = merged(sources, updates.weights_given_up)
-        completion = Completion(form, body.model, prompt, body.n, logprobs, engine.decode)
+        completion = Completion(form, body.model, prompt, body.n, logprobs, engine.decode, with_calls)
         if body.stream:
             return EventStream(_events(completion, deltas), media_type="text/event-stream")
         return await until_disconnect(request.receive, _whole(completion, deltas)) or Response()
@@ -104,7 +106,7 @@ def _check_request(body: GenerationRequest, engine: TokenEngine) -> None:
 
 def _encode_chat(body: ChatCompletionRequest, engine: TokenEngine) -> list[int]:
     try:
-        return engine.encode_chat(body.messages, body.tools)
+        return engine.encode_chat(for_template(body.messages), body.tools)
     except Exception as error:  # a chat template refuses a conversation with errors of its own
         raise ContractError(ErrorCode.INVALID_REQUEST, f"messages: {error!r}") from error
 

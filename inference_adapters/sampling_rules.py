@@ -7,7 +7,7 @@ its neutral value (top_p 1, top_k 0 or -1, an empty list) asks for nothing and i
 from collections.abc import Sequence
 
 from contracts.errors import ContractError, ErrorCode
-from contracts.inference import GenerationRequest, SamplingParameters
+from contracts.inference import ChatCompletionRequest, GenerationRequest, SamplingParameters
 
 
 def sampling_parameters(
@@ -40,12 +40,13 @@ def sampling_parameters(
 
 def check_capabilities(request: GenerationRequest, capabilities: Sequence[str]) -> None:
     """Refuse what the engine does not declare."""
+    tools = request.tools if isinstance(request, ChatCompletionRequest) else None
     asked = {
         "top_p": ("truncation", request.top_p not in (None, 1)),
         "top_k": ("truncation", request.top_k not in (None, 0, -1)),
         "seed": ("seed", request.seed is not None),
         "stop": ("stop_strings", bool(request.stop)),
-        "tools": ("tools", bool(request.tools)),
+        "tools": ("tools", bool(tools)),
         "stream": ("stream", request.stream),
     }
     for parameter, (capability, is_asked) in asked.items():
@@ -54,3 +55,12 @@ def check_capabilities(request: GenerationRequest, capabilities: Sequence[str]) 
                 ErrorCode.UNSUPPORTED_PARAMETER,
                 f"{parameter}: this server does not declare the capability {capability}",
             )
+
+
+def calls_tools(request: ChatCompletionRequest) -> bool:
+    """Whether a call in what is sampled is to be read as one."""
+    if request.tool_choice not in (None, "auto", "none"):
+        raise ContractError(
+            ErrorCode.UNSUPPORTED_PARAMETER, f"tool_choice {request.tool_choice!r}: there are auto and none"
+        )
+    return bool(request.tools) and request.tool_choice != "none"

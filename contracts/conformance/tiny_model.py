@@ -12,7 +12,10 @@ from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast,
 CHARACTERS = "\n" + "".join(map(chr, range(32, 127)))
 VOCABULARY = {"<eos>": 0, "<pad>": 1} | {character: i + 2 for i, character in enumerate(CHARACTERS)}
 TEMPLATE = (
-    "{% for m in messages %}{{ m['role'] + ': ' + m['content'] + '\\n' }}{% endfor %}"
+    "{% if tools %}{{ 'tools: ' ~ (tools | tojson) ~ '\\n' }}{% endif %}"
+    "{% for m in messages %}{{ m['role'] ~ ': ' ~ (m['content'] or '') }}"
+    "{% for c in m['tool_calls'] or [] %}<tool_call>{{ c['function'] | tojson }}</tool_call>{% endfor %}"
+    "{{ '\\n' }}{% endfor %}"
     "{% if add_generation_prompt %}{{ 'assistant: ' }}{% endif %}"
 )
 

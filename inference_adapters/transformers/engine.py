@@ -26,12 +26,15 @@ from contracts.inference import (
     ScoreResponse,
     TokenDelta,
 )
+from contracts.tool_templates import knows_tools
 from contracts.weights import nccl_version, torch_dtype
 from inference_adapters.embedded import EmbeddedEngine, resident_bytes
 from inference_adapters.threads import in_daemon_thread
 from inference_adapters.transformers.batching import PAGE_TOKENS, Batcher, Request
 from inference_adapters.transformers.outbox import Outbox
 from inference_adapters.transformers.scoring import score
+
+CAPABILITIES = ["score", "staged", "truncation", "seed", "stream"]
 
 
 class TransformersEngine(EmbeddedEngine):
@@ -47,6 +50,7 @@ class TransformersEngine(EmbeddedEngine):
         if device == "cuda" and not torch.cuda.is_available():
             raise ValueError("device cuda: torch sees no GPU here")
         self._tokenizer = _tokenizer(model)
+        self._knows_tools = knows_tools(self._tokenizer)
         self._batcher: Batcher | None = None  # until it has started
         self._ids = itertools.count()
         self._live: set[Outbox] = set()
@@ -63,7 +67,7 @@ class TransformersEngine(EmbeddedEngine):
             nccl_version=nccl,
             accepts_dtypes=["float32", "bfloat16", "float16"],
             kv_cache=["keep", "recompute"],
-            capabilities=["score", "staged", "truncation", "seed", "stream"],
+            capabilities=[*CAPABILITIES, *(["tools"] if self._knows_tools else [])],
         )
 
     def health(self) -> Health:

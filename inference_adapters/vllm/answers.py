@@ -1,15 +1,19 @@
 """What the contract adds to vLLM's answers. Pure: dicts in, dicts out."""
 
 import json
+from collections.abc import Collection
 
 Spans = dict[int, list[dict]]  # by index of the choice
 
 
-def with_spans(answer: dict, spans: Spans) -> dict:
-    """`weight_versions` on every choice that has ended."""
+def with_ends(answer: dict, spans: Spans, cut_short: Collection[int]) -> dict:
+    """`weight_versions` on every choice that has ended. One that was cut short says so, also where vLLM has
+    read a call in it."""
     for choice in answer["choices"]:
         if choice.get("finish_reason"):
             choice["weight_versions"] = spans.get(choice["index"], [])
+            if choice["index"] in cut_short:
+                choice["finish_reason"] = "length"
     return answer
 
 

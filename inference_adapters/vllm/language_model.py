@@ -23,6 +23,7 @@ class Answering:
     max_tokens: int | None
     prompts: int = 0
     spans: dict[int, list[dict]] = field(default_factory=dict)  # by index of the choice
+    cut_short: set[int] = field(default_factory=set)  # choices that max_tokens ended
 
 
 answering: ContextVar[Answering | None] = ContextVar("answering", default=None)
@@ -47,7 +48,7 @@ class LanguageModel(AsyncLLM):
             return outputs
         self._check_length(len(prompt.get("prompt_token_ids", ())), answer.max_tokens)
         answer.prompts += 1
-        return _noted(outputs, answer.spans, first_choice=(answer.prompts - 1) * sampling_params.n)
+        return _noted(outputs, answer, first_choice=(answer.prompts - 1) * sampling_params.n)
 
     def _check_length(self, prompt: int, max_tokens: int | None) -> None:
         """vLLM would cut max_tokens to what fits."""
@@ -76,14 +77,17 @@ class LanguageModel(AsyncLLM):
 
 
 async def _noted(
-    outputs: AsyncGenerator[RequestOutput, None], spans: dict[int, list[dict]], first_choice: int
+    outputs: AsyncGenerator[RequestOutput, None], answer: Answering, first_choice: int
 ) -> AsyncGenerator[RequestOutput, None]:
     async with aclosing(outputs):
         async for output in outputs:
             for choice in output.outputs:
                 if choice.weight_versions is not None:  # at the end of a choice
-                    spans[first_choice + choice.index] = [
+                    index = first_choice + choice.index
+                    answer.spans[index] = [
                         {"version": int(span.version), "start": span.start, "end": span.end}
                         for span in choice.weight_versions
                     ]
+                    if choice.finish_reason == "length":
+                        answer.cut_short.add(index)
             yield output

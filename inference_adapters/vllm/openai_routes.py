@@ -19,13 +19,13 @@ from vllm.entrypoints.serve.engine.protocol import ErrorResponse
 
 from contracts.errors import ContractError, ErrorCode
 from inference_adapters.in_flight import EventStream, until_disconnect
-from inference_adapters.vllm.answers import Spans, event, event_body, with_spans, with_text_fields
+from inference_adapters.vllm.answers import event, event_body, with_ends, with_text_fields
 from inference_adapters.vllm.engine import VllmEngine
 from inference_adapters.vllm.language_model import Answering, answering
 from inference_adapters.vllm.refusals import json_object, parsed, refusal
 from inference_adapters.weight_updates import WeightUpdates
 
-Finish = Callable[[dict, Spans], dict]
+Finish = Callable[[dict, Answering], dict]
 
 
 def add_openai_routes(engine: VllmEngine, app: FastAPI, updates: WeightUpdates) -> None:
@@ -65,7 +65,7 @@ def _openai_routes(engine: VllmEngine, updates: WeightUpdates) -> APIRouter:
                 "tools: needs a server with --enable-auto-tool-choice and --tool-call-parser",
             )
         note = Answering(asked.max_completion_tokens or asked.max_tokens)
-        return await answer(request, engine.serving.chat(asked, request), note, with_spans)
+        return await answer(request, engine.serving.chat(asked, request), note, _with_ends)
 
     @router.post("/v1/completions")
     async def completions(request: Request) -> Response:
@@ -77,8 +77,8 @@ def _openai_routes(engine: VllmEngine, updates: WeightUpdates) -> APIRouter:
             raise ContractError(ErrorCode.UNSUPPORTED_PARAMETER, "echo: not together with logprobs: true")
         asked = parsed(_with_ids(body), CompletionRequest)
 
-        def finish(answer: dict, spans: Spans) -> dict:
-            return with_text_fields(with_spans(answer, spans), in_contract_form)
+        def finish(answer: dict, note: Answering) -> dict:
+            return with_text_fields(_with_ends(answer, note), in_contract_form)
 
         note = Answering(asked.max_tokens if "max_tokens" in body else None)
         return await answer(request, engine.serving.completion(asked, request), note, finish)
@@ -98,7 +98,7 @@ def _openai_routes(engine: VllmEngine, updates: WeightUpdates) -> APIRouter:
             raise refusal(result)
         if isinstance(result, AsyncIterator):
             return EventStream(events(result, note, finish), media_type="text/event-stream")
-        return JSONResponse(finish(result.model_dump(), note.spans))
+        return JSONResponse(finish(result.model_dump(), note))
 
     async def events(source: AsyncIterator[str], note: Answering, finish: Finish) -> AsyncIterator[str]:
         """An error after the first of them can only be an event itself."""
@@ -110,7 +110,7 @@ def _openai_routes(engine: VllmEngine, updates: WeightUpdates) -> APIRouter:
                         break
                     if "error" in body:
                         raise refusal(ErrorResponse.model_validate(body))
-                    yield event(finish(body, note.spans))
+                    yield event(finish(body, note))
         except ContractError as error:
             yield event(error.body())
         else:
@@ -134,6 +134,10 @@ async def _ended_when_lost(engine: VllmEngine, updates: WeightUpdates) -> AsyncI
         task.cancel()
     if updates.weights_given_up.is_set():
         raise ContractError(ErrorCode.WEIGHTS_LOST, "the weights were lost and did not come back in time")
+
+
+def _with_ends(answer: dict, note: Answering) -> dict:
+    return with_ends(answer, note.spans, note.cut_short)
 
 
 def _with_ids(body: dict) -> dict:

@@ -113,6 +113,15 @@ def test_the_example_keeps_everything(naive, tiny):
 
 
 @pytest.mark.engines
+def test_a_call_that_stays_text_is_noticed(tiny):
+    with serving("tests.conformance.silent_about_calls", "--model", tiny) as server:
+        wait_ready(server.url, within_s=60)
+        (verdict,) = check_inference([server.url], tiny, only=["G9"])
+    assert verdict.state == "fail"
+    assert verdict.measured == "([], 'stop')" and "'add'" in verdict.expected, verdict
+
+
+@pytest.mark.engines
 @pytest.mark.parametrize("tied", [True, False])
 def test_the_transformers_adapter_keeps_everything(tmp_path, tied):
     model = make_tiny_model(tmp_path / "model", tied=tied)

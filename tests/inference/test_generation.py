@@ -262,7 +262,6 @@ async def test_neutral_values_ask_for_nothing(server: Server):
             {"top_k": -1},
             {"top_k": 0},
             {"stop": []},
-            {"tools": []},
             {"seed": None},
         ):
             assert (await trainer.complete(temperature=0, **neutral))["choices"] == plain["choices"]

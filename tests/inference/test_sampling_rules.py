@@ -3,7 +3,7 @@
 import pytest
 
 from contracts.errors import ContractError, ErrorCode
-from contracts.inference import CompletionRequest
+from contracts.inference import ChatCompletionRequest
 from inference_adapters.sampling_rules import check_capabilities
 
 ASKING = [
@@ -18,8 +18,8 @@ ASKING = [
 NEUTRAL = [{}, {"top_p": 1}, {"top_k": 0}, {"top_k": -1}, {"top_k": None}, {"stop": []}, {"tools": []}]
 
 
-def request(**changes) -> CompletionRequest:
-    return CompletionRequest(model="m", prompt="p", **changes)
+def request(**changes) -> ChatCompletionRequest:
+    return ChatCompletionRequest(model="m", messages=[{"role": "user", "content": "p"}], **changes)
 
 
 @pytest.mark.parametrize(("changes", "capability"), ASKING)

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from inference_adapters.vllm.answers import event, event_body, with_spans, with_text_fields
+from inference_adapters.vllm.answers import event, event_body, with_ends, with_text_fields
 
 SPANS = {0: [{"version": 3, "start": 0, "end": 2}], 1: [{"version": 4, "start": 0, "end": 1}]}
 
@@ -32,10 +32,16 @@ def test_an_engine_that_is_not_the_one_it_knows(tmp_path, installed, says):
 
 def test_spans_stand_on_choices_that_have_ended():
     answer = {"choices": [{"index": 1, "finish_reason": "stop"}, {"index": 0, "finish_reason": None}]}
-    assert with_spans(answer, SPANS)["choices"] == [
+    assert with_ends(answer, SPANS, {0})["choices"] == [
         {"index": 1, "finish_reason": "stop", "weight_versions": SPANS[1]},
         {"index": 0, "finish_reason": None},
     ]
+
+
+def test_a_call_that_was_cut_short_is_no_end():
+    answer = {"choices": [{"index": i, "finish_reason": "tool_calls"} for i in range(2)]}
+    reasons = [choice["finish_reason"] for choice in with_ends(answer, SPANS, {1})["choices"]]
+    assert reasons == ["tool_calls", "length"]
 
 
 def completion(*prompts: list[int]) -> dict:

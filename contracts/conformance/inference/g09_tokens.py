@@ -1,13 +1,13 @@
 """G9: tokens go in and out unchanged, by every path, to the end-of-sequence."""
 
 from contracts.conformance.inference.bench import SHORT, Bench
+from contracts.conformance.inference.g09_tools import tools
 from contracts.conformance.inference.load import whole
 from contracts.conformance.inference.samples import Sample, samples, streamed
 from contracts.conformance.inference.server import Server
 from contracts.conformance.verdicts import Broken
 
 MESSAGES = [{"role": "user", "content": "What is 2 + 3?"}]
-TOOL = {"type": "function", "function": {"name": "add", "parameters": {"type": "object", "properties": {}}}}
 
 
 async def tokens(bench: Bench) -> str:
@@ -21,18 +21,18 @@ async def tokens(bench: Bench) -> str:
                 await _streamed(bench, server, chats)
             if "stop_strings" in capabilities:
                 await _stop_string(bench, server)
-            if "tools" in capabilities and chats:
-                await server.chat(MESSAGES, 4, tools=[TOOL])
-        ended = "no end-of-sequence is configured"
+        found = ["stop and length", "no end-of-sequence is configured"]
         if bench.reference.ends:
             greedy, swapped = await _ending(bench)
             await trainer.publish(2, swapped)
             for server in bench.servers:
                 await _ends(bench, server, greedy, swapped)
-            ended = f"end-of-sequence {bench.reference.ends[0]} is in the ids"
-    optional = [name for name in ("stream", "stop_strings", "tools") if name in capabilities]
+            found[-1] = f"end-of-sequence {bench.reference.ends[0]} is in the ids"
+        if "tools" in capabilities and chats:
+            found.append(await tools(bench, trainer, MESSAGES, 3, "stream" in capabilities))
+    optional = [name for name in ("stream", "stop_strings") if name in capabilities]
     paths = ", ".join(["ids, text and chat" if chats else "ids and text (no chat template)", *optional])
-    return f"{paths} agree; stop and length; {ended}"
+    return "; ".join([f"{paths} agree", *found])
 
 
 def _expect(holds: bool, measured: object, expected: str, reproduce: str) -> None:

@@ -34,7 +34,7 @@ class Reference:
             path, dtype=torch.float32, trust_remote_code=trust_remote_code
         ).eval()
         self.ends = _end_of_sequence(path, config)
-        tokenizer = _tokenizer(path, trust_remote_code)
+        self.tokenizer = tokenizer = _tokenizer(path, trust_remote_code)
         self.chats = tokenizer is None or tokenizer.chat_template is not None
         known = range(len(tokenizer) if tokenizer else config.get_text_config().vocab_size)
         special = {*self.ends, *(tokenizer.all_special_ids if tokenizer else ())}

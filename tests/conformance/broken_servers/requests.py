@@ -2,10 +2,7 @@
 
 import asyncio
 
-from contracts.inference import (
-    SamplingParameters,
-    TokenDelta,
-)
+from contracts.inference import EngineInfo, SamplingParameters, TokenDelta
 from inference_adapters.scripted import EOS, ScriptedEngine
 from tests.conformance.broken_servers.mutants import mutant
 
@@ -30,6 +27,13 @@ class OmitsEndOfSequence(ScriptedEngine):
 class RetokenisesThePrompt(ScriptedEngine):
     def generate(self, prompt_token_ids: list[int], sampling: SamplingParameters):
         return super().generate(self.encode(self.decode(prompt_token_ids)), sampling)
+
+
+@mutant("G9", "with and without tools")
+class HidesTheTools(ScriptedEngine):
+    def info(self) -> EngineInfo:
+        info = super().info()
+        return info.model_copy(update={"capabilities": [*info.capabilities, "tools"]})
 
 
 @mutant("G10", "with no token: .200")

@@ -1,0 +1,126 @@
+"""The calculator with a real model on real servers: calls are sampled, results come back, and all turns are
+one training sequence of exactly the tokens that were sampled and shown."""
+
+import asyncio
+
+import numpy as np
+import pytest
+
+from contracts.records import Rollout
+from contracts.tool_calls import parse_tool_calls
+from pipelinerl.attempts import AttemptRunner, Member
+from pipelinerl.chat_template import ChatTemplate
+from pipelinerl.config import RolloutConfig
+from pipelinerl.domains.base import Answer
+from pipelinerl.domains.calculator import Calculator, result_of
+from pipelinerl.http_session import open_session
+from pipelinerl.llm_client import LLMClient, Sampling, complete
+from pipelinerl.segments import SegmentPolicy
+from pipelinerl.sequences import training_sequences
+from pipelinerl.server_pool import ServerPool
+from tests.engines.vllm_servers import vllm_server
+from tests.inference.servers import serving, wait_ready
+from tests.tool_model import RESULT, RESULTED, make_tool_model, tool_tokenizer
+
+pytestmark = pytest.mark.engines
+
+DOMAIN = Calculator(digits=3, prompt="{expression}", turns=3, train_size=5000, heldout_size=100)
+TOOLS = ["--enable-auto-tool-choice", "--tool-call-parser", "hermes"]
+TOKENIZER = tool_tokenizer()
+ROLLOUTS = 16
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory) -> str:
+    return make_tool_model(tmp_path_factory.mktemp("model"), DOMAIN)
+
+
+@pytest.fixture(scope="module")
+def transformers_server(model):
+    with serving("inference_adapters.transformers", "--model", model) as server:
+        wait_ready(server.url, within_s=60)
+        yield server.url
+
+
+@pytest.fixture(scope="module")
+def vllm_with_tools(model):
+    with vllm_server(model, *TOOLS) as url:
+        yield url
+
+
+BOTH = pytest.mark.parametrize("server", ["transformers_server", "vllm_with_tools"])
+
+
+@BOTH
+def test_calls_and_results_are_one_sequence_of_sampled_tokens(request, model, server):
+    rollouts = with_a_call(roll_out(request.getfixturevalue(server), model))
+    assert sum(rollout.metrics["success"] for rollout in rollouts) > ROLLOUTS / 2
+    for rollout in rollouts:
+        _is_one_conversation(rollout)
+
+
+def with_a_call(rollouts: list[Rollout]) -> list[Rollout]:
+    """Nearly all of them: a sample at temperature 1 may slip."""
+    called = [r for r in rollouts if r.status == "ok" and r.metrics["tool_calls"] == 1]
+    assert len(called) > 0.75 * ROLLOUTS, rollouts
+    return called
+
+
+def _is_one_conversation(rollout: Rollout) -> None:
+    call, answer = rollout.completions
+    prompt, called, said = call.prompt_token_ids.tolist(), call.token_ids.tolist(), answer.token_ids.tolist()
+    shown = answer.prompt_token_ids.tolist()[len(prompt) + len(called) :]
+    assert answer.prompt_token_ids.tolist() == prompt + called + shown
+    _, (asked,) = parse_tool_calls(TOKENIZER.decode(called))
+    result = result_of(asked)["content"]
+    assert TOKENIZER.decode(shown) == f"<|user|>{RESULT}{result}{RESULTED}<|end|><|assistant|>"
+    (sequence,) = training_sequences(rollout, [1.0, 1.0])
+    assert sequence.token_ids.tolist() == prompt + called + shown + said
+    mask = [False] * len(prompt) + [True] * len(called) + [False] * len(shown) + [True] * len(said)
+    assert sequence.loss_mask.tolist() == mask
+    logprobs = np.concatenate([call.logprobs, answer.logprobs])
+    assert np.array_equal(sequence.behaviour_logprobs[sequence.loss_mask], logprobs)
+    assert (logprobs < 0).any() and {c.finish_reason for c in rollout.completions} == {"stop"}
+
+
+@BOTH
+def test_a_call_that_was_cut_short_says_so(request, model, server):
+    whole, cut = asyncio.run(cut_by_one(request.getfixturevalue(server), model))
+    assert (whole.completion.finish_reason, cut.completion.finish_reason) == ("stop", "length")
+    assert [call.function for call in cut.tool_calls] == [call.function for call in whole.tool_calls] != []
+
+
+async def cut_by_one(url: str, model: str) -> list[Answer]:
+    """A call, and the same without its end-of-sequence."""
+    problem, answers, tokens = DOMAIN.heldout_problem(0), [], 40
+    async with open_session(token=None) as session:
+        for _ in range(2):
+            greedy = Sampling(model, 0.0, tokens)
+            answers.append(await complete(session, url, problem.messages, greedy, problem.tools))
+            tokens = len(answers[0].completion.token_ids) - 1
+    return answers
+
+
+def test_a_call_that_comes_in_segments_is_read_as_a_whole(model, transformers_server):
+    in_segments = {
+        "segments": SegmentPolicy(segment_tokens=3),
+        "decode": lambda ids: TOKENIZER.decode(ids, skip_special_tokens=True),
+    }
+    for rollout in with_a_call(roll_out(transformers_server, model, **in_segments)):
+        assert rollout.completions[0].segments[:2] == [3, 6]
+        _is_one_conversation(rollout)
+
+
+def roll_out(url: str, model: str, **options: object) -> list[Rollout]:
+    async def attempts() -> list[Rollout]:
+        pool = ServerPool(limit=8)
+        await pool.set_servers([url])
+        async with open_session(token=None) as session:
+            client = LLMClient(
+                session, pool, Sampling(model, 1.0, 40), template=ChatTemplate(model), **options
+            )
+            attempt = AttemptRunner("r", DOMAIN, client, RolloutConfig(retries=0))
+            members = [Member(index, f"{index}", f"{index}") for index in range(ROLLOUTS)]
+            return await asyncio.gather(*(attempt(DOMAIN.heldout_problem(m.group_id), m) for m in members))
+
+    return asyncio.run(attempts())
