@@ -7,24 +7,27 @@ import torch
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from pipelinerl.demo_model.build import MAX_LENGTH, Recipe, build, build_thinking, new_model
-from pipelinerl.demo_model.lessons import Lessons, demo_domain
-from pipelinerl.demo_model.phrasing import THINKING, Put, Thinking
+from pipelinerl.demo_model.build import build
+from pipelinerl.demo_model.course import configured
+from pipelinerl.demo_model.courses.sums import Lessons, Put, Recipe, Sums
+from pipelinerl.demo_model.courses.thinking import Thinking, Thoughts
+from pipelinerl.demo_model.model import new_model
 from pipelinerl.demo_model.tokenizer import byte_tokenizer
 
+CONTEXT = 256
 HASTY = Recipe(pool_size=300, batch_size=8, steps=4, slip_steps=2, evaluation_problems=8)
 
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
     out = tmp_path_factory.mktemp("models") / "demo"
-    build(out, seed=0, recipe=HASTY)
+    build(out, Sums(0, HASTY))
     return out
 
 
 @pytest.fixture(scope="module")
 def lessons():
-    return Lessons(demo_domain(0), byte_tokenizer(MAX_LENGTH), pool_size=300, seed=0)
+    return Lessons(configured("reasoning_gym", seed=0), byte_tokenizer(CONTEXT), pool_size=300, seed=0)
 
 
 def test_the_model_loads_like_any_other(made):
@@ -64,48 +67,48 @@ def test_the_chat_template_knows_three_roles(made):
 
 def test_a_finished_model_is_kept_and_another_recipe_replaces_it(tmp_path):
     out, said = tmp_path / "demo", []
-    first = build(out, seed=0, recipe=HASTY, say=said.append)
+    first = build(out, Sums(0, HASTY), said.append)
     weights = (out / "model.safetensors").read_bytes()
-    assert build(out, seed=0, recipe=HASTY, say=said.append) == first
+    assert build(out, Sums(0, HASTY), said.append) == first
     assert "already holds" in said[-1] and (out / "model.safetensors").read_bytes() == weights
 
-    build(out, seed=1, recipe=HASTY, say=said.append)
+    build(out, Sums(1, HASTY), said.append)
     assert (out / "model.safetensors").read_bytes() != weights
-    build(out, seed=1, recipe=dataclasses.replace(HASTY, steps=5), say=said.append)
+    build(out, Sums(1, dataclasses.replace(HASTY, steps=5)), said.append)
     assert "already holds" not in said[-1]
     assert list(tmp_path.iterdir()) == [out]
 
 
 def test_what_is_plain_and_what_thinks_are_different_models(tmp_path):
     sums, thinks = tmp_path / "sums", tmp_path / "thinks"
-    plain = build(sums, seed=0, recipe=HASTY)
+    plain = build(sums, Sums(0, HASTY))
     assert plain["made_of"].keys() == {"seed", "recipe", "domain"}
-    phrasing = Thinking(most_thoughts=4, answer_steps=1, thinking_steps=2)
-    thinking = build_thinking(thinks, sums, seed=0, recipe=HASTY, phrasing=phrasing)
+    thoughts = Thoughts(most_thoughts=4, answer_steps=1, thinking_steps=2)
+    thinking = build(thinks, Thinking(0, sums, HASTY, thoughts))
     assert thinking["made_of"]["most_thoughts"] == 4 and thinking["made_of"]["sums"] == plain["made_of"]
     assert "ThinkingSums" in thinking["made_of"]["domain"]
     with pytest.raises(ValueError, match="other is not a demo model; make it"):
-        build_thinking(thinks, tmp_path / "other", seed=0, recipe=HASTY)
+        build(thinks, Thinking(0, tmp_path / "other", HASTY))
 
 
 def test_thinking_is_learnt_by_the_model_of_the_sums_itself(made, tmp_path):
     barely = dataclasses.replace(HASTY, slip_steps=1)
-    build_thinking(tmp_path / "m", made, 1, barely, phrasing=Thinking(answer_steps=1, thinking_steps=1))
+    build(tmp_path / "m", Thinking(1, made, barely, Thoughts(answer_steps=1, thinking_steps=1)))
     start, end = (load_file(directory / "model.safetensors") for directory in (made, tmp_path / "m"))
     assert all((start[name] - end[name]).abs().max() < 0.02 for name in start)
 
 
 def test_a_failed_build_leaves_nothing_and_a_strangers_directory_is_not_touched(tmp_path):
-    with pytest.raises(ValueError, match="empty conversation"):
-        build(tmp_path / "demo", seed=0, recipe=dataclasses.replace(HASTY, evaluation_problems=0))
+    with pytest.raises(ValueError, match="empty"):
+        build(tmp_path / "demo", Sums(0, dataclasses.replace(HASTY, batch_size=0)))
     assert not list(tmp_path.iterdir())
     (tmp_path / "mine").mkdir()
     with pytest.raises(ValueError, match="not a demo model"):
-        build(tmp_path / "mine", seed=0, recipe=HASTY)
+        build(tmp_path / "mine", Sums(0, HASTY))
 
 
 def test_lessons_send_the_prompts_of_rollouts_and_teach_only_the_solution(lessons):
-    domain, tokenizer = demo_domain(0), byte_tokenizer(MAX_LENGTH)
+    domain, tokenizer = configured("reasoning_gym", seed=0), byte_tokenizer(CONTEXT)
     asked = {p.messages[0]["content"]: p.data["answer"] for p in map(domain.train_problem, range(300))}
     ids, labels = next(lessons.batches(lessons.as_asked, 32))
     for row, row_labels in zip(ids, labels, strict=True):
@@ -116,7 +119,7 @@ def test_lessons_send_the_prompts_of_rollouts_and_teach_only_the_solution(lesson
 
 
 def test_the_given_share_of_slips_is_wrong_by_a_plausible_amount(lessons):
-    tokenizer = byte_tokenizer(MAX_LENGTH)
+    tokenizer = byte_tokenizer(CONTEXT)
     _, labels = next(lessons.batches(lessons.as_asked[:1], 1000, wrong_share=0.6))
     answers = [int(tokenizer.decode(row[row != -100], skip_special_tokens=True)) for row in labels]
     errors = [abs(a - lessons.as_asked[0].answer) for a in answers]
@@ -133,8 +136,8 @@ class Solved(NamedTuple):
 
 
 def solved(put: Put, wrong_share: float) -> list[Solved]:
-    tokenizer = byte_tokenizer(MAX_LENGTH)
-    lessons = Lessons(demo_domain(0, THINKING), tokenizer, pool_size=300, seed=0)
+    tokenizer = byte_tokenizer(CONTEXT)
+    lessons = Lessons(configured("thinking_sums", seed=0), tokenizer, pool_size=300, seed=0)
     right = {lesson.messages[-1]["content"]: lesson.answer for lesson in lessons.as_asked}
     made = []
     ids, labels = next(lessons.batches(lessons.as_asked, 8000, put, wrong_share))
@@ -155,7 +158,7 @@ def solved(put: Put, wrong_share: float) -> list[Solved]:
 
 
 def test_thinking_tells_nothing_of_the_answer_or_of_the_length_that_a_prompt_names():
-    made = solved(THINKING.thought, wrong_share=0.5)
+    made = solved(Thoughts().learnt, wrong_share=0.5)
     assert all(x.learnt == x.solution for x in made)
     assert {x.asked for x in made} == {None, *range(4, 17)}
     for some in (
@@ -170,12 +173,12 @@ def test_thinking_tells_nothing_of_the_answer_or_of_the_length_that_a_prompt_nam
 
 
 def test_while_the_task_is_taught_thinking_is_given_and_only_the_answer_learnt():
-    made = solved(THINKING.taught, wrong_share=0.0)
+    made = solved(Thoughts().given, wrong_share=0.0)
     assert all(x.right and x.learnt == x.solution.partition("=")[2] for x in made)
     assert {x.thoughts for x in made} == {*range(13)}
 
 
 def test_a_model_that_knows_nothing_has_some_chance_of_every_token():
-    model = new_model(byte_tokenizer(MAX_LENGTH))
+    model = new_model(byte_tokenizer(CONTEXT))
     logits = model(input_ids=torch.tensor([[3, 20, 4]])).logits
     assert logits.softmax(-1).min() > 1e-4

@@ -1,1 +1,1 @@
-"""Makes the small model that the CPU demo trains: taught a task, then made unreliable on purpose."""
+"""Makes the small models that CPU runs train: most are taught a task, then made unreliable on purpose."""

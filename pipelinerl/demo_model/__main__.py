@@ -1,34 +1,46 @@
-"""Makes the model of the CPU demo: python -m pipelinerl.demo_model --out DIR [--from SUMS] [--seed N]
+"""Makes a demo model: python -m pipelinerl.demo_model NAME [--out DIR] [--seed N]
 
-A Qwen2 of 0.8 M parameters that knows one task (conf/domain/reasoning_gym.yaml: sums of two numbers of one
-or two digits) and is unreliable at it. Two to three minutes on two cores; a finished one is kept.
+A Qwen2 of 0.8 M parameters; a few minutes on two cores. A finished one is kept.
 
-What it is not: a model that learns arithmetic by reinforcement. It is first taught the task with plain
-supervision, until it solves nearly all held-out problems; then it is trained on purpose on solutions of
-which most are wrong by a plausible amount. What RL then finds again, in seconds, is the reliability it
-had: a sparse reward does not teach a model an algorithm it does not know in the minutes of a demo.
+* sums: knows one task (conf/domain/reasoning_gym.yaml: sums of two numbers of one or two digits) and is
+  unreliable at it.
+* thinking: the same, after thinking of a random length (conf/domain/thinking_sums.yaml), from the finished
+  model of the sums: --from SUMS.
+* guessing: finds a number by halving what is left, and slips (conf/domain/guessing.yaml).
+* word_problems: answers short word problems in a box, at once, and is seldom right (domain=math).
 
-With --from SUMS, a finished one, a model for conf/domain/thinking_sums.yaml in a minute or two: it answers
-after thinking of a random length, and reads past a length that a prompt may name. To keep to one is
-something that it was never taught.
+What the first three are not: models that learn a task by reinforcement. They are first taught it with plain
+supervision, until they solve nearly all held-out problems; then they are trained on purpose on solutions that
+are wrong by a plausible amount. What RL then finds again is the reliability that they had: a sparse reward
+does not teach a model an algorithm it does not know in the minutes of a demo.
 """
 
 import argparse
 from pathlib import Path
 
-from pipelinerl.demo_model.build import build, build_thinking
+from pipelinerl.demo_model.shelf import DEMO_MODELS, SEED, make
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="pipelinerl.demo_model", description=__doc__.splitlines()[0])
-    parser.add_argument("--out", type=Path, required=True, help="directory of the model")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--from", dest="sums", type=Path, help="a finished one, which is to learn to think")
+    parser = argparse.ArgumentParser(
+        prog="pipelinerl.demo_model",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("name", choices=DEMO_MODELS)
+    parser.add_argument("--out", type=Path, help="directory of the model; by default the one that runs use")
+    parser.add_argument("--seed", type=int, default=SEED)
+    parser.add_argument("--from", dest="begins_with", type=Path, help="the finished one to go on from")
     arguments = parser.parse_args()
-    if arguments.sums:
-        build_thinking(arguments.out, arguments.sums, arguments.seed)
-    else:
-        build(arguments.out, arguments.seed)
+    kept = DEMO_MODELS[arguments.name]
+    if arguments.begins_with and not kept.begins_with:
+        parser.error(f"{arguments.name} begins with nothing: leave out --from")
+    own = arguments.out is not None or arguments.seed != SEED
+    if kept.begins_with and own and not arguments.begins_with:
+        parser.error(
+            f"{arguments.name} goes on from {kept.begins_with}: with --out or --seed, give --from too"
+        )
+    make(arguments.name, arguments.out or kept.directory, arguments.seed, arguments.begins_with)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Supervised steps, and the share of problems that one sample solves."""
+"""Supervised steps."""
 
 import math
 from collections.abc import Callable, Iterator
@@ -7,11 +7,9 @@ from itertools import islice
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from transformers import PreTrainedModel, PreTrainedTokenizerBase
+from transformers import PreTrainedModel
 
 from pipelinerl.demo_model.lessons import Batch
-from pipelinerl.domains.base import Problem
-from pipelinerl.domains.reasoning_gym import SOLVED, ReasoningGym
 
 Report = Callable[[int, float], None]  # supervised steps made, loss
 
@@ -56,23 +54,3 @@ def fit(
             schedule.step()
         model.zero_grad()
         report(step + 1, loss.item())
-
-
-@torch.no_grad()
-def sampled_success(
-    model: PreTrainedModel,
-    tokenizer: PreTrainedTokenizerBase,
-    domain: ReasoningGym,
-    problems: list[Problem],
-    max_tokens: int,
-) -> float:
-    """Share of the problems that one sample at temperature 1 solves."""
-    prompts = tokenizer.apply_chat_template(
-        [p.messages for p in problems],
-        add_generation_prompt=True, padding=True, return_dict=True, return_tensors="pt",
-    )  # fmt: skip
-    outputs = model.generate(
-        **prompts, do_sample=True, temperature=1.0, top_k=0, top_p=1.0, max_new_tokens=max_tokens
-    )
-    answers = tokenizer.batch_decode(outputs[:, prompts["input_ids"].shape[1] :], skip_special_tokens=True)
-    return sum(domain.score(a, p) >= SOLVED for a, p in zip(answers, problems, strict=True)) / len(problems)

@@ -4,10 +4,12 @@ A new domain is one file with a class like this, one config file, and one test.
 """
 
 import abc
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from contracts.records import Completion
+from contracts.tool_calls import ToolCall
 
 
 @dataclass(frozen=True)
@@ -15,15 +17,20 @@ class Problem:
     problem_id: str
     messages: list[dict[str, str]]  # the conversation that opens the attempt
     data: Any = None  # whatever the judge needs
-    domain: str | None = None  # which of several domains it is from, in a mixture
+    domain: str | None = None  # which of several it is from: a part of a mixture, a data set
+    tools: list[dict] | None = None  # that the model may call, as OpenAI's API has them
 
 
 @dataclass(frozen=True)
 class Answer:
-    """One completion of the model under training, as text and token for token."""
+    """One completion of the model under training, as text and token for token.
+
+    Where it calls tools, `text` is what it says before; the calls are in the tokens as they were sampled.
+    """
 
     text: str
     completion: Completion
+    tool_calls: Sequence[ToolCall] = ()
 
 
 @dataclass(frozen=True)
@@ -41,9 +48,15 @@ class Attempt:
 class ChatClient(Protocol):
     """The model under training. Sampling parameters are the run's; they are not the domain's."""
 
-    async def chat(self, messages: list[dict[str, str]], after: Answer | None = None) -> Answer:
+    async def chat(
+        self,
+        messages: list[dict[str, str]],
+        after: Answer | None = None,
+        tools: list[dict] | None = None,
+    ) -> Answer:
         """The answer to a conversation; `after` an answer, to the messages that follow it, and all that came
-        before it stays as it is, token for token."""
+        before it stays as it is, token for token. Calls are looked for where `tools` are given, which the
+        conversation's first turn shows to the model."""
         ...
 
 
@@ -51,7 +64,8 @@ class Domain(abc.ABC):
     name: str
     train_size: int  # problems 0 .. train_size - 1
     heldout_size: int
-    fetches = False  # whether problems come over the network when they are first asked for
+    fetches = False  # whether problems come over the network, or are made, when they are first asked for
+    needs: frozenset[str] = frozenset()  # capabilities of the inference contract that rollouts ask for
 
     @property
     def parts(self) -> dict[str, range]:

@@ -5,14 +5,14 @@ import re
 
 from pipelinerl.domains.base import Attempt, ChatClient, Domain, Problem
 
-HELDOUT_ONE_IN = 4
+HELDOUT_ONE_IN = 8
 NUMBER = re.compile(r"\s*(\d{1,9})\s*")
 
 
 class Guessing(Domain):
     """Success is to name the number within the turns; an answer that is no number ends the attempt.
 
-    highest: the numbers are 1 to this one. A quarter of them, always the same, are held out.
+    highest: the numbers are 1 to this one. An eighth of them, always the same, are held out.
     turns: answers of the model; halving what is left needs at most highest.bit_length() of them.
     seed: the run's; which numbers are held out does not depend on it.
     """
@@ -26,7 +26,7 @@ class Guessing(Domain):
         random.Random(self.name).shuffle(numbers)
         held_out = max(1, highest // HELDOUT_ONE_IN)
         self._heldout, self._train = numbers[:held_out], numbers[held_out:]
-        self._highest, self._turns = highest, turns
+        self.highest, self._turns = highest, turns
         self.train_size, self.heldout_size = len(self._train), held_out
 
     def train_problem(self, index: int) -> Problem:
@@ -50,7 +50,7 @@ class Guessing(Domain):
         )
 
     def _problem(self, number: int) -> Problem:
-        opening = {"role": "user", "content": f"Guess: 1 to {self._highest}"}
+        opening = {"role": "user", "content": f"Guess: 1 to {self.highest}"}
         return Problem(f"{self.name}/{number}", [opening], number)
 
 

@@ -27,6 +27,7 @@ class Mixture(Domain):
         if not domains:
             raise ValueError("a mixture needs at least one domain")
         self._domains = dict(domains)
+        self.needs = frozenset().union(*(part.needs for part in self._domains.values()))
         bounds = list(accumulate((part.train_size for part in self._domains.values()), initial=0))
         self._parts = {
             name: range(*bound) for name, bound in zip(self._domains, pairwise(bounds), strict=True)
@@ -61,7 +62,8 @@ class Mixture(Domain):
 
 
 def _named(part: str, own: Problem) -> PartProblem:
-    return PartProblem(f"{part}/{own.problem_id}", own.messages, own.data, domain=part, own=own)
+    name = f"{part}/{own.problem_id}"
+    return PartProblem(name, own.messages, own.data, domain=part, tools=own.tools, own=own)
 
 
 def in_turn(sizes: Mapping[str, int]) -> list[tuple[str, int]]:

@@ -17,7 +17,8 @@ class Selection(Domain):
 
     def __init__(self, domain: Domain, indices: Sequence[int]):
         self._domain, self._indices = domain, indices
-        self.name, self.train_size, self.heldout_size = domain.name, len(indices), domain.heldout_size
+        self.name, self.needs = domain.name, domain.needs
+        self.train_size, self.heldout_size = len(indices), domain.heldout_size
 
     @property
     def parts(self) -> dict[str, range]:

@@ -30,7 +30,7 @@ class TargetLength(Domain):
             if name not in template:
                 raise ValueError(f"template {template!r} does not contain {name}")
         self._domain, self._lengths, self._template, self._seed = domain, list(lengths), template, seed
-        self.name = domain.name
+        self.name, self.needs = domain.name, domain.needs
         self.train_size = domain.train_size
         self.heldout_size = domain.heldout_size
 

@@ -136,6 +136,10 @@ async def test_a_verdict_is_worth_what_the_table_says(sources):
             "sources.exam: no field 'field'; there are path",
         ),
         ({"sources": {"exam": {"problem": "x"}}}, "sources.exam needs a path"),
+        (
+            {"sources": {"exam": {"path": "org/exam", "made_by": "tests.math.made.exam"}}},
+            "sources.exam.made_by makes a local file, and org/exam is none",
+        ),
     ],
 )
 def test_a_misspelt_option_is_named(sources, change, message):
@@ -173,6 +177,26 @@ def test_a_data_set_that_is_not_here_says_what_to_do(sources, monkeypatch):
     with pytest.raises(
         ValueError, match="exam: nobody/nothing is not in the cache .* run once with a network"
     ):
+        domain(sources).heldout_size  # noqa: B018
+
+
+def make_exam(path: Path) -> None:
+    jsonl(path, [{"problem": "2 + 2?", "answer": 4}])
+
+
+def test_a_file_that_is_missing_is_made_once_and_not_for_a_plan(sources, tmp_path):
+    path = tmp_path / "made.jsonl"
+    sources["exam"] |= {"path": str(path), "made_by": f"{__name__}.make_exam"}
+    assert domain(sources).fetches and not path.exists()
+    assert domain(sources).heldout_problem(0).data == "4"
+    assert not domain(sources).fetches
+    jsonl(path, [{"problem": "3 + 3?", "answer": 6}])
+    assert domain(sources).heldout_problem(0).data == "6"
+
+
+def test_a_function_that_is_not_there_is_named(sources, tmp_path):
+    sources["exam"] |= {"path": str(tmp_path / "made.jsonl"), "made_by": f"{__name__}.make_nothing"}
+    with pytest.raises(ValueError, match="exam: sources.exam.made_by=.*make_nothing could not be loaded"):
         domain(sources).heldout_size  # noqa: B018
 
 

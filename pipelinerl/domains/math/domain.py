@@ -48,7 +48,7 @@ class Math(Domain):
 
     @property
     def fetches(self) -> bool:
-        return not all(self._sources[name].is_local for name in self._names)
+        return not all(self._sources[name].is_here for name in self._names)
 
     @property
     def train_size(self) -> int:
@@ -73,6 +73,10 @@ class Math(Domain):
             success=verdict == Verdict.RIGHT,
             metrics={f"verdict_{name}": float(name == verdict) for name in Verdict},
         )
+
+    def close(self) -> None:
+        """Ends the judge's processes; another verdict starts them again."""
+        self._judge.close()
 
     # Loaded when they are wanted: a plan shows a run whose data is not here.
 

@@ -5,13 +5,14 @@ the rows into memory.
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import NamedTuple
 
 from datasets import Dataset, load_dataset
 from datasets.exceptions import DatasetsError
+from hydra.utils import get_method
 
 FILE_FORMATS = {".parquet": "parquet", ".jsonl": "json", ".json": "json"}
 
@@ -24,6 +25,7 @@ class Source:
     split, config: as the hub's data set calls them.
     problem, answer: fields; dots lead into nested ones.
     answer_pattern: regular expression whose first group cuts the answer out of the field.
+    made_by: path of a function that writes the file, given its path, where it is missing.
     """
 
     path: str
@@ -32,10 +34,16 @@ class Source:
     problem: str = "problem"
     answer: str = "answer"
     answer_pattern: str | None = None
+    made_by: str | None = None
 
     @property
     def is_local(self) -> bool:
         return Path(self.path).suffix in FILE_FORMATS
+
+    @property
+    def is_here(self) -> bool:
+        """Or never will be."""
+        return self.is_local and (self.made_by is None or Path(self.path).is_file())
 
 
 class Row(NamedTuple):
@@ -53,7 +61,11 @@ def sources_of(options: Mapping[str, Mapping[str, str]]) -> dict[str, Source]:
             raise ValueError(f"sources.{name} needs a path: a hub's org/name, or a local file")
         if re.compile(given.get("answer_pattern") or "()").groups < 1:
             raise ValueError(f"sources.{name}.answer_pattern has no group: it is what the answer is")
-    return {name: Source(**given) for name, given in options.items()}
+    sources = {name: Source(**given) for name, given in options.items()}
+    for name, source in sources.items():
+        if source.made_by and not source.is_local:
+            raise ValueError(f"sources.{name}.made_by makes a local file, and {source.path} is none")
+    return sources
 
 
 class Rows:
@@ -91,7 +103,18 @@ class Rows:
 
 
 def _loaded(name: str, source: Source) -> Dataset:
-    return _from_file(name, Path(source.path)) if source.is_local else _from_hub(name, source)
+    if not source.is_local:
+        return _from_hub(name, source)
+    if not source.is_here:
+        _maker(name, source.made_by)(Path(source.path))
+    return _from_file(name, Path(source.path))
+
+
+def _maker(name: str, made_by: str) -> Callable[[Path], None]:
+    try:
+        return get_method(made_by)
+    except ImportError as error:
+        raise ValueError(f"{name}: sources.{name}.made_by={made_by} could not be loaded: {error}") from None
 
 
 def _from_file(name: str, path: Path) -> Dataset:

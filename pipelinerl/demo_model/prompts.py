@@ -1,0 +1,38 @@
+"""Conversations as token ids, and answers as a server gives them: the same as a run has, without a server."""
+
+from pathlib import Path
+
+import numpy as np
+from transformers import PreTrainedTokenizerBase
+
+from contracts.records import Completion
+from pipelinerl.chat_template import ChatTemplate
+from pipelinerl.domains.base import Answer
+
+
+class Prompts:
+    """tokenizer: as it is saved in `directory`, from which the template loads it as a run does."""
+
+    def __init__(self, tokenizer: PreTrainedTokenizerBase, directory: Path):
+        self.tokenizer, self._template = tokenizer, ChatTemplate(str(directory))
+
+    def of(self, messages: list[dict[str, str]], after: Answer | None = None) -> list[int]:
+        if after is not None:
+            return self._template.prompt_after(after.completion, messages)
+        return self.tokenizer.apply_chat_template(messages, add_generation_prompt=True, return_dict=False)
+
+    def ended(self, text: str) -> list[int]:
+        """What the model samples to say this."""
+        return [*self.tokenizer(text, add_special_tokens=False)["input_ids"], self.tokenizer.eos_token_id]
+
+    def answer(self, prompt: list[int], sampled: list[int]) -> Answer:
+        """But for log-probabilities and versions, at which no domain looks."""
+        completion = Completion(
+            prompt_token_ids=np.array(prompt, dtype=np.int32),
+            token_ids=np.array(sampled, dtype=np.int32),
+            logprobs=np.zeros(len(sampled), dtype=np.float32),
+            spans=[],
+            temperature=1.0,
+            finish_reason="stop" if self.tokenizer.eos_token_id in sampled else "length",
+        )
+        return Answer(self.tokenizer.decode(sampled, skip_special_tokens=True), completion)

@@ -1,0 +1,50 @@
+"""The model in the making, which plays a domain's rollouts in this process: so its success is measured."""
+
+import asyncio
+from collections.abc import Sequence
+
+import torch
+from transformers import PreTrainedModel
+
+from pipelinerl.demo_model.prompts import Prompts
+from pipelinerl.domains.base import Answer, Domain, Problem
+
+
+class Pupil:
+    """A chat client. What rollouts ask for at the same time is sampled in one batch, at temperature 1."""
+
+    def __init__(self, model: PreTrainedModel, prompts: Prompts, max_tokens: int):
+        self.model, self.prompts, self._max_tokens = model, prompts, max_tokens
+        self._asked: list[tuple[list[int], asyncio.Future]] = []
+
+    def success(self, domain: Domain, problems: Sequence[Problem]) -> float:
+        """Share of the problems that one sample solves."""
+        return asyncio.run(self._success(domain, problems))
+
+    async def _success(self, domain: Domain, problems: Sequence[Problem]) -> float:
+        attempts = await asyncio.gather(*(domain.rollout(self, problem) for problem in problems))
+        return sum(attempt.success for attempt in attempts) / len(problems)
+
+    async def chat(self, messages: list[dict[str, str]], after: Answer | None = None) -> Answer:
+        answer = asyncio.get_running_loop().create_future()
+        self._asked.append((self.prompts.of(messages, after), answer))
+        if len(self._asked) == 1:
+            await asyncio.sleep(0)  # until all others that can have asked
+            self._answer_all()
+        return await answer
+
+    def _answer_all(self) -> None:
+        asked, self._asked = self._asked, []
+        prompts = [prompt for prompt, _ in asked]
+        for (prompt, answer), sampled in zip(asked, self._sampled(prompts), strict=True):
+            answer.set_result(self.prompts.answer(prompt, sampled))
+
+    @torch.no_grad()
+    def _sampled(self, prompts: list[list[int]]) -> list[list[int]]:
+        tokenizer = self.prompts.tokenizer
+        padded = tokenizer.pad({"input_ids": prompts}, return_tensors="pt")  # on the left
+        outputs = self.model.generate(
+            **padded, do_sample=True, temperature=1.0, top_k=0, top_p=1.0, max_new_tokens=self._max_tokens
+        )
+        new = outputs[:, padded["input_ids"].shape[1] :].tolist()
+        return [[token for token in row if token != tokenizer.pad_token_id] for row in new]

@@ -1,0 +1,60 @@
+"""Word problems for domain=math without a network: reasoning-gym's gsm_symbolic, as files in the schema of
+Open-Reasoner-Zero's data set. Short ones, with a small whole answer.
+
+`made_by` of a source names a function of this file. Whoever needs a file makes it, and all make the same.
+"""
+
+import os
+from collections.abc import Callable
+from itertools import count
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pyarrow
+import pyarrow.parquet
+
+from pipelinerl.domains.base import Problem
+from pipelinerl.domains.reasoning_gym import ReasoningGym
+
+TRAIN_PROBLEMS = 2000
+HELDOUT_PROBLEMS = 128
+LONGEST = 170  # characters
+ANSWERS = {str(number) for number in range(21)}  # few: who knows no more than them is right now and then
+WITHOUT_THE_LIBRARYS_REQUEST = r"(?s)(.*?) Give the result as your final answer"
+
+
+def make_train(path: Path) -> None:
+    _write(path, _gsm_symbolic().train_problem, TRAIN_PROBLEMS)
+
+
+def make_heldout(path: Path) -> None:
+    """None is a training problem, as none of the library's questions is in the domain `reasoning_gym`."""
+    _write(path, _gsm_symbolic().heldout_problem, HELDOUT_PROBLEMS)
+
+
+def _gsm_symbolic() -> ReasoningGym:
+    return ReasoningGym("gsm_symbolic", prompt_pattern=WITHOUT_THE_LIBRARYS_REQUEST, seed=0)
+
+
+def _write(path: Path, problem: Callable[[int], Problem], size: int) -> None:
+    """Under another name first: several processes may make it at once."""
+    answers: dict[str, str] = {}
+    for index in count():
+        if len(answers) == size:
+            break
+        question, answer = problem(index).messages[-1]["content"], problem(index).data["answer"]
+        if len(question) <= LONGEST and answer in ANSWERS:
+            answers[question] = answer
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with TemporaryDirectory(prefix=f".{path.name}-", dir=path.parent) as directory:
+        unfinished = Path(directory) / path.name
+        rows = [_row(question, answer) for question, answer in answers.items()]
+        pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), unfinished)
+        os.replace(unfinished, path)
+
+
+def _row(question: str, answer: str) -> dict[str, dict]:
+    return {
+        "0": {"from": "human", "value": question},
+        "1": {"from": "assistant", "ground_truth": {"value": answer}},
+    }
