@@ -35,7 +35,7 @@ vllm-env: .venv-vllm/ready
 grid: $(VENV)/demo .venv-vllm/ready
 	$(VENV)/bin/python -m benchmarks.grid
 
-# Every recipe of conf/exp on the demo, and the table of docs/recipes.md. About three quarters of an hour on two cores.
+# Every recipe on the demo, and the table of docs/recipes.md. About three quarters of an hour on two cores.
 recipes: $(VENV)/demo
 	$(VENV)/bin/python -m benchmarks.recipes
 

@@ -16,6 +16,8 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from contracts.records import Completion
+from contracts.tool_calls import parse_tool_calls
+from pipelinerl.chat_template import ChatTemplate
 from pipelinerl.components import build_domain
 from pipelinerl.config import RunConfig, load_config
 from pipelinerl.domains.base import Answer
@@ -27,26 +29,42 @@ class GenerateClient:
     def __init__(self, checkpoint: Path, max_tokens: int):
         self._model = AutoModelForCausalLM.from_pretrained(checkpoint)
         self._tokenizer = AutoTokenizer.from_pretrained(checkpoint)
+        self._template = ChatTemplate(str(checkpoint))
         self._max_tokens = max_tokens
 
     @torch.no_grad()
-    async def chat(self, messages: list[dict[str, str]]) -> Answer:
-        prompt = self._tokenizer.apply_chat_template(
-            messages, add_generation_prompt=True, return_tensors="pt", return_dict=True
-        )
-        size = prompt["input_ids"].shape[1]
+    async def chat(
+        self,
+        messages: list[dict[str, str]],
+        after: Answer | None = None,
+        tools: list[dict] | None = None,
+    ) -> Answer:
+        if after:
+            prompt = self._template.prompt_after(after.completion, messages)
+        else:
+            prompt = self._tokenizer.apply_chat_template(
+                messages, tools=tools, add_generation_prompt=True, return_dict=False
+            )
+        ids = torch.tensor([prompt])
         sampled = self._model.generate(
-            **prompt, do_sample=True, temperature=1.0, top_k=0, max_new_tokens=self._max_tokens
-        )[0, size:]
+            ids,
+            attention_mask=torch.ones_like(ids),
+            do_sample=True,
+            temperature=1.0,
+            top_k=0,
+            max_new_tokens=self._max_tokens,
+        )[0, len(prompt) :]
         completion = Completion(
-            prompt_token_ids=prompt["input_ids"][0].numpy().astype(np.int32),
+            prompt_token_ids=np.array(prompt, dtype=np.int32),
             token_ids=sampled.numpy().astype(np.int32),
             logprobs=np.zeros(len(sampled), dtype=np.float32),
             spans=[],
             temperature=1.0,
             finish_reason="stop" if len(sampled) < self._max_tokens else "length",
         )
-        return Answer(self._tokenizer.decode(sampled, skip_special_tokens=True), completion)
+        text = self._tokenizer.decode(sampled, skip_special_tokens=True)
+        said, calls = parse_tool_calls(text) if tools else (text, [])
+        return Answer(said, completion, calls)
 
 
 async def success(config: RunConfig, checkpoint: Path, problems: int) -> float:

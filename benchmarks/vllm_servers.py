@@ -9,7 +9,8 @@ from collections.abc import Iterator
 
 import aiohttp
 
-from pipelinerl.jobs import ROOT, free_port
+from pipelinerl.addresses import free_port
+from pipelinerl.jobs import ROOT
 
 PYTHON = str(ROOT / ".venv-vllm" / "bin" / "python")
 ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1", "VLLM_CPU_OMP_THREADS_BIND": "nobind"}

@@ -2,7 +2,7 @@
 
 Run by the launcher: `python -m pipelinerl.actor --run-dir DIR`. Reads what the trainer publishes
 and what settles; writes `rollouts`, `eval_rollouts` and `actor_events`. One queue carries all that
-happens to it: events of the other processes, and its own finished rollouts and evaluations.
+happens to it: events of the other processes, and its own finished rollouts.
 """
 
 import asyncio
@@ -17,7 +17,6 @@ from contracts.records import (
     ActorStopped,
     CheckpointSaved,
     DropReason,
-    Evaluated,
     PublishWanted,
     Quiesced,
     Record,
@@ -38,7 +37,7 @@ from pipelinerl.components import (
     build_sampler,
 )
 from pipelinerl.config import RunConfig
-from pipelinerl.evaluation import evaluate
+from pipelinerl.evaluator import Evaluator
 from pipelinerl.events import follow, life_begun
 from pipelinerl.http_session import open_session
 from pipelinerl.open_groups import OpenGroups
@@ -63,10 +62,8 @@ class Actor:
         self._admission = Admission(config.batch_size, config.group_size, config.lag_limit)
         self._pool = ServerPool(config.inference.concurrency)
         self._client = build_client(config, session, self._pool)
-        self._eval_pool = ServerPool(config.eval.concurrency)
         streams = open_streams(config, run_dir)
         self._rollouts = streams.writer("rollouts")
-        self._eval_rollouts = streams.writer("eval_rollouts")
         self._events = streams.writer("actor_events")
         self._happenings: asyncio.Queue[Record | BaseException | PlaceFree] = asyncio.Queue()
         resumed = life_begun(streams)
@@ -79,7 +76,15 @@ class Actor:
         self._line = WaitingLine(lambda: self._happenings.put_nowait(PlaceFree()))
         self._rolling: set[asyncio.Task] = set()
         self._background: set[asyncio.Task] = set()
-        self._evaluation: asyncio.Task | None = None
+        self._evaluator = Evaluator(
+            config,
+            self._domain,
+            self._client,
+            streams.writer("eval_rollouts"),
+            self._events,
+            self._metrics,
+            spawn=lambda work: self._spawn(work, self._background),
+        )
 
     def _resume(self, resumed: Resumed) -> None:
         """Count and draw on from where the run stopped."""
@@ -106,7 +111,7 @@ class Actor:
         while self._version < 0:
             await self._handle(await self._happenings.get())
         if self._version == 0:
-            await self._evaluate()
+            await self._evaluator.evaluate(self._version)
         while True:
             self._start_rollouts()
             happening = await self._happenings.get()
@@ -130,29 +135,21 @@ class Actor:
                 self._spawn(self._quiesce(happening.version), self._background)
             case Rollout():
                 self._finish(happening)
-            case Evaluated():
-                self._events.append(happening)
-                self._metrics.evaluated(happening)
 
     # --- weights ------------------------------------------------------------------------------
 
     async def _on_published(self, published: WeightsPublished) -> None:
-        first_of_life, self._version = self._version < 0, published.version
+        self._version = published.version
         client = replace(self._client, turn=self._line.wait_between_segments)
         self._attempt = AttemptRunner(published.run, self._domain, client, self._config.rollout)
-        for pool in (self._pool, self._eval_pool):
-            await pool.set_servers(published.servers)
-            await pool.open_gate()
+        await self._pool.set_servers(published.servers)
+        await self._pool.open_gate()
         self._metrics.write(self._version, self._pool.in_flight)
-        every = self._config.eval.every
-        due = every and not first_of_life and self._version % every == 0
-        idle = self._evaluation is None or self._evaluation.done()
-        if due and idle and self._version < self._config.max_steps:
-            self._evaluation = self._spawn(self._evaluate(), self._background)
+        await self._evaluator.on_published(published)
 
     async def _quiesce(self, version: int) -> None:
         """`schedule: async`: no request in flight, none begun until `version` is live."""
-        await asyncio.gather(self._pool.close_gate(), self._eval_pool.close_gate())
+        await asyncio.gather(self._pool.close_gate(), self._evaluator.close_gate())
         self._events.append(Quiesced(version=version))
 
     # --- rollouts -----------------------------------------------------------------------------
@@ -191,18 +188,6 @@ class Actor:
         if group.success is not None:
             self._sampler.observe(group.index, group.success)
 
-    async def _evaluate(self) -> None:
-        """Its requests have a share of their own, outside admission and the training pool."""
-        config = self._config
-        sampling = replace(self._client.sampling, temperature=1.0)
-        client = replace(self._client, pool=self._eval_pool, sampling=sampling)
-        attempt = AttemptRunner(self._attempt.run, self._domain, client, config.rollout)
-        problems = min(config.eval.problems, self._domain.heldout_size)
-        result = await evaluate(
-            attempt, problems, self._eval_pool.capacity, self._version, self._eval_rollouts.append
-        )
-        self._happenings.put_nowait(result)
-
     # --- the end ------------------------------------------------------------------------------
 
     def _spawn(self, work: Coroutine, tasks: set[asyncio.Task]) -> asyncio.Task:
@@ -221,6 +206,7 @@ class Actor:
 
     async def _stop(self) -> None:
         """Call off what is in flight, name it, and measure the last version."""
+        self._evaluator.call_off("training is done")
         in_flight = self._rolling | self._background
         for task in in_flight:
             task.cancel()
@@ -229,7 +215,7 @@ class Actor:
         if left := self._groups.ids:
             rollouts = len(left) * self._config.group_size
             self._events.append(Settled(group_ids=left, rollouts=rollouts, reason=DropReason.TRAINING_DONE))
-        await self._evaluate()
+        await self._evaluator.evaluate(self._version)
         await self._drain()
         self._events.append(ActorStopped())
 
@@ -237,7 +223,7 @@ class Actor:
         """What is over, but not yet written down."""
         while not self._happenings.empty():
             happening = self._happenings.get_nowait()
-            if isinstance(happening, Rollout | Evaluated | BaseException):
+            if isinstance(happening, Rollout | BaseException):
                 await self._handle(happening)
 
 

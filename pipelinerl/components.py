@@ -28,6 +28,13 @@ def build_domain(config: RunConfig) -> Domain:
     return build(config.domain, seed=config.seed)
 
 
+def needed_capabilities(config: RunConfig, domain: Domain) -> dict[str, str]:
+    """Of every inference server; with what of the configuration asks for it."""
+    seeded = {"seed": "sampling.seeded=true needs seeds"} if config.sampling.seeded else {}
+    why = "the domain {} needs {} (docs/extend.md)"
+    return seeded | {name: why.format(domain.name, name) for name in sorted(domain.needs)}
+
+
 def build_sampler(config: RunConfig, domain: Domain) -> Sampler:
     return build(config.sampler, domain=domain, seed=config.seed)
 

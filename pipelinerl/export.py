@@ -11,10 +11,11 @@ import sys
 from pathlib import Path
 
 from contracts.trainer import WorkerSpec
+from pipelinerl.addresses import free_port
 from pipelinerl.checkpoints import Checkpoints
 from pipelinerl.components import build
 from pipelinerl.config import load_config
-from pipelinerl.jobs import PlanError, free_port
+from pipelinerl.jobs import PlanError
 
 
 def export(run_dir: Path, version: int | None, out: Path) -> None:

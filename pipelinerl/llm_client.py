@@ -13,6 +13,7 @@ import aiohttp
 import numpy as np
 
 from contracts.records import Completion, VersionSpan
+from contracts.tool_calls import ToolCall, parse_tool_calls
 from pipelinerl.chat_template import ChatTemplate
 from pipelinerl.domains.base import Answer
 from pipelinerl.segments import SegmentPolicy, joined, prompt_of_next
@@ -70,8 +71,14 @@ class LLMClient:
             return self
         return replace(self, sampling=replace(self.sampling, seed=_hashed(f"{self.sampling.seed} {name}")))
 
-    async def chat(self, messages: list[dict[str, str]], after: Answer | None = None) -> Answer:
-        answer = await self._request(await self._prompt(messages, after), self.sampling.max_tokens)
+    async def chat(
+        self,
+        messages: list[dict[str, str]],
+        after: Answer | None = None,
+        tools: list[dict] | None = None,
+    ) -> Answer:
+        prompt = await self._prompt(messages, after)
+        answer = await self._request(prompt, self.sampling.max_tokens, None if after else tools)
         texts, completion = [answer.text], self.segments.stopped(answer.completion)
         while self.segments.unfinished(completion, self.sampling.max_tokens):
             await self.turn()
@@ -80,7 +87,10 @@ class LLMClient:
             texts.append(more.text)
             completion = self.segments.stopped(joined(completion, more.completion))
         text = self.decode(completion.token_ids) if self.decode and completion.segments else "".join(texts)
-        return Answer(text, completion)
+        calls = answer.tool_calls
+        if tools and (after or completion.segments):  # the server was asked for text
+            text, calls = parse_tool_calls(text)
+        return Answer(text, completion, calls)
 
     async def _prompt(self, messages: list[dict[str, str]], after: Answer | None) -> Prompt:
         if after is None:
@@ -92,13 +102,13 @@ class LLMClient:
         # Loading a tokenizer takes seconds, in which the connections to the servers would be lost.
         return await asyncio.to_thread(self.template.prompt_after, after.completion, messages)
 
-    async def _request(self, prompt: Prompt, max_tokens: int) -> Answer:
+    async def _request(self, prompt: Prompt, max_tokens: int, tools: list[dict] | None = None) -> Answer:
         sampling = replace(self.sampling, max_tokens=self.segments.budget(max_tokens))
         if sampling.seed is not None:
             sampling = replace(sampling, seed=_hashed(f"{sampling.seed} {self._requests}"))
             self._requests += 1
         async with self.pool.server() as url:
-            return await complete(self.session, url, prompt, sampling)
+            return await complete(self.session, url, prompt, sampling, tools)
 
 
 def _hashed(text: str) -> int:
@@ -106,7 +116,13 @@ def _hashed(text: str) -> int:
     return int.from_bytes(blake2b(text.encode(), digest_size=4).digest(), "big") >> 1
 
 
-async def complete(session: aiohttp.ClientSession, url: str, prompt: Prompt, sampling: Sampling) -> Answer:
+async def complete(
+    session: aiohttp.ClientSession,
+    url: str,
+    prompt: Prompt,
+    sampling: Sampling,
+    tools: list[dict] | None = None,
+) -> Answer:
     """One completion by one server. Raises ServerError, ServerFailed or BadAnswer."""
     chat = isinstance(prompt[0], dict)
     route = "/v1/chat/completions" if chat else "/v1/completions"
@@ -119,6 +135,8 @@ async def complete(session: aiohttp.ClientSession, url: str, prompt: Prompt, sam
     }
     if sampling.seed is not None:
         request["seed"] = sampling.seed
+    if tools:
+        request["tools"] = tools
     try:
         async with session.post(url + route, json=request) as response:
             status, body = response.status, await response.json(content_type=None)
@@ -150,12 +168,15 @@ def _parse(body: dict, temperature: float, url: str) -> Answer:
         logprobs=np.array([t["logprob"] for t in choice["logprobs"]["content"]], dtype=np.float32),
         spans=[VersionSpan(s["version"], s["start"], s["end"]) for s in choice["weight_versions"]],
         temperature=temperature,
-        finish_reason=choice["finish_reason"],
+        # A call ends a completion as anything else that the model says does.
+        finish_reason="stop" if choice["finish_reason"] == "tool_calls" else choice["finish_reason"],
         server=url,
     )
     _check(completion)
-    text = choice["message"]["content"] if "message" in choice else choice["text"]
-    return Answer(text=text or "", completion=completion)
+    message = choice.get("message", {})
+    calls = [ToolCall.model_validate(call) for call in message.get("tool_calls") or []]
+    text = message["content"] if message else choice["text"]
+    return Answer(text or "", completion, calls)
 
 
 def _check(completion: Completion) -> None:

@@ -18,13 +18,14 @@ from pathlib import Path
 
 from contracts.records import MicroBatchRow, Resumed, StepClosed
 from contracts.trainer import WorkerSpec
+from pipelinerl.addresses import free_port
 from pipelinerl.attempts import AttemptRunner, Member
 from pipelinerl.checks import check_run_dir
 from pipelinerl.components import build, build_client, build_domain, build_sampler
 from pipelinerl.config import FileStreamsConfig, RunConfig, load_config, save_config
 from pipelinerl.events import recorded_events
 from pipelinerl.http_session import open_session
-from pipelinerl.jobs import PlanError, free_port
+from pipelinerl.jobs import PlanError
 from pipelinerl.learner import Learner
 from pipelinerl.process import TOKEN_VARIABLE
 from pipelinerl.ranks import Ranks

@@ -1,4 +1,4 @@
-"""The end of a run: `summary.json`, a short table and `reward.png`. Called by the launcher.
+"""The end of a run: `summary.json`, two tables and `reward.png`. Called by the launcher.
 
 What a run that ended early never recorded is null in the summary.
 """
@@ -10,14 +10,19 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
+from contracts.records import Evaluated
+from pipelinerl.evaluation_table import print_evaluations
 from pipelinerl.reward_plot import draw_rewards
 from pipelinerl.run_streams import recorded_streams
 from pipelinerl.run_totals import RunTotals, read_totals
 from pipelinerl.streams import Streams
 
+OVERALL = ("version", "first_version", "last_version", "pinned", "success", "problems", "failed")
+BY_SET = ("success", "problems", "attempts", "failed")
+
 
 def report(run_dir: Path, streams: Streams, wall_s: float | None = None) -> dict[str, object]:
-    """Write the summary and the picture, print the table; returns the summary."""
+    """Write the summary and the picture, print the tables; returns the summary."""
     totals = read_totals(run_dir, streams)
     summary = summary_of(totals, wall_s)
     write_atomically(run_dir / "summary.json", json.dumps(summary, indent=2, allow_nan=False) + "\n")
@@ -26,6 +31,7 @@ def report(run_dir: Path, streams: Streams, wall_s: float | None = None) -> dict
     if training or heldout:
         draw_rewards(run_dir / "reward.png", training, heldout)
     print_table(summary, run_dir)
+    print_evaluations(totals.evaluations)
     return summary
 
 
@@ -44,6 +50,7 @@ def summary_of(totals: RunTotals, wall_s: float | None) -> dict[str, object]:
     return {
         "heldout_success_start": evaluations[0].success if evaluations else None,
         "heldout_success_end": evaluations[-1].success if evaluations else None,
+        "evaluations": [described(result) for result in evaluations],
         "optimizer_steps": len(totals.steps),
         "resumed": totals.resumed,
         "weight_updates": totals.weight_updates,
@@ -61,9 +68,16 @@ def summary_of(totals: RunTotals, wall_s: float | None) -> dict[str, object]:
     }
 
 
+def described(result: Evaluated) -> dict[str, object]:
+    sets = {of.name: {name: getattr(of, name) for name in BY_SET} for of in result.sets}
+    return {name: getattr(result, name) for name in OVERALL} | {"sets": sets}
+
+
 def print_table(summary: dict[str, object], run_dir: Path) -> None:
     table = Table(title=str(run_dir), title_justify="left", show_header=False)
     for name, value in summary.items():
+        if name == "evaluations":
+            continue
         text = "–" if value is None else f"{value:.4g}" if isinstance(value, float) else str(value)
         table.add_row(name, text)
     Console().print(table)

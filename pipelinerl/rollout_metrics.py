@@ -43,4 +43,12 @@ class RolloutMetrics:
         self._clear()
 
     def evaluated(self, result: Evaluated) -> None:
-        self._writer.write(result.version, heldout_success=result.success)
+        values = {f"heldout_success_{of.name}": of.success for of in result.sets if len(result.sets) > 1}
+        self._writer.write(
+            result.version,
+            heldout_success=result.success,
+            **values,
+            heldout_failed=result.failed,
+            heldout_first_version=result.first_version,
+            heldout_last_version=result.last_version,
+        )

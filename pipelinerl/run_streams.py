@@ -11,10 +11,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
+from urllib.parse import urlsplit
 
 import yaml
 from pydantic import TypeAdapter
 
+from pipelinerl.addresses import LOOPBACK, is_loopback
 from pipelinerl.config import FileStreamsConfig, RunConfig, StreamsConfig
 from pipelinerl.process import REDIS_VARIABLE
 from pipelinerl.streams import StreamError, Streams
@@ -71,8 +73,9 @@ class StreamsPlace(NamedTuple):
     server: RedisServer | None = None  # the run's own: to be entered
 
 
-def place_streams(config: RunConfig, run_dir: Path) -> StreamsPlace:
-    """Starts nothing. Raises StreamError where there is no server to be had."""
+def place_streams(config: RunConfig, run_dir: Path, address: str = LOOPBACK) -> StreamsPlace:
+    """Starts nothing. `address`: where a server of the run's own will listen. Raises StreamError where there
+    is no server to be had."""
     options = config.streams
     if options.backend == "files":
         return StreamsPlace(options)
@@ -83,10 +86,14 @@ def place_streams(config: RunConfig, run_dir: Path) -> StreamsPlace:
         raise StreamError(f"streams.run={options.run}: the launcher names a new run; leave it out")
     name = options.run or f"{run_dir.name}-{secrets.token_hex(4)}"
     if url is None:
-        server = RedisServer(run_dir / "redis")
+        server = RedisServer(run_dir / "redis", address)
+        if server.missing and not config.plan:
+            raise StreamError(server.missing)
         return StreamsPlace(options.model_copy(update={"run": name}), server.url, server)
-    address = without_secrets(url)
+    shown = without_secrets(url)
+    if not is_loopback(address) and urlsplit(shown).hostname in ("localhost", "127.0.0.1", "::1"):
+        raise StreamError(f"the Redis server {shown} is this node's alone: name it as all nodes reach it")
     Connection(url, "launcher").ping(within_s=0)
     if begun:
         _existing(url, name)
-    return StreamsPlace(options.model_copy(update={"run": name, "url": address}), url)
+    return StreamsPlace(options.model_copy(update={"run": name, "url": shown}), url)

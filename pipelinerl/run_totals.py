@@ -111,7 +111,8 @@ class RunTotals:
     def _go_back_to(self, version: int) -> None:
         self.resumed += 1
         self.steps = {made: step for made, step in self.steps.items() if made <= version}
-        self.evaluations = [result for result in self.evaluations if result.version <= version]
+        # A run that begins again with version 0 evaluates it again.
+        self.evaluations = [r for r in self.evaluations if r.last_version <= version and version > 0]
 
     @property
     def lags(self) -> Counter[int]:

@@ -34,12 +34,14 @@ class ServerPool:
     def __init__(self, limit: int):
         self._limit = limit
         self._servers: dict[str, _Server] = {}
+        self._left: dict[str, _Server] = {}  # not routed to any more, with requests in flight
         self._open = True
         self._changed = asyncio.Condition()
 
     @property
     def capacity(self) -> int:
-        return self._limit * len(self._servers)
+        """Of its servers; beside them, what is still in flight elsewhere takes nobody's place."""
+        return self._limit * len(self._servers) + sum(server.in_flight for server in self._left.values())
 
     @property
     def in_flight(self) -> int:
@@ -47,8 +49,9 @@ class ServerPool:
 
     async def set_servers(self, urls: Iterable[str]) -> None:
         """Route to these and no others; a server named again is trusted again."""
-        kept = self._servers
-        self._servers = {url: kept.get(url) or _Server(url) for url in urls}
+        known = self._left | self._servers
+        self._servers = {url: known.get(url) or _Server(url) for url in urls}
+        self._left = {u: s for u, s in known.items() if u not in self._servers and s.in_flight}
         for server in self._servers.values():
             server.failures, server.rests_until = 0, 0.0
         await self._wake()

@@ -11,7 +11,7 @@ from pathlib import Path
 from contracts.records import MicroBatchRow, decode, encode
 from contracts.trainer import WorkerSpec
 from pipelinerl.checkpoints import Checkpoints
-from pipelinerl.components import build, build_domain
+from pipelinerl.components import build, build_domain, needed_capabilities
 from pipelinerl.config import RunConfig
 from pipelinerl.events import life_begun
 from pipelinerl.learner import Learner
@@ -31,7 +31,8 @@ class Trainer:
         self._worker.init_worker(_worker_spec(config, rank, size))
         self._ranks = Ranks(rank, size, config.world.rank_timeout_s)
         self._learner = Learner(config, self._worker)
-        self._probe = Probe(config, build_domain(config), self._ranks, token)
+        domain = build_domain(config)
+        self._probe = Probe(config, domain, self._ranks, token)
         streams = open_streams(config, run_dir)
         resumed = life_begun(streams)
         self._checkpoints = Checkpoints(run_dir)
@@ -42,7 +43,8 @@ class Trainer:
         self._desk = None
         if rank == 0:
             urls = os.environ[SERVERS_VARIABLE].split(",")
-            publisher = WeightPublisher(config, urls, token, manifest)
+            needs, address = needed_capabilities(config, domain), os.environ["MASTER_ADDR"]
+            publisher = WeightPublisher(config, urls, token, manifest, needs, address)
             self._desk = Desk(config, run_dir, streams, resumed.ends, publisher)
 
     def run(self) -> None:
@@ -68,8 +70,7 @@ class Trainer:
         self._version += 1
         if self._desk:
             self._desk.close_step(self._version, report, statistics)
-            if self._config.schedule == "async":
-                self._desk.wait_for_quiet(self._version)
+            self._desk.heed_actor(self._version)
         self._publish()
         if self._desk:
             self._desk.settle(self._version, report.skipped)

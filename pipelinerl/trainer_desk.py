@@ -3,6 +3,7 @@
 import logging
 import time
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -10,8 +11,11 @@ import numpy as np
 from contracts.records import (
     DropReason,
     MicroBatchRow,
+    Pinned,
     PublishWanted,
     Quiesced,
+    Record,
+    Released,
     Settled,
     StepClosed,
     TrainingDone,
@@ -104,15 +108,30 @@ class Desk:
         self._masked_tokens = 0
         self._step_began = now
 
-    def wait_for_quiet(self, version: int) -> None:
-        """`schedule: async`: until the actor has no request open."""
+    def heed_actor(self, version: int) -> None:
+        """Before `version` is published: which servers are pinned and, with `schedule: async`, no request
+        is open."""
+        if self._config.schedule == "async":
+            self._wait_for_quiet(version)
+        else:
+            for _ in self._from_actor(wait_s=0):
+                pass
+
+    def _wait_for_quiet(self, version: int) -> None:
         self._events.append(PublishWanted(version=version))
         limit_s = self._config.rollout.timeout_s + QUIESCE_GRACE_S  # no request may take longer
-        for entry in self._actor_events.read(self._actor_offset, limit_s):
+        if Quiesced(version=version) not in self._from_actor(limit_s):
+            raise TimeoutError(f"the actor did not quiesce for version {version} within rollout.timeout_s")
+
+    def _from_actor(self, wait_s: float) -> Iterator[Record]:
+        for entry in self._actor_events.read(self._actor_offset, wait_s):
             self._actor_offset = entry.next_offset
-            if entry.record == Quiesced(version=version):
-                return
-        raise TimeoutError(f"the actor did not quiesce for version {version} within rollout.timeout_s")
+            match entry.record:
+                case Pinned(server=url):
+                    self.publisher.pin(url)
+                case Released(server=url):
+                    self.publisher.release(url)
+            yield entry.record
 
     def published(self, published: WeightsPublished) -> None:
         self._events.append(published)

@@ -1,14 +1,15 @@
 """The weight publisher: puts the trainer's weights into the running servers, on trainer rank 0.
 
 Owns the run id, the epochs and the weight group. A server that dies, refuses or fails an update is
-left out; a new epoch is opened with the rest, and one that answers again is taken back in.
+left out; a new epoch is opened with the rest, and one that answers again is taken back in. A pinned one
+is left out because the actor asked for it, until it releases it.
 """
 
 import asyncio
 import logging
 import secrets
 import time
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 
 import aiohttp
 import torch
@@ -23,6 +24,7 @@ from contracts.inference import (
 from contracts.records import WeightsPublished
 from contracts.trainer import TrainerWorker
 from contracts.weights import WeightGroup, WeightManifest, WeightStore, nccl_version, send_weights
+from pipelinerl.addresses import LOOPBACK
 from pipelinerl.config import RunConfig
 from pipelinerl.http_session import open_session
 from pipelinerl.ranks import Ranks
@@ -39,9 +41,21 @@ class NoServers(Exception):
 
 
 class WeightPublisher:
-    def __init__(self, config: RunConfig, urls: list[str], token: str | None, manifest: WeightManifest):
+    def __init__(
+        self,
+        config: RunConfig,
+        urls: list[str],
+        token: str | None,
+        manifest: WeightManifest,
+        needs: Mapping[str, str] | None = None,
+        address: str = LOOPBACK,
+    ):
+        """`needs`: capabilities that every server must have, and what asks for each.
+        `address`: of this machine, where the servers reach it."""
         self.run = secrets.token_hex(8)
+        self._needs = needs or {}
         self._config, self._weights, self._manifest = config, config.weights, manifest
+        self._address = config.weights.master_address or address
         self._backend = "nccl" if config.device == "cuda" else "gloo"
         self._loop = asyncio.Runner()
         self._session = self._loop.run(_open_session(token))
@@ -52,13 +66,21 @@ class WeightPublisher:
         self._members: list[ServerControl] = []
         self._attempts = 0  # groups formed for the version that is being published
         self._excluded: set[ServerControl] = set()  # from that version's further attempts
+        self._pinned: set[str] = set()  # URLs of servers that are to keep what they serve
+
+    def pin(self, url: str) -> None:
+        """Leave the server out of the weight group, for as long as another one answers."""
+        self._pinned.add(url)
+
+    def release(self, url: str) -> None:
+        self._pinned.discard(url)
 
     # --- one publication: open, send, confirm -------------------------------------------------
 
     def wait_for_servers(self) -> None:
         """Until every server answers, or `server_start_timeout_s` have passed and some do."""
         deadline = time.monotonic() + self._config.world.server_start_timeout_s
-        while len(reached := self._reachable()) < len(self._servers):
+        while len(reached := self._reachable(self._servers)) < len(self._servers):
             if time.monotonic() > deadline:
                 missing = [s.url for s in self._servers if s not in reached]
                 log.warning("no answer within server_start_timeout_s from %s", ", ".join(missing))
@@ -138,10 +160,10 @@ class WeightPublisher:
     def _ensure_group(self) -> None:
         """A group of every server that answers, the same one as long as those are the same."""
         while True:
-            infos = self._reachable()
+            infos = self._candidates()
             if not infos:
                 raise NoServers("no inference server answers")
-            self._check_seeds(infos)
+            self._check_capabilities(infos)
             if self._group is not None and set(infos) == set(self._members):
                 return
             if self._attempts == MAX_ATTEMPTS:
@@ -150,17 +172,28 @@ class WeightPublisher:
             self._leave_group()
             self._form_group(infos)
 
-    def _check_seeds(self, infos: Infos) -> None:
+    def _candidates(self) -> Infos:
+        """Those that answer. A pinned one is among them only when there is no other."""
+        others = self._reachable([s for s in self._servers if s.url not in self._pinned])
+        if others or not self._pinned:
+            return others
+        log.warning("no other server answers: %s is taken back in", ", ".join(self._pinned))
+        return self._reachable([s for s in self._servers if s.url in self._pinned])
+
+    def _check_capabilities(self, infos: Infos) -> None:
         for server, info in infos.items():
-            if self._config.sampling.seeded and "seed" not in info.capabilities:
-                raise ValueError(f"sampling.seeded: {server.url} ({info.engine}) does not take seeds")
+            for capability, why in self._needs.items():
+                if capability not in info.capabilities:
+                    raise ValueError(
+                        f"{why}: {server.url} ({info.engine}) does not declare the capability {capability}"
+                    )
 
     def _form_group(self, infos: Infos) -> None:
         self._epoch += 1
         timeout_s = self._weights.rendezvous_timeout_s
         if self._attempts > 1:  # a server may wait its bucket timeout out before it leaves the broken group
             timeout_s += self._weights.bucket_timeout_s
-        self._store = WeightStore(self._weights.master_address, 0, timeout_s)
+        self._store = WeightStore(self._address, 0, timeout_s)
         group_name = f"{self.run}-{self._epoch}-{secrets.token_hex(8)}"
         world_size = 1 + sum(info.ranks for info in infos.values())
         requests, rank_offset = {}, 1
@@ -218,16 +251,16 @@ class WeightPublisher:
 
     # --- asking all servers at once -----------------------------------------------------------
 
-    def _reachable(self) -> Infos:
+    def _reachable(self, servers: list[ServerControl]) -> Infos:
         infos: Infos = {}
 
         async def look(server: ServerControl) -> None:
             # One that is out already, and hangs, must not hold up every publication.
-            wait_s = ANSWER_TIMEOUT_S if server in self._members else OUTSIDER_TIMEOUT_S
-            infos[server] = await server.contract(wait_s)
+            outside = server not in self._members and server.url not in self._pinned
+            infos[server] = await server.contract(OUTSIDER_TIMEOUT_S if outside else ANSWER_TIMEOUT_S)
 
-        self._ask([s for s in self._servers if s not in self._excluded], look, quiet=True)
-        return {server: infos[server] for server in self._servers if server in infos}
+        self._ask([s for s in servers if s not in self._excluded], look, quiet=True)
+        return {server: infos[server] for server in servers if server in infos}
 
     def _ask(
         self,

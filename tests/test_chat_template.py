@@ -4,7 +4,9 @@ import pytest
 
 from pipelinerl.chat_template import ChatTemplate
 from pipelinerl.demo_model.tokenizer import byte_tokenizer
+from pipelinerl.domains.calculator import TOOL
 from tests.builders import completion
+from tests.tool_model import TEMPLATE as TOOL_TEMPLATE
 
 LINES = """\
 {%- for message in messages -%}
@@ -89,6 +91,27 @@ def test_what_was_sampled_is_kept_though_it_says_something_else(tokenizer, templ
     sampled = [*tokenizer("a")["input_ids"], tokenizer.pad_token_id, tokenizer.eos_token_id]
     following = template_of(LINES).prompt_after(completion([7], sampled), REPLY)
     assert following[: 1 + len(sampled)] == [7, *sampled]
+
+
+def test_results_of_tools_follow_the_calls_as_they_were_sampled(tokenizer, template_of):
+    """Nothing else says them twice, or in other words: the template would write one space."""
+    call = {"type": "function", "function": {"name": "calculator", "arguments": {"expression": "1"}}}
+    said = [*OPENING, {"role": "assistant", "content": "Well.", "tool_calls": [call]}]
+    results = [{"role": "tool", "content": "3"}, {"role": "tool", "content": "4"}]
+
+    def whole(messages: list[dict], **options) -> str:
+        return tokenizer.apply_chat_template(
+            messages, tools=[TOOL], chat_template=TOOL_TEMPLATE, tokenize=False, **options
+        )
+
+    prompt = whole(OPENING, add_generation_prompt=True)
+    sampled = whole(said).removeprefix(prompt).replace('": ', '":  ')
+    ids = [tokenizer(text)["input_ids"] for text in (prompt, sampled)]
+    following = template_of(TOOL_TEMPLATE).prompt_after(completion(*ids), results)
+    assert TOOL["function"]["description"] in prompt and '"name":  "calculator"' in sampled
+    after = whole([*said, *results], add_generation_prompt=True).removeprefix(whole(said))
+    assert after.startswith("<|user|>\n<tool_response>\n3\n</tool_response>\n<tool_response>\n4\n")
+    assert tokenizer.decode(following) == prompt + sampled + after
 
 
 def test_a_template_that_rewrites_what_came_before_is_refused(template_of):

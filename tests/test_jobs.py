@@ -6,7 +6,8 @@ import pytest
 
 from pipelinerl.compose import compose_config
 from pipelinerl.config import EngineConfig
-from pipelinerl.jobs import ROOT, PlanError, plan_jobs
+from pipelinerl.hosts import Host
+from pipelinerl.jobs import ROOT, PlanError, missing_engine, plan_jobs
 
 PYTHON = sys.executable
 OTHER = "/bin/sh"  # stands for another engine's interpreter
@@ -46,11 +47,33 @@ def test_an_environment_is_found_beside_the_launcher(tmp_path, monkeypatch):
     monkeypatch.setattr("pipelinerl.jobs.ROOT", tmp_path)
     own = tmp_path / ".venv-vllm" / "bin" / "python"
     overrides = ["inference=vllm", "inference.python=null"]
-    with pytest.raises(PlanError, match="run `make vllm-env`"):
-        commands(tmp_path, *overrides)
+    assert "run `make vllm-env`" in missing_engine(compose_config(overrides).inference)
     own.parent.mkdir(parents=True)
     own.touch()
+    assert missing_engine(compose_config(overrides).inference) is None
     assert commands(tmp_path, *overrides)[0][0] == str(own)
+
+
+def test_each_node_plans_all_jobs_alike_from_what_every_node_has(tmp_path):
+    counts = ["world.nodes=2", "world.servers=2", "world.trainer_ranks=2", "world.gpus=2"]
+    config = compose_config(["model.path=m", "streams=redis", f"inference.python={PYTHON}", *counts])
+    hosts = [Host("10.0.0.1", {"server-0": 81, "server-1": 82}), Host("fd00::2", {"trainer-0": 93}, "eth1")]
+    jobs = {job.name: job for job in plan_jobs(config, tmp_path, "token", "redis://there", hosts)}
+    places = {name: job.placement for name, job in jobs.items()}
+    assert places == {
+        "server-0": "node 0 GPU 0",
+        "server-1": "node 0 GPU 1",
+        "actor": "node 0 CPU",
+        "preprocessor": "node 0 CPU",
+        "trainer-0": "node 1 GPU 0",
+        "trainer-1": "node 1 GPU 1",
+    }
+    assert jobs["server-1"].command[3:7] == ("--host", "10.0.0.1", "--port", "82")
+    told = {"MASTER_ADDR": "fd00::2", "MASTER_PORT": "93", "WORLD_SIZE": "2", "RANK": "1"}
+    told |= {"PIPELINERL_SERVERS": "http://10.0.0.1:81,http://10.0.0.1:82"}
+    told |= {"GLOO_SOCKET_IFNAME": "eth1"}
+    assert jobs["trainer-1"].environment.items() >= told.items()
+    assert "GLOO_SOCKET_IFNAME" not in jobs["server-1"].environment
 
 
 def test_every_engine_of_the_configuration_is_an_adapter_of_the_project():

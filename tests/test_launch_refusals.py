@@ -51,10 +51,17 @@ def refused(capsys, *overrides: str) -> str:
         ("+objective.epsilon=0.2", "epsilon"),
         ("trainer.compute_dtype=float8", "compute_dtype must be float32 or bfloat16"),
         ("domain.task=chain_some", "chain_sum"),
+        (["eval.pinned=true", "world.servers=2", "eval.every=null"], "set eval.every"),
+        ("eval.pinned=true", "would leave none to train with; set world.servers=2"),
+        ("+eval.attempts_of.aime_2024=16", "attempts_of names aime_2024; the 256 held-out problems"),
+        ("+eval.attempts_of.chain_sum=0", "eval.attempts_of.chain_sum"),
+        ("eval.attempts_of.chain_sum=4", "added with a plus: +eval.attempts_of.chain_sum=4"),
+        ("world.nodes=2", "world.nodes=2 needs streams=redis"),
     ],
 )
 def test_configuration(capsys, override, says):
-    line = refused(capsys, override, "plan=true")
+    overrides = [override] if isinstance(override, str) else override
+    line = refused(capsys, *overrides, "plan=true")
     assert line.startswith("launch.py: ") and says in line
 
 
@@ -73,7 +80,8 @@ def test_model_without_a_chat_template(capsys, tmp_path, model):
     settings = json.loads((model / "tokenizer_config.json").read_text())
     settings.pop("chat_template", None)
     (model / "tokenizer_config.json").write_text(json.dumps(settings))
-    assert "has no chat template" in refused(capsys, f"model.path={model}", f"run_dir={tmp_path}/run")
+    settings = ["sampling.max_prompt_tokens=48", f"model.path={model}", f"run_dir={tmp_path}/run"]
+    assert "has no chat template" in refused(capsys, *settings)
 
 
 def test_context_longer_than_the_models(capsys, tmp_path, model):
@@ -84,6 +92,12 @@ def test_context_longer_than_the_models(capsys, tmp_path, model):
 def test_prompts_longer_than_expected(capsys, tmp_path, model):
     settings = ["sampling.max_prompt_tokens=5", f"model.path={model}", f"run_dir={tmp_path}/run"]
     assert "the domain's prompts have up to" in refused(capsys, *settings)
+
+
+def test_a_model_that_was_never_shown_a_tool(capsys, tmp_path, model):
+    (model / "chat_template.jinja").write_text("{% for m in messages %}{{ m['content'] }}{% endfor %}")
+    settings = ["domain=calculator", f"model.path={model}", f"run_dir={tmp_path}/run"]
+    assert "the domain calculator needs tools" in refused(capsys, *settings)
 
 
 def test_gpus_that_are_not_there(capsys, tmp_path):

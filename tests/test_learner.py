@@ -6,8 +6,8 @@ import torch
 
 from contracts.records import TrainingSequence
 from contracts.trainer import OptimizerSpec, WorkerSpec
+from pipelinerl.addresses import free_port
 from pipelinerl.compose import compose_config
-from pipelinerl.jobs import free_port
 from pipelinerl.learner import Learner
 from pipelinerl.ranks import Ranks
 from trainer_adapters.scripted import ScriptedTrainer

@@ -32,6 +32,12 @@ def test_reasons_travel_by_name():
     assert b"stale" in encode(settled) and decode(encode(settled)) == settled
 
 
+def test_an_evaluation_from_before_there_were_sets_is_read():
+    numbers = {"version": 3, "problems": 5, "success": 0.2, "first_version": 3, "last_version": 4}
+    evaluated = decode(msgspec.msgpack.encode({"record": "Evaluated", "schema": 1, **numbers}))
+    assert (evaluated.last_version, evaluated.failed, evaluated.pinned, evaluated.sets) == (4, 0, False, [])
+
+
 @pytest.mark.parametrize(
     "data",
     [b"", b"\xc1", pickle.dumps({"record": "Rollout"}), msgspec.msgpack.encode({"record": "Nonsense"})],

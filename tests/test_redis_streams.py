@@ -21,9 +21,10 @@ import redis
 
 import launch
 from contracts.records import Started, encode
+from pipelinerl.addresses import free_port
 from pipelinerl.compose import compose_config
 from pipelinerl.config import save_config
-from pipelinerl.jobs import ROOT, free_port, plan_jobs
+from pipelinerl.jobs import ROOT, plan_jobs
 from pipelinerl.process import REDIS_VARIABLE
 from pipelinerl.run_streams import open_streams, place_streams, recorded_streams
 from pipelinerl.streams import StreamBusy, StreamCorrupt, StreamError, StreamTrimmed
@@ -377,9 +378,12 @@ def refused(capsys, *overrides: str) -> str:
     return line
 
 
-def test_without_redis_server_on_the_path_a_run_is_refused(capsys, monkeypatch, tmp_path):
+def test_without_redis_server_on_the_path_a_run_is_refused_and_a_plan_says_so(capsys, monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert "there is no redis-server on the PATH; install it" in refused(capsys)
+    says = "there is no redis-server on the PATH; install it"
+    assert says in refused(capsys, "plan=false", f"run_dir={tmp_path}/run")
+    assert launch.main(["inference=scripted", "trainer=scripted", "streams=redis", "plan=true"]) == 0
+    assert f"not here: streams=redis: {says}" in capsys.readouterr().out
 
 
 def test_a_wrong_password_is_one_line_before_anything_starts(capsys, redis_url, tmp_path):

@@ -1,6 +1,7 @@
 """The report: what the records of a run add up to, and what breaks the books."""
 
 import json
+import re
 
 import pytest
 
@@ -8,6 +9,7 @@ from contracts.records import (
     ActorStopped,
     DropReason,
     Evaluated,
+    SetResult,
     Settled,
     Started,
     StepClosed,
@@ -15,6 +17,7 @@ from contracts.records import (
     WeightsPublished,
 )
 from pipelinerl.accounting import GroupAccounts
+from pipelinerl.evaluation_table import print_evaluations
 from pipelinerl.metrics import MetricsWriter
 from pipelinerl.report import report, summarise
 from pipelinerl.streams.files import FileStreams
@@ -25,10 +28,14 @@ def published(version: int) -> WeightsPublished:
     return WeightsPublished(run="r", version=version, servers=["s"], seconds=0.1, bytes=8, paused_s=0.0)
 
 
-def evaluated(version: int, success: float) -> Evaluated:
-    return Evaluated(
-        version=version, problems=200, success=success, first_version=version, last_version=version
-    )
+def evaluated(version: int, success: float, **changes) -> Evaluated:
+    values = {"problems": 200, "first_version": version, "last_version": version}
+    return Evaluated(version=version, success=success, **values | changes)
+
+
+def described(version: int, success: float) -> dict:
+    whole = {"problems": 200, "failed": 0, "pinned": False, "sets": {}}
+    return {"version": version, "first_version": version, "last_version": version, "success": success} | whole
 
 
 def closed(version: int, lags: dict[int, int], skipped: bool = False) -> StepClosed:
@@ -84,6 +91,7 @@ def test_the_summary_is_what_the_records_say(run_dir):
     assert summarise(run_dir, wall_s=60.0) == {
         "heldout_success_start": 0.4,
         "heldout_success_end": 0.9,
+        "evaluations": [described(0, 0.4), described(2, 0.9)],
         "optimizer_steps": 3,
         "resumed": 0,
         "weight_updates": 3,
@@ -113,6 +121,26 @@ def test_the_report_writes_the_summary_and_the_picture(run_dir, capsys):
     assert (run_dir / "reward.png").read_bytes().startswith(b"\x89PNG")
     assert "heldout_success_end" in capsys.readouterr().out
     assert not list(run_dir.glob("*.part"))
+
+
+def test_the_table_shows_each_set_at_its_first_its_best_and_its_last(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "120")
+
+    def result(version: int, easy: float, hard: float, **changes) -> Evaluated:
+        sets = [
+            SetResult(name="easy", problems=20, attempts=1, success=easy),
+            SetResult(name="hard", problems=10, attempts=16, success=hard),
+        ]
+        return evaluated(version, (2 * easy + hard) / 3, problems=30, sets=sets, **changes)
+
+    between = result(20, 0.25, 0.75, last_version=23, failed=3)
+    print_evaluations([result(0, 0.5, 0.0), between, result(40, 1.0, 0.5)])
+    rows = [re.findall(r"[^│\s][^│]*[^│\s]", line) for line in capsys.readouterr().out.splitlines()]
+    assert ["easy", "20", "avg@1", "0.500 (v0)", "1.000 (v40)", "1.000 (v40)"] in rows
+    assert ["hard", "10", "avg@16", "0.000 (v0)", "0.750 (v20–23)", "0.500 (v40)"] in rows
+    assert ["all", "30", "0.333 (v0)", "0.833 (v40)", "0.833 (v40)"] in rows
+    print_evaluations([evaluated(0, 0.25, failed=3)])  # of a stream from before there were sets
+    assert "0.250 (v0, 3 failed)" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("what_exists", [[], ["streams"], ["streams/rollouts", "metrics"]])

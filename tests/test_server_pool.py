@@ -27,6 +27,28 @@ def test_spreads_requests_and_respects_the_limit():
     asyncio.run(scenario())
 
 
+def test_a_server_that_comes_back_still_has_its_old_requests():
+    async def scenario():
+        pool, released = ServerPool(limit=1), asyncio.Event()
+        await pool.set_servers(["a", "b"])
+
+        async def request():
+            async with pool.server():
+                await released.wait()
+
+        tasks = [asyncio.create_task(request()) for _ in range(2)]
+        await wait_until(lambda: pool.in_flight == 2)
+        await pool.set_servers(["a"])
+        assert (pool.capacity, pool.in_flight) == (2, 1)  # whoever counts both requests starts no third
+        await pool.set_servers(["a", "b"])
+        assert (pool.capacity, pool.in_flight) == (2, 2)
+        released.set()
+        await asyncio.gather(*tasks)
+        assert (pool.capacity, pool.in_flight) == (2, 0)
+
+    asyncio.run(scenario())
+
+
 def test_a_failing_server_rests_while_the_others_are_busy():
     """However many requests wait, a dead server gets one at a time, with rests that grow."""
 

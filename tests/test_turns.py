@@ -5,9 +5,12 @@ import asyncio
 import numpy as np
 
 from contracts.conformance.tiny_model import make_tiny_model
+from inference_adapters.scripted import ScriptedEngine
 from pipelinerl.attempts import AttemptRunner, Member
 from pipelinerl.chat_template import ChatTemplate
 from pipelinerl.config import RolloutConfig
+from pipelinerl.domains.base import Answer
+from pipelinerl.domains.calculator import TOOL
 from pipelinerl.http_session import open_session
 from pipelinerl.llm_client import LLMClient, Sampling
 from pipelinerl.sequences import training_sequences
@@ -28,6 +31,34 @@ def test_turns_are_one_sequence_of_sampled_tokens(tmp_path):
         (sequence,) = training_sequences(rollout, [1.0, 1.0, 1.0])
         sampled = np.concatenate([c.token_ids for c in rollout.completions])
         assert np.array_equal(sequence.token_ids[sequence.loss_mask], sampled)
+
+
+CALL = '<tool_call>\n{"name": "calculator", "arguments": {"expression": "1 + 1"}}\n</tool_call>'
+
+
+def test_every_turn_reads_a_call_alike():
+    """The first is answered as a chat, with calls; the others with text."""
+    with serving("tests.inference.echo_engine") as server:
+        wait_ready(server.url)
+        answers = asyncio.run(told_to_call(server.url))
+    for answer in answers:
+        (call,) = answer.tool_calls
+        assert (call.function.name, call.function.arguments) == ("calculator", '{"expression": "1 + 1"}')
+        assert answer.text == "So: " and answer.completion.finish_reason == "stop"
+        assert len(answer.completion.token_ids) == len(f"So: {CALL}") + 1
+
+
+async def told_to_call(url: str) -> list[Answer]:
+    class OnlyWhatIsNew:
+        def prompt_after(self, completion, messages):
+            return ScriptedEngine().encode(messages[-1]["content"])
+
+    said, pool = [{"role": "user", "content": f"So: {CALL}"}], ServerPool(limit=1)
+    await pool.set_servers([url])
+    async with open_session(token=None) as session:
+        client = LLMClient(session, pool, Sampling("scripted", 1.0, 200), template=OnlyWhatIsNew())
+        first = await client.chat(said, tools=[TOOL])
+        return [first, await client.chat(said, after=first, tools=[TOOL])]
 
 
 async def attempts(url: str, model: str):

@@ -1,4 +1,4 @@
-"""A Redis server of a run's own: it listens on loopback, its data lie in `<run_dir>/redis`.
+"""A Redis server of a run's own: it listens on one address, its data lie in `<run_dir>/redis`.
 
 Whoever starts it ends it, and it ends with them. Its password is made anew at each start, and is told to the
 processes of the run by their environment; `url`, which only the user may read, tells it to whoever looks at
@@ -17,14 +17,14 @@ from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 
+from pipelinerl.addresses import LOOPBACK, free_port, in_url
 from pipelinerl.die_with_parent import die_with_parent
-from pipelinerl.jobs import free_port
 from pipelinerl.process import REDIS_VARIABLE
 from pipelinerl.streams.base import StreamBusy, StreamError
 from pipelinerl.streams.redis_connection import Connection
 
 CONFIGURATION = """
-bind 127.0.0.1
+bind {address}
 port {port}
 requirepass {password}
 appendonly yes
@@ -41,17 +41,24 @@ class RedisServer:
 
     command = ("redis-server", "-")  # a command line is seen by all: the configuration comes otherwise
 
-    def __init__(self, directory: Path):
-        if shutil.which(self.command[0]) is None:
-            raise StreamError(
-                "streams=redis: there is no redis-server on the PATH; install it (`apt-get install "
-                f"redis-server`), or point {REDIS_VARIABLE} at a server"
-            )
-        self._directory = directory
-        self._port, self._password = free_port(), secrets.token_urlsafe(24)
-        self.url = f"redis://:{self._password}@127.0.0.1:{self._port}/0"
+    def __init__(self, directory: Path, address: str = LOOPBACK):
+        self._directory, self._address = directory, address
+        self._port, self._password = free_port(address), secrets.token_urlsafe(24)
+        self.url = f"redis://:{self._password}@{in_url(address)}:{self._port}/0"
+
+    @property
+    def missing(self) -> str | None:
+        """What a machine lacks that cannot run it."""
+        if shutil.which(self.command[0]):
+            return None
+        return (
+            "streams=redis: there is no redis-server on the PATH; install it (`apt-get install "
+            f"redis-server`), or point {REDIS_VARIABLE} at a server"
+        )
 
     def __enter__(self) -> "RedisServer":
+        if self.missing:
+            raise StreamError(self.missing)
         self._directory.mkdir(parents=True, exist_ok=True)
         self._lock = (self._directory / "lock").open("a")
         try:
@@ -93,7 +100,7 @@ class RedisServer:
                 start_new_session=True,
                 preexec_fn=partial(die_with_parent, signal.SIGTERM),
             )
-        configuration = CONFIGURATION.format(port=self._port, password=self._password)
+        configuration = CONFIGURATION.format(address=self._address, port=self._port, password=self._password)
         with self._process.stdin as stdin:
             stdin.write(configuration.encode())
 

@@ -49,9 +49,10 @@ def test_it_keeps_everything_it_declares_and_declares_all_but_score(server, tied
     assert set(declared) == {"staged", "truncation", "seed", "stop_strings", "tools", "stream"}
 
 
-def test_an_untied_head(untied):
+def test_an_untied_head_and_no_tools(untied):
+    """A server that was not told to read calls refuses tools: G6."""
     with vllm_server(untied) as url:
-        verdicts = check_inference([url], untied, only=["G1", "G2", "G3"])
+        verdicts = check_inference([url], untied, only=["G1", "G2", "G3", "G6"])
     assert {verdict.state for verdict in verdicts} == {"pass"}, verdicts
 
 

@@ -35,9 +35,18 @@ def resume(run_dir: Path, *overrides: str) -> subprocess.Popen[str]:
     return launch(run_dir, "resume=true", *overrides)
 
 
-def launch(run_dir: Path, *overrides: str) -> subprocess.Popen[str]:
-    command = [sys.executable, "launch.py", f"run_dir={run_dir}", *overrides]
-    return subprocess.Popen(command, cwd=ROOT, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+def launch(
+    run_dir: Path, *overrides: str, environment: dict[str, str] | None = None
+) -> subprocess.Popen[str]:
+    """`environment`: beside the one of the tests."""
+    return subprocess.Popen(
+        [sys.executable, "launch.py", f"run_dir={run_dir}", *overrides],
+        cwd=ROOT,
+        env=os.environ | (environment or {}),
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
 
 
 def finish(launcher: subprocess.Popen[str], within_s: float = 240) -> tuple[int, str]:
@@ -70,8 +79,10 @@ def wait_for(condition: Callable[[], object], within_s: float = 120) -> object:
     return found
 
 
-def wait_for_record(run_dir: Path, name: str, kind: type[Record], count: int = 1) -> None:
-    wait_for(lambda: sum(isinstance(r, kind) for r in records(run_dir, name)) >= count)
+def wait_for_record(
+    run_dir: Path, name: str, kind: type[Record], count: int = 1, within_s: float = 120
+) -> None:
+    wait_for(lambda: sum(isinstance(r, kind) for r in records(run_dir, name)) >= count, within_s)
 
 
 def processes_of(run_dir: Path) -> list[int]:
@@ -100,6 +111,24 @@ def job_pid(run_dir: Path, module: str) -> int:
                 return pid
 
     return wait_for(find)
+
+
+def server_pids(run_dir: Path) -> list[int]:
+    """Children of the launcher that serve; their command line does not name the run."""
+    launcher = job_pid_parent(job_pid(run_dir, "pipelinerl.actor"))
+    children = Path(f"/proc/{launcher}/task/{launcher}/children").read_text().split()
+    return [int(pid) for pid in children if "inference_adapters" in Path(f"/proc/{pid}/cmdline").read_text()]
+
+
+def job_pid_parent(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[1])
+
+
+def alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
 
 
 def assert_accounted(run_dir: Path, ended: bool = True) -> dict[str, set[int]]:

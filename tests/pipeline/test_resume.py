@@ -160,12 +160,13 @@ def test_an_older_checkpoint_goes_back_in_version_and_forgets_the_newer(tmp_path
 
 def test_problems_of_lost_groups_are_drawn_again_and_the_sampler_goes_on(tmp_path):
     run = tmp_path / "run"
-    launcher = start(run, *LEARNING)
+    launcher = start(run, *LEARNING, "max_steps=1000")
     wait_for_record(run, "actor_events", SamplerState)
     wait_for_record(run, "trainer_events", StepClosed, count=8)
     launcher.send_signal(signal.SIGINT)
     assert finish(launcher)[0] == 130
-    assert finish(resume(run, "max_steps=20"))[0] == 0
+    checkpoint = Checkpoints(run).whole()[-1].version
+    assert finish(resume(run, f"max_steps={checkpoint + 12}"))[0] == 0
     (resumed,) = records(run, "launcher_events")
     started = [r for r in records(run, "actor_events") if isinstance(r, Started)]
     earlier = [r for r in started if r.group_id < resumed.next_group]

@@ -2,18 +2,19 @@
 
 import os
 import signal
-from pathlib import Path
 
 import pytest
 
-from contracts.records import Evaluated, StepClosed, WeightsPublished
+from contracts.records import StepClosed, WeightsPublished
 from tests.pipeline.runs import (
+    alive,
     assert_accounted,
     finish,
     job_pid,
     processes_of,
     records,
     run_to_the_end,
+    server_pids,
     start,
     wait_for,
     wait_for_record,
@@ -67,13 +68,6 @@ def test_a_step_that_is_not_finite_closes_and_its_groups_are_dropped_by_name(tmp
     assert len(assert_accounted(run)["nonfinite"]) == 8
 
 
-def test_evaluation_is_recorded_with_its_versions(tmp_path):
-    run_to_the_end(tmp_path / "run", "max_steps=4", "eval.every=2")
-    evaluations = [r for r in records(tmp_path / "run", "actor_events") if isinstance(r, Evaluated)]
-    assert [evaluations[0].version, evaluations[-1].version] == [0, 4]
-    assert evaluations[0].last_version == 0 and evaluations[-1].first_version == 4
-
-
 def test_a_server_that_dies_is_left_out_and_the_run_goes_on(tmp_path):
     run = tmp_path / "run"
     launcher = start(run, "world.servers=2", "max_steps=12")
@@ -85,17 +79,6 @@ def test_a_server_that_dies_is_left_out_and_the_run_goes_on(tmp_path):
     published = [r for r in records(run, "trainer_events") if isinstance(r, WeightsPublished)]
     assert len(published[0].servers) == 2 and len(published[-1].servers) == 1
     assert_accounted(run)
-
-
-def server_pids(run_dir) -> list[int]:
-    """Children of the launcher that serve; their command line does not name the run."""
-    launcher = job_pid_parent(job_pid(run_dir, "pipelinerl.actor"))
-    children = Path(f"/proc/{launcher}/task/{launcher}/children").read_text().split()
-    return [int(pid) for pid in children if "inference_adapters" in Path(f"/proc/{pid}/cmdline").read_text()]
-
-
-def job_pid_parent(pid: int) -> int:
-    return int(Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[1])
 
 
 def test_the_last_servers_death_ends_the_run(tmp_path):
@@ -132,13 +115,6 @@ def test_nothing_outlives_the_launcher(tmp_path, number):
     status, _ = finish(launcher, within_s=30)
     assert status == (-9 if number == signal.SIGKILL else 130)
     wait_for(lambda: processes_of(run) == [] and not any(map(alive, servers)), within_s=15)
-
-
-def alive(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
-    except FileNotFoundError:
-        return False
 
 
 def test_a_run_that_can_learn_nothing_gives_up_and_says_why(tmp_path):

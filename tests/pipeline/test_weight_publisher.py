@@ -9,9 +9,10 @@ import torch
 
 from contracts.inference import ScoreRequest
 from contracts.trainer import OptimizerSpec, WorkerSpec
+from pipelinerl.addresses import free_port
+from pipelinerl.components import build_domain, needed_capabilities
 from pipelinerl.compose import compose_config
 from pipelinerl.config import RunConfig
-from pipelinerl.jobs import free_port
 from pipelinerl.probe import Probe
 from pipelinerl.ranks import Ranks
 from pipelinerl.server_control import Refused, ServerControl
@@ -90,12 +91,24 @@ def test_every_server_serves_what_was_published(worker):
         sender.close()
 
 
-def test_a_seeded_run_needs_servers_that_take_seeds(worker):
+@pytest.mark.parametrize(
+    ("setting", "says"),
+    [
+        ("sampling.seeded=true", "sampling.seeded=true needs seeds: .* does not declare the capability seed"),
+        (
+            "domain=calculator",
+            "the domain calculator needs tools .*: .* does not declare the capability tools",
+        ),
+    ],
+)
+def test_a_run_needs_servers_that_do_what_it_asks_for(worker, setting, says):
+    asked = config(setting)
+    needs = needed_capabilities(asked, build_domain(asked))
     with serving("tests.inference.failing_engine") as server:
         manifest = worker.weight_manifest("float32")
-        sender = WeightPublisher(config("sampling.seeded=true"), [server.url], None, manifest)
+        sender = WeightPublisher(asked, [server.url], None, manifest, needs)
         sender.wait_for_servers()
-        with pytest.raises(ValueError, match="sampling.seeded: .* does not take seeds"):
+        with pytest.raises(ValueError, match=says):
             publish(worker, Ranks(0, 1, 5), sender, 0)
         sender.close()
 
@@ -134,10 +147,37 @@ def test_a_dead_server_is_left_out_and_a_restarted_one_comes_back(worker):
         sender.close()
 
 
+def test_a_pinned_server_keeps_what_it_serves_until_it_is_released(worker):
+    with serving("inference_adapters.scripted") as one, serving("inference_adapters.scripted") as pinned:
+        sender, ranks = publisher(worker, one.url, pinned.url), Ranks(0, 1, 5)
+        publish(worker, ranks, sender, 0)
+        before = served(pinned.url)
+        sender.pin(pinned.url)
+        for version in (1, 2):
+            change(worker)
+            assert publish(worker, ranks, sender, version).servers == [one.url]
+            assert served(pinned.url) == before
+        sender.release(pinned.url)
+        assert publish(worker, ranks, sender, 3).servers == [one.url, pinned.url]
+        assert_serves(pinned.url, worker, 3)
+        sender.close()
+
+
+def test_a_pinned_server_is_published_to_when_no_other_answers(worker):
+    with serving("inference_adapters.scripted") as pinned:
+        with serving("inference_adapters.scripted") as mortal:
+            sender, ranks = publisher(worker, mortal.url, pinned.url), Ranks(0, 1, 5)
+            sender.pin(pinned.url)
+            assert publish(worker, ranks, sender, 0).servers == [mortal.url]
+        assert publish(worker, ranks, sender, 1).servers == [pinned.url]
+        assert_serves(pinned.url, worker, 1)
+        sender.close()
+
+
 def test_a_server_that_dies_in_the_rendezvous_takes_no_other_with_it(worker):
     with serving("inference_adapters.scripted") as survivor, serving("inference_adapters.scripted") as mortal:
         sender = publisher(worker, survivor.url, mortal.url)
-        reached = sender._reachable()
+        reached = sender._candidates()
         mortal.process.kill()
         mortal.process.wait()
         sender._attempts += 1

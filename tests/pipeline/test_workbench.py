@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
+from benchmarks.recipes import RECIPES
 from contracts.records import DropReason, Settled
 from pipelinerl.checks import check_components
 from pipelinerl.compose import compose_config
@@ -90,7 +91,7 @@ def test_truncated_rollouts_are_left_out_by_name(tmp_path):
     assert {r.reason for r in settled} <= {DropReason.OVERLONG, DropReason.TRAINING_DONE}
 
 
-@pytest.mark.parametrize("recipe", sorted(path.stem for path in (ROOT / "conf" / "exp").glob("*.yaml")))
+@pytest.mark.parametrize("recipe", RECIPES)
 def test_every_recipe_can_be_planned(recipe):
     config = compose_config([f"+exp={recipe}"])
     check_components(config)

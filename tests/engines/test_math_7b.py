@@ -1,0 +1,59 @@
+"""`+exp=math_7b +scale=cpu`: the experiment's own path on two cores. vLLM twice, DeepSpeed twice, Redis, the
+judge, evaluation, checkpoints; killed in the middle and resumed."""
+
+import json
+import os
+import signal
+
+import pytest
+from transformers import AutoModelForCausalLM
+
+from contracts.records import CheckpointSaved, Evaluated, StepClosed, WeightsPublished
+from pipelinerl.metrics import metrics_path, read_metrics
+from pipelinerl.process import REDIS_VARIABLE
+from tests.pipeline.runs import (
+    assert_accounted,
+    finish,
+    job_pid,
+    launch,
+    processes_of,
+    records,
+    resume,
+    wait_for_record,
+)
+
+pytestmark = pytest.mark.engines
+
+STEPS, STARTS_WITHIN_S = 6, 900  # the model is made at the first start
+
+
+def test_the_experiment_runs_on_two_cores_is_killed_and_resumed(tmp_path, monkeypatch):
+    monkeypatch.delenv(REDIS_VARIABLE, raising=False)
+    run = tmp_path / "run"
+    launcher = launch(run, "+exp=math_7b", "+scale=cpu")
+    wait_for_record(run, "trainer_events", CheckpointSaved, within_s=STARTS_WITHIN_S)
+    os.kill(job_pid(run, "pipelinerl.trainer"), signal.SIGKILL)
+    assert finish(launcher)[0] == 1
+    assert not processes_of(run)
+    status, err = finish(resume(run), within_s=STARTS_WITHIN_S)
+    assert status == 0, err
+
+    summary = json.loads((run / "summary.json").read_text())
+    assert (summary["optimizer_steps"], summary["resumed"]) == (STEPS, 1)
+    assert len(assert_accounted(run)["trained"]) == STEPS * 4
+    published = [e for e in records(run, "trainer_events") if isinstance(e, WeightsPublished)]
+    assert all(len(event.servers) == 2 for event in published)
+    steps = [e for e in records(run, "trainer_events") if isinstance(e, StepClosed)]
+    assert not any(step.skipped for step in steps) and all(step.tokens for step in steps)
+    assert {e.version for e in records(run, "actor_events") if isinstance(e, Evaluated)} >= {0, STEPS}
+    judged = [rollout for rollout in records(run, "rollouts") if not rollout.failed]
+    verdicts = {name for r in judged for name, said in r.metrics.items() if said and "verdict" in name}
+    assert "verdict_wrong" in verdicts and "verdict_undecided" not in verdicts
+    assert all(rollout.domain == "orz_57k" for rollout in judged)
+    gaps = [
+        line["logprob_gap_mean_abs"]
+        for line in read_metrics(metrics_path(run, "trainer"))
+        if "logprob_gap_mean_abs" in line
+    ]
+    assert gaps and max(gaps) < 0.05  # bfloat16 on both sides
+    AutoModelForCausalLM.from_pretrained(run / "checkpoints" / "final")
