@@ -1,8 +1,9 @@
 """Whether the model is one for this run, as far as it is known: each refusal is one clear line."""
 
-from collections.abc import Iterator
+from __future__ import annotations
 
-from transformers import AutoTokenizer, PreTrainedTokenizerBase
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from contracts.tool_templates import knows_tools
 from pipelinerl.components import build_domain
@@ -12,6 +13,9 @@ from pipelinerl.jobs import PlanError
 from pipelinerl.memory import check_fits, longest_sequence
 from pipelinerl.models import Model
 
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
 SAMPLED_PROBLEMS = 64  # of each side, whose prompts are measured
 
 
@@ -19,6 +23,8 @@ def check_model(config: RunConfig, model: Model) -> None:
     """That its context holds prompt and completion, that it fits on the GPUs, that its chat template does
     what the domain needs, and that prompts are as short as expected."""
     if model.state == "here":
+        from transformers import AutoTokenizer  # seconds, which a run without a model need not wait
+
         tokenizer = AutoTokenizer.from_pretrained(model.path, local_files_only=True)
         domain = build_domain(config)
         _check_template(tokenizer, domain, model.path)

@@ -1,12 +1,22 @@
 """For all tests. `make test-engines` proves engines: there, a test that is skipped fails the run."""
 
 import os
+import signal
 from collections.abc import Iterator
 
 import pytest
 
 # Tests run many processes at a time: a thread each is fastest. Before anything imports torch.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+
+@pytest.fixture(autouse=True)
+def signals_as_before() -> Iterator[None]:
+    """A launcher that ran in this process decides over Ctrl-C; a run started later would inherit that."""
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    yield
+    for number, handler in handlers.items():
+        signal.signal(number, handler)
 
 
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
