@@ -1,8 +1,8 @@
 # From nothing but Python 3.11 and make: everything is set up in .venv.
 PYTHON ?= python3.11
 VENV := .venv
-# Two files of tests at a time: most of them wait for processes.
-TWO_AT_A_TIME := -n 2 --dist loadfile
+# Two files of tests at a time: most of them wait for processes. Those with few tests are the long ones.
+TWO_AT_A_TIME := -n 2 --dist loadfile --no-loadscope-reorder
 
 .PHONY: demo test test-engines redis-server vllm-env grid recipes soak lint clean
 

@@ -28,7 +28,13 @@ IN_FULL = pytest.mark.engines  # not in `make test`, for its time
 
 
 @pytest.mark.parametrize(
-    "max_lag", ["0", pytest.param("1", marks=IN_FULL), "4", pytest.param("null", marks=IN_FULL)]
+    "max_lag",
+    [
+        pytest.param("0", marks=IN_FULL),
+        pytest.param("1", marks=IN_FULL),
+        "4",
+        pytest.param("null", marks=IN_FULL),
+    ],
 )
 def test_every_group_is_accounted_for(tmp_path, max_lag):
     steps = max(3, GROUPS // 60)  # about a quarter of the groups has signal, sixteen make a step

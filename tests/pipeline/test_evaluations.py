@@ -82,6 +82,7 @@ def test_a_pinned_server_keeps_its_weights_while_training_goes_on(tmp_path, sche
     assert_accounted(run)
 
 
+@pytest.mark.engines  # not in `make test`, for its time
 def test_a_pinned_server_that_dies_costs_its_attempts_and_nothing_else(tmp_path):
     run, launcher, servers = start_and_wait_for_a_pinned_evaluation(tmp_path)
     os.kill(servers[of_kind(run, "actor_events", Pinned)[0].server], signal.SIGKILL)

@@ -78,17 +78,28 @@ def run_from(directory: Path, *overrides: str) -> dict:
     return json.loads((directory / "latest" / "summary.json").read_text())
 
 
-def put(directory: Path, source: str, choice: str, config: str) -> None:
-    (directory / "my_part.py").write_text(source)
+def put(directory: Path, part: str, source: str, choice: str, config: str) -> None:
+    (directory / f"{part}.py").write_text(source)
     file = directory / "conf" / f"{choice}.yaml"
-    file.parent.mkdir(parents=True)
+    file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(config)
 
 
-def test_an_objective(tmp_path):
-    put(tmp_path, OBJECTIVE, "objective/plain", "_target_: my_part.Plain\nscale: 2.0\n")
-    assert run_from(tmp_path, "objective=plain")["optimizer_steps"] == 3
-    lines = (tmp_path / "run" / "metrics" / "trainer.jsonl").read_text().splitlines()
+@pytest.fixture(scope="module")
+def own_run(tmp_path_factory) -> Path:
+    """A run with a part of each kind that is its user's own."""
+    own = tmp_path_factory.mktemp("own")
+    put(own, "my_objective", OBJECTIVE, "objective/plain", "_target_: my_objective.Plain\nscale: 2.0\n")
+    put(own, "my_sampler", SAMPLER, "sampler/favourite", "_target_: my_sampler.Favourite\nproblem: 7\n")
+    parts = "filters: [{_target_: my_filter.EveryOther}]\nrewards: [{_target_: my_reward.Brevity}]\n"
+    put(own, "my_filter", FILTER, "exp/mine", f"# @package _global_\n{parts}")
+    (own / "my_reward.py").write_text(REWARD)
+    assert run_from(own, "+exp=mine", "objective=plain", "sampler=favourite")["optimizer_steps"] == 3
+    return own / "run"
+
+
+def test_an_objective(own_run):
+    lines = (own_run / "metrics" / "trainer.jsonl").read_text().splitlines()
     assert any("my_sum" in json.loads(line) for line in lines)
 
 
@@ -98,24 +109,18 @@ def test_an_objective_without_a_config_file(tmp_path):
     assert run_from(tmp_path, *own)["optimizer_steps"] == 3
 
 
-def test_a_filter(tmp_path):
-    put(tmp_path, FILTER, "exp/odd", "# @package _global_\nfilters: [{_target_: my_part.EveryOther}]\n")
-    run_from(tmp_path, "+exp=odd")
-    settled = [r for r in records(tmp_path / "run", "preprocessor_events") if isinstance(r, Settled)]
+def test_a_filter(own_run):
+    settled = [r for r in records(own_run, "preprocessor_events") if isinstance(r, Settled)]
     odd = [group for r in settled if r.reason == "odd_group" for group in r.group_ids]
     assert odd and all(group % 2 for group in odd)
 
 
-def test_a_sampler(tmp_path):
-    put(tmp_path, SAMPLER, "sampler/favourite", "_target_: my_part.Favourite\nproblem: 7\n")
-    run_from(tmp_path, "sampler=favourite")
-    assert {r.problem_id for r in records(tmp_path / "run", "rollouts")} == {"train-7"}
+def test_a_sampler(own_run):
+    assert {r.problem_id for r in records(own_run, "rollouts")} == {"train-7"}
 
 
-def test_a_reward(tmp_path):
-    put(tmp_path, REWARD, "exp/brief", "# @package _global_\nrewards: [{_target_: my_part.Brevity}]\n")
-    run_from(tmp_path, "+exp=brief")
-    rollouts = [r for r in records(tmp_path / "run", "rollouts") if not r.failed]
+def test_a_reward(own_run):
+    rollouts = [r for r in records(own_run, "rollouts") if not r.failed]
     assert rollouts
     for rollout in rollouts:
         assert isinstance(rollout, Rollout)
@@ -127,8 +132,7 @@ def test_the_page_that_writes_an_objective_does_what_it_says(tmp_path):
     page = (ROOT / "docs" / "write-an-objective.md").read_text()
     source, proof = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
     (config,) = re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)
-    put(tmp_path, source, "objective/mine", config)
-    (tmp_path / "my_part.py").rename(tmp_path / "my_file.py")
+    put(tmp_path, "my_file", source, "objective/mine", config)
     (tmp_path / "test_my_file.py").write_text(proof)
     commands = re.findall(r"^python \$PROJECT/launch.py (.*)$", page, re.MULTILINE)
     assert len(commands) == 3

@@ -92,7 +92,17 @@ def test_the_last_servers_death_ends_the_run(tmp_path):
     assert processes_of(run) == []
 
 
-@pytest.mark.parametrize("module", ["pipelinerl.trainer", "pipelinerl.actor", "pipelinerl.preprocessor"])
+IN_FULL = pytest.mark.engines  # not in `make test`, for its time
+
+
+@pytest.mark.parametrize(
+    "module",
+    [
+        "pipelinerl.trainer",
+        pytest.param("pipelinerl.actor", marks=IN_FULL),
+        pytest.param("pipelinerl.preprocessor", marks=IN_FULL),
+    ],
+)
 def test_the_death_of_a_worker_ends_the_run(tmp_path, module):
     run = tmp_path / "run"
     launcher = start(run, "max_steps=1000")
