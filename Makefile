@@ -4,7 +4,7 @@ VENV := .venv
 # Two files of tests at a time: most of them wait for processes. Those with few tests are the long ones.
 TWO_AT_A_TIME := -n 2 --dist loadfile --no-loadscope-reorder
 
-.PHONY: demo test test-engines redis-server vllm-env grid recipes soak lint clean
+.PHONY: demo test test-engines redis-server vllm-env sglang-env grid recipes soak lint clean
 
 demo: $(VENV)/demo
 	$(VENV)/bin/python launch.py
@@ -19,7 +19,7 @@ redis-server:
 		|| { echo "there is no $@; install it: sudo apt-get install $@, or brew install redis" >&2; exit 1; }
 
 # Every engine through every guarantee of its contract, and every broken adapter too.
-test-engines: $(VENV)/test-engines .venv-vllm/ready redis-server
+test-engines: $(VENV)/test-engines .venv-vllm/ready .venv-sglang/ready redis-server
 	$(VENV)/bin/python -m pytest -m engines $(TWO_AT_A_TIME) --durations=30
 
 # vLLM for a machine without a GPU, in an environment of its own: `inference=vllm` finds it.
@@ -31,6 +31,17 @@ vllm-env: .venv-vllm/ready
 	.venv-vllm/bin/pip uninstall --quiet --yes torchaudio torchcodec torchvision  # want CUDA's libraries
 	touch $@
 
+# SGLang for a machine without a GPU, in an environment of its own: `inference=sglang` finds it. SGLang asks for
+# CUDA's libraries; what it needs of the rest is named in pyproject.toml.
+sglang-env: .venv-sglang/ready
+
+.venv-sglang/ready: pyproject.toml
+	test -x .venv-sglang/bin/python || $(PYTHON) -m venv .venv-sglang
+	.venv-sglang/bin/pip install --quiet --editable ".[sglang-cpu]"
+	.venv-sglang/bin/pip install --quiet --no-deps sglang==0.5.23 torchvision==0.28.0 \
+		apache-tvm-ffi==0.1.11 gguf==0.19.0 xgrammar==0.2.7
+	touch $@
+
 # The demo on every engine, one after the other. About fifteen minutes on two cores.
 grid: $(VENV)/demo .venv-vllm/ready
 	$(VENV)/bin/python -m benchmarks.grid
@@ -40,17 +51,18 @@ recipes: $(VENV)/demo
 	$(VENV)/bin/python -m benchmarks.recipes
 
 # Every group accounted for, over 10,000 groups at each of four values of max_lag. About half an hour.
-# Then 200 weight updates under load.
+# Then 200 weight updates under load, and what takes long to learn.
 soak: $(VENV)/test
 	SOAK_GROUPS=10000 $(VENV)/bin/python -m pytest -m "" tests/pipeline/test_accounting.py
 	SOAK_UPDATES=200 $(VENV)/bin/python -m pytest -m engines -k transformers tests/conformance/test_inference_kit.py
+	$(VENV)/bin/python -m pytest -m long
 
 lint: $(VENV)/test
 	$(VENV)/bin/pip install --quiet ruff==0.17.5
 	$(VENV)/bin/ruff check . && $(VENV)/bin/ruff format --check .
 
 clean:
-	rm -rf $(VENV) .venv-vllm .cache
+	rm -rf $(VENV) .venv-vllm .venv-sglang .cache
 
 $(VENV)/demo $(VENV)/test $(VENV)/test-engines: pyproject.toml
 	test -x $(VENV)/bin/python || $(PYTHON) -m venv $(VENV)

@@ -13,7 +13,7 @@ from tests.conformance.broken_servers import MUTANTS, TOKEN
 from tests.conformance.models import make_scripted_model
 from tests.conformance.servers import serving_mutant
 
-SHORT = {"token": TOKEN, "timeout_s": 1.0, "grace_s": 2.0, "answer_s": 8.0, "updates": 12}
+SHORT = {"token": TOKEN, "timeout_s": 1.0, "grace_s": 2.0, "answer_s": 15.0, "updates": 12}
 BROKEN = sorted(MUTANTS.keys() - {"Correct"})
 A_FEW = [
     "SwapsTwoTensors",

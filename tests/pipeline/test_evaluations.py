@@ -117,7 +117,7 @@ def test_a_run_that_stopped_with_a_pinned_server_is_resumed_with_all(tmp_path):
     finish(launcher)
     before = len(of_kind(run, "trainer_events", WeightsPublished))
     wait_for(lambda: processes_of(run) == [])
-    status, err = finish(resume(run, "eval.every=null"))
+    status, err = finish(resume(run, "eval.every=null", "eval.pinned=false"))
     assert status == 0, err
     published = of_kind(run, "trainer_events", WeightsPublished)[before:]
     assert published and all(len(p.servers) == 2 for p in published)

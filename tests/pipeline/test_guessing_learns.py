@@ -6,7 +6,7 @@ import pytest
 
 from tests.pipeline.runs import assert_accounted, finish, launch
 
-pytestmark = pytest.mark.engines
+pytestmark = pytest.mark.long
 
 
 def test_reliability_is_learnt_over_turns(tmp_path):

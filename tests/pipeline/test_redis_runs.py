@@ -31,7 +31,8 @@ def test_connections_that_break_in_mid_run_lose_no_group(tmp_path, redis_url, mo
     """On a server of the user's, named in the environment."""
     monkeypatch.setenv(REDIS_VARIABLE, redis_url)
     run, admin, killed = tmp_path / "run", redis.Redis.from_url(redis_url), set()
-    launcher = start(run, "streams=redis", "max_steps=20")
+    unhurried = "+inference.arguments.token_delay_s=0.05"  # the run is not to end before the last of them
+    launcher = start(run, "streams=redis", "max_steps=40", unhurried)
     for steps in (2, 5, 8, 11):
         wait_for_record(run, "trainer_events", StepClosed, count=steps)
         processes = {f":{job_pid(run, f'pipelinerl.{worker}')}:": worker for worker in WORKERS}
@@ -43,7 +44,7 @@ def test_connections_that_break_in_mid_run_lose_no_group(tmp_path, redis_url, mo
     assert status == 0, err
     assert killed >= {(worker, "reader") for worker in WORKERS}
     assert killed >= {("actor", "rollouts"), ("preprocessor", "rows"), ("trainer", "trainer_events")}
-    assert len(assert_accounted(run)["trained"]) == 20 * 8
+    assert len(assert_accounted(run)["trained"]) == 40 * 8
     config = (run / "config.yaml").read_text()
     assert redis_url not in config and without_secrets(redis_url) in config
 
