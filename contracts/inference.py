@@ -235,7 +235,8 @@ class SamplingParameters:
 
 @dataclass(frozen=True)
 class TokenDelta:
-    """Newly sampled tokens of one request; the last delta has a finish reason."""
+    """Newly sampled tokens of one request; the last delta has a finish reason. An engine that learns only
+    at the end which weights sampled what gives all `versions` of the request with the last delta."""
 
     token_ids: Sequence[int]
     logprobs: Sequence[float]  # under the distribution sampled from; unscaled softmax at temperature 0

@@ -70,6 +70,10 @@ class EmbeddedEngine(TokenEngine):
         labels what is sampled next with `version`; with "recompute" makes requests in flight compute
         their keys and values again."""
 
+    def buffered(self, bucket: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        """A bucket as it waits for the others: an engine may move it to other memory."""
+        return bucket
+
     def health(self) -> Health:
         if self._lost:
             return Health(status="unhealthy", reason=self._lost)
@@ -115,7 +119,7 @@ class EmbeddedEngine(TokenEngine):
             for bucket in islice(buckets, count):
                 if progress.cancelled:
                     return
-                tensors.update(bucket)
+                tensors.update(self.buffered(bucket))
                 progress.bytes += sum(tensor.nbytes for tensor in bucket.values())
                 progress.transfer_s = time.monotonic() - started
 

@@ -7,15 +7,13 @@ The default engine; runs on a CPU. One process, one device; vLLM and SGLang are 
 import contextlib
 import copy
 import itertools
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
-from pathlib import Path
+from collections.abc import AsyncIterator, Iterator, Mapping
 from threading import Lock
 
 import torch
 import transformers
-from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
+from transformers import AutoModelForCausalLM, PreTrainedModel
 
-from contracts.errors import ContractError, ErrorCode
 from contracts.inference import (
     EngineInfo,
     Health,
@@ -30,6 +28,7 @@ from contracts.tool_templates import knows_tools
 from contracts.weights import nccl_version, torch_dtype
 from inference_adapters.embedded import EmbeddedEngine, resident_bytes
 from inference_adapters.threads import in_daemon_thread
+from inference_adapters.tokenizer_text import TokenizerText, check_ids, load_tokenizer
 from inference_adapters.transformers.batching import PAGE_TOKENS, Batcher, Request
 from inference_adapters.transformers.outbox import Outbox
 from inference_adapters.transformers.scoring import score
@@ -37,7 +36,7 @@ from inference_adapters.transformers.scoring import score
 CAPABILITIES = ["score", "staged", "truncation", "seed", "stream"]
 
 
-class TransformersEngine(EmbeddedEngine):
+class TransformersEngine(TokenizerText, EmbeddedEngine):
     """Raises ValueError, in one line, when `model` cannot be served."""
 
     def __init__(self, model: str, dtype: str, device: str, max_batch_tokens: int, num_blocks: int):
@@ -49,7 +48,7 @@ class TransformersEngine(EmbeddedEngine):
         self.num_blocks = num_blocks
         if device == "cuda" and not torch.cuda.is_available():
             raise ValueError("device cuda: torch sees no GPU here")
-        self._tokenizer = _tokenizer(model)
+        self._tokenizer = load_tokenizer(model)
         self._knows_tools = knows_tools(self._tokenizer)
         self._batcher: Batcher | None = None  # until it has started
         self._ids = itertools.count()
@@ -141,25 +140,12 @@ class TransformersEngine(EmbeddedEngine):
         for outbox in self._live:
             outbox.abort()
 
-    # --- text -------------------------------------------------------------------------------------
-
-    def encode_chat(self, messages: list[dict], tools: list[dict] | None) -> list[int]:
-        return self._tokenizer.apply_chat_template(
-            messages, tools=tools, add_generation_prompt=True, return_dict=False
-        )
-
-    def encode(self, text: str) -> list[int]:
-        return self._tokenizer.encode(text)
-
-    def decode(self, token_ids: Sequence[int]) -> str:
-        return self._tokenizer.decode(token_ids, skip_special_tokens=True)
-
     # --- generation -------------------------------------------------------------------------------
 
     def generate(
         self, prompt_token_ids: list[int], sampling: SamplingParameters
     ) -> AsyncIterator[TokenDelta]:
-        self._check_ids(prompt_token_ids)
+        check_ids(prompt_token_ids, self._vocabulary())
         return self._generate(prompt_token_ids, sampling)
 
     async def _generate(self, prompt: list[int], sampling: SamplingParameters) -> AsyncIterator[TokenDelta]:
@@ -191,32 +177,15 @@ class TransformersEngine(EmbeddedEngine):
             eos = self._tokenizer.eos_token_id
         return eos if isinstance(eos, list) else [] if eos is None else [eos]
 
-    def _check_ids(self, token_ids: Sequence[int]) -> None:
-        """One id outside the embedding would end the forward pass of every request."""
-        vocabulary = self._model.get_input_embeddings().num_embeddings
-        if not token_ids or not all(0 <= token_id < vocabulary for token_id in token_ids):
-            raise ContractError(
-                ErrorCode.INVALID_REQUEST, f"token ids must be given, and lie between 0 and {vocabulary - 1}"
-            )
+    def _vocabulary(self) -> int:
+        return self._model.get_input_embeddings().num_embeddings
 
     async def score(self, request: ScoreRequest) -> ScoreResponse:
         for token_ids in request.sequences:
-            self._check_ids(token_ids)
+            check_ids(token_ids, self._vocabulary())
         return await in_daemon_thread(self._score, request)
 
     def _score(self, request: ScoreRequest) -> ScoreResponse:
         with self._weights_lock:
             logprobs = score(self._scorer, request.sequences, request.temperature, self.max_batch_tokens)
             return ScoreResponse(logprobs=logprobs, version=self._batcher.version)
-
-
-def _tokenizer(model: str):
-    if not (Path(model) / "config.json").is_file():
-        raise ValueError(f"{model} is not a model directory: it has no config.json")
-    try:
-        tokenizer = AutoTokenizer.from_pretrained(model, local_files_only=True)
-    except (OSError, ValueError) as error:
-        raise ValueError(f"{model}: its tokenizer cannot be loaded: {str(error).splitlines()[0]}") from error
-    if not tokenizer.chat_template:
-        raise ValueError(f"{model}: its tokenizer has no chat template (chat_template.jinja)")
-    return tokenizer

@@ -15,9 +15,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from typing import Any, TypeVar
 
 import psutil
-import torch
 import vllm
-from transformers import AutoConfig, AutoModelForCausalLM
 from vllm.distributed.weight_transfer.base import WeightTransferInitRequest, WeightTransferUpdateRequest
 from vllm.engine.arg_utils import AsyncEngineArgs
 from vllm.v1.engine.exceptions import EngineDeadError
@@ -32,6 +30,7 @@ from contracts.inference import (
     UpdateProgress,
     WeightUpdateRequest,
 )
+from inference_adapters.model_parameters import model_parameters
 from inference_adapters.threads import in_daemon_thread
 from inference_adapters.vllm.language_model import LanguageModel
 from inference_adapters.vllm.serving import Serving
@@ -79,7 +78,10 @@ class VllmEngine(InferenceEngine):
     # --- its life ---------------------------------------------------------------------------------
 
     async def start(self, version: int) -> None:
-        self._shapes, self._tied = await in_daemon_thread(_parameters, self.args.model, self.args)
+        args = self.args
+        self._shapes, self._tied = await in_daemon_thread(
+            model_parameters, args.model, args.revision, args.trust_remote_code, args.hf_overrides
+        )
         self._llm = await in_daemon_thread(self._load)
         self._watching = asyncio.create_task(self._end_with_the_engine())
         await self._llm.update_weight_version(str(version))
@@ -239,16 +241,3 @@ def _resident_bytes() -> int:
         with contextlib.suppress(psutil.NoSuchProcess):
             resident += process.memory_info().rss
     return resident
-
-
-def _parameters(model: str, args: Namespace) -> tuple[dict[str, tuple[int, ...]], dict[str, str]]:
-    """Shapes by Hugging Face name, and tied names, of a model that holds no memory."""
-    config = AutoConfig.from_pretrained(
-        model, revision=args.revision, trust_remote_code=args.trust_remote_code, **args.hf_overrides
-    )
-    with torch.device("meta"):
-        empty = AutoModelForCausalLM.from_config(config, trust_remote_code=args.trust_remote_code)
-    name_of = {id(p): name for name, p in empty.named_parameters()}
-    every = empty.named_parameters(remove_duplicate=False)
-    tied = {name: name_of[id(p)] for name, p in every if name != name_of[id(p)]}
-    return {name: tuple(p.shape) for name, p in empty.named_parameters()}, tied

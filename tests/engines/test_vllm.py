@@ -1,9 +1,6 @@
 """The vLLM adapter on the real engine: every guarantee, long rollouts, tensor parallelism, whole runs."""
 
 import asyncio
-import json
-import subprocess
-import sys
 
 import aiohttp
 import pytest
@@ -15,9 +12,8 @@ from contracts.conformance.inference.server import Server
 from contracts.conformance.inference.settings import Settings
 from contracts.conformance.inference.trainer_end import TrainerEnd
 from contracts.conformance.tiny_model import make_tiny_model
-from pipelinerl.jobs import ROOT
+from tests.engines.twenty_steps import learns_in_twenty_steps
 from tests.engines.vllm_servers import vllm_server
-from tests.pipeline.runs import assert_accounted
 
 pytestmark = pytest.mark.engines
 
@@ -115,34 +111,4 @@ async def contract(url: str) -> dict:
     ids=["alone", "mixed"],
 )
 def test_a_run_of_twenty_steps(tmp_path, engines, names):
-    make_tiny_model(tmp_path / "model")
-    settings = [
-        f"run_dir={tmp_path}/run",
-        f"model.path={tmp_path}/model",
-        "~domain",
-        "+domain._target_=tests.letters_domain.LettersDomain",
-        "batch_size=64",
-        "max_steps=20",
-        "optimizer.lr=1e-2",
-        "optimizer.decay_steps=null",
-        "sampling.max_tokens=12",
-        "eval.problems=64",
-        "filters=[]",  # once every group succeeds, steps have to go on
-        *engines,
-    ]
-    command = [sys.executable, "launch.py", *settings]
-    ended = subprocess.run(command, cwd=ROOT, text=True, capture_output=True, timeout=600)
-    assert ended.returncode == 0, ended.stderr
-    assert_accounted(tmp_path / "run")
-    summary = json.loads((tmp_path / "run" / "summary.json").read_text())
-    assert summary["heldout_success_end"] > 0.8 > 0.2 > summary["heldout_success_start"]
-    assert summary["updates_while_generating"] > 0 and summary["rollouts_lost"] == 0
-    assert summary["logprob_gap_mean_abs"] < 1e-4
-    started = {line.split("-m inference_adapters.")[1].split()[0] for line in plan(settings)}
-    assert started == names
-
-
-def plan(settings: list[str]) -> list[str]:
-    command = [sys.executable, "launch.py", *settings[1:], "plan=true"]
-    shown = subprocess.run(command, cwd=ROOT, text=True, capture_output=True, check=True).stdout
-    return [line for line in shown.splitlines() if "-m inference_adapters." in line]
+    assert learns_in_twenty_steps(tmp_path, *engines) == names

@@ -46,9 +46,11 @@ def test_async_updates_between_requests(tmp_path):
     assert summary["optimizer_steps"] == 6 and 0 < summary["lag_max"] <= 2
 
 
+IN_FULL = pytest.mark.engines  # not in `make test`, for its time
+
+
 @pytest.mark.parametrize(
-    "on_stale",
-    ["drop", "mask", pytest.param("keep", marks=pytest.mark.engines)],  # not in `make test`
+    "on_stale", [pytest.param("drop", marks=IN_FULL), "mask", pytest.param("keep", marks=IN_FULL)]
 )
 def test_on_stale_decides_about_slow_rollouts(tmp_path, on_stale):
     slow = ["+domain.slow=0.1", "+domain.slow_s=1.5", "max_lag=1", "batch_size=8", "inference.concurrency=16"]
@@ -90,9 +92,6 @@ def test_the_last_servers_death_ends_the_run(tmp_path):
     status, err = finish(launcher)
     assert status == 1 and "launch.py: " in err
     assert processes_of(run) == []
-
-
-IN_FULL = pytest.mark.engines  # not in `make test`, for its time
 
 
 @pytest.mark.parametrize(

@@ -62,6 +62,7 @@ def test_rollouts_in_segments_are_trained_across_versions(tmp_path):
     assert_accounted(run)
 
 
+@pytest.mark.engines  # not in `make test`, for its time
 def test_what_repeats_itself_is_stopped_and_punished(tmp_path):
     """Any two equal tokens in a row end a rollout, so that there are some."""
     run = tmp_path / "run"

@@ -1,0 +1,25 @@
+"""What weights a model has, by Hugging Face name: for engines that keep them in a form of their own."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from transformers import AutoConfig, AutoModelForCausalLM
+
+
+def model_parameters(
+    model: str,
+    revision: str | None = None,
+    trust_remote_code: bool = False,
+    overrides: Mapping[str, Any] | None = None,
+) -> tuple[dict[str, tuple[int, ...]], dict[str, str]]:
+    """Shapes of what an update must bring, and tied names. Holds no memory for the weights."""
+    config = AutoConfig.from_pretrained(
+        model, revision=revision, trust_remote_code=trust_remote_code, **(overrides or {})
+    )
+    with torch.device("meta"):
+        empty = AutoModelForCausalLM.from_config(config, trust_remote_code=trust_remote_code)
+    name_of = {id(p): name for name, p in empty.named_parameters()}
+    every = empty.named_parameters(remove_duplicate=False)
+    tied = {name: name_of[id(p)] for name, p in every if name != name_of[id(p)]}
+    return {name: tuple(p.shape) for name, p in empty.named_parameters()}, tied

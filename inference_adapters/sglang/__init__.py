@@ -1,0 +1,7 @@
+"""The SGLang adapter: `python -m inference_adapters.sglang --model PATH --port 8000`, and SGLang's options.
+
+The server's process: `__main__` starts it, `engine` moves weights and tokens, `child` owns SGLang. SGLang's
+own processes begin at `launcher`.
+"""
+
+KNOWN_VERSIONS = "0.5.23"  # of SGLang; its weight-update routes change from release to release

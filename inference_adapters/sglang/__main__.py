@@ -1,0 +1,42 @@
+"""Serve a model by SGLang behind the contract: `python -m inference_adapters.sglang --model PATH`.
+
+Takes the options of SGLang's server too, except those that the contract decides.
+"""
+
+import sys
+from importlib.metadata import PackageNotFoundError, version
+
+from inference_adapters.serve import arguments, run
+from inference_adapters.sglang import KNOWN_VERSIONS
+
+
+def main() -> None:
+    found = _known_version()
+    from inference_adapters.sglang.engine import SglangEngine
+    from inference_adapters.sglang.options import Options, add_options
+
+    parser = arguments(__doc__)
+    add_options(parser)
+    args, others = parser.parse_known_args()
+    try:
+        engine = SglangEngine(Options.of(args, others), found)
+    except (OSError, ValueError) as error:
+        sys.exit(f"cannot serve: {str(error).splitlines()[0]}")
+    run(engine, args)
+
+
+def _known_version() -> str:
+    try:
+        found = version("sglang")
+    except PackageNotFoundError:
+        sys.exit("cannot serve: SGLang is not installed here (`make sglang-env`)")
+    if found != KNOWN_VERSIONS:
+        sys.exit(
+            f"cannot serve: SGLang {found} is installed; this adapter knows {KNOWN_VERSIONS} "
+            f"(pip install sglang=={KNOWN_VERSIONS})"
+        )
+    return found
+
+
+if __name__ == "__main__":
+    main()

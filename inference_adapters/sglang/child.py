@@ -1,0 +1,129 @@
+"""SGLang's server as a child of this one: its life, its routes, its memory. Knows nothing of the contract."""
+
+import asyncio
+import contextlib
+import json
+import os
+import secrets
+import socket
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import psutil
+
+from inference_adapters.sglang.launcher import API_KEY_VARIABLE
+
+LAUNCHER = Path(__file__).with_name("launcher.py")
+ASK_EVERY_S = 0.2
+STOP_S = 5.0
+
+
+class SglangError(RuntimeError):
+    """SGLang refused, or has ended."""
+
+
+class SglangServer:
+    """Listens on loopback alone, with a key that nobody else has."""
+
+    def __init__(self, options: list[str], environment: dict[str, str]):
+        self._port = _free_port()
+        self._key = secrets.token_hex(16)
+        address = ["--host", "127.0.0.1", "--port", str(self._port)]
+        self._process = subprocess.Popen(
+            [sys.executable, "-P", str(LAUNCHER), *options, *address],  # -P: our directory is no package path
+            env=os.environ | environment | {API_KEY_VARIABLE: self._key},
+            start_new_session=True,  # Ctrl-C is for this server, which ends its child
+        )
+        self._session: aiohttp.ClientSession | None = None
+
+    def ended(self) -> bool:
+        return self._process.poll() is not None
+
+    async def ready(self) -> None:
+        """Waits until it takes requests. Raises SglangError when it ends before."""
+        self._session = aiohttp.ClientSession(
+            f"http://127.0.0.1:{self._port}",
+            headers={"Authorization": f"Bearer {self._key}"},
+            connector=aiohttp.TCPConnector(limit=0),
+            timeout=aiohttp.ClientTimeout(total=None),
+        )
+        while not await self._takes_requests():
+            if self.ended():
+                raise SglangError(
+                    f"SGLang ended with status {self._process.returncode}: see the server's log"
+                )
+            await asyncio.sleep(ASK_EVERY_S)
+
+    async def _takes_requests(self) -> bool:
+        with contextlib.suppress(aiohttp.ClientError):
+            async with self._session.get("/ready") as answer:
+                return answer.status == 200
+        return False
+
+    async def get(self, path: str) -> dict:
+        return await self._answer("GET", path)
+
+    async def post(self, path: str, **body: Any) -> dict:
+        """Raises SglangError, with SGLang's words, unless it succeeds."""
+        return await self._answer("POST", path, body)
+
+    async def _answer(self, method: str, path: str, body: dict | None = None) -> dict:
+        try:
+            async with self._session.request(method, path, json=body) as answer:
+                text = await answer.text()
+        except aiohttp.ClientError as error:
+            raise SglangError(f"SGLang does not answer at {path}: {error!r}") from error
+        said = json.loads(text) if text.startswith(("{", "[")) else {"message": text}
+        if answer.status != 200 or said.get("success") is False:
+            raise SglangError(f"SGLang at {path}: {answer.status} {text[:500]}")
+        return said
+
+    async def events(self, path: str, **body: Any) -> AsyncIterator[dict]:
+        """The server-sent events of an answer. Raises SglangError when they break off."""
+        try:
+            async with self._session.post(path, json=body) as answer:
+                if answer.status != 200:
+                    raise SglangError(f"SGLang at {path}: {answer.status} {(await answer.text())[:500]}")
+                async for line in answer.content:
+                    if line.startswith(b"data: ") and not line.startswith(b"data: [DONE]"):
+                        yield json.loads(line[6:])
+        except aiohttp.ClientError as error:
+            raise SglangError(f"SGLang does not answer at {path}: {error!r}") from error
+
+    def resident_bytes(self) -> int:
+        """Of all its processes."""
+        resident = 0
+        with contextlib.suppress(psutil.NoSuchProcess):
+            child = psutil.Process(self._process.pid)
+            for process in [child, *child.children(recursive=True)]:
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    resident += process.memory_info().rss
+        return resident
+
+    async def close(self) -> None:
+        if self._session:
+            await self._session.close()
+        await asyncio.to_thread(self._end)
+
+    def _end(self) -> None:
+        family = []
+        with contextlib.suppress(psutil.NoSuchProcess):
+            family = psutil.Process(self._process.pid).children(recursive=True)
+        self._process.terminate()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(STOP_S)
+        self._process.kill()
+        self._process.wait()
+        for process in family:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.kill()
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]

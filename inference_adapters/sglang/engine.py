@@ -1,0 +1,219 @@
+"""The inference contract on SGLang's own routes: token ids through `/generate`, weights through
+`/update_weights_from_tensor`.
+
+SGLang would join the weight group itself, but a wait inside its scheduler cannot be called off: an update
+to which nothing is sent would cost it its weights. So this process is the group's member, waits, buffers,
+and hands over in shared memory what has come whole.
+"""
+
+import asyncio
+import base64
+import contextlib
+import logging
+import signal
+import uuid
+from collections.abc import AsyncIterator, Iterator, Mapping
+from multiprocessing.reduction import ForkingPickler
+from typing import Any
+
+import torch
+import torch.multiprocessing  # teaches ForkingPickler to send a tensor as the name of its shared memory
+
+from contracts.errors import ContractError, ErrorCode
+from contracts.inference import (
+    EngineInfo,
+    Health,
+    KvCacheMode,
+    ProcessFigures,
+    SamplingParameters,
+    TokenDelta,
+)
+from contracts.tool_templates import knows_tools
+from contracts.weights import nccl_version
+from inference_adapters.embedded import EmbeddedEngine, resident_bytes
+from inference_adapters.model_parameters import model_parameters
+from inference_adapters.sglang.child import SglangError, SglangServer
+from inference_adapters.sglang.options import Options
+from inference_adapters.threads import in_daemon_thread
+from inference_adapters.tokenizer_text import TokenizerText, check_ids, load_tokenizer
+
+log = logging.getLogger(__name__)
+WATCH_EVERY_S = 0.25
+
+
+class SglangEngine(TokenizerText, EmbeddedEngine):
+    """Raises ValueError, in one line, when the model cannot be served."""
+
+    def __init__(self, options: Options, version: str):
+        super().__init__()
+        self._options, self._engine_version = options, version
+        self._tokenizer = load_tokenizer(options.model)
+        self._knows_tools = knows_tools(self._tokenizer)
+        self._sglang: SglangServer | None = None
+        self._watching: asyncio.Task[None] | None = None
+        self._running = self._waiting = 0
+        self._updates = 0  # a run that begins again gives its versions' names to other weights
+        self._updating = False  # a session of SGLang's is open
+        torch.multiprocessing.set_sharing_strategy("file_system")  # a name says all: no socket between us
+
+    # --- what it is -------------------------------------------------------------------------------
+
+    def info(self) -> EngineInfo:
+        nccl = nccl_version()
+        return EngineInfo(
+            engine="sglang",
+            engine_version=self._engine_version,
+            model=self._options.model,
+            backends=["gloo", "nccl"] if nccl else ["gloo"],
+            nccl_version=nccl,
+            accepts_dtypes=["float32", "bfloat16", "float16"],
+            kv_cache=["keep", "recompute"],
+            capabilities=["staged", "stream", *(["tools"] if self._knows_tools else [])],
+        )
+
+    def health(self) -> Health:
+        if self._sglang.ended():
+            return Health(status="unhealthy", reason="SGLang has ended: see the server's log")
+        return super().health()
+
+    def process(self) -> ProcessFigures:
+        resident = resident_bytes() + self._sglang.resident_bytes()
+        return ProcessFigures(resident_bytes=resident, running=self._running, waiting=self._waiting)
+
+    def parameter_shapes(self) -> Mapping[str, tuple[int, ...]]:
+        return self._shapes
+
+    def tied_parameters(self) -> Mapping[str, str]:
+        return self._tied
+
+    def max_context(self) -> int:
+        return self._context
+
+    # --- its life ---------------------------------------------------------------------------------
+
+    async def start(self, version: int) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._shapes, self._tied = await in_daemon_thread(model_parameters, self._options.model)
+        self._vocabulary = self._options.vocabulary
+        self._context = self._options.context
+        self._sglang = SglangServer(self._options.for_sglang(version), self._options.environment())
+        await self._sglang.ready()
+        self._watching = asyncio.create_task(self._watch())
+
+    async def _watch(self) -> None:
+        """SGLang does not come back; a server that ends can be started again."""
+        while not self._sglang.ended():
+            with contextlib.suppress(SglangError):
+                loads = (await self._sglang.get("/v1/loads?include=core"))["loads"]
+                self._running = sum(load["num_running_reqs"] for load in loads)
+                self._waiting = sum(load["num_waiting_reqs"] for load in loads)
+            await asyncio.sleep(WATCH_EVERY_S)
+        log.error("SGLang has ended, and so does this server")
+        signal.raise_signal(signal.SIGTERM)
+
+    async def close(self) -> None:
+        if self._watching:
+            self._watching.cancel()
+        if self._sglang:
+            await self._sglang.close()
+
+    async def abort_requests(self) -> None:
+        await self._sglang.post("/abort_request", abort_all=True)
+
+    # --- weights ----------------------------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def pause_generation(self) -> Iterator[None]:
+        self._say("/pause_generation", mode="in_place")
+        try:
+            yield
+        finally:
+            self._say("/continue_generation")
+
+    def buffered(self, bucket: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        """In host memory: a GPU that SGLang fills has no room for a second copy of the model."""
+        return {name: tensor.cpu() for name, tensor in bucket.items()}
+
+    def apply_weights(
+        self,
+        tensors: Mapping[str, torch.Tensor],
+        tied: Mapping[str, str],
+        version: int,
+        kv_cache: KvCacheMode,
+    ) -> None:
+        recompute = kv_cache == "recompute"
+        if recompute:
+            self._say("/pause_generation", mode="retract")
+        if not self._updating:  # one that broke off left it open
+            self._say("/begin_weight_update")
+            self._updating = True
+        payload = base64.b64encode(ForkingPickler.dumps(list(tensors.items()))).decode()
+        self._say(
+            "/update_weights_from_tensor",
+            serialized_named_tensors=[payload] * self._options.workers,
+            weight_version=str(version),
+            flush_cache=recompute,
+        )
+        self._say("/end_weight_update")
+        self._updating = False
+        self._updates += 1
+
+    def _say(self, path: str, **body: Any) -> None:
+        """From the model's thread."""
+        asyncio.run_coroutine_threadsafe(self._sglang.post(path, **body), self._loop).result()
+
+    # --- generation -------------------------------------------------------------------------------
+
+    def generate(
+        self, prompt_token_ids: list[int], sampling: SamplingParameters
+    ) -> AsyncIterator[TokenDelta]:
+        check_ids(prompt_token_ids, self._vocabulary)
+        return self._generate(prompt_token_ids, sampling)
+
+    async def _generate(self, prompt: list[int], sampling: SamplingParameters) -> AsyncIterator[TokenDelta]:
+        request = uuid.uuid4().hex
+        events = self._sglang.events(
+            "/generate",
+            rid=request,
+            input_ids=prompt,
+            sampling_params={
+                "max_new_tokens": sampling.max_tokens,
+                "temperature": sampling.temperature,
+                "stop_token_ids": list(sampling.stop_token_ids),
+            },
+            return_logprob=True,
+            stream=True,
+            extra_key=str(self._updates),  # keys and values of other weights are not found
+        )
+        finished = False
+        try:
+            async with contextlib.aclosing(events):
+                async for event in events:
+                    delta = read_delta(event)
+                    finished = delta.finish_reason is not None
+                    yield delta
+        except SglangError as error:
+            raise ContractError(ErrorCode.ENGINE_FAILED, str(error)) from error
+        finally:
+            if not finished:
+                await asyncio.shield(self._cancel(request))
+
+    async def _cancel(self, request: str) -> None:
+        """SGLang itself would take seconds to see that nobody reads any more."""
+        with contextlib.suppress(SglangError):
+            await self._sglang.post("/abort_request", rid=request)
+
+
+def read_delta(event: dict) -> TokenDelta:
+    """SGLang says at a request's end which weights sampled its tokens: the versions come with the last."""
+    if error := event.get("error"):
+        raise SglangError(error["message"])
+    meta = event["meta_info"]
+    reason = meta["finish_reason"]
+    spans = meta["weight_versions"] if reason else []
+    return TokenDelta(
+        token_ids=event["output_ids"],
+        logprobs=[entry[0] for entry in meta["output_token_logprobs"]],
+        versions=[int(span["version"]) for span in spans for _ in range(span["start"], span["end"])],
+        finish_reason=reason and reason["type"],
+    )

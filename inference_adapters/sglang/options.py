@@ -1,0 +1,80 @@
+"""From the adapter's command line to SGLang's: what the contract decides, and the rest as it is given."""
+
+import argparse
+import os
+import secrets
+from dataclasses import dataclass
+
+import torch
+from transformers import AutoConfig
+
+SPARE = 8  # tokens of a context that SGLang keeps for itself
+DECIDED = {  # by the contract: the option, and the reason
+    "--model-path": "it is --model here",
+    "--api-key": "use --token; SGLang itself is reached through this server alone",
+    "--admin-api-key": "use --token; SGLang itself is reached through this server alone",
+    "--skip-tokenizer-init": "SGLang gets and gives token ids",
+    "--weight-version": "it is --version here",
+    "--served-model-name": "requests name the model by its path",
+    "--data-parallel-size": "start more servers instead (world.servers)",
+    "--dp-size": "start more servers instead (world.servers)",
+    "--stream-output": "deltas are asked for",
+}
+
+
+@dataclass(frozen=True)
+class Options:
+    """Raises ValueError, in one line, for what cannot be served."""
+
+    model: str
+    workers: int  # of tensor parallelism
+    context: int  # longest prompt + completion, in tokens
+    vocabulary: int
+    others: tuple[str, ...]  # as SGLang is given them
+
+    @classmethod
+    def of(cls, args: argparse.Namespace, others: list[str]) -> "Options":
+        for option in others:
+            if why := DECIDED.get(option.split("=")[0]):
+                raise ValueError(f"{option} cannot be set: {why}")
+        config = AutoConfig.from_pretrained(args.model).get_text_config()
+        context = min(config.max_position_embeddings, args.context_length or config.max_position_embeddings)
+        if args.max_total_tokens:
+            context = min(context, args.max_total_tokens - SPARE)
+            others = [*others, "--max-total-tokens", str(args.max_total_tokens)]
+        return cls(args.model, args.tensor_parallel_size, context, config.vocab_size, tuple(others))
+
+    def for_sglang(self, version: int) -> list[str]:
+        decided = {
+            "--model-path": self.model,
+            "--tensor-parallel-size": self.workers,
+            "--context-length": self.context + SPARE,
+            "--weight-version": version,
+            "--random-seed": secrets.randbits(31),  # servers with one seed would draw the same noise
+            "--stream-interval": 8,
+            "--log-level": "warning",
+        }
+        # A pause between two steps would label a token that is still to come by the overlapped one.
+        flags = ["--skip-tokenizer-init", "--disable-overlap-schedule", "--incremental-streaming-output"]
+        here = [] if torch.cuda.is_available() else ["--device", "cpu", "--sleep-on-idle"]
+        return [*(str(part) for pair in decided.items() for part in pair), *flags, *here, *self.others]
+
+    def environment(self) -> dict[str, str]:
+        if torch.cuda.is_available():
+            return {}
+        cores = f"0-{os.cpu_count() - 1}"  # of each worker: threads are OMP_NUM_THREADS
+        bound = os.environ.get("SGLANG_CPU_OMP_THREADS_BIND", "|".join([cores] * self.workers))
+        return {"SGLANG_USE_CPU_ENGINE": "1", "SGLANG_CPU_OMP_THREADS_BIND": bound}
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--model", required=True, help="directory of a Hugging Face causal language model")
+    parser.add_argument(
+        "--tensor-parallel-size", "--tp-size", "--tp", type=int, default=1, help="SGLang's workers"
+    )
+    parser.add_argument(
+        "--context-length", type=int, help="longest prompt + completion; the model's, or less"
+    )
+    parser.add_argument(
+        "--max-total-tokens", type=int, help="tokens in SGLang's key/value cache; on a CPU give one"
+    )

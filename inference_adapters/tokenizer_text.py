@@ -1,0 +1,46 @@
+"""Text and token ids of a Hugging Face model directory: for engines that speak in token ids alone."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from transformers import AutoTokenizer, PreTrainedTokenizerBase
+
+from contracts.errors import ContractError, ErrorCode
+
+
+class TokenizerText:
+    """The text side of a `TokenEngine`."""
+
+    _tokenizer: PreTrainedTokenizerBase
+
+    def encode_chat(self, messages: list[dict], tools: list[dict] | None) -> list[int]:
+        return self._tokenizer.apply_chat_template(
+            messages, tools=tools, add_generation_prompt=True, return_dict=False
+        )
+
+    def encode(self, text: str) -> list[int]:
+        return self._tokenizer.encode(text)
+
+    def decode(self, token_ids: Sequence[int]) -> str:
+        return self._tokenizer.decode(token_ids, skip_special_tokens=True)
+
+
+def load_tokenizer(model: str) -> PreTrainedTokenizerBase:
+    """Of the directory `model`. Raises ValueError, in one line, where there is none for conversations."""
+    if not (Path(model) / "config.json").is_file():
+        raise ValueError(f"{model} is not a model directory: it has no config.json")
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(model, local_files_only=True)
+    except (OSError, ValueError) as error:
+        raise ValueError(f"{model}: its tokenizer cannot be loaded: {str(error).splitlines()[0]}") from error
+    if not tokenizer.chat_template:
+        raise ValueError(f"{model}: its tokenizer has no chat template (chat_template.jinja)")
+    return tokenizer
+
+
+def check_ids(token_ids: Sequence[int], vocabulary: int) -> None:
+    """One id outside the embedding would end the forward pass of every request."""
+    if not token_ids or not all(0 <= token_id < vocabulary for token_id in token_ids):
+        raise ContractError(
+            ErrorCode.INVALID_REQUEST, f"token ids must be given, and lie between 0 and {vocabulary - 1}"
+        )

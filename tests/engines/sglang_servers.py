@@ -1,0 +1,25 @@
+"""Real SGLang servers on the CPU, from the environment that `make sglang-env` builds."""
+
+import contextlib
+from collections.abc import Iterator
+
+from benchmarks.sglang_servers import OPTIONS, PYTHON
+from tests.inference.servers import Server, serving, wait_ready
+
+ENVIRONMENT = {"ONEDNN_PRIMITIVE_CACHE_CAPACITY": "16"}  # as for vLLM: its growth would look like a leak
+
+
+@contextlib.contextmanager
+def sglang_process(model: str, *options: str) -> Iterator[Server]:
+    """It may still be loading."""
+    arguments = ["--model", model, *OPTIONS, *options]
+    with serving("inference_adapters.sglang", *arguments, python=PYTHON, environment=ENVIRONMENT) as server:
+        yield server
+
+
+@contextlib.contextmanager
+def sglang_server(model: str, *options: str) -> Iterator[str]:
+    """Its URL."""
+    with sglang_process(model, *options) as server:
+        wait_ready(server.url, within_s=300)
+        yield server.url

@@ -1,0 +1,52 @@
+"""The SGLang adapter on the real engine: every guarantee, with one worker and with two, and a whole run."""
+
+import psutil
+import pytest
+
+from contracts.conformance.inference.kit import check_inference
+from contracts.conformance.tiny_model import make_tiny_model
+from tests.engines.sglang_servers import sglang_process, sglang_server
+from tests.engines.twenty_steps import learns_in_twenty_steps
+from tests.inference.servers import wait_ready
+
+pytestmark = pytest.mark.engines
+
+TOKEN = "a-token"
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory) -> str:
+    return make_tiny_model(tmp_path_factory.mktemp("model"))
+
+
+def test_it_keeps_everything_it_declares(model):
+    with sglang_server(model, "--token", TOKEN) as url:
+        verdicts = check_inference([url], model, token=TOKEN)
+    assert {verdict.state for verdict in verdicts} == {"pass"}, verdicts
+
+
+def test_with_two_tensor_parallel_workers_too(tmp_path):
+    model = make_tiny_model(tmp_path / "untied", tied=False)
+    with sglang_server(model, "--token", TOKEN, "--tensor-parallel-size", "2") as url:
+        verdicts = check_inference([url], model, token=TOKEN)
+    assert {verdict.state for verdict in verdicts} == {"pass"}, verdicts
+
+
+def test_a_server_and_its_engine_end_together(model):
+    with sglang_process(model) as one, sglang_process(model) as other:
+        for server in (one, other):
+            wait_ready(server.url, within_s=300)
+        family = psutil.Process(one.process.pid).children(recursive=True)
+        one.process.kill()
+        one.process.wait()
+        assert family and not psutil.wait_procs(family, timeout=30)[1]
+        (engine,) = (
+            p for p in psutil.Process(other.process.pid).children() if "launcher.py" in p.cmdline()[2]
+        )
+        engine.kill()
+        assert other.process.wait(timeout=30) is not None
+
+
+def test_a_run_of_twenty_steps(tmp_path):
+    engines = learns_in_twenty_steps(tmp_path, "inference=all_engines", "world.servers=3")
+    assert engines == {"transformers", "vllm", "sglang"}
