@@ -97,7 +97,7 @@ class GroupAccounts:
             if group not in self._settled:
                 unsettled += started.rollouts
             elif reason := self._settled[group].reason:
-                dropped[reason] += started.rollouts
+                dropped[str(reason)] += started.rollouts
             else:
                 trained += started.rollouts
         return {

@@ -81,7 +81,7 @@ class RunTotals:
         self.steps: dict[int, StepClosed] = {}  # by the version that they made
         self.weight_updates = 0
         self.resumed = 0  # how often
-        self.updates_while_generating: set[int] = set()
+        self.updates_while_generating: set[tuple[str, int]] = set()  # (life of the run, version)
         self.gaps: list[float] = []  # mean absolute, one a probe
         self.largest_gap: float | None = None
         self.began: float | None = None  # unix seconds of the first and the last thing recorded
@@ -92,7 +92,8 @@ class RunTotals:
         self.began = lowest(self.began, rollout.started_at)
         self.ended = highest(self.ended, rollout.finished_at)
         for completion in rollout.completions:
-            self.updates_while_generating |= versions_that_arrived_during(completion)
+            arrived = versions_that_arrived_during(completion)
+            self.updates_while_generating |= {(rollout.run, version) for version in arrived}
 
     def add_event(self, event: Record) -> None:
         match event:

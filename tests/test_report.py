@@ -20,6 +20,7 @@ from pipelinerl.accounting import GroupAccounts
 from pipelinerl.evaluation_table import print_evaluations
 from pipelinerl.metrics import MetricsWriter
 from pipelinerl.report import report, summarise
+from pipelinerl.run_totals import RunTotals
 from pipelinerl.streams.files import FileStreams
 from tests.builders import completion, rollout
 
@@ -156,6 +157,16 @@ def test_a_run_that_failed_early_has_nulls(tmp_path, what_exists):
     assert json.loads((tmp_path / "summary.json").read_text()) == summary
     assert summary["rollouts_started"] == summary["rollouts_lost"] == 0
     assert not (tmp_path / "reward.png").exists()
+
+
+def test_an_update_that_is_made_again_after_a_resumption_counts_again():
+    totals = RunTotals()
+    for life in ("first", "second"):
+        for _ in range(2):
+            totals.add_rollout(
+                rollout(0, run=life, completions=[completion([1], [2, 3], **spans((0, 0, 1), (1, 1, 2)))])
+            )
+    assert totals.updates_while_generating == {("first", 1), ("second", 1)}
 
 
 def test_rollouts_that_retention_let_go_of_do_not_break_the_report(tmp_path):

@@ -68,6 +68,7 @@ def test_going_back_undoes_what_was_trained_above_the_version_and_no_more():
     summary = books.summary()
     assert summary["rollouts_trained"] == 2 * SIZE
     assert summary["rollouts_dropped"] == {"interrupted": SIZE, "rolled_back": SIZE, "zero_advantage": SIZE}
+    assert {type(reason) for reason in summary["rollouts_dropped"]} == {str}  # as they are printed
     assert summary["rollouts_in_flight"] == SIZE and summary["accounting_errors"] == []
     books.observe(settled(3, version=3))
     books.observe(ActorStopped())
