@@ -4,7 +4,7 @@ VENV := .venv
 # Two files of tests at a time: most of them wait for processes. Those with few tests are the long ones.
 TWO_AT_A_TIME := -n 2 --dist loadfile --no-loadscope-reorder
 
-.PHONY: demo test test-engines redis-server vllm-env sglang-env grid recipes soak lint clean
+.PHONY: demo test test-engines test-sglang redis-server vllm-env sglang-env grid recipes soak lint clean
 
 demo: $(VENV)/demo
 	$(VENV)/bin/python launch.py
@@ -19,8 +19,12 @@ redis-server:
 		|| { echo "there is no $@; install it: sudo apt-get install $@, or brew install redis" >&2; exit 1; }
 
 # Every engine through every guarantee of its contract, and every broken adapter too.
-test-engines: $(VENV)/test-engines .venv-vllm/ready .venv-sglang/ready redis-server
+test-engines: $(VENV)/test-engines .venv-vllm/ready redis-server
 	$(VENV)/bin/python -m pytest -m engines $(TWO_AT_A_TIME) --durations=30
+
+# SGLang through every guarantee, alone: by itself it takes ten minutes.
+test-sglang: $(VENV)/test-engines .venv-vllm/ready .venv-sglang/ready
+	$(VENV)/bin/python -m pytest -m sglang --durations=10
 
 # vLLM for a machine without a GPU, in an environment of its own: `inference=vllm` finds it.
 vllm-env: .venv-vllm/ready

@@ -9,7 +9,7 @@ from tests.engines.sglang_servers import sglang_process, sglang_server
 from tests.engines.twenty_steps import learns_in_twenty_steps
 from tests.inference.servers import wait_ready
 
-pytestmark = pytest.mark.engines
+pytestmark = pytest.mark.sglang
 
 TOKEN = "a-token"
 
