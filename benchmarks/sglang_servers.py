@@ -1,4 +1,4 @@
-"""SGLang servers to measure: behind the adapter, and bare."""
+"""Where SGLang is, and how it is started on a CPU."""
 
 from pipelinerl.jobs import ROOT
 

@@ -40,12 +40,12 @@ class _NoKernels(types.ModuleType):
 
 def _torchvision_operators():
     """torchvision's build for CUDA registers fake kernels of operators that it could not load."""
-    import torch
+    from torch import library
 
-    library = torch.library.Library("torchvision", "DEF")
-    library.define("nms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
-    library.define("qnms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
-    return library
+    operators = library.Library("torchvision", "DEF")
+    operators.define("nms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+    operators.define("qnms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+    return operators
 
 
 if importlib.util.find_spec("sgl_kernel") is None:
