@@ -1,7 +1,9 @@
 """The SGLang adapter: `python -m inference_adapters.sglang --model PATH --port 8000`, and SGLang's options.
 
 The server's process: `__main__` starts it, `engine` moves weights and tokens, `child` owns SGLang. SGLang's
-own processes begin at `launcher`.
+own processes begin at `launcher`. `kernels` is for machines without CUDA.
 """
 
 KNOWN_VERSIONS = "0.5.23"  # of SGLang; its weight-update routes change from release to release
+API_KEY_VARIABLE = "PIPELINERL_SGLANG_KEY"  # of SGLang; not on a command line, which every user can read
+PARENT_VARIABLE = "PIPELINERL_SGLANG_PARENT"  # process id of the server

@@ -8,10 +8,12 @@ from importlib.metadata import PackageNotFoundError, version
 
 from inference_adapters.serve import arguments, run
 from inference_adapters.sglang import KNOWN_VERSIONS
+from inference_adapters.sglang.kernels import stand_in_for_missing_kernels
 
 
 def main() -> None:
     found = _known_version()
+    stand_in_for_missing_kernels()
     from inference_adapters.sglang.engine import SglangEngine
     from inference_adapters.sglang.options import Options, add_options
 

@@ -15,10 +15,11 @@ from typing import Any
 import aiohttp
 import psutil
 
-from inference_adapters.sglang.launcher import API_KEY_VARIABLE
+from inference_adapters.sglang import API_KEY_VARIABLE, PARENT_VARIABLE
 
 LAUNCHER = Path(__file__).with_name("launcher.py")
 ASK_EVERY_S = 0.2
+ANSWER_S = 300.0  # a new model's weights are taken in within this, too
 STOP_S = 5.0
 
 
@@ -35,10 +36,18 @@ class SglangServer:
         address = ["--host", "127.0.0.1", "--port", str(self._port)]
         self._process = subprocess.Popen(
             [sys.executable, "-P", str(LAUNCHER), *options, *address],  # -P: our directory is no package path
-            env=os.environ | environment | {API_KEY_VARIABLE: self._key},
+            env=os.environ | environment | self._told(),
             start_new_session=True,  # Ctrl-C is for this server, which ends its child
         )
         self._session: aiohttp.ClientSession | None = None
+
+    def _told(self) -> dict[str, str]:
+        return {
+            API_KEY_VARIABLE: self._key,
+            PARENT_VARIABLE: str(os.getpid()),
+            # Idle connections are closed from this end: a request that met the closing would be lost.
+            "SGLANG_TIMEOUT_KEEP_ALIVE": "3600",
+        }
 
     def ended(self) -> bool:
         return self._process.poll() is not None
@@ -68,16 +77,22 @@ class SglangServer:
         return await self._answer("GET", path)
 
     async def post(self, path: str, **body: Any) -> dict:
-        """Raises SglangError, with SGLang's words, unless it succeeds."""
+        """Raises SglangError, with SGLang's words, unless it succeeds. An SGLang that does not answer within
+        `ANSWER_S` is ended: nobody knows what it would do yet."""
         return await self._answer("POST", path, body)
 
     async def _answer(self, method: str, path: str, body: dict | None = None) -> dict:
         try:
-            async with self._session.request(method, path, json=body) as answer:
+            async with asyncio.timeout(ANSWER_S), self._session.request(method, path, json=body) as answer:
                 text = await answer.text()
         except aiohttp.ClientError as error:
             raise SglangError(f"SGLang does not answer at {path}: {error!r}") from error
-        said = json.loads(text) if text.startswith(("{", "[")) else {"message": text}
+        except TimeoutError as error:
+            self._process.kill()
+            raise SglangError(
+                f"SGLang did not answer at {path} within {ANSWER_S:g} s, and was ended"
+            ) from error
+        said = json.loads(text) if text.startswith("{") else {}
         if answer.status != 200 or said.get("success") is False:
             raise SglangError(f"SGLang at {path}: {answer.status} {text[:500]}")
         return said

@@ -1,15 +1,16 @@
 """The inference contract on SGLang's own routes: token ids through `/generate`, weights through
 `/update_weights_from_tensor`.
 
-SGLang would join the weight group itself, but a wait inside its scheduler cannot be called off: an update
-to which nothing is sent would cost it its weights. So this process is the group's member, waits, buffers,
-and hands over in shared memory what has come whole.
+SGLang would join the weight group itself, but its routes know no timeout: while nobody sends, its scheduler
+neither generates nor answers. So this process is the group's member, waits, buffers in shared memory, and
+hands over what has come whole.
 """
 
 import asyncio
 import base64
 import contextlib
 import logging
+import shutil
 import signal
 import uuid
 from collections.abc import AsyncIterator, Iterator, Mapping
@@ -33,12 +34,14 @@ from contracts.weights import nccl_version
 from inference_adapters.embedded import EmbeddedEngine, resident_bytes
 from inference_adapters.model_parameters import model_parameters
 from inference_adapters.sglang.child import SglangError, SglangServer
-from inference_adapters.sglang.options import Options
+from inference_adapters.sglang.options import SPARE, Options
 from inference_adapters.threads import in_daemon_thread
 from inference_adapters.tokenizer_text import TokenizerText, check_ids, load_tokenizer
 
 log = logging.getLogger(__name__)
 WATCH_EVERY_S = 0.25
+SHARED_MEMORY = "/dev/shm"
+ABORTED = TokenDelta(token_ids=[], logprobs=[], versions=[], finish_reason="abort")
 
 
 class SglangEngine(TokenizerText, EmbeddedEngine):
@@ -54,6 +57,7 @@ class SglangEngine(TokenizerText, EmbeddedEngine):
         self._running = self._waiting = 0
         self._updates = 0  # a run that begins again gives its versions' names to other weights
         self._updating = False  # a session of SGLang's is open
+        self._aborted = 0  # how often all requests were
         torch.multiprocessing.set_sharing_strategy("file_system")  # a name says all: no socket between us
 
     # --- what it is -------------------------------------------------------------------------------
@@ -94,10 +98,10 @@ class SglangEngine(TokenizerText, EmbeddedEngine):
     async def start(self, version: int) -> None:
         self._loop = asyncio.get_running_loop()
         self._shapes, self._tied = await in_daemon_thread(model_parameters, self._options.model)
-        self._vocabulary = self._options.vocabulary
-        self._context = self._options.context
         self._sglang = SglangServer(self._options.for_sglang(version), self._options.environment())
         await self._sglang.ready()
+        cached = (await self._sglang.get("/server_info"))["max_total_num_tokens"]
+        self._context = min(self._options.context, cached - SPARE)
         self._watching = asyncio.create_task(self._watch())
 
     async def _watch(self) -> None:
@@ -118,7 +122,11 @@ class SglangEngine(TokenizerText, EmbeddedEngine):
             await self._sglang.close()
 
     async def abort_requests(self) -> None:
-        await self._sglang.post("/abort_request", abort_all=True)
+        self._aborted += 1
+        try:
+            await self._sglang.post("/abort_request", abort_all=True)
+        except SglangError as error:  # it may have ended, and all requests with it
+            log.warning("SGLang's requests cannot be ended: %s", error)
 
     # --- weights ----------------------------------------------------------------------------------
 
@@ -131,8 +139,15 @@ class SglangEngine(TokenizerText, EmbeddedEngine):
             self._say("/continue_generation")
 
     def buffered(self, bucket: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-        """In host memory: a GPU that SGLang fills has no room for a second copy of the model."""
-        return {name: tensor.cpu() for name, tensor in bucket.items()}
+        """In memory that SGLang reads too, so that the pause has nothing to copy; not in a GPU's, which has
+        no room for a second copy of the model beside SGLang."""
+        size = sum(tensor.nbytes for tensor in bucket.values())
+        if size > (free := shutil.disk_usage(SHARED_MEMORY).free):
+            raise SglangError(
+                f"{SHARED_MEMORY} is full: {free} bytes are left, and a bucket has {size}; it must hold all "
+                "of the model's weights (a container is given more by --shm-size)"
+            )
+        return {name: tensor.cpu().share_memory_() for name, tensor in bucket.items()}
 
     def apply_weights(
         self,
@@ -147,10 +162,9 @@ class SglangEngine(TokenizerText, EmbeddedEngine):
         if not self._updating:  # one that broke off left it open
             self._say("/begin_weight_update")
             self._updating = True
-        payload = base64.b64encode(ForkingPickler.dumps(list(tensors.items()))).decode()
         self._say(
             "/update_weights_from_tensor",
-            serialized_named_tensors=[payload] * self._options.workers,
+            serialized_named_tensors=[_names_of_memory(tensors) for _ in range(self._options.workers)],
             weight_version=str(version),
             flush_cache=recompute,
         )
@@ -167,7 +181,7 @@ class SglangEngine(TokenizerText, EmbeddedEngine):
     def generate(
         self, prompt_token_ids: list[int], sampling: SamplingParameters
     ) -> AsyncIterator[TokenDelta]:
-        check_ids(prompt_token_ids, self._vocabulary)
+        check_ids(prompt_token_ids, self._options.vocabulary)
         return self._generate(prompt_token_ids, sampling)
 
     async def _generate(self, prompt: list[int], sampling: SamplingParameters) -> AsyncIterator[TokenDelta]:
@@ -185,13 +199,19 @@ class SglangEngine(TokenizerText, EmbeddedEngine):
             stream=True,
             extra_key=str(self._updates),  # keys and values of other weights are not found
         )
-        finished = False
+        given, finished, aborted = 0, False, self._aborted
         try:
             async with contextlib.aclosing(events):
                 async for event in events:
-                    delta = read_delta(event)
+                    if self._aborted > aborted and not given:
+                        yield ABORTED  # SGLang held it where its own abort does not reach
+                        return
+                    delta = read_delta(event, given)
+                    given += len(delta.token_ids)
                     finished = delta.finish_reason is not None
                     yield delta
+            if not finished:
+                raise SglangError("SGLang's answer broke off")
         except SglangError as error:
             raise ContractError(ErrorCode.ENGINE_FAILED, str(error)) from error
         finally:
@@ -204,16 +224,27 @@ class SglangEngine(TokenizerText, EmbeddedEngine):
             await self._sglang.post("/abort_request", rid=request)
 
 
-def read_delta(event: dict) -> TokenDelta:
-    """SGLang says at a request's end which weights sampled its tokens: the versions come with the last."""
+def _names_of_memory(tensors: Mapping[str, torch.Tensor]) -> str:
+    """For one of SGLang's workers: each takes a reference away when it has opened the memory."""
+    return base64.b64encode(ForkingPickler.dumps(list(tensors.items()))).decode()
+
+
+def read_delta(event: dict, given: int) -> TokenDelta:
+    """`given` tokens came before. SGLang says at a request's end which weights sampled its tokens: the
+    versions come with the last. Raises SglangError where SGLang could not answer."""
     if error := event.get("error"):
         raise SglangError(error["message"])
     meta = event["meta_info"]
     reason = meta["finish_reason"]
-    spans = meta["weight_versions"] if reason else []
+    if reason and reason.get("status_code"):
+        raise SglangError(reason["message"])
+    # When a request is aborted while it waits, its last token comes again, and every log-probability.
+    new = meta["completion_tokens"] - given
+    ids, logprobs = event["output_ids"], meta["output_token_logprobs"]
+    spans = meta.get("weight_versions", []) if reason else []
     return TokenDelta(
-        token_ids=event["output_ids"],
-        logprobs=[entry[0] for entry in meta["output_token_logprobs"]],
+        token_ids=ids[len(ids) - new :],
+        logprobs=[entry[0] for entry in logprobs[len(logprobs) - new :]],
         versions=[int(span["version"]) for span in spans for _ in range(span["start"], span["end"])],
         finish_reason=reason and reason["type"],
     )

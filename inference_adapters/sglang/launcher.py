@@ -1,55 +1,39 @@
 """SGLang's own HTTP server, as a program that also starts where its CUDA parts are missing.
 
-Run as a file: SGLang's worker processes are spawned and import it again, so that what it puts right holds
-in them too. What it puts right is needed on a CPU alone, where SGLang is installed without its kernels.
+Run as a file: SGLang's worker processes are spawned and import it again, so that they have the stand-ins too.
 """
 
-import importlib.util
+import ctypes
 import os
+import signal
 import sys
-import types
 
-API_KEY_VARIABLE = "PIPELINERL_SGLANG_KEY"  # not on a command line, which every user can read
+from inference_adapters.sglang import API_KEY_VARIABLE, PARENT_VARIABLE
+from inference_adapters.sglang.kernels import stand_in_for_missing_kernels
+
+PR_SET_PDEATHSIG = 1  # <linux/prctl.h>
 
 
 def main() -> None:
+    _end_with(int(os.environ.get(PARENT_VARIABLE, os.getppid())))
+    stand_in_for_missing_kernels()
     from sglang.launch_server import run_server
     from sglang.srt.server_args import prepare_server_args
-    from sglang.srt.utils import kill_itself_when_parent_died
 
-    kill_itself_when_parent_died()
     # The adapter keeps the model's context; SGLang needs a little more of its own.
     os.environ["SGLANG_ALLOW_OVERWRITE_LONGER_CONTEXT_LEN"] = "1"
     run_server(prepare_server_args([*sys.argv[1:], "--api-key", os.environ[API_KEY_VARIABLE]]))
 
 
-class _NoKernels(types.ModuleType):
-    """Has every name; what is called raises. SGLang imports by name what a dense model never calls."""
-
-    __path__: list[str] = []
-
-    def __getattr__(self, name: str):
-        if name.startswith("__"):
-            raise AttributeError(name)
-
-        def missing(*args: object, **kwargs: object) -> None:
-            raise NotImplementedError(f"sgl_kernel.{name}: no kernels are installed here")
-
-        return missing
+def _end_with(parent: int) -> None:
+    """Also where the parent is gone already."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        sys.exit("the server that SGLang was started by has ended")
 
 
-def _torchvision_operators():
-    """torchvision's build for CUDA registers fake kernels of operators that it could not load."""
-    from torch import library
-
-    operators = library.Library("torchvision", "DEF")
-    operators.define("nms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
-    operators.define("qnms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
-    return operators
-
-
-if importlib.util.find_spec("sgl_kernel") is None:
-    sys.modules["sgl_kernel"] = _NoKernels("sgl_kernel")
-    _declared = _torchvision_operators()  # a library that is dropped takes them back
 if __name__ == "__main__":
     main()
+else:  # one of SGLang's workers
+    stand_in_for_missing_kernels()

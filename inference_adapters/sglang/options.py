@@ -19,6 +19,13 @@ DECIDED = {  # by the contract: the option, and the reason
     "--data-parallel-size": "start more servers instead (world.servers)",
     "--dp-size": "start more servers instead (world.servers)",
     "--stream-output": "deltas are asked for",
+    "--preferred-sampling-params": "a request says how it is sampled",
+    "--pipeline-parallel-size": "tensor parallelism alone is proven",
+    "--pp-size": "tensor parallelism alone is proven",
+    "--attn-dp-size": "tensor parallelism alone is proven",
+    "--trust-remote-code": "a model's own code is not run",
+    "--nnodes": "a server is on one machine",
+    "--config": "give its options one by one",
 }
 
 
@@ -35,13 +42,10 @@ class Options:
     @classmethod
     def of(cls, args: argparse.Namespace, others: list[str]) -> "Options":
         for option in others:
-            if why := DECIDED.get(option.split("=")[0]):
+            if why := _decided(option.split("=")[0]):
                 raise ValueError(f"{option} cannot be set: {why}")
         config = AutoConfig.from_pretrained(args.model).get_text_config()
         context = min(config.max_position_embeddings, args.context_length or config.max_position_embeddings)
-        if args.max_total_tokens:
-            context = min(context, args.max_total_tokens - SPARE)
-            others = [*others, "--max-total-tokens", str(args.max_total_tokens)]
         return cls(args.model, args.tensor_parallel_size, context, config.vocab_size, tuple(others))
 
     def for_sglang(self, version: int) -> list[str]:
@@ -62,9 +66,18 @@ class Options:
     def environment(self) -> dict[str, str]:
         if torch.cuda.is_available():
             return {}
-        cores = f"0-{os.cpu_count() - 1}"  # of each worker: threads are OMP_NUM_THREADS
+        cores = ",".join(
+            map(str, sorted(os.sched_getaffinity(0)))
+        )  # of each worker; threads: OMP_NUM_THREADS
         bound = os.environ.get("SGLANG_CPU_OMP_THREADS_BIND", "|".join([cores] * self.workers))
         return {"SGLANG_USE_CPU_ENGINE": "1", "SGLANG_CPU_OMP_THREADS_BIND": bound}
+
+
+def _decided(option: str) -> str | None:
+    """Why it cannot be set; SGLang takes any beginning of a name that no other has."""
+    if not option.startswith("--"):
+        return None
+    return next((why for name, why in DECIDED.items() if name.startswith(option)), None)
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -74,7 +87,4 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--context-length", type=int, help="longest prompt + completion; the model's, or less"
-    )
-    parser.add_argument(
-        "--max-total-tokens", type=int, help="tokens in SGLang's key/value cache; on a CPU give one"
     )

@@ -38,23 +38,49 @@ def options(model: str, *given: str) -> Options:
     return Options.of(args, others)
 
 
-def test_what_the_contract_decides_is_refused_and_the_rest_handed_on(tmp_path):
+@pytest.mark.parametrize("given", ["--api-key=k", "--api", "--preferred-sampling-params", "--config"])
+def test_what_the_contract_decides_is_refused(tmp_path, given):
+    with pytest.raises(ValueError, match=f"^{given} cannot be set: "):
+        options(make_tiny_model(tmp_path), given)
+
+
+def test_the_rest_is_handed_on(tmp_path):
     model = make_tiny_model(tmp_path)
-    with pytest.raises(ValueError, match="--api-key=k cannot be set: use --token"):
-        options(model, "--api-key=k")
-    taken = options(model, "--mem-fraction-static", "0.5", "--max-total-tokens", "108", "--tp", "2")
-    assert (taken.workers, taken.context, taken.others[:2]) == (2, 100, ("--mem-fraction-static", "0.5"))
+    given = ("--mem-fraction-static", "0.5", "--stream-interval", "4")
+    taken = options(model, *given, "--context-length", "100", "--tp", "2")
+    assert (taken.workers, taken.context, taken.others) == (2, 100, given)
     said = taken.for_sglang(version=7)
     assert said[said.index("--weight-version") + 1] == "7"
 
 
+def event(ids: list[int], logprobs: list[float], total: int, reason: dict | None = None, **more) -> dict:
+    """As SGLang sends it."""
+    entries = [[logprob, token, None] for logprob, token in zip(logprobs, ids, strict=False)]
+    meta = {"finish_reason": reason, "output_token_logprobs": entries, "completion_tokens": total}
+    return {"output_ids": ids, "meta_info": meta | more}
+
+
+SPANS = [{"version": "3", "start": 0, "end": 2}, {"version": "4", "start": 2, "end": 3}]
+
+
 def test_versions_come_with_the_last_tokens():
-    meta = {"finish_reason": None, "output_token_logprobs": [[-0.5, 8, None]]}
-    first = read_delta({"output_ids": [8], "meta_info": meta})
+    first = read_delta(event([8], [-0.5], total=1), given=0)
     assert (first.token_ids, first.logprobs, first.versions, first.finish_reason) == ([8], [-0.5], [], None)
-    spans = [{"version": "3", "start": 0, "end": 2}, {"version": "4", "start": 2, "end": 3}]
-    end = {"finish_reason": {"type": "length"}, "output_token_logprobs": [], "weight_versions": spans}
-    last = read_delta({"output_ids": [], "meta_info": end})
-    assert (last.versions, last.finish_reason) == ([3, 3, 4], "length")
+    end = event([], [], total=3, reason={"type": "length"}, weight_versions=SPANS)
+    last = read_delta(end, given=3)
+    assert (last.token_ids, last.versions, last.finish_reason) == ([], [3, 3, 4], "length")
+
+
+def test_what_an_abort_repeats_is_not_sampled_again():
+    again = event([9], [-0.1], total=3, reason={"type": "abort"}, weight_versions=SPANS)
+    again["meta_info"]["output_token_logprobs"] = [[-0.5, 7, None], [-0.2, 8, None], [-0.1, 9, None]]
+    last = read_delta(again, given=3)
+    assert (last.token_ids, last.logprobs, last.versions, last.finish_reason) == ([], [], [3, 3, 4], "abort")
+
+
+def test_what_sglang_cannot_answer_is_an_error():
     with pytest.raises(SglangError, match="too long"):
-        read_delta({"error": {"message": "too long"}})
+        read_delta({"error": {"message": "too long"}}, given=0)
+    full = event([], [], total=0, reason={"type": "abort", "status_code": 503, "message": "no memory left"})
+    with pytest.raises(SglangError, match="no memory left"):
+        read_delta(full, given=0)
