@@ -1,9 +1,11 @@
-"""The demo on every engine, one run after the other, and a table of the results: `make grid`.
+"""The demo on every inference engine and every trainer, one run after the other, and a table of the results:
+`make grid`.
 
 python -m benchmarks.grid [--out runs/grid] [key=value ...]     # more settings, for every run
 """
 
 import argparse
+import itertools
 import json
 import statistics
 import subprocess
@@ -13,12 +15,10 @@ from pathlib import Path
 from pipelinerl.jobs import ROOT
 from pipelinerl.metrics import metrics_path, read_metrics
 
-RUNS = {
-    "transformers": ["inference=transformers"],
-    "vllm": ["inference=vllm"],
-    "transformers + vllm": ["inference=mixed", "world.servers=2"],
-}
-HEAD = "| engine | held-out success | tokens/s | publish, median | paused, median | in flight | lost |"
+ENGINES = ("transformers", "vllm", "sglang")
+TRAINERS = ("fsdp", "deepspeed")
+MIXED = ("all_engines", "fsdp", "world.servers=3")
+RUNS = [*itertools.product(ENGINES, TRAINERS), MIXED]
 
 
 def main() -> None:
@@ -26,27 +26,37 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("runs/grid"))
     parser.add_argument("settings", nargs="*")
     args = parser.parse_args()
-    rows = [HEAD, "|---|---|---|---|---|---|---|"]
-    for name, settings in RUNS.items():
-        run_dir = args.out / name.replace(" + ", "-")
-        command = [sys.executable, "launch.py", f"run_dir={run_dir}", *settings, *args.settings]
-        subprocess.run(command, cwd=ROOT, check=True)
-        rows.append(f"| {name} | {result(ROOT / run_dir)} |")
-    print("\n".join(rows))
+    rows: list[dict[str, str]] = []
+    try:
+        for inference, trainer, *more in RUNS:
+            run_dir = args.out / f"{inference}-{trainer}"
+            settings = [f"run_dir={run_dir}", f"inference={inference}", f"trainer={trainer}", *more]
+            subprocess.run([sys.executable, "launch.py", *settings, *args.settings], cwd=ROOT, check=True)
+            rows.append({"inference": inference, "trainer": trainer} | result(ROOT / run_dir))
+    finally:
+        show(rows)
 
 
-def result(run_dir: Path) -> str:
+def show(rows: list[dict[str, str]]) -> None:
+    if rows:
+        for cells in (rows[0], ["---"] * len(rows[0]), *(row.values() for row in rows)):
+            print(f"| {' | '.join(cells)} |")
+
+
+def result(run_dir: Path) -> dict[str, str]:
     summary = json.loads((run_dir / "summary.json").read_text())
     published = [m for m in read_metrics(metrics_path(run_dir, "trainer")) if "publish_seconds" in m]
     seconds, paused = (
         statistics.median(m[name] for m in published) for name in ("publish_seconds", "publish_paused_s")
     )
-    in_flight = f"{summary['updates_while_generating']} of {summary['weight_updates'] - 1}"
-    return (
-        f"{summary['heldout_success_start']:.2f} → {summary['heldout_success_end']:.2f} "
-        f"| {summary['generation_tokens_per_s']:.0f} | {seconds:.3f} s | {paused:.3f} s "
-        f"| {in_flight} | {summary['rollouts_lost']}"
-    )
+    return {
+        "held-out success": f"{summary['heldout_success_start']:.2f} → {summary['heldout_success_end']:.2f}",
+        "tokens/s": f"{summary['generation_tokens_per_s']:.0f}",
+        "publish, median": f"{seconds:.3f} s",
+        "paused, median": f"{paused:.3f} s",
+        "in flight": f"{summary['updates_while_generating']} of {summary['weight_updates'] - 1}",
+        "rollouts lost": str(summary["rollouts_lost"]),
+    }
 
 
 if __name__ == "__main__":

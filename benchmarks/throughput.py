@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from typing import Any
 
 import aiohttp
 import numpy as np
@@ -11,12 +12,18 @@ from benchmarks.ratios import ratio_of_medians
 CONCURRENT, TOKENS, WARM_UP = 64, 128, 3
 
 
-async def throughput(adapter: str, bare: str, model: str, runs: int) -> str:
+async def throughput(
+    adapter: str, bare: str, model: str, runs: int, *, token: str = "", **fields: Any
+) -> str:
+    """fields: of the requests, beside those that every server knows."""
     found: dict[str, list[float]] = {adapter: [], bare: []}
-    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as http:
+    body = {"model": model, "max_tokens": TOKENS, "logprobs": True, "temperature": 1, **fields}
+    headers = {"Authorization": f"Bearer {token}"} if token else {}
+    connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=2)  # servers close idle ones, after 5 s
+    async with aiohttp.ClientSession(connector=connector, headers=headers) as http:
         for number in range(WARM_UP + runs):
             for url in (adapter, bare) if number % 2 else (bare, adapter):
-                found[url].append(await _tokens_per_s(http, url, model))
+                found[url].append(await _tokens_per_s(http, url, body))
     of_adapter, of_bare = found[adapter][WARM_UP:], found[bare][WARM_UP:]
     return (
         f"{runs} runs of {CONCURRENT} requests in turn: adapter {np.median(of_adapter):.0f} tokens/s, "
@@ -24,21 +31,17 @@ async def throughput(adapter: str, bare: str, model: str, runs: int) -> str:
     )
 
 
-async def _tokens_per_s(http: aiohttp.ClientSession, url: str, model: str) -> float:
+async def _tokens_per_s(http: aiohttp.ClientSession, url: str, body: dict[str, Any]) -> float:
     began = time.perf_counter()
-    await asyncio.gather(*(_ask(http, url, model, number) for number in range(CONCURRENT)))
-    return CONCURRENT * TOKENS / (time.perf_counter() - began)
+    tokens = await asyncio.gather(*(_ask(http, url, body, number) for number in range(CONCURRENT)))
+    return sum(tokens) / (time.perf_counter() - began)
 
 
-async def _ask(http: aiohttp.ClientSession, url: str, model: str, number: int) -> None:
-    body = {
-        "model": model,
-        "messages": [{"role": "user", "content": f"{number} + 3 ="}],
-        "max_tokens": TOKENS,
-        "logprobs": True,
-        "return_token_ids": True,
-        "ignore_eos": True,
-        "temperature": 1,
-    }
-    async with http.post(f"{url}/v1/chat/completions", json=body) as answer:
-        assert len((await answer.json())["choices"][0]["token_ids"]) == TOKENS
+async def _ask(http: aiohttp.ClientSession, url: str, body: dict[str, Any], number: int) -> int:
+    """Tokens of the completion."""
+    messages = [{"role": "user", "content": f"{number} + 3 ="}]
+    async with http.post(f"{url}/v1/chat/completions", json=body | {"messages": messages}) as answer:
+        assert answer.status == 200, f"{url}: {answer.status} {await answer.text()}"
+        said = await answer.json()
+    assert said["choices"][0]["logprobs"]["content"]
+    return said["usage"]["completion_tokens"]

@@ -12,9 +12,10 @@ import asyncio
 import tempfile
 from pathlib import Path
 
+from benchmarks.servers import started
+from benchmarks.throughput import throughput
 from benchmarks.vllm_pause import make_model, pauses
-from benchmarks.vllm_servers import ADAPTER, BARE, started
-from benchmarks.vllm_throughput import throughput
+from benchmarks.vllm_servers import ADAPTER, BARE, ENVIRONMENT
 from contracts.conformance.tiny_model import make_tiny_model
 
 
@@ -26,10 +27,11 @@ def main() -> None:
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         model = make_tiny_model(Path(folder) / "tiny")
-        with started(model, ADAPTER) as adapter, started(model, BARE) as bare:
-            print(asyncio.run(throughput(adapter, bare, model, args.runs)), flush=True)
+        fields = {"return_token_ids": True, "ignore_eos": True}
+        with started(ADAPTER, model, ENVIRONMENT) as adapter, started(BARE, model, ENVIRONMENT) as bare:
+            print(asyncio.run(throughput(adapter, bare, model, args.runs, **fields)), flush=True)
         model = make_model(Path(folder) / "large", args.megabytes)
-        with started(model, ADAPTER) as adapter:
+        with started(ADAPTER, model, ENVIRONMENT) as adapter:
             print(asyncio.run(pauses(adapter, model, args.updates)))
 
 
