@@ -4,7 +4,7 @@ VENV := .venv
 # Two files of tests at a time: most of them wait for processes. Those with few tests are the long ones.
 TWO_AT_A_TIME := -n 2 --dist loadfile --no-loadscope-reorder
 
-.PHONY: demo test test-engines test-sglang redis-server vllm-env sglang-env grid recipes soak lint clean
+.PHONY: demo test test-engines redis-server vllm-env sglang-env grid recipes soak lint clean
 
 demo: $(VENV)/demo
 	$(VENV)/bin/python launch.py
@@ -19,12 +19,8 @@ redis-server:
 		|| { echo "there is no $@; install it: sudo apt-get install $@, or brew install redis" >&2; exit 1; }
 
 # Every engine through every guarantee of its contract, and every broken adapter too.
-test-engines: $(VENV)/test-engines .venv-vllm/ready redis-server
+test-engines: $(VENV)/test-engines .venv-vllm/ready .venv-sglang/ready redis-server
 	$(VENV)/bin/python -m pytest -m engines $(TWO_AT_A_TIME) --durations=30
-
-# SGLang through every guarantee, alone: by itself it takes ten minutes.
-test-sglang: $(VENV)/test-engines .venv-vllm/ready .venv-sglang/ready
-	$(VENV)/bin/python -m pytest -m sglang --durations=10
 
 # vLLM for a machine without a GPU, in an environment of its own: `inference=vllm` finds it.
 vllm-env: .venv-vllm/ready
@@ -46,8 +42,9 @@ sglang-env: .venv-sglang/ready
 		apache-tvm-ffi==0.1.11 gguf==0.19.0 xgrammar==0.2.7
 	touch $@
 
-# The demo on every engine, one after the other. About fifteen minutes on two cores.
-grid: $(VENV)/demo .venv-vllm/ready
+# The demo on every inference engine and every trainer, one after the other, and on one of each in a weight group.
+# About three quarters of an hour on two cores.
+grid: $(VENV)/demo $(VENV)/deepspeed .venv-vllm/ready .venv-sglang/ready
 	$(VENV)/bin/python -m benchmarks.grid
 
 # Every recipe on the demo, and the table of docs/recipes.md. About three quarters of an hour on two cores.
@@ -68,7 +65,7 @@ lint: $(VENV)/test
 clean:
 	rm -rf $(VENV) .venv-vllm .venv-sglang .cache
 
-$(VENV)/demo $(VENV)/test $(VENV)/test-engines: pyproject.toml
+$(VENV)/demo $(VENV)/test $(VENV)/deepspeed $(VENV)/test-engines: pyproject.toml
 	test -x $(VENV)/bin/python || $(PYTHON) -m venv $(VENV)
 	$(VENV)/bin/pip install --quiet --editable ".[$(@F)]"
 	touch $@

@@ -130,4 +130,4 @@ def test_the_transformers_adapter_keeps_everything(tmp_path, tied):
     with serving("inference_adapters.transformers", *options) as server:
         wait_ready(server.url, within_s=60)
         verdicts = check_inference([server.url], model, token=TOKEN, updates=UPDATES)
-    assert {verdict.state for verdict in verdicts} == {"pass"}, verdicts
+    assert [verdict for verdict in verdicts if verdict.state != "pass"] == []

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from contracts.conformance import processes
 from contracts.conformance.table import kept
 from contracts.conformance.trainer.command import add_trainer
 from contracts.conformance.trainer.kit import GUARANTEES, check_trainer
@@ -59,8 +60,10 @@ ZERO = [(stage, ranks) for stage in (1, 2, 3) for ranks in (1, 2)]
 
 @pytest.fixture(scope="module")
 def of_deepspeed() -> dict[tuple[int, int], list[Verdict]]:
-    """The kit's verdicts, two at a time: most of their time goes into starting ranks."""
-    with ProcessPoolExecutor(2, multiprocessing.get_context("forkserver")) as pool:
+    """The kit's verdicts, two at a time. Most of their time goes into starting ranks: DeepSpeed is imported
+    once for all, which it can be where there is no device that it would touch."""
+    forkserver = multiprocessing.get_context("forkserver")
+    with ProcessPoolExecutor(2, forkserver, processes.PRELOAD.append, ("deepspeed",)) as pool:
         found = {
             (stage, ranks): pool.submit(
                 check_trainer, DEEPSPEED, ranks=ranks, options={"zero_stage": stage}, patience_s=300

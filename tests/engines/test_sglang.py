@@ -1,5 +1,9 @@
 """The SGLang adapter on the real engine: every guarantee, with one worker and with two, and a whole run."""
 
+import json
+import signal
+import urllib.request
+
 import psutil
 import pytest
 
@@ -7,9 +11,9 @@ from contracts.conformance.inference.kit import check_inference
 from contracts.conformance.tiny_model import make_tiny_model
 from tests.engines.sglang_servers import sglang_process, sglang_server
 from tests.engines.twenty_steps import learns_in_twenty_steps
-from tests.inference.servers import wait_ready
+from tests.inference.servers import Server, wait_ready
 
-pytestmark = pytest.mark.sglang
+pytestmark = pytest.mark.engines
 
 TOKEN = "a-token"
 
@@ -22,14 +26,28 @@ def model(tmp_path_factory) -> str:
 def test_it_keeps_everything_it_declares(model):
     with sglang_server(model, "--token", TOKEN) as url:
         verdicts = check_inference([url], model, token=TOKEN)
-    assert {verdict.state for verdict in verdicts} == {"pass"}, verdicts
+        declared = declarations(url)
+    assert [verdict for verdict in verdicts if verdict.state != "pass"] == []
+    assert set(declared["capabilities"]) == {"staged", "stream", "tools"}
+    assert declared["kv_cache"] == ["keep", "recompute"]
 
 
 def test_with_two_tensor_parallel_workers_too(tmp_path):
     model = make_tiny_model(tmp_path / "untied", tied=False)
     with sglang_server(model, "--token", TOKEN, "--tensor-parallel-size", "2") as url:
         verdicts = check_inference([url], model, token=TOKEN)
-    assert {verdict.state for verdict in verdicts} == {"pass"}, verdicts
+    assert [verdict for verdict in verdicts if verdict.state != "pass"] == []
+
+
+def declarations(url: str) -> dict:
+    request = urllib.request.Request(f"{url}/contract", headers={"Authorization": f"Bearer {TOKEN}"})
+    with urllib.request.urlopen(request, timeout=10) as answer:
+        return json.load(answer)
+
+
+def engine_of(server: Server) -> psutil.Process | None:
+    children = psutil.Process(server.process.pid).children()
+    return next((p for p in children if any("launcher.py" in part for part in p.cmdline())), None)
 
 
 def test_a_server_and_its_engine_end_together(model):
@@ -40,11 +58,16 @@ def test_a_server_and_its_engine_end_together(model):
         one.process.kill()
         one.process.wait()
         assert family and not psutil.wait_procs(family, timeout=30)[1]
-        (engine,) = (
-            p for p in psutil.Process(other.process.pid).children() if "launcher.py" in p.cmdline()[2]
-        )
-        engine.kill()
-        assert other.process.wait(timeout=30) is not None
+        engine_of(other).kill()
+        assert other.process.wait(timeout=30) == -signal.SIGTERM  # its own, and no traceback's status
+
+
+def test_an_engine_that_is_still_being_loaded_ends_with_its_server_too(model):
+    with sglang_process(model) as server:
+        while not (engine := engine_of(server)):
+            assert server.process.poll() is None
+        server.process.kill()
+        assert not psutil.wait_procs([engine], timeout=30)[1]
 
 
 def test_a_run_of_twenty_steps(tmp_path):

@@ -40,7 +40,7 @@ def server(tied):
 
 def test_it_keeps_everything_it_declares_and_declares_all_but_score(server, tied):
     verdicts = check_inference([server], tied, token=TOKEN)
-    assert {verdict.state for verdict in verdicts} == {"pass"}, verdicts
+    assert [verdict for verdict in verdicts if verdict.state != "pass"] == []
     declared = asyncio.run(contract(server))["capabilities"]
     assert set(declared) == {"staged", "truncation", "seed", "stop_strings", "tools", "stream"}
 
@@ -49,7 +49,7 @@ def test_an_untied_head_and_no_tools(untied):
     """A server that was not told to read calls refuses tools: G6."""
     with vllm_server(untied) as url:
         verdicts = check_inference([url], untied, only=["G1", "G2", "G3", "G6"])
-    assert {verdict.state for verdict in verdicts} == {"pass"}, verdicts
+    assert [verdict for verdict in verdicts if verdict.state != "pass"] == []
 
 
 def test_two_tensor_parallel_workers_are_two_ranks(untied):
@@ -57,7 +57,7 @@ def test_two_tensor_parallel_workers_are_two_ranks(untied):
     with vllm_server(untied, "--tensor-parallel-size", "2") as url:
         verdicts = check_inference([url], untied, only=["G1", "G2", "G5"], timeout_s=30)
         assert asyncio.run(contract(url))["ranks"] == 2
-    assert {verdict.state for verdict in verdicts} == {"pass"}, verdicts
+    assert [verdict for verdict in verdicts if verdict.state != "pass"] == []
 
 
 def test_a_rollout_across_ten_updates(server, tied):

@@ -1,6 +1,5 @@
 """Trainer workers in this process and in others, and what the tests make them do."""
 
-import multiprocessing
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -8,6 +7,7 @@ from pathlib import Path
 
 import torch
 
+from contracts.conformance.processes import fork_server
 from contracts.records import TrainingSequence
 from contracts.trainer import OptimizerSpec, PackedBatch, StepReport, TrainerWorker, WorkerSpec
 from tests.trainer import reference
@@ -76,7 +76,7 @@ def train(worker: TrainerWorker, seeds: range) -> list[StepReport]:
 
 def run_ranks(world_size: int, job: Callable[..., object], directory: Path, *args: object) -> list:
     """`job(rank, world_size, *args)` in a new process per rank; what each returned."""
-    context = multiprocessing.get_context("spawn")
+    context = fork_server()
     results = [directory / f"{job.__name__}-{rank}.pt" for rank in range(world_size)]
     processes = [
         context.Process(target=_run_rank, args=(result, job, rank, world_size, *args))
