@@ -42,8 +42,8 @@ sglang-env: .venv-sglang/ready
 		apache-tvm-ffi==0.1.11 gguf==0.19.0 xgrammar==0.2.7
 	touch $@
 
-# The demo on every inference engine and every trainer, one after the other, and on one of each in a weight group.
-# About three quarters of an hour on two cores.
+# The demo on every inference engine and every trainer, one after the other, and on one engine of each in one weight
+# group. About half an hour on two cores.
 grid: $(VENV)/demo $(VENV)/deepspeed .venv-vllm/ready .venv-sglang/ready
 	$(VENV)/bin/python -m benchmarks.grid
 

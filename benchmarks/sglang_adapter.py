@@ -1,6 +1,6 @@
 """What the SGLang adapter costs: throughput against the bare server.
 
-    make sglang-env && python -m benchmarks.sglang_adapter [--runs 40]
+    make sglang-env && python -m benchmarks.sglang_adapter [--runs 30]
 
 The same 64 concurrent chat completions (log-probabilities) to this adapter and to SGLang's own server, in
 turn.
@@ -19,7 +19,7 @@ from contracts.conformance.tiny_model import make_tiny_model
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--runs", type=int, default=40, help="of 64 requests, per server")
+    parser.add_argument("--runs", type=int, default=30, help="of 64 requests, per server")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         model = make_tiny_model(Path(folder) / "tiny")
