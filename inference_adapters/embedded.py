@@ -122,6 +122,7 @@ class EmbeddedEngine(TokenEngine):
                 tensors.update(self.buffered(bucket))
                 progress.bytes += sum(tensor.nbytes for tensor in bucket.values())
                 progress.transfer_s = time.monotonic() - started
+                del bucket  # which a failure's traceback would keep
 
         try:
             # "paused" stops generation as late as it may: once the sender is seen to send.

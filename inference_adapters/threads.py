@@ -21,14 +21,16 @@ async def in_daemon_thread(function: Callable[..., T], *args: object) -> T:
 
 def daemon_thread(function: Callable[..., T], *args: object) -> Future[T]:
     """Start `function` in a thread of its own; its result, or what it raises."""
-    future: Future[T] = Future()
+    result: Future[T] = Future()
 
-    def run() -> None:
+    def run(future: Future[T]) -> None:
         future.set_running_or_notify_cancel()
         try:
             future.set_result(function(*args))
         except BaseException as error:  # handed to whoever awaits
             future.set_exception(error)
+        finally:
+            del future  # the error's traceback holds this frame: it would keep itself, and all that it holds
 
-    threading.Thread(target=run, daemon=True, name=function.__name__).start()
-    return future
+    threading.Thread(target=run, args=(result,), daemon=True, name=function.__name__).start()
+    return result

@@ -19,7 +19,8 @@ from inference_adapters.sglang import API_KEY_VARIABLE, PARENT_VARIABLE
 
 LAUNCHER = Path(__file__).with_name("launcher.py")
 ASK_EVERY_S = 0.2
-ANSWER_S = 300.0  # a new model's weights are taken in within this, too
+ANSWER_S = 60.0
+LINE_BYTES = 2**24  # of an event: an aborted request's has every log-probability
 STOP_S = 5.0
 
 
@@ -59,6 +60,7 @@ class SglangServer:
             headers={"Authorization": f"Bearer {self._key}"},
             connector=aiohttp.TCPConnector(limit=0),
             timeout=aiohttp.ClientTimeout(total=None),
+            read_bufsize=LINE_BYTES,
         )
         while not await self._takes_requests():
             if self.ended():
@@ -74,23 +76,23 @@ class SglangServer:
         return False
 
     async def get(self, path: str) -> dict:
-        return await self._answer("GET", path)
+        return await self._answer("GET", path, None, ANSWER_S)
 
-    async def post(self, path: str, **body: Any) -> dict:
-        """Raises SglangError, with SGLang's words, unless it succeeds. An SGLang that does not answer within
-        `ANSWER_S` is ended: nobody knows what it would do yet."""
-        return await self._answer("POST", path, body)
+    async def post(self, path: str, *, within_s: float = ANSWER_S, **body: Any) -> dict:
+        """Raises SglangError, with SGLang's words, unless it succeeds. An SGLang that does not answer in time
+        is ended: nobody knows what it would do yet."""
+        return await self._answer("POST", path, body, within_s)
 
-    async def _answer(self, method: str, path: str, body: dict | None = None) -> dict:
+    async def _answer(self, method: str, path: str, body: dict | None, within_s: float) -> dict:
         try:
-            async with asyncio.timeout(ANSWER_S), self._session.request(method, path, json=body) as answer:
+            async with asyncio.timeout(within_s), self._session.request(method, path, json=body) as answer:
                 text = await answer.text()
         except aiohttp.ClientError as error:
             raise SglangError(f"SGLang does not answer at {path}: {error!r}") from error
         except TimeoutError as error:
             self._process.kill()
             raise SglangError(
-                f"SGLang did not answer at {path} within {ANSWER_S:g} s, and was ended"
+                f"SGLang did not answer at {path} within {within_s:g} s, and was ended"
             ) from error
         said = json.loads(text) if text.startswith("{") else {}
         if answer.status != 200 or said.get("success") is False:

@@ -40,6 +40,7 @@ from inference_adapters.tokenizer_text import TokenizerText, check_ids, load_tok
 
 log = logging.getLogger(__name__)
 WATCH_EVERY_S = 0.25
+WEIGHTS_S = 300.0  # within which SGLang takes a model's weights in
 SHARED_MEMORY = "/dev/shm"
 ABORTED = TokenDelta(token_ids=[], logprobs=[], versions=[], finish_reason="abort")
 
@@ -145,7 +146,7 @@ class SglangEngine(TokenizerText, EmbeddedEngine):
         if size > (free := shutil.disk_usage(SHARED_MEMORY).free):
             raise SglangError(
                 f"{SHARED_MEMORY} is full: {free} bytes are left, and a bucket has {size}; it must hold all "
-                "of the model's weights (a container is given more by --shm-size)"
+                "of the weights for each server here (a container is given more by --shm-size)"
             )
         return {name: tensor.cpu().share_memory_() for name, tensor in bucket.items()}
 
@@ -167,6 +168,7 @@ class SglangEngine(TokenizerText, EmbeddedEngine):
             serialized_named_tensors=[_names_of_memory(tensors) for _ in range(self._options.workers)],
             weight_version=str(version),
             flush_cache=recompute,
+            within_s=WEIGHTS_S,
         )
         self._say("/end_weight_update")
         self._updating = False
@@ -238,13 +240,15 @@ def read_delta(event: dict, given: int) -> TokenDelta:
     reason = meta["finish_reason"]
     if reason and reason.get("status_code"):
         raise SglangError(reason["message"])
-    # When a request is aborted while it waits, its last token comes again, and every log-probability.
+    # What an abort of a waiting request repeats comes last: a token, and every log-probability.
     new = meta["completion_tokens"] - given
     ids, logprobs = event["output_ids"], meta["output_token_logprobs"]
-    spans = meta.get("weight_versions", []) if reason else []
+    if min(len(ids), len(logprobs)) < new:
+        raise SglangError(f"SGLang sampled {new} tokens, and sent {len(ids)}")
+    spans = meta["weight_versions"] if reason else []
     return TokenDelta(
-        token_ids=ids[len(ids) - new :],
-        logprobs=[entry[0] for entry in logprobs[len(logprobs) - new :]],
+        token_ids=ids[:new],
+        logprobs=[entry[0] for entry in logprobs[:new]],
         versions=[int(span["version"]) for span in spans for _ in range(span["start"], span["end"])],
         finish_reason=reason and reason["type"],
     )

@@ -9,7 +9,7 @@ import torch
 from transformers import AutoConfig
 
 SPARE = 8  # tokens of a context that SGLang keeps for itself
-DECIDED = {  # by the contract: the option, and the reason
+DECIDED = {  # by the contract: the option, or how a family of them begins, and the reason
     "--model-path": "it is --model here",
     "--api-key": "use --token; SGLang itself is reached through this server alone",
     "--admin-api-key": "use --token; SGLang itself is reached through this server alone",
@@ -26,6 +26,8 @@ DECIDED = {  # by the contract: the option, and the reason
     "--trust-remote-code": "a model's own code is not run",
     "--nnodes": "a server is on one machine",
     "--config": "give its options one by one",
+    "--ssl-": "SGLang is reached through this server alone",
+    "--speculative-": "an update would not reach the weights of what drafts",
 }
 
 
@@ -77,7 +79,10 @@ def _decided(option: str) -> str | None:
     """Why it cannot be set; SGLang takes any beginning of a name that no other has."""
     if not option.startswith("--"):
         return None
-    return next((why for name, why in DECIDED.items() if name.startswith(option)), None)
+    for name, why in DECIDED.items():
+        if name.startswith(option) or (name.endswith("-") and option.startswith(name)):
+            return why
+    return None
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:

@@ -55,15 +55,19 @@ def test_the_example(ranks):
     assert_all_kept(PLAIN, ranks)
 
 
+def preload_deepspeed() -> None:
+    """Once for all ranks, which it can be where there is no device that it would touch."""
+    processes.PRELOAD.append("deepspeed")
+
+
 ZERO = [(stage, ranks) for stage in (1, 2, 3) for ranks in (1, 2)]
 
 
 @pytest.fixture(scope="module")
 def of_deepspeed() -> dict[tuple[int, int], list[Verdict]]:
-    """The kit's verdicts, two at a time. Most of their time goes into starting ranks: DeepSpeed is imported
-    once for all, which it can be where there is no device that it would touch."""
+    """The kit's verdicts, two at a time: most of their time goes into starting ranks."""
     forkserver = multiprocessing.get_context("forkserver")
-    with ProcessPoolExecutor(2, forkserver, processes.PRELOAD.append, ("deepspeed",)) as pool:
+    with ProcessPoolExecutor(2, forkserver, preload_deepspeed) as pool:
         found = {
             (stage, ranks): pool.submit(
                 check_trainer, DEEPSPEED, ranks=ranks, options={"zero_stage": stage}, patience_s=300

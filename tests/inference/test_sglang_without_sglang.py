@@ -1,14 +1,18 @@
 """What of the SGLang adapter needs no SGLang: its refusals to start, and how it reads SGLang's answers."""
 
 import argparse
+import shutil
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
+import torch
 
 from contracts.conformance.tiny_model import make_tiny_model
+from inference_adapters.sglang import child
 from inference_adapters.sglang.child import SglangError
-from inference_adapters.sglang.engine import read_delta
+from inference_adapters.sglang.engine import SglangEngine, read_delta
 from inference_adapters.sglang.options import Options, add_options
 
 
@@ -38,7 +42,7 @@ def options(model: str, *given: str) -> Options:
     return Options.of(args, others)
 
 
-@pytest.mark.parametrize("given", ["--api-key=k", "--api", "--preferred-sampling-params", "--config"])
+@pytest.mark.parametrize("given", ["--api-key=k", "--api", "--config", "--ssl-certfile", "--spec"])
 def test_what_the_contract_decides_is_refused(tmp_path, given):
     with pytest.raises(ValueError, match=f"^{given} cannot be set: "):
         options(make_tiny_model(tmp_path), given)
@@ -71,11 +75,20 @@ def test_versions_come_with_the_last_tokens():
     assert (last.token_ids, last.versions, last.finish_reason) == ([], [3, 3, 4], "length")
 
 
-def test_what_an_abort_repeats_is_not_sampled_again():
-    again = event([9], [-0.1], total=3, reason={"type": "abort"}, weight_versions=SPANS)
-    again["meta_info"]["output_token_logprobs"] = [[-0.5, 7, None], [-0.2, 8, None], [-0.1, 9, None]]
-    last = read_delta(again, given=3)
-    assert (last.token_ids, last.logprobs, last.versions, last.finish_reason) == ([], [], [3, 3, 4], "abort")
+@pytest.mark.parametrize("waiting", [[], [5, 6]])
+def test_what_an_abort_repeats_is_not_sampled_again(waiting):
+    """The last token comes again, with every log-probability, behind what nobody has read yet."""
+    sampled = [7, *waiting]
+    every = [[-0.1 * token, token, None] for token in sampled]
+    meta = {
+        "finish_reason": {"type": "abort"},
+        "completion_tokens": len(sampled),
+        "output_token_logprobs": every[1:] + every,
+        "weight_versions": [{"version": "3", "start": 0, "end": len(sampled)}],
+    }
+    last = read_delta({"output_ids": [*waiting, sampled[-1]], "meta_info": meta}, given=1)
+    assert (last.token_ids, last.logprobs) == (waiting, [-0.1 * token for token in waiting])
+    assert (last.versions, last.finish_reason) == ([3] * len(sampled), "abort")
 
 
 def test_what_sglang_cannot_answer_is_an_error():
@@ -84,3 +97,40 @@ def test_what_sglang_cannot_answer_is_an_error():
     full = event([], [], total=0, reason={"type": "abort", "status_code": 503, "message": "no memory left"})
     with pytest.raises(SglangError, match="no memory left"):
         read_delta(full, given=0)
+    with pytest.raises(SglangError, match="sampled 2 tokens, and sent 1"):
+        read_delta(event([8], [-0.5], total=2), given=0)
+
+
+def test_an_update_that_finds_no_room_says_so(tmp_path, monkeypatch):
+    engine = SglangEngine(options(make_tiny_model(tmp_path)), "0")
+    assert engine.buffered({"w": torch.zeros(2)})["w"].is_shared()
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=7))
+    with pytest.raises(SglangError, match="/dev/shm is full: 7 bytes are left, and a bucket has 8"):
+        engine.buffered({"w": torch.zeros(2)})
+
+
+SILENT = """
+import http.server, sys, time
+
+class Silent(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(200)
+        self.end_headers()
+    def do_POST(self):
+        time.sleep(1000)
+
+http.server.ThreadingHTTPServer(("127.0.0.1", int(sys.argv[-1])), Silent).serve_forever()
+"""
+
+
+@pytest.mark.asyncio
+async def test_an_sglang_that_does_not_answer_is_ended(tmp_path, monkeypatch):
+    (tmp_path / "silent.py").write_text(SILENT)
+    monkeypatch.setattr(child, "LAUNCHER", tmp_path / "silent.py")
+    server = child.SglangServer([], {})
+    await server.ready()
+    with pytest.raises(SglangError, match="did not answer at .* within 0.2 s, and was ended"):
+        await server.post("/begin_weight_update", within_s=0.2)
+    server._process.wait(10)
+    assert server.ended()
+    await server.close()
