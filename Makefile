@@ -43,7 +43,7 @@ sglang-env: .venv-sglang/ready
 	touch $@
 
 # The demo on every inference engine and every trainer, one after the other, and on one engine of each in one weight
-# group. About half an hour on two cores.
+# group. About twenty minutes on two cores.
 grid: $(VENV)/demo $(VENV)/deepspeed .venv-vllm/ready .venv-sglang/ready
 	$(VENV)/bin/python -m benchmarks.grid
 
