@@ -25,10 +25,15 @@ class TokenizerText:
         return self._tokenizer.decode(token_ids, skip_special_tokens=True)
 
 
+def check_model_directory(path: str) -> None:
+    """Raises ValueError, in one line, where no model is."""
+    if not (Path(path) / "config.json").is_file():
+        raise ValueError(f"{path} is not a model directory: it has no config.json")
+
+
 def load_tokenizer(model: str) -> PreTrainedTokenizerBase:
     """Of the directory `model`. Raises ValueError, in one line, where there is none for conversations."""
-    if not (Path(model) / "config.json").is_file():
-        raise ValueError(f"{model} is not a model directory: it has no config.json")
+    check_model_directory(model)
     try:
         tokenizer = AutoTokenizer.from_pretrained(model, local_files_only=True)
     except (OSError, ValueError) as error:

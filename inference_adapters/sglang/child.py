@@ -65,7 +65,7 @@ class SglangServer:
         while not await self._takes_requests():
             if self.ended():
                 raise SglangError(
-                    f"SGLang ended with status {self._process.returncode}: see the server's log"
+                    f"SGLang ended with status {self._process.returncode}: its own words stand before this"
                 )
             await asyncio.sleep(ASK_EVERY_S)
 

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 import torch
 from transformers import AutoConfig
 
+from inference_adapters.tokenizer_text import check_model_directory
+
 SPARE = 8  # tokens of a context that SGLang keeps for itself
 DECIDED = {  # by the contract: the option, or how a family of them begins, and the reason
     "--model-path": "it is --model here",
@@ -46,6 +48,7 @@ class Options:
         for option in others:
             if why := _decided(option.split("=")[0]):
                 raise ValueError(f"{option} cannot be set: {why}")
+        check_model_directory(args.model)
         config = AutoConfig.from_pretrained(args.model).get_text_config()
         context = min(config.max_position_embeddings, args.context_length or config.max_position_embeddings)
         return cls(args.model, args.tensor_parallel_size, context, config.vocab_size, tuple(others))
