@@ -1,0 +1,23 @@
+"""Streams on a real Redis server, and the server of a run."""
+
+import pytest
+import redis
+
+from pipelinerl.streams.redis import RedisStreams
+from pipelinerl.streams.redis_server import RedisServer
+
+
+@pytest.fixture
+def streams(redis_url, tmp_path) -> RedisStreams:
+    return RedisStreams(redis_url, tmp_path.name)
+
+
+@pytest.fixture
+def admin(redis_url) -> redis.Redis:
+    """Another client of the server, which sees and may do everything."""
+    return redis.Redis.from_url(redis_url)
+
+
+@pytest.fixture
+def server(tmp_path) -> RedisServer:
+    return RedisServer(tmp_path / "redis")
