@@ -3,16 +3,12 @@
 import os
 
 from inference_adapters.sglang import API_KEY_VARIABLE
+from inference_adapters.sglang.options import environment
 from pipelinerl.jobs import ROOT
 
 PYTHON = str(ROOT / ".venv-sglang" / "bin" / "python")
 KEY = "benchmark"
-ENVIRONMENT = os.environ | {
-    "OMP_NUM_THREADS": "1",
-    "SGLANG_USE_CPU_ENGINE": "1",
-    "SGLANG_CPU_OMP_THREADS_BIND": ",".join(map(str, sorted(os.sched_getaffinity(0)))),
-    API_KEY_VARIABLE: KEY,
-}
+ENVIRONMENT = os.environ | environment(workers=1) | {"OMP_NUM_THREADS": "1", API_KEY_VARIABLE: KEY}
 OPTIONS = ["--dtype", "float32", "--max-total-tokens", "32768"]
 ADAPTER = [PYTHON, "-m", "inference_adapters.sglang", *OPTIONS]
 BARE = [PYTHON, "-P", "inference_adapters/sglang/launcher.py", *OPTIONS]

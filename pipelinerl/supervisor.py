@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from pipelinerl.die_with_parent import die_with_parent
+from contracts.die_with_parent import die_with_parent
 from pipelinerl.jobs import Job
 from pipelinerl.process import REDIS_VARIABLE
 

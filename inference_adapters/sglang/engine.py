@@ -34,7 +34,7 @@ from contracts.weights import nccl_version
 from inference_adapters.embedded import EmbeddedEngine, resident_bytes
 from inference_adapters.model_parameters import model_parameters
 from inference_adapters.sglang.child import SglangError, SglangServer
-from inference_adapters.sglang.options import SPARE, Options
+from inference_adapters.sglang.options import SPARE, Options, environment
 from inference_adapters.threads import in_daemon_thread
 from inference_adapters.tokenizer_text import TokenizerText, check_ids, load_tokenizer
 
@@ -99,7 +99,7 @@ class SglangEngine(TokenizerText, EmbeddedEngine):
     async def start(self, version: int) -> None:
         self._loop = asyncio.get_running_loop()
         self._shapes, self._tied = await in_daemon_thread(model_parameters, self._options.model)
-        self._sglang = SglangServer(self._options.for_sglang(version), self._options.environment())
+        self._sglang = SglangServer(self._options.for_sglang(version), environment(self._options.workers))
         await self._sglang.ready()
         cached = (await self._sglang.get("/server_info"))["max_total_num_tokens"]
         self._context = min(self._options.context, cached - SPARE)

@@ -3,19 +3,16 @@
 Run as a file: SGLang's worker processes are spawned and import it again, so that what holds here holds there.
 """
 
-import ctypes
 import os
-import signal
 import sys
 
+from contracts.die_with_parent import die_with_parent
 from inference_adapters.sglang import API_KEY_VARIABLE, PARENT_VARIABLE
 from inference_adapters.sglang.kernels import stand_in_for_missing_kernels
 
-PR_SET_PDEATHSIG = 1  # <linux/prctl.h>
-
 
 def main() -> None:
-    _end_with_parent()
+    die_with_parent()  # SGLang sees to it only once it is loaded
     if os.getppid() != int(os.environ.get(PARENT_VARIABLE, os.getppid())):
         sys.exit("the server that SGLang was started by has ended")
     stand_in_for_missing_kernels()
@@ -27,14 +24,8 @@ def main() -> None:
     run_server(prepare_server_args([*sys.argv[1:], "--api-key", os.environ[API_KEY_VARIABLE]]))
 
 
-def _end_with_parent() -> None:
-    """From now on, and not only once SGLang is loaded."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-
-
 if __name__ == "__main__":
     main()
 else:  # one of SGLang's workers
-    _end_with_parent()
+    die_with_parent()
     stand_in_for_missing_kernels()

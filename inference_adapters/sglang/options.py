@@ -68,14 +68,14 @@ class Options:
         here = [] if torch.cuda.is_available() else ["--device", "cpu", "--sleep-on-idle"]
         return [*(str(part) for pair in decided.items() for part in pair), *flags, *here, *self.others]
 
-    def environment(self) -> dict[str, str]:
-        if torch.cuda.is_available():
-            return {}
-        cores = ",".join(
-            map(str, sorted(os.sched_getaffinity(0)))
-        )  # of each worker; threads: OMP_NUM_THREADS
-        bound = os.environ.get("SGLANG_CPU_OMP_THREADS_BIND", "|".join([cores] * self.workers))
-        return {"SGLANG_USE_CPU_ENGINE": "1", "SGLANG_CPU_OMP_THREADS_BIND": bound}
+
+def environment(workers: int) -> dict[str, str]:
+    """What SGLang is told of the machine; threads are OMP_NUM_THREADS."""
+    if torch.cuda.is_available():
+        return {}
+    cores = ",".join(map(str, sorted(os.sched_getaffinity(0))))  # of each worker
+    bound = os.environ.get("SGLANG_CPU_OMP_THREADS_BIND", "|".join([cores] * workers))
+    return {"SGLANG_USE_CPU_ENGINE": "1", "SGLANG_CPU_OMP_THREADS_BIND": bound}
 
 
 def _decided(option: str) -> str | None:

@@ -17,8 +17,8 @@ from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 
+from contracts.die_with_parent import die_with_parent
 from pipelinerl.addresses import LOOPBACK, free_port, in_url
-from pipelinerl.die_with_parent import die_with_parent
 from pipelinerl.process import REDIS_VARIABLE
 from pipelinerl.streams.base import StreamBusy, StreamError
 from pipelinerl.streams.redis_connection import Connection

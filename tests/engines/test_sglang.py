@@ -1,8 +1,7 @@
 """The SGLang adapter on the real engine: every guarantee, with one worker and with two, and a whole run."""
 
-import json
+import contextlib
 import signal
-import urllib.request
 
 import psutil
 import pytest
@@ -11,7 +10,7 @@ from contracts.conformance.inference.kit import check_inference
 from contracts.conformance.tiny_model import make_tiny_model
 from tests.engines.sglang_servers import sglang_process, sglang_server
 from tests.engines.twenty_steps import learns_in_twenty_steps
-from tests.inference.servers import Server, wait_ready
+from tests.inference.servers import Server, contract, health, wait_ready
 
 pytestmark = pytest.mark.engines
 
@@ -26,7 +25,7 @@ def model(tmp_path_factory) -> str:
 def test_it_keeps_everything_it_declares(model):
     with sglang_server(model, "--token", TOKEN) as url:
         verdicts = check_inference([url], model, token=TOKEN)
-        declared = declarations(url)
+        declared = contract(url, TOKEN)
     assert [verdict for verdict in verdicts if verdict.state != "pass"] == []
     assert set(declared["capabilities"]) == {"staged", "stream", "tools"}
     assert declared["kv_cache"] == ["keep", "recompute"]
@@ -37,12 +36,6 @@ def test_with_two_tensor_parallel_workers_too(tmp_path):
     with sglang_server(model, "--token", TOKEN, "--tensor-parallel-size", "2") as url:
         verdicts = check_inference([url], model, token=TOKEN)
     assert [verdict for verdict in verdicts if verdict.state != "pass"] == []
-
-
-def declarations(url: str) -> dict:
-    request = urllib.request.Request(f"{url}/contract", headers={"Authorization": f"Bearer {TOKEN}"})
-    with urllib.request.urlopen(request, timeout=10) as answer:
-        return json.load(answer)
 
 
 def engine_of(server: Server) -> psutil.Process | None:
@@ -64,18 +57,20 @@ def test_a_server_and_its_engine_end_together(model):
 
 def workers_importing(server: Server) -> bool:
     """SGLang's two workers have torch by now, and not yet the rest."""
-    family = psutil.Process(server.process.pid).children(recursive=True)
-    workers = [process for process in family if "spawn_main" in " ".join(process.cmdline())]
-    return len(workers) == 2 and all(
-        any("libtorch_cpu" in area.path for area in worker.memory_maps()) for worker in workers
-    )
+    with contextlib.suppress(psutil.NoSuchProcess):  # one of the short-lived others
+        family = psutil.Process(server.process.pid).children(recursive=True)
+        workers = [process for process in family if "spawn_main" in " ".join(process.cmdline())]
+        return len(workers) == 2 and all(
+            any("libtorch_cpu" in area.path for area in worker.memory_maps()) for worker in workers
+        )
+    return False
 
 
 @pytest.mark.parametrize("reached", [engine_of, workers_importing])
 def test_an_engine_that_is_still_being_loaded_ends_with_its_server_too(model, reached):
     with sglang_process(model) as server:
         while not reached(server):
-            assert server.process.poll() is None
+            assert server.process.poll() is None and health(server.url) != 200
         family = psutil.Process(server.process.pid).children(recursive=True)
         server.process.kill()
         assert family and not psutil.wait_procs(family, timeout=30)[1]

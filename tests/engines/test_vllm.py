@@ -14,6 +14,7 @@ from contracts.conformance.inference.trainer_end import TrainerEnd
 from contracts.conformance.tiny_model import make_tiny_model
 from tests.engines.twenty_steps import learns_in_twenty_steps
 from tests.engines.vllm_servers import vllm_server
+from tests.inference.servers import contract
 
 pytestmark = pytest.mark.engines
 
@@ -41,7 +42,7 @@ def server(tied):
 def test_it_keeps_everything_it_declares_and_declares_all_but_score(server, tied):
     verdicts = check_inference([server], tied, token=TOKEN)
     assert [verdict for verdict in verdicts if verdict.state != "pass"] == []
-    declared = asyncio.run(contract(server))["capabilities"]
+    declared = contract(server, TOKEN)["capabilities"]
     assert set(declared) == {"staged", "truncation", "seed", "stop_strings", "tools", "stream"}
 
 
@@ -56,7 +57,7 @@ def test_two_tensor_parallel_workers_are_two_ranks(untied):
     """They spin while they wait for each other, on this machine's few cores: hence the patience."""
     with vllm_server(untied, "--tensor-parallel-size", "2") as url:
         verdicts = check_inference([url], untied, only=["G1", "G2", "G5"], timeout_s=30)
-        assert asyncio.run(contract(url))["ranks"] == 2
+        assert contract(url)["ranks"] == 2
     assert [verdict for verdict in verdicts if verdict.state != "pass"] == []
 
 
@@ -98,11 +99,6 @@ async def rollouts_across(url: str, reference: Reference, updates: int) -> list[
             return await asyncio.gather(*tasks)
         finally:
             trainer.leave()
-
-
-async def contract(url: str) -> dict:
-    async with aiohttp.ClientSession(headers={"Authorization": f"Bearer {TOKEN}"}) as http:
-        return await (await http.get(f"{url}/contract")).json()
 
 
 @pytest.mark.parametrize(

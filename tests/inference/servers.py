@@ -1,6 +1,7 @@
 """Real inference servers in processes of their own, for tests."""
 
 import contextlib
+import json
 import os
 import subprocess
 import sys
@@ -43,6 +44,13 @@ def health(url: str) -> int:
         return error.code
     except urllib.error.URLError:
         return 0
+
+
+def contract(url: str, token: str | None = None) -> dict:
+    """What the server says of itself."""
+    request = urllib.request.Request(f"{url}/contract", headers={"Authorization": f"Bearer {token}"})
+    with urllib.request.urlopen(request, timeout=10) as answer:
+        return json.load(answer)
 
 
 def wait_ready(url: str, within_s: float = 30) -> None:
