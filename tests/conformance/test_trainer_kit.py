@@ -56,8 +56,9 @@ def test_the_example(ranks):
 
 
 def preload_deepspeed() -> None:
-    """Once for all ranks, which it can be where there is no device that it would touch."""
-    processes.PRELOAD.append("deepspeed")
+    """Once for all ranks, which it can be where there is no device that it would touch. Its Muon, which every
+    engine imports, brings torch's compiler."""
+    processes.PRELOAD += ["deepspeed", "deepspeed.runtime.zero.muon.original_muon"]
 
 
 ZERO = [(stage, ranks) for stage in (1, 2, 3) for ranks in (1, 2)]
