@@ -160,6 +160,9 @@ class WorldConfig(Section):
     nodes: Int = Field(1, ge=1, description="Machines of the run, each with a launcher of its own.")
     servers: Int = Field(1, ge=1, description="Inference servers, of all nodes together.")
     trainer_ranks: Int = Field(1, ge=1, description="Data-parallel trainer ranks, of all nodes together.")
+    equal_shares: Bool = Field(
+        False, description="Whether to refuse a batch that is not the same number of groups for every rank."
+    )
     gpus: Int = Field(0, ge=0, description="GPUs of each node to use; 0 runs everything on the CPU.")
     gpu_memory_gib: float = Field(80, gt=0, description="Memory of one of them, which a plan must fit into.")
     threads: Int = Field(1, ge=1, description="CPU threads of each server and trainer rank.")
@@ -256,6 +259,13 @@ class RunConfig(Section):
             raise ValueError(
                 f"batch_size={self.batch_size} is not divisible by group_size={self.group_size}; "
                 "a step is made of whole groups"
+            )
+        groups, ranks = self.batch_size // self.group_size, self.world.trainer_ranks
+        if self.world.equal_shares and groups % ranks:
+            raise ValueError(
+                f"batch_size={self.batch_size} is {groups} groups of {self.group_size}, which {ranks} "
+                "trainer ranks cannot share equally; "
+                f"take a multiple of {self.group_size * ranks}, or set world.equal_shares=false"
             )
         if self.world.nodes > 1 and self.streams.backend != "redis":
             raise ValueError(f"world.nodes={self.world.nodes} needs streams=redis")

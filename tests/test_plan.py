@@ -41,6 +41,7 @@ def test_math_7b_on_eight_gpus_that_are_not_here(capsys):
     [
         (["world.gpus=3"], "the plan needs 8 GPUs and world.gpus is 3"),
         (["batch_size=1004"], "batch_size=1004 is not divisible by group_size=8"),
+        (["batch_size=1000"], "1000 is 125 groups of 8, which 4 trainer ranks cannot share equally"),
         (["sampling.max_tokens=131072"], "= 132880 exceeds the model's context of 131072"),
         (["inference.gpus_per_server=3", "world.servers=1"], "cannot split the model over 3 GPUs"),
         (["inference.arguments.tensor_parallel_size=3"], "but a server has inference.gpus_per_server=1"),
@@ -66,6 +67,12 @@ def test_four_gpus(capsys):
     assert "raise world.trainer_ranks" in refused(capsys, "+exp=math_7b_4gpu", *halves, "plan=true")
     offloaded = "+trainer.config.zero_optimization={offload_optimizer: {device: cpu}}"
     assert "optimizer 0.0" in planned(capsys, "+exp=math_7b_4gpu", *halves, offloaded)
+
+
+def test_shares_need_not_be_equal(capsys):
+    assert "a trainer rank: " in planned(
+        capsys, "+exp=math_7b", "batch_size=1000", "world.equal_shares=false"
+    )
 
 
 def test_a_run_where_the_gpus_are_not_loads_nothing_first(capsys, tmp_path):
