@@ -15,7 +15,8 @@ from pipelinerl.jobs import PlanError
 GIB = 2**30
 RUNTIME = 4 * GIB  # of every process on a GPU: CUDA's context, NCCL's buffers, what lies in pieces
 VALUE_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
-SERVERS_SHARE = 0.9  # of a GPU, where the engine's arguments do not say
+SHARE_ARGUMENTS = ("gpu_memory_utilization", "mem_fraction_static")  # of a GPU: vLLM's word for it, SGLang's
+SERVERS_SHARE = 0.9  # where they do not say
 
 
 class Use(NamedTuple):
@@ -40,13 +41,24 @@ def largest_micro_batch(config: RunConfig) -> int:
 
 
 def server_use(config: RunConfig, shape: ModelShape) -> Use:
-    engine, gpu = config.inference, config.world.gpu_memory_gib * GIB
+    engine = config.inference
     weights = value_bytes(engine) * shape.parameters // engine.gpus_per_server
-    share = engine.arguments.get("gpu_memory_utilization") or SERVERS_SHARE
-    keys_and_values = engine.arguments.get("kv_cache_memory_bytes") or gpu * share - weights - RUNTIME
+    keys_and_values = _cache_asked_for(engine, shape)
+    if keys_and_values is None:
+        said = (engine.arguments.get(name) for name in SHARE_ARGUMENTS)
+        share = next(filter(None, said), SERVERS_SHARE)
+        keys_and_values = config.world.gpu_memory_gib * GIB * share - weights - RUNTIME
     return Use(
         "server", {"weights": weights, "keys and values": int(keys_and_values), "CUDA, NCCL, ...": RUNTIME}
     )
+
+
+def _cache_asked_for(engine: EngineConfig, shape: ModelShape) -> int | None:
+    """Bytes of keys and values on a GPU, where the engine's arguments name them: vLLM's in bytes, SGLang's in
+    tokens."""
+    if tokens := engine.arguments.get("max_total_tokens"):
+        return tokens * shape.kv_bytes(value_bytes(engine)) // engine.gpus_per_server
+    return engine.arguments.get("kv_cache_memory_bytes")
 
 
 def sequences_held(config: RunConfig, shape: ModelShape) -> int:
@@ -76,15 +88,15 @@ def check_fits(config: RunConfig, shape: ModelShape) -> None:
     if server.total > gib * GIB:
         raise PlanError(
             f"a server needs {server.total / GIB:.0f} GiB of a GPU and world.gpu_memory_gib is {gib:g}; "
-            "lower inference.arguments.kv_cache_memory_bytes or gpu_memory_utilization"
+            "lower what inference.arguments give it for keys and values"
         )
     if sequences_held(config, shape) < 1:
         parts = {name: f"{size / GIB:.1f}" for name, size in server.parts.items()}
         raise PlanError(
             f"a server has no room for a sequence of {longest_sequence(config)} tokens: of "
             f"world.gpu_memory_gib={gib:g} its weights take {parts['weights']} and leave "
-            f"{parts['keys and values']} for keys and values; raise inference.gpus_per_server, or "
-            "inference.arguments.kv_cache_memory_bytes where it is set"
+            f"{parts['keys and values']} for keys and values; raise inference.gpus_per_server, or what "
+            "inference.arguments give it for keys and values"
         )
     rank = rank_use(config, shape)
     if rank and rank.total > gib * GIB:

@@ -41,13 +41,15 @@ def test_math_7b_on_eight_gpus_that_are_not_here(capsys):
     [
         (["world.gpus=3"], "the plan needs 8 GPUs and world.gpus is 3"),
         (["batch_size=1004"], "batch_size=1004 is not divisible by group_size=8"),
-        (["batch_size=1000"], "1000 is 125 groups of 8, which 4 trainer ranks cannot share equally"),
+        (["batch_size=1000"], "groups of 8 makes 125, which 4 trainer ranks cannot share equally"),
+        (["world.trainer_ranks=6", "world.gpus=10"], "set batch_size to a multiple of 48, another world."),
         (["sampling.max_tokens=131072"], "= 132880 exceeds the model's context of 131072"),
         (["inference.gpus_per_server=3", "world.servers=1"], "cannot split the model over 3 GPUs"),
         (["inference.arguments.tensor_parallel_size=3"], "but a server has inference.gpus_per_server=1"),
         (["world.trainer_ranks=1"], "a trainer rank needs about"),
         (["world.gpu_memory_gib=16"], "has no room for a sequence of 10000 tokens"),
         (["inference.arguments.kv_cache_memory_bytes=300000000000"], "a server needs 298 GiB of a GPU"),
+        (["inference=sglang_gpu", "inference.arguments.max_total_tokens=9999"], "has no room for a sequence"),
         (["model.path=no/such/model"], "is not a Hugging Face model directory"),
     ],
 )
@@ -55,7 +57,9 @@ def test_what_cannot_be_is_refused_in_one_line(capsys, overrides, says):
     assert says in refused(capsys, "+exp=math_7b", *overrides, "plan=true")
 
 
-@pytest.mark.parametrize("choice", ["trainer=fsdp", "inference=transformers", "trainer=deepspeed"])
+@pytest.mark.parametrize(
+    "choice", ["trainer=fsdp", "trainer=deepspeed", "inference=transformers", "inference=sglang_gpu"]
+)
 def test_another_engine_is_one_override(capsys, choice):
     assert "a trainer rank: " in planned(capsys, "+exp=math_7b", choice)
 
@@ -99,13 +103,21 @@ SHAPE = ModelShape(
 )  # fmt: skip
 
 
-def test_what_servers_and_ranks_share_out():
-    config = compose_config(["inference=vllm_gpu", "inference.gpus_per_server=2", "world.trainer_ranks=4"])
+@pytest.mark.parametrize(("engine", "share"), [("vllm_gpu", 0.9), ("sglang_gpu", 0.85)])
+def test_what_servers_and_ranks_share_out(engine, share):
+    config = compose_config([f"inference={engine}", "inference.gpus_per_server=2", "world.trainer_ranks=4"])
     server = server_use(config, SHAPE)
     assert server.parts["weights"] == SHAPE.parameters  # two bytes each, over two GPUs
-    assert server.total == pytest.approx(0.9 * 80 * GIB, abs=1)
+    assert server.total == pytest.approx(share * 80 * GIB, abs=1)
     rank = rank_use(config, SHAPE)
     assert (rank.parts["weights"], rank.parts["optimizer"]) == (SHAPE.parameters, 2 * SHAPE.parameters)
+
+
+def test_a_cache_in_tokens_is_shared_out_too():
+    sizes = ["inference.gpus_per_server=2", "inference.arguments.max_total_tokens=1000"]
+    server = server_use(compose_config(["inference=sglang_gpu", *sizes]), SHAPE)
+    keys_and_values = 2 * 10 * 5 * 10  # numbers of a token; two bytes each, over two GPUs
+    assert server.parts["keys and values"] == 1000 * keys_and_values
 
 
 def test_a_mixture_of_experts_has_no_shape_of_this_kind(tmp_path):
