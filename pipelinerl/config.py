@@ -161,7 +161,9 @@ class WorldConfig(Section):
     servers: Int = Field(1, ge=1, description="Inference servers, of all nodes together.")
     trainer_ranks: Int = Field(1, ge=1, description="Data-parallel trainer ranks, of all nodes together.")
     equal_shares: Bool = Field(
-        False, description="Whether to refuse a batch that is not the same number of groups for every rank."
+        False,
+        description="Whether to refuse a batch that is not the same number of groups for every trainer rank; "
+        "rows are filled by tokens, whatever it says.",
     )
     gpus: Int = Field(0, ge=0, description="GPUs of each node to use; 0 runs everything on the CPU.")
     gpu_memory_gib: float = Field(80, gt=0, description="Memory of one of them, which a plan must fit into.")
@@ -263,9 +265,9 @@ class RunConfig(Section):
         groups, ranks = self.batch_size // self.group_size, self.world.trainer_ranks
         if self.world.equal_shares and groups % ranks:
             raise ValueError(
-                f"batch_size={self.batch_size} is {groups} groups of {self.group_size}, which {ranks} "
-                "trainer ranks cannot share equally; "
-                f"take a multiple of {self.group_size * ranks}, or set world.equal_shares=false"
+                f"batch_size={self.batch_size} in groups of {self.group_size} makes {groups}, which {ranks} "
+                f"trainer ranks cannot share equally; set batch_size to a multiple of "
+                f"{self.group_size * ranks}, another world.trainer_ranks, or world.equal_shares=false"
             )
         if self.world.nodes > 1 and self.streams.backend != "redis":
             raise ValueError(f"world.nodes={self.world.nodes} needs streams=redis")

@@ -56,8 +56,8 @@ def test_the_example(ranks):
 
 
 def preload_deepspeed() -> None:
-    """Once for all ranks, which it can be where there is no device that it would touch. Its Muon, which every
-    engine imports, brings torch's compiler."""
+    """Once for all ranks, which it can be where there is no device that it would touch. ZeRO imports Muon
+    when it starts, and with it torch's compiler."""
     processes.PRELOAD += ["deepspeed", "deepspeed.runtime.zero.muon.original_muon"]
 
 

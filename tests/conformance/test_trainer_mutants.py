@@ -18,6 +18,7 @@ A_FEW = [
     "PretendsThatTheEntropyHasAGradient",
     "ReportsTheClippedNorm",
     "OmitsTheHead",
+    "SendsTheTiedHeadToo",
     "ForgetsMomentsOnLoad",
     "MeetsOnlyWhereThereIsWork",
     "GathersAllAtOnce",
@@ -45,8 +46,8 @@ def test_caught_by_the_guarantee_that_names_it(name):
 
 @pytest.fixture(scope="module")
 def everything(tmp_path_factory) -> dict[str, dict[str, str]]:
-    """What each fails on, two at a time: most of their time goes into starting ranks. One of the kit's two
-    models is enough to tell."""
+    """What each fails on, two at a time: most of their time goes into starting ranks. Each is tried on the
+    one of the kit's two models that shows its fault."""
     folder = tmp_path_factory.mktemp("models")
     models = {tied: make_tiny_model(folder / f"tied-{tied}", tied=tied) for tied in (True, False)}
     with ProcessPoolExecutor(2, get_context("forkserver")) as pool:

@@ -23,7 +23,7 @@ class Mutant:
     breaks: str  # the guarantee that it is made to break
     says: str  # in the verdict, as a regular expression
     ranks: int = 1
-    tied: bool = True  # whether the model that shows it all has a tied head
+    tied: bool = True  # the head of the model that it is tried on, of the kit's two
     also: frozenset[str] = frozenset()  # the other guarantees that cannot hold either
     why: str = ""  # they cannot
     patience_s: float = 60

@@ -1,4 +1,4 @@
-"""The vLLM adapter on the real engine: every guarantee, long rollouts, tensor parallelism, whole runs."""
+"""The vLLM adapter on the real engine: every guarantee, long rollouts, tensor parallelism, a whole run."""
 
 import asyncio
 
