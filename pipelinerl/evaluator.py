@@ -7,7 +7,7 @@ server keeps its weights until the evaluation ends: `Pinned` asks the trainer to
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Collection, Coroutine
 from dataclasses import replace
 from functools import cached_property
 
@@ -28,6 +28,7 @@ log = logging.getLogger(__name__)
 class Evaluator:
     """client: as training samples.
     rollouts, events, metrics: where the attempts go, and what becomes of them.
+    evaluated: versions whose results an earlier life of the run has left.
     spawn: starts what runs beside training.
     """
 
@@ -39,11 +40,13 @@ class Evaluator:
         rollouts: StreamWriter,
         events: StreamWriter,
         metrics: RolloutMetrics,
+        evaluated: Collection[int],
         spawn: Callable[[Coroutine], asyncio.Task],
     ):
         self._config, self._domain = config, domain
         self._client = replace(client, sampling=replace(client.sampling, temperature=1.0))
         self._rollouts, self._events, self._metrics, self._spawn = rollouts, events, metrics, spawn
+        self._evaluated = evaluated
         self._pool = ServerPool(config.eval.concurrency)  # of all servers
         self._run: str | None = None
         self._under_way: asyncio.Task | None = None
@@ -54,12 +57,12 @@ class Evaluator:
         return held_out(self._domain, self._config.eval)
 
     async def on_published(self, published: WeightsPublished) -> None:
-        first, self._run = self._run is None, published.run
+        self._run = published.run
         await self._pool.set_servers(published.servers)
         await self._pool.open_gate()
         if self._pinned:
             self._follow_pinned(self._pinned, published.servers)
-        if not first and self._is_due(published.version):
+        if self._is_due(published.version):
             self._begin(published)
 
     async def close_gate(self) -> None:
@@ -93,7 +96,8 @@ class Evaluator:
 
     def _is_due(self, version: int) -> bool:
         every = self._config.eval.every
-        return every is not None and version % every == 0 and version < self._config.max_steps
+        due = every is not None and version % every == 0 and 0 < version < self._config.max_steps
+        return due and version not in self._evaluated
 
     def _begin(self, published: WeightsPublished) -> None:
         version = published.version

@@ -8,7 +8,7 @@ import contextlib
 import threading
 from collections.abc import Iterator
 
-from contracts.records import Record, Resumed
+from contracts.records import Evaluated, Record, Resumed
 from pipelinerl.streams.base import StreamReader, Streams
 
 EVENT_STREAMS = ("actor_events", "preprocessor_events", "trainer_events")
@@ -76,3 +76,14 @@ def life_begun(streams: Streams) -> Resumed:
     for entry in streams.reader("launcher_events").read(timeout_s=0):
         resumed = entry.record
     return resumed
+
+
+def evaluated_before(streams: Streams) -> set[int]:
+    """Versions that have a result, of those that this life of the run did not undo."""
+    versions: set[int] = set()
+    for event in recorded_events(streams):
+        if isinstance(event, Evaluated):
+            versions.add(event.version)
+        elif isinstance(event, Resumed):
+            versions = {version for version in versions if version <= event.version}
+    return versions

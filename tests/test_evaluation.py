@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Collection, Coroutine
 from pathlib import Path
 
 import pytest
@@ -63,8 +63,10 @@ def events_of(
     tmp_path: Path,
     publications: list[list[str]],
     start: Callable[[Coroutine], asyncio.Task] = asyncio.create_task,
+    first_version: int = 1,
+    evaluated: Collection[int] = (),
 ) -> list[Record]:
-    """What an evaluator writes when versions 1, 2, ... are published to these servers."""
+    """What an evaluator writes when one version after the other is published to these servers."""
     streams, begun = FileStreams(tmp_path), []
 
     def spawn(work: Coroutine) -> asyncio.Task:
@@ -76,9 +78,9 @@ def events_of(
             client = build_client(config, session, ServerPool(1))
             writers = streams.writer("eval_rollouts"), streams.writer("actor_events")
             metrics = RolloutMetrics(tmp_path, tensorboard=False)
-            evaluator = Evaluator(config, build_domain(config), client, *writers, metrics, spawn)
+            evaluator = Evaluator(config, build_domain(config), client, *writers, metrics, evaluated, spawn)
             figures = {"seconds": 0.0, "bytes": 0, "paused_s": 0.0}
-            for version, servers in enumerate(publications, start=1):
+            for version, servers in enumerate(publications, start=first_version):
                 await evaluator.on_published(
                     WeightsPublished(run="r", version=version, servers=servers, **figures)
                 )
@@ -123,3 +125,13 @@ def test_a_server_that_was_left_out_because_it_is_gone_is_not_evaluated_on(confi
     gone = f"http://127.0.0.1:{free_port()}"
     written = events_of(config, tmp_path, [["a", gone], ["a", gone], ["a"]])
     assert written == [Pinned(server=gone), Released(server=gone)]
+
+
+@pytest.mark.parametrize(
+    ("version", "evaluated", "written"),
+    [(2, (), [PIN]), (2, {0, 2}, []), (3, {0, 2}, []), (4, {0, 2}, [PIN]), (0, (), [])],
+)
+def test_what_is_due_at_the_version_that_a_run_goes_on_with_is_made_up_once(
+    config, tmp_path, version, evaluated, written
+):
+    assert events_of(config, tmp_path, [BOTH], first_version=version, evaluated=evaluated) == written
