@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import accumulate, pairwise
 
 from pipelinerl.domains.base import Attempt, ChatClient, Domain, Problem
@@ -28,16 +29,27 @@ class Mixture(Domain):
             raise ValueError("a mixture needs at least one domain")
         self._domains = dict(domains)
         self.needs = frozenset().union(*(part.needs for part in self._domains.values()))
-        bounds = list(accumulate((part.train_size for part in self._domains.values()), initial=0))
-        self._parts = {
-            name: range(*bound) for name, bound in zip(self._domains, pairwise(bounds), strict=True)
-        }
-        self._heldout = in_turn({name: part.heldout_size for name, part in self._domains.items()})
-        self.train_size, self.heldout_size = bounds[-1], len(self._heldout)
 
     @property
+    def fetches(self) -> bool:
+        return any(part.fetches for part in self._domains.values())
+
+    @property
+    def train_size(self) -> int:
+        return sum(map(len, self.parts.values()))
+
+    @property
+    def heldout_size(self) -> int:
+        return len(self._heldout)
+
+    @cached_property
     def parts(self) -> dict[str, range]:
-        return self._parts
+        bounds = accumulate((part.train_size for part in self._domains.values()), initial=0)
+        return {name: range(*bound) for name, bound in zip(self._domains, pairwise(bounds), strict=True)}
+
+    @cached_property
+    def _heldout(self) -> list[tuple[str, int]]:
+        return in_turn({name: part.heldout_size for name, part in self._domains.items()})
 
     def difficulty(self, index: int) -> float:
         name, within = self._place(index)
@@ -57,8 +69,8 @@ class Mixture(Domain):
 
     def _place(self, index: int) -> tuple[str, int]:
         """The part, and the index within it."""
-        name = next(name for name, problems in self._parts.items() if index in problems)
-        return name, self._parts[name].index(index)
+        name = next(name for name, problems in self.parts.items() if index in problems)
+        return name, self.parts[name].index(index)
 
 
 def _named(part: str, own: Problem) -> PartProblem:

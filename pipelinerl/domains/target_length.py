@@ -31,8 +31,18 @@ class TargetLength(Domain):
                 raise ValueError(f"template {template!r} does not contain {name}")
         self._domain, self._lengths, self._template, self._seed = domain, list(lengths), template, seed
         self.name, self.needs = domain.name, domain.needs
-        self.train_size = domain.train_size
-        self.heldout_size = domain.heldout_size
+
+    @property
+    def fetches(self) -> bool:
+        return self._domain.fetches
+
+    @property
+    def train_size(self) -> int:
+        return self._domain.train_size
+
+    @property
+    def heldout_size(self) -> int:
+        return self._domain.heldout_size
 
     @property
     def parts(self) -> dict[str, range]:

@@ -12,6 +12,8 @@ from pipelinerl.compose import compose_config
 from pipelinerl.domains.base import Answer
 from pipelinerl.domains.math.domain import Math
 from pipelinerl.domains.math.judge import Verdict
+from pipelinerl.domains.mixture import Mixture
+from pipelinerl.domains.target_length import TargetLength
 from tests.builders import completion
 
 REWARDS = {"right": 1.0, "wrong": -0.5, "no_answer": -1.0, "undecided": 0.0}
@@ -192,6 +194,19 @@ def test_a_file_that_is_missing_is_made_once_and_not_for_a_plan(sources, tmp_pat
     assert not domain(sources).fetches
     jsonl(path, [{"problem": "3 + 3?", "answer": 6}])
     assert domain(sources).heldout_problem(0).data == "6"
+
+
+@pytest.mark.parametrize(
+    "wrapped",
+    [lambda math: Mixture({"math": math}), lambda math: TargetLength(math, [10], "{prompt} {length}")],
+)
+def test_a_domain_around_it_fetches_no_sooner(sources, tmp_path, wrapped):
+    path = tmp_path / "made.jsonl"
+    sources["exam"] |= {"path": str(path), "made_by": f"{__name__}.make_exam"}
+    around = wrapped(domain(sources))
+    assert around.fetches and not path.exists()
+    assert (around.train_size, around.heldout_size) == (domain(sources).train_size, 1)
+    assert path.exists() and not around.fetches
 
 
 def test_a_function_that_is_not_there_is_named(sources, tmp_path):
