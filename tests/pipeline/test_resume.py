@@ -158,6 +158,7 @@ def test_an_older_checkpoint_goes_back_in_version_and_forgets_the_newer(tmp_path
     assert lost and not lost & outcomes["trained"]
 
 
+@pytest.mark.engines  # for its time
 def test_problems_of_lost_groups_are_drawn_again_and_the_sampler_goes_on(tmp_path):
     run = tmp_path / "run"
     launcher = start(run, *LEARNING, "max_steps=1000")
