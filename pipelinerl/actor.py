@@ -38,7 +38,7 @@ from pipelinerl.components import (
 )
 from pipelinerl.config import RunConfig
 from pipelinerl.evaluator import Evaluator
-from pipelinerl.events import evaluated_before, follow, life_begun
+from pipelinerl.events import follow, life_begun, results_before
 from pipelinerl.http_session import open_session
 from pipelinerl.open_groups import OpenGroups
 from pipelinerl.process import process_main
@@ -83,7 +83,7 @@ class Actor:
             streams.writer("eval_rollouts"),
             self._events,
             self._metrics,
-            evaluated_before(streams),
+            {result.version for result in results_before(streams)},
             spawn=lambda work: self._spawn(work, self._background),
         )
 

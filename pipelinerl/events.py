@@ -6,7 +6,7 @@ A run has as many lives as launches: `Resumed`, in the launcher's stream, ends o
 import asyncio
 import contextlib
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from contracts.records import Evaluated, Record, Resumed
 from pipelinerl.streams.base import StreamReader, Streams
@@ -45,16 +45,16 @@ def follow(reader: StreamReader, from_offset: int, queue: "asyncio.Queue[Record 
     threading.Thread(target=pump, daemon=True, name="follow").start()
 
 
-def recorded_events(streams: Streams) -> Iterator[Record]:
-    """Every event so far: of each life all that its processes wrote, then the `Resumed` after it."""
-    begin = dict.fromkeys(EVENT_STREAMS, 0)
+def recorded_events(streams: Streams, names: Sequence[str] = EVENT_STREAMS) -> Iterator[Record]:
+    """Every event of these streams so far: of each life all that was written, then the `Resumed` after it."""
+    begin = dict.fromkeys(names, 0)
     for entry in streams.reader("launcher_events").read(timeout_s=0):
         resumed: Resumed = entry.record
-        for name in EVENT_STREAMS:
+        for name in names:
             yield from recorded(streams, name, begin[name], resumed.ends[name])
         yield resumed
         begin = resumed.ends
-    for name in EVENT_STREAMS:
+    for name in names:
         yield from recorded(streams, name, begin[name])
 
 
@@ -78,12 +78,18 @@ def life_begun(streams: Streams) -> Resumed:
     return resumed
 
 
-def evaluated_before(streams: Streams) -> set[int]:
-    """Versions that have a result, of those that this life of the run did not undo."""
-    versions: set[int] = set()
-    for event in recorded_events(streams):
+def results_left(results: Sequence[Evaluated], version: int) -> list[Evaluated]:
+    """Of evaluations, those that going back to `version` leaves: it undoes no weights that they sampled from.
+    A run that begins again with version 0 evaluates it again."""
+    return [result for result in results if result.last_version <= version and version > 0]
+
+
+def results_before(streams: Streams) -> list[Evaluated]:
+    """The evaluations that this life of the run begins with."""
+    results: list[Evaluated] = []
+    for event in recorded_events(streams, ("actor_events",)):
         if isinstance(event, Evaluated):
-            versions.add(event.version)
+            results.append(event)
         elif isinstance(event, Resumed):
-            versions = {version for version in versions if version <= event.version}
-    return versions
+            results = results_left(results, event.version)
+    return results

@@ -15,8 +15,7 @@ from pipelinerl.jobs import PlanError
 GIB = 2**30
 RUNTIME = 4 * GIB  # of every process on a GPU: CUDA's context, NCCL's buffers, what lies in pieces
 VALUE_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
-SHARE_ARGUMENTS = ("gpu_memory_utilization", "mem_fraction_static")  # of a GPU: vLLM's word for it, SGLang's
-SERVERS_SHARE = 0.9  # where they do not say
+SERVERS_SHARE = 0.9  # of a GPU, where the engine's arguments do not say
 
 
 class Use(NamedTuple):
@@ -43,30 +42,41 @@ def largest_micro_batch(config: RunConfig) -> int:
 def server_use(config: RunConfig, shape: ModelShape) -> Use:
     engine = config.inference
     weights = value_bytes(engine) * shape.parameters // engine.gpus_per_server
-    keys_and_values = _cache_asked_for(engine, shape)
-    if keys_and_values is None:
-        said = (engine.arguments.get(name) for name in SHARE_ARGUMENTS)
-        share = next(filter(None, said), SERVERS_SHARE)
-        keys_and_values = config.world.gpu_memory_gib * GIB * share - weights - RUNTIME
+    keys_and_values = _keys_and_values(engine, shape, config.world.gpu_memory_gib * GIB, weights)
     return Use(
         "server", {"weights": weights, "keys and values": int(keys_and_values), "CUDA, NCCL, ...": RUNTIME}
     )
 
 
-def _cache_asked_for(engine: EngineConfig, shape: ModelShape) -> int | None:
-    """Bytes of keys and values on a GPU, where the engine's arguments name them: vLLM's in bytes, SGLang's in
-    tokens."""
-    if tokens := engine.arguments.get("max_total_tokens"):
-        return tokens * shape.kv_bytes(value_bytes(engine)) // engine.gpus_per_server
-    return engine.arguments.get("kv_cache_memory_bytes")
+def _keys_and_values(engine: EngineConfig, shape: ModelShape, gpu: float, weights: int) -> float:
+    """Bytes of a GPU, by the engine's arguments: vLLM's share is of all that it takes, and a size may be
+    named instead; SGLang's is of weights, keys and values, and a number of tokens may cut them short."""
+    if size := _number(engine, "kv_cache_memory_bytes"):
+        return size
+    if share := _number(engine, "mem_fraction_static"):
+        room = gpu * share - weights
+    else:
+        room = gpu * (_number(engine, "gpu_memory_utilization") or SERVERS_SHARE) - weights - RUNTIME
+    tokens = _number(engine, "max_total_tokens")
+    return min(room, tokens * _kv_bytes(engine, shape)) if tokens else room
+
+
+def _number(engine: EngineConfig, name: str) -> float | None:
+    said = engine.arguments.get(name)
+    if isinstance(said, str):
+        raise PlanError(f"inference.arguments.{name}={said}: a plan reads a number, written in digits")
+    return said
+
+
+def _kv_bytes(engine: EngineConfig, shape: ModelShape) -> int:
+    """Of a token, on each GPU of a server: a head of keys and values is on one of them, or on several."""
+    return shape.kv_bytes(value_bytes(engine)) // min(engine.gpus_per_server, shape.kv_heads)
 
 
 def sequences_held(config: RunConfig, shape: ModelShape) -> int:
     """The longest sequences whose keys and values a server has room for at a time."""
-    engine = config.inference
     per_gpu = server_use(config, shape).parts["keys and values"]
-    per_sequence = longest_sequence(config) * shape.kv_bytes(value_bytes(engine))
-    return int(per_gpu * engine.gpus_per_server // per_sequence)
+    return per_gpu // (longest_sequence(config) * _kv_bytes(config.inference, shape))
 
 
 def value_bytes(engine: EngineConfig) -> int:
@@ -88,7 +98,7 @@ def check_fits(config: RunConfig, shape: ModelShape) -> None:
     if server.total > gib * GIB:
         raise PlanError(
             f"a server needs {server.total / GIB:.0f} GiB of a GPU and world.gpu_memory_gib is {gib:g}; "
-            "lower what inference.arguments give it for keys and values"
+            "lower its share in inference.arguments, or what they give it for keys and values"
         )
     if sequences_held(config, shape) < 1:
         parts = {name: f"{size / GIB:.1f}" for name, size in server.parts.items()}

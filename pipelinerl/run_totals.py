@@ -21,7 +21,7 @@ from contracts.records import (
     WeightsPublished,
 )
 from pipelinerl.accounting import GroupAccounts
-from pipelinerl.events import recorded, recorded_events
+from pipelinerl.events import recorded, recorded_events, results_left
 from pipelinerl.metrics import metrics_path, read_metrics
 from pipelinerl.streams import Streams
 
@@ -112,8 +112,7 @@ class RunTotals:
     def _go_back_to(self, version: int) -> None:
         self.resumed += 1
         self.steps = {made: step for made, step in self.steps.items() if made <= version}
-        # A run that begins again with version 0 evaluates it again.
-        self.evaluations = [r for r in self.evaluations if r.last_version <= version and version > 0]
+        self.evaluations = results_left(self.evaluations, version)
 
     @property
     def lags(self) -> Counter[int]:

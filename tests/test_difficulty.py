@@ -196,7 +196,7 @@ def test_the_parts_of_a_selection_are_those_that_have_a_problem_in_it():
 def test_a_file_that_does_not_fit_is_refused_in_one_line(tmp_path, indices, changes, says):
     path = listed(tmp_path / "list", *indices, **changes)
     with pytest.raises(ValueError) as refusal:
-        Subset(Labelled(10), path)
+        Subset(Labelled(10), path).train_size  # noqa: B018
     assert says in str(refusal.value) and "\n" not in str(refusal.value) and path in str(refusal.value)
 
 

@@ -131,7 +131,7 @@ def test_a_server_that_was_left_out_because_it_is_gone_is_not_evaluated_on(confi
     ("version", "evaluated", "written"),
     [(2, (), [PIN]), (2, {0, 2}, []), (3, {0, 2}, []), (4, {0, 2}, [PIN]), (0, (), [])],
 )
-def test_what_is_due_at_the_version_that_a_run_goes_on_with_is_made_up_once(
+def test_what_is_due_at_the_version_that_a_run_goes_on_with_is_evaluated_once(
     config, tmp_path, version, evaluated, written
 ):
     assert events_of(config, tmp_path, [BOTH], first_version=version, evaluated=evaluated) == written

@@ -7,7 +7,7 @@ import launch
 from contracts.model_shape import ModelShape
 from pipelinerl.compose import compose_config
 from pipelinerl.jobs import PlanError
-from pipelinerl.memory import GIB, rank_use, server_use
+from pipelinerl.memory import GIB, rank_use, sequences_held, server_use
 from pipelinerl.models import fetch_model, find_model, model_in
 from tests.test_launch_refusals import refused
 
@@ -50,6 +50,11 @@ def test_math_7b_on_eight_gpus_that_are_not_here(capsys):
         (["world.gpu_memory_gib=16"], "has no room for a sequence of 10000 tokens"),
         (["inference.arguments.kv_cache_memory_bytes=300000000000"], "a server needs 298 GiB of a GPU"),
         (["inference=sglang_gpu", "inference.arguments.max_total_tokens=9999"], "has no room for a sequence"),
+        (["inference=sglang_gpu", "inference.arguments.mem_fraction_static=0.97"], "a server needs 82 GiB"),
+        (
+            ["inference.arguments.gpu_memory_utilization=90%"],
+            "=90%: a plan reads a number",
+        ),
         (["model.path=no/such/model"], "is not a Hugging Face model directory"),
     ],
 )
@@ -103,21 +108,30 @@ SHAPE = ModelShape(
 )  # fmt: skip
 
 
-@pytest.mark.parametrize(("engine", "share"), [("vllm_gpu", 0.9), ("sglang_gpu", 0.85)])
-def test_what_servers_and_ranks_share_out(engine, share):
+@pytest.mark.parametrize(("engine", "gib"), [("vllm_gpu", 72), ("sglang_gpu", 64 + 4)])
+def test_what_servers_and_ranks_share_out(engine, gib):
     config = compose_config([f"inference={engine}", "inference.gpus_per_server=2", "world.trainer_ranks=4"])
     server = server_use(config, SHAPE)
     assert server.parts["weights"] == SHAPE.parameters  # two bytes each, over two GPUs
-    assert server.total == pytest.approx(share * 80 * GIB, abs=1)
+    assert server.total == pytest.approx(gib * GIB, abs=1)
     rank = rank_use(config, SHAPE)
     assert (rank.parts["weights"], rank.parts["optimizer"]) == (SHAPE.parameters, 2 * SHAPE.parameters)
 
 
-def test_a_cache_in_tokens_is_shared_out_too():
-    sizes = ["inference.gpus_per_server=2", "inference.arguments.max_total_tokens=1000"]
-    server = server_use(compose_config(["inference=sglang_gpu", *sizes]), SHAPE)
-    keys_and_values = 2 * 10 * 5 * 10  # numbers of a token; two bytes each, over two GPUs
-    assert server.parts["keys and values"] == 1000 * keys_and_values
+def test_a_cache_in_tokens_is_shared_out_and_cuts_a_share_short():
+    def keys_and_values(*arguments: str) -> int:
+        sizes = ["inference=sglang_gpu", "inference.gpus_per_server=2", *arguments]
+        return server_use(compose_config(sizes), SHAPE).parts["keys and values"]
+
+    of_token = 2 * 10 * 5 * 10  # numbers of a token; two bytes each, over two GPUs
+    assert keys_and_values("inference.arguments.max_total_tokens=1000") == 1000 * of_token
+    assert keys_and_values("inference.arguments.max_total_tokens=1000000000") == keys_and_values()
+
+
+def test_gpus_beyond_the_heads_of_keys_and_values_hold_them_again():
+    config = [compose_config(["inference=vllm_gpu", f"inference.gpus_per_server={n}"]) for n in (5, 10)]
+    few, many = (sequences_held(one, SHAPE) for one in config)
+    assert few == pytest.approx(many, rel=0.01)
 
 
 def test_a_mixture_of_experts_has_no_shape_of_this_kind(tmp_path):

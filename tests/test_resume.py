@@ -21,7 +21,7 @@ from contracts.trainer import SaveHandle
 from pipelinerl.accounting import GroupAccounts
 from pipelinerl.checkpoint_saver import CheckpointSaver
 from pipelinerl.checkpoints import START, Checkpoints, Position
-from pipelinerl.events import EVENT_STREAMS, FIRST_LIFE, evaluated_before, life_begun, recorded_events
+from pipelinerl.events import EVENT_STREAMS, FIRST_LIFE, life_begun, recorded_events, results_before
 from pipelinerl.jobs import PlanError
 from pipelinerl.replay import trained_rows
 from pipelinerl.resume import choose, launcher_events, resume, sort_groups
@@ -39,8 +39,9 @@ def settled(*groups: int, reason: DropReason | None = None, version: int | None 
     return Settled(group_ids=list(groups), rollouts=SIZE * len(groups), reason=reason, version=version)
 
 
-def evaluated(version: int) -> Evaluated:
-    return Evaluated(version=version, problems=1, success=0.5, first_version=version, last_version=version)
+def evaluated(version: int, last: int | None = None) -> Evaluated:
+    last = version if last is None else last
+    return Evaluated(version=version, problems=1, success=0.5, first_version=version, last_version=last)
 
 
 def resumed(version: int, **changes: object) -> Resumed:
@@ -158,22 +159,26 @@ def test_a_resumption_is_one_record_and_events_are_read_life_by_life(tmp_path):
     assert (second.replayed, second.interrupted, second.redraws) == ([], [], [(2, 102)])
 
 
-def test_results_of_versions_that_are_made_again_do_not_count(tmp_path):
+def test_results_of_weights_that_are_made_again_do_not_count(tmp_path):
     streams, checkpoints = FileStreams(tmp_path / "streams"), Checkpoints(tmp_path)
     trainer, actor = streams.writer("trainer_events"), streams.writer("actor_events")
     for version in range(1, 5):
         trainer.append(closed(version))
-        actor.append(evaluated(version))
+    results = [evaluated(0), evaluated(1), evaluated(2, last=3), evaluated(4)]
+    for result in results:
+        actor.append(result)
     for writer in (trainer, actor):
         writer.close()
-    assert evaluated_before(streams) == {1, 2, 3, 4}
+    assert results_before(streams) == results
     launcher = launcher_events(streams)
     resume(streams, launcher, checkpoints, Position(version=2, rollouts_offset=0))
-    assert evaluated_before(streams) == {1, 2}
+    assert results_before(streams) == results[:2]
     again = streams.writer("actor_events")
-    again.append(evaluated(4))
+    again.append(evaluated(2))
     again.close()
-    assert evaluated_before(streams) == {1, 2, 4}
+    assert results_before(streams) == [*results[:2], evaluated(2)]
+    resume(streams, launcher, checkpoints, START)
+    assert results_before(streams) == []
 
 
 def test_streams_that_lost_what_a_checkpoint_was_made_of_are_not_resumed_from_it(tmp_path):

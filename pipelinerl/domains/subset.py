@@ -5,6 +5,7 @@ Held-out problems, rollouts and judgements are the inner domain's.
 
 from bisect import bisect_left
 from collections.abc import Sequence
+from functools import cached_property
 from pathlib import Path
 
 import msgspec
@@ -18,7 +19,18 @@ class Selection(Domain):
     def __init__(self, domain: Domain, indices: Sequence[int]):
         self._domain, self._indices = domain, indices
         self.name, self.needs = domain.name, domain.needs
-        self.train_size, self.heldout_size = len(indices), domain.heldout_size
+
+    @property
+    def fetches(self) -> bool:
+        return self._domain.fetches
+
+    @property
+    def train_size(self) -> int:
+        return len(self._indices)
+
+    @property
+    def heldout_size(self) -> int:
+        return self._domain.heldout_size
 
     @property
     def parts(self) -> dict[str, range]:
@@ -70,12 +82,18 @@ class Subset(Selection):
         for before, line in zip([None, *listed], listed, strict=False):
             if before and before.index == line.index:
                 raise ValueError(f"{path} lists the training problem {line.index} twice")
-            _check_same(path, line, domain)
         super().__init__(domain, [line.index for line in listed])
-        self._success = [line.success for line in listed]
+        self._path, self._listed = path, listed
+
+    @cached_property
+    def train_size(self) -> int:
+        """Raises ValueError where the file was made of other problems: only now are they fetched."""
+        for line in self._listed:
+            _check_same(self._path, line, self._domain)
+        return len(self._listed)
 
     def difficulty(self, index: int) -> float:
-        return 1 - self._success[index]
+        return 1 - self._listed[index].success
 
 
 def read_list(path: Path) -> list[Listed]:
