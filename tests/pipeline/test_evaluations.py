@@ -12,6 +12,7 @@ from contracts.records import Evaluated, Pinned, Record, Released, SetResult, We
 from tests.pipeline.runs import (
     assert_accounted,
     finish,
+    launch,
     processes_of,
     records,
     resume,
@@ -122,6 +123,19 @@ def test_a_run_that_stopped_with_a_pinned_server_is_resumed_with_all(tmp_path):
     published = of_kind(run, "trainer_events", WeightsPublished)[before:]
     assert published and all(len(p.servers) == 2 for p in published)
     assert_accounted(run)
+
+
+@pytest.mark.engines  # not in `make test`, for its time
+def test_what_is_due_at_the_version_that_a_run_is_resumed_with_is_evaluated_once(tmp_path):
+    run = tmp_path / "run"
+    run_to_the_end(run, *EXAMS, "max_steps=4", "checkpoint.every=2")
+    for version, every, steps in ((2, 2, 20), (20, 20, 38)):
+        settings = [f"resume={version}", f"eval.every={every}", f"max_steps={steps}"]
+        status, err = finish(launch(run, *settings))
+        assert status == 0, err
+    summary = json.loads((run / "summary.json").read_text())
+    versions = [result["version"] for result in summary["evaluations"]]
+    assert versions[:2] == [0, 2] and versions[-2:] == [20, 38] and len(set(versions)) == len(versions)
 
 
 def start_and_wait_for_a_pinned_evaluation(
