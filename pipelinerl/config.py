@@ -266,7 +266,7 @@ class RunConfig(Section):
         if self.world.equal_shares and groups % ranks:
             raise ValueError(
                 f"batch_size={self.batch_size} in groups of {self.group_size} makes {groups}, which {ranks} "
-                f"trainer ranks cannot share equally; set batch_size to a multiple of "
+                "trainer ranks cannot share equally; set batch_size to a multiple of "
                 f"{self.group_size * ranks}, another world.trainer_ranks, or world.equal_shares=false"
             )
         if self.world.nodes > 1 and self.streams.backend != "redis":

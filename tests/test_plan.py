@@ -51,10 +51,7 @@ def test_math_7b_on_eight_gpus_that_are_not_here(capsys):
         (["inference.arguments.kv_cache_memory_bytes=300000000000"], "a server needs 298 GiB of a GPU"),
         (["inference=sglang_gpu", "inference.arguments.max_total_tokens=9999"], "has no room for a sequence"),
         (["inference=sglang_gpu", "inference.arguments.mem_fraction_static=0.97"], "a server needs 82 GiB"),
-        (
-            ["inference.arguments.gpu_memory_utilization=90%"],
-            "=90%: a plan reads a number",
-        ),
+        (["inference.arguments.gpu_memory_utilization=90%"], "=90%: a plan reads a number"),
         (["model.path=no/such/model"], "is not a Hugging Face model directory"),
     ],
 )
@@ -79,9 +76,8 @@ def test_four_gpus(capsys):
 
 
 def test_shares_need_not_be_equal(capsys):
-    assert "a trainer rank: " in planned(
-        capsys, "+exp=math_7b", "batch_size=1000", "world.equal_shares=false"
-    )
+    settings = ["batch_size=1000", "world.equal_shares=false"]
+    assert "a trainer rank: " in planned(capsys, "+exp=math_7b", *settings)
 
 
 def test_a_run_where_the_gpus_are_not_loads_nothing_first(capsys, tmp_path):

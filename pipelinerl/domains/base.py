@@ -85,3 +85,39 @@ class Domain(abc.ABC):
 
     @abc.abstractmethod
     async def rollout(self, client: ChatClient, problem: Problem) -> Attempt: ...
+
+
+class Wrapped(Domain):
+    """A domain around another one: what it does not say itself is the inner one's."""
+
+    def __init__(self, domain: Domain):
+        self._domain = domain
+        self.name, self.needs = domain.name, domain.needs
+
+    @property
+    def fetches(self) -> bool:
+        return self._domain.fetches
+
+    @property
+    def train_size(self) -> int:
+        return self._domain.train_size
+
+    @property
+    def heldout_size(self) -> int:
+        return self._domain.heldout_size
+
+    @property
+    def parts(self) -> dict[str, range]:
+        return self._domain.parts
+
+    def difficulty(self, index: int) -> float:
+        return self._domain.difficulty(index)
+
+    def train_problem(self, index: int) -> Problem:
+        return self._domain.train_problem(index)
+
+    def heldout_problem(self, index: int) -> Problem:
+        return self._domain.heldout_problem(index)
+
+    async def rollout(self, client: ChatClient, problem: Problem) -> Attempt:
+        return await self._domain.rollout(client, problem)

@@ -10,27 +10,19 @@ from pathlib import Path
 
 import msgspec
 
-from pipelinerl.domains.base import Attempt, ChatClient, Domain, Problem
+from pipelinerl.domains.base import Domain, Problem, Wrapped
 
 
-class Selection(Domain):
+class Selection(Wrapped):
     """The training problems with these indices, which grow; here they are 0, 1, 2, ..."""
 
     def __init__(self, domain: Domain, indices: Sequence[int]):
-        self._domain, self._indices = domain, indices
-        self.name, self.needs = domain.name, domain.needs
-
-    @property
-    def fetches(self) -> bool:
-        return self._domain.fetches
+        super().__init__(domain)
+        self._indices = indices
 
     @property
     def train_size(self) -> int:
         return len(self._indices)
-
-    @property
-    def heldout_size(self) -> int:
-        return self._domain.heldout_size
 
     @property
     def parts(self) -> dict[str, range]:
@@ -49,12 +41,6 @@ class Selection(Domain):
 
     def train_problem(self, index: int) -> Problem:
         return self._domain.train_problem(self._indices[index])
-
-    def heldout_problem(self, index: int) -> Problem:
-        return self._domain.heldout_problem(index)
-
-    async def rollout(self, client: ChatClient, problem: Problem) -> Attempt:
-        return await self._domain.rollout(client, problem)
 
 
 class Listed(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

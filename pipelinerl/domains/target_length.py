@@ -9,10 +9,10 @@ import random
 from collections.abc import Sequence
 from dataclasses import replace
 
-from pipelinerl.domains.base import Attempt, ChatClient, Domain, Problem
+from pipelinerl.domains.base import Attempt, ChatClient, Domain, Problem, Wrapped
 
 
-class TargetLength(Domain):
+class TargetLength(Wrapped):
     """A problem's length follows from seed and problem id alone.
 
     domain: the one that is wrapped; it brings its own seed.
@@ -29,27 +29,8 @@ class TargetLength(Domain):
         for name in ("{prompt}", "{length}"):
             if name not in template:
                 raise ValueError(f"template {template!r} does not contain {name}")
-        self._domain, self._lengths, self._template, self._seed = domain, list(lengths), template, seed
-        self.name, self.needs = domain.name, domain.needs
-
-    @property
-    def fetches(self) -> bool:
-        return self._domain.fetches
-
-    @property
-    def train_size(self) -> int:
-        return self._domain.train_size
-
-    @property
-    def heldout_size(self) -> int:
-        return self._domain.heldout_size
-
-    @property
-    def parts(self) -> dict[str, range]:
-        return self._domain.parts
-
-    def difficulty(self, index: int) -> float:
-        return self._domain.difficulty(index)
+        super().__init__(domain)
+        self._lengths, self._template, self._seed = list(lengths), template, seed
 
     def train_problem(self, index: int) -> Problem:
         return self._stating_length(self._domain.train_problem(index))
