@@ -88,7 +88,7 @@ def lead(config: RunConfig, nodes: Nodes) -> int:
     config = model.of(config).model_copy(update={"streams": place.options})
     check_model(config, model)
     secret = {"token": secrets.token_hex(16), "redis_url": place.url}
-    jobs = plan_jobs(config, run_dir, hosts=hosts, **secret)
+    jobs = plan_jobs(config, run_dir, hosts, **secret)
     if config.plan:
         print(*describe_plan(config, jobs, run_dir, place, model), sep="\n")
         return 0
@@ -96,7 +96,7 @@ def lead(config: RunConfig, nodes: Nodes) -> int:
         model = bring(model, config.model.demo)
         config = model.of(config)
         check_model(config, model)
-        jobs = plan_jobs(config, run_dir, hosts=hosts, **secret)
+        jobs = plan_jobs(config, run_dir, hosts, **secret)
     run_dir.mkdir(parents=True, exist_ok=True)
     wait_until_ready(nodes, run_dir, model=model.path, hosts=hosts, **secret)
     return begin(config, nodes, jobs, run_dir, place, position)

@@ -1,4 +1,4 @@
-"""Addresses and ports of this machine."""
+"""Addresses of this machine."""
 
 import ipaddress
 import socket
@@ -31,23 +31,3 @@ def is_loopback(address: str) -> bool:
 
 def in_url(address: str) -> str:
     return f"[{address}]" if ":" in address else address
-
-
-def free_port(address: str = LOOPBACK) -> int:
-    with socket.socket(_family(address)) as probe:
-        probe.bind((address, 0))
-        return probe.getsockname()[1]
-
-
-def is_free(address: str, port: int) -> bool:
-    with socket.socket(_family(address)) as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((address, port))
-        except OSError:
-            return False
-        return True
-
-
-def _family(address: str) -> socket.AddressFamily:
-    return socket.AF_INET6 if ":" in address else socket.AF_INET

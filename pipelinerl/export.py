@@ -10,8 +10,8 @@ import argparse
 import sys
 from pathlib import Path
 
+from contracts.ports import ReservedPort
 from contracts.trainer import WorkerSpec
-from pipelinerl.addresses import free_port
 from pipelinerl.checkpoints import Checkpoints
 from pipelinerl.components import build
 from pipelinerl.config import load_config
@@ -27,9 +27,9 @@ def export(run_dir: Path, version: int | None, out: Path) -> None:
         there = ", ".join(map(str, versions)) or "none"
         raise PlanError(f"{run_dir} has no checkpoint of that version; there are: {there}")
     worker = build(config.trainer)
-    worker.init_worker(
-        WorkerSpec(model_path=str(config.model.path), optimizer=config.optimizer, master_port=free_port())
-    )
+    with ReservedPort() as port:
+        path, optimizer = str(config.model.path), config.optimizer
+        worker.init_worker(WorkerSpec(model_path=path, optimizer=optimizer, master_port=port.number))
     worker.load(checkpoints.worker(versions[-1] if version is None else version))
     worker.export(out)
     worker.close()

@@ -22,7 +22,7 @@ def follow(config: RunConfig, nodes: Nodes) -> int:
     check_components(config)
     check_machine(config)
     check_problems(config)
-    nodes.say(host=host_of(config, nodes.rank, nodes.address))
+    nodes.say(host=host_of(config, nodes.rank, nodes.address, nodes.held))
     plan = Plan(**nodes.hear(0, "plan"))
     jobs, run_dir = own_jobs(config, nodes, plan), Path(plan.run_dir)
     wait_for_mark(Path(plan.mark), nodes)
@@ -63,7 +63,7 @@ def own_jobs(config: RunConfig, nodes: Nodes, plan: Plan) -> list[Job]:
     config = model.of(config)
     check_model(config, model)
     hosts = [Host(*host) for host in plan.hosts]
-    jobs = plan_jobs(config, Path(plan.run_dir), plan.token, plan.redis_url, hosts)
+    jobs = plan_jobs(config, Path(plan.run_dir), hosts, plan.token, plan.redis_url)
     return [job for job in jobs if job.node == nodes.rank]
 
 

@@ -1,9 +1,11 @@
 """The nodes of a run as the others reach them: addresses, and the ports of what is placed on each."""
 
 import os
+from contextlib import ExitStack
 from typing import NamedTuple
 
-from pipelinerl.addresses import LOOPBACK, free_port, in_url, interface_of, is_free, is_loopback
+from contracts.ports import ReservedPort
+from pipelinerl.addresses import in_url, interface_of, is_loopback
 from pipelinerl.config import RunConfig
 from pipelinerl.placement import Place, PlanError
 
@@ -18,12 +20,19 @@ class Host(NamedTuple):
     interface: str | None = None  # for gloo, which else takes the one that the host's name stands for
 
 
-def host_of(config: RunConfig, node: int, address: str) -> Host:
-    """The node that this machine is. Raises PlanError where a port is in use."""
-    ports = _ports(config, node, address)
-    for name, port in ports.items():
-        if not is_free(address if name == RANK_0 else server_address(config, address), port):
-            raise PlanError(f"port {port} is in use; set inference.base_port to another, or to null")
+def host_of(config: RunConfig, node: int, address: str, held: ExitStack) -> Host:
+    """The node that this machine is. Its ports are kept for its jobs as long as `held` is open. Raises
+    PlanError where one is in use."""
+    ports = {}
+    for name, port in _ports(config, node).items():
+        there = address if name == RANK_0 else server_address(config, address)
+        try:
+            ports[name] = held.enter_context(ReservedPort(there, port)).number
+        except OSError as error:
+            raise PlanError(
+                f"{name} cannot listen at {in_url(there)}, port {port or 'any'}: {error.strerror}; set "
+                "inference.base_port or inference.host to another, or to null"
+            ) from error
     return Host(address, ports, _interface(address))
 
 
@@ -33,7 +42,7 @@ def _interface(address: str) -> str | None:
 
 def hosts_elsewhere(config: RunConfig) -> list[Host]:
     """To show a plan by, while no node is known."""
-    return [Host(f"node-{node}", _ports(config, node, LOOPBACK)) for node in range(config.world.nodes)]
+    return [Host(f"node-{node}", _ports(config, node)) for node in range(config.world.nodes)]
 
 
 def server_address(config: RunConfig, address: str) -> str:
@@ -56,12 +65,12 @@ def _listening(config: RunConfig) -> dict[str, Place]:
     return places | ({REFERENCE: reference} if reference else {})
 
 
-def _ports(config: RunConfig, node: int, address: str) -> dict[str, int]:
-    """No two servers of a run have the same, so that several nodes may be one machine."""
+def _ports(config: RunConfig, node: int) -> dict[str, int]:
+    """By job, 0 for any. No two servers of a run have the same, so that several nodes may be one machine."""
     base, ports = config.inference.base_port, {}
     for index, (name, place) in enumerate(_listening(config).items()):
         if place.node == node:
-            ports[name] = free_port(server_address(config, address)) if base is None else base + index
+            ports[name] = 0 if base is None else base + index
     if config.placement.trainers[0].node == node:
-        ports[RANK_0] = free_port(address)
+        ports[RANK_0] = 0
     return ports

@@ -9,9 +9,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal
 
-from pipelinerl.addresses import LOOPBACK
 from pipelinerl.config import EngineConfig, RunConfig
-from pipelinerl.hosts import INTERFACE_VARIABLE, RANK_0, REFERENCE, Host, host_of, server_address, server_urls
+from pipelinerl.hosts import INTERFACE_VARIABLE, RANK_0, REFERENCE, Host, server_address, server_urls
 from pipelinerl.placement import Place, PlanError
 from pipelinerl.process import REDIS_VARIABLE, REFERENCE_VARIABLE, SERVERS_VARIABLE, TOKEN_VARIABLE
 
@@ -37,13 +36,12 @@ class Job:
 def plan_jobs(
     config: RunConfig,
     run_dir: Path,
+    hosts: list[Host],
     token: str,
     redis_url: str | None = None,
-    hosts: list[Host] | None = None,
 ) -> list[Job]:
     """Of all nodes, whichever plans: servers first, then actor, preprocessor and the trainer's ranks.
-    `hosts`: by node; this machine alone by default."""
-    hosts = hosts or [host_of(config, 0, LOOPBACK)]
+    `hosts`: by node."""
     urls = server_urls(config, hosts)
     importable = os.pathsep.join([str(ROOT), os.getcwd()])  # parts of one's own, from where one works
     common = {"PYTHONPATH": importable, TOKEN_VARIABLE: token, "PYTHONUNBUFFERED": "1"}

@@ -32,7 +32,7 @@ def gather_hosts(config: RunConfig, nodes: Nodes) -> list[Host]:
     """By node."""
     if config.plan and config.world.nodes > 1:
         return hosts_elsewhere(config)
-    nodes.say(config=as_json(config), host=host_of(config, 0, nodes.address))
+    nodes.say(config=as_json(config), host=host_of(config, 0, nodes.address, nodes.held))
     hosts = [Host(*nodes.hear(node, "host")) for node in nodes.all]
     addresses = {host.address for host in hosts}
     if any(map(is_loopback, addresses)) and not all(map(is_loopback, addresses)):

@@ -13,7 +13,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 from pipelinerl.addresses import LOOPBACK, own_address
@@ -33,6 +33,7 @@ class Nodes:
 
     def __init__(self, rank: int = 0, size: int = 1, address: str = LOOPBACK, timeout_s: float = 0.0):
         self.rank, self.address, self.timeout_s = rank, address, timeout_s
+        self.held = ExitStack()  # what this node's jobs need as long as the launcher lives
         self.all = range(size)
         self.others = [other for other in self.all if other != rank] if rank == 0 else [0]  # who is heard
         self._said: dict[str, Any] = {}
@@ -137,11 +138,14 @@ def meet(config: RunConfig) -> Iterator[Nodes]:
     """Among the launchers of the run's nodes; they hear how this one ends."""
     rank = 0 if config.plan else own_rank(config.world.nodes, os.environ)
     if config.plan or config.world.nodes == 1:
-        yield Nodes()
+        alone = Nodes()
+        with alone.held:
+            yield alone
         return
     nodes = _start(rank, config.world.nodes, config.world.node_timeout_s)
     try:
-        yield nodes
+        with nodes.held:
+            yield nodes
     except NodeFailed as error:  # the words of its origin
         nodes.say(failure=str(error))
         raise

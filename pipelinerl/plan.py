@@ -54,8 +54,9 @@ def _model(model: Model) -> str:
 def _ports(config: RunConfig) -> Iterator[str]:
     address = config.weights.master_address or "the address of trainer rank 0"
     yield (
-        "ports: of servers in their commands (free ones, or from inference.base_port on); of the weight "
-        f"group a free one on {address} at every epoch; of the trainer's ranks a free one there"
+        "ports: of servers in their commands (free ones, 0 where yet to be chosen, or from "
+        f"inference.base_port on); of the weight group a free one on {address} at every epoch; of the "
+        "trainer's ranks a free one there"
     )
 
 

@@ -16,9 +16,9 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from contracts.ports import ReservedPort
 from contracts.records import MicroBatchRow, Resumed, StepClosed
 from contracts.trainer import WorkerSpec
-from pipelinerl.addresses import free_port
 from pipelinerl.attempts import AttemptRunner, Member
 from pipelinerl.checks import check_run_dir
 from pipelinerl.components import build, build_client, build_domain, build_sampler
@@ -60,15 +60,15 @@ async def replay_actor(config: RunConfig, url: str, groups: int, out: Path) -> N
 def replay_trainer(config: RunConfig, run_dir: Path, out: Path) -> None:
     """Every step of the recorded rows, all ranks' shares in this one process."""
     worker = build(config.trainer)
-    worker.init_worker(
-        WorkerSpec(
+    with ReservedPort() as port:
+        spec = WorkerSpec(
             model_path=config.model.path,
             optimizer=config.updates_of_optimizer,
-            master_port=free_port(),
+            master_port=port.number,
             device=config.device,
             seed=config.seed,
         )
-    )
+        worker.init_worker(spec)
     ranks, learner = Ranks(0, 1, config.world.rank_timeout_s), Learner(config, worker)
     with recorded_streams(run_dir) as streams:
         for row in trained_rows(streams):

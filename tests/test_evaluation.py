@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from contracts.records import Pinned, Record, Released, Rollout, SetResult, WeightsPublished
-from pipelinerl.addresses import free_port
 from pipelinerl.components import build_client, build_domain
 from pipelinerl.compose import compose_config
 from pipelinerl.config import EvalConfig, RunConfig
@@ -21,6 +20,7 @@ from pipelinerl.streams.files import FileStreams
 from tests.builders import completion, rollout
 from tests.exams_domain import Exams
 from tests.pipeline.runs import MINIATURE
+from tests.ports import free_port
 
 
 def attempt(problem: int, success: float, version: int = 5) -> Rollout:

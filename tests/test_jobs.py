@@ -6,7 +6,7 @@ import pytest
 
 from pipelinerl.compose import compose_config
 from pipelinerl.config import EngineConfig
-from pipelinerl.hosts import Host
+from pipelinerl.hosts import Host, hosts_elsewhere
 from pipelinerl.jobs import ROOT, PlanError, missing_engine, plan_jobs
 
 PYTHON = sys.executable
@@ -15,7 +15,11 @@ OTHER = "/bin/sh"  # stands for another engine's interpreter
 
 def commands(tmp_path, *overrides: str) -> list[tuple[str, ...]]:
     config = compose_config(["model.path=m", f"inference.python={PYTHON}", *overrides])
-    return [job.command for job in plan_jobs(config, tmp_path, "token") if job.role == "server"]
+    return [
+        job.command
+        for job in plan_jobs(config, tmp_path, hosts_elsewhere(config), "token")
+        if job.role == "server"
+    ]
 
 
 def test_options_of_every_kind(tmp_path):
@@ -58,7 +62,7 @@ def test_each_node_plans_all_jobs_alike_from_what_every_node_has(tmp_path):
     counts = ["world.nodes=2", "world.servers=2", "world.trainer_ranks=2", "world.gpus=2"]
     config = compose_config(["model.path=m", "streams=redis", f"inference.python={PYTHON}", *counts])
     hosts = [Host("10.0.0.1", {"server-0": 81, "server-1": 82}), Host("fd00::2", {"trainer-0": 93}, "eth1")]
-    jobs = {job.name: job for job in plan_jobs(config, tmp_path, "token", "redis://there", hosts)}
+    jobs = {job.name: job for job in plan_jobs(config, tmp_path, hosts, "token", "redis://there")}
     places = {name: job.placement for name, job in jobs.items()}
     assert places == {
         "server-0": "node 0 GPU 0",

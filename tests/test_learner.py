@@ -6,10 +6,10 @@ import torch
 
 from contracts.records import TrainingSequence
 from contracts.trainer import OptimizerSpec, WorkerSpec
-from pipelinerl.addresses import free_port
 from pipelinerl.compose import compose_config
 from pipelinerl.learner import Learner
 from pipelinerl.ranks import Ranks
+from tests.ports import free_port
 from trainer_adapters.scripted import ScriptedTrainer
 
 SPEC = {"model_path": "none", "optimizer": OptimizerSpec(lr=0.05)}

@@ -8,13 +8,14 @@ import pytest
 
 import launch
 from contracts.weights import connected_store, listening_store
-from pipelinerl.addresses import LOOPBACK, free_port, own_address
+from pipelinerl.addresses import LOOPBACK, own_address
 from pipelinerl.compose import compose_config
 from pipelinerl.follow import check_same, wait_for_mark
 from pipelinerl.jobs import Job, PlanError
 from pipelinerl.lead import Verdict, gather_hosts
 from pipelinerl.nodes import NodeFailed, Nodes, own_rank
 from pipelinerl.supervisor import JobFailed, NodeState, Supervisor, is_over
+from tests.ports import free_port
 from tests.test_launch_refusals import refused
 
 TORCHRUN = {"WORLD_SIZE": "2", "RANK": "1", "MASTER_ADDR": LOOPBACK}

@@ -5,7 +5,6 @@ import contextlib
 import json
 import os
 import secrets
-import socket
 import subprocess
 import sys
 from collections.abc import AsyncIterator
@@ -15,6 +14,7 @@ from typing import Any
 import aiohttp
 import psutil
 
+from contracts.ports import ReservedPort
 from inference_adapters.sglang import API_KEY_VARIABLE, PARENT_VARIABLE
 
 LAUNCHER = Path(__file__).with_name("launcher.py")
@@ -32,9 +32,9 @@ class SglangServer:
     """Listens on loopback alone, with a key that nobody else has."""
 
     def __init__(self, options: list[str], environment: dict[str, str]):
-        self._port = _free_port()
+        self._port = ReservedPort()
         self._key = secrets.token_hex(16)
-        address = ["--host", "127.0.0.1", "--port", str(self._port)]
+        address = ["--host", "127.0.0.1", "--port", str(self._port.number)]
         self._process = subprocess.Popen(
             [sys.executable, "-P", str(LAUNCHER), *options, *address],  # -P: our directory is no package path
             env=os.environ | environment | self._told(),
@@ -56,7 +56,7 @@ class SglangServer:
     async def ready(self) -> None:
         """Waits until it takes requests. Raises SglangError when it ends before."""
         self._session = aiohttp.ClientSession(
-            f"http://127.0.0.1:{self._port}",
+            f"http://127.0.0.1:{self._port.number}",
             headers={"Authorization": f"Bearer {self._key}"},
             connector=aiohttp.TCPConnector(limit=0),
             timeout=aiohttp.ClientTimeout(total=None),
@@ -135,12 +135,7 @@ class SglangServer:
             self._process.wait(STOP_S)
         self._process.kill()
         self._process.wait()
+        self._port.release()
         for process in family:
             with contextlib.suppress(psutil.NoSuchProcess):
                 process.kill()
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]

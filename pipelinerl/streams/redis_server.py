@@ -18,7 +18,8 @@ from functools import partial
 from pathlib import Path
 
 from contracts.die_with_parent import die_with_parent
-from pipelinerl.addresses import LOOPBACK, free_port, in_url
+from contracts.ports import ReservedPort
+from pipelinerl.addresses import LOOPBACK, in_url
 from pipelinerl.process import REDIS_VARIABLE
 from pipelinerl.streams.base import StreamBusy, StreamError
 from pipelinerl.streams.redis_connection import Connection
@@ -43,8 +44,8 @@ class RedisServer:
 
     def __init__(self, directory: Path, address: str = LOOPBACK):
         self._directory, self._address = directory, address
-        self._port, self._password = free_port(address), secrets.token_urlsafe(24)
-        self.url = f"redis://:{self._password}@{in_url(address)}:{self._port}/0"
+        self._port, self._password = ReservedPort(address), secrets.token_urlsafe(24)
+        self.url = f"redis://:{self._password}@{in_url(address)}:{self._port.number}/0"
 
     @property
     def missing(self) -> str | None:
@@ -100,7 +101,9 @@ class RedisServer:
                 start_new_session=True,
                 preexec_fn=partial(die_with_parent, signal.SIGTERM),
             )
-        configuration = CONFIGURATION.format(address=self._address, port=self._port, password=self._password)
+        configuration = CONFIGURATION.format(
+            address=self._address, port=self._port.number, password=self._password
+        )
         with self._process.stdin as stdin:
             stdin.write(configuration.encode())
 

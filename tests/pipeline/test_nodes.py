@@ -11,7 +11,7 @@ import redis
 
 from contracts.conformance.tiny_model import make_tiny_model
 from contracts.records import StepClosed, WeightsPublished
-from pipelinerl.addresses import LOOPBACK, free_port
+from pipelinerl.addresses import LOOPBACK
 from pipelinerl.jobs import ROOT
 from pipelinerl.process import REDIS_VARIABLE
 from tests.pipeline.runs import (
@@ -24,6 +24,7 @@ from tests.pipeline.runs import (
     wait_for,
     wait_for_record,
 )
+from tests.ports import free_port
 
 pytestmark = pytest.mark.engines
 

@@ -9,7 +9,6 @@ import torch
 
 from contracts.inference import ScoreRequest
 from contracts.trainer import OptimizerSpec, WorkerSpec
-from pipelinerl.addresses import free_port
 from pipelinerl.components import build_domain, needed_capabilities
 from pipelinerl.compose import compose_config
 from pipelinerl.config import RunConfig
@@ -19,6 +18,7 @@ from pipelinerl.server_control import Refused, ServerControl
 from pipelinerl.weight_publisher import NoServers, WeightPublisher, publish
 from tests.inference.failing_engine import ONCE, POISON
 from tests.inference.servers import serving, wait_ready
+from tests.ports import free_port
 from tests.scripted_domain import ScriptedDomain
 from trainer_adapters.scripted import ScriptedTrainer
 

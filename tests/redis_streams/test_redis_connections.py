@@ -11,10 +11,10 @@ import threading
 import pytest
 import redis
 
-from pipelinerl.addresses import free_port
 from pipelinerl.streams import StreamBusy, StreamError
 from pipelinerl.streams.redis import RedisStreams
 from pipelinerl.streams.redis_connection import Connection
+from tests.ports import free_port
 from tests.redis_streams.records import event, key, kill_connections, numbers, there
 
 pytestmark = pytest.mark.engines

@@ -13,6 +13,7 @@ import redis
 import launch
 from pipelinerl.compose import compose_config
 from pipelinerl.config import save_config
+from pipelinerl.hosts import hosts_elsewhere
 from pipelinerl.jobs import ROOT, plan_jobs
 from pipelinerl.process import REDIS_VARIABLE
 from pipelinerl.run_streams import open_streams, place_streams, recorded_streams
@@ -105,7 +106,7 @@ def test_a_password_reaches_the_jobs_by_their_environment_alone(redis_url, tmp_p
     password = redis.connection.parse_url(redis_url)["password"]
     save_config(config.model_copy(update={"streams": place.options}), tmp_path / "config.yaml")
     assert password not in (tmp_path / "config.yaml").read_text()
-    jobs = plan_jobs(config, tmp_path, "token", place.url)
+    jobs = plan_jobs(config, tmp_path, hosts_elsewhere(config), "token", place.url)
     assert not any(password in word for job in jobs for word in job.command)
     told = {job.role for job in jobs if job.environment.get(REDIS_VARIABLE) == redis_url}
     assert told == {"actor", "preprocessor", "trainer"}

@@ -13,9 +13,10 @@ from contracts.conformance.trainer.reference import Reference
 from contracts.records import MicroBatchRow, TrainingSequence
 from contracts.trainer import OptimizerSpec, PackedBatch, TrainerWorker, WorkerSpec
 from pipelinerl.streams.files import FileStreams
+from tests.ports import free_port
 from tests.trainer import reference
 from tests.trainer.models import make_sequences
-from tests.trainer.workers import LENGTHS, free_port, run_ranks
+from tests.trainer.workers import LENGTHS, run_ranks
 from trainer_adapters.deepspeed import DeepSpeedTrainer
 from trainer_adapters.fsdp import FSDPTrainer
 

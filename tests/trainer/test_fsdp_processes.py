@@ -9,10 +9,11 @@ import pytest
 import torch
 from torch.distributed.checkpoint.api import CheckpointException
 
+from tests.ports import free_port
 from tests.trainer import reference
 from tests.trainer.models import make_sequences
 from tests.trainer.test_fsdp import gradients
-from tests.trainer.workers import LENGTHS, accumulate, free_port, pack, run_ranks, started, train
+from tests.trainer.workers import LENGTHS, accumulate, pack, run_ranks, started, train
 from trainer_adapters.fsdp import FSDPTrainer
 
 # --- T5: resume -------------------------------------------------------------------------------

@@ -15,9 +15,10 @@ from safetensors.torch import load_file
 
 from contracts.records import TrainingSequence
 from contracts.trainer import OptimizerSpec, PackedBatch, TokenScores, TrainerWorker
+from tests.ports import free_port
 from tests.trainer import reference
 from tests.trainer.models import make_sequences
-from tests.trainer.workers import LENGTHS, free_port, pack, run_ranks, started
+from tests.trainer.workers import LENGTHS, pack, run_ranks, started
 from trainer_adapters.fsdp import FSDPTrainer
 from trainer_adapters.token_scores import ValueHead
 

@@ -1,6 +1,5 @@
 """Trainer workers in this process and in others, and what the tests make them do."""
 
-import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,6 +9,7 @@ import torch
 from contracts.conformance.processes import fork_server
 from contracts.records import TrainingSequence
 from contracts.trainer import OptimizerSpec, PackedBatch, StepReport, TrainerWorker, WorkerSpec
+from tests.ports import free_port
 from tests.trainer import reference
 from tests.trainer.models import make_sequences
 
@@ -22,12 +22,6 @@ OPTIMIZER = OptimizerSpec(
     warmup_steps=2,
     decay_steps=8,
 )
-
-
-def free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return listener.getsockname()[1]
 
 
 @contextmanager

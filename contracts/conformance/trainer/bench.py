@@ -5,8 +5,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from contracts.conformance.trainer.ranks import RankFailed, free_port, run_ranks
+from contracts.conformance.trainer.ranks import RankFailed, run_ranks
 from contracts.conformance.verdicts import Broken
+from contracts.ports import ReservedPort
 from contracts.trainer import OptimizerSpec, WorkerSpec
 
 
@@ -28,20 +29,20 @@ class Bench:
         Raises Broken where a rank fails; `doing` tells its reader how to do the same."""
         folder = self.directory / f"session-{next(self._sessions)}"
         folder.mkdir()
-        port = free_port()
-        specs = [
-            WorkerSpec(
-                model_path=model,
-                optimizer=optimizer,
-                rank=rank,
-                world_size=self.ranks,
-                master_port=port,
-                device=self.device,
-                timeout_s=2 * self.patience_s,  # the kit loses patience first, and says where
-            )
-            for rank in range(self.ranks)
-        ]
-        try:
-            return run_ranks(folder, self.adapter, self.options, specs, program, args, self.patience_s)
-        except RankFailed as error:
-            raise Broken(str(error), "every rank returns from every call", doing) from error
+        with ReservedPort() as port:
+            specs = [self._spec(rank, model, optimizer, port.number) for rank in range(self.ranks)]
+            try:
+                return run_ranks(folder, self.adapter, self.options, specs, program, args, self.patience_s)
+            except RankFailed as error:
+                raise Broken(str(error), "every rank returns from every call", doing) from error
+
+    def _spec(self, rank: int, model: str, optimizer: OptimizerSpec, port: int) -> WorkerSpec:
+        return WorkerSpec(
+            model_path=model,
+            optimizer=optimizer,
+            rank=rank,
+            world_size=self.ranks,
+            master_port=port,
+            device=self.device,
+            timeout_s=2 * self.patience_s,  # the kit loses patience first, and says where
+        )

@@ -8,7 +8,6 @@ import contextlib
 import multiprocessing
 import os
 import signal
-import socket
 import time
 from collections.abc import Callable
 from multiprocessing.connection import wait
@@ -23,12 +22,6 @@ from contracts.trainer import WorkerSpec
 
 class RankFailed(Exception):
     """One rank raised, died or did not end; the message says which, where and why."""
-
-
-def free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return listener.getsockname()[1]
 
 
 def run_ranks(

@@ -1,0 +1,44 @@
+"""A reserved port is there for who was told of it, and for nobody else."""
+
+import socket
+
+import pytest
+
+from contracts.ports import ReservedPort
+from contracts.weights import connected_store, listening_store
+
+
+def bound(port: int, *options: int) -> socket.socket:
+    other = socket.socket()
+    for option in options:
+        other.setsockopt(socket.SOL_SOCKET, option, 1)
+    try:
+        other.bind(("127.0.0.1", port))
+    except OSError:
+        other.close()
+        raise
+    return other
+
+
+def test_nobody_takes_it_by_chance():
+    with ReservedPort() as port, pytest.raises(OSError, match="in use"):
+        bound(port.number)
+    bound(port.number).close()
+
+
+def test_who_was_told_listens_there_again_and_again():
+    with ReservedPort() as port:
+        for value in ("first", "second"):
+            store = listening_store("127.0.0.1", port.number, 5)
+            store.set("life", value)
+            assert connected_store("127.0.0.1", port.number, 5).get("life") == value.encode()
+            with pytest.raises(OSError, match="in use"):
+                bound(port.number, socket.SO_REUSEADDR)
+            del store
+
+
+def test_one_that_is_in_use_is_no_ones():
+    with socket.create_server(("127.0.0.1", 0)) as taken, pytest.raises(OSError, match="in use"):
+        ReservedPort(number=taken.getsockname()[1])
+    with ReservedPort("::1") as port:
+        assert port.number
