@@ -6,7 +6,7 @@ import signal
 import psutil
 import pytest
 
-from contracts.conformance.inference.kit import check_inference
+from contracts.conformance.inference.kit import CODES, check_inference
 from contracts.conformance.tiny_model import make_tiny_model
 from tests.engines.sglang_servers import sglang_process, sglang_server
 from tests.engines.twenty_steps import learns_in_twenty_steps
@@ -32,9 +32,11 @@ def test_it_keeps_everything_it_declares(model):
 
 
 def test_with_two_tensor_parallel_workers_too(tmp_path):
+    """But for G7: it is our own process that meets the trainer, one whatever the workers."""
     model = make_tiny_model(tmp_path / "untied", tied=False)
+    but_g7 = [code for code in CODES if code != "G7"]
     with sglang_server(model, "--token", TOKEN, "--tensor-parallel-size", "2") as url:
-        verdicts = check_inference([url], model, token=TOKEN)
+        verdicts = check_inference([url], model, token=TOKEN, only=but_g7)
     assert [verdict for verdict in verdicts if verdict.state != "pass"] == []
 
 

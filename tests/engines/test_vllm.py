@@ -1,4 +1,5 @@
-"""The vLLM adapter on the real engine: every guarantee, long rollouts, tensor parallelism, a whole run."""
+"""The vLLM adapter on the real engine: every guarantee, long rollouts, tensor parallelism. Whole runs:
+test_sglang (with other engines in one weight group) and test_math_7b."""
 
 import asyncio
 
@@ -12,7 +13,6 @@ from contracts.conformance.inference.server import Server
 from contracts.conformance.inference.settings import Settings
 from contracts.conformance.inference.trainer_end import TrainerEnd
 from contracts.conformance.tiny_model import make_tiny_model
-from tests.engines.twenty_steps import learns_in_twenty_steps
 from tests.engines.vllm_servers import vllm_server
 from tests.inference.servers import contract
 
@@ -46,17 +46,11 @@ def test_it_keeps_everything_it_declares_and_declares_all_but_score(server, tied
     assert set(declared) == {"staged", "truncation", "seed", "stop_strings", "tools", "stream"}
 
 
-def test_an_untied_head_and_no_tools(untied):
-    """A server that was not told to read calls refuses tools: G6."""
-    with vllm_server(untied) as url:
-        verdicts = check_inference([url], untied, only=["G1", "G2", "G3", "G6"])
-    assert [verdict for verdict in verdicts if verdict.state != "pass"] == []
-
-
-def test_two_tensor_parallel_workers_are_two_ranks(untied):
-    """They spin while they wait for each other, on this machine's few cores: hence the patience."""
+def test_two_tensor_parallel_workers_are_two_ranks_with_an_untied_head_and_no_tools(untied):
+    """The workers spin while they wait for each other, on this machine's few cores: hence the patience. A
+    server that was not told to read calls refuses tools: G6."""
     with vllm_server(untied, "--tensor-parallel-size", "2") as url:
-        verdicts = check_inference([url], untied, only=["G1", "G2", "G5"], timeout_s=30)
+        verdicts = check_inference([url], untied, only=["G1", "G2", "G3", "G5", "G6"], timeout_s=30)
         assert contract(url)["ranks"] == 2
     assert [verdict for verdict in verdicts if verdict.state != "pass"] == []
 
@@ -99,8 +93,3 @@ async def rollouts_across(url: str, reference: Reference, updates: int) -> list[
             return await asyncio.gather(*tasks)
         finally:
             trainer.leave()
-
-
-def test_a_run_of_twenty_steps(tmp_path):
-    """With other engines in its weight group: test_sglang."""
-    assert learns_in_twenty_steps(tmp_path, "inference=vllm") == {"vllm"}
