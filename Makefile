@@ -22,7 +22,7 @@ redis-server:
 
 # Every engine through every guarantee of its contract, and every broken adapter too.
 test-engines: $(VENV)/test-engines .venv-vllm/ready .venv-sglang/ready redis-server
-	$(VENV)/bin/python -m pytest -m engines $(TWO_AT_A_TIME) --durations=30
+	$(VENV)/bin/python -m pytest -m "engines and not long" $(TWO_AT_A_TIME) --durations=30
 
 # vLLM for a machine without a GPU, in an environment of its own: `inference=vllm` finds it.
 vllm-env: .venv-vllm/ready
@@ -54,8 +54,8 @@ recipes: $(VENV)/demo
 	$(VENV)/bin/python -m benchmarks.recipes
 
 # Every group accounted for, over 10,000 groups at each of four values of max_lag. About half an hour.
-# Then 200 weight updates under load, and what takes long to learn.
-soak: $(VENV)/test
+# Then 200 weight updates under load, and what takes minutes to learn or to fail.
+soak: $(VENV)/test-engines .venv-vllm/ready .venv-sglang/ready
 	SOAK_GROUPS=10000 $(VENV)/bin/python -m pytest -m "" tests/pipeline/test_accounting.py
 	SOAK_UPDATES=200 $(VENV)/bin/python -m pytest -m engines -k transformers tests/conformance/test_inference_kit.py
 	$(VENV)/bin/python -m pytest -m long

@@ -8,27 +8,27 @@ from collections.abc import Iterator, Mapping
 
 import aiohttp
 
-from pipelinerl.addresses import free_port
+from contracts.ports import ReservedPort
 from pipelinerl.jobs import ROOT
 
 
 @contextlib.contextmanager
 def started(command: list[str], model: str, environment: Mapping[str, str]) -> Iterator[str]:
     """URL of the server that `command` starts, once it is ready."""
-    port = free_port()
-    process = subprocess.Popen(
-        [*command, "--model", model, "--port", str(port)],
-        cwd=ROOT,
-        env=environment,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
-    try:
-        asyncio.run(_ready(url := f"http://127.0.0.1:{port}", process))
-        yield url
-    finally:
-        process.terminate()
-        process.wait()
+    with ReservedPort() as port:
+        process = subprocess.Popen(
+            [*command, "--model", model, "--port", str(port.number)],
+            cwd=ROOT,
+            env=environment,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        try:
+            asyncio.run(_ready(url := f"http://127.0.0.1:{port.number}", process))
+            yield url
+        finally:
+            process.terminate()
+            process.wait()
 
 
 async def _ready(url: str, process: subprocess.Popen, within_s: float = 300) -> None:

@@ -1,15 +1,17 @@
 """Ports that are chosen before who will listen there is started, and that nobody else gets meanwhile."""
 
 import socket
+import sys
 
 
 class ReservedPort:
-    """A TCP port of `address`, kept until it is released. 0 takes a free one.
+    """A TCP port of `address`, kept until it is released; `number` 0 takes a free one.
 
-    The kernel gives it to nobody else, and nobody else may bind it, except with SO_REUSEADDR, as servers do.
-    (On Linux: such sockets share a port as long as at most one of them listens.)
+    Whoever asks the kernel for any port of the address gets another, and only who binds it with SO_REUSEADDR,
+    as servers do, gets this one: on Linux, such sockets share a port as long as at most one of them listens.
+    On other systems they do not, and a port is chosen there without being kept.
 
-    Raises OSError where the port is in use, or the address is not this machine's.
+    Raises OSError where somebody listens at the port, or the address is not this machine's.
     """
 
     def __init__(self, address: str = "127.0.0.1", number: int = 0):
@@ -21,6 +23,8 @@ class ReservedPort:
             self.release()
             raise
         self.number: int = self._socket.getsockname()[1]
+        if sys.platform != "linux":
+            self.release()
 
     def release(self) -> None:
         self._socket.close()

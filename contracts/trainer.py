@@ -30,7 +30,7 @@ class WorkerSpec(BaseModel):
     rank: int = 0
     world_size: int = 1
     master_address: str = "127.0.0.1"
-    master_port: int = 29500
+    master_port: int = Field(29500, description="where rank 0 listens, with SO_REUSEADDR: it is reserved")
     device: Literal["cpu", "cuda"] = "cpu"
     seed: int = 0
     timeout_s: float = Field(1800, gt=0, description="longest wait of one rank for another")

@@ -1,5 +1,6 @@
 """The nodes of a run as the others reach them: addresses, and the ports of what is placed on each."""
 
+import errno
 import os
 from contextlib import ExitStack
 from typing import NamedTuple
@@ -12,6 +13,7 @@ from pipelinerl.placement import Place, PlanError
 INTERFACE_VARIABLE = "GLOO_SOCKET_IFNAME"  # torch's
 RANK_0 = "trainer-0"  # hosts the ranks' rendezvous
 REFERENCE = "reference"
+LAST_PORT = 65535
 
 
 class Host(NamedTuple):
@@ -29,9 +31,10 @@ def host_of(config: RunConfig, node: int, address: str, held: ExitStack) -> Host
         try:
             ports[name] = held.enter_context(ReservedPort(there, port)).number
         except OSError as error:
+            setting = "base_port" if error.errno == errno.EADDRINUSE else "host"
             raise PlanError(
-                f"{name} cannot listen at {in_url(there)}, port {port or 'any'}: {error.strerror}; set "
-                "inference.base_port or inference.host to another, or to null"
+                f"{name} cannot listen at {in_url(there)}:{port}: {error.strerror}; set inference.{setting} "
+                "to another, or to null"
             ) from error
     return Host(address, ports, _interface(address))
 
@@ -67,8 +70,12 @@ def _listening(config: RunConfig) -> dict[str, Place]:
 
 def _ports(config: RunConfig, node: int) -> dict[str, int]:
     """By job, 0 for any. No two servers of a run have the same, so that several nodes may be one machine."""
-    base, ports = config.inference.base_port, {}
-    for index, (name, place) in enumerate(_listening(config).items()):
+    base, listening, ports = config.inference.base_port, _listening(config), {}
+    if base is not None and base + len(listening) - 1 > LAST_PORT:
+        raise PlanError(
+            f"inference.base_port={base} leaves no ports for {len(listening)} servers; set a lower"
+        )
+    for index, (name, place) in enumerate(listening.items()):
         if place.node == node:
             ports[name] = 0 if base is None else base + index
     if config.placement.trainers[0].node == node:

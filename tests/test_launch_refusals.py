@@ -110,13 +110,21 @@ def test_port_in_use(capsys, tmp_path, model):
         port = taken.getsockname()[1]
         settings = [f"inference.base_port={port}", "sampling.max_prompt_tokens=48"]
         line = refused(capsys, *settings, f"model.path={model}", f"run_dir={tmp_path}/run")
-    assert f"server-0 cannot listen at 127.0.0.1, port {port}: Address already in use" in line
+    assert (
+        f"server-0 cannot listen at 127.0.0.1:{port}: Address already in use; set inference.base_port" in line
+    )
     assert not (tmp_path / "run").exists()
+
+
+def test_no_port_is_left(capsys, tmp_path):
+    settings = ["inference=scripted", "inference.base_port=65535", "world.servers=2"]
+    assert "inference.base_port=65535 leaves no ports for 2 servers" in refused(capsys, *settings)
 
 
 def test_an_address_that_is_not_this_machines(capsys, tmp_path):
     settings = ["inference=scripted", "inference.host=203.0.113.1", f"run_dir={tmp_path}/run"]
-    assert "server-0 cannot listen at 203.0.113.1, port any: " in refused(capsys, *settings)
+    line = refused(capsys, *settings)
+    assert "server-0 cannot listen at 203.0.113.1:0: " in line and "set inference.host to another" in line
 
 
 def test_the_plan_is_printed_and_nothing_starts(capsys, tmp_path):

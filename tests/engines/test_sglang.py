@@ -1,4 +1,5 @@
-"""The SGLang adapter on the real engine: every guarantee, with one worker and with two, and a whole run."""
+"""The SGLang adapter on the real engine: every guarantee, with one worker and with two, and a whole run of
+all engines."""
 
 import contextlib
 import signal
@@ -31,12 +32,14 @@ def test_it_keeps_everything_it_declares(model):
     assert declared["kv_cache"] == ["keep", "recompute"]
 
 
-def test_with_two_tensor_parallel_workers_too(tmp_path):
-    """But for G7: it is our own process that meets the trainer, one whatever the workers."""
+@pytest.mark.parametrize(
+    "codes", [[code for code in CODES if code != "G7"], pytest.param(["G7"], marks=pytest.mark.long)]
+)
+def test_with_two_tensor_parallel_workers_too(tmp_path, codes):
+    """G7 is mostly about our own process, which is one; with two workers it alone takes minutes."""
     model = make_tiny_model(tmp_path / "untied", tied=False)
-    but_g7 = [code for code in CODES if code != "G7"]
     with sglang_server(model, "--token", TOKEN, "--tensor-parallel-size", "2") as url:
-        verdicts = check_inference([url], model, token=TOKEN, only=but_g7)
+        verdicts = check_inference([url], model, token=TOKEN, only=codes)
     assert [verdict for verdict in verdicts if verdict.state != "pass"] == []
 
 

@@ -1,5 +1,5 @@
-"""The vLLM adapter on the real engine: every guarantee, long rollouts, tensor parallelism. Whole runs:
-test_sglang (with other engines in one weight group) and test_math_7b."""
+"""The vLLM adapter on the real engine: every guarantee, long rollouts, tensor parallelism, a whole run. More
+runs: test_sglang, with other engines in one weight group, and test_math_7b."""
 
 import asyncio
 
@@ -13,6 +13,7 @@ from contracts.conformance.inference.server import Server
 from contracts.conformance.inference.settings import Settings
 from contracts.conformance.inference.trainer_end import TrainerEnd
 from contracts.conformance.tiny_model import make_tiny_model
+from tests.engines.twenty_steps import learns_in_twenty_steps
 from tests.engines.vllm_servers import vllm_server
 from tests.inference.servers import contract
 
@@ -93,3 +94,8 @@ async def rollouts_across(url: str, reference: Reference, updates: int) -> list[
             return await asyncio.gather(*tasks)
         finally:
             trainer.leave()
+
+
+@pytest.mark.long
+def test_a_run_of_twenty_steps(tmp_path):
+    assert learns_in_twenty_steps(tmp_path, "inference=vllm") == {"vllm"}

@@ -68,10 +68,10 @@ def test_a_run_that_has_ended_is_shown_and_its_server_is_gone_again(tmp_path, mo
 
 
 def test_a_server_that_cannot_start_says_why(server):
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", redis.connection.parse_url(server.url)["port"]))
-        with pytest.raises(StreamError, match="redis-server did not start; see .*log"):
-            server.__enter__()
+    port = redis.connection.parse_url(server.url)["port"]
+    says = "redis-server did not start; see .*log"
+    with socket.create_server(("127.0.0.1", port)), pytest.raises(StreamError, match=says):
+        server.__enter__()
 
 
 # --- the configuration ------------------------------------------------------------------------
