@@ -20,3 +20,15 @@ def test_inference_contract_and_records_import_without_torch():
         "assert 'transformers' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)
+
+
+def test_what_no_test_runs_can_be_imported():
+    code = (
+        "import benchmarks, importlib, pkgutil\n"
+        "for found in pkgutil.iter_modules(benchmarks.__path__, 'benchmarks.'):\n"
+        "    importlib.import_module(found.name)\n"
+        "    print(found.name)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "benchmarks.servers" in done.stdout
