@@ -17,7 +17,7 @@ from pipelinerl.config import RunConfig
 from pipelinerl.domains.base import Domain
 from pipelinerl.evaluation import HeldOut, attempt_all, held_out, result_of
 from pipelinerl.llm_client import LLMClient
-from pipelinerl.pinned_server import PinnedServer, ServerLost
+from pipelinerl.pinned_server import PinnedServer, ServerLost, TakenBack
 from pipelinerl.rollout_metrics import RolloutMetrics
 from pipelinerl.server_pool import ServerPool
 from pipelinerl.streams import StreamWriter
@@ -129,7 +129,7 @@ class Evaluator:
             log.info("version %d is evaluated on %s alone", version, server.url)
             self._conclude(await self._result_of_pinned(server, version))
         except ServerLost as error:
-            log.warning("no evaluation: %s", error)
+            log.warning("the held-out evaluation is called off: %s", error)
         finally:
             self._release()
 
@@ -138,6 +138,8 @@ class Evaluator:
         pool = await server.pool(self._config.eval.concurrency)
         try:
             await server.while_there(version, self._attempt_all(pool, version, rollouts))
+        except TakenBack:  # as where its publication is heard of first: no result, rather than part of one
+            raise
         except ServerLost as error:
             log.warning("the evaluation of version %d is cut short: %s", version, error)
         return result_of(self._problems, rollouts, version, pinned=True)

@@ -16,6 +16,8 @@ from pipelinerl.nodes import Nodes
 from pipelinerl.streams.redis_connection import without_secrets
 from pipelinerl.supervisor import JobFailed, NodeState, is_over
 
+ECHO_S = 5.0  # longest wait for the words of a node whose end has ended a job here
+
 
 class Plan(NamedTuple):
     """All that the launchers of other nodes plan the jobs from, beside the configuration."""
@@ -73,6 +75,8 @@ class Verdict:
         self._lost: set[int] = set()
 
     def __call__(self, own: NodeState) -> bool:
+        if own.failure and self._nodes.others:  # maybe of a job that lost its peer: who ended first says so
+            self._nodes.wait(lambda: any(map(self._nodes.failure, self._nodes.others)), ECHO_S)
         states = [own, *map(self._state, self._nodes.others)]
         self._show(sum(state.servers for state in states))
         return is_over(states)

@@ -22,6 +22,10 @@ class Silent(ServerLost):
     """It does not answer."""
 
 
+class TakenBack(ServerLost):
+    """The trainer has given it other weights."""
+
+
 class PinnedServer:
     """run: whose weights it is to hold."""
 
@@ -66,7 +70,7 @@ class PinnedServer:
                 continue
             misses = 0
             if held != version:
-                raise ServerLost(f"{self.url} was given version {held}")
+                raise TakenBack(f"{self.url} was given version {held}")
 
     async def _contract(self) -> ContractInfo:
         try:

@@ -20,7 +20,7 @@ from pipelinerl.process import REDIS_VARIABLE
 
 POLL_S = 0.25
 SERVING = ("server", "reference")
-RAISED = re.compile(r"[A-Za-z_][\w.]*(Error|Exception)\b")  # the last line of a traceback
+RAISED = re.compile(r"(\[rank\d+\]: )?[A-Za-z_][\w.]*(Error|Exception)\b")  # the last line of a traceback
 
 
 OF_THE_LAUNCHER = re.compile(  # a secret, and its own place in a job of several launchers

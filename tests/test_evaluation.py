@@ -14,6 +14,7 @@ from pipelinerl.config import EvalConfig, RunConfig
 from pipelinerl.evaluation import held_out, result_of
 from pipelinerl.evaluator import Evaluator
 from pipelinerl.http_session import open_session
+from pipelinerl.pinned_server import PinnedServer
 from pipelinerl.rollout_metrics import RolloutMetrics
 from pipelinerl.server_pool import ServerPool
 from pipelinerl.streams.files import FileStreams
@@ -125,6 +126,21 @@ def test_a_server_that_was_left_out_because_it_is_gone_is_not_evaluated_on(confi
     gone = f"http://127.0.0.1:{free_port()}"
     written = events_of(config, tmp_path, [["a", gone], ["a", gone], ["a"]])
     assert written == [Pinned(server=gone), Released(server=gone)]
+
+
+class TakenBackServer(PinnedServer):
+    """Holds version 2 when it is first asked, and then 5."""
+
+    async def version(self) -> int:
+        self.asked = getattr(self, "asked", 0) + 1
+        return 2 if self.asked == 1 else 5
+
+
+def test_a_server_that_is_given_other_weights_yields_no_result(config, tmp_path, monkeypatch, caplog):
+    monkeypatch.setattr("pipelinerl.evaluator.PinnedServer", TakenBackServer)
+    monkeypatch.setattr("pipelinerl.pinned_server.LOOK_EVERY_S", 0.0)
+    assert events_of(config, tmp_path, [BOTH, BOTH, OTHER]) == [PIN, RELEASE]
+    assert "called off: b was given version 5" in caplog.text
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """How the launchers of several nodes meet, what each hears of the others, and who is refused."""
 
 import os
+import threading
 import time
 from collections.abc import Iterator
 
@@ -156,6 +157,16 @@ def test_a_node_of_servers_alone_may_be_lost_and_one_with_a_worker_may_not(capsy
         verdict(NodeState(0, working=True, last_words=None))
     with pytest.raises(JobFailed, match="node 1 is lost"):
         Verdict(Lost({"servers": 2, "working": True}), shown.append)(NodeState(1, working=True))
+
+
+def test_the_node_that_ended_first_has_the_word(two):
+    leader, follower = two
+    follower.say(state={"working": True})
+    leader.hear(1, "state")
+    echo = NodeState(1, working=True, failure="trainer-0 ended with status 1")
+    threading.Timer(0.3, follower.say, kwargs={"failure": "node 1 was interrupted"}).start()
+    with pytest.raises(JobFailed, match="^node 1 was interrupted$"):
+        Verdict(leader, print)(echo)
 
 
 # --- what must be the same on every node ------------------------------------------------------
