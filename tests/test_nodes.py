@@ -4,6 +4,7 @@ import os
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
@@ -167,6 +168,13 @@ def test_the_node_that_ended_first_has_the_word(two):
     threading.Timer(0.3, follower.say, kwargs={"failure": "node 1 was interrupted"}).start()
     with pytest.raises(JobFailed, match="^node 1 was interrupted$"):
         Verdict(leader, print)(echo)
+
+
+def test_the_last_words_of_a_job_are_its_error_also_where_torch_names_the_rank(tmp_path):
+    says = "echo '[rank0]: RuntimeError: a peer is gone'; echo Unclosed connector; exit 1"
+    job = Job("trainer-0", "trainer", ("/bin/sh", "-c", says), {})
+    with pytest.raises(JobFailed, match="ended with status 1; .*RuntimeError: a peer is gone"):
+        Supervisor([job], tmp_path, 1).run(lambda state: is_over([replace(state, servers=1)]))
 
 
 # --- what must be the same on every node ------------------------------------------------------

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 from pathlib import Path
@@ -107,7 +108,8 @@ def test_a_pinned_server_trains_again_when_no_other_is_left(tmp_path):
     assert status == 0, err
     assert of_kind(run, "trainer_events", WeightsPublished)[-1].servers == [pinned]
     assert [result.version for result in of_kind(run, "actor_events", Evaluated)] == [0, 30]
-    assert "is called off: " in (run / "logs" / "actor.log").read_text()
+    why = r"is called off: (there is no other server left|http\S+ was given version)"  # whoever notices first
+    assert re.search(why, (run / "logs" / "actor.log").read_text())
     assert_accounted(run)
 
 
