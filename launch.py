@@ -24,16 +24,16 @@ from pathlib import Path
 from pydantic import ValidationError
 
 try:
-    from pipelinerl.checkpoints import Checkpoints, Position
-    from pipelinerl.compose import compose_config
-    from pipelinerl.run_streams import StreamsPlace, open_streams, place_streams
+    from pipelinerl.launcher.compose import compose_config
+    from pipelinerl.streams.of_run import StreamsPlace, open_streams, place_streams
+    from pipelinerl.training.checkpoints import Checkpoints, Position
 except ModuleNotFoundError as error:
     sys.exit(f"launch.py: {error}; a run needs: pip install -e '.[demo]'")
 from pipelinerl.config import RunConfig, save_config
-from pipelinerl.demo_model import shelf
-from pipelinerl.jobs import Job, PlanError, plan_jobs
-from pipelinerl.models import Model, fetch_model, find_model, model_in
-from pipelinerl.nodes import Nodes, meet
+from pipelinerl.demo_model import registry
+from pipelinerl.launcher.jobs import Job, PlanError, plan_jobs
+from pipelinerl.launcher.model_source import Model, fetch_model, find_model, model_in
+from pipelinerl.launcher.nodes import Nodes, meet
 from pipelinerl.streams import StreamError, Streams
 
 
@@ -62,7 +62,7 @@ def interrupted(*_: object) -> None:
 def run(config: RunConfig) -> int:
     with meet(config) as nodes:
         if nodes.rank > 0:
-            from pipelinerl.follow import follow
+            from pipelinerl.launcher.follow import follow
 
             return follow(config, nodes)
         status = lead(config, nodes)
@@ -72,10 +72,10 @@ def run(config: RunConfig) -> int:
 
 def lead(config: RunConfig, nodes: Nodes) -> int:
     """The run, by its launcher or, over several nodes, by that of node 0."""
-    from pipelinerl.checks import check_components, check_machine, check_problems
-    from pipelinerl.lead import gather_hosts, wait_until_ready
-    from pipelinerl.model_checks import check_model
-    from pipelinerl.plan import describe_plan
+    from pipelinerl.launcher.checks import check_components, check_machine, check_problems
+    from pipelinerl.launcher.describe_plan import describe_plan
+    from pipelinerl.launcher.lead import gather_hosts, wait_until_ready
+    from pipelinerl.launcher.model_checks import check_model
 
     hosts = gather_hosts(config, nodes)
     run_dir = Path(config.run_dir or time.strftime("runs/%Y%m%d-%H%M%S")).resolve()
@@ -84,7 +84,7 @@ def lead(config: RunConfig, nodes: Nodes) -> int:
     check_machine(config)
     check_problems(config)
     place = place_streams(config, run_dir, nodes.address)
-    model = find_model(config, shelf.DEMO_MODELS[config.model.demo].directory)
+    model = find_model(config, registry.DEMO_MODELS[config.model.demo].directory)
     config = model.of(config).model_copy(update={"streams": place.options})
     check_model(config, model)
     secret = {"token": secrets.token_hex(16), "redis_url": place.url}
@@ -104,8 +104,8 @@ def lead(config: RunConfig, nodes: Nodes) -> int:
 
 def position_in(run_dir: Path, config: RunConfig) -> Position | None:
     """Where a run that is resumed goes on."""
-    from pipelinerl.checks import check_run_dir
-    from pipelinerl.resume import choose
+    from pipelinerl.launcher.checks import check_run_dir
+    from pipelinerl.launcher.resume import choose
 
     if config.resume is not False:
         return choose(run_dir, Checkpoints(run_dir), config.resume, config.max_steps)
@@ -121,7 +121,7 @@ def begin(
     place: StreamsPlace,
     position: Position | None,
 ) -> int:
-    from pipelinerl.resume import describe, launcher_events, resume
+    from pipelinerl.launcher.resume import describe, launcher_events, resume
 
     with ExitStack() as held:
         if place.server:
@@ -140,10 +140,10 @@ def begin(
 
 
 def supervise(config: RunConfig, nodes: Nodes, jobs: list[Job], run_dir: Path, streams: Streams) -> int:
-    from pipelinerl.console import ConsoleView
-    from pipelinerl.lead import Verdict, end_others
-    from pipelinerl.report import report
-    from pipelinerl.supervisor import JobFailed, Supervisor
+    from pipelinerl.launcher.lead import Verdict, end_others
+    from pipelinerl.launcher.supervisor import JobFailed, Supervisor
+    from pipelinerl.report.console import ConsoleView
+    from pipelinerl.report.summary import report
 
     began, status = time.monotonic(), 0
     print(f"run directory: {run_dir}")
@@ -172,7 +172,7 @@ def bring(model: Model, demo: str) -> Model:
     """Make it, or fetch it from the hub."""
     if model.state == "on the hub":
         return fetch_model(model.path)
-    shelf.make(demo, Path(model.path))
+    registry.make(demo, Path(model.path))
     return model_in(Path(model.path))
 
 

@@ -12,7 +12,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from pipelinerl.jobs import ROOT
+from pipelinerl.launcher.jobs import ROOT
 from pipelinerl.metrics import metrics_path, read_metrics
 
 ENGINES = ("transformers", "vllm", "sglang")

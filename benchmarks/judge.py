@@ -14,7 +14,7 @@ import numpy as np
 
 from pipelinerl.domains.math.judge import Judge, Verdict
 
-VERDICTS = Path(__file__).parents[1] / "tests" / "math" / "verdicts.jsonl"
+VERDICTS = Path(__file__).parents[1] / "tests" / "domains" / "math" / "verdicts.jsonl"
 
 
 class Pair(NamedTuple):

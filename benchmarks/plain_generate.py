@@ -17,7 +17,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from contracts.records import Completion
 from contracts.tool_calls import parse_tool_calls
-from pipelinerl.chat_template import ChatTemplate
+from pipelinerl.clients.chat_template import ChatTemplate
 from pipelinerl.components import build_domain
 from pipelinerl.config import RunConfig, load_config
 from pipelinerl.domains.base import Answer

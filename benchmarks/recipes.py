@@ -17,9 +17,9 @@ from pathlib import Path
 from statistics import fmean
 
 from contracts.records import Rollout
-from pipelinerl.events import recorded
-from pipelinerl.jobs import ROOT
-from pipelinerl.run_streams import recorded_streams
+from pipelinerl.launcher.jobs import ROOT
+from pipelinerl.streams.events import recorded
+from pipelinerl.streams.of_run import recorded_streams
 
 RECIPES = ["cispo", "dapo", "dr_grpo", "grpo", "gspo", "intellect2", "kimi_k15"]  # files of conf/exp
 CONTROLS = {"kimi_k15": ["rewards=[]"]}  # run beside: the recipe without what is said to shorten its answers

@@ -8,8 +8,8 @@ from collections.abc import Iterator, Mapping
 
 import aiohttp
 
-from contracts.ports import ReservedPort
-from pipelinerl.jobs import ROOT
+from contracts.support.ports import ReservedPort
+from pipelinerl.launcher.jobs import ROOT
 
 
 @contextlib.contextmanager

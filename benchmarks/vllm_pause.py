@@ -18,10 +18,10 @@ from benchmarks.ratios import ratio_of_medians
 from benchmarks.vllm_servers import ENVIRONMENT, PYTHON
 from contracts.conformance.inference.server import Server
 from contracts.conformance.inference.settings import Settings
-from contracts.conformance.inference.trainer_end import TrainerEnd
+from contracts.conformance.inference.trainer_peer import TrainerEnd
 from contracts.conformance.tiny_model import make_tiny_model
 from contracts.weights import WeightGroup, WeightStore
-from pipelinerl.jobs import ROOT
+from pipelinerl.launcher.jobs import ROOT
 
 HOW = ("paused", "staged")
 BUCKET_BYTES = 2**26

@@ -23,8 +23,8 @@ from contracts.inference import (
 )
 from contracts.tool_calls import for_template
 from inference_adapters.completions import Chat, Completion, Text
-from inference_adapters.in_flight import EventStream, merged, until_disconnect
-from inference_adapters.sampling_rules import calls_tools, check_capabilities, sampling_parameters
+from inference_adapters.request_checks import calls_tools, check_capabilities, sampling_parameters
+from inference_adapters.streaming import EventStream, merged, until_disconnect
 from inference_adapters.weight_updates import WeightUpdates
 
 

@@ -28,8 +28,8 @@ from contracts.records import (
     TrainingDone,
     WeightsPublished,
 )
-from pipelinerl.admission import Admission
-from pipelinerl.attempts import AttemptRunner, Member
+from pipelinerl.clients.http_session import open_session
+from pipelinerl.clients.server_pool import ServerPool
 from pipelinerl.components import (
     build,
     build_client,
@@ -37,16 +37,16 @@ from pipelinerl.components import (
     build_sampler,
 )
 from pipelinerl.config import RunConfig
-from pipelinerl.evaluator import Evaluator
-from pipelinerl.events import follow, life_begun, results_before
-from pipelinerl.http_session import open_session
-from pipelinerl.open_groups import OpenGroups
 from pipelinerl.process import process_main
-from pipelinerl.reward_terms import with_terms
-from pipelinerl.rollout_metrics import RolloutMetrics
-from pipelinerl.run_streams import open_streams
-from pipelinerl.server_pool import ServerPool
-from pipelinerl.waiting_line import WaitingLine
+from pipelinerl.rollouts.admission import Admission
+from pipelinerl.rollouts.evaluator import Evaluator
+from pipelinerl.rollouts.pending_groups import OpenGroups
+from pipelinerl.rollouts.reward_terms import with_terms
+from pipelinerl.rollouts.rollout_metrics import RolloutMetrics
+from pipelinerl.rollouts.runner import AttemptRunner, Member
+from pipelinerl.rollouts.slot_queue import WaitingLine
+from pipelinerl.streams.events import follow, life_begun, results_before
+from pipelinerl.streams.of_run import open_streams
 
 
 class PlaceFree:

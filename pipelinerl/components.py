@@ -8,14 +8,14 @@ import hydra.utils
 import numpy as np
 
 from contracts.records import Rollout
-from pipelinerl.chat_template import ChatTemplate
+from pipelinerl.batching.credit import CREDIT, TurnAdvantages
+from pipelinerl.clients.chat_template import ChatTemplate
+from pipelinerl.clients.llm_client import LLMClient, Sampling
+from pipelinerl.clients.partial_completions import SegmentPolicy
+from pipelinerl.clients.server_pool import ServerPool
 from pipelinerl.config import Component, RunConfig
-from pipelinerl.credit import CREDIT, TurnAdvantages
 from pipelinerl.domains.base import Domain
-from pipelinerl.llm_client import LLMClient, Sampling
 from pipelinerl.samplers.base import Sampler
-from pipelinerl.segments import SegmentPolicy
-from pipelinerl.server_pool import ServerPool
 
 
 def build(component: Component, **context: object) -> object:

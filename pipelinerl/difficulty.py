@@ -29,16 +29,16 @@ from hydra.errors import HydraException
 from pydantic import ValidationError
 
 from contracts.records import Rollout
-from pipelinerl.attempts import AttemptRunner, Member
+from pipelinerl.clients.http_session import open_session
+from pipelinerl.clients.server_pool import ServerPool
 from pipelinerl.components import build_client, build_domain
-from pipelinerl.compose import compose_config
 from pipelinerl.config import RunConfig
 from pipelinerl.domains.base import Domain, Problem
 from pipelinerl.domains.subset import Listed
-from pipelinerl.http_session import open_session
-from pipelinerl.jobs import PlanError
+from pipelinerl.launcher.compose import compose_config
+from pipelinerl.launcher.jobs import PlanError
 from pipelinerl.process import TOKEN_VARIABLE
-from pipelinerl.server_pool import ServerPool
+from pipelinerl.rollouts.runner import AttemptRunner, Member
 
 GIVE_UP_AFTER = 64  # attempts that failed in a row: it is not the problems
 

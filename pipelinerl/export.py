@@ -10,12 +10,12 @@ import argparse
 import sys
 from pathlib import Path
 
-from contracts.ports import ReservedPort
+from contracts.support.ports import ReservedPort
 from contracts.trainer import WorkerSpec
-from pipelinerl.checkpoints import Checkpoints
 from pipelinerl.components import build
 from pipelinerl.config import load_config
-from pipelinerl.jobs import PlanError
+from pipelinerl.launcher.jobs import PlanError
+from pipelinerl.training.checkpoints import Checkpoints
 
 
 def export(run_dir: Path, version: int | None, out: Path) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-from pipelinerl.levels import Collapse, Growth, Level, Rule
+from pipelinerl.trends import Collapse, Growth, Level, Rule
 
 
 class Alarm(StrEnum):

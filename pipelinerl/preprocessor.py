@@ -14,17 +14,17 @@ from pathlib import Path
 import msgspec
 
 from contracts.records import ActorStopped, DropReason, Record, Rollout, Settled, TrainingDone
-from pipelinerl.batching import Groups, StepFormation
+from pipelinerl.batching.sequences import training_sequences
+from pipelinerl.batching.staleness import StalePolicy
+from pipelinerl.batching.step_formation import Groups, StepFormation
+from pipelinerl.clients.reference import Reference
 from pipelinerl.components import build, build_credit, build_packing
 from pipelinerl.config import RunConfig
-from pipelinerl.events import life_begun
 from pipelinerl.metrics import MetricsWriter
 from pipelinerl.process import REFERENCE_VARIABLE, process_main
-from pipelinerl.reference import Reference
-from pipelinerl.run_streams import open_streams
-from pipelinerl.sequences import training_sequences
-from pipelinerl.staleness import StalePolicy
 from pipelinerl.streams import StreamReader
+from pipelinerl.streams.events import life_begun
+from pipelinerl.streams.of_run import open_streams
 
 POLL_S = 0.1  # between looks at the trainer's events
 METRICS_EVERY_S = 1.0

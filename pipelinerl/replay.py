@@ -16,23 +16,23 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from contracts.ports import ReservedPort
 from contracts.records import MicroBatchRow, Resumed, StepClosed
+from contracts.support.ports import ReservedPort
 from contracts.trainer import WorkerSpec
-from pipelinerl.attempts import AttemptRunner, Member
-from pipelinerl.checks import check_run_dir
+from pipelinerl.clients.http_session import open_session
+from pipelinerl.clients.server_pool import ServerPool
 from pipelinerl.components import build, build_client, build_domain, build_sampler
 from pipelinerl.config import FileStreamsConfig, RunConfig, load_config, save_config
-from pipelinerl.events import recorded_events
-from pipelinerl.http_session import open_session
-from pipelinerl.jobs import PlanError
-from pipelinerl.learner import Learner
+from pipelinerl.launcher.checks import check_run_dir
+from pipelinerl.launcher.jobs import PlanError
 from pipelinerl.process import TOKEN_VARIABLE
-from pipelinerl.ranks import Ranks
-from pipelinerl.reward_terms import with_terms
-from pipelinerl.run_streams import open_streams, recorded_streams
-from pipelinerl.server_pool import ServerPool
+from pipelinerl.rollouts.reward_terms import with_terms
+from pipelinerl.rollouts.runner import AttemptRunner, Member
 from pipelinerl.streams import Streams
+from pipelinerl.streams.events import recorded_events
+from pipelinerl.streams.of_run import open_streams, recorded_streams
+from pipelinerl.training.learner import Learner
+from pipelinerl.training.ranks import Ranks
 
 
 async def replay_actor(config: RunConfig, url: str, groups: int, out: Path) -> None:

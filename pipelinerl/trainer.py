@@ -10,17 +10,17 @@ from pathlib import Path
 
 from contracts.records import MicroBatchRow, decode, encode
 from contracts.trainer import WorkerSpec
-from pipelinerl.checkpoints import Checkpoints
 from pipelinerl.components import build, build_domain, needed_capabilities
 from pipelinerl.config import RunConfig
-from pipelinerl.events import life_begun
-from pipelinerl.learner import Learner
-from pipelinerl.probe import Probe
 from pipelinerl.process import SERVERS_VARIABLE, process_main
-from pipelinerl.ranks import Ranks
-from pipelinerl.run_streams import open_streams
-from pipelinerl.trainer_desk import Desk
-from pipelinerl.weight_publisher import WeightPublisher, publish
+from pipelinerl.streams.events import life_begun
+from pipelinerl.streams.of_run import open_streams
+from pipelinerl.training.checkpoints import Checkpoints
+from pipelinerl.training.learner import Learner
+from pipelinerl.training.probe import Probe
+from pipelinerl.training.rank_zero import Desk
+from pipelinerl.training.ranks import Ranks
+from pipelinerl.training.weight_publisher import WeightPublisher, publish
 
 
 class Trainer:

@@ -1,6 +1,6 @@
 """Ports for what a test starts."""
 
-from contracts.ports import ReservedPort
+from contracts.support.ports import ReservedPort
 
 _RESERVED: list[ReservedPort] = []
 

@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 
 from pipelinerl.components import build_domain, build_sampler
-from pipelinerl.compose import compose_config
 from pipelinerl.difficulty import asked, main
 from pipelinerl.domains.base import Problem
 from pipelinerl.domains.mixture import Mixture
 from pipelinerl.domains.subset import Selection, Subset
-from pipelinerl.jobs import ROOT
-from tests.inference.servers import serving, wait_ready
+from pipelinerl.launcher.compose import compose_config
+from pipelinerl.launcher.jobs import ROOT
+from tests.inference_adapters.servers import serving, wait_ready
 from tests.letters_domain import LettersDomain
 from tests.samplers.domains import Labelled
 

@@ -8,13 +8,13 @@ import pytest
 
 from contracts.records import DropReason
 from pipelinerl.advantages import LeaveOneOut
-from pipelinerl.batching import StepFormation
-from pipelinerl.credit import whole_trajectory
+from pipelinerl.batching.credit import whole_trajectory
+from pipelinerl.batching.sequences import training_sequences
+from pipelinerl.batching.staleness import StalePolicy
+from pipelinerl.batching.step_formation import StepFormation
 from pipelinerl.filters import AdvantageRange, Overlong, ZeroAdvantage
 from pipelinerl.normalisations import PerStepToken
 from pipelinerl.packing import Fifo
-from pipelinerl.sequences import training_sequences
-from pipelinerl.staleness import StalePolicy
 from tests.builders import completion, group, rollout
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from pipelinerl.compose import compose_config
+from pipelinerl.launcher.compose import compose_config
 from pipelinerl.placement import Place, PlanError, place
 
 

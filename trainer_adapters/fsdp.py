@@ -17,7 +17,7 @@ from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 
 from contracts.model_shape import ModelShape
 from contracts.trainer import PackedBatch, StepReport
-from trainer_adapters.hugging_face import deal_weights
+from trainer_adapters.checkpoint_io import deal_weights
 from trainer_adapters.hugging_face_trainer import HuggingFaceTrainer
 from trainer_adapters.learning_rate import learning_rate
 from trainer_adapters.memory import FLOAT32

@@ -19,7 +19,7 @@ from contracts.model_shape import ModelShape
 from contracts.trainer import PackedBatch, SaveHandle, TokenScores, TrainerWorker, WorkerSpec
 from contracts.weights import WeightManifest
 from trainer_adapters.checkpoint import ShardedCheckpoints, restore_rng, rng_state, whole_or_absent
-from trainer_adapters.hugging_face import copy_tokenizer, load_model
+from trainer_adapters.checkpoint_io import copy_tokenizer, load_model
 from trainer_adapters.memory import activations, scoring
 from trainer_adapters.process_group import join_on_device
 from trainer_adapters.token_scores import Scores, TokenScorer

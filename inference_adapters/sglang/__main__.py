@@ -8,7 +8,7 @@ from importlib.metadata import PackageNotFoundError, version
 
 from inference_adapters.serve import arguments, run
 from inference_adapters.sglang import KNOWN_VERSIONS
-from inference_adapters.sglang.kernels import stand_in_for_missing_kernels
+from inference_adapters.sglang.cpu_stubs import stand_in_for_missing_kernels
 
 
 def main() -> None:

@@ -33,10 +33,10 @@ from contracts.tool_templates import knows_tools
 from contracts.weights import nccl_version
 from inference_adapters.embedded import EmbeddedEngine, resident_bytes
 from inference_adapters.model_parameters import model_parameters
-from inference_adapters.sglang.child import SglangError, SglangServer
 from inference_adapters.sglang.options import SPARE, Options, environment
+from inference_adapters.sglang.server_process import SglangError, SglangServer
 from inference_adapters.threads import in_daemon_thread
-from inference_adapters.tokenizer_text import TokenizerText, check_ids, load_tokenizer
+from inference_adapters.tokenizer_mixin import TokenizerText, check_ids, load_tokenizer
 
 log = logging.getLogger(__name__)
 WATCH_EVERY_S = 0.25

@@ -6,9 +6,9 @@ Run as a file: SGLang's worker processes are spawned and import it again, so tha
 import os
 import sys
 
-from contracts.die_with_parent import die_with_parent
+from contracts.support.die_with_parent import die_with_parent
 from inference_adapters.sglang import API_KEY_VARIABLE, PARENT_VARIABLE
-from inference_adapters.sglang.kernels import stand_in_for_missing_kernels
+from inference_adapters.sglang.cpu_stubs import stand_in_for_missing_kernels
 
 
 def main() -> None:

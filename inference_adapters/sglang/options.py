@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from transformers import AutoConfig
 
-from inference_adapters.tokenizer_text import check_model_directory
+from inference_adapters.tokenizer_mixin import check_model_directory
 
 SPARE = 8  # tokens of a context that SGLang keeps for itself
 DECIDED = {  # by the contract: the option, or how a family of them begins, and the reason

@@ -32,7 +32,7 @@ from contracts.inference import (
 )
 from inference_adapters.model_parameters import model_parameters
 from inference_adapters.threads import in_daemon_thread
-from inference_adapters.vllm.language_model import LanguageModel
+from inference_adapters.vllm.engine_client import LanguageModel
 from inference_adapters.vllm.serving import Serving
 
 log = logging.getLogger(__name__)

@@ -18,11 +18,11 @@ from vllm.entrypoints.openai.completion.protocol import CompletionRequest
 from vllm.entrypoints.serve.engine.protocol import ErrorResponse
 
 from contracts.errors import ContractError, ErrorCode
-from inference_adapters.in_flight import EventStream, until_disconnect
-from inference_adapters.vllm.answers import event, event_body, with_ends, with_text_fields
+from inference_adapters.streaming import EventStream, until_disconnect
 from inference_adapters.vllm.engine import VllmEngine
-from inference_adapters.vllm.language_model import Answering, answering
-from inference_adapters.vllm.refusals import json_object, parsed, refusal
+from inference_adapters.vllm.engine_client import Answering, answering
+from inference_adapters.vllm.errors import json_object, parsed, refusal
+from inference_adapters.vllm.responses import event, event_body, with_ends, with_text_fields
 from inference_adapters.weight_updates import WeightUpdates
 
 Finish = Callable[[dict, Answering], dict]

@@ -18,7 +18,7 @@ does not teach a model an algorithm it does not know in the minutes of a demo.
 import argparse
 from pathlib import Path
 
-from pipelinerl.demo_model.shelf import DEMO_MODELS, SEED, make
+from pipelinerl.demo_model.registry import DEMO_MODELS, SEED, make
 
 
 def main() -> None:

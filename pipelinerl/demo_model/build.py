@@ -12,9 +12,9 @@ from pathlib import Path
 
 import torch
 
-from pipelinerl.demo_model.course import STAMP, Course, read_stamp
+from pipelinerl.demo_model.local_client import Pupil
 from pipelinerl.demo_model.prompts import Prompts
-from pipelinerl.demo_model.pupil import Pupil
+from pipelinerl.demo_model.recipe import STAMP, Course, read_stamp
 from pipelinerl.demo_model.tokenizer import byte_tokenizer
 from pipelinerl.demo_model.training import fit
 

@@ -6,7 +6,7 @@ import numpy as np
 from transformers import PreTrainedTokenizerBase
 
 from contracts.records import Completion
-from pipelinerl.chat_template import ChatTemplate
+from pipelinerl.clients.chat_template import ChatTemplate
 from pipelinerl.domains.base import Answer
 
 

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from pipelinerl.demo_model.lessons import Batch
+from pipelinerl.demo_model.examples import Batch
 
 Report = Callable[[int, float], None]  # supervised steps made, loss
 

@@ -2,7 +2,7 @@
 
     −penalty   where metrics["repetition"] is 1
 
-The client stops such an answer (`pipelinerl.repetition`), and the attempt records that it did.
+The client stops such an answer (`pipelinerl.clients.repetition`), and the attempt records that it did.
 """
 
 import math

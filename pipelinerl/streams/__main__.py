@@ -13,8 +13,8 @@ import sys
 from collections import deque
 from pathlib import Path
 
-from pipelinerl.run_streams import recorded_streams
 from pipelinerl.streams.base import StreamError, Streams
+from pipelinerl.streams.of_run import recorded_streams
 from pipelinerl.streams.show import concerns_group, describe, load_tokenizer
 
 

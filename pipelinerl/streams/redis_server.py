@@ -17,8 +17,8 @@ from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 
-from contracts.die_with_parent import die_with_parent
-from contracts.ports import ReservedPort
+from contracts.support.die_with_parent import die_with_parent
+from contracts.support.ports import ReservedPort
 from pipelinerl.addresses import LOOPBACK, in_url
 from pipelinerl.process import REDIS_VARIABLE
 from pipelinerl.streams.base import StreamBusy, StreamError

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from contracts.conformance.processes import PRELOAD, fork_server
 from tests.conformance.broken_servers import serve
-from tests.inference.servers import wait_ready
+from tests.inference_adapters.servers import wait_ready
 from tests.ports import free_port
 
 PRELOAD.append("tests.conformance.broken_servers")

@@ -16,7 +16,7 @@ from contracts.conformance.tiny_model import make_tiny_model
 from tests.conformance.broken_servers import TOKEN
 from tests.conformance.models import make_scripted_model
 from tests.conformance.servers import serving_mutant
-from tests.inference.servers import serving, wait_ready
+from tests.inference_adapters.servers import serving, wait_ready
 
 UPDATES = int(os.environ.get("SOAK_UPDATES", 50))  # of G8
 

@@ -4,7 +4,7 @@ import contextlib
 from collections.abc import Iterator
 
 from benchmarks.sglang_servers import OPTIONS, PYTHON
-from tests.inference.servers import Server, serving, wait_ready
+from tests.inference_adapters.servers import Server, serving, wait_ready
 
 ENVIRONMENT = {"ONEDNN_PRIMITIVE_CACHE_CAPACITY": "16"}  # as for vLLM: its growth would look like a leak
 

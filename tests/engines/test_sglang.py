@@ -11,7 +11,7 @@ from contracts.conformance.inference.kit import CODES, check_inference
 from contracts.conformance.tiny_model import make_tiny_model
 from tests.engines.sglang_servers import sglang_process, sglang_server
 from tests.engines.twenty_steps import learns_in_twenty_steps
-from tests.inference.servers import Server, contract, health, wait_ready
+from tests.inference_adapters.servers import Server, contract, health, wait_ready
 
 pytestmark = pytest.mark.engines
 

@@ -8,18 +8,18 @@ import pytest
 
 from contracts.records import Rollout
 from contracts.tool_calls import parse_tool_calls
-from pipelinerl.attempts import AttemptRunner, Member
-from pipelinerl.chat_template import ChatTemplate
+from pipelinerl.batching.sequences import training_sequences
+from pipelinerl.clients.chat_template import ChatTemplate
+from pipelinerl.clients.http_session import open_session
+from pipelinerl.clients.llm_client import LLMClient, Sampling, complete
+from pipelinerl.clients.partial_completions import SegmentPolicy
+from pipelinerl.clients.server_pool import ServerPool
 from pipelinerl.config import RolloutConfig
 from pipelinerl.domains.base import Answer
 from pipelinerl.domains.calculator import Calculator, result_of
-from pipelinerl.http_session import open_session
-from pipelinerl.llm_client import LLMClient, Sampling, complete
-from pipelinerl.segments import SegmentPolicy
-from pipelinerl.sequences import training_sequences
-from pipelinerl.server_pool import ServerPool
+from pipelinerl.rollouts.runner import AttemptRunner, Member
 from tests.engines.vllm_servers import vllm_server
-from tests.inference.servers import serving, wait_ready
+from tests.inference_adapters.servers import serving, wait_ready
 from tests.tool_model import RESULT, RESULTED, make_tool_model, tool_tokenizer
 
 pytestmark = pytest.mark.engines

@@ -11,11 +11,11 @@ from contracts.conformance.inference.reference import Reference
 from contracts.conformance.inference.samples import Sample
 from contracts.conformance.inference.server import Server
 from contracts.conformance.inference.settings import Settings
-from contracts.conformance.inference.trainer_end import TrainerEnd
+from contracts.conformance.inference.trainer_peer import TrainerEnd
 from contracts.conformance.tiny_model import make_tiny_model
 from tests.engines.twenty_steps import learns_in_twenty_steps
 from tests.engines.vllm_servers import vllm_server
-from tests.inference.servers import contract
+from tests.inference_adapters.servers import contract
 
 pytestmark = pytest.mark.engines
 

@@ -13,11 +13,11 @@ import pytest
 from contracts.conformance.inference.reference import Reference
 from contracts.conformance.inference.server import Server as Client
 from contracts.conformance.inference.settings import Settings
-from contracts.conformance.inference.trainer_end import TrainerEnd, packed
+from contracts.conformance.inference.trainer_peer import TrainerEnd, packed
 from contracts.conformance.tiny_model import make_tiny_model
-from pipelinerl.jobs import ROOT
+from pipelinerl.launcher.jobs import ROOT
 from tests.engines.vllm_servers import ENVIRONMENT, PYTHON, vllm_process
-from tests.inference.servers import Server, wait_ready
+from tests.inference_adapters.servers import Server, wait_ready
 
 pytestmark = pytest.mark.engines
 

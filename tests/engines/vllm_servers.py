@@ -4,7 +4,7 @@ import contextlib
 from collections.abc import Iterator
 
 from benchmarks.vllm_servers import OPTIONS, PYTHON
-from tests.inference.servers import Server, serving, wait_ready
+from tests.inference_adapters.servers import Server, serving, wait_ready
 
 ENVIRONMENT = {
     "VLLM_LOGGING_STREAM": "ext://sys.stderr",

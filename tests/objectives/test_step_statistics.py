@@ -9,8 +9,8 @@ import torch
 from contracts.trainer import PackedBatch, TokenScores
 from pipelinerl.normalisations import PerSequence
 from pipelinerl.objectives.ppo_clip import PpoClip
-from pipelinerl.ranks import Ranks
-from pipelinerl.step_statistics import StepStatistics
+from pipelinerl.training.ranks import Ranks
+from pipelinerl.training.step_statistics import StepStatistics
 from tests.objectives import oracles
 from tests.objectives.batches import STEP_VERSION, leaf_scores, packed, random_step
 from tests.objectives.cases import tokens_of

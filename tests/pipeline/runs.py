@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from contracts.records import Record, Resumed, Settled, Started
-from pipelinerl.jobs import ROOT
-from pipelinerl.run_streams import recorded_streams
+from pipelinerl.launcher.jobs import ROOT
 from pipelinerl.streams import Streams
+from pipelinerl.streams.of_run import recorded_streams
 
 MINIATURE = (
     "inference=scripted",

@@ -19,9 +19,9 @@ from contracts.records import (
     StepClosed,
     WeightsPublished,
 )
-from pipelinerl.checkpoints import Checkpoints
 from pipelinerl.metrics import metrics_path, read_metrics
 from pipelinerl.streams.files import FileStreams
+from pipelinerl.training.checkpoints import Checkpoints
 from tests.pipeline.runs import (
     assert_accounted,
     finish,

@@ -9,15 +9,15 @@ import torch
 
 from contracts.inference import ScoreRequest
 from contracts.trainer import OptimizerSpec, WorkerSpec
+from pipelinerl.clients.server_control import Refused, ServerControl
 from pipelinerl.components import build_domain, needed_capabilities
-from pipelinerl.compose import compose_config
 from pipelinerl.config import RunConfig
-from pipelinerl.probe import Probe
-from pipelinerl.ranks import Ranks
-from pipelinerl.server_control import Refused, ServerControl
-from pipelinerl.weight_publisher import NoServers, WeightPublisher, publish
-from tests.inference.failing_engine import ONCE, POISON
-from tests.inference.servers import serving, wait_ready
+from pipelinerl.launcher.compose import compose_config
+from pipelinerl.training.probe import Probe
+from pipelinerl.training.ranks import Ranks
+from pipelinerl.training.weight_publisher import NoServers, WeightPublisher, publish
+from tests.inference_adapters.failing_engine import ONCE, POISON
+from tests.inference_adapters.servers import serving, wait_ready
 from tests.ports import free_port
 from tests.scripted_domain import ScriptedDomain
 from trainer_adapters.scripted import ScriptedTrainer
@@ -104,7 +104,7 @@ def test_every_server_serves_what_was_published(worker):
 def test_a_run_needs_servers_that_do_what_it_asks_for(worker, setting, says):
     asked = config(setting)
     needs = needed_capabilities(asked, build_domain(asked))
-    with serving("tests.inference.failing_engine") as server:
+    with serving("tests.inference_adapters.failing_engine") as server:
         manifest = worker.weight_manifest("float32")
         sender = WeightPublisher(asked, [server.url], None, manifest, needs)
         sender.wait_for_servers()
@@ -190,7 +190,7 @@ def test_a_server_that_dies_in_the_rendezvous_takes_no_other_with_it(worker):
 def test_a_server_that_fails_to_apply_is_left_out(worker):
     with (
         serving("inference_adapters.scripted") as sound,
-        serving("tests.inference.failing_engine") as failing,
+        serving("tests.inference_adapters.failing_engine") as failing,
     ):
         sender, ranks = publisher(worker, sound.url, failing.url), Ranks(0, 1, 5)
         assert len(publish(worker, ranks, sender, POISON - 1).servers) == 2
@@ -200,7 +200,7 @@ def test_a_server_that_fails_to_apply_is_left_out(worker):
 
 
 def test_servers_that_all_lost_their_weights_get_them_again(worker):
-    failing = "tests.inference.failing_engine"
+    failing = "tests.inference_adapters.failing_engine"
     with serving(failing) as one, serving(failing) as other:
         sender, ranks = publisher(worker, one.url, other.url), Ranks(0, 1, 5)
         assert publish(worker, ranks, sender, ONCE).servers == [one.url, other.url]
@@ -210,7 +210,7 @@ def test_servers_that_all_lost_their_weights_get_them_again(worker):
 
 
 def test_servers_that_lose_their_weights_every_time_are_an_error(worker):
-    with serving("tests.inference.failing_engine") as only:
+    with serving("tests.inference_adapters.failing_engine") as only:
         sender = publisher(worker, only.url)
         with pytest.raises(NoServers, match="5 weight groups in a row failed"):
             publish(worker, Ranks(0, 1, 5), sender, POISON)

@@ -11,7 +11,7 @@ from contracts.conformance.inference.reference import Reference, Weights
 from contracts.conformance.inference.samples import Sample
 from contracts.conformance.inference.server import Server
 from contracts.conformance.inference.settings import Settings
-from contracts.conformance.inference.trainer_end import TrainerEnd
+from contracts.conformance.inference.trainer_peer import TrainerEnd
 from contracts.conformance.verdicts import Broken
 
 SHORT = 24  # tokens of a completion that is only compared

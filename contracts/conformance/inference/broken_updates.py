@@ -7,7 +7,7 @@ from contextlib import closing
 from contracts.conformance.inference.bench import SHORT, Bench
 from contracts.conformance.inference.load import Tasks, in_flight, whole
 from contracts.conformance.inference.recovery import honest, restored, serves
-from contracts.conformance.inference.trainer_end import TrainerEnd, bucket_bytes_for, packed
+from contracts.conformance.inference.trainer_peer import TrainerEnd, bucket_bytes_for, packed
 from contracts.conformance.inference.trainer_process import GroupProcess, GroupSpec, receiver, trainer
 from contracts.conformance.verdicts import Broken
 from contracts.inference import WeightUpdateStatus

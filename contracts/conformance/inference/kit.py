@@ -8,17 +8,17 @@ import aiohttp
 
 from contracts import CONTRACT_VERSION
 from contracts.conformance.inference.bench import Bench, offered
-from contracts.conformance.inference.g01_content import content
-from contracts.conformance.inference.g02_in_flight import in_flight
-from contracts.conformance.inference.g03_stale_cache import stale_cache
-from contracts.conformance.inference.g04_logprobs import logprobs
-from contracts.conformance.inference.g05_versions import versions
-from contracts.conformance.inference.g06_refusals import refusals
-from contracts.conformance.inference.g07_failures import failures
-from contracts.conformance.inference.g08_endurance import endurance
-from contracts.conformance.inference.g09_tokens import tokens
-from contracts.conformance.inference.g10_strangers import strangers
-from contracts.conformance.inference.g11_cancellation import cancellation
+from contracts.conformance.inference.guarantees.g01_content import content
+from contracts.conformance.inference.guarantees.g02_in_flight import in_flight
+from contracts.conformance.inference.guarantees.g03_stale_cache import stale_cache
+from contracts.conformance.inference.guarantees.g04_logprobs import logprobs
+from contracts.conformance.inference.guarantees.g05_versions import versions
+from contracts.conformance.inference.guarantees.g06_refusals import refusals
+from contracts.conformance.inference.guarantees.g07_failures import failures
+from contracts.conformance.inference.guarantees.g08_endurance import endurance
+from contracts.conformance.inference.guarantees.g09_tokens import tokens
+from contracts.conformance.inference.guarantees.g10_authorization import strangers
+from contracts.conformance.inference.guarantees.g11_cancellation import cancellation
 from contracts.conformance.inference.reference import Reference
 from contracts.conformance.inference.server import Server
 from contracts.conformance.inference.settings import Settings

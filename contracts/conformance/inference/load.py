@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contracts.conformance.inference.bench import Bench
 from contracts.conformance.inference.samples import Sample
 from contracts.conformance.inference.server import Server
-from contracts.conformance.inference.trainer_end import TrainerEnd
+from contracts.conformance.inference.trainer_peer import TrainerEnd
 from contracts.conformance.verdicts import Broken
 
 FIRST_TRY = 200  # tokens of a request

@@ -4,7 +4,7 @@ import asyncio
 
 from contracts.conformance.inference.bench import Bench
 from contracts.conformance.inference.server import Server
-from contracts.conformance.inference.trainer_end import TrainerEnd
+from contracts.conformance.inference.trainer_peer import TrainerEnd
 from contracts.conformance.verdicts import Broken
 from contracts.inference import WeightUpdateStatus
 

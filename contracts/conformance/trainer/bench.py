@@ -7,7 +7,7 @@ from pathlib import Path
 
 from contracts.conformance.trainer.ranks import RankFailed, run_ranks
 from contracts.conformance.verdicts import Broken
-from contracts.ports import ReservedPort
+from contracts.support.ports import ReservedPort
 from contracts.trainer import OptimizerSpec, WorkerSpec
 
 

@@ -4,7 +4,7 @@ import math
 
 import torch
 
-from contracts.conformance.trainer.programs import Tensors
+from contracts.conformance.trainer.rank_programs import Tensors
 from contracts.conformance.verdicts import Broken
 
 SMALL = 0.02  # of the global norm: what a smaller tensor is compared with, below which float32 noise counts

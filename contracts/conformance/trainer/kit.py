@@ -8,7 +8,8 @@ from pathlib import Path
 import torch
 
 from contracts.conformance.tiny_model import make_tiny_model
-from contracts.conformance.trainer import (
+from contracts.conformance.trainer.bench import Bench
+from contracts.conformance.trainer.guarantees import (
     t1_forward,
     t2_gradient,
     t3_step,
@@ -17,8 +18,7 @@ from contracts.conformance.trainer import (
     t6_uneven,
     t7_memory,
 )
-from contracts.conformance.trainer.bench import Bench
-from contracts.conformance.trainer.watched import import_adapter
+from contracts.conformance.trainer.recording_worker import import_adapter
 from contracts.conformance.verdicts import Guarantee, Verdict
 
 CHECKS: dict[Guarantee, Callable[[Bench], str]] = {

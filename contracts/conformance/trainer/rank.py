@@ -10,7 +10,7 @@ from pathlib import Path
 
 import torch
 
-from contracts.conformance.trainer.watched import Watched, import_adapter
+from contracts.conformance.trainer.recording_worker import Watched, import_adapter
 from contracts.trainer import WorkerSpec
 
 

@@ -3,7 +3,7 @@
 import torch
 from transformers import AutoModelForCausalLM
 
-from contracts.conformance.trainer.programs import Tensors
+from contracts.conformance.trainer.rank_programs import Tensors
 from contracts.conformance.trainer.sequences import objective
 from contracts.conformance.verdicts import Broken
 from contracts.records import TrainingSequence

@@ -10,7 +10,7 @@ import resource
 
 from math_verify import ExprExtractionConfig, LatexExtractionConfig, parse, verify
 
-from contracts.die_with_parent import die_with_parent
+from contracts.support.die_with_parent import die_with_parent
 
 EXTRACTION = [LatexExtractionConfig(boxed_match_priority=0), ExprExtractionConfig()]
 

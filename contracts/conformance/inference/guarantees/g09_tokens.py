@@ -1,0 +1,162 @@
+"""G9: tokens go in and out unchanged, by every path, to the end-of-sequence."""
+
+from contracts.conformance.inference.bench import SHORT, Bench
+from contracts.conformance.inference.guarantees.g09_tools import tools
+from contracts.conformance.inference.load import whole
+from contracts.conformance.inference.samples import Sample, samples, streamed
+from contracts.conformance.inference.server import Server
+from contracts.conformance.verdicts import Broken
+
+MESSAGES = [{"role": "user", "content": "What is 2 + 3?"}]
+
+
+async def tokens(bench: Bench) -> str:
+    capabilities = await bench.offered("capabilities")
+    async with bench.new_run() as trainer:
+        for server in bench.servers:
+            await _tokens_in(bench, server)
+            await _stop_token(bench, server)
+            chats = await _chat(bench, server)
+            if "stream" in capabilities:
+                await _streamed(bench, server, chats)
+            if "stop_strings" in capabilities:
+                await _stop_string(bench, server)
+        found = ["stop and length", "no end-of-sequence is configured"]
+        if bench.reference.ends:
+            greedy, swapped = await _ending(bench)
+            await trainer.publish(2, swapped)
+            for server in bench.servers:
+                await _ends(bench, server, greedy, swapped)
+            found[-1] = f"end-of-sequence {bench.reference.ends[0]} is in the ids"
+        if "tools" in capabilities and chats:
+            found.append(await tools(bench, trainer, MESSAGES, 3, "stream" in capabilities))
+    optional = [name for name in ("stream", "stop_strings") if name in capabilities]
+    paths = ", ".join(["ids, text and chat" if chats else "ids and text (no chat template)", *optional])
+    return "; ".join([f"{paths} agree", *found])
+
+
+def _expect(holds: bool, measured: object, expected: str, reproduce: str) -> None:
+    if not holds:
+        raise Broken(str(measured)[:400], expected, reproduce)
+
+
+async def _tokens_in(bench: Bench, server: Server) -> None:
+    """Ids that no tokenizer would give for any text: end-of-sequence in the middle, rare neighbours."""
+    prompt = bench.reference.prompt(7, seed=3) + bench.reference.ends[:1] + bench.reference.prompt(4, seed=4)
+    where = f"{server}: complete {prompt}"
+    two = await server.choices(prompt, SHORT, n=2, temperature=1)
+    _expect(len(two) == 2, f"{len(two)} choices", "2: n is honoured", f"{where} with n 2")
+    for sample in two:
+        _expect(
+            sample.prompt_token_ids == prompt, sample.prompt_token_ids, f"prompt_token_ids {prompt}", where
+        )
+        bench.compare(sample, bench.weights(1), where)
+        whole(bench, server, sample, SHORT)
+
+
+async def _stop_token(bench: Bench, server: Server) -> None:
+    prompt = bench.reference.prompt(6)
+    free = await server.complete(prompt, SHORT, temperature=0)
+    stop = free.token_ids[len(free.token_ids) // 2]
+    first = free.token_ids.index(stop)
+    sample = await server.complete(prompt, SHORT, temperature=0, stop_token_ids=[stop])
+    _expect(
+        (sample.token_ids, sample.finish_reason) == (free.token_ids[: first + 1], "stop"),
+        (sample.token_ids, sample.finish_reason),
+        f"{free.token_ids[: first + 1]} and `stop`: the token that stops is sampled too",
+        f"{server}: complete {prompt} greedily with stop_token_ids [{stop}]",
+    )
+
+
+async def _chat(bench: Bench, server: Server) -> bool:
+    """What the chat path says equals what its own prompt ids say, token-in; so does a text prompt. False
+    for a model without a chat template, with which no conversation is tried."""
+    status, models = await server.get("/v1/models")
+    model = (await server.contract()).model
+    listed = status == 200 and model in [entry["id"] for entry in models["data"]]
+    _expect(listed, f"GET /v1/models: {status} {models}", f"a list with {model!r}", "ask it")
+    await _as_ids(bench, server, await server.complete("2 + 3 = ", SHORT, temperature=0))
+    if not bench.reference.chats:
+        return False
+    chat = (await server.chat(MESSAGES, SHORT, temperature=0))[0]
+    body = {"messages": MESSAGES, "max_tokens": SHORT, "logprobs": True, "temperature": 0}
+    alias = samples(await server.generate("/v1/chat/completion", body))[0]
+    _same(bench, chat, alias, f"{server}: the same at /v1/chat/completion")
+    await _as_ids(bench, server, chat)
+    return True
+
+
+async def _as_ids(bench: Bench, server: Server, sample: Sample) -> None:
+    where = f"{server}: complete {sample.prompt_token_ids} greedily, as ids"
+    _same(bench, sample, await server.complete(sample.prompt_token_ids, SHORT, temperature=0), where)
+
+
+def _same(bench: Bench, one: Sample, other: Sample, reproduce: str) -> None:
+    """Two paths to one greedy completion. Where their ids part, each must be greedy: rounding may differ."""
+    for sample in (one, other):
+        bench.same_greedy(sample, bench.weights(1), reproduce)
+        bench.compare(sample, bench.weights(1), reproduce)
+    if one.prompt_token_ids == other.prompt_token_ids and one.token_ids != other.token_ids:
+        return
+    alike = (one.prompt_token_ids, one.spans, one.finish_reason, one.text) == (
+        other.prompt_token_ids, other.spans, other.finish_reason, other.text,
+    )  # fmt: skip
+    _expect(alike, other, f"what another path gave: {one}", reproduce)
+
+
+async def _streamed(bench: Bench, server: Server, chats: bool) -> None:
+    asked = {"/v1/completions": {"prompt": bench.reference.prompt(6)}}
+    if chats:
+        asked["/v1/chat/completions"] = {"messages": MESSAGES}
+    for path, what in asked.items():
+        body = what | {"max_tokens": SHORT, "logprobs": True, "temperature": 0}
+        (one,) = samples(await server.generate(path, body))
+        (other,) = streamed(await server.stream(path, body))
+        _same(bench, one, other, f"{server}: POST {path} greedily, with and without stream: true")
+        two = streamed(await server.stream(path, body | {"temperature": 1, "n": 2}))
+        where = f"{server}: POST {path} with n 2 and stream: true"
+        _expect(len(two) == 2, f"{len(two)} choices", "2: n is honoured", where)
+        for sample in two:
+            bench.compare(sample, bench.weights(1), where)
+            whole(bench, server, sample, SHORT)
+
+
+async def _stop_string(bench: Bench, server: Server) -> None:
+    prompt = bench.reference.prompt(6)
+    free = (await server.complete(prompt, SHORT, temperature=0)).text
+    stop = free[len(free) // 2 :][:2]
+    if not (stop and stop.isascii() and stop.isprintable()):  # nothing, or half a character
+        return
+    sample = await server.complete(prompt, SHORT, temperature=0, stop=[stop])
+    _expect(
+        (sample.text, sample.finish_reason) == (free[: free.index(stop)], "stop"),
+        (sample.text, sample.finish_reason),
+        f"{free[: free.index(stop)]!r} and `stop`",
+        f"{server}: complete {prompt} greedily with stop [{stop!r}]",
+    )
+
+
+async def _ending(bench: Bench) -> tuple[Sample, dict]:
+    """A greedy completion, and weights under which it ends at one of its later tokens."""
+    for seed in range(100):
+        prompt = bench.reference.prompt(6, seed=seed)
+        sample = await bench.servers[0].complete(prompt, SHORT, temperature=0)
+        fresh = [i for i in range(2, SHORT) if sample.token_ids[i] not in prompt + sample.token_ids[:i]]
+        if fresh:
+            short = Sample(prompt, sample.token_ids[: fresh[0] + 1], [], [], "stop", "")
+            return short, bench.reference.ending_with(bench.weights(1), short.token_ids[-1])
+    raise Broken("100 greedy completions repeat their prompts", "a model that says something", "look at them")
+
+
+async def _ends(bench: Bench, server: Server, greedy: Sample, weights: dict) -> None:
+    expected = greedy.token_ids[:-1] + bench.reference.ends[:1]
+    sample = await server.complete(greedy.prompt_token_ids, SHORT, temperature=0)
+    ending = f"weights that end {greedy.prompt_token_ids} after {len(expected)} tokens"
+    where = f"{server}: publish {ending}, complete it greedily"
+    _expect(
+        (sample.token_ids, sample.finish_reason) == (expected, "stop"),
+        (sample.token_ids, sample.finish_reason),
+        f"{expected} and `stop`: end-of-sequence is among the ids",
+        where,
+    )
+    bench.compare(sample, weights, where)

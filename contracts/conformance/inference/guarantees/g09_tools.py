@@ -1,0 +1,116 @@
+"""G9, where `tools` is declared: tools and results reach the model, and a call that it says is one."""
+
+import json
+from collections.abc import Sequence
+
+from contracts.conformance.inference.bench import Bench
+from contracts.conformance.inference.overfit_model import taught
+from contracts.conformance.inference.samples import samples
+from contracts.conformance.inference.server import Server, short
+from contracts.conformance.inference.trainer_peer import TrainerEnd
+from contracts.conformance.verdicts import Broken
+from contracts.tool_calls import for_template
+
+PATH = "/v1/chat/completions"
+ARGUMENTS = {"x": 2, "y": 3}
+TOOL = {
+    "type": "function",
+    "function": {
+        "name": "add",
+        "parameters": {"type": "object", "properties": {name: {"type": "integer"} for name in ARGUMENTS}},
+    },
+}
+CALL = {"id": "call_1", "type": "function", "function": {"name": "add", "arguments": json.dumps(ARGUMENTS)}}
+CALLED = {"role": "assistant", "content": None, "tool_calls": [CALL]}
+Found = tuple[list[tuple[str, object]], str]  # names and arguments, and the finish reason
+
+
+async def tools(bench: Bench, trainer: TrainerEnd, messages: list[dict], version: int, streams: bool) -> str:
+    """What was tried. `version` is one that may be published."""
+    for server in bench.servers:
+        prompt = await _shown(server, messages)
+    said = _call_ids(bench, messages)
+    if not said:
+        return "tools are shown (the model's template writes no call to be taught)"
+    weights = taught(bench.reference, prompt, said, bench.dtype)
+    if not weights:
+        return "tools are shown (the model is too large to be taught a call, or does not learn it)"
+    await trainer.publish(version, weights)
+    body = {
+        "messages": messages,
+        "tools": [TOOL],
+        "max_tokens": len(said),
+        "logprobs": True,
+        "temperature": 0,
+    }
+    expected: Found = ([("add", ARGUMENTS)], "tool_calls")
+    for server in bench.servers:
+        answer = await server.generate(PATH, body)
+        _expect_call(answer["choices"][0]["message"].get("tool_calls"), answer, expected, body)
+        if (ids := samples(answer)[0].token_ids) != said:
+            raise Broken(f"token_ids {ids}", f"those of the call, {said}", short(PATH, body))
+        if streams:
+            chunks = await server.stream(PATH, body)
+            _expect_call(_joined(chunks), chunks[-1], expected, body | {"stream": True})
+    return "tools are shown and called"
+
+
+async def _shown(server: Server, messages: list[dict]) -> list[int]:
+    """The prompt with tools, which is another than that without; so it is with results."""
+    plain = (await server.chat(messages, 1))[0].prompt_token_ids
+    shown = (await server.chat(messages, 1, tools=[TOOL]))[0].prompt_token_ids
+    if plain == shown:
+        raise Broken(
+            "the same prompt_token_ids with and without tools",
+            "tools are shown to the model",
+            short(PATH, {"messages": messages, "tools": [TOOL]}),
+        )
+    prompts = []
+    for result in ("5", "6"):
+        told = [*messages, CALLED, {"role": "tool", "tool_call_id": "call_1", "content": result}]
+        prompts.append((await server.chat(told, 1, tools=[TOOL]))[0].prompt_token_ids)
+    if prompts[0] == prompts[1]:
+        raise Broken(
+            "the same prompt_token_ids whatever the tool's result",
+            "the result is shown to the model",
+            short(PATH, {"messages": told, "tools": [TOOL]}),
+        )
+    return shown
+
+
+def _call_ids(bench: Bench, messages: list[dict]) -> list[int]:
+    """The call as the model's own template writes it, and end-of-sequence; nothing where it writes none."""
+    tokenizer, ends = bench.reference.tokenizer, bench.reference.ends
+    if tokenizer is None or not ends:
+        return []
+    before = tokenizer.apply_chat_template(messages, tools=[TOOL], tokenize=False, add_generation_prompt=True)
+    called = for_template([*messages, CALLED])
+    after = tokenizer.apply_chat_template(called, tools=[TOOL], tokenize=False)
+    if not after.startswith(before) or "add" not in (said := after.removeprefix(before).rstrip()):
+        return []
+    ids = tokenizer(said, add_special_tokens=False)["input_ids"]
+    first_end = next((i for i, token_id in enumerate(ids) if token_id in ends), len(ids))
+    return [*ids[:first_end], ends[0]]
+
+
+def _expect_call(calls: Sequence[dict] | None, answer: dict, expected: Found, body: dict) -> None:
+    reason = answer["choices"][0]["finish_reason"]
+    try:
+        found = [
+            (call["function"]["name"], json.loads(call["function"]["arguments"])) for call in calls or []
+        ]
+    except (KeyError, TypeError, ValueError) as error:
+        found = f"{calls}: {error!r}"
+    if (found, reason) != expected:
+        raise Broken(f"{(found, reason)}", f"{expected}", f"teach the model to say so; {short(PATH, body)}")
+
+
+def _joined(chunks: list[dict]) -> list[dict]:
+    """The calls of a stream; a call may come in several pieces."""
+    calls: dict[int, dict] = {}
+    for chunk in chunks:
+        for piece in chunk["choices"][0]["delta"].get("tool_calls") or []:
+            function = calls.setdefault(piece["index"], {"name": "", "arguments": ""})
+            for name, text in (piece.get("function") or {}).items():
+                function[name] += text or ""
+    return [{"function": calls[index]} for index in sorted(calls)]

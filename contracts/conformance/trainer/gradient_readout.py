@@ -1,0 +1,94 @@
+"""Gradients, read through `step()`: the contract has no other way to see them.
+
+With betas (0, 0), no weight decay and no clipping, AdamW's update is Δ = lr · g / (|g| + ε), and so
+|g| = |Δ| · ε / (lr − |Δ|). With ε near the gradient's elements and lr near the weights', Δ is large beside
+the rounding of float32 weights, which leaves an error of some 1e-6 of a tensor's norm; it is computed, and
+allowed for.
+"""
+
+import torch
+
+from contracts.conformance.trainer.compare import compare
+from contracts.conformance.trainer.rank_programs import Tensors, Walk
+from contracts.conformance.trainer.reference import Reference
+from contracts.conformance.trainer.sequences import Step
+from contracts.conformance.verdicts import Broken
+from contracts.records import TrainingSequence
+from contracts.trainer import OptimizerSpec
+
+TOLERANCE = 1e-5
+
+
+def readable(reference: Reference, sequences: list[TrainingSequence]) -> OptimizerSpec:
+    """An optimizer whose updates tell the gradient of about these sequences."""
+    gradients = [_rms(g) for g in reference.gradients(sequences).values()]
+    weights = [_rms(w) for w in reference.weights().values() if w.dim() > 1]
+    eps = float(torch.stack([g for g in gradients if g > 0]).median())
+    lr = float(torch.stack(weights).median())
+    return OptimizerSpec(lr=lr, betas=(0.0, 0.0), eps=eps, weight_decay=0.0, max_grad_norm=1e9)
+
+
+def _rms(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.square().mean().sqrt()
+
+
+def gradients(before: Tensors, after: Tensors, spec: OptimizerSpec) -> Tensors:
+    """float64, by name."""
+    return {name: _gradient(before[name], after[name], spec) for name in before}
+
+
+def _gradient(before: torch.Tensor, after: torch.Tensor, spec: OptimizerSpec) -> torch.Tensor:
+    update = before.double() - after.double()
+    room = (spec.lr - update.abs()).clamp(min=1e-9 * spec.lr)
+    return update * spec.eps / room
+
+
+def unsure(after: Tensors, expected: Tensors, spec: OptimizerSpec) -> dict[str, float]:
+    """The norm by which each tensor's gradient, when it is as expected, may be misread: updated weights are
+    rounded to float32, and so are a few intermediate results of the size of Δ."""
+    return {name: _unsure(after[name].double(), g.double(), spec) for name, g in expected.items()}
+
+
+def _unsure(weight: torch.Tensor, gradient: torch.Tensor, spec: OptimizerSpec) -> float:
+    update = spec.lr * gradient.abs() / (gradient.abs() + spec.eps)
+    rounded = (weight.abs() + 3 * update) * 2**-24
+    return float((rounded * (gradient.abs() + spec.eps).square() / (spec.lr * spec.eps)).norm())
+
+
+def examine(reference: Reference, results: list[Walk], steps: list[Step], spec: OptimizerSpec) -> float:
+    """Every step's gradient against the reference's sum over all its sequences, at the weights that the
+    step started from; and the norm that every rank reports. The largest error."""
+    worst = 0.0
+    for number, step in enumerate(steps):
+        before, after = (reference.named(w) for w in results[0].weights[number : number + 2])
+        reference.put(before)
+        expected = reference.gradients(step.sequences)
+        reproduce = f"{reference.model.config.model_type}, {describe(step)}"
+        found = gradients(before, after, spec)
+        norm = float(torch.nn.utils.get_total_norm(list(expected.values())))
+        allowed = unsure(after, expected, spec) if norm else None  # without gradient no weight moves
+        right = "the plain sum" + _note(step)
+        worst = max(worst, compare(found, expected, TOLERANCE, "gradient", right, reproduce, allowed))
+        for rank, result in enumerate(results):
+            check_norm(result.reports[number].grad_norm, norm, rank, reproduce)
+    return worst
+
+
+def check_norm(reported: float, norm: float, rank: int, reproduce: str) -> None:
+    if not abs(reported - norm) <= TOLERANCE * norm:
+        raise Broken(
+            f"rank {rank} reports the gradient norm {reported:.6g} where it is {norm:.6g} before clipping",
+            "the norm, over all ranks, of the summed gradient before clipping, to 1e-5",
+            reproduce,
+        )
+
+
+def describe(step: Step) -> str:
+    lengths = [[[len(sequence.token_ids) for sequence in share] for share in row] for row in step.rows]
+    return f"{step.name}, sequences of lengths {lengths} [row][rank]"
+
+
+def _note(step: Step) -> str:
+    """The divisors by which a wrong sum is usually off."""
+    ranks = len(step.rows[0]) if step.rows else 0
+    return f" over {len(step.rows)} row(s) of {ranks} rank(s), divided by nothing"

@@ -1,0 +1,150 @@
+"""T1: packed scores equal an unpacked Hugging Face forward, token for token."""
+
+from dataclasses import dataclass
+
+import torch
+
+from contracts.conformance.trainer.bench import Bench
+from contracts.conformance.trainer.rank_programs import Tensors, gathered
+from contracts.conformance.trainer.recording_worker import Watched
+from contracts.conformance.trainer.reference import Reference
+from contracts.conformance.trainer.sequences import LENGTHS, make_sequences
+from contracts.conformance.verdicts import Broken
+from contracts.records import TrainingSequence
+from contracts.trainer import OptimizerSpec, PackedBatch, TokenScores, WorkerSpec
+
+TOLERANCE = 1e-4  # absolute, in nats: float32 attention and softmax in another order
+Pack = list[TrainingSequence]
+
+
+@dataclass(frozen=True)
+class Scored:
+    bare: TokenScores  # grad=False, entropy=False
+    probe: TokenScores  # grad=False, entropy=True
+    scores: TokenScores  # grad=True, entropy=True
+    wrong_gradients: list[str]  # what there is to say of requires_grad
+
+
+def score(worker: Watched, spec: WorkerSpec, packs: list[list[Pack]]) -> tuple[Tensors, list[Scored]]:
+    weights, scored = gathered(worker), []
+    for pack in packs:
+        batch = PackedBatch.pack(pack[spec.rank])
+        bare = worker.forward(batch, grad=False)
+        probe = worker.forward(batch, grad=False, entropy=True)
+        scores = worker.forward(batch, entropy=True)
+        worker.backward(scores.logprobs.sum())
+        wrong = [*_wrong_gradients(False, bare, probe), *_wrong_gradients(True, scores)]
+        scored.append(Scored(_cpu(bare), _cpu(probe), _cpu(scores), wrong))
+    return weights, scored
+
+
+def _wrong_gradients(grad: bool, *scored: TokenScores) -> list[str]:
+    return [
+        f"{name} has {'no' if grad else 'a'} gradient with grad={grad}"
+        for scores in scored
+        for name, tensor in _tensors(scores).items()
+        if tensor.requires_grad != grad
+    ]
+
+
+def _tensors(scores: TokenScores) -> dict[str, torch.Tensor]:
+    return {name: tensor for name, tensor in vars(scores).items() if tensor is not None}
+
+
+def _cpu(scores: TokenScores) -> TokenScores:
+    return TokenScores(**{name: tensor.detach().cpu() for name, tensor in _tensors(scores).items()})
+
+
+def check(bench: Bench) -> str:
+    worst = 0.0
+    for model in bench.models:
+        packs = _packs(model, bench.ranks)
+        results = bench.session(
+            score,
+            model,
+            OptimizerSpec(lr=1e-3),
+            packs,
+            doing=f"forward packs of lengths {LENGTHS}, [1] and []",
+        )
+        reference = Reference(model)
+        reference.put(results[0][0])
+        for rank, (_, scored) in enumerate(results):
+            for pack, one in zip(packs, scored, strict=True):
+                _check_form(pack[rank], one)
+            _check_isolation(packs[0][rank], scored)
+            for pack, one in zip(packs, scored, strict=True):
+                worst = max(worst, _check_scores(reference, pack[rank], one))
+    return f"log-probabilities and entropies of every token within {worst:.0e} of the unpacked forward"
+
+
+def _packs(model: str, ranks: int) -> list[list[Pack]]:
+    """[pack][rank]. The second repeats the first one's sequences at odd places among other neighbours."""
+    first = [make_sequences(model, LENGTHS, seed=10 + rank) for rank in range(ranks)]
+    other = [make_sequences(model, LENGTHS, seed=50 + rank) for rank in range(ranks)]
+    second = [
+        [a if i % 2 else b for i, (a, b) in enumerate(zip(*pair, strict=True))]
+        for pair in zip(first, other, strict=True)
+    ]
+    return [first, second, [pack[2:3] for pack in first], [[] for _ in first]]
+
+
+def _check_form(pack: Pack, scored: Scored) -> None:
+    tokens, doing = sum(len(s.token_ids) for s in pack), f"forward a pack of {len(pack)} sequences"
+    if [one.entropy is not None for one in (scored.bare, scored.probe, scored.scores)] != [False, True, True]:
+        raise Broken("entropy is not there exactly when asked for", "entropy with entropy=True only", doing)
+    if scored.wrong_gradients:
+        right = "a gradient through every score with grad=True, through none with grad=False"
+        raise Broken(scored.wrong_gradients[0], right, doing)
+    for scores in (scored.bare, scored.probe, scored.scores):
+        for name, tensor in _tensors(scores).items():
+            if tensor.dtype != torch.float32 or tensor.shape != (tokens,):
+                wrong = f"{name} is {tensor.dtype} {list(tensor.shape)}"
+                raise Broken(wrong, f"torch.float32 [{tokens}], a number a token", doing)
+
+
+def _check_isolation(pack: Pack, scored: list[Scored]) -> None:
+    """Same sequence, same place, other neighbours: same scores."""
+    lengths = [len(sequence.token_ids) for sequence in pack]
+    ones, others = (one.scores.logprobs.split(lengths) for one in scored[:2])
+    for i in range(1, len(lengths), 2):
+        change = (ones[i] - others[i]).abs()
+        if not change.max() <= TOLERANCE:
+            raise Broken(
+                f"packed neighbours are seen: token {int(change.argmax())} of sequence {i} changes by "
+                f"{change.max():.2g} nats when only its neighbours do",
+                f"scores that do not depend on neighbours, to {TOLERANCE:.0e}",
+                f"forward two packs of lengths {lengths} whose sequences at odd places are the same",
+            )
+
+
+def _check_scores(reference: Reference, pack: Pack, scored: Scored) -> float:
+    with torch.no_grad():
+        right, plain = reference.scores(pack), reference.scores(pack, temperature=1.0)
+    pairs = [
+        ("logprob", scored.scores.logprobs, right.logprobs, plain.logprobs),
+        ("logprob (grad=False)", scored.bare.logprobs, right.logprobs, plain.logprobs),
+        ("entropy", scored.scores.entropy, right.entropy, plain.entropy),
+        ("entropy (grad=False)", scored.probe.entropy, right.entropy, plain.entropy),
+    ]
+    return max(_check_tokens(pack, *pair) for pair in pairs)
+
+
+def _check_tokens(
+    pack: Pack, noun: str, found: torch.Tensor, right: torch.Tensor, plain: torch.Tensor
+) -> float:
+    error = (found - right).abs()
+    if not len(error) or error.max() <= TOLERANCE:
+        return float(error.max()) if len(error) else 0.0
+    token = int(error.argmax())
+    matter = f"{noun} of token {token} is {found[token]:.5f} and should be {right[token]:.5f}"
+    if (found - plain).abs().max() <= TOLERANCE:
+        matter += ": the record's temperature is not applied"
+    elif right[token] == 0:
+        matter += ": the first token of a sequence has nothing before it"
+    lengths = [len(sequence.token_ids) for sequence in pack]
+    temperatures = [sequence.temperature for sequence in pack]
+    raise Broken(
+        matter,
+        f"a Hugging Face forward of the sequence alone, to {TOLERANCE:.0e} nats",
+        f"forward a pack of lengths {lengths} at temperatures {temperatures}",
+    )

@@ -1,0 +1,142 @@
+"""T4: the manifest is the iteration; every Hugging Face parameter is there exactly once, and exports."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from contracts.conformance.trainer.bench import Bench
+from contracts.conformance.trainer.guarantees.t4_export import check_export
+from contracts.conformance.trainer.rank_programs import accumulate
+from contracts.conformance.trainer.recording_worker import Watched
+from contracts.conformance.trainer.reference import Reference
+from contracts.conformance.trainer.sequences import LENGTHS, Step, evenly, make_sequences
+from contracts.conformance.verdicts import Broken
+from contracts.trainer import OptimizerSpec, WorkerSpec
+from contracts.weights import WeightManifest
+
+DOING = "worker.weight_manifest('bfloat16'), list(worker.gather_weights()) twice, and again after a step"
+
+
+@dataclass(frozen=True)
+class Gathered:
+    name: str
+    tensor: torch.Tensor | None
+    contiguous: bool
+
+
+def gather(
+    worker: Watched, spec: WorkerSpec, step: Step, directory: Path
+) -> tuple[WeightManifest, list[list[Gathered]]]:
+    """Two iterations over what was loaded; one after an optimizer step, which is also exported."""
+    manifest = worker.weight_manifest("bfloat16")
+    iterations = [_iteration(worker), _iteration(worker)]
+    accumulate(worker, spec, step)
+    worker.step()
+    iterations.append(_iteration(worker))
+    worker.export(directory)
+    return manifest, iterations
+
+
+def _iteration(worker: Watched) -> list[Gathered]:
+    return [_kept(name, tensor) for name, tensor in worker.gather_weights()]
+
+
+def _kept(name: str, tensor: torch.Tensor | None) -> Gathered:
+    if tensor is None:
+        return Gathered(name, None, True)
+    return Gathered(name, tensor.detach().to("cpu", copy=True), tensor.is_contiguous())
+
+
+def check(bench: Bench) -> str:
+    counts = []
+    for number, model in enumerate(bench.models):
+        directory = bench.directory / f"export-{number}"
+        reference = Reference(model)
+        sequences = make_sequences(model, [*LENGTHS, *[4] * bench.ranks], seed=4)
+        step = Step("a share for everyone", evenly(sequences, bench.ranks))
+        results = bench.session(gather, model, OptimizerSpec(lr=1e-2), step, directory, doing=DOING)
+        *loaded, stepped = results[0][1]
+        for manifest, iterations in results:
+            for iteration in iterations:
+                _check_order(manifest, iteration)
+        _check_ranks([iterations for _, iterations in results])
+        _check_complete(reference, stepped, results[0][0])
+        _check_values(reference, loaded)
+        before, after = ({one.name: one.tensor for one in iteration} for iteration in (loaded[0], stepped))
+        check_export(model, directory, before, after)
+        counts.append(f"{len(stepped)} ({len(results[0][0].tied)} tied)")
+    return (
+        "manifest, iteration, checkpoint and, after a step, export agree in all parameters: "
+        f"{' and '.join(counts)}"
+    )
+
+
+def _check_order(manifest: WeightManifest, iteration: list[Gathered]) -> None:
+    listed, names = [p.name for p in manifest.parameters], [one.name for one in iteration]
+    if wrong := [p for p in manifest.parameters if p.dtype != "bfloat16"]:
+        raise Broken(f"manifest says {wrong[0].dtype} of {wrong[0].name}", "the dtype asked for", DOING)
+    if sorted(listed) == sorted(names) and listed != names:
+        place = next(i for i, pair in enumerate(zip(listed, names, strict=True)) if pair[0] != pair[1])
+        raise Broken(
+            f"the order differs: item {place} is {names[place]} where the manifest has {listed[place]}",
+            "gather_weights yields in the manifest's order",
+            DOING,
+        )
+    if listed != names:
+        odd = sorted(set(listed) ^ set(names)) or sorted(names)
+        raise Broken(f"only one of manifest and iteration has {odd[0]}", "the same names in both", DOING)
+
+
+def _check_ranks(ranks: list[list[list[Gathered]]]) -> None:
+    names = [one.name for one in ranks[0][0]]
+    for rank, iterations in enumerate(ranks):
+        for iteration in iterations:
+            if [one.name for one in iteration] != names:
+                raise Broken(f"rank {rank} yields other names than rank 0", "lockstep", DOING)
+            for one in iteration:
+                if (one.tensor is None) == (rank == 0):
+                    found = "None" if one.tensor is None else "a tensor"
+                    raise Broken(
+                        f"rank {rank} yields {found} for {one.name}",
+                        "the tensor on rank 0, None elsewhere",
+                        DOING,
+                    )
+
+
+def _check_complete(reference: Reference, iteration: list[Gathered], manifest: WeightManifest) -> None:
+    """Of a set of tied names one is yielded, and the manifest ties every other to it."""
+    names = [one.name for one in iteration]
+    if twice := [name for name in names if names.count(name) > 1]:
+        raise Broken(f"{twice[0]} is yielded more than once", "every parameter exactly once", DOING)
+    groups, tied = list(reference.groups().values()), {}
+    for group in groups:
+        sent = [name for name in group if name in names]
+        if not sent:
+            raise Broken(f"{group[0]} is missing: it is not yielded", "every parameter exactly once", DOING)
+        if len(sent) > 1:
+            raise Broken(f"{' and '.join(sent)} are tied and both yielded", "a tied parameter once", DOING)
+        tied |= {name: sent[0] for name in group if name != sent[0]}
+    if manifest.tied != tied:
+        raise Broken(f"the manifest's ties are {manifest.tied}", f"{tied}", DOING)
+    if unknown := sorted(set(names) - {name for group in groups for name in group}):
+        raise Broken(f"{unknown[0]} is not a parameter of the model", "the model's parameters only", DOING)
+    shapes = {p.name: p.shape for p in manifest.parameters}
+    for one in iteration:
+        if tuple(one.tensor.shape) != shapes[one.name]:
+            wrong = f"{one.name} has shape {tuple(one.tensor.shape)} and in the manifest {shapes[one.name]}"
+            raise Broken(wrong, "the manifest's shapes", DOING)
+
+
+def _check_values(reference: Reference, iterations: list[list[Gathered]]) -> None:
+    weights = dict(reference.model.named_parameters(remove_duplicate=False))
+    for iteration in iterations:
+        for one in iteration:
+            if not one.contiguous:
+                raise Broken(f"{one.name} is not contiguous", "full, contiguous tensors", DOING)
+            if one.tensor.shape != weights[one.name].shape:
+                wrong = f"{one.name} has shape {list(one.tensor.shape)}"
+                raise Broken(wrong, f"the checkpoint's {list(weights[one.name].shape)}", DOING)
+            if not torch.equal(one.tensor.float(), weights[one.name].detach()):
+                error = (one.tensor.float() - weights[one.name]).abs().max()
+                raise Broken(f"{one.name} differs from the checkpoint by {error:.2g}", "equal", DOING)

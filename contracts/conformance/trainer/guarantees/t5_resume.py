@@ -1,0 +1,75 @@
+"""T5: save, new processes, load: what follows is what an uninterrupted run would have done."""
+
+import math
+from pathlib import Path
+
+from contracts.conformance.trainer.bench import Bench
+from contracts.conformance.trainer.compare import compare
+from contracts.conformance.trainer.guarantees.t3_step import SPEC
+from contracts.conformance.trainer.rank_programs import Walk, walk
+from contracts.conformance.trainer.recording_worker import Watched
+from contracts.conformance.trainer.sequences import LENGTHS, Step, dealt, make_sequences
+from contracts.conformance.verdicts import Broken
+from contracts.trainer import WorkerSpec
+
+TOLERANCE = 1e-6  # relative: with as many ranks, only the order of sums inside a kernel may differ
+BEFORE, AFTER = 3, 2  # steps; the learning rate warms up and decays
+DOING = (
+    f"{BEFORE - 1} steps, save; 1 step, save to the same directory, {AFTER} steps before handle.wait(); "
+    f"new processes, load, {AFTER} steps"
+)
+
+
+def save_and_go_on(worker: Watched, spec: WorkerSpec, steps: list[Step], directory: Path) -> Walk:
+    """The first save is one step older: the second replaces it. That one is waited for when weights and
+    moments are others already: it must hold those of its own moment."""
+    walk(worker, spec, steps[: BEFORE - 1])
+    worker.save(directory).wait()
+    walk(worker, spec, steps[BEFORE - 1 : BEFORE])
+    handle = worker.save(directory)
+    whole = walk(worker, spec, steps[BEFORE:])
+    if spec.rank == 0:  # alone: to wait is not a collective
+        handle.wait()
+    return whole
+
+
+def load_and_go_on(worker: Watched, spec: WorkerSpec, steps: list[Step], directory: Path) -> Walk:
+    worker.load(directory)
+    return walk(worker, spec, steps[BEFORE:])
+
+
+def check(bench: Bench) -> str:
+    model = bench.models[0]
+    steps = [
+        Step(f"step {seed}", dealt(make_sequences(model, LENGTHS, seed), bench.ranks, per_share=2))
+        for seed in range(BEFORE + AFTER)
+    ]
+    directory = bench.directory / "checkpoints" / "step"
+    directory.parent.mkdir()
+    whole = bench.session(save_and_go_on, model, SPEC, steps, directory, doing=DOING)
+    resumed = bench.session(load_and_go_on, model, SPEC, steps, directory, doing=DOING)
+    worst = 0.0
+    for rank, (one, other) in enumerate(zip(whole, resumed, strict=True)):
+        worst = max(worst, _check_numbers(rank, one, other))
+    for number, pair in enumerate(zip(whole[0].weights, resumed[0].weights, strict=True)):
+        when = "loaded" if number == 0 else f"after resumed step {number}"
+        noun, right = f"weight ({when})", "the uninterrupted run's weights"
+        worst = max(worst, compare(pair[1], pair[0], TOLERANCE, noun, right, DOING))
+    how = f"within {worst:.0e} of" if worst else "bit for bit those of"
+    return f"losses, reports and weights of {AFTER} steps after loading are {how} an uninterrupted run"
+
+
+def _check_numbers(rank: int, whole: Walk, resumed: Walk) -> float:
+    pairs = []
+    for number, (one, other) in enumerate(zip(whole.reports, resumed.reports, strict=True), 1):
+        if one.skipped != other.skipped:
+            raise Broken(f"resumed step {number} is skipped={other.skipped}", f"{one.skipped}", DOING)
+        pairs.append((f"learning rate of resumed step {number}", one.learning_rate, other.learning_rate))
+        pairs.append((f"gradient norm of resumed step {number}", one.grad_norm, other.grad_norm))
+        losses = zip(whole.losses[number - 1], resumed.losses[number - 1], strict=True)
+        pairs += [(f"loss {i} of resumed step {number}", *pair) for i, pair in enumerate(losses)]
+    for noun, expected, found in pairs:
+        if not math.isclose(found, expected, rel_tol=TOLERANCE, abs_tol=TOLERANCE * 1e-2):
+            wrong = f"{noun} is {found:.8g} on rank {rank}"
+            raise Broken(wrong, f"{expected:.8g}, as in the uninterrupted run", DOING)
+    return max(abs(found - expected) / (abs(expected) or 1.0) for _, expected, found in pairs)

@@ -1,0 +1,107 @@
+"""T7: peak memory of forward and backward does not grow with vocabulary × length, and gathering the weights
+to send them holds few of them at a time."""
+
+import itertools
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+from torch.profiler import ProfilerActivity, profile
+from transformers import AutoConfig, AutoModelForCausalLM
+
+from contracts.conformance.tiny_model import make_tiny_model
+from contracts.conformance.trainer.bench import Bench
+from contracts.conformance.trainer.recording_worker import Watched
+from contracts.conformance.trainer.sequences import make_sequences, objective
+from contracts.conformance.verdicts import Broken
+from contracts.records import TrainingSequence
+from contracts.trainer import OptimizerSpec, PackedBatch, WorkerSpec
+
+VOCABULARY = 12_000
+SHORT, LONG, LENGTH = 2048, 3584, 64  # tokens in all, and in each sequence: attention stays small
+ALLOWED = 0.4  # of one copy of the additional logits: half a copy is one in bfloat16; activations are less
+LAYERS = 24  # equal ones, each some 4 % of the weights
+ALLOWED_GATHERED = 0.4  # of all weights: a layer, twice, and the next one already on its way, is 0.2
+MIB = 2**20
+
+
+def measure(worker: Watched, spec: WorkerSpec, packs: list[list[TrainingSequence]]) -> list[int]:
+    """Peak bytes of each pack's forward with entropy and backward, beyond what was held before. The
+    first, of a few tokens, makes gradients and buffers."""
+    return [_peak_bytes(spec.device, lambda pack=pack: _learn(worker, pack)) for pack in packs]
+
+
+def _learn(worker: Watched, pack: list[TrainingSequence]) -> None:
+    batch = PackedBatch.pack(pack)
+    worker.backward(objective(worker.forward(batch, entropy=True), batch))
+
+
+def _peak_bytes(device: str, work: Callable[[], None]) -> int:
+    """What torch allocated; resident memory would measure how the C library's heap fragments."""
+    if device == "cuda":
+        torch.cuda.synchronize()
+        torch.cuda.reset_peak_memory_stats()
+        held = torch.cuda.memory_allocated()
+        work()
+        return torch.cuda.max_memory_allocated() - held
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
+        work()
+    changes = [e.nbytes() for e in profiler.profiler.kineto_results.events() if e.name() == "[memory]"]
+    return max(itertools.accumulate(changes), default=0)
+
+
+def gather(worker: Watched, spec: WorkerSpec) -> tuple[int, int]:
+    """Peak bytes of the first iteration, beyond what was held before; bytes of all that was yielded."""
+    yielded = 0
+
+    def iterate() -> None:
+        nonlocal yielded
+        for _, tensor in worker.gather_weights():
+            yielded += 0 if tensor is None else tensor.nbytes
+
+    return _peak_bytes(spec.device, iterate), yielded
+
+
+def check(bench: Bench) -> str:
+    gathered = _check_gathering(bench)  # first: it takes a moment, and scoring seconds
+    return f"{_check_scoring(bench)}; {gathered}"
+
+
+def _check_gathering(bench: Bench) -> str:
+    model = _deep_model(bench.directory / "deep")
+    doing = f"for _ in worker.gather_weights(): pass; a model of {LAYERS} equal layers"
+    results = bench.session(gather, model, OptimizerSpec(lr=1e-3), doing=doing)
+    total = results[0][1]
+    shares = [peak / total if total else 0.0 for peak, _ in results]
+    rank = max(range(len(shares)), key=shares.__getitem__)
+    measured = f"gather_weights holds {shares[rank]:.2f} of all weights at once"
+    if not shares[rank] <= ALLOWED_GATHERED:
+        right = f"a layer at a time: with {LAYERS} layers at most {ALLOWED_GATHERED} of all weights"
+        raise Broken(f"{measured} on rank {rank}", right, doing)
+    return measured
+
+
+def _deep_model(directory: Path) -> str:
+    path = make_tiny_model(directory, tied=False)
+    config = AutoConfig.from_pretrained(path, num_hidden_layers=LAYERS)
+    AutoModelForCausalLM.from_config(config, dtype=torch.float32).save_pretrained(path)
+    return path
+
+
+def _check_scoring(bench: Bench) -> str:
+    model = make_tiny_model(bench.directory / "wide", tied=False, vocabulary=VOCABULARY)
+    packs = [make_sequences(model, [LENGTH] * (tokens // LENGTH), 8) for tokens in (LENGTH, SHORT, LONG)]
+    doing = f"forward(entropy=True) and backward of {SHORT} and of {LONG} tokens, vocabulary {VOCABULARY}"
+    results = bench.session(measure, model, OptimizerSpec(lr=1e-3), packs, doing=doing)
+    logits = (LONG - SHORT) * VOCABULARY * 4
+    shares = [(many - few) / logits for _, few, many in results]
+    rank = max(range(len(shares)), key=shares.__getitem__)
+    _, few, many = results[rank]
+    measured = (
+        f"peak {few / MIB:.0f} MiB at {SHORT} tokens, {many / MIB:.0f} MiB at {LONG}: grows by "
+        f"{shares[rank]:.2f} of the added logits ({logits / MIB:.0f} MiB)"
+    )
+    if not shares[rank] <= ALLOWED:
+        right = f"at most {ALLOWED} of one copy of the added [T, vocabulary] logits, on every rank"
+        raise Broken(measured + ": the full logits are held", right, doing)
+    return measured

@@ -1,0 +1,141 @@
+"""SGLang's server as a child of this one: its life, its routes, its memory. Knows nothing of the contract."""
+
+import asyncio
+import contextlib
+import json
+import os
+import secrets
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import psutil
+
+from contracts.support.ports import ReservedPort
+from inference_adapters.sglang import API_KEY_VARIABLE, PARENT_VARIABLE
+
+LAUNCHER = Path(__file__).with_name("launcher.py")
+ASK_EVERY_S = 0.2
+ANSWER_S = 60.0
+LINE_BYTES = 2**24  # of an event: an aborted request's has every log-probability
+STOP_S = 5.0
+
+
+class SglangError(RuntimeError):
+    """SGLang refused, or has ended."""
+
+
+class SglangServer:
+    """Listens on loopback alone, with a key that nobody else has."""
+
+    def __init__(self, options: list[str], environment: dict[str, str]):
+        self._port = ReservedPort()
+        self._key = secrets.token_hex(16)
+        address = ["--host", "127.0.0.1", "--port", str(self._port.number)]
+        self._process = subprocess.Popen(
+            [sys.executable, "-P", str(LAUNCHER), *options, *address],  # -P: our directory is no package path
+            env=os.environ | environment | self._told(),
+            start_new_session=True,  # Ctrl-C is for this server, which ends its child
+        )
+        self._session: aiohttp.ClientSession | None = None
+
+    def _told(self) -> dict[str, str]:
+        return {
+            API_KEY_VARIABLE: self._key,
+            PARENT_VARIABLE: str(os.getpid()),
+            # Idle connections are closed from this end: a request that met the closing would be lost.
+            "SGLANG_TIMEOUT_KEEP_ALIVE": "3600",
+        }
+
+    def ended(self) -> bool:
+        return self._process.poll() is not None
+
+    async def ready(self) -> None:
+        """Waits until it takes requests. Raises SglangError when it ends before."""
+        self._session = aiohttp.ClientSession(
+            f"http://127.0.0.1:{self._port.number}",
+            headers={"Authorization": f"Bearer {self._key}"},
+            connector=aiohttp.TCPConnector(limit=0),
+            timeout=aiohttp.ClientTimeout(total=None),
+            read_bufsize=LINE_BYTES,
+        )
+        while not await self._takes_requests():
+            if self.ended():
+                raise SglangError(
+                    f"SGLang ended with status {self._process.returncode}: its own words stand before this"
+                )
+            await asyncio.sleep(ASK_EVERY_S)
+
+    async def _takes_requests(self) -> bool:
+        with contextlib.suppress(aiohttp.ClientError):
+            async with self._session.get("/ready") as answer:
+                return answer.status == 200
+        return False
+
+    async def get(self, path: str) -> dict:
+        return await self._answer("GET", path, None, ANSWER_S)
+
+    async def post(self, path: str, *, within_s: float = ANSWER_S, **body: Any) -> dict:
+        """Raises SglangError, with SGLang's words, unless it succeeds. An SGLang that does not answer in time
+        is ended: nobody knows what it would do yet."""
+        return await self._answer("POST", path, body, within_s)
+
+    async def _answer(self, method: str, path: str, body: dict | None, within_s: float) -> dict:
+        try:
+            async with asyncio.timeout(within_s), self._session.request(method, path, json=body) as answer:
+                text = await answer.text()
+        except aiohttp.ClientError as error:
+            raise SglangError(f"SGLang does not answer at {path}: {error!r}") from error
+        except TimeoutError as error:
+            self._process.kill()
+            raise SglangError(
+                f"SGLang did not answer at {path} within {within_s:g} s, and was ended"
+            ) from error
+        said = json.loads(text) if text.startswith("{") else {}
+        if answer.status != 200 or said.get("success") is False:
+            raise SglangError(f"SGLang at {path}: {answer.status} {text[:500]}")
+        return said
+
+    async def events(self, path: str, **body: Any) -> AsyncIterator[dict]:
+        """The server-sent events of an answer. Raises SglangError when they break off."""
+        try:
+            async with self._session.post(path, json=body) as answer:
+                if answer.status != 200:
+                    raise SglangError(f"SGLang at {path}: {answer.status} {(await answer.text())[:500]}")
+                async for line in answer.content:
+                    if line.startswith(b"data: ") and not line.startswith(b"data: [DONE]"):
+                        yield json.loads(line[6:])
+        except aiohttp.ClientError as error:
+            raise SglangError(f"SGLang does not answer at {path}: {error!r}") from error
+
+    def resident_bytes(self) -> int:
+        """Of all its processes."""
+        resident = 0
+        with contextlib.suppress(psutil.NoSuchProcess):
+            child = psutil.Process(self._process.pid)
+            for process in [child, *child.children(recursive=True)]:
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    resident += process.memory_info().rss
+        return resident
+
+    async def close(self) -> None:
+        if self._session:
+            await self._session.close()
+        await asyncio.to_thread(self._end)
+
+    def _end(self) -> None:
+        family = []
+        with contextlib.suppress(psutil.NoSuchProcess):
+            family = psutil.Process(self._process.pid).children(recursive=True)
+        self._process.terminate()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(STOP_S)
+        self._process.kill()
+        self._process.wait()
+        self._port.release()
+        for process in family:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.kill()

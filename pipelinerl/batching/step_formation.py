@@ -1,0 +1,143 @@
+"""Finished groups -> the rows of a step: advantages, filters, staleness, weights, packing. Pure, no I/O.
+
+The group is the unit: it enters a step whole or is dropped with a reason. A member that failed stays
+in its group without tokens and without part in the baseline.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import msgspec
+import numpy as np
+
+from contracts.records import DropReason, MicroBatchRow, Rollout, TrainingSequence
+from pipelinerl.batching.credit import TurnAdvantages
+from pipelinerl.batching.staleness import StalePolicy
+from pipelinerl.filters import GroupFilter
+from pipelinerl.normalisations import GroupTokens, Normalisation
+from pipelinerl.packing import Fifo
+
+MIN_GOOD_MEMBERS = 2  # fewer give no baseline
+
+
+class Groups:
+    """Collects rollouts until their group is whole; its members are in their own order then."""
+
+    def __init__(self, group_size: int):
+        self._group_size = group_size
+        self._members: dict[int, list[Rollout]] = {}
+
+    def add(self, rollout: Rollout) -> list[Rollout] | None:
+        members = self._members.setdefault(rollout.group_id, [])
+        members.append(rollout)
+        if len(members) < self._group_size:
+            return None
+        return sorted(self._members.pop(rollout.group_id), key=lambda member: member.rollout_id)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of a group: rows that left with it, or the reason why it was dropped."""
+
+    rows: list[MicroBatchRow]
+    dropped: str | None = None
+
+
+class _Held(NamedTuple):
+    """A group of the step that is not packed yet."""
+
+    draw: int
+    size: int  # failed members included
+    rollouts: list[list[TrainingSequence]]  # the sequences of each that is in the loss
+
+
+class StepFormation:
+    """Puts whole groups into steps of exactly `batch_size` rollouts, first come, first served.
+
+    `hold`: rows leave only when their step is full, its groups in the order of their draws. Where the same
+    groups come in another order, the same rows leave. A normalisation over the whole step holds them too.
+    """
+
+    def __init__(
+        self,
+        advantages: Callable[[Sequence[Rollout]], TurnAdvantages],
+        filters: Sequence[GroupFilter],
+        stale: StalePolicy,
+        sequences: Callable[[Rollout, np.ndarray], list[TrainingSequence]],
+        normalisation: Normalisation,
+        packing: Fifo,
+        batch_size: int,
+        hold: bool = False,
+        first_step: int = 0,
+    ):
+        self._advantages, self._filters, self._stale = advantages, filters, stale
+        self._sequences = sequences
+        self._normalisation, self._packing = normalisation, packing
+        self._batch_size, self._hold = batch_size, hold or normalisation.whole_step
+        self.step = first_step
+        self.open_groups: list[int] = []  # of the step being formed
+        self.masked: Counter[str] = Counter()  # rollouts that filters took out of the loss, by reason
+        self._rollouts = 0
+        self._held: list[_Held] = []
+
+    def add(self, group: list[Rollout]) -> Outcome:
+        """Take a whole group, failed members included."""
+        good = [rollout for rollout in group if not rollout.failed]
+        if len(good) < MIN_GOOD_MEMBERS:
+            return Outcome([], DropReason.FAILED)
+        advantages = self._advantages(good)
+        kept = self._keep(good, advantages)
+        if isinstance(kept, str):
+            return Outcome([], kept)
+        in_loss = [(r, a) for r, a, keep in zip(good, advantages, kept, strict=True) if keep]
+        sequences = [self._sequences(rollout, advantage) for rollout, advantage in in_loss]
+        if any(self._stale.drops(of_rollout, self.step) for of_rollout in sequences):
+            return Outcome([], DropReason.STALE)
+        self._held.append(_Held(group[0].draw, len(group), sequences))
+        self.open_groups.append(group[0].group_id)
+        self._rollouts += len(group)
+        full = self._rollouts >= self._batch_size
+        rows = self._pack_held() if full or not self._hold else []
+        return Outcome(rows + ([self._close()] if full else []))
+
+    def _keep(self, rollouts: list[Rollout], advantages: TurnAdvantages) -> np.ndarray | str:
+        """Which rollouts [G] stay in the loss; the reason, if none does."""
+        kept, masked = np.ones(len(rollouts), dtype=bool), Counter()
+        for group_filter in self._filters:
+            left = kept & group_filter(rollouts, advantages)
+            if not left.any():
+                return group_filter.reason
+            masked[group_filter.reason] += int(kept.sum() - left.sum())
+            kept = left
+        self.masked += masked
+        return kept
+
+    def _pack_held(self) -> list[MicroBatchRow]:
+        rows = []
+        groups = sorted(self._held, key=lambda held: held.draw)
+        fresh = [[self._stale.mask(sequences, self.step) for sequences in g.rollouts] for g in groups]
+        tokens = [
+            GroupTokens(group.size, np.array([_in_loss(sequences) for sequences in rollouts]))
+            for group, rollouts in zip(groups, fresh, strict=True)
+        ]
+        weights = self._normalisation(tokens, self._batch_size)
+        for group, of_group, weights_of_group in zip(groups, fresh, weights, strict=True):
+            for before, sequences, weight in zip(group.rollouts, of_group, weights_of_group, strict=True):
+                weighed = [msgspec.structs.replace(s, loss_weight=float(weight)) for s in sequences]
+                masked = _in_loss(before) - _in_loss(sequences)
+                row = self._packing.add(weighed, masked)
+                rows += [row] if row else []
+        self._held = []
+        return rows
+
+    def _close(self) -> MicroBatchRow:
+        row = self._packing.close_step(self.open_groups)
+        self.step, self.open_groups, self._rollouts = self.step + 1, [], 0
+        return row
+
+
+def _in_loss(sequences: list[TrainingSequence]) -> int:
+    """Tokens."""
+    return sum(int(sequence.loss_mask.sum()) for sequence in sequences)

@@ -1,0 +1,192 @@
+"""The async client that rollouts talk to: chat completions, token for token.
+
+Every answer is checked against the contract before anything is made of it; what does not fit is a
+`BadAnswer`, which ends one attempt and never the run.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, replace
+from hashlib import blake2b
+
+import aiohttp
+import numpy as np
+
+from contracts.records import Completion, VersionSpan
+from contracts.tool_calls import ToolCall, parse_tool_calls
+from pipelinerl.clients.chat_template import ChatTemplate
+from pipelinerl.clients.partial_completions import SegmentPolicy, joined, prompt_of_next
+from pipelinerl.clients.server_pool import ServerPool, ServerUnavailable
+from pipelinerl.domains.base import Answer
+
+Prompt = list[dict[str, str]] | list[int]  # a conversation, or token ids
+
+
+class ServerError(Exception):
+    """The server refused this request; the message is the contract's code."""
+
+
+class ServerFailed(ServerUnavailable):
+    """The server could not be reached, or failed; the message is the contract's code, or `connection`."""
+
+
+class BadAnswer(Exception):
+    """The server's answer breaks the contract."""
+
+
+@dataclass(frozen=True)
+class Sampling:
+    model: str
+    temperature: float
+    max_tokens: int
+    seed: int | None = None  # None = not repeatable
+
+
+async def at_once() -> None:
+    pass
+
+
+@dataclass
+class LLMClient:
+    """Samples from whichever server of the pool is least busy.
+
+    segments: whether completions are made in several requests.
+    turn: waited for between two requests of one completion.
+    decode: text of sampled tokens; without one, the texts of its segments are put together.
+    template: of the model; without one, a conversation cannot go on token for token.
+    """
+
+    session: aiohttp.ClientSession
+    pool: ServerPool
+    sampling: Sampling
+    segments: SegmentPolicy = SegmentPolicy()
+    turn: Callable[[], Awaitable[None]] = at_once
+    decode: Callable[[np.ndarray], str] | None = None
+    template: ChatTemplate | None = None
+    _requests: int = 0  # of this attempt
+
+    def of_attempt(self, name: str) -> "LLMClient":
+        """For one attempt alone: where sampling is seeded, its n-th request always has the same seed."""
+        if self.sampling.seed is None:
+            return self
+        return replace(self, sampling=replace(self.sampling, seed=_hashed(f"{self.sampling.seed} {name}")))
+
+    async def chat(
+        self,
+        messages: list[dict[str, str]],
+        after: Answer | None = None,
+        tools: list[dict] | None = None,
+    ) -> Answer:
+        prompt = await self._prompt(messages, after)
+        answer = await self._request(prompt, self.sampling.max_tokens, None if after else tools)
+        texts, completion = [answer.text], self.segments.stopped(answer.completion)
+        while self.segments.unfinished(completion, self.sampling.max_tokens):
+            await self.turn()
+            left = self.sampling.max_tokens - len(completion.token_ids)
+            more = await self._request(prompt_of_next(completion), left)
+            texts.append(more.text)
+            completion = self.segments.stopped(joined(completion, more.completion))
+        text = self.decode(completion.token_ids) if self.decode and completion.segments else "".join(texts)
+        calls = answer.tool_calls
+        if tools and (after or completion.segments):  # the server was asked for text
+            text, calls = parse_tool_calls(text)
+        return Answer(text, completion, calls)
+
+    async def _prompt(self, messages: list[dict[str, str]], after: Answer | None) -> Prompt:
+        if after is None:
+            return messages
+        if self.template is None:
+            raise ValueError(
+                "a conversation of several turns needs the model's tokenizer, to keep its tokens"
+            )
+        # Loading a tokenizer takes seconds, in which the connections to the servers would be lost.
+        return await asyncio.to_thread(self.template.prompt_after, after.completion, messages)
+
+    async def _request(self, prompt: Prompt, max_tokens: int, tools: list[dict] | None = None) -> Answer:
+        sampling = replace(self.sampling, max_tokens=self.segments.budget(max_tokens))
+        if sampling.seed is not None:
+            sampling = replace(sampling, seed=_hashed(f"{sampling.seed} {self._requests}"))
+            self._requests += 1
+        async with self.pool.server() as url:
+            return await complete(self.session, url, prompt, sampling, tools)
+
+
+def _hashed(text: str) -> int:
+    """31 bits: what every engine takes as a seed."""
+    return int.from_bytes(blake2b(text.encode(), digest_size=4).digest(), "big") >> 1
+
+
+async def complete(
+    session: aiohttp.ClientSession,
+    url: str,
+    prompt: Prompt,
+    sampling: Sampling,
+    tools: list[dict] | None = None,
+) -> Answer:
+    """One completion by one server. Raises ServerError, ServerFailed or BadAnswer."""
+    chat = isinstance(prompt[0], dict)
+    route = "/v1/chat/completions" if chat else "/v1/completions"
+    request = {
+        "model": sampling.model,
+        "messages" if chat else "prompt": prompt,
+        "temperature": sampling.temperature,
+        "max_tokens": sampling.max_tokens,
+        "logprobs": True,
+    }
+    if sampling.seed is not None:
+        request["seed"] = sampling.seed
+    if tools:
+        request["tools"] = tools
+    try:
+        async with session.post(url + route, json=request) as response:
+            status, body = response.status, await response.json(content_type=None)
+    except aiohttp.ClientError as error:
+        raise ServerFailed("connection") from error
+    except ValueError as error:
+        raise BadAnswer(f"{url} did not answer in JSON: {error}") from error
+    if status != 200:
+        raise (ServerFailed if status >= 500 else ServerError)(_error_code(status, body))
+    try:
+        answer = _parse(body, sampling.temperature, url)
+    except (KeyError, IndexError, TypeError, ValueError) as error:
+        raise BadAnswer(f"{url} answered outside the contract: {error!r}") from error
+    if answer.completion.finish_reason == "abort":
+        raise ServerError("abort")
+    return answer
+
+
+def _error_code(status: int, body: object) -> str:
+    error = body.get("error", {}) if isinstance(body, dict) else {}
+    return str(error.get("code", status))
+
+
+def _parse(body: dict, temperature: float, url: str) -> Answer:
+    choice = body["choices"][0]
+    completion = Completion(
+        prompt_token_ids=np.array(body["prompt_token_ids"], dtype=np.int32),
+        token_ids=np.array(choice["token_ids"], dtype=np.int32),
+        logprobs=np.array([t["logprob"] for t in choice["logprobs"]["content"]], dtype=np.float32),
+        spans=[VersionSpan(s["version"], s["start"], s["end"]) for s in choice["weight_versions"]],
+        temperature=temperature,
+        # A call ends a completion as anything else that the model says does.
+        finish_reason="stop" if choice["finish_reason"] == "tool_calls" else choice["finish_reason"],
+        server=url,
+    )
+    _check(completion)
+    message = choice.get("message", {})
+    calls = [ToolCall.model_validate(call) for call in message.get("tool_calls") or []]
+    text = message["content"] if message else choice["text"]
+    return Answer(text or "", completion, calls)
+
+
+def _check(completion: Completion) -> None:
+    sampled = len(completion.token_ids)
+    if len(completion.logprobs) != sampled:
+        raise ValueError(f"{len(completion.logprobs)} log-probabilities for {sampled} tokens")
+    if not np.isfinite(completion.logprobs).all():
+        raise ValueError("a log-probability is not finite")
+    ends = [0, *(span.end for span in completion.spans)]
+    starts = [*(span.start for span in completion.spans), sampled]
+    versions = [span.version for span in completion.spans]
+    if ends != starts or versions != sorted(versions):
+        raise ValueError(f"weight_versions do not cover {sampled} tokens once, in order: {completion.spans}")

@@ -1,0 +1,66 @@
+"""Completions made in several requests: a token budget for each, and what they add up to.
+
+An answer that its budget cuts short goes on later from its own tokens (partial rollouts, Kimi k1.5, arXiv
+2501.12599, §2.6.2), unless it has begun to repeat itself. Pure, no I/O.
+"""
+
+from dataclasses import dataclass
+
+import msgspec
+import numpy as np
+
+from contracts.records import Completion, VersionSpan
+from pipelinerl.clients.repetition import repeats
+from pipelinerl.config import RepetitionConfig, RolloutConfig
+
+
+@dataclass(frozen=True)
+class SegmentPolicy:
+    segment_tokens: int | None = None  # None = everything in one request
+    repetition: RepetitionConfig | None = None
+
+    @classmethod
+    def of(cls, config: RolloutConfig) -> "SegmentPolicy":
+        return cls(config.segment_tokens, config.repetition)
+
+    def budget(self, left: int) -> int:
+        """Tokens of the next request, of those that the completion may still have."""
+        return min(left, self.segment_tokens or left)
+
+    def unfinished(self, completion: Completion, max_tokens: int) -> bool:
+        """Whether it was its segment's budget that cut the completion short."""
+        begin = completion.segments[-1] if completion.segments else 0
+        full = len(completion.token_ids) - begin == self.segment_tokens
+        return completion.finish_reason == "length" and full and len(completion.token_ids) < max_tokens
+
+    def stopped(self, completion: Completion) -> Completion:
+        """One that its budget cut short and that repeats itself is over."""
+        rule = self.repetition
+        cut_short = completion.finish_reason == "length"
+        if rule and cut_short and repeats(completion.token_ids, rule.window, rule.times):
+            return msgspec.structs.replace(completion, finish_reason="repetition")
+        return completion
+
+
+def joined(before: Completion, after: Completion) -> Completion:
+    """`after` was sampled from the prompt and the tokens of `before`."""
+    start = len(before.token_ids)
+    spans = [*before.spans]
+    for span in after.spans:
+        begin = start + span.start
+        if spans and spans[-1].version == span.version:
+            begin = spans.pop().start
+        spans.append(VersionSpan(span.version, begin, start + span.end))
+    return msgspec.structs.replace(
+        before,
+        token_ids=np.concatenate([before.token_ids, after.token_ids]),
+        logprobs=np.concatenate([before.logprobs, after.logprobs]),
+        spans=spans,
+        segments=[*before.segments, start],
+        finish_reason=after.finish_reason,
+        server=after.server,
+    )
+
+
+def prompt_of_next(completion: Completion) -> list[int]:
+    return [*completion.prompt_token_ids.tolist(), *completion.token_ids.tolist()]

@@ -1,0 +1,81 @@
+"""What a demo model is made by: a course names its domain and gives its lessons, stage by stage.
+
+One file in `recipes` each, and its name in registry.py.
+"""
+
+import abc
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from hydra.utils import instantiate
+from omegaconf import OmegaConf
+from transformers import PreTrainedTokenizerBase, Qwen2ForCausalLM
+
+from pipelinerl.demo_model.examples import Batch
+from pipelinerl.demo_model.local_client import Pupil
+from pipelinerl.demo_model.model import new_model
+from pipelinerl.domains.base import Domain
+
+CONF = Path(__file__).parents[2] / "conf" / "domain"
+STAMP = "demo_model.json"  # in a finished model: what it was made of, and how good it is
+UNRELIABLE = "unreliable on purpose"
+
+
+@dataclass(frozen=True)
+class Stage:
+    """Supervised steps under one schedule of the learning rate, from nothing and back to it."""
+
+    optimizers: list[torch.optim.Optimizer]
+    batches: Iterator[Batch]
+    steps: int
+    warmup: int
+    named: str | None = None  # success is measured at its end, and told by this name
+
+
+class Course(abc.ABC):
+    """seed: of the lessons and the model.
+    max_tokens: of an answer.
+    context: tokens of the longest conversation.
+    evaluation_problems: held-out ones, of which one sample each measures success.
+    """
+
+    seed: int
+    max_tokens: int
+    context: int = 256
+    evaluation_problems: int
+
+    @property
+    @abc.abstractmethod
+    def made_of(self) -> dict[str, Any]:
+        """All that the model follows from, as JSON: where this is the same, a finished one is kept."""
+
+    @abc.abstractmethod
+    def domain(self) -> Domain:
+        """Whose training problems the lessons are, asked as a rollout asks them."""
+
+    def begin(self, tokenizer: PreTrainedTokenizerBase) -> Qwen2ForCausalLM:
+        return new_model(tokenizer)
+
+    @abc.abstractmethod
+    def stages(self, pupil: Pupil, domain: Domain) -> Iterator[Stage]:
+        """Each is gone through before the next is asked for."""
+
+
+def domain_config(name: str) -> dict[str, Any]:
+    return OmegaConf.to_container(OmegaConf.load(CONF / f"{name}.yaml"))
+
+
+def configured(name: str, seed: int, **changes: Any) -> Domain:
+    """The domain of conf/domain/NAME.yaml, as a run of this seed has it."""
+    config = OmegaConf.create({"seed": seed, "domain": domain_config(name) | changes})
+    return instantiate(config.domain)
+
+
+def read_stamp(directory: Path) -> dict[str, Any] | None:
+    """Of a finished model; None for whatever else is there."""
+    path = directory / STAMP
+    return json.loads(path.read_text()) if path.exists() else None

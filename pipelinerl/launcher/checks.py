@@ -1,0 +1,96 @@
+"""What is checked before any process starts, beyond the schema: each refusal is one clear line."""
+
+import re
+from pathlib import Path
+
+from pipelinerl.components import build, build_domain, build_packing, build_sampler
+from pipelinerl.config import RunConfig
+from pipelinerl.launcher.jobs import PlanError, missing_engine
+from pipelinerl.rollouts.evaluation import held_out
+
+
+def check_run_dir(run_dir: Path) -> None:
+    if run_dir.exists() and any(run_dir.iterdir()):
+        raise PlanError(f"run directory {run_dir} exists and is never overwritten; set run_dir to a new one")
+
+
+SINGLE = ("objective", "advantage", "normalisation", "health", "trainer")
+LISTS = ("filters", "regularisers", "rewards")
+COUNTED_BY = {"filters": "reason", "rewards": "name"}
+
+
+def check_machine(config: RunConfig) -> None:
+    """What a plan may lack and a run may not."""
+    if config.plan:
+        return
+    if lacking := missing(config):
+        raise PlanError(lacking[0])
+    import torch
+
+    found = torch.cuda.device_count()
+    if config.world.gpus > found:
+        raise PlanError(f"world.gpus={config.world.gpus}, but torch sees {found}; 0 runs on the CPU")
+
+
+def missing(config: RunConfig) -> list[str]:
+    """What is not installed here: the trainer's backend, and engines."""
+    engines = [config.inference, *config.inference.others.values(), *filter(None, [config.reference])]
+    lacking = [build(config.trainer).missing, *map(missing_engine, engines)]
+    return list(dict.fromkeys(filter(None, lacking)))
+
+
+def check_components(config: RunConfig) -> None:
+    """Builds every component that the configuration names, with its options."""
+    _checked("domain", lambda: build_domain(config))
+    _checked("packing", lambda: build_packing(config))
+    named = [(name, getattr(config, name)) for name in SINGLE]
+    named += [(name, component) for name in LISTS for component in getattr(config, name)]
+    words = {name: [] for name in COUNTED_BY}
+    for name, component in named:
+        part = _checked(name, lambda component=component: build(component))
+        _check_needs(config, name, part)
+        if name in COUNTED_BY:
+            words[name].append(_word_of(part, name))
+    if len(words["rewards"]) > len(set(words["rewards"])):
+        raise PlanError(f"rewards: two terms have the same name, of {', '.join(words['rewards'])}")
+
+
+def check_problems(config: RunConfig) -> None:
+    """That the domain's problems are there, and what draws from them; a plan fetches none."""
+    domain = build_domain(config)
+    if not (config.plan and domain.fetches):
+        _checked("domain", lambda: (domain.train_size, domain.heldout_size))
+        _checked("sampler", lambda: build_sampler(config, domain))
+        _checked("eval", lambda: held_out(domain, config.eval) if config.eval.attempts_of else None)
+
+
+def _word_of(part: object, name: str) -> str:
+    attribute = COUNTED_BY[name]
+    if not getattr(part, attribute, None):
+        raise PlanError(f"{name}: {type(part).__name__} has no `{attribute}`, by which it is counted")
+    return getattr(part, attribute)
+
+
+def _check_needs(config: RunConfig, name: str, part: object) -> None:
+    """A part says by an attribute what it cannot do without."""
+    given = {
+        "needs_reference": (config.reference, "a reference server: set reference=transformers"),
+        "needs_values": (getattr(config.trainer, "value_head", False), "trainer.value_head=true"),
+        "needs_repetition": (config.rollout.repetition, "rollout.repetition: nothing is stopped without"),
+    }
+    for need, (there, how) in given.items():
+        if getattr(part, need, False) and not there:
+            raise PlanError(f"{name}: {type(part).__name__} needs {how}")
+
+
+def _checked(name: str, make):
+    """Hydra wraps what a constructor raises; the cause says it plainly."""
+    try:
+        return make()
+    except Exception as error:
+        cause = error.__cause__ or error
+        if missing := re.search(r"No module named '(\w+)'", str(cause)):
+            raise PlanError(
+                f"{name} needs the package {missing[1]}: the README's dependencies say which extra has it"
+            ) from error
+        raise PlanError(f"{name}: {' '.join(str(cause).split())}") from error

@@ -1,0 +1,103 @@
+"""The plan in words: `plan=true`. What would run where, what it would hold, and what is to be expected."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from pipelinerl.config import RunConfig
+from pipelinerl.launcher.checks import missing
+from pipelinerl.launcher.gpu_memory import GIB, Use, longest_sequence, rank_use, sequences_held, server_use
+from pipelinerl.launcher.jobs import Job
+from pipelinerl.launcher.model_source import Model
+from pipelinerl.streams.of_run import StreamsPlace
+
+
+def describe_plan(
+    config: RunConfig, jobs: list[Job], run_dir: Path, place: StreamsPlace, model: Model
+) -> Iterator[str]:
+    """Line by line."""
+    yield f"run directory: {run_dir}"
+    yield f"model: {_model(model)}"
+    yield f"streams: {_streams(place)}"
+    yield ""
+    yield from _processes(jobs, place)
+    yield ""
+    yield from _ports(config)
+    yield from _memory(config, model)
+    yield from _expectations(config)
+    lacking = [*missing(config), place.server and place.server.missing]
+    yield from (f"not here: {words}" for words in lacking if words)
+
+
+def _processes(jobs: list[Job], place: StreamsPlace) -> Iterator[str]:
+    width = max(len(job.placement) for job in jobs)
+    if place.server:
+        yield f"{'redis':14} {'CPU':{width}} {' '.join(place.server.command)}"
+    for job in jobs:
+        yield f"{job.name:14} {job.placement:{width}} {' '.join(job.command)}"
+
+
+def _streams(place: StreamsPlace) -> str:
+    if place.server:
+        return "a Redis server of the run's own, on a free port"
+    return place.options.url if place.url else "files in the run directory"
+
+
+def _model(model: Model) -> str:
+    facts = ["" if model.state == "here" else model.state]
+    if model.shape:
+        billions = model.shape.parameters / 1e9
+        facts += [f"{billions:.3g} billion parameters", f"a context of {model.shape.context} tokens"]
+        facts += ["" if model.state == "here" else "by model.shape"]
+    return ", ".join([model.path, *filter(None, facts)])
+
+
+def _ports(config: RunConfig) -> Iterator[str]:
+    address = config.weights.master_address or "the address of trainer rank 0"
+    yield (
+        "ports: of servers in their commands (free ones, 0 where yet to be chosen, or from "
+        f"inference.base_port on); of the weight group a free one on {address} at every epoch; of the "
+        "trainer's ranks a free one there"
+    )
+
+
+def _memory(config: RunConfig, model: Model) -> Iterator[str]:
+    if not config.world.gpus:
+        return
+    if model.shape is None:
+        yield "memory: not known before the model is here (model.shape would tell)"
+        return
+    uses = [server_use(config, model.shape), rank_use(config, model.shape)]
+    yield f"memory of a GPU ({config.world.gpu_memory_gib:g} GiB), estimated, in GiB:"
+    for use in filter(None, uses):
+        yield f"  {_use(use)}"
+    held, longest = sequences_held(config, model.shape), longest_sequence(config)
+    yield f"  keys and values of a server: of {held} sequences of {longest} tokens, the longest, or of more"
+    if uses[1] is None:
+        yield "  a trainer rank: its backend makes no estimate"
+
+
+def _use(use: Use) -> str:
+    parts = ", ".join(f"{name} {size / GIB:.1f}" for name, size in use.parts.items())
+    return f"a {use.who}: {use.total / GIB:.1f} = {parts}"
+
+
+def _expectations(config: RunConfig) -> Iterator[str]:
+    servers, each, batch = config.world.servers, config.inference.concurrency, config.batch_size
+    offered, limit = servers * each, config.lag_limit
+    admitted = None if limit is None else (limit + 1) * batch
+    in_flight = offered if admitted is None else min(offered, admitted)
+    bound = "" if in_flight == offered else f", but max_lag={limit} admits {admitted} rollouts"
+    counted = f"{servers} servers x inference.concurrency {each}{bound}"
+    yield f"expected in flight: {in_flight} sequences ({counted})"
+    steps = in_flight / batch
+    yield (
+        f"expected lag: while a sequence is generated the trainer makes about {steps:.2g} steps (in flight / "
+        f"batch_size), and up to one more until its batch is whole: a mean of about {steps / 2 + 0.5:.2g}"
+        + _beyond(limit)
+    )
+
+
+def _beyond(limit: int | None) -> str:
+    if limit is None:
+        return "; it grows without a limit (max_lag=null) while generation is faster than training"
+    return f", and {limit} at most (max_lag)"

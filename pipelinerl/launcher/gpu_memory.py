@@ -1,0 +1,134 @@
+"""What a run will hold on its GPUs, estimated from the model's shape; and what of it would not fit.
+
+The trainer's backend knows its own part (`TrainerWorker.memory`). A server holds the weights, and what is
+left of its share of each GPU is for keys and values. Estimates: they leave out what a kernel needs for a
+moment, so a plan that fits by a hair may not.
+"""
+
+from typing import NamedTuple
+
+from contracts.model_shape import ModelShape
+from pipelinerl.components import build
+from pipelinerl.config import EngineConfig, RunConfig
+from pipelinerl.launcher.jobs import PlanError
+
+GIB = 2**30
+RUNTIME = 4 * GIB  # of every process on a GPU: CUDA's context, NCCL's buffers, what lies in pieces
+VALUE_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
+SERVERS_SHARE = 0.9  # of a GPU, where the engine's arguments do not say
+
+
+class Use(NamedTuple):
+    """Of one GPU by one process."""
+
+    who: str
+    parts: dict[str, int]  # bytes, by what they are for
+
+    @property
+    def total(self) -> int:
+        return sum(self.parts.values())
+
+
+def longest_sequence(config: RunConfig) -> int:
+    """Tokens of one turn: prompt and completion."""
+    return config.sampling.max_prompt_tokens + config.sampling.max_tokens
+
+
+def largest_micro_batch(config: RunConfig) -> int:
+    """Tokens: a rollout longer than the packing's budget has a micro-batch of its own."""
+    return max(longest_sequence(config), getattr(config.packing, "micro_batch_tokens", 0))
+
+
+def server_use(config: RunConfig, shape: ModelShape) -> Use:
+    engine = config.inference
+    weights = value_bytes(engine) * shape.parameters // engine.gpus_per_server
+    keys_and_values = _keys_and_values(engine, shape, config.world.gpu_memory_gib * GIB, weights)
+    return Use(
+        "server", {"weights": weights, "keys and values": int(keys_and_values), "CUDA, NCCL, ...": RUNTIME}
+    )
+
+
+def _keys_and_values(engine: EngineConfig, shape: ModelShape, gpu: float, weights: int) -> float:
+    """Bytes of a GPU, by the engine's arguments: vLLM's share is of all that it takes, and a size may be
+    named instead; SGLang's is of weights, keys and values, and a number of tokens may cut them short."""
+    if size := _number(engine, "kv_cache_memory_bytes"):
+        return size
+    if share := _number(engine, "mem_fraction_static"):
+        room = gpu * share - weights
+    else:
+        room = gpu * (_number(engine, "gpu_memory_utilization") or SERVERS_SHARE) - weights - RUNTIME
+    tokens = _number(engine, "max_total_tokens")
+    return min(room, tokens * _kv_bytes(engine, shape)) if tokens else room
+
+
+def _number(engine: EngineConfig, name: str) -> float | None:
+    said = engine.arguments.get(name)
+    if isinstance(said, str):
+        raise PlanError(f"inference.arguments.{name}={said}: a plan reads a number, written in digits")
+    return said
+
+
+def _kv_bytes(engine: EngineConfig, shape: ModelShape) -> int:
+    """Of a token, on each GPU of a server: a head of keys and values is on one of them, or on several."""
+    return shape.kv_bytes(value_bytes(engine)) // min(engine.gpus_per_server, shape.kv_heads)
+
+
+def sequences_held(config: RunConfig, shape: ModelShape) -> int:
+    """The longest sequences whose keys and values a server has room for at a time."""
+    per_gpu = server_use(config, shape).parts["keys and values"]
+    return per_gpu // (longest_sequence(config) * _kv_bytes(config.inference, shape))
+
+
+def value_bytes(engine: EngineConfig) -> int:
+    return VALUE_BYTES.get(engine.arguments.get("dtype"), 2)
+
+
+def rank_use(config: RunConfig, shape: ModelShape) -> Use | None:
+    """None where the backend makes no estimate."""
+    tokens = largest_micro_batch(config)
+    parts = build(config.trainer).memory(shape, config.world.trainer_ranks, tokens)
+    return parts and Use("trainer rank", {**parts, "CUDA, NCCL, ...": RUNTIME})
+
+
+def check_fits(config: RunConfig, shape: ModelShape) -> None:
+    """Raises PlanError for what cannot be on these GPUs."""
+    _check_split(config.inference, shape)
+    gib = config.world.gpu_memory_gib
+    server = server_use(config, shape)
+    if server.total > gib * GIB:
+        raise PlanError(
+            f"a server needs {server.total / GIB:.0f} GiB of a GPU and world.gpu_memory_gib is {gib:g}; "
+            "lower its share in inference.arguments, or what they give it for keys and values"
+        )
+    if sequences_held(config, shape) < 1:
+        parts = {name: f"{size / GIB:.1f}" for name, size in server.parts.items()}
+        raise PlanError(
+            f"a server has no room for a sequence of {longest_sequence(config)} tokens: of "
+            f"world.gpu_memory_gib={gib:g} its weights take {parts['weights']} and leave "
+            f"{parts['keys and values']} for keys and values; raise inference.gpus_per_server, or what "
+            "inference.arguments give it for keys and values"
+        )
+    rank = rank_use(config, shape)
+    if rank and rank.total > gib * GIB:
+        largest = max(rank.parts, key=rank.parts.__getitem__)
+        raise PlanError(
+            f"a trainer rank needs about {rank.total / GIB:.0f} GiB (the most for {largest}, "
+            f"{rank.parts[largest] / GIB:.0f}) and world.gpu_memory_gib is {gib:g}; raise "
+            "world.trainer_ranks, or have the trainer hold less (docs/math-7b.md)"
+        )
+
+
+def _check_split(engine: EngineConfig, shape: ModelShape) -> None:
+    """Of the heads of attention, over the GPUs of one server."""
+    gpus = engine.gpus_per_server
+    split = engine.arguments.get("tensor_parallel_size") or 1
+    if split != gpus:
+        raise PlanError(
+            f"inference.arguments.tensor_parallel_size={split}, but a server has "
+            f"inference.gpus_per_server={gpus}; set both alike"
+        )
+    if shape.heads % split or (shape.kv_heads % split and split % shape.kv_heads):
+        raise PlanError(
+            f"a server cannot split the model over {split} GPUs: it has {shape.heads} heads of attention and "
+            f"{shape.kv_heads} of keys and values; set inference.gpus_per_server to what divides them"
+        )

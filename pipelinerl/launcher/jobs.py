@@ -1,0 +1,160 @@
+"""Which processes a run consists of, and where each is placed. Plans only; starts nothing."""
+
+import os
+import shutil
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Literal
+
+from pipelinerl.config import EngineConfig, RunConfig
+from pipelinerl.launcher.hosts import INTERFACE_VARIABLE, RANK_0, REFERENCE, Host, server_address, server_urls
+from pipelinerl.placement import Place, PlanError
+from pipelinerl.process import REDIS_VARIABLE, REFERENCE_VARIABLE, SERVERS_VARIABLE, TOKEN_VARIABLE
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@dataclass(frozen=True, eq=False)
+class Job:
+    name: str
+    role: Literal["server", "reference", "actor", "preprocessor", "trainer"]
+    command: tuple[str, ...]
+    environment: dict[str, str]  # beside the launcher's own
+    node: int = 0
+    nodes: int = 1  # of the run
+
+    @property
+    def placement(self) -> str:
+        gpus = self.environment.get("CUDA_VISIBLE_DEVICES")
+        node = f"node {self.node} " if self.nodes > 1 else ""
+        return node + (f"GPU {gpus}" if gpus else "CPU")
+
+
+def plan_jobs(
+    config: RunConfig,
+    run_dir: Path,
+    hosts: list[Host],
+    token: str,
+    redis_url: str | None = None,
+) -> list[Job]:
+    """Of all nodes, whichever plans: servers first, then actor, preprocessor and the trainer's ranks.
+    `hosts`: by node."""
+    urls = server_urls(config, hosts)
+    importable = os.pathsep.join([str(ROOT), os.getcwd()])  # parts of one's own, from where one works
+    common = {"PYTHONPATH": importable, TOKEN_VARIABLE: token, "PYTHONUNBUFFERED": "1"}
+    streams = {REDIS_VARIABLE: redis_url} if redis_url else {}
+    jobs = [
+        *_servers(config, hosts),
+        *_workers(run_dir, streams, urls.pop(REFERENCE, None)),
+        *_trainers(config, run_dir, hosts, streams | {SERVERS_VARIABLE: ",".join(urls.values())}),
+    ]
+    return [
+        replace(job, environment=common | _network(hosts[job.node]) | job.environment, nodes=len(hosts))
+        for job in jobs
+    ]
+
+
+def _network(host: Host) -> dict[str, str]:
+    return {INTERFACE_VARIABLE: host.interface} if host.interface else {}
+
+
+def _servers(config: RunConfig, hosts: list[Host]) -> Iterator[Job]:
+    servers, _, reference = config.placement
+    named = [
+        (f"server-{i}", "server", config.inference.engine_of(i), place) for i, place in enumerate(servers)
+    ]
+    if reference:
+        named.append((REFERENCE, "reference", config.reference, reference))
+    for name, role, engine, place in named:
+        host = hosts[place.node]
+        address = server_address(config, host.address)
+        command = _server_command(config, engine, address, host.ports[name])
+        yield Job(name, role, command, _threads(config) | _gpus(config, place), place.node)
+
+
+def _workers(run_dir: Path, streams: dict[str, str], reference: str | None) -> Iterator[Job]:
+    """On node 0."""
+    environment = {"OMP_NUM_THREADS": "1"} | streams
+    scored_by = {REFERENCE_VARIABLE: reference} if reference else {}
+    yield Job("actor", "actor", _module("actor", run_dir), environment)
+    yield Job("preprocessor", "preprocessor", _module("preprocessor", run_dir), environment | scored_by)
+
+
+def _trainers(
+    config: RunConfig, run_dir: Path, hosts: list[Host], environment: dict[str, str]
+) -> Iterator[Job]:
+    places = config.placement.trainers
+    rank_0 = hosts[places[0].node]
+    rendezvous = {
+        "MASTER_ADDR": rank_0.address,
+        "MASTER_PORT": str(rank_0.ports[RANK_0]),
+        "WORLD_SIZE": str(config.world.trainer_ranks),
+    }
+    for rank, place in enumerate(places):
+        own = {"RANK": str(rank)} | _threads(config) | _gpus(config, place)
+        command = _module("trainer", run_dir)
+        yield Job(f"trainer-{rank}", "trainer", command, environment | rendezvous | own, place.node)
+
+
+def _module(name: str, run_dir: Path) -> tuple[str, ...]:
+    return (sys.executable, "-m", f"pipelinerl.{name}", "--run-dir", str(run_dir))
+
+
+def _server_command(config: RunConfig, engine: EngineConfig, address: str, port: int) -> tuple[str, ...]:
+    command = [_interpreter(engine), "-m", engine.module, "--host", address, "--port", str(port)]
+    if engine.model is None:
+        command += ["--model", str(config.model.path)]
+    for name, value in engine.arguments.items():
+        command += _option(name.replace("_", "-"), value)
+    return tuple(command)
+
+
+def _option(name: str, value: object) -> list[str]:
+    if value is True:
+        return [f"--{name}"]
+    if value is False:
+        return [f"--no-{name}"]
+    return [] if value is None else [f"--{name}", str(value)]
+
+
+def _interpreter(engine: EngineConfig) -> str:
+    if engine.python:
+        if shutil.which(engine.python) is None:
+            raise PlanError(f"inference.python: {engine.python} is no interpreter that can be run here")
+        return engine.python
+    own = _own_python(engine)
+    return str(own) if own else sys.executable
+
+
+def _own_python(engine: EngineConfig) -> Path | None:
+    """Of its environment, if that has been made."""
+    python = ROOT / engine.venv / "bin" / "python" if engine.venv else None
+    return python if python and python.exists() else None
+
+
+def missing_engine(engine: EngineConfig) -> str | None:
+    """Where the engine's package is not installed, what to do about it."""
+    if engine.python or not engine.package or _own_python(engine) or find_spec(engine.package):
+        return None
+    return (
+        f"{engine.package} is not installed: run `make {engine.package}-env`, or set the engine's python "
+        f"(inference.python, or inference.others.{engine.package}.python) to an interpreter that has it"
+    )
+
+
+def _threads(config: RunConfig) -> dict[str, str]:
+    return {"OMP_NUM_THREADS": str(config.world.threads), "TOKENIZERS_PARALLELISM": "false"}
+
+
+def _gpus(config: RunConfig, place: Place) -> dict[str, str]:
+    """The environment in which a job sees its GPUs of the machine, or none in a CPU plan."""
+    if not config.world.gpus:
+        return {"CUDA_VISIBLE_DEVICES": ""}
+    named = None if config.plan else os.environ.get("CUDA_VISIBLE_DEVICES")
+    visible = named.split(",") if named else [str(i) for i in range(config.world.gpus)]
+    if len(visible) < config.world.gpus:
+        raise PlanError(f"world.gpus={config.world.gpus}, but CUDA_VISIBLE_DEVICES={named}")
+    return {"CUDA_VISIBLE_DEVICES": ",".join(visible[i] for i in place.gpus)}

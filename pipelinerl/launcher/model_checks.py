@@ -1,0 +1,75 @@
+"""Whether the model is one for this run, as far as it is known: each refusal is one clear line."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from contracts.tool_templates import knows_tools
+from pipelinerl.components import build_domain
+from pipelinerl.config import RunConfig
+from pipelinerl.domains.base import Domain, Problem
+from pipelinerl.launcher.gpu_memory import check_fits, longest_sequence
+from pipelinerl.launcher.jobs import PlanError
+from pipelinerl.launcher.model_source import Model
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+SAMPLED_PROBLEMS = 64  # of each side, whose prompts are measured
+
+
+def check_model(config: RunConfig, model: Model) -> None:
+    """That its context holds prompt and completion, that it fits on the GPUs, that its chat template does
+    what the domain needs, and that prompts are as short as expected."""
+    if model.state == "here":
+        from transformers import AutoTokenizer  # seconds, which a run without a model need not wait
+
+        tokenizer = AutoTokenizer.from_pretrained(model.path, local_files_only=True)
+        domain = build_domain(config)
+        _check_template(tokenizer, domain, model.path)
+        _check_prompts(config, tokenizer, domain)
+    if model.shape:
+        _check_context(config, model.shape.context)
+        if config.world.gpus:
+            check_fits(config, model.shape)
+
+
+def _check_template(tokenizer: PreTrainedTokenizerBase, domain: Domain, path: str) -> None:
+    if not tokenizer.chat_template:
+        raise PlanError(f"the tokenizer in model.path={path} has no chat template; add chat_template.jinja")
+    if "tools" in domain.needs and not knows_tools(tokenizer):
+        raise PlanError(
+            f"the domain {domain.name} needs tools; the chat template in model.path={path} shows none, or "
+            "does not write a call as <tool_call>{...}</tool_call>, in tokens that are not special"
+        )
+
+
+def _check_prompts(config: RunConfig, tokenizer: PreTrainedTokenizerBase, domain: Domain) -> None:
+    form = {"add_generation_prompt": True, "return_dict": False}
+    problems = _sampled_problems(config, domain)
+    lengths = (len(tokenizer.apply_chat_template(p.messages, tools=p.tools, **form)) for p in problems)
+    longest = max(lengths, default=0)
+    if longest > config.sampling.max_prompt_tokens:
+        raise PlanError(
+            f"the domain's prompts have up to {longest} tokens; sampling.max_prompt_tokens is "
+            f"{config.sampling.max_prompt_tokens}"
+        )
+
+
+def _sampled_problems(config: RunConfig, domain: Domain) -> Iterator[Problem]:
+    if config.plan and domain.fetches:
+        return
+    for index in range(min(SAMPLED_PROBLEMS, domain.train_size)):
+        yield domain.train_problem(index)
+    for index in range(min(SAMPLED_PROBLEMS, domain.heldout_size)):
+        yield domain.heldout_problem(index)
+
+
+def _check_context(config: RunConfig, context: int) -> None:
+    wanted = longest_sequence(config)
+    if wanted > context:
+        raise PlanError(
+            f"sampling.max_prompt_tokens + sampling.max_tokens = {wanted} exceeds the model's context of "
+            f"{context}; lower one of them"
+        )

@@ -1,0 +1,104 @@
+"""Where the model is: a directory, a repository of the Hugging Face hub, or a demo model that is made here.
+
+A plan needs neither the model nor a network: `model.shape` says what there is to know of it until it is here.
+"""
+
+import re
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+import hydra.utils
+
+from contracts.model_shape import ModelShape
+from pipelinerl.config import RunConfig
+from pipelinerl.launcher.jobs import PlanError
+
+HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
+FILES = ["*.safetensors", "*.json", "*.jinja", "*.txt", "*.model", "*.tiktoken"]  # of a repository
+SHAPE = {  # field of ModelShape -> of a Hugging Face configuration
+    "layers": "num_hidden_layers",
+    "hidden_size": "hidden_size",
+    "intermediate_size": "intermediate_size",
+    "heads": "num_attention_heads",
+    "kv_heads": "num_key_value_heads",
+    "vocab_size": "vocab_size",
+    "context": "max_position_embeddings",
+    "tied": "tie_word_embeddings",
+}
+EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts")  # of which a token passes a few
+
+
+class Model(NamedTuple):
+    path: str  # of the directory; of what is on the hub, its name there
+    state: Literal["here", "to be made", "on the hub", "not needed"]
+    shape: ModelShape | None = None  # None: not known
+    hub: str | None = None  # its name there
+
+    def of(self, config: RunConfig) -> RunConfig:
+        """The run's configuration with this model."""
+        model = config.model.model_copy(update={"path": self.path, "hub": self.hub})
+        return config.model_copy(update={"model": model})
+
+
+def find_model(config: RunConfig, demo: Path) -> Model:
+    """Without a network. `demo`: where the demo model is, or will be made. Raises PlanError."""
+    name = config.model.hub or config.model.path
+    directory = Path(name or demo).absolute()
+    if not needs_model(config):
+        return Model(str(directory), "not needed")
+    if (directory / "config.json").is_file():
+        return model_in(directory)
+    told = config.model.shape if config.plan else None
+    if directory == demo:
+        return Model(str(directory), "to be made", told)
+    if directory.exists() or not HUB_NAME.fullmatch(name):
+        raise PlanError(
+            f"model.path={name} is not a Hugging Face model directory (no config.json there), and no "
+            "org/name of the hub"
+        )
+    if cached := _from_hub(name, local_files_only=True):
+        return model_in(Path(cached), name)
+    return Model(name, "on the hub", told)
+
+
+def needs_model(config: RunConfig) -> bool:
+    """Whether servers or trainer load `model.path`; the scripted ones do not."""
+    return config.inference.model is None or hydra.utils.get_class(config.trainer.target).needs_model
+
+
+def model_in(directory: Path, hub: str | None = None) -> Model:
+    return Model(str(directory), "here", _shape_of(directory), hub)
+
+
+def fetch_model(name: str) -> Model:
+    """What the hub has by that name; a broken download goes on where it stopped. Raises PlanError."""
+    if directory := _from_hub(name, local_files_only=False):
+        return model_in(Path(directory), name)
+    raise PlanError(
+        f"model.path={name} is no directory here, and the hub could not be reached: run once with a network "
+        "and the same HF_HOME, or set model.path to a local directory"
+    )
+
+
+def _from_hub(name: str, local_files_only: bool) -> str | None:
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
+
+    try:
+        return snapshot_download(name, allow_patterns=FILES, local_files_only=local_files_only)
+    except LocalEntryNotFoundError:
+        return None
+    except HfHubHTTPError as error:
+        raise PlanError(f"model.path={name}: the hub answers: {' '.join(str(error).split())}") from error
+
+
+def _shape_of(directory: Path) -> ModelShape | None:
+    """None for an architecture that it does not describe."""
+    from transformers import AutoConfig
+
+    config = AutoConfig.from_pretrained(directory).get_text_config()
+    if not all(hasattr(config, name) for name in SHAPE.values()) or any(hasattr(config, n) for n in EXPERTS):
+        return None
+    known = {field: getattr(config, name) for field, name in SHAPE.items()}
+    head_dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    return ModelShape(**known, head_dim=head_dim)

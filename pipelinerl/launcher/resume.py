@@ -1,0 +1,133 @@
+"""Resuming a run: what becomes of every group that it left behind, decided before any process starts.
+
+A group that the checkpoint does not know as trained is *replayed* if all of it had been sampled by weights
+that the resumed run knows: it will be trained without being sampled again. It is dropped as `rolled_back`
+if younger weights took part, and as `interrupted` if it was not whole; then its problem is drawn again.
+Groups that had been dropped before stay dropped.
+"""
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+from contracts.records import Resumed, Rollout, SamplerState, StepClosed
+from pipelinerl.launcher.jobs import PlanError
+from pipelinerl.report.accounting import GroupAccounts
+from pipelinerl.streams.base import StreamBusy, Streams, StreamWriter
+from pipelinerl.streams.events import EVENT_STREAMS, recorded, recorded_events
+from pipelinerl.streams.of_run import recorded_streams
+from pipelinerl.training.checkpoints import START, Checkpoints, Position
+
+DATA_STREAMS = ("rollouts", "eval_rollouts", "rows")
+
+
+def choose(run_dir: Path, checkpoints: Checkpoints, resume: bool | int, max_steps: int) -> Position:
+    """The newest checkpoint, or that of a version. Without any, a run begins again with version 0. A run
+    that stopped behind its last step, before its end, has an end to come to."""
+    whole = {position.version: position for position in [START, *checkpoints.whole()]}
+    version = max(whole) if resume is True else resume
+    if version not in whole:
+        raise PlanError(f"resume={resume}: there are checkpoints of versions {', '.join(map(str, whole))}")
+    if version > max_steps or (version == max_steps and has_ended(run_dir, checkpoints)):
+        raise PlanError(f"the run has made {version} steps and max_steps is {max_steps}; raise it to go on")
+    return whole[version]
+
+
+def has_ended(run_dir: Path, checkpoints: Checkpoints) -> bool:
+    if not checkpoints.final.exists():
+        return False
+    with recorded_streams(run_dir) as streams:
+        return accounts_of(streams).ended
+
+
+def accounts_of(streams: Streams) -> GroupAccounts:
+    accounts = GroupAccounts()
+    for event in recorded_events(streams):
+        accounts.observe(event)
+    return accounts
+
+
+def launcher_events(streams: Streams) -> StreamWriter:
+    """Of a run that has no other launcher: this one's, while it holds the writer."""
+    try:
+        return streams.writer("launcher_events")
+    except StreamBusy as error:
+        raise PlanError(f"the run is still alive: {error}") from None
+
+
+def resume(streams: Streams, launcher: StreamWriter, checkpoints: Checkpoints, position: Position) -> Resumed:
+    """Write down how the run goes on. No process of the run may be alive."""
+    with ExitStack() as held:
+        ends = {}
+        for name in (*EVENT_STREAMS, *DATA_STREAMS):
+            try:
+                writer = streams.writer(name)
+            except StreamBusy as error:
+                raise PlanError(f"the run is still alive: {error}") from None
+            held.callback(writer.close)
+            ends[name] = writer.end
+        check_covered(streams, position, ends)
+        checkpoints.forget_after(position.version)  # first: they belong to the history that is undone
+        kept = [whole.rollouts_offset for whole in checkpoints.whole()]
+        resumed = plan(streams, position, ends, min(kept, default=None))
+        launcher.append(resumed)
+    return resumed
+
+
+def check_covered(streams: Streams, position: Position, ends: dict[str, int]) -> None:
+    """Streams on a server that was killed may end before a checkpoint that was made of them."""
+    closed = 0
+    for event in recorded_events(streams):
+        if isinstance(event, Resumed | StepClosed):
+            closed = event.version
+    if position.version > closed or position.rollouts_offset > ends["rollouts"]:
+        raise PlanError(
+            f"the streams have lost what checkpoint {position.version} was made of: they end with version "
+            f"{closed}; resume=VERSION goes on from an older checkpoint"
+        )
+
+
+def describe(resumed: Resumed) -> str:
+    return (
+        f"resuming from version {resumed.version}: {len(resumed.replayed)} groups are replayed, "
+        f"{len(resumed.interrupted)} were interrupted, {len(resumed.rolled_back)} are rolled back"
+    )
+
+
+def plan(streams: Streams, position: Position, ends: dict[str, int], kept_offset: int | None) -> Resumed:
+    accounts = accounts_of(streams)
+    samplers = [e for e in recorded(streams, "actor_events") if isinstance(e, SamplerState)]
+    unsettled = accounts.unsettled(position.version)
+    rollouts = recorded(streams, "rollouts", position.rollouts_offset, ends["rollouts"])
+    sizes = {group: accounts.started[group].rollouts for group in unsettled}
+    replayed, interrupted, rolled_back = sort_groups(sizes, rollouts, position.version)
+    return Resumed(
+        version=position.version,
+        ends=ends,
+        rollouts_offset=position.rollouts_offset,
+        kept_offset=kept_offset,
+        replayed=replayed,
+        interrupted=interrupted,
+        rolled_back=rolled_back,
+        next_group=max(accounts.started, default=-1) + 1,
+        draws=max((started.draw for started in accounts.started.values()), default=-1) + 1,
+        redraws=accounts.lost_draws({*interrupted, *rolled_back}),
+        sampler=samplers[-1] if samplers else None,
+    )
+
+
+def sort_groups(
+    sizes: dict[int, int], rollouts: Iterator[Rollout], version: int
+) -> tuple[list[int], list[int], list[int]]:
+    """Replayed, interrupted, rolled back. `sizes`: how many rollouts make each group whole."""
+    found = dict.fromkeys(sizes, 0)
+    rolled_back = set()
+    for rollout in rollouts:
+        # One that a server failed may have ended with the run: it is not held against the group.
+        if rollout.group_id in sizes and not rollout.status.startswith("failed:server"):
+            found[rollout.group_id] += 1
+            if max(rollout.versions, default=0) > version:
+                rolled_back.add(rollout.group_id)
+    rest = [group for group in sizes if group not in rolled_back]
+    whole = [group for group in rest if found[group] == sizes[group]]
+    return whole, [group for group in rest if found[group] < sizes[group]], sorted(rolled_back)

@@ -1,0 +1,145 @@
+"""The supervisor: starts the planned jobs of a node, watches them, and ends them all.
+
+The end of the actor, the preprocessor, the trainer or the reference server ends the run, on whichever node;
+another server's end does so only when none is left on any. Every job is a session of its own, so that its
+children end with it, and is told by the kernel (on Linux) when the launcher dies: nothing is left behind.
+"""
+
+import os
+import re
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from contracts.support.die_with_parent import die_with_parent
+from pipelinerl.launcher.jobs import Job
+from pipelinerl.process import REDIS_VARIABLE
+
+POLL_S = 0.25
+SERVING = ("server", "reference")
+RAISED = re.compile(r"(\[rank\d+\]: )?[A-Za-z_][\w.]*(Error|Exception)\b")  # the last line of a traceback
+
+
+OF_THE_LAUNCHER = re.compile(  # a secret, and its own place in a job of several launchers
+    rf"{REDIS_VARIABLE}|((LOCAL_|GROUP_|ROLE_)?(RANK|WORLD_SIZE)|ROLE_NAME|MASTER_(ADDR|PORT)|TORCHELASTIC_\w+)"
+)
+
+
+class JobFailed(Exception):
+    """A process ended that the run cannot go on without."""
+
+
+@dataclass(frozen=True)
+class NodeState:
+    """How the jobs of one node are."""
+
+    servers: int = 0  # that live
+    working: bool = False  # whether a worker has yet to end
+    reference: bool = False  # whether the reference server is here
+    failure: str | None = None  # of a job that the run cannot go on without
+    last_words: str | None = None  # of its servers, when none lives
+
+
+def is_over(states: Iterable[NodeState]) -> bool:
+    """Whether every worker of all nodes has ended well. Raises JobFailed when one has not."""
+    states = list(states)
+    for state in states:
+        if state.failure:
+            raise JobFailed(state.failure)
+    working = any(state.working for state in states)
+    if working and not any(state.servers for state in states):
+        words = [state.last_words for state in states if state.last_words]
+        raise JobFailed(f"no inference server is left; {words[0]}")
+    return not working
+
+
+class Supervisor:
+    def __init__(self, jobs: list[Job], run_dir: Path, stop_timeout_s: float):
+        self._jobs, self._logs = jobs, run_dir / "logs"
+        self._stop_timeout_s = stop_timeout_s
+        self._processes: dict[Job, subprocess.Popen] = {}
+        self._log_begins: dict[Job, int] = {}  # what an earlier launch had written by then
+
+    def run(self, ended: Callable[[NodeState], bool]) -> None:
+        """Start everything; return once `ended`, which is asked a few times a second, says so or raises.
+        Whatever happens, nothing is left running."""
+        try:
+            for job in self._jobs:
+                self._processes[job] = self._start(job)
+            while not ended(self._look()):
+                time.sleep(POLL_S)
+        finally:
+            self._end_all()
+
+    def _start(self, job: Job) -> subprocess.Popen:
+        self._logs.mkdir(exist_ok=True)
+        inherited = {name: value for name, value in os.environ.items() if not OF_THE_LAUNCHER.fullmatch(name)}
+        with (self._logs / f"{job.name}.log").open("ab") as log:
+            self._log_begins[job] = log.tell()
+            return subprocess.Popen(
+                job.command,
+                env=inherited | job.environment,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+                preexec_fn=die_with_parent,
+            )
+
+    def _look(self) -> NodeState:
+        codes = {job: process.poll() for job, process in self._processes.items()}
+        servers = [job for job in codes if job.role == "server"]
+        alive = sum(codes[job] is None for job in servers)
+        return NodeState(
+            servers=alive,
+            working=any(code is None for job, code in codes.items() if job.role not in SERVING),
+            reference=any(job.role == "reference" for job in codes),
+            failure=self._failure(codes),
+            last_words=self._last_words(servers[0]) if servers and not alive else None,
+        )
+
+    def _failure(self, codes: dict[Job, int | None]) -> str | None:
+        for job, code in codes.items():
+            if job.role != "server" and (code or (job.role == "reference" and code is not None)):
+                return f"{job.name} ended with status {code}; {self._last_words(job)}"
+        return None
+
+    def _last_words(self, job: Job) -> str:
+        path = self._logs / f"{job.name}.log"
+        said = path.read_bytes()[self._log_begins[job] :].decode(errors="replace")
+        lines = said.strip().splitlines()
+        raised = [line for line in lines if RAISED.match(line)]  # what follows a traceback is noise
+        words = (raised or lines)[-1:]
+        return f"see {path}" + "".join(f" ({line.strip()})" for line in words)
+
+    def _end_all(self) -> None:
+        for impatient in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(impatient, signal.SIG_IGN)  # a second Ctrl-C must not leave anything behind
+        servers = {job: p for job, p in self._processes.items() if job.role in SERVING}
+        # The workers first: a server's end is not to be recorded as rollouts that failed.
+        self._end([p for job, p in self._processes.items() if job not in servers])
+        self._end(list(servers.values()))
+
+    def _end(self, processes: list[subprocess.Popen]) -> None:
+        _signal(processes, signal.SIGTERM)
+        deadline = time.monotonic() + self._stop_timeout_s
+        for process in processes:
+            try:
+                process.wait(max(0.0, deadline - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                continue
+        _signal(processes, signal.SIGKILL)
+        for process in processes:
+            process.wait()
+
+
+def _signal(processes: list[subprocess.Popen], number: signal.Signals) -> None:
+    """To each job's whole session: what the job itself started ends too, even if it is gone."""
+    for process in processes:
+        try:
+            os.killpg(process.pid, number)
+        except ProcessLookupError:
+            continue

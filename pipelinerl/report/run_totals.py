@@ -1,0 +1,163 @@
+"""What a run adds up to, read from its streams (the records are the truth) for the report.
+
+Only the log-probability gap and the end of the training phase come from the trainer's metrics. Records
+are read one at a time: no stream is held in memory.
+"""
+
+from collections import Counter
+from pathlib import Path
+from typing import NamedTuple
+
+from contracts.records import (
+    ActorStopped,
+    Completion,
+    Evaluated,
+    Record,
+    Resumed,
+    Rollout,
+    Settled,
+    Started,
+    StepClosed,
+    WeightsPublished,
+)
+from pipelinerl.metrics import metrics_path, read_metrics
+from pipelinerl.report.accounting import GroupAccounts
+from pipelinerl.streams import Streams
+from pipelinerl.streams.events import recorded, recorded_events, results_left
+
+
+class VersionMean(NamedTuple):
+    """The training rollouts that ended under one weight version."""
+
+    version: int
+    reward: float
+    success: float
+
+
+class RolloutTotals:
+    """Running sums over the training rollouts."""
+
+    def __init__(self):
+        self.tokens = 0
+        self.multi_version = 0
+        self.retried = 0
+        self.phases: dict[str, tuple[float, float]] = {}  # life of the run -> when, in unix seconds
+        self._by_version: dict[int, Counter[str]] = {}  # newest version of a rollout -> sums
+
+    def add(self, rollout: Rollout) -> None:
+        versions = rollout.versions
+        self.tokens += rollout.sampled_tokens
+        self.multi_version += len(versions) > 1
+        self.retried += rollout.metrics.get("retries", 0) > 0
+        began, ended = self.phases.get(rollout.run, (rollout.started_at, rollout.finished_at))
+        self.phases[rollout.run] = min(began, rollout.started_at), max(ended, rollout.finished_at)
+        if versions:
+            sums = self._by_version.setdefault(versions[-1], Counter())
+            sums.update(rollouts=1, reward=rollout.reward, success=rollout.metrics.get("success", 0.0))
+
+    def seconds(self, trained_until: float | None) -> float | None:
+        """Of generating and training: in each life from its first rollout to its last, or in the last one
+        to the end of training. Between two lives nothing ran."""
+        if not self.phases:
+            return None
+        began, ended = [*self.phases.values()][-1]
+        earlier = [*self.phases.values()][:-1]
+        return sum(end - begin for begin, end in earlier) + max(ended, trained_until or ended) - began
+
+    def version_means(self) -> list[VersionMean]:
+        return [
+            VersionMean(version, sums["reward"] / sums["rollouts"], sums["success"] / sums["rollouts"])
+            for version, sums in sorted(self._by_version.items())
+        ]
+
+
+class RunTotals:
+    """Everything the summary needs, gathered in one pass over each stream."""
+
+    def __init__(self):
+        self.rollouts = RolloutTotals()
+        self.accounts = GroupAccounts()
+        self.evaluations: list[Evaluated] = []
+        self.steps: dict[int, StepClosed] = {}  # by the version that they made
+        self.weight_updates = 0
+        self.resumed = 0  # how often
+        self.updates_while_generating: set[tuple[str, int]] = set()  # (life of the run, version)
+        self.gaps: list[float] = []  # mean absolute, one a probe
+        self.largest_gap: float | None = None
+        self.began: float | None = None  # unix seconds of the first and the last thing recorded
+        self.ended: float | None = None
+        self.trained_until: float | None = None
+
+    def add_rollout(self, rollout: Rollout) -> None:
+        self.began = lowest(self.began, rollout.started_at)
+        self.ended = highest(self.ended, rollout.finished_at)
+        for completion in rollout.completions:
+            arrived = versions_that_arrived_during(completion)
+            self.updates_while_generating |= {(rollout.run, version) for version in arrived}
+
+    def add_event(self, event: Record) -> None:
+        match event:
+            case Started() | Settled() | ActorStopped():
+                self.accounts.observe(event)
+            case Resumed():
+                self.accounts.observe(event)
+                self._go_back_to(event.version)
+            case Evaluated():
+                self.evaluations.append(event)
+            case WeightsPublished():
+                self.weight_updates += 1
+            case StepClosed():
+                self.steps[event.version] = event
+
+    def _go_back_to(self, version: int) -> None:
+        self.resumed += 1
+        self.steps = {made: step for made, step in self.steps.items() if made <= version}
+        self.evaluations = results_left(self.evaluations, version)
+
+    @property
+    def lags(self) -> Counter[int]:
+        """lag -> tokens trained on"""
+        lags: Counter[int] = Counter()
+        for step in self.steps.values():
+            lags.update({} if step.skipped else step.lag_histogram)
+        return lags
+
+    @property
+    def trained_tokens(self) -> int:
+        return sum(step.tokens for step in self.steps.values() if not step.skipped)
+
+    def add_trainer_metrics(self, line: dict) -> None:
+        self.trained_until = line["time"]
+        self.ended = highest(self.ended, line["time"])
+        if (gap := line.get("logprob_gap_mean_abs")) is not None:
+            self.gaps.append(gap)
+        if (gap := line.get("logprob_gap_max_abs")) is not None:
+            self.largest_gap = highest(self.largest_gap, gap)
+
+
+def read_totals(run_dir: Path, streams: Streams) -> RunTotals:
+    totals = RunTotals()
+    for rollout in recorded(streams, "rollouts"):
+        totals.add_rollout(rollout)
+        totals.rollouts.add(rollout)
+    for rollout in recorded(streams, "eval_rollouts"):
+        totals.add_rollout(rollout)
+    for event in recorded_events(streams):
+        totals.add_event(event)
+    for line in read_metrics(metrics_path(run_dir, "trainer")):
+        totals.add_trainer_metrics(line)
+    return totals
+
+
+def versions_that_arrived_during(completion: Completion) -> set[int]:
+    """The weight versions that replaced older ones while this request ran."""
+    sampled = [span.version for span in completion.spans if span.end > span.start]
+    return {version for version in sampled if version > sampled[0]}
+
+
+def lowest(known: float | None, other: float) -> float:
+    return other if known is None else min(known, other)
+
+
+def highest(known: float | None, other: float | None) -> float | None:
+    return max((value for value in (known, other) if value is not None), default=None)

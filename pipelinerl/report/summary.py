@@ -1,0 +1,97 @@
+"""The end of a run: `summary.json`, two tables and `reward.png`. Called by the launcher.
+
+What a run that ended early never recorded is null in the summary.
+"""
+
+import json
+import os
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from contracts.records import Evaluated
+from pipelinerl.report.evaluation_table import print_evaluations
+from pipelinerl.report.reward_plot import draw_rewards
+from pipelinerl.report.run_totals import RunTotals, read_totals
+from pipelinerl.streams import Streams
+from pipelinerl.streams.of_run import recorded_streams
+
+OVERALL = ("version", "first_version", "last_version", "pinned", "success", "problems", "failed")
+BY_SET = ("success", "problems", "attempts", "failed")
+
+
+def report(run_dir: Path, streams: Streams, wall_s: float | None = None) -> dict[str, object]:
+    """Write the summary and the picture, print the tables; returns the summary."""
+    totals = read_totals(run_dir, streams)
+    summary = summary_of(totals, wall_s)
+    write_atomically(run_dir / "summary.json", json.dumps(summary, indent=2, allow_nan=False) + "\n")
+    training = totals.rollouts.version_means()
+    heldout = [(result.version, result.success) for result in totals.evaluations]
+    if training or heldout:
+        draw_rewards(run_dir / "reward.png", training, heldout)
+    print_table(summary, run_dir)
+    print_evaluations(totals.evaluations)
+    return summary
+
+
+def summarise(run_dir: Path, wall_s: float | None = None) -> dict[str, object]:
+    """The summary alone. `wall_s`: how long the run took, by default from its first to its last record."""
+    with recorded_streams(run_dir) as streams:
+        return summary_of(read_totals(run_dir, streams), wall_s)
+
+
+def summary_of(totals: RunTotals, wall_s: float | None) -> dict[str, object]:
+    """Rates are over the training phase: from the first training rollout to the trainer's last line, without
+    the time between a stop and a resumption."""
+    evaluations, rollouts, lags = totals.evaluations, totals.rollouts, totals.lags
+    lag_tokens = sum(lags.values())
+    phase_s = rollouts.seconds(totals.trained_until)
+    return {
+        "heldout_success_start": evaluations[0].success if evaluations else None,
+        "heldout_success_end": evaluations[-1].success if evaluations else None,
+        "evaluations": [described(result) for result in evaluations],
+        "optimizer_steps": len(totals.steps),
+        "resumed": totals.resumed,
+        "weight_updates": totals.weight_updates,
+        "updates_while_generating": len(totals.updates_while_generating),
+        "sequences_multi_version": rollouts.multi_version,
+        **totals.accounts.summary(),
+        "rollouts_retried": rollouts.retried,
+        "lag_mean": ratio(sum(lag * tokens for lag, tokens in lags.items()), lag_tokens),
+        "lag_max": max((lag for lag, tokens in lags.items() if tokens), default=None),
+        "logprob_gap_mean_abs": ratio(sum(totals.gaps), len(totals.gaps)),
+        "logprob_gap_max_abs": totals.largest_gap,
+        "generation_tokens_per_s": ratio(rollouts.tokens, phase_s),
+        "trained_tokens_per_s": ratio(totals.trained_tokens, phase_s),
+        "wall_s": wall_s if wall_s is not None else seconds(totals.began, totals.ended),
+    }
+
+
+def described(result: Evaluated) -> dict[str, object]:
+    sets = {of.name: {name: getattr(of, name) for name in BY_SET} for of in result.sets}
+    return {name: getattr(result, name) for name in OVERALL} | {"sets": sets}
+
+
+def print_table(summary: dict[str, object], run_dir: Path) -> None:
+    table = Table(title=str(run_dir), title_justify="left", show_header=False)
+    for name, value in summary.items():
+        if name == "evaluations":
+            continue
+        text = "–" if value is None else f"{value:.4g}" if isinstance(value, float) else str(value)
+        table.add_row(name, text)
+    Console().print(table)
+
+
+def write_atomically(path: Path, text: str) -> None:
+    unfinished = path.with_suffix(".part")
+    unfinished.write_text(text)
+    os.replace(unfinished, path)
+
+
+def seconds(began: float | None, ended: float | None) -> float | None:
+    return None if began is None or ended is None else ended - began
+
+
+def ratio(amount: float, of: float | None) -> float | None:
+    return amount / of if of else None

@@ -1,0 +1,97 @@
+"""Held-out success: attempts at each held-out problem, at temperature 1, and what they add up to by set.
+
+A problem's domain names its set (`aime_2024`); the success of a set is avg@k over its k attempts at each.
+"""
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+
+from contracts.records import Evaluated, Rollout, SetResult
+from pipelinerl.config import EvalConfig
+from pipelinerl.domains.base import Domain, Problem
+from pipelinerl.rollouts.runner import AttemptRunner, Member
+
+
+@dataclass(frozen=True)
+class HeldOut:
+    """A held-out problem, as often as it is attempted."""
+
+    index: int
+    problem: Problem
+    of_set: str
+    attempts: int
+
+    def members(self, version: int) -> list[Member]:
+        return [
+            Member(self.index, f"eval-{version}-{self.index}-{i}", f"eval {self.index} {i}")
+            for i in range(self.attempts)
+        ]
+
+
+def held_out(domain: Domain, config: EvalConfig) -> list[HeldOut]:
+    """What an evaluation attempts. ValueError: for attempts at a set that none of it is of."""
+    indices = range(min(config.problems, domain.heldout_size))
+    problems = [domain.heldout_problem(index) for index in indices]
+    names = [problem.domain or domain.name for problem in problems]
+    if unknown := sorted(config.attempts_of.keys() - names):
+        raise ValueError(
+            f"attempts_of names {', '.join(unknown)}; the {len(problems)} held-out problems of an "
+            f"evaluation are of {', '.join(dict.fromkeys(names))}"
+        )
+    attempts = [config.attempts_of.get(name, config.attempts) for name in names]
+    return [HeldOut(*each) for each in zip(indices, problems, names, attempts, strict=True)]
+
+
+async def attempt_all(
+    attempt: AttemptRunner,
+    problems: Sequence[HeldOut],
+    concurrency: int,
+    version: int,
+    keep: Callable[[Rollout], object],
+) -> None:
+    """`keep` is given each rollout as it ends."""
+    limit = asyncio.Semaphore(concurrency)
+
+    async def one(problem: Problem, member: Member) -> None:
+        async with limit:
+            keep(await attempt(problem, member))
+
+    await asyncio.gather(*(one(held.problem, m) for held in problems for m in held.members(version)))
+
+
+def result_of(
+    problems: Sequence[HeldOut], rollouts: Iterable[Rollout], version: int, pinned: bool = False
+) -> Evaluated:
+    """An attempt that failed, or of which there is no rollout, counts as unsolved."""
+    ended: defaultdict[int, list[Rollout]] = defaultdict(list)  # by index of the problem
+    for rollout in rollouts:
+        if not rollout.failed:
+            ended[rollout.group_id].append(rollout)
+    versions = {v for of_problem in ended.values() for rollout in of_problem for v in rollout.versions}
+    success = {p.index: sum(r.metrics["success"] for r in ended[p.index]) / p.attempts for p in problems}
+    failed = {p.index: p.attempts - len(ended[p.index]) for p in problems}
+    sets: defaultdict[str, list[HeldOut]] = defaultdict(list)
+    for problem in problems:
+        sets[problem.of_set].append(problem)
+    return Evaluated(
+        version=version,
+        problems=len(problems),
+        success=fmean(success.values()),
+        first_version=min(versions, default=version),
+        last_version=max(versions, default=version),
+        failed=sum(failed.values()),
+        pinned=pinned,
+        sets=[
+            SetResult(
+                name=name,
+                problems=len(of_set),
+                attempts=of_set[0].attempts,
+                success=fmean(success[p.index] for p in of_set),
+                failed=sum(failed[p.index] for p in of_set),
+            )
+            for name, of_set in sets.items()
+        ],
+    )

@@ -1,0 +1,165 @@
+"""When held-out problems are attempted, and on which servers. The actor's; it never waits for it in training.
+
+Without `eval.pinned`, an evaluation has a share of its own on every server, beside training. With it, one
+server keeps its weights until the evaluation ends: `Pinned` asks the trainer to leave it out; the first
+`WeightsPublished` that does not name it begins the evaluation; `Released` lets it come back.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Collection, Coroutine
+from dataclasses import replace
+from functools import cached_property
+
+from contracts.records import Evaluated, Pinned, Released, Rollout, WeightsPublished
+from pipelinerl.clients.llm_client import LLMClient
+from pipelinerl.clients.server_pool import ServerPool
+from pipelinerl.config import RunConfig
+from pipelinerl.domains.base import Domain
+from pipelinerl.rollouts.evaluation import HeldOut, attempt_all, held_out, result_of
+from pipelinerl.rollouts.pinned_server import PinnedServer, ServerLost, TakenBack
+from pipelinerl.rollouts.rollout_metrics import RolloutMetrics
+from pipelinerl.rollouts.runner import AttemptRunner
+from pipelinerl.streams import StreamWriter
+
+log = logging.getLogger(__name__)
+
+
+class Evaluator:
+    """client: as training samples.
+    rollouts, events, metrics: where the attempts go, and what becomes of them.
+    evaluated: versions that an earlier life of the run has evaluated.
+    spawn: starts what runs beside training.
+    """
+
+    def __init__(
+        self,
+        config: RunConfig,
+        domain: Domain,
+        client: LLMClient,
+        rollouts: StreamWriter,
+        events: StreamWriter,
+        metrics: RolloutMetrics,
+        evaluated: Collection[int],
+        spawn: Callable[[Coroutine], asyncio.Task],
+    ):
+        self._config, self._domain = config, domain
+        self._client = replace(client, sampling=replace(client.sampling, temperature=1.0))
+        self._rollouts, self._events, self._metrics, self._spawn = rollouts, events, metrics, spawn
+        self._evaluated = evaluated
+        self._pool = ServerPool(config.eval.concurrency)  # of all servers
+        self._run: str | None = None
+        self._under_way: asyncio.Task | None = None
+        self._pinned: PinnedServer | None = None
+
+    @cached_property
+    def _problems(self) -> list[HeldOut]:
+        return held_out(self._domain, self._config.eval)
+
+    async def on_published(self, published: WeightsPublished) -> None:
+        self._run = published.run
+        await self._pool.set_servers(published.servers)
+        await self._pool.open_gate()
+        if self._pinned:
+            self._follow_pinned(self._pinned, published.servers)
+        if self._is_due(published.version):
+            self._begin(published)
+
+    async def close_gate(self) -> None:
+        """`schedule: async`: returns when no request is in flight. A pinned server gets no weights, so that
+        its requests are none of these."""
+        await self._pool.close_gate()
+
+    async def evaluate(self, version: int) -> None:
+        """On all servers, of the weights that are live; once in all lives of the run."""
+        if version in self._evaluated:
+            return
+        rollouts: list[Rollout] = []
+        await self._attempt_all(self._pool, version, rollouts)
+        self._conclude(result_of(self._problems, rollouts, version))
+
+    def call_off(self, why: str) -> None:
+        """What waits or is under way ends without a result."""
+        if self._is_busy:
+            log.warning("the held-out evaluation under way is called off: %s", why)
+        if self._under_way:
+            self._under_way.cancel()
+        self._release()
+
+    # --- beside training ----------------------------------------------------------------------
+
+    @property
+    def _is_busy(self) -> bool:
+        return self._pinned is not None or self._is_under_way
+
+    @property
+    def _is_under_way(self) -> bool:
+        return self._under_way is not None and not self._under_way.done()
+
+    def _is_due(self, version: int) -> bool:
+        every = self._config.eval.every
+        due = every is not None and version % every == 0 and 0 < version < self._config.max_steps
+        return due and version not in self._evaluated
+
+    def _begin(self, published: WeightsPublished) -> None:
+        version = published.version
+        if self._is_busy:
+            log.warning("version %d is not evaluated: the evaluation before it is not over", version)
+        elif not self._config.eval.pinned:
+            self._under_way = self._spawn(self.evaluate(version))
+        elif len(published.servers) == 1:
+            log.warning("version %d is not evaluated: eval.pinned would take the only server left", version)
+        else:
+            self._pinned = PinnedServer(self._client.session, published.servers[-1], published.run)
+            self._events.append(Pinned(server=self._pinned.url))
+
+    # --- on a pinned server -------------------------------------------------------------------
+
+    def _follow_pinned(self, server: PinnedServer, published_to: list[str]) -> None:
+        """A publication that was under way when it was pinned still names it."""
+        if server.url not in published_to:
+            if not self._is_under_way:
+                self._under_way = self._spawn(self._evaluate_pinned(server))
+        elif self._is_under_way or len(published_to) == 1:
+            self.call_off(f"there is no other server left to train with than {server.url}, which was pinned")
+
+    async def _evaluate_pinned(self, server: PinnedServer) -> None:
+        try:
+            version = await server.version()
+            log.info("version %d is evaluated on %s alone", version, server.url)
+            self._conclude(await self._result_of_pinned(server, version))
+        except ServerLost as error:
+            log.warning("the held-out evaluation is called off: %s", error)
+        finally:
+            self._release()
+
+    async def _result_of_pinned(self, server: PinnedServer, version: int) -> Evaluated:
+        rollouts: list[Rollout] = []
+        pool = await server.pool(self._config.eval.concurrency)
+        try:
+            await server.while_there(version, self._attempt_all(pool, version, rollouts))
+        except TakenBack:  # as where its publication is heard of first: no result, rather than part of one
+            raise
+        except ServerLost as error:
+            log.warning("the evaluation of version %d is cut short: %s", version, error)
+        return result_of(self._problems, rollouts, version, pinned=True)
+
+    def _release(self) -> None:
+        if self._pinned:
+            self._events.append(Released(server=self._pinned.url))
+            self._pinned = None
+
+    # --- either way ---------------------------------------------------------------------------
+
+    async def _attempt_all(self, pool: ServerPool, version: int, rollouts: list[Rollout]) -> None:
+        def keep(rollout: Rollout) -> None:
+            self._rollouts.append(rollout)
+            rollouts.append(rollout)
+
+        client = replace(self._client, pool=pool)
+        attempt = AttemptRunner(self._run, self._domain, client, self._config.rollout)
+        await attempt_all(attempt, self._problems, pool.capacity, version, keep)
+
+    def _conclude(self, result: Evaluated) -> None:
+        self._events.append(result)
+        self._metrics.evaluated(result)

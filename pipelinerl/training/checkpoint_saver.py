@@ -1,0 +1,36 @@
+"""Declares a checkpoint whole once its backend has written it, while training goes on. On rank 0 alone."""
+
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+
+from contracts.records import CheckpointSaved
+from contracts.trainer import SaveHandle
+from pipelinerl.training.checkpoints import Checkpoints, Position
+
+
+class CheckpointSaver:
+    """One checkpoint at a time. What could not be written is raised by the next `look` or `finish`."""
+
+    def __init__(self, checkpoints: Checkpoints, keep: int, announce: Callable[[CheckpointSaved], object]):
+        self._checkpoints, self._keep, self._announce = checkpoints, keep, announce
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
+        self._saving: Future[CheckpointSaved] | None = None
+
+    def begin(self, position: Position, handle: SaveHandle) -> None:
+        self._saving = self._thread.submit(self._complete, position, handle)
+
+    def _complete(self, position: Position, handle: SaveHandle) -> CheckpointSaved:
+        handle.wait()
+        oldest = self._checkpoints.complete(position, self._keep)
+        return CheckpointSaved(version=position.version, rollouts_offset=oldest.rollouts_offset)
+
+    def look(self) -> None:
+        """Announce the one that has become whole, on the caller's thread: streams serve one."""
+        if self._saving and self._saving.done():
+            self.finish()
+
+    def finish(self) -> None:
+        """Wait for the one that is being written."""
+        if self._saving:
+            saved, self._saving = self._saving.result(), None
+            self._announce(saved)

@@ -1,0 +1,62 @@
+"""One rank's learning: micro-batches -> forward, objective, backward; a step's updates when it closes.
+
+With several `epochs` a step makes several updates on the same rollouts (the K of PPO's Algorithm 1, arXiv
+1707.06347). The first begins as micro-batches come; for the others they are kept, each with the
+log-probabilities of the policy that the step began with, which the first epoch has computed.
+"""
+
+from dataclasses import replace
+
+import torch
+
+from contracts.records import TrainingSequence
+from contracts.trainer import PackedBatch, StepReport, TrainerWorker
+from pipelinerl.components import build
+from pipelinerl.config import RunConfig
+from pipelinerl.training.ranks import Ranks
+from pipelinerl.training.step_statistics import StepStatistics
+
+
+class Learner:
+    def __init__(self, config: RunConfig, worker: TrainerWorker):
+        self._worker = worker
+        self._objective = build(config.objective)
+        self._regularisers = [build(component) for component in config.regularisers]
+        self._epochs, self._reset_every = config.epochs, config.reset_optimizer_every
+        self._kept: list[tuple[PackedBatch, int]] = []  # of the step, with it; on the CPU
+        self._statistics = StepStatistics()
+
+    def add(self, sequences: list[TrainingSequence], step: int) -> None:
+        batch = PackedBatch.pack(sequences)
+        logprobs = self._accumulate(batch, step)
+        if self._epochs > 1:
+            self._kept.append((replace(batch, proximal_logprobs=logprobs), step))
+
+    def _accumulate(self, batch: PackedBatch, step: int) -> torch.Tensor:
+        """Returns log π of the batch's tokens, [T], on the CPU."""
+        batch = batch.to(self._worker.device)
+        scores = self._worker.forward(batch, entropy=True)
+        loss, sums = self._objective(scores, batch)
+        for regulariser in self._regularisers:
+            more, further = regulariser(scores, batch)
+            loss, sums = loss + more, sums | further
+        self._worker.backward(loss)
+        self._statistics.add(scores, batch, step, loss, sums)
+        return scores.logprobs.detach().cpu()
+
+    def close_step(self, version: int, ranks: Ranks) -> tuple[StepReport, dict[str, float]]:
+        """The updates of the step that begins with `version`. What is reported is of the last one; a step
+        was skipped if all of its updates were."""
+        report = self._worker.step()
+        skipped = report.skipped
+        for _ in range(self._epochs - 1):
+            self._statistics = StepStatistics()
+            for batch, step in self._kept:
+                self._accumulate(batch, step)
+            report = self._worker.step()
+            skipped = skipped and report.skipped
+        statistics = self._statistics.report(ranks)
+        self._statistics, self._kept = StepStatistics(), []
+        if self._reset_every and (version + 1) % self._reset_every == 0:
+            self._worker.reset_optimizer()
+        return replace(report, skipped=skipped), statistics

@@ -1,0 +1,65 @@
+"""The probe: do the servers sample from the very weights that the trainer holds?
+
+Right after an update is live, each server completes a few fixed held-out prompts, and the trainer
+scores the sampled tokens before its next step. In float32 the difference of log-probabilities is
+numerical noise; anything more is a broken weight path.
+"""
+
+import asyncio
+
+import numpy as np
+
+from contracts.records import MicroBatchRow, Rollout, TrainingSequence, decode, encode
+from contracts.trainer import PackedBatch, TrainerWorker
+from pipelinerl.batching.sequences import training_sequences
+from pipelinerl.clients.http_session import open_session
+from pipelinerl.clients.llm_client import Sampling, complete
+from pipelinerl.config import RunConfig
+from pipelinerl.domains.base import Domain
+from pipelinerl.training.ranks import Ranks
+
+
+class Probe:
+    """Lives on every rank; only rank 0 talks to servers."""
+
+    def __init__(self, config: RunConfig, domain: Domain, ranks: Ranks, token: str | None):
+        self._probe, self._ranks, self._token = config.probe, ranks, token
+        count = min(config.probe.prompts, domain.heldout_size)
+        self._prompts = [domain.heldout_problem(i).messages for i in range(count)]
+        self._timeout_s = config.probe.timeout_s
+        self._sampling = Sampling(config.served_model, config.sampling.temperature, config.probe.max_tokens)
+
+    def due(self, version: int) -> bool:
+        return version % self._probe.every == 0
+
+    def measure(self, worker: TrainerWorker, version: int, servers: list[str]) -> dict[str, float]:
+        """`servers` counts on rank 0. Tokens that a later version sampled cannot occur: none exists."""
+        sequences = asyncio.run(self._sample(servers)) if self._ranks.rank == 0 else []
+        empty = [[] for _ in range(self._ranks.size - 1)]
+        row = MicroBatchRow(step=version, index=0, micro_batches=[sequences, *empty], closes_step=False)
+        row = decode(self._ranks.share(encode(row) if self._ranks.rank == 0 else None))
+        batch = PackedBatch.pack(row.micro_batches[self._ranks.rank]).to(worker.device)
+        scores = worker.forward(batch, grad=False)
+        gap = (scores.logprobs - batch.behaviour_logprobs)[batch.loss_mask].abs().cpu().numpy()
+        if not gap.size:
+            return {}
+        return {"logprob_gap_mean_abs": float(gap.mean()), "logprob_gap_max_abs": float(np.max(gap))}
+
+    async def _sample(self, servers: list[str]) -> list[TrainingSequence]:
+        async with open_session(self._token, self._timeout_s) as session:
+            requests = [
+                complete(session, url, prompt, self._sampling) for url in servers for prompt in self._prompts
+            ]
+            answers = await asyncio.gather(*requests, return_exceptions=True)
+        return [
+            sequence
+            for answer in answers
+            if not isinstance(answer, BaseException)  # a server that fails here is the publisher's to notice
+            for sequence in training_sequences(_as_rollout(answer.completion), advantages=[0.0])
+        ]
+
+
+def _as_rollout(completion) -> Rollout:
+    return Rollout(
+        run="", rollout_id="probe", group_id=-1, problem_id="", domain="probe", completions=[completion]
+    )

@@ -1,0 +1,153 @@
+"""What trainer rank 0 alone does beside training: reads rows, writes events and metrics, publishes, saves."""
+
+import logging
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+
+from contracts.records import (
+    DropReason,
+    MicroBatchRow,
+    Pinned,
+    PublishWanted,
+    Quiesced,
+    Record,
+    Released,
+    Settled,
+    StepClosed,
+    TrainingDone,
+    WeightsPublished,
+)
+from contracts.trainer import SaveHandle, StepReport
+from pipelinerl.components import build
+from pipelinerl.config import RunConfig
+from pipelinerl.health import Health
+from pipelinerl.metrics import MetricsWriter
+from pipelinerl.streams import Streams
+from pipelinerl.training.checkpoint_saver import CheckpointSaver
+from pipelinerl.training.checkpoints import Checkpoints, Position
+from pipelinerl.training.weight_publisher import WeightPublisher
+
+log = logging.getLogger(__name__)
+QUIESCE_GRACE_S = 10.0
+
+
+class Desk:
+    def __init__(
+        self,
+        config: RunConfig,
+        run_dir: Path,
+        streams: Streams,
+        ends: dict[str, int],
+        publisher: WeightPublisher,
+    ):
+        """`ends`: of the streams, when this life of the run began."""
+        self._config, self.publisher = config, publisher
+        self._rows = streams.reader("rows").read(ends.get("rows", 0))
+        self._actor_events = streams.reader("actor_events")
+        self._actor_offset = ends.get("actor_events", 0)
+        self._events = streams.writer("trainer_events")
+        self.saver = CheckpointSaver(Checkpoints(run_dir), config.checkpoint.keep, self._events.append)
+        self._rollouts_offset = 0  # of the last row
+        self.metrics = MetricsWriter(run_dir, "trainer", config.tensorboard)
+        self._lags: Counter[int] = Counter()  # lag -> tokens of the step
+        self._masked_tokens = 0
+        self._groups: list[int] = []
+        self._health = Health(build(config.health))
+        self._step_began = time.monotonic()
+
+    def end(self, version: int) -> None:
+        self.saver.finish()
+        self._events.append(TrainingDone(version=version))
+        self.publisher.close()
+
+    def save(self, version: int, saving: SaveHandle) -> None:
+        self.saver.begin(Position(version, self._rollouts_offset), saving)
+
+    def next_row(self) -> MicroBatchRow:
+        row = next(self._rows).record
+        versions = [s.versions[s.loss_mask] for sequences in row.micro_batches for s in sequences]
+        if versions:
+            lags, tokens = np.unique(row.step - np.concatenate(versions), return_counts=True)
+            self._lags.update(dict(zip(lags.tolist(), tokens.tolist(), strict=True)))
+        self._masked_tokens += row.masked_tokens
+        self._groups, self._rollouts_offset = row.group_ids, row.rollouts_offset
+        return row
+
+    def close_step(self, version: int, report: StepReport, statistics: dict[str, float]) -> None:
+        self.saver.look()
+        tokens = int(statistics["trained_tokens"])
+        self._events.append(
+            StepClosed(
+                version=version,
+                rollouts=self._config.batch_size,
+                tokens=tokens,
+                lag_histogram=dict(self._lags),
+                skipped=report.skipped,
+            )
+        )
+        alarms = self._health.observe({"grad_norm": report.grad_norm, **statistics})
+        for alarm in alarms:
+            log.warning("step %d: %s: %s", version, alarm, alarm.sentence)
+        now = time.monotonic()
+        self.metrics.write(
+            version,
+            grad_norm=report.grad_norm,
+            learning_rate=report.learning_rate,
+            lag_mean=sum(lag * count for lag, count in self._lags.items()) / max(tokens, 1),
+            lag_max=max(self._lags, default=0),
+            masked_tokens=self._masked_tokens,
+            trained_tokens_per_s=tokens / (now - self._step_began),
+            **statistics,
+            **{f"alarm_{alarm}": 1.0 for alarm in alarms},
+        )
+        self._lags.clear()
+        self._masked_tokens = 0
+        self._step_began = now
+
+    def heed_actor(self, version: int) -> None:
+        """Before `version` is published: which servers are pinned and, with `schedule: async`, no request
+        is open."""
+        if self._config.schedule == "async":
+            self._wait_for_quiet(version)
+        else:
+            for _ in self._from_actor(wait_s=0):
+                pass
+
+    def _wait_for_quiet(self, version: int) -> None:
+        self._events.append(PublishWanted(version=version))
+        limit_s = self._config.rollout.timeout_s + QUIESCE_GRACE_S  # no request may take longer
+        if Quiesced(version=version) not in self._from_actor(limit_s):
+            raise TimeoutError(f"the actor did not quiesce for version {version} within rollout.timeout_s")
+
+    def _from_actor(self, wait_s: float) -> Iterator[Record]:
+        for entry in self._actor_events.read(self._actor_offset, wait_s):
+            self._actor_offset = entry.next_offset
+            match entry.record:
+                case Pinned(server=url):
+                    self.publisher.pin(url)
+                case Released(server=url):
+                    self.publisher.release(url)
+            yield entry.record
+
+    def published(self, published: WeightsPublished) -> None:
+        self._events.append(published)
+        self.metrics.write(
+            published.version,
+            weight_version=published.version,
+            publish_seconds=published.seconds,
+            publish_paused_s=published.paused_s,
+            publish_bytes=published.bytes,
+            servers=len(published.servers),
+        )
+
+    def settle(self, version: int, skipped: bool) -> None:
+        """The step's groups, once the version that they made is live."""
+        reason = DropReason.NONFINITE if skipped else None
+        rollouts = len(self._groups) * self._config.group_size
+        self._events.append(
+            Settled(group_ids=self._groups, rollouts=rollouts, reason=reason, version=version)
+        )

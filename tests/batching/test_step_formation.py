@@ -1,0 +1,152 @@
+from functools import partial
+
+import numpy as np
+import pytest
+
+from contracts.records import DropReason, VersionSpan
+from pipelinerl.advantages import LeaveOneOut
+from pipelinerl.batching.credit import whole_trajectory
+from pipelinerl.batching.sequences import training_sequences
+from pipelinerl.batching.staleness import StalePolicy
+from pipelinerl.batching.step_formation import Groups, StepFormation
+from pipelinerl.filters import ZeroAdvantage
+from pipelinerl.normalisations import PerSequence
+from pipelinerl.packing import Fifo
+from tests.builders import completion, group, rollout
+
+
+def formation(
+    batch_size=4, ranks=1, budget=1000, on_stale="drop", max_lag=None, hold=False, first_step=0
+) -> StepFormation:
+    return StepFormation(
+        partial(whole_trajectory, advantage=LeaveOneOut()),
+        [ZeroAdvantage()],
+        StalePolicy(on_stale, max_lag),
+        training_sequences,
+        PerSequence(),
+        Fifo(micro_batch_tokens=budget, ranks=ranks, first_step=first_step),
+        batch_size,
+        hold,
+        first_step,
+    )
+
+
+def rollout_ids(row) -> list[list[str]]:
+    return [[s.rollout_id for s in micro_batch] for micro_batch in row.micro_batches]
+
+
+def test_groups_are_released_whole():
+    groups = Groups(group_size=2)
+    assert groups.add(rollout(0, 0)) is None
+    assert groups.add(rollout(1, 0)) is None
+    assert [r.rollout_id for r in groups.add(rollout(0, 1))] == ["0-0", "0-1"]
+
+
+def test_a_step_closes_with_exactly_batch_size_rollouts():
+    steps = formation(batch_size=4)
+    assert steps.add(group(0, [0, 1])).rows == []
+    (row,) = steps.add(group(1, [1, 0])).rows
+    assert row.closes_step and row.step == 0 and row.group_ids == [0, 1]
+    assert rollout_ids(row) == [["0-0", "0-1", "1-0", "1-1"]]
+    steps.add(group(2, [0, 1]))
+    (row,) = steps.add(group(3, [1, 0])).rows
+    assert row.step == 1 and row.index == 0
+
+
+def test_equal_rewards_are_dropped_by_name():
+    steps = formation()
+    assert steps.add(group(0, [1, 1])).dropped is DropReason.ZERO_ADVANTAGE
+    assert steps.open_groups == []
+
+
+def test_a_failed_member_counts_in_the_step_but_has_no_tokens_and_no_baseline():
+    steps = formation(batch_size=3)
+    members = [*group(0, [1.0, 0.0]), rollout(0, 2, reward=100.0, status="failed:timeout", completions=[])]
+    (row,) = steps.add(members).rows
+    assert rollout_ids(row) == [["0-0", "0-1"]]
+    assert row.closes_step
+    sequence = row.micro_batches[0][0]
+    assert sequence.advantages[sequence.loss_mask].tolist() == [1.0] * 3
+    assert sequence.loss_weight == pytest.approx(1 / 3)
+
+
+def test_a_group_with_fewer_than_two_good_members_is_dropped():
+    members = [rollout(0, 0, reward=1.0), rollout(0, 1, status="failed:timeout", completions=[])]
+    assert formation().add(members).dropped is DropReason.FAILED
+
+
+def test_rows_leave_as_they_fill_one_micro_batch_per_rank():
+    steps = formation(batch_size=6, ranks=2, budget=10)  # two 5-token rollouts per micro-batch
+    assert steps.add(group(0, [0, 1])).rows == []
+    assert steps.add(group(1, [0, 1])).rows == []
+    first, last = steps.add(group(2, [0, 1])).rows
+    assert rollout_ids(first) == [["0-0", "1-0"], ["0-1", "1-1"]]
+    assert rollout_ids(last) == [["2-0"], ["2-1"]]
+    assert (first.index, first.closes_step, last.index, last.closes_step) == (0, False, 1, True)
+
+
+def test_a_rollout_beyond_the_budget_gets_a_micro_batch_of_its_own():
+    steps = formation(batch_size=2, ranks=2, budget=3)
+    (row,) = steps.add(group(0, [0, 1])).rows
+    assert rollout_ids(row) == [["0-0"], ["0-1"]]
+
+
+def stale_group(group_id: int):
+    old_then_new = completion([1], [2, 3], spans=[VersionSpan(0, 0, 1), VersionSpan(2, 1, 2)])
+    return group(group_id, [0, 1], completions=[old_then_new])
+
+
+def advance(steps: StepFormation, to_step: int) -> None:
+    for step in range(to_step):
+        fresh = completion([1], [2], version=step)
+        assert steps.add(group(100 + step, [0, 1], completions=[fresh])).dropped is None
+
+
+def test_on_stale_drop():
+    steps = formation(batch_size=2, max_lag=1)
+    advance(steps, 2)
+    assert steps.add(stale_group(0)).dropped is DropReason.STALE
+
+
+def test_on_stale_mask_takes_old_tokens_out_of_the_loss():
+    steps = formation(batch_size=2, max_lag=1, on_stale="mask")
+    advance(steps, 2)
+    (row,) = steps.add(stale_group(0)).rows
+    assert [s.loss_mask.tolist() for s in row.micro_batches[0]] == [[False, False, True]] * 2
+    assert row.masked_tokens == 2
+
+
+def test_on_stale_keep():
+    steps = formation(batch_size=2, max_lag=1, on_stale="keep")
+    advance(steps, 2)
+    (row,) = steps.add(stale_group(0)).rows
+    assert all(s.loss_mask.tolist() == [False, True, True] for s in row.micro_batches[0])
+
+
+def test_leave_one_out():
+    assert np.allclose(LeaveOneOut()(np.array([1.0, 0.0, 0.0])), [1.0, -0.5, -0.5])
+    assert LeaveOneOut()(np.array([3.0])).tolist() == [0.0]
+
+
+def test_held_rows_are_the_same_in_whatever_order_their_groups_come():
+    groups = [group(10 + draw, [0, 1], draw=draw) for draw in range(4)]
+    rows = []
+    for order in ([0, 1, 2, 3], [2, 0, 3, 1]):
+        steps = formation(batch_size=8, budget=12, hold=True)
+        *before, last = [steps.add(groups[i]).rows for i in order]
+        assert before == [[], [], []]
+        assert last[-1].closes_step and sorted(last[-1].group_ids) == [10, 11, 12, 13]
+        rows.append([rollout_ids(row) for row in last])
+    assert rows[0] == rows[1] and len(rows[0]) > 1
+
+
+def test_members_are_in_their_own_order_however_they_end():
+    groups = Groups(group_size=3)
+    groups.add(rollout(0, 2))
+    groups.add(rollout(0, 0))
+    assert [r.rollout_id for r in groups.add(rollout(0, 1))] == ["0-0", "0-1", "0-2"]
+
+
+def test_steps_count_on_from_the_version_that_is_resumed():
+    (row,) = formation(batch_size=2, first_step=7).add(group(0, [0, 1])).rows
+    assert row.step == 7 and row.closes_step

@@ -1,0 +1,119 @@
+"""A later turn's prompt keeps what was sampled, and adds what the template puts after it."""
+
+import pytest
+
+from pipelinerl.clients.chat_template import ChatTemplate
+from pipelinerl.demo_model.tokenizer import byte_tokenizer
+from pipelinerl.domains.calculator import TOOL
+from tests.builders import completion
+from tests.tool_model import TEMPLATE as TOOL_TEMPLATE
+
+LINES = """\
+{%- for message in messages -%}
+{{ message.role ~ ': ' ~ message.content ~ eos_token ~ '\n' }}
+{%- endfor -%}
+{%- if add_generation_prompt -%}{{ 'assistant: ' }}{%- endif -%}"""
+
+UNNAMED_END = """\
+{%- for message in messages -%}
+{{ message.role ~ ': ' ~ message.content ~ '|' }}
+{%- endfor -%}
+{%- if add_generation_prompt -%}{{ 'assistant: ' }}{%- endif -%}"""
+
+SPACED_END = """\
+{%- for message in messages -%}
+{{ message.role ~ ': ' ~ message.content ~ ' ' ~ eos_token }}
+{%- endfor -%}
+{%- if add_generation_prompt -%}{{ 'assistant: ' }}{%- endif -%}"""
+
+LAST_IS_SPECIAL = """\
+{%- for message in messages -%}
+{{ message.role ~ ': ' ~ ('<think></think>' if loop.last and message.role == 'assistant' else '') }}
+{{- message.content ~ eos_token }}
+{%- endfor -%}
+{%- if add_generation_prompt -%}{{ 'assistant: ' }}{%- endif -%}"""
+
+FORGETFUL = """\
+{%- for message in messages -%}
+{{ message.role ~ ': ' ~ (message.content if loop.last else '...') ~ eos_token }}
+{%- endfor -%}"""
+
+OPENING = [{"role": "user", "content": "Guess"}]
+REPLY = [{"role": "user", "content": "higher"}]
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return byte_tokenizer(256)
+
+
+@pytest.fixture
+def template_of(tokenizer, tmp_path):
+    def save(chat_template: str) -> ChatTemplate:
+        changed = byte_tokenizer(256)
+        changed.chat_template = chat_template
+        changed.save_pretrained(tmp_path)
+        return ChatTemplate(str(tmp_path))
+
+    return save
+
+
+def rendered(tokenizer, chat_template: str, messages: list[dict]) -> str:
+    return tokenizer.apply_chat_template(
+        messages, chat_template=chat_template, tokenize=False, add_generation_prompt=True
+    )
+
+
+@pytest.mark.parametrize("ended", [True, False])
+@pytest.mark.parametrize("own", [True, False])
+def test_the_next_prompt_reads_like_the_whole_conversation(tokenizer, template_of, own, ended):
+    chat_template = tokenizer.chat_template if own else LINES
+    prompt = tokenizer(rendered(tokenizer, chat_template, OPENING))["input_ids"]
+    sampled = tokenizer("512")["input_ids"] + [tokenizer.eos_token_id] * ended
+    turn = completion(prompt, sampled, finish_reason="stop" if ended else "length")
+    following = template_of(chat_template).prompt_after(turn, REPLY)
+    said = [*OPENING, {"role": "assistant", "content": "512"}, *REPLY]
+    assert tokenizer.decode(following) == rendered(tokenizer, chat_template, said)
+    assert following[: len(prompt) + len(sampled)] == prompt + sampled
+
+
+@pytest.mark.parametrize(
+    ("chat_template", "end"), [(UNNAMED_END, "|"), (SPACED_END, "<|end|>"), (LAST_IS_SPECIAL, "<|end|>")]
+)
+def test_the_end_that_was_sampled_is_not_said_twice(tokenizer, template_of, chat_template, end):
+    sampled = tokenizer(f"512{end}")["input_ids"]
+    following = template_of(chat_template).prompt_after(completion([7], sampled), REPLY)
+    reply = rendered(tokenizer, chat_template, REPLY)
+    assert tokenizer.decode(following[1:]) == f"512{end}{reply}"
+
+
+def test_what_was_sampled_is_kept_though_it_says_something_else(tokenizer, template_of):
+    sampled = [*tokenizer("a")["input_ids"], tokenizer.pad_token_id, tokenizer.eos_token_id]
+    following = template_of(LINES).prompt_after(completion([7], sampled), REPLY)
+    assert following[: 1 + len(sampled)] == [7, *sampled]
+
+
+def test_results_of_tools_follow_the_calls_as_they_were_sampled(tokenizer, template_of):
+    """Nothing else says them twice, or in other words: the template would write one space."""
+    call = {"type": "function", "function": {"name": "calculator", "arguments": {"expression": "1"}}}
+    said = [*OPENING, {"role": "assistant", "content": "Well.", "tool_calls": [call]}]
+    results = [{"role": "tool", "content": "3"}, {"role": "tool", "content": "4"}]
+
+    def whole(messages: list[dict], **options) -> str:
+        return tokenizer.apply_chat_template(
+            messages, tools=[TOOL], chat_template=TOOL_TEMPLATE, tokenize=False, **options
+        )
+
+    prompt = whole(OPENING, add_generation_prompt=True)
+    sampled = whole(said).removeprefix(prompt).replace('": ', '":  ')
+    ids = [tokenizer(text)["input_ids"] for text in (prompt, sampled)]
+    following = template_of(TOOL_TEMPLATE).prompt_after(completion(*ids), results)
+    assert TOOL["function"]["description"] in prompt and '"name":  "calculator"' in sampled
+    after = whole([*said, *results], add_generation_prompt=True).removeprefix(whole(said))
+    assert after.startswith("<|user|>\n<tool_response>\n3\n</tool_response>\n<tool_response>\n4\n")
+    assert tokenizer.decode(following) == prompt + sampled + after
+
+
+def test_a_template_that_rewrites_what_came_before_is_refused(template_of):
+    with pytest.raises(ValueError, match="cannot go on from sampled tokens"):
+        template_of(FORGETFUL).prompt_after(completion([7], [8]), REPLY)

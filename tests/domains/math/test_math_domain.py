@@ -1,0 +1,231 @@
+"""The domain over local files in the shapes that the hub's data sets have."""
+
+import json
+from pathlib import Path
+
+import pyarrow
+import pyarrow.parquet
+import pytest
+
+from pipelinerl.components import build_domain
+from pipelinerl.domains.base import Answer
+from pipelinerl.domains.math.domain import Math
+from pipelinerl.domains.math.judge import Verdict
+from pipelinerl.domains.mixture import Mixture
+from pipelinerl.domains.subset import Subset
+from pipelinerl.domains.target_length import TargetLength
+from pipelinerl.launcher.compose import compose_config
+from tests.builders import completion
+
+REWARDS = {"right": 1.0, "wrong": -0.5, "no_answer": -1.0, "undecided": 0.0}
+JUDGE = {"workers": 1, "timeout_s": 20.0, "memory_bytes": 4 * 2**30, "max_characters": 100}
+
+
+def parquet(path: Path, rows: list[dict]) -> str:
+    pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), path)
+    return str(path)
+
+
+def jsonl(path: Path, rows: list[dict]) -> str:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return str(path)
+
+
+def conversation(problem: str, answer: str) -> dict:
+    """As Open-Reasoner-Zero has them."""
+    return {
+        "0": {"from": "human", "value": problem},
+        "1": {"from": "assistant", "ground_truth": {"value": answer}},
+    }
+
+
+@pytest.fixture
+def sources(tmp_path):
+    return {
+        "talks": {
+            "path": parquet(
+                tmp_path / "orz.parquet", [conversation(f"{i} + 1?", str(i + 1)) for i in range(9)]
+            ),
+            "problem": "0.value",
+            "answer": "1.ground_truth.value",
+        },
+        "solved": {
+            "path": jsonl(
+                tmp_path / "gsm.jsonl",
+                [
+                    {"question": "Two and two?", "answer": "2 + 2 = 4\n#### 4"},
+                    {"question": "?", "answer": "4"},
+                ],
+            ),
+            "problem": "question",
+            "answer_pattern": "#### (.*)",
+        },
+        "exam": {
+            "path": jsonl(
+                tmp_path / "exam.jsonl", [{"problem": f"{i} + 1?", "answer": i + 1} for i in (3, 30)]
+            ),
+        },
+    }
+
+
+def domain(sources, train=("talks",), heldout=("exam",), **changes) -> Math:
+    options = {"system_prompt": "Box it.", "rewards": REWARDS, "judge": JUDGE} | changes
+    return Math(train=list(train), heldout=list(heldout), sources=sources, **options)
+
+
+def test_fields_are_mapped_and_nested_ones_found(sources):
+    problem = domain(sources).train_problem(1)
+    assert problem.messages == [
+        {"role": "system", "content": "Box it."},
+        {"role": "user", "content": "1 + 1?"},
+    ]
+    assert (problem.problem_id, problem.data, problem.domain) == ("talks/1", "2", "talks")
+    assert [m["role"] for m in domain(sources, system_prompt=None).train_problem(0).messages] == ["user"]
+
+
+def test_an_answer_is_cut_out_and_rows_without_one_are_left_out(sources):
+    math = domain(sources, train=["solved"])
+    assert math.train_size == 1 and math.train_problem(0).data == "4"
+
+
+def test_what_is_held_out_is_not_trained_on(sources):
+    math = domain(sources, train=["talks", "solved"])
+    asked = [math.train_problem(i).messages[1]["content"] for i in range(math.train_size)]
+    assert asked == [f"{i} + 1?" for i in range(9) if i != 3] + ["Two and two?"]
+
+
+def test_held_out_sets_come_in_turn(sources):
+    math = domain(sources, train=["talks"], heldout=["exam", "solved"])
+    assert [math.heldout_problem(i).problem_id for i in range(math.heldout_size)] == [
+        "exam/0",
+        "solved/0",
+        "exam/1",
+    ]
+
+
+class Says:
+    def __init__(self, text: str):
+        self._text = text
+
+    async def chat(self, messages):
+        return Answer(self._text, completion([1], [2]))
+
+
+@pytest.mark.asyncio
+async def test_a_verdict_is_worth_what_the_table_says(sources):
+    math = domain(sources)
+    problem = math.heldout_problem(0)
+    for text, verdict in [
+        (r"It is \boxed{\frac{8}{2}}.", Verdict.RIGHT),
+        (r"\boxed{5}", Verdict.WRONG),
+        ("It is 4.", Verdict.NO_ANSWER),
+        (rf"\boxed{{{'1+' * 100}1}}", Verdict.UNDECIDED),
+    ]:
+        attempt = await math.rollout(Says(text), problem)
+        assert attempt.reward == REWARDS[verdict] and attempt.success == (verdict == Verdict.RIGHT)
+        assert [name for name, said in attempt.metrics.items() if said] == [f"verdict_{verdict}"]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"train": ["nowhere"]}, "no source 'nowhere'; there are talks, solved, exam"),
+        (
+            {"rewards": {"right": 1.0}},
+            "rewards must give each of right, wrong, no_answer, undecided a number",
+        ),
+        (
+            {"sources": {"exam": {"path": "a.json", "field": "x"}}},
+            "sources.exam: no field 'field'; there are path",
+        ),
+        ({"sources": {"exam": {"problem": "x"}}}, "sources.exam needs a path"),
+        (
+            {"sources": {"exam": {"path": "org/exam", "made_by": "tests.domains.math.made.exam"}}},
+            "sources.exam.made_by makes a local file, and org/exam is none",
+        ),
+    ],
+)
+def test_a_misspelt_option_is_named(sources, change, message):
+    with pytest.raises(ValueError, match=message):
+        domain(**{"sources": sources, **change})
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"path": "gone.jsonl"}, "exam: there is no file /.*gone.jsonl"),
+        (
+            {"problem": "question"},
+            "exam: sources.exam.problem=question is no field of it; there are problem, answer",
+        ),
+        ({"answer_pattern": "#(.*)"}, "exam has no row with a problem and an answer that is not held out"),
+    ],
+)
+def test_data_that_cannot_be_used_is_one_clear_line(sources, change, message):
+    sources["exam"] |= change
+    with pytest.raises(ValueError, match=message):
+        domain(sources).heldout_size  # noqa: B018
+
+
+def test_a_broken_file_is_named(sources, tmp_path):
+    (tmp_path / "broken.jsonl").write_text('{"problem": \n')
+    sources["exam"]["path"] = str(tmp_path / "broken.jsonl")
+    with pytest.raises(ValueError, match="broken.jsonl could not be read"):
+        domain(sources).heldout_size  # noqa: B018
+
+
+def test_a_data_set_that_is_not_here_says_what_to_do(sources, monkeypatch):
+    monkeypatch.setattr("datasets.config.HF_HUB_OFFLINE", True)
+    sources["exam"]["path"] = "nobody/nothing"
+    with pytest.raises(
+        ValueError, match="exam: nobody/nothing is not in the cache .* run once with a network"
+    ):
+        domain(sources).heldout_size  # noqa: B018
+
+
+def make_exam(path: Path) -> None:
+    jsonl(path, [{"problem": "2 + 2?", "answer": 4}])
+
+
+def test_a_file_that_is_missing_is_made_once_and_not_for_a_plan(sources, tmp_path):
+    path = tmp_path / "made.jsonl"
+    sources["exam"] |= {"path": str(path), "made_by": f"{__name__}.make_exam"}
+    assert domain(sources).fetches and not path.exists()
+    assert domain(sources).heldout_problem(0).data == "4"
+    assert not domain(sources).fetches
+    jsonl(path, [{"problem": "3 + 3?", "answer": 6}])
+    assert domain(sources).heldout_problem(0).data == "6"
+
+
+def subset(math: Math, folder: Path) -> Subset:
+    asked = [{"role": "system", "content": "Box it."}, {"role": "user", "content": "0 + 1?"}]
+    first = {"index": 0, "problem_id": "talks/0", "messages": asked, "success": 0.5}
+    return Subset(math, jsonl(folder / "list", [first]))
+
+
+@pytest.mark.parametrize(
+    "wrapped",
+    [
+        lambda math, _: Mixture({"math": math}),
+        lambda math, _: TargetLength(math, [10], "{prompt} {length}"),
+        subset,
+    ],
+)
+def test_a_domain_around_it_fetches_no_sooner(sources, tmp_path, wrapped):
+    path = tmp_path / "made.jsonl"
+    sources["exam"] |= {"path": str(path), "made_by": f"{__name__}.make_exam"}
+    around = wrapped(domain(sources), tmp_path)
+    assert around.fetches and not path.exists()
+    assert around.train_size and around.heldout_size == 1
+    assert path.exists() and not around.fetches
+
+
+def test_a_function_that_is_not_there_is_named(sources, tmp_path):
+    sources["exam"] |= {"path": str(tmp_path / "made.jsonl"), "made_by": f"{__name__}.make_nothing"}
+    with pytest.raises(ValueError, match="exam: sources.exam.made_by=.*make_nothing could not be loaded"):
+        domain(sources).heldout_size  # noqa: B018
+
+
+def test_the_shipped_configuration_is_built_without_its_data():
+    math = build_domain(compose_config(["domain=math"]))
+    assert math.fetches and math.name == "math"

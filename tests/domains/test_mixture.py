@@ -1,0 +1,125 @@
+"""Several domains as one: whose problem it is stays known, from the draw to the judge."""
+
+import asyncio
+from dataclasses import replace
+
+import aiohttp
+import numpy as np
+import pytest
+from hydra.utils import instantiate
+
+from contracts.records import Completion
+from pipelinerl.clients.llm_client import LLMClient, Sampling
+from pipelinerl.clients.server_pool import ServerPool
+from pipelinerl.components import build_domain, build_sampler
+from pipelinerl.config import RolloutConfig
+from pipelinerl.domains.base import Answer, Attempt
+from pipelinerl.domains.mixture import Mixture
+from pipelinerl.launcher.compose import compose_config
+from pipelinerl.rollouts.runner import AttemptRunner, Member
+from tests.inference_adapters.servers import serving, wait_ready
+from tests.samplers.domains import Labelled
+
+
+class Remembers(Labelled):
+    """The last problem that it was given to attempt."""
+
+    async def rollout(self, client, problem) -> Attempt:
+        self.given = problem
+        return await super().rollout(client, problem)
+
+
+class Silent:
+    async def chat(self, messages: list[dict[str, str]]) -> Answer:
+        nothing = np.array([], dtype=np.int32)
+        completion = Completion(
+            prompt_token_ids=nothing, token_ids=nothing, logprobs=nothing.astype(np.float32),
+            spans=[], temperature=1.0, finish_reason="stop",
+        )  # fmt: skip
+        return Answer("", completion)
+
+
+def rolled_out(domain: Mixture, problem) -> None:
+    asyncio.run(domain.rollout(Silent(), problem))
+
+
+def test_training_problems_stand_one_part_after_another():
+    parts = {"a": Labelled(3, "x"), "b": Labelled(2, "x")}
+    mixture = Mixture(parts)
+    assert mixture.train_size == 5
+    assert mixture.parts == {"a": range(3), "b": range(3, 5)}
+    problems = [mixture.train_problem(index) for index in range(5)]
+    assert [p.domain for p in problems] == ["a", "a", "a", "b", "b"]
+    assert [p.messages for p in problems[3:]] == [parts["b"].train_problem(i).messages for i in range(2)]
+    assert len({p.problem_id for p in problems}) == 5  # both parts call theirs train/0, train/1
+    assert [mixture.difficulty(index) for index in range(5)] == [3, 2, 1, 2, 1]
+
+
+def test_heldout_problems_take_turns_until_a_part_has_no_more():
+    mixture = Mixture({"a": Labelled(1, heldout_size=1), "b": Labelled(1, heldout_size=3)})
+    problems = [mixture.heldout_problem(index) for index in range(mixture.heldout_size)]
+    assert [p.problem_id for p in problems] == ["a/heldout/0", "b/heldout/0", "b/heldout/1", "b/heldout/2"]
+
+
+def test_an_attempt_is_its_parts_own():
+    parts = {"a": Remembers(3), "b": Remembers(3)}
+    mixture = Mixture(parts)
+    rolled_out(mixture, mixture.train_problem(4))
+    assert parts["b"].given == parts["b"].train_problem(1) and not hasattr(parts["a"], "given")
+    rolled_out(mixture, mixture.heldout_problem(2))
+    assert parts["a"].given == parts["a"].heldout_problem(1)
+
+
+def test_what_was_said_to_a_problem_on_its_way_reaches_the_part():
+    part = Remembers(3)
+    mixture = Mixture({"a": part})
+    other = [{"role": "user", "content": "be brief"}]
+    rolled_out(mixture, replace(mixture.train_problem(0), messages=other))
+    assert part.given.messages == other
+
+
+def test_a_mixture_within_a_mixture():
+    inner = {"x": Remembers(2), "y": Remembers(2)}
+    outer = Mixture({"a": Labelled(3), "m": Mixture(inner)})
+    problem = outer.train_problem(5)
+    assert (problem.domain, problem.problem_id) == ("m", "m/y/train/0")
+    rolled_out(outer, problem)
+    assert inner["y"].given == inner["y"].train_problem(0)
+
+
+def test_a_mixture_of_nothing_is_refused():
+    with pytest.raises(ValueError, match="at least one domain"):
+        Mixture({})
+
+
+def test_the_example_config():
+    config = compose_config(["domain=mixture", "seed=3"])
+    mixture = build_domain(config)
+    assert list(mixture.parts) == ["sums", "gcds"]
+    problems = [mixture.train_problem(i) for part in mixture.parts.values() for i in part[:200]]
+    problems += [mixture.heldout_problem(i) for i in range(50)]
+    lengths = [len(problem.messages[0]["content"]) for problem in problems]
+    assert max(lengths) < 20
+    assert {p.domain for p in problems[400:]} == {"sums", "gcds"}
+    alone = instantiate(config.domain.model_dump(by_alias=True)["domains"]["gcds"])
+    start = mixture.parts["gcds"].start
+    assert mixture.train_problem(start + 7).messages == alone.train_problem(7).messages
+    assert build_sampler(config, mixture).next(version=0) in range(mixture.train_size)
+
+
+def test_the_rollout_record_names_the_part():
+    mixture = build_domain(compose_config(["domain=mixture"]))
+
+    async def attempt(url: str):
+        pool = ServerPool(limit=2)
+        await pool.set_servers([url])
+        async with aiohttp.ClientSession() as session:
+            client = LLMClient(session, pool, Sampling("scripted", 1.0, 4))
+            run = AttemptRunner("r", mixture, client, RolloutConfig(retries=0))
+            return [await run(mixture.heldout_problem(i), Member(i, f"{i}-0", "n")) for i in range(2)]
+
+    with serving("inference_adapters.scripted") as server:
+        wait_ready(server.url)
+        rollouts = asyncio.run(attempt(server.url))
+    assert [r.status.partition(":")[0] for r in rollouts] != ["failed", "failed"]
+    assert [r.domain for r in rollouts] == ["sums", "gcds"]

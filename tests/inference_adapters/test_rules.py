@@ -1,0 +1,82 @@
+"""Rules of `WeightUpdates` whose moments HTTP cannot hit: no server, but a real group."""
+
+import asyncio
+import gc
+import logging
+import uuid
+
+import pytest
+import torch
+
+from contracts.errors import ContractError, ErrorCode
+from contracts.inference import AbortWeightUpdateRequest, InitProcessGroupRequest, WeightUpdateRequest
+from contracts.weights import WeightGroup, WeightStore
+from inference_adapters.scripted import EMBED, HEAD, ScriptedEngine
+from inference_adapters.weight_updates import WeightUpdates
+from tests.inference_adapters.trainer_peer import packed, parameters_of, weights
+
+pytestmark = pytest.mark.asyncio
+
+
+async def joined(version: int, takeover: bool) -> tuple[WeightUpdates, WeightGroup]:
+    """A server of its own that started with `version` and has joined run "r", epoch 1."""
+    updates = WeightUpdates(ScriptedEngine(), hold_timeout_s=1)
+    await updates.start(version)
+    store = WeightStore("127.0.0.1", 0, 5)
+    request = InitProcessGroupRequest(
+        run="r", takeover=takeover, epoch=1, group_name=uuid.uuid4().hex, backend="gloo",
+        master_address="127.0.0.1", master_port=store.port, rank_offset=1, world_size=2, timeout_s=5,
+    )  # fmt: skip
+    form = asyncio.to_thread(store.group, request.group_name, 2, "gloo", 5)
+    _, group = await asyncio.gather(updates.join(request), form)
+    return updates, group
+
+
+def update(version: int) -> WeightUpdateRequest:
+    return WeightUpdateRequest(
+        run="r", epoch=1, version=version, parameters=list(parameters_of(weights(1))), tied={HEAD: EMBED},
+        bucket_bytes=512, timeout_s=5,
+    )  # fmt: skip
+
+
+async def test_an_update_may_be_called_off_before_it_began():
+    updates, group = await joined(0, takeover=False)
+    updates.request(update(1))
+    ended = await updates.abort(AbortWeightUpdateRequest(run="r", epoch=1, version=1))
+    assert (ended.state, ended.touched) == ("failed", False)
+    assert updates.contract().weights.state == "live"
+    group.close()
+
+
+async def test_a_server_that_starts_late_takes_lower_versions_only_from_a_takeover():
+    updates, group = await joined(5, takeover=False)
+    with pytest.raises(ContractError) as refused:
+        updates.request(update(4))
+    assert refused.value.code is ErrorCode.STALE_VERSION
+    group.close()
+
+    updates, group = await joined(5, takeover=True)
+    updates.request(update(4))
+    group.close()
+    assert (await updates.status(4, wait_s=5)).state == "failed"
+
+
+async def test_of_a_failed_update_neither_buffers_nor_manifest_are_kept(caplog):
+    caplog.set_level(logging.CRITICAL)  # a log record kept by pytest would keep the traceback
+    gc.collect()  # what other tests left behind
+    updates, group = await joined(0, takeover=False)
+    updates.request(update(1))
+    first = packed(weights(1))[0]
+    await asyncio.to_thread(group.broadcast, first, 5)
+    received = first.nbytes
+    del first
+    group.close()
+    ended = await updates.status(1, wait_s=5)
+    assert ended.state == "failed" and ended.bytes == received
+    # At once, not when the garbage collector finds the traceback: they are as large as the model.
+    buffers = [
+        thing for thing in gc.get_objects() if type(thing) is torch.Tensor and thing.dtype is torch.uint8
+    ]
+    assert received not in [buffer.nbytes for buffer in buffers]
+    gc.collect()
+    assert not [thing for thing in gc.get_objects() if type(thing) is WeightUpdateRequest]

@@ -1,0 +1,69 @@
+"""What of the vLLM adapter needs no vLLM: its refusals to start, and what it adds to answers."""
+
+import subprocess
+import sys
+
+import pytest
+
+from inference_adapters.vllm.responses import event, event_body, with_ends, with_text_fields
+
+SPANS = {0: [{"version": 3, "start": 0, "end": 2}], 1: [{"version": 4, "start": 0, "end": 1}]}
+
+
+@pytest.mark.parametrize(
+    ("installed", "says"),
+    [
+        (None, "vLLM is not installed here (`make vllm-env`, or pip install .[vllm])"),
+        ("0.31.2", "vLLM 0.31.2 is installed; this adapter knows 0.32"),
+        ("0.320.0", "vLLM 0.320.0 is installed; this adapter knows 0.32"),
+    ],
+)
+def test_an_engine_that_is_not_the_one_it_knows(tmp_path, installed, says):
+    if installed:
+        (tmp_path / f"vllm-{installed}.dist-info").mkdir()
+        metadata = f"Metadata-Version: 2.1\nName: vllm\nVersion: {installed}\n"
+        (tmp_path / f"vllm-{installed}.dist-info" / "METADATA").write_text(metadata)
+    command = [sys.executable, "-m", "inference_adapters.vllm", "--model", "m"]
+    ended = subprocess.run(command, text=True, capture_output=True, env={"PYTHONPATH": f"{tmp_path}:."})
+    assert ended.returncode == 1
+    assert ended.stderr.startswith("cannot serve: ") and ended.stderr.count("\n") == 1
+    assert says in ended.stderr
+
+
+def test_spans_stand_on_choices_that_have_ended():
+    answer = {"choices": [{"index": 1, "finish_reason": "stop"}, {"index": 0, "finish_reason": None}]}
+    assert with_ends(answer, SPANS, {0})["choices"] == [
+        {"index": 1, "finish_reason": "stop", "weight_versions": SPANS[1]},
+        {"index": 0, "finish_reason": None},
+    ]
+
+
+def test_a_call_that_was_cut_short_is_no_end():
+    answer = {"choices": [{"index": i, "finish_reason": "tool_calls"} for i in range(2)]}
+    reasons = [choice["finish_reason"] for choice in with_ends(answer, SPANS, {1})["choices"]]
+    assert reasons == ["tool_calls", "length"]
+
+
+def completion(*prompts: list[int]) -> dict:
+    native = {"tokens": ["a", "é"], "token_logprobs": [-0.5, -1.5]}
+    return {"choices": [{"prompt_token_ids": ids, "logprobs": native} for ids in prompts]}
+
+
+def test_text_completions_get_the_form_of_chat_completions_where_it_is_asked_for():
+    answer = with_text_fields(completion([5, 6]), content=True)
+    assert answer["prompt_token_ids"] == [5, 6]
+    assert answer["choices"][0]["logprobs"]["content"] == [
+        {"token": "a", "logprob": -0.5, "bytes": [97], "top_logprobs": []},
+        {"token": "é", "logprob": -1.5, "bytes": [195, 169], "top_logprobs": []},
+    ]
+    assert "tokens" in with_text_fields(completion([5]), content=False)["choices"][0]["logprobs"]
+
+
+def test_several_prompts_have_no_common_ids():
+    assert "prompt_token_ids" not in with_text_fields(completion([5], [6]), content=True)
+    assert with_text_fields(completion([5], [5]), content=True)["prompt_token_ids"] == [5]
+
+
+def test_events_are_read_as_they_are_written():
+    assert event_body(event({"choices": []})) == {"choices": []}
+    assert event_body("data: [DONE]\n\n") is None

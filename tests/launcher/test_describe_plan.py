@@ -1,0 +1,142 @@
+"""`plan=true`: what a run would hold and what is to be expected, on a machine that has nothing of it."""
+
+import pytest
+from transformers import Qwen3MoeConfig
+
+import launch
+from contracts.model_shape import ModelShape
+from pipelinerl.launcher.compose import compose_config
+from pipelinerl.launcher.gpu_memory import GIB, rank_use, sequences_held, server_use
+from pipelinerl.launcher.jobs import PlanError
+from pipelinerl.launcher.model_source import fetch_model, find_model, model_in
+from tests.launcher.test_launch_refusals import refused
+
+BILLION = 10**9
+
+
+def planned(capsys, *overrides: str) -> str:
+    capsys.readouterr()
+    assert launch.main([*overrides, "plan=true"]) == 0
+    return capsys.readouterr().out
+
+
+@pytest.fixture(autouse=True)
+def no_network(monkeypatch):
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+
+
+def test_math_7b_on_eight_gpus_that_are_not_here(capsys):
+    said = planned(capsys, "+exp=math_7b")
+    placed = {line.split()[0]: line.split()[2] for line in said.splitlines() if "   GPU " in line}
+    servers = {f"server-{i}": str(i) for i in range(4)}
+    assert placed == servers | {f"trainer-{i}": str(4 + i) for i in range(4)}
+    assert "Qwen/Qwen2.5-7B, on the hub, 7.62 billion parameters, a context of 131072 tokens" in said
+    assert '--hf-overrides {"head_dtype": "float32"}' in said
+    assert "expected in flight: 256 sequences" in said and "about 0.25 steps" in said
+    assert "a server: 72.0 = weights 14.2" in said and "a trainer rank: 53" in said
+
+
+@pytest.mark.parametrize(
+    ("overrides", "says"),
+    [
+        (["world.gpus=3"], "the plan needs 8 GPUs and world.gpus is 3"),
+        (["batch_size=1004"], "batch_size=1004 is not divisible by group_size=8"),
+        (["batch_size=1000"], "groups of 8 makes 125, which 4 trainer ranks cannot share equally"),
+        (["world.trainer_ranks=6", "world.gpus=10"], "set batch_size to a multiple of 48, another world."),
+        (["sampling.max_tokens=131072"], "= 132880 exceeds the model's context of 131072"),
+        (["inference.gpus_per_server=3", "world.servers=1"], "cannot split the model over 3 GPUs"),
+        (["inference.arguments.tensor_parallel_size=3"], "but a server has inference.gpus_per_server=1"),
+        (["world.trainer_ranks=1"], "a trainer rank needs about"),
+        (["world.gpu_memory_gib=16"], "has no room for a sequence of 10000 tokens"),
+        (["inference.arguments.kv_cache_memory_bytes=300000000000"], "a server needs 298 GiB of a GPU"),
+        (["inference=sglang_gpu", "inference.arguments.max_total_tokens=9999"], "has no room for a sequence"),
+        (["inference=sglang_gpu", "inference.arguments.mem_fraction_static=0.97"], "a server needs 82 GiB"),
+        (["inference.arguments.gpu_memory_utilization=90%"], "=90%: a plan reads a number"),
+        (["model.path=no/such/model"], "is not a Hugging Face model directory"),
+    ],
+)
+def test_what_cannot_be_is_refused_in_one_line(capsys, overrides, says):
+    assert says in refused(capsys, "+exp=math_7b", *overrides, "plan=true")
+
+
+@pytest.mark.parametrize(
+    "choice", ["trainer=fsdp", "trainer=deepspeed", "inference=transformers", "inference=sglang_gpu"]
+)
+def test_another_engine_is_one_override(capsys, choice):
+    assert "a trainer rank: " in planned(capsys, "+exp=math_7b", choice)
+
+
+def test_four_gpus(capsys):
+    said = planned(capsys, "+exp=math_7b_4gpu")
+    assert "GPU 3" in said and "GPU 4" not in said
+    halves = ["world.servers=2", "world.trainer_ranks=2"]
+    assert "raise world.trainer_ranks" in refused(capsys, "+exp=math_7b_4gpu", *halves, "plan=true")
+    offloaded = "+trainer.config.zero_optimization={offload_optimizer: {device: cpu}}"
+    assert "optimizer 0.0" in planned(capsys, "+exp=math_7b_4gpu", *halves, offloaded)
+
+
+def test_shares_need_not_be_equal(capsys):
+    settings = ["batch_size=1000", "world.equal_shares=false"]
+    assert "a trainer rank: " in planned(capsys, "+exp=math_7b", *settings)
+
+
+def test_a_run_where_the_gpus_are_not_loads_nothing_first(capsys, tmp_path):
+    settings = ["inference=transformers", "trainer=fsdp", f"run_dir={tmp_path}/run"]
+    assert "torch sees 0" in refused(capsys, "+exp=math_7b", *settings)
+
+
+def test_a_model_that_the_hub_does_not_give(tmp_path, monkeypatch):
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
+    model = find_model(compose_config(["model.path=org/name"]), tmp_path / "demo")
+    assert (model.path, model.state, model.shape) == ("org/name", "on the hub", None)
+    with pytest.raises(PlanError, match="HF_HOME, or set model.path to a local directory"):
+        fetch_model("org/name")
+
+
+def test_parameters_are_those_of_the_published_models():
+    shapes = [compose_config([f"+exp={name}"]).model.shape for name in ("math_7b", "math_32b")]
+    assert [round(shape.parameters / BILLION, 1) for shape in shapes] == [7.6, 32.8]
+
+
+SHAPE = ModelShape(
+    layers=10, hidden_size=100, intermediate_size=400, heads=10, kv_heads=5, head_dim=10, vocab_size=1000,
+    context=1000, tied=True,
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(("engine", "gib"), [("vllm_gpu", 72), ("sglang_gpu", 64 + 4)])
+def test_what_servers_and_ranks_share_out(engine, gib):
+    config = compose_config([f"inference={engine}", "inference.gpus_per_server=2", "world.trainer_ranks=4"])
+    server = server_use(config, SHAPE)
+    assert server.parts["weights"] == SHAPE.parameters  # two bytes each, over two GPUs
+    assert server.total == pytest.approx(gib * GIB, abs=1)
+    rank = rank_use(config, SHAPE)
+    assert (rank.parts["weights"], rank.parts["optimizer"]) == (SHAPE.parameters, 2 * SHAPE.parameters)
+
+
+def test_a_cache_in_tokens_is_shared_out_and_cuts_a_share_short():
+    def keys_and_values(*arguments: str) -> int:
+        sizes = ["inference=sglang_gpu", "inference.gpus_per_server=2", *arguments]
+        return server_use(compose_config(sizes), SHAPE).parts["keys and values"]
+
+    of_token = 2 * 10 * 5 * 10  # numbers of a token; two bytes each, over two GPUs
+    assert keys_and_values("inference.arguments.max_total_tokens=1000") == 1000 * of_token
+    assert keys_and_values("inference.arguments.max_total_tokens=1000000000") == keys_and_values()
+
+
+def test_gpus_beyond_the_heads_of_keys_and_values_hold_them_again():
+    config = [compose_config(["inference=vllm_gpu", f"inference.gpus_per_server={n}"]) for n in (5, 10)]
+    few, many = (sequences_held(one, SHAPE) for one in config)
+    assert few == pytest.approx(many, rel=0.01)
+
+
+def test_a_mixture_of_experts_has_no_shape_of_this_kind(tmp_path):
+    experts = Qwen3MoeConfig(num_hidden_layers=2, num_experts=4)
+    experts.save_pretrained(tmp_path)
+    assert model_in(tmp_path).shape is None
+
+
+def test_a_backend_without_an_estimate(capsys):
+    shape = ",".join(f"{field}:{value}" for field, value in vars(SHAPE).items())
+    said = planned(capsys, "trainer=scripted", "world.gpus=2", f"model.shape={{{shape}}}")
+    assert "a trainer rank: its backend makes no estimate" in said

@@ -1,0 +1,90 @@
+"""Which command starts a server: its interpreter, its options, its engine."""
+
+import sys
+
+import pytest
+
+from pipelinerl.config import EngineConfig
+from pipelinerl.launcher.compose import compose_config
+from pipelinerl.launcher.hosts import Host, hosts_elsewhere
+from pipelinerl.launcher.jobs import ROOT, PlanError, missing_engine, plan_jobs
+
+PYTHON = sys.executable
+OTHER = "/bin/sh"  # stands for another engine's interpreter
+
+
+def commands(tmp_path, *overrides: str) -> list[tuple[str, ...]]:
+    config = compose_config(["model.path=m", f"inference.python={PYTHON}", *overrides])
+    return [
+        job.command
+        for job in plan_jobs(config, tmp_path, hosts_elsewhere(config), "token")
+        if job.role == "server"
+    ]
+
+
+def test_options_of_every_kind(tmp_path):
+    arguments = "+inference.arguments={some_number: 3, on: true, off: false, unset: null}"
+    (command,) = commands(tmp_path, arguments)
+    assert command[:3] == (PYTHON, "-m", "inference_adapters.transformers")
+    assert command[-4:] == ("--some-number", "3", "--on", "--no-off")
+    assert command[command.index("--model") :][:2] == ("--model", "m")
+
+
+def test_servers_take_the_engines_in_turn(tmp_path):
+    overrides = ["inference=mixed", f"inference.others.vllm.python={OTHER}", "world.servers=3"]
+    found = [(command[0], command[2]) for command in commands(tmp_path, *overrides)]
+    transformers = (PYTHON, "inference_adapters.transformers")
+    assert found == [transformers, (OTHER, "inference_adapters.vllm"), transformers]
+
+
+def test_an_engine_without_an_interpreter_of_its_own_runs_by_this_one(tmp_path):
+    (command,) = commands(tmp_path, "inference.python=null")
+    assert command[0] == sys.executable
+
+
+def test_an_interpreter_that_is_not_there_is_refused(tmp_path):
+    with pytest.raises(PlanError, match="/nonexistent/python is no interpreter"):
+        commands(tmp_path, "inference.python=/nonexistent/python")
+
+
+def test_an_environment_is_found_beside_the_launcher(tmp_path, monkeypatch):
+    monkeypatch.setattr("pipelinerl.launcher.jobs.ROOT", tmp_path)
+    own = tmp_path / ".venv-vllm" / "bin" / "python"
+    overrides = ["inference=vllm", "inference.python=null"]
+    assert "run `make vllm-env`" in missing_engine(compose_config(overrides).inference)
+    own.parent.mkdir(parents=True)
+    own.touch()
+    assert missing_engine(compose_config(overrides).inference) is None
+    assert commands(tmp_path, *overrides)[0][0] == str(own)
+
+
+def test_each_node_plans_all_jobs_alike_from_what_every_node_has(tmp_path):
+    counts = ["world.nodes=2", "world.servers=2", "world.trainer_ranks=2", "world.gpus=2"]
+    config = compose_config(["model.path=m", "streams=redis", f"inference.python={PYTHON}", *counts])
+    hosts = [Host("10.0.0.1", {"server-0": 81, "server-1": 82}), Host("fd00::2", {"trainer-0": 93}, "eth1")]
+    jobs = {job.name: job for job in plan_jobs(config, tmp_path, hosts, "token", "redis://there")}
+    places = {name: job.placement for name, job in jobs.items()}
+    assert places == {
+        "server-0": "node 0 GPU 0",
+        "server-1": "node 0 GPU 1",
+        "actor": "node 0 CPU",
+        "preprocessor": "node 0 CPU",
+        "trainer-0": "node 1 GPU 0",
+        "trainer-1": "node 1 GPU 1",
+    }
+    assert jobs["server-1"].command[3:7] == ("--host", "10.0.0.1", "--port", "82")
+    told = {"MASTER_ADDR": "fd00::2", "MASTER_PORT": "93", "WORLD_SIZE": "2", "RANK": "1"}
+    told |= {"PIPELINERL_SERVERS": "http://10.0.0.1:81,http://10.0.0.1:82"}
+    told |= {"GLOO_SOCKET_IFNAME": "eth1"}
+    assert jobs["trainer-1"].environment.items() >= told.items()
+    assert "GLOO_SOCKET_IFNAME" not in jobs["server-1"].environment
+
+
+def test_every_engine_of_the_configuration_is_an_adapter_of_the_project():
+    for file in (ROOT / "conf" / "inference").glob("*.yaml"):
+        config = compose_config([f"inference={file.stem}", "model.path=m"]).inference
+        engines: list[EngineConfig] = [config, *config.others.values()]
+        for engine in engines:
+            assert (ROOT / (engine.module.replace(".", "/") + ".py")).exists() or (
+                ROOT / engine.module.replace(".", "/") / "__main__.py"
+            ).exists()

@@ -1,0 +1,188 @@
+"""Bad input: one clear line on stderr, a non-zero exit, and no process started."""
+
+import json
+import socket
+from pathlib import Path
+
+import pytest
+
+import launch
+from pipelinerl.config import save_config
+from pipelinerl.launcher.compose import compose_config
+from pipelinerl.training.checkpoints import Checkpoints, Position
+
+
+@pytest.fixture
+def model(tmp_path) -> Path:
+    """A directory that looks like a model with a context of 64 and a chat template."""
+    from contracts.conformance.tiny_model import make_tiny_model
+
+    return Path(make_tiny_model(tmp_path / "model", context=64))
+
+
+def refused(capsys, *overrides: str) -> str:
+    """The one line with which the launcher refuses."""
+    capsys.readouterr()  # what fixtures said
+    assert launch.main(list(overrides)) == 2
+    lines = capsys.readouterr().err.strip().splitlines()
+    assert len(lines) == 1, lines
+    return lines[0]
+
+
+@pytest.mark.parametrize(
+    ("override", "says"),
+    [
+        ("batch_sizes=8", "did you mean batch_size?"),
+        ("world.server=2", "did you mean world.servers?"),
+        ("streams.keep_byte=9", "did you mean streams.keep_bytes?"),
+        ("domain=nonsense", "nonsense"),
+        ("batch_size=many", "batch_size"),
+        ("schedule=sometimes", "schedule"),
+        ("max_lag=-1", "max_lag"),
+        ("max_steps=true", "max_steps"),
+        ("batch_size=128.0", "batch_size"),
+        ("batch_size=12", "not divisible by group_size"),
+        ("sampling.top_p=0.9", "bias the importance ratio"),
+        ("sampling.top_k=50", "bias the importance ratio"),
+        ("sampling.temperature=0", "sampling.temperature"),
+        ("world.gpus=1", "needs 2 GPUs"),
+        ("optimizer.lr=-1", "optimizer.lr"),
+        ("objective.max_importance_weight=0", "max_importance_weight must be positive"),
+        ("+objective.epsilon=0.2", "epsilon"),
+        ("trainer.compute_dtype=float8", "compute_dtype must be float32 or bfloat16"),
+        ("domain.task=chain_some", "chain_sum"),
+        (["eval.pinned=true", "world.servers=2", "eval.every=null"], "set eval.every"),
+        ("eval.pinned=true", "would leave none to train with; set world.servers=2"),
+        ("+eval.attempts_of.aime_2024=16", "attempts_of names aime_2024; the 256 held-out problems"),
+        ("+eval.attempts_of.chain_sum=0", "eval.attempts_of.chain_sum"),
+        ("eval.attempts_of.chain_sum=4", "added with a plus: +eval.attempts_of.chain_sum=4"),
+        ("world.nodes=2", "world.nodes=2 needs streams=redis"),
+    ],
+)
+def test_configuration(capsys, override, says):
+    overrides = [override] if isinstance(override, str) else override
+    line = refused(capsys, *overrides, "plan=true")
+    assert line.startswith("launch.py: ") and says in line
+
+
+def test_run_directory_that_exists_is_never_overwritten(capsys, tmp_path):
+    (tmp_path / "kept").write_text("precious")
+    assert "exists and is never overwritten" in refused(capsys, f"run_dir={tmp_path}")
+    assert [p.name for p in tmp_path.iterdir()] == ["kept"]
+
+
+def test_model_directory_is_missing(capsys, tmp_path):
+    assert "no config.json there" in refused(capsys, f"model.path={tmp_path}/none", f"run_dir={tmp_path}/run")
+
+
+def test_model_without_a_chat_template(capsys, tmp_path, model):
+    (model / "chat_template.jinja").unlink(missing_ok=True)
+    settings = json.loads((model / "tokenizer_config.json").read_text())
+    settings.pop("chat_template", None)
+    (model / "tokenizer_config.json").write_text(json.dumps(settings))
+    settings = ["sampling.max_prompt_tokens=48", f"model.path={model}", f"run_dir={tmp_path}/run"]
+    assert "has no chat template" in refused(capsys, *settings)
+
+
+def test_context_longer_than_the_models(capsys, tmp_path, model):
+    settings = ["sampling.max_tokens=60", f"model.path={model}", f"run_dir={tmp_path}/run"]
+    assert "exceeds the model's context of 64" in refused(capsys, *settings)
+
+
+def test_prompts_longer_than_expected(capsys, tmp_path, model):
+    settings = ["sampling.max_prompt_tokens=5", f"model.path={model}", f"run_dir={tmp_path}/run"]
+    assert "the domain's prompts have up to" in refused(capsys, *settings)
+
+
+def test_a_model_that_was_never_shown_a_tool(capsys, tmp_path, model):
+    (model / "chat_template.jinja").write_text("{% for m in messages %}{{ m['content'] }}{% endfor %}")
+    settings = ["domain=calculator", f"model.path={model}", f"run_dir={tmp_path}/run"]
+    assert "the domain calculator needs tools" in refused(capsys, *settings)
+
+
+def test_gpus_that_are_not_there(capsys, tmp_path):
+    settings = ["world.gpus=64", "inference=scripted", f"run_dir={tmp_path}/run"]
+    assert "0 runs on the CPU" in refused(capsys, *settings)
+
+
+def test_port_in_use(capsys, tmp_path, model):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        settings = [f"inference.base_port={port}", "sampling.max_prompt_tokens=48"]
+        line = refused(capsys, *settings, f"model.path={model}", f"run_dir={tmp_path}/run")
+    assert (
+        f"server-0 cannot listen at 127.0.0.1:{port}: Address already in use; set inference.base_port" in line
+    )
+    assert not (tmp_path / "run").exists()
+
+
+def test_no_port_is_left(capsys, tmp_path):
+    settings = ["inference=scripted", "inference.base_port=65535", "world.servers=2"]
+    assert "inference.base_port=65535 leaves no ports for 2 servers" in refused(capsys, *settings)
+
+
+def test_an_address_that_is_not_this_machines(capsys, tmp_path):
+    settings = ["inference=scripted", "inference.host=203.0.113.1", f"run_dir={tmp_path}/run"]
+    line = refused(capsys, *settings)
+    assert "server-0 cannot listen at 203.0.113.1:0: " in line and "set inference.host to another" in line
+
+
+def test_the_plan_is_printed_and_nothing_starts(capsys, tmp_path):
+    settings = ["plan=true", f"run_dir={tmp_path}/run", "world.servers=2", "world.trainer_ranks=2"]
+    assert launch.main(settings) == 0
+    printed = capsys.readouterr().out
+    for job in ("server-0", "server-1", "actor", "preprocessor", "trainer-0", "trainer-1"):
+        assert job in printed
+    assert not (tmp_path / "run").exists()
+
+
+# --- resuming ---------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def stopped(tmp_path) -> Path:
+    """The directory of a run that stopped after its checkpoint of version 5."""
+    run_dir = tmp_path / "run"
+    config = compose_config(["inference=scripted", "trainer=scripted", "max_steps=9", "batch_size=64"])
+    Checkpoints(run_dir).worker(5).mkdir(parents=True)
+    Checkpoints(run_dir).complete(Position(5, 0), keep=1)
+    save_config(config.model_copy(update={"run_dir": str(run_dir)}), run_dir / "config.yaml")
+    return run_dir
+
+
+def test_a_resumed_run_keeps_its_configuration_and_takes_what_is_set(stopped):
+    resuming = [f"run_dir={stopped}", "resume=true", "max_steps=20", "world.trainer_ranks=2"]
+    config = compose_config([*resuming, "trainer=deepspeed", "trainer.zero_stage=3"])
+    assert (config.max_steps, config.world.trainer_ranks, config.batch_size) == (20, 2, 64)
+    assert config.trainer.target.endswith("DeepSpeedTrainer") and config.trainer.zero_stage == 3
+    assert config.inference.module == "inference_adapters.scripted"
+
+
+@pytest.mark.parametrize(
+    ("overrides", "says"),
+    [
+        (["group_size=4"], "group_size cannot change when a run is resumed; it was 8"),
+        (["seed=7"], "seed cannot change when a run is resumed; it was 0"),
+        (["domain.task=gcd"], "domain cannot change when a run is resumed"),
+        (["~domain"], "nothing can be taken out when a run is resumed"),
+        (["+exp=grpo"], "+exp=grpo: a resumed run keeps its configuration; leave it out"),
+        (["max_step=9"], "max_step"),
+        (["resume=4"], "resume=4: there are checkpoints of versions 0, 5"),
+        (["resume=-1"], "resume"),
+        (["max_steps=4"], "the run has made 5 steps and max_steps is 4; raise it to go on"),
+    ],
+)
+def test_a_resumption_that_cannot_be(capsys, stopped, overrides, says):
+    assert says in refused(capsys, f"run_dir={stopped}", "resume=true", *overrides)
+    assert not (stopped / "streams").exists() and not (stopped / "logs").exists()
+
+
+def test_a_resumption_of_nothing(capsys, tmp_path):
+    assert "resume needs run_dir" in refused(capsys, "resume=true")
+    assert "holds no run to resume" in refused(capsys, "resume=true", f"run_dir={tmp_path}")
+
+
+def test_plan_of_a_resumption_starts_and_writes_nothing(capsys, stopped):
+    assert launch.main([f"run_dir={stopped}", "resume=true", "plan=true"]) == 0
+    assert "trainer-0" in capsys.readouterr().out
+    assert not (stopped / "streams").exists()

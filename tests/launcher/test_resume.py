@@ -1,0 +1,305 @@
+"""What a resumed run takes up again is decided by the books, the rollouts and the version alone."""
+
+import json
+from concurrent.futures import Future
+
+import pytest
+
+from contracts.records import (
+    ActorStopped,
+    DropReason,
+    Evaluated,
+    MicroBatchRow,
+    Resumed,
+    SamplerState,
+    Settled,
+    Started,
+    StepClosed,
+    VersionSpan,
+)
+from contracts.trainer import SaveHandle
+from pipelinerl.launcher.jobs import PlanError
+from pipelinerl.launcher.resume import choose, launcher_events, resume, sort_groups
+from pipelinerl.replay import trained_rows
+from pipelinerl.report.accounting import GroupAccounts
+from pipelinerl.streams.events import EVENT_STREAMS, FIRST_LIFE, life_begun, recorded_events, results_before
+from pipelinerl.streams.files import FileStreams
+from pipelinerl.training.checkpoint_saver import CheckpointSaver
+from pipelinerl.training.checkpoints import START, Checkpoints, Position
+from tests.builders import completion, rollout
+
+SIZE = 2
+
+
+def started(group: int) -> Started:
+    return Started(group_id=group, rollouts=SIZE, draw=group, problem=100 + group)
+
+
+def settled(*groups: int, reason: DropReason | None = None, version: int | None = None) -> Settled:
+    return Settled(group_ids=list(groups), rollouts=SIZE * len(groups), reason=reason, version=version)
+
+
+def evaluated(version: int, last: int | None = None) -> Evaluated:
+    last = version if last is None else last
+    return Evaluated(version=version, problems=1, success=0.5, first_version=version, last_version=last)
+
+
+def resumed(version: int, **changes: object) -> Resumed:
+    values = {name: getattr(FIRST_LIFE, name) for name in FIRST_LIFE.__struct_fields__}
+    return Resumed(**values | {"version": version} | changes)
+
+
+def accounts(*events) -> GroupAccounts:
+    books = GroupAccounts()
+    for event in events:
+        books.observe(event)
+    return books
+
+
+# --- the books --------------------------------------------------------------------------------
+
+
+def test_going_back_undoes_what_was_trained_above_the_version_and_no_more():
+    books = accounts(
+        *map(started, range(6)),
+        settled(0, version=1),
+        settled(1, version=2),
+        settled(2, version=3),
+        settled(3, reason=DropReason.NONFINITE, version=3),
+        settled(4, reason=DropReason.ZERO_ADVANTAGE),
+        ActorStopped(),
+    )
+    assert books.unsettled(version=2) == [2, 3, 5]
+    books.observe(resumed(2, rolled_back=[2], interrupted=[5]))
+    summary = books.summary()
+    assert summary["rollouts_trained"] == 2 * SIZE
+    assert summary["rollouts_dropped"] == {"interrupted": SIZE, "rolled_back": SIZE, "zero_advantage": SIZE}
+    assert {type(reason) for reason in summary["rollouts_dropped"]} == {str}  # as they are printed
+    assert summary["rollouts_in_flight"] == SIZE and summary["accounting_errors"] == []
+    books.observe(settled(3, version=3))
+    books.observe(ActorStopped())
+    assert books.summary()["rollouts_trained"] == 3 * SIZE and books.errors() == []
+
+
+def test_a_group_that_is_trained_on_both_sides_of_a_resumption_is_an_error():
+    books = accounts(started(0), settled(0, version=1), resumed(1), settled(0, version=2))
+    assert books.errors() == ["1 groups settled twice: 0"]
+
+
+def test_draws_that_no_group_decided_are_found_in_order_until_another_group_decides_them():
+    books = accounts(
+        *map(started, range(4)), settled(1, version=1), resumed(1, interrupted=[3], rolled_back=[0])
+    )
+    assert books.lost_draws(set()) == [(0, 100), (3, 103)]
+    assert books.lost_draws({2}) == [(0, 100), (2, 102), (3, 103)]
+    books.observe(Started(group_id=4, rollouts=SIZE, draw=0, problem=100))
+    assert books.lost_draws(set()) == [(3, 103)]
+    books.observe(settled(4, reason=DropReason.TRAINING_DONE))
+    assert books.lost_draws(set()) == [(0, 100), (3, 103)]
+
+
+# --- groups -----------------------------------------------------------------------------------
+
+
+def sampled_by(group: int, member: int, *versions: int):
+    spans = [VersionSpan(version, i, i + 1) for i, version in enumerate(versions)]
+    return rollout(group, member, completions=[completion([1], list(versions), spans=spans)])
+
+
+def test_whole_groups_of_known_weights_are_replayed():
+    rollouts = [
+        sampled_by(0, 0, 3, 4),
+        sampled_by(1, 0, 4, 4),
+        sampled_by(0, 1, 4, 4),
+        sampled_by(2, 0, 1, 1),
+        sampled_by(2, 1, 4, 5),
+        rollout(3, 0, completions=[], status="failed:timeout"),
+        rollout(3, 1, completions=[], status="failed:timeout"),
+        sampled_by(5, 0, 3, 3),
+        rollout(5, 1, completions=[], status="failed:server_connection"),
+        sampled_by(9, 0, 9, 9),
+    ]
+    sizes = {group: SIZE for group in range(6)}
+    replayed, interrupted, rolled_back = sort_groups(sizes, iter(rollouts), version=4)
+    assert (replayed, interrupted, rolled_back) == ([0, 3], [1, 4, 5], [2])
+
+
+# --- streams and checkpoints ------------------------------------------------------------------
+
+
+def test_a_resumption_is_one_record_and_events_are_read_life_by_life(tmp_path):
+    streams, checkpoints = FileStreams(tmp_path / "streams"), Checkpoints(tmp_path)
+    assert life_begun(streams) == FIRST_LIFE
+    actor, trainer = streams.writer("actor_events"), streams.writer("trainer_events")
+    for group in range(3):
+        actor.append(started(group))
+    actor.append(SamplerState(draws=2, state={"epoch": 0, "position": 2}))
+    for version in (1, 2):
+        trainer.append(closed(version))
+        trainer.append(settled(version - 1, version=version))
+    rollouts = streams.writer("rollouts")
+    for member in range(SIZE):
+        rollouts.append(sampled_by(1, member, 1))
+    for writer in (actor, trainer, rollouts):
+        writer.close()
+    launcher = launcher_events(streams)
+    first = resume(streams, launcher, checkpoints, Position(version=1, rollouts_offset=0))
+    assert (first.replayed, first.interrupted, first.rolled_back) == ([1], [2], [])
+    assert (first.next_group, first.draws, first.redraws) == (3, 3, [(2, 102)])
+    assert first.sampler.draws == 2
+    assert life_begun(streams) == first
+    again = streams.writer("trainer_events")
+    again.append(closed(2))
+    again.append(settled(1, version=2))
+    again.close()
+    events = list(recorded_events(streams))
+    assert events.index(first) == 8 and events[-1] == settled(1, version=2)
+    assert accounts(*events).errors() == []
+    second = resume(streams, launcher, checkpoints, Position(version=2, rollouts_offset=0))
+    assert (second.replayed, second.interrupted, second.redraws) == ([], [], [(2, 102)])
+
+
+def test_results_of_weights_that_are_made_again_do_not_count(tmp_path):
+    streams, checkpoints = FileStreams(tmp_path / "streams"), Checkpoints(tmp_path)
+    trainer, actor = streams.writer("trainer_events"), streams.writer("actor_events")
+    for version in range(1, 5):
+        trainer.append(closed(version))
+    results = [evaluated(0), evaluated(1), evaluated(2, last=3), evaluated(4)]
+    for result in results:
+        actor.append(result)
+    for writer in (trainer, actor):
+        writer.close()
+    assert results_before(streams) == results
+    launcher = launcher_events(streams)
+    resume(streams, launcher, checkpoints, Position(version=2, rollouts_offset=0))
+    assert results_before(streams) == results[:2]
+    again = streams.writer("actor_events")
+    again.append(evaluated(2))
+    again.close()
+    assert results_before(streams) == [*results[:2], evaluated(2)]
+    resume(streams, launcher, checkpoints, START)
+    assert results_before(streams) == []
+
+
+def test_streams_that_lost_what_a_checkpoint_was_made_of_are_not_resumed_from_it(tmp_path):
+    streams, checkpoints = FileStreams(tmp_path / "streams"), Checkpoints(tmp_path)
+    trainer = streams.writer("trainer_events")
+    trainer.append(closed(1))
+    trainer.close()
+    launcher = launcher_events(streams)
+    for unmade in (Position(version=2, rollouts_offset=0), Position(version=1, rollouts_offset=5)):
+        with pytest.raises(PlanError, match=r"they end with version 1; resume=VERSION goes on"):
+            resume(streams, launcher, checkpoints, unmade)
+    assert life_begun(streams) == FIRST_LIFE
+    assert resume(streams, launcher, checkpoints, Position(version=1, rollouts_offset=0)).version == 1
+
+
+def test_a_run_that_is_alive_is_not_resumed_and_keeps_its_checkpoints(tmp_path):
+    streams, checkpoints = FileStreams(tmp_path / "streams"), Checkpoints(tmp_path)
+    checkpoints.worker(5).mkdir(parents=True)
+    checkpoints.complete(Position(5, 0), keep=2)
+    launcher, held = launcher_events(streams), streams.writer("rows")
+    with pytest.raises(PlanError, match="still alive"):
+        resume(streams, launcher, checkpoints, START)
+    with pytest.raises(PlanError, match="still alive"):
+        launcher_events(streams)
+    held.close()
+    assert [p.version for p in checkpoints.whole()] == [5]
+    checkpoints.worker(7).mkdir(parents=True)  # cut short
+    resume(streams, launcher, checkpoints, START)
+    assert not list((tmp_path / "checkpoints").iterdir())
+
+
+def test_checkpoints_are_whole_when_declared_and_the_newest_are_kept(tmp_path):
+    checkpoints, oldest = Checkpoints(tmp_path), []
+    for version in (4, 8, 12):
+        checkpoints.worker(version).mkdir(parents=True)
+        oldest.append(checkpoints.complete(Position(version, 10 * version), keep=2).version)
+    checkpoints.worker(16).mkdir(parents=True)  # cut short
+    assert oldest == [4, 4, 8]
+    assert checkpoints.whole() == [Position(8, 80), Position(12, 120)]
+    assert not checkpoints.worker(4).parent.exists()
+    assert choose(tmp_path, checkpoints, True, max_steps=99).version == 12
+    assert choose(tmp_path, checkpoints, 8, max_steps=99).rollouts_offset == 80
+    assert choose(tmp_path, checkpoints, 0, max_steps=99) == START
+    with pytest.raises(PlanError, match="resume=16: there are checkpoints of versions 0, 8, 12"):
+        choose(tmp_path, checkpoints, 16, max_steps=99)
+    with pytest.raises(PlanError, match="has made 12 steps and max_steps is 11; raise it to go on"):
+        choose(tmp_path, checkpoints, True, max_steps=11)
+
+
+def test_a_run_that_stopped_between_its_last_step_and_its_end_goes_on_to_its_end(tmp_path):
+    streams, checkpoints = FileStreams(tmp_path / "streams"), Checkpoints(tmp_path)
+    checkpoints.worker(3).mkdir(parents=True)
+    checkpoints.complete(Position(3, 0), keep=1)
+    actor = streams.writer("actor_events")
+    actor.append(started(0))
+    assert choose(tmp_path, checkpoints, True, max_steps=3).version == 3
+    actor.append(settled(0, reason=DropReason.TRAINING_DONE))
+    actor.append(ActorStopped())
+    assert choose(tmp_path, checkpoints, True, max_steps=3).version == 3  # its model is not exported
+    checkpoints.final.mkdir()
+    with pytest.raises(PlanError, match="has made 3 steps and max_steps is 3; raise it to go on"):
+        choose(tmp_path, checkpoints, True, max_steps=3)
+
+
+class Writing(SaveHandle):
+    def __init__(self):
+        self.written = Future()
+
+    def wait(self) -> None:
+        self.written.result(timeout=10)
+
+
+def test_a_checkpoint_is_announced_once_it_is_whole_by_who_looks(tmp_path):
+    checkpoints, announced, writing = Checkpoints(tmp_path), [], Writing()
+    saver = CheckpointSaver(checkpoints, 2, announced.append)
+    checkpoints.worker(4).mkdir(parents=True)
+    saver.begin(Position(4, 40), writing)
+    saver.look()
+    assert announced == [] and checkpoints.whole() == []
+    writing.written.set_result(None)
+    saver.finish()
+    assert [(saved.version, saved.rollouts_offset) for saved in announced] == [(4, 40)]
+    assert json.loads((tmp_path / "checkpoints/00000004/position.json").read_text())["version"] == 4
+    saver.look()
+    assert len(announced) == 1
+
+
+def test_a_checkpoint_that_could_not_be_written_ends_the_run_with_its_reason(tmp_path):
+    writing = Writing()
+    saver = CheckpointSaver(Checkpoints(tmp_path), 2, pytest.fail)
+    saver.begin(Position(4, 40), writing)
+    writing.written.set_exception(OSError("no space left on device"))
+    with pytest.raises(OSError, match="no space left"):
+        saver.finish()
+
+
+# --- replay -----------------------------------------------------------------------------------
+
+
+def row(step: int, index: int, closes: bool, life: int) -> MicroBatchRow:
+    return MicroBatchRow(step=step, index=index, micro_batches=[], closes_step=closes, rollouts_offset=life)
+
+
+def test_what_is_replayed_of_a_resumed_run_are_the_steps_that_count(tmp_path):
+    streams = FileStreams(tmp_path / "streams")
+    rows, trainer = streams.writer("rows"), streams.writer("trainer_events")
+    launcher = launcher_events(streams)
+    first = [(0, 0, True), (1, 0, False), (1, 1, True), (2, 0, False), (2, 1, True), (3, 0, False)]
+    for step in first:
+        rows.append(row(*step, life=1))
+    for version in (1, 2, 3):
+        trainer.append(closed(version))
+    ends = {name: 0 for name in EVENT_STREAMS} | {"trainer_events": trainer.end}
+    launcher.append(resumed(1, ends=ends))
+    for step in [(1, 0, True), (2, 0, False), (2, 1, True), (3, 0, False)]:
+        rows.append(row(*step, life=2))
+    for version in (2, 3):
+        trainer.append(closed(version))
+    replayed = [(r.step, r.index, r.rollouts_offset) for r in trained_rows(streams)]
+    assert replayed == [(0, 0, 1), (1, 0, 2), (2, 0, 2), (2, 1, 2)]
+
+
+def closed(version: int) -> StepClosed:
+    return StepClosed(version=version, rollouts=2, tokens=1, lag_histogram={})

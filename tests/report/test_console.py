@@ -1,0 +1,152 @@
+"""Metrics files and the console view that reads them as they grow."""
+
+import json
+import os
+import pty
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from pipelinerl.metrics import MetricsTail, MetricsWriter, metrics_path, read_metrics
+from pipelinerl.report.console import ConsoleView, RunState
+
+
+def test_a_line_holds_time_step_and_the_named_numbers(tmp_path):
+    writer = MetricsWriter(tmp_path, "trainer")
+    writer.write(3, loss=np.float32(0.5), ess=torch.tensor(0.25), lag_max=4)
+    writer.write(4, loss=float("nan"), ess=float("-inf"), grad_norm=torch.tensor(float("inf")))
+    text = (tmp_path / "metrics" / "trainer.jsonl").read_text()  # flushed by the line, before any close
+    first, second = [json.loads(line, parse_constant=lambda name: 1 / 0) for line in text.splitlines()]
+    assert first.pop("time") > 1.7e9 and second.pop("time") > 1.7e9
+    assert first == {"step": 3, "loss": 0.5, "ess": 0.25, "lag_max": 4.0}
+    assert second == {"step": 4, "loss": None, "ess": None, "grad_norm": None}
+
+
+def test_a_torn_last_line_is_left_out_and_cut_by_the_next_writer(tmp_path):
+    path = metrics_path(tmp_path, "actor")
+    assert list(read_metrics(path)) == []
+    MetricsWriter(tmp_path, "actor").write(1, reward_mean=0.5)
+    whole = path.read_bytes()
+    for cut in range(1, len(whole)):
+        path.write_bytes(whole + whole[:cut])
+        assert [line["step"] for line in read_metrics(path)] == [1]
+    MetricsWriter(tmp_path, "actor").write(2, reward_mean=0.5)
+    assert [line["step"] for line in read_metrics(path)] == [1, 2]
+
+
+def test_a_tail_gives_each_line_once_when_it_is_complete(tmp_path):
+    path = tmp_path / "actor.jsonl"
+    tail = MetricsTail(path)
+    assert list(tail.read()) == []
+    with path.open("ab", buffering=0) as file:
+        file.write(b'{"step": 1}\n{"st')
+        assert list(tail.read()) == [{"step": 1}]
+        assert list(tail.read()) == []
+        file.write(b'ep": 2}\n')
+        assert list(tail.read()) == [{"step": 2}]
+
+
+def test_tensorboard_events_only_if_asked(tmp_path):
+    MetricsWriter(tmp_path, "actor").write(1, reward_mean=0.5)
+    assert not (tmp_path / "tensorboard").exists()
+    writer = MetricsWriter(tmp_path, "trainer", tensorboard=True)
+    writer.write(7, loss=0.5, ess=float("nan"))
+    writer.close()
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    events = EventAccumulator(str(tmp_path / "tensorboard" / "trainer")).Reload()
+    assert events.Tags()["scalars"] == ["loss"]
+    assert [(event.step, event.value) for event in events.Scalars("loss")] == [(7, 0.5)]
+
+
+def test_the_state_before_anything_is_known_has_gaps_not_errors():
+    facts = dict(RunState(max_steps=60).facts())
+    assert facts["step"] == "0/60"
+    assert facts["held-out success"] == "– → –"
+    assert facts["groups dropped"] == "none"
+    assert facts["time left"] == "–"
+
+
+def test_the_state_follows_the_metrics_of_the_processes():
+    state = RunState(max_steps=60)
+    published = {"publish_seconds": 0.2, "publish_paused_s": 0.05, "servers": 2}
+    state.observe("trainer", {"time": 100.0, "step": 0, **published})
+    state.observe("actor", {"time": 100.0, "step": 0, "heldout_success": 0.4})
+    for step in range(1, 31):
+        closed = {"lag_mean": 1.25, "lag_max": 4, "trained_tokens_per_s": 5432.1}
+        state.observe("trainer", {"time": 100.0 + 2 * step, "step": step, **closed})
+        state.observe("trainer", {"time": 101.0 + 2 * step, "step": step, **published})
+    state.observe("actor", {"time": 160.0, "step": 30, "reward_mean": 0.8, "success_rate": 0.75})
+    state.observe("actor", {"time": 161.0, "step": 30, "heldout_success": 0.9, "reward_mean": None})
+    state.observe("preprocessor", {"time": 161.0, "step": 30, "dropped_stale": 3, "dropped_failed": 0})
+    facts = dict(state.facts())
+    assert facts["step"] == "30/60"
+    assert facts["held-out success"] == "0.40 → 0.90"
+    assert facts["train success"] == "0.75  reward 0.80"
+    assert facts["trained"] == "5,432 tokens/s"
+    assert facts["lag"] == "mean 1.25  max 4"
+    assert facts["weight updates"] == "31  last 0.20 s, paused 0.050 s"
+    assert facts["groups dropped"] == "stale 3"
+    assert facts["time left"] == "1:00"
+
+
+def test_without_a_terminal_a_plain_line_every_few_steps(tmp_path, capsys):
+    trainer = MetricsWriter(tmp_path, "trainer")
+    with ConsoleView(tmp_path, max_steps=12) as view:
+        for step in range(13):
+            trainer.write(step, lag_mean=1.0)
+            view.update(2)
+            view.update(2)
+    steps = [line.split(" | ")[0] for line in capsys.readouterr().out.splitlines()]
+    assert steps == ["step 5/12", "step 10/12", "step 12/12"]
+
+
+LIVE_VIEW = """
+from pathlib import Path
+from pipelinerl.report.console import ConsoleView
+from pipelinerl.metrics import MetricsWriter
+with ConsoleView(Path("."), 60) as view:
+    MetricsWriter(Path("."), "trainer").write(7, lag_mean=1.25, lag_max=4)
+    view.update(2)
+"""
+
+
+def test_on_a_terminal_a_live_panel(tmp_path):
+    MetricsWriter(tmp_path, "trainer").write(31, lag_mean=9.75)  # of an earlier launch: not shown
+    master, terminal = pty.openpty()
+    environment = os.environ | {"TERM": "xterm", "COLUMNS": "100", "LINES": "40"}
+    environment |= {"PYTHONPATH": str(Path(__file__).parents[2])}
+    done = subprocess.Popen(
+        [sys.executable, "-c", LIVE_VIEW],
+        stdout=terminal,
+        cwd=tmp_path,
+        env=environment,
+        stderr=subprocess.PIPE,
+    )
+    os.close(terminal)
+    seen = b""
+    try:
+        while chunk := os.read(master, 4096):
+            seen += chunk
+    except OSError:  # how a pseudo-terminal says that the other end is closed
+        os.close(master)
+    assert (done.communicate()[1], done.returncode) == (b"", 0)
+    assert b"\x1b[" in seen  # colours, and the cursor moved back over the last frame
+    text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", seen.decode())
+    assert "7/60" in text and "mean 1.25  max 4" in text and "2 alive" in text and "9.75" not in text
+    assert text.count("pipelinerl") == 3  # drawn for the update, the end, and its last frame
+
+
+def test_a_warning_is_said_once_and_in_full(tmp_path, capsys):
+    writer = MetricsWriter(tmp_path, "trainer")
+    with ConsoleView(tmp_path, max_steps=9) as view:
+        writer.write(4, loss=0.5, alarm_ess_collapsed=1.0)
+        view.update()
+        writer.write(5, loss=0.5)
+        view.update()
+    said = [line for line in capsys.readouterr().out.splitlines() if line.startswith("warning")]
+    assert len(said) == 1 and said[0].startswith("warning: step 4: ess_collapsed: few tokens carry the step")

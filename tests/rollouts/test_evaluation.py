@@ -1,0 +1,153 @@
+"""What attempts at held-out problems add up to, and when a pinned server is wanted, used and released."""
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Collection, Coroutine
+from pathlib import Path
+
+import pytest
+
+from contracts.records import Pinned, Record, Released, Rollout, SetResult, WeightsPublished
+from pipelinerl.clients.http_session import open_session
+from pipelinerl.clients.server_pool import ServerPool
+from pipelinerl.components import build_client, build_domain
+from pipelinerl.config import EvalConfig, RunConfig
+from pipelinerl.launcher.compose import compose_config
+from pipelinerl.rollouts.evaluation import held_out, result_of
+from pipelinerl.rollouts.evaluator import Evaluator
+from pipelinerl.rollouts.pinned_server import PinnedServer
+from pipelinerl.rollouts.rollout_metrics import RolloutMetrics
+from pipelinerl.streams.files import FileStreams
+from tests.builders import completion, rollout
+from tests.exams_domain import Exams
+from tests.pipeline.runs import MINIATURE
+from tests.ports import free_port
+
+
+def attempt(problem: int, success: float, version: int = 5) -> Rollout:
+    sampled = [completion([1], [2], version=version)]
+    return rollout(problem, completions=sampled, metrics={"success": success})
+
+
+def test_success_is_a_mean_over_problems_of_the_mean_over_attempts():
+    problems = held_out(Exams(seed=0), EvalConfig(problems=3, attempts_of={"hard": 4}))
+    assert [(p.index, p.of_set, p.attempts) for p in problems] == [
+        (0, "easy", 1),
+        (1, "hard", 4),
+        (2, "easy", 1),
+    ]
+    failed = rollout(1, completions=[], status="failed:timeout")
+    ended = [attempt(0, 1.0, version=4), attempt(1, 1.0), attempt(1, 0.0), failed]
+    result = result_of(
+        problems, ended, version=3
+    )  # one at the hard problem, and the second easy one, never ended
+    assert result.sets == [
+        SetResult(name="easy", problems=2, attempts=1, success=0.5, failed=1),
+        SetResult(name="hard", problems=1, attempts=4, success=0.25, failed=2),
+    ]
+    assert (result.success, result.problems, result.failed) == (pytest.approx((1 + 0.25 + 0) / 3), 3, 3)
+    assert (result.version, result.first_version, result.last_version) == (3, 4, 5)
+
+
+def test_without_a_token_its_versions_are_that_which_was_live():
+    result = result_of(held_out(Exams(seed=0), EvalConfig(problems=3)), [], version=3)
+    assert (result.success, result.first_version, result.last_version) == (0.0, 3, 3)
+
+
+@pytest.fixture
+def config() -> RunConfig:
+    return compose_config([*MINIATURE, "world.servers=2", "eval.pinned=true", "eval.every=2"])
+
+
+def events_of(
+    config: RunConfig,
+    tmp_path: Path,
+    publications: list[list[str]],
+    start: Callable[[Coroutine], asyncio.Task] = asyncio.create_task,
+    first_version: int = 1,
+    evaluated: Collection[int] = (),
+) -> list[Record]:
+    """What an evaluator writes when one version after the other is published to these servers."""
+    streams, begun = FileStreams(tmp_path), []
+
+    def spawn(work: Coroutine) -> asyncio.Task:
+        begun.append(start(work))
+        return begun[-1]
+
+    async def scenario():
+        async with open_session(token=None) as session:
+            client = build_client(config, session, ServerPool(1))
+            writers = streams.writer("eval_rollouts"), streams.writer("actor_events")
+            metrics = RolloutMetrics(tmp_path, tensorboard=False)
+            evaluator = Evaluator(config, build_domain(config), client, *writers, metrics, evaluated, spawn)
+            figures = {"seconds": 0.0, "bytes": 0, "paused_s": 0.0}
+            for version, servers in enumerate(publications, start=first_version):
+                await evaluator.on_published(
+                    WeightsPublished(run="r", version=version, servers=servers, **figures)
+                )
+            for task in begun:
+                with contextlib.suppress(asyncio.CancelledError):  # called off
+                    await task
+
+    asyncio.run(scenario())
+    return [entry.record for entry in streams.reader("actor_events").read(timeout_s=0)]
+
+
+BOTH, OTHER, LAST = ["a", "b"], ["a"], ["b"]
+PIN, RELEASE = Pinned(server="b"), Released(server="b")
+
+
+@pytest.mark.parametrize(
+    ("publications", "begun", "written"),
+    [
+        ([BOTH], 0, []),
+        ([BOTH, BOTH], 0, [PIN]),
+        ([BOTH, BOTH, BOTH], 0, [PIN]),  # under way when it was pinned
+        ([BOTH, BOTH, BOTH, OTHER], 1, [PIN]),
+        ([BOTH, BOTH, OTHER, OTHER, OTHER], 1, [PIN]),
+        ([BOTH, BOTH, LAST], 0, [PIN, RELEASE]),
+        ([BOTH, BOTH, OTHER, LAST], 1, [PIN, RELEASE]),
+        ([BOTH, OTHER], 0, []),  # due, but with only one server
+    ],
+)
+def test_an_evaluation_begins_when_its_server_is_out(config, tmp_path, publications, begun, written):
+    started = []
+
+    def start(work: Coroutine) -> asyncio.Task:
+        started.append(work)
+        work.close()
+        return asyncio.create_task(asyncio.sleep(0.1))
+
+    assert events_of(config, tmp_path, publications, start) == written
+    assert len(started) == begun
+
+
+def test_a_server_that_was_left_out_because_it_is_gone_is_not_evaluated_on(config, tmp_path):
+    gone = f"http://127.0.0.1:{free_port()}"
+    written = events_of(config, tmp_path, [["a", gone], ["a", gone], ["a"]])
+    assert written == [Pinned(server=gone), Released(server=gone)]
+
+
+class TakenBackServer(PinnedServer):
+    """Holds version 2 when it is first asked, and then 5."""
+
+    async def version(self) -> int:
+        self.asked = getattr(self, "asked", 0) + 1
+        return 2 if self.asked == 1 else 5
+
+
+def test_a_server_that_is_given_other_weights_yields_no_result(config, tmp_path, monkeypatch, caplog):
+    monkeypatch.setattr("pipelinerl.rollouts.evaluator.PinnedServer", TakenBackServer)
+    monkeypatch.setattr("pipelinerl.rollouts.pinned_server.LOOK_EVERY_S", 0.0)
+    assert events_of(config, tmp_path, [BOTH, BOTH, OTHER]) == [PIN, RELEASE]
+    assert "called off: b was given version 5" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("version", "evaluated", "written"),
+    [(2, (), [PIN]), (2, {0, 2}, []), (3, {0, 2}, []), (4, {0, 2}, [PIN]), (0, (), [])],
+)
+def test_what_is_due_at_the_version_that_a_run_goes_on_with_is_evaluated_once(
+    config, tmp_path, version, evaluated, written
+):
+    assert events_of(config, tmp_path, [BOTH], first_version=version, evaluated=evaluated) == written

@@ -1,0 +1,190 @@
+"""One bad answer, one failing verifier, one slow attempt ends one rollout, with a name."""
+
+import asyncio
+
+import aiohttp
+import pytest
+from aiohttp import web
+
+from pipelinerl.clients.llm_client import LLMClient, Sampling
+from pipelinerl.clients.server_pool import ServerPool
+from pipelinerl.config import RolloutConfig
+from pipelinerl.domains.base import Attempt, Domain, Problem
+from pipelinerl.rollouts.runner import AttemptRunner, Member
+
+GOOD = {
+    "prompt_token_ids": [1, 2],
+    "choices": [
+        {
+            "token_ids": [3, 4],
+            "message": {"content": "hi"},
+            "finish_reason": "stop",
+            "logprobs": {"content": [{"logprob": -0.1}, {"logprob": -0.2}]},
+            "weight_versions": [{"version": 3, "start": 0, "end": 1}, {"version": 4, "start": 1, "end": 2}],
+        }
+    ],
+}
+
+
+def changed(**choice) -> dict:
+    return {**GOOD, "choices": [{**GOOD["choices"][0], **choice}]}
+
+
+class Echo(Domain):
+    name, train_size, heldout_size = "echo", 1, 1
+
+    def __init__(self, judge=lambda text: 1.0, delay_s=0.0):
+        self._judge, self._delay_s = judge, delay_s
+
+    def train_problem(self, index: int) -> Problem:
+        return Problem("p", [{"role": "user", "content": "x"}])
+
+    heldout_problem = train_problem
+
+    async def rollout(self, client, problem):
+        answer = await client.chat(problem.messages)
+        await asyncio.sleep(self._delay_s)
+        return Attempt([answer.completion], reward=self._judge(answer.text), success=True)
+
+
+ECHO = Echo()
+
+
+def attempt(
+    answers: list,
+    domain: Domain = ECHO,
+    retries: int = 0,
+    timeout_s: float = 5,
+    seed: int | None = None,
+    name: str = "train 0 0",
+    asked: list | None = None,
+):
+    """The rollout that comes of a server giving these answers in turn: a body, or a status. `asked` is given
+    the seed of each request."""
+    left, asked = list(answers), [] if asked is None else asked
+
+    async def answer(request: web.Request) -> web.Response:
+        asked.append((await request.json()).get("seed"))
+        next_one = left.pop(0)
+        if isinstance(next_one, int):
+            return web.json_response({"error": {"code": "unhealthy", "message": "no"}}, status=next_one)
+        return web.json_response(next_one)
+
+    async def scenario():
+        app = web.Application()
+        app.router.add_post("/v1/chat/completions", answer)
+        runner = web.AppRunner(app)
+        await runner.setup()
+        site = web.TCPSite(runner, "127.0.0.1", 0)
+        await site.start()
+        port = site._server.sockets[0].getsockname()[1]
+        pool = ServerPool(limit=2)
+        await pool.set_servers([f"http://127.0.0.1:{port}"])
+        async with aiohttp.ClientSession() as session:
+            client = LLMClient(session, pool, Sampling("m", 1.0, 8, seed))
+            run = AttemptRunner("r", domain, client, RolloutConfig(retries=retries, timeout_s=timeout_s))
+            rollout = await run(domain.train_problem(0), Member(0, "0-0", name))
+        await runner.cleanup()
+        assert pool.in_flight == 0
+        return rollout
+
+    return asyncio.run(scenario())
+
+
+def test_a_good_answer():
+    rollout = attempt([GOOD])
+    assert (rollout.status, rollout.reward, rollout.versions) == ("ok", 1.0, [3, 4])
+    assert rollout.metrics["retries"] == 0
+
+
+def test_an_answer_cut_by_length_is_truncated():
+    assert attempt([changed(finish_reason="length")]).status == "truncated"
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        {},
+        changed(token_ids=None),
+        changed(token_ids=[3]),
+        changed(logprobs={"content": [{"logprob": -0.1}, {"logprob": float("-inf")}]}),
+        changed(weight_versions=[{"version": 3, "start": 0, "end": 1}]),
+        changed(weight_versions=[{"version": 4, "start": 0, "end": 1}, {"version": 3, "start": 1, "end": 2}]),
+    ],
+)
+def test_an_answer_outside_the_contract(bad):
+    rollout = attempt([bad])
+    assert rollout.status == "failed:bad_answer" and rollout.completions == []
+
+
+def test_a_refusal_and_an_abort_are_named():
+    assert attempt([503]).status == "failed:server_unhealthy"
+    assert attempt([changed(finish_reason="abort")]).status == "failed:server_abort"
+
+
+def test_a_retry_that_succeeds():
+    rollout = attempt([503, GOOD], retries=1)
+    assert rollout.status == "ok" and rollout.metrics["retries"] == 1
+
+
+def test_a_verifier_that_breaks():
+    def broken(text):
+        raise ZeroDivisionError
+
+    assert attempt([GOOD], Echo(judge=broken)).status == "failed:ZeroDivisionError"
+
+
+def test_a_reward_that_is_no_number():
+    assert attempt([GOOD], Echo(judge=lambda text: float("nan"))).status == "failed:bad_reward"
+
+
+def test_an_attempt_that_takes_too_long():
+    assert attempt([GOOD], Echo(delay_s=60), timeout_s=0.2).status == "failed:timeout"
+
+
+def test_a_server_that_is_gone():
+    async def scenario():
+        pool = ServerPool(limit=1)
+        await pool.set_servers(["http://127.0.0.1:9"])
+        async with aiohttp.ClientSession() as session:
+            client = LLMClient(session, pool, Sampling("m", 1.0, 8))
+            run = AttemptRunner("r", Echo(), client, RolloutConfig(retries=1))
+            return await run(Echo().train_problem(0), Member(0, "0-0", "train 0 0"))
+
+    assert asyncio.run(scenario()).status == "failed:server_connection"
+
+
+# --- seeds ------------------------------------------------------------------------------------
+
+
+class TwoTurns(Echo):
+    async def rollout(self, client, problem):
+        await client.chat(problem.messages)
+        return await super().rollout(client, problem)
+
+
+def seeds(answers: list, **options: object) -> list[int | None]:
+    asked: list[int | None] = []
+    attempt(answers, asked=asked, **options)
+    return asked
+
+
+def test_without_a_seed_none_is_asked_for():
+    assert seeds([GOOD, GOOD], domain=TwoTurns()) == [None, None]
+
+
+def test_the_same_attempt_asks_with_the_same_seeds_and_no_other_does():
+    first = seeds([GOOD, GOOD], domain=TwoTurns(), seed=5)
+    assert first == seeds([GOOD, GOOD], domain=TwoTurns(), seed=5)
+    others = [seeds([GOOD, GOOD], domain=TwoTurns(), seed=6)]
+    others += [seeds([GOOD, GOOD], domain=TwoTurns(), seed=5, name=name) for name in ("train 0 1", "eval 0")]
+    every = first + sum(others, [])
+    assert len(set(every)) == 8 and all(0 <= seed < 2**31 for seed in every)
+
+
+def test_a_retry_asks_again_where_the_server_failed_and_anew_where_the_answer_was_bad():
+    (plain,) = seeds([GOOD], seed=5)
+    aborted = changed(finish_reason="abort")
+    assert seeds([503, aborted, GOOD], retries=2, seed=5) == [plain] * 3
+    bad, again = seeds([{}, GOOD], retries=1, seed=5)
+    assert bad == plain != again

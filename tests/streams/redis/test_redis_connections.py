@@ -1,0 +1,147 @@
+"""Connections that break, and servers that come back: they are killed for real, and nothing waits for a time
+to pass."""
+
+import contextlib
+import itertools
+import os
+import queue
+import socket
+import threading
+
+import pytest
+import redis
+
+from pipelinerl.streams import StreamBusy, StreamError
+from pipelinerl.streams.redis import RedisStreams
+from pipelinerl.streams.redis_connection import Connection
+from tests.ports import free_port
+from tests.streams.redis.records import event, key, kill_connections, numbers, there
+
+pytestmark = pytest.mark.engines
+
+
+def test_killed_connections_lose_and_double_nothing(streams, redis_url, tmp_path, admin):
+    writer, count, seen = streams.writer("events"), 3000, []
+    due: queue.SimpleQueue[bool] = queue.SimpleQueue()  # whether another time
+
+    def write():
+        try:
+            for number in range(count):
+                writer.append(event(number))
+                if number % 100 == 0:
+                    due.put(True)
+        finally:
+            due.put(False)
+
+    def read():
+        reader = RedisStreams(redis_url, tmp_path.name).reader("events")
+        seen.extend(numbers(itertools.islice(reader.read(timeout_s=20), count)))
+
+    threads = [threading.Thread(target=work) for work in (write, read)]
+    for thread in threads:
+        thread.start()
+    killed = dict.fromkeys(("events", "reader"), 0)
+    while due.get():
+        for name in killed:
+            killed[name] += kill_connections(admin, f":{os.getpid()}:{name}")
+    for thread in threads:
+        thread.join()
+    assert seen == list(range(count))
+    assert min(killed.values()) >= 10, killed
+
+
+class LosesAnAnswer:
+    """Between a client and the server: passes on everything, but breaks the connection in place of the next
+    answer when `armed`, after the server has given it."""
+
+    def __init__(self, url: str):
+        self._server = redis.connection.parse_url(url)
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        port = self._listener.getsockname()[1]
+        self.url = f"redis://:{self._server['password']}@127.0.0.1:{port}/0"
+        self.armed, self.lost = False, 0
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self) -> None:
+        while True:
+            client, _ = self._listener.accept()
+            server = socket.create_connection((self._server["host"], self._server["port"]))
+            for ends in ((client, server), (server, client)):
+                threading.Thread(target=self._pass_on, args=(*ends, ends[0] is server), daemon=True).start()
+
+    def _pass_on(self, source: socket.socket, target: socket.socket, answers: bool) -> None:
+        with contextlib.suppress(OSError):
+            while data := source.recv(65536):
+                if answers and self.armed:
+                    self.armed, self.lost = False, self.lost + 1
+                    break
+                target.sendall(data)
+        for end in (source, target):
+            with contextlib.suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+
+
+def test_an_append_that_arrived_though_its_answer_was_lost_is_not_repeated(streams, redis_url, tmp_path):
+    proxy = LosesAnAnswer(redis_url)
+    writer = RedisStreams(proxy.url, tmp_path.name).writer("events")
+    for number in range(5):
+        proxy.armed = True
+        assert writer.append(event(number)) == writer.end
+        assert proxy.lost == number + 1
+    assert there(streams) == [0, 1, 2, 3, 4]
+    assert writer.last() == event(4)
+
+
+def test_the_server_restarts_and_nothing_is_lost_or_doubled(server):
+    down, seen = threading.Event(), []
+    with server:
+        streams = RedisStreams(server.url, "run")
+        writer = streams.writer("events")
+        writer.append(event(0))
+        reading = streams.reader("events").read()
+        assert next(reading).record == event(0)
+        reader = threading.Thread(target=lambda: seen.extend(next(reading).record for _ in range(2)))
+        reader.start()  # waits on the server that ends
+
+    def append():
+        down.set()
+        writer.append(event(1))  # begins while there is no server
+        writer.append(event(2))
+
+    appending = threading.Thread(target=append)
+    appending.start()
+    assert down.wait(20)
+    with server:
+        appending.join(20)
+        reader.join(20)
+        assert seen == [event(1), event(2)]
+        assert there(streams) == [0, 1, 2] and writer.last() == event(2)
+        with pytest.raises(StreamBusy):
+            streams.writer("events")
+
+
+def test_a_server_that_came_back_without_its_last_records_is_found_out(streams, admin, tmp_path):
+    writer = streams.writer("events")
+    ends = [writer.append(event(number)) for number in range(3)]
+    admin.hset(key(tmp_path, "writer"), "end", ends[1])
+    with pytest.raises(
+        StreamError, match=f"lost what stream events held: its end is {ends[1]}, .* {ends[2]}"
+    ):
+        writer.append(event(3))
+    with pytest.raises(StreamError, match=f"offset {ends[2]} lies beyond the end"):
+        there(streams, offset=ends[2])
+    admin.delete(key(tmp_path, "writer"))
+    with pytest.raises(StreamBusy, match="the server knows no writer of it"):
+        writer.append(event(3))
+
+
+def test_a_server_that_does_not_answer_is_one_line_without_the_password():
+    with pytest.raises(StreamError, match=r"no answer from .* redis://127.0.0.1:\d+/0 within 0.2 s") as error:
+        Connection(f"redis://:secret@127.0.0.1:{free_port()}/0", "test").ping(within_s=0.2)
+    assert "secret" not in str(error.value) and "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("url", ["http://h", "redis://", "redis://h:port", "redis://h/0?nonsense=1"])
+def test_what_is_no_url_is_refused(url):
+    with pytest.raises(StreamError, match="URL of .* Redis server"):
+        Connection(url, "test")

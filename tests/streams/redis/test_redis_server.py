@@ -1,0 +1,135 @@
+"""The server of a run, and a user's own: their password, their data, their configuration."""
+
+import os
+import shutil
+import socket
+import stat
+import subprocess
+import sys
+
+import pytest
+import redis
+
+import launch
+from pipelinerl.config import save_config
+from pipelinerl.launcher.compose import compose_config
+from pipelinerl.launcher.hosts import hosts_elsewhere
+from pipelinerl.launcher.jobs import ROOT, plan_jobs
+from pipelinerl.process import REDIS_VARIABLE
+from pipelinerl.streams import StreamBusy, StreamError
+from pipelinerl.streams.of_run import open_streams, place_streams, recorded_streams
+from pipelinerl.streams.redis import RedisStreams
+from pipelinerl.streams.redis_connection import Connection
+from pipelinerl.streams.redis_server import served
+from tests.streams.redis.records import event, there
+
+pytestmark = pytest.mark.engines
+
+
+def test_the_password_is_not_seen_by_others(server, tmp_path, monkeypatch):
+    told, program = tmp_path / "arguments", tmp_path / "bin" / "redis-server"
+    program.parent.mkdir()
+    program.write_text(f'#!/bin/sh\necho "$@" > {told}\nexec {shutil.which("redis-server")} "$@"\n')
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{program.parent}{os.pathsep}{os.environ['PATH']}")
+    with server:
+        assert told.read_text() == "-\n"
+        file = tmp_path / "redis" / "url"
+        assert file.read_text() == server.url and stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert not file.exists()
+
+
+def test_one_server_at_a_time_runs_over_the_data_and_they_outlive_it(server, tmp_path):
+    with served(tmp_path / "redis") as url:
+        RedisStreams(url, "run").writer("events").append(event(0))
+        with pytest.raises(StreamBusy, match="a Redis server runs over"):
+            server.__enter__()
+        with served(tmp_path / "redis") as same:
+            assert same == url
+    with server:
+        assert there(RedisStreams(server.url, "run")) == [0]
+    with pytest.raises(StreamError, match="no answer"):
+        Connection(server.url, "test").ping(within_s=0)
+
+
+def test_a_run_that_has_ended_is_shown_and_its_server_is_gone_again(tmp_path, monkeypatch):
+    monkeypatch.delenv(REDIS_VARIABLE, raising=False)
+    config = compose_config(["streams=redis"])
+    place = place_streams(config, tmp_path)
+    config = config.model_copy(update={"streams": place.options})
+    save_config(config, tmp_path / "config.yaml")
+    with place.server:
+        open_streams(config, tmp_path, place.url).writer("actor_events").append(event(7))
+    command = [sys.executable, "-m", "pipelinerl.streams", "show", str(tmp_path), "actor_events"]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
+    assert done.returncode == 0 and "group_id=7" in done.stdout, done.stderr
+    with place.server:  # refused while another runs over the data
+        pass
+
+
+def test_a_server_that_cannot_start_says_why(server):
+    port = redis.connection.parse_url(server.url)["port"]
+    says = "redis-server did not start; see .*log"
+    with socket.create_server(("127.0.0.1", port)), pytest.raises(StreamError, match=says):
+        server.__enter__()
+
+
+# --- the configuration ------------------------------------------------------------------------
+
+
+def refused(capsys, *overrides: str) -> str:
+    assert (
+        launch.main(["inference=scripted", "trainer=scripted", "streams=redis", "plan=true", *overrides]) == 2
+    )
+    (line,) = capsys.readouterr().err.strip().splitlines()
+    return line
+
+
+def test_without_redis_server_on_the_path_a_run_is_refused_and_a_plan_says_so(capsys, monkeypatch, tmp_path):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    says = "there is no redis-server on the PATH; install it"
+    assert says in refused(capsys, "plan=false", f"run_dir={tmp_path}/run")
+    assert launch.main(["inference=scripted", "trainer=scripted", "streams=redis", "plan=true"]) == 0
+    assert f"not here: streams=redis: {says}" in capsys.readouterr().out
+
+
+def test_a_wrong_password_is_one_line_before_anything_starts(capsys, redis_url, tmp_path):
+    port = redis.connection.parse_url(redis_url)["port"]
+    line = refused(capsys, f"streams.url='redis://:wr0ng@127.0.0.1:{port}/0'", f"run_dir={tmp_path}/run")
+    assert f"redis://127.0.0.1:{port}/0 refuses the user or password" in line and REDIS_VARIABLE in line
+    assert "wr0ng" not in line and not (tmp_path / "run").exists()
+
+
+def test_a_password_reaches_the_jobs_by_their_environment_alone(redis_url, tmp_path):
+    config = compose_config(["inference=scripted", "streams=redis", f"streams.url='{redis_url}'"])
+    place = place_streams(config, tmp_path)
+    password = redis.connection.parse_url(redis_url)["password"]
+    save_config(config.model_copy(update={"streams": place.options}), tmp_path / "config.yaml")
+    assert password not in (tmp_path / "config.yaml").read_text()
+    jobs = plan_jobs(config, tmp_path, hosts_elsewhere(config), "token", place.url)
+    assert not any(password in word for job in jobs for word in job.command)
+    told = {job.role for job in jobs if job.environment.get(REDIS_VARIABLE) == redis_url}
+    assert told == {"actor", "preprocessor", "trainer"}
+
+
+def test_a_users_server_is_found_again_by_the_environment(redis_url, tmp_path, monkeypatch):
+    monkeypatch.setenv(REDIS_VARIABLE, redis_url)
+    config = compose_config(["streams=redis"])
+    place = place_streams(config, tmp_path)
+    assert place.url == redis_url and place.server is None
+    begun = config.model_copy(update={"resume": True, "streams": place.options})
+    save_config(begun, tmp_path / "config.yaml")
+    with pytest.raises(StreamError, match=f"has no streams of {place.options.run}"):
+        place_streams(begun, tmp_path)
+    open_streams(begun, tmp_path).writer("events").append(event(0))
+    with recorded_streams(tmp_path) as streams:
+        assert there(streams) == [0]
+    assert place_streams(begun, tmp_path) == place
+
+
+def test_a_run_with_a_server_of_its_own_keeps_it_whatever_the_environment_says(tmp_path, monkeypatch):
+    monkeypatch.delenv(REDIS_VARIABLE, raising=False)
+    config = compose_config(["streams=redis"])
+    begun = config.model_copy(update={"resume": True, "streams": place_streams(config, tmp_path).options})
+    monkeypatch.setenv(REDIS_VARIABLE, "redis://127.0.0.1:1/0")
+    assert place_streams(begun, tmp_path).server is not None

@@ -1,0 +1,185 @@
+"""`python -m pipelinerl.streams`: what a person sees of the records, and of a mistyped command."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tokenizers import Tokenizer
+from tokenizers.decoders import Fuse
+from tokenizers.models import WordLevel
+
+from contracts.records import (
+    DropReason,
+    MicroBatchRow,
+    Settled,
+    Started,
+    StepClosed,
+    TrainingSequence,
+    VersionSpan,
+)
+from pipelinerl.streams.files import FileStreams
+from pipelinerl.streams.show import text_of
+from tests.builders import completion, rollout
+
+ROOT = Path(__file__).parents[2]
+
+
+def streams_command(*arguments) -> subprocess.CompletedProcess:
+    command = [sys.executable, "-m", "pipelinerl.streams", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
+
+
+def shown(*arguments) -> str:
+    done = streams_command(*arguments)
+    assert (done.returncode, done.stderr) == (0, "")
+    return done.stdout
+
+
+def refused(*arguments) -> str:
+    """The one line on stderr."""
+    done = streams_command(*arguments)
+    assert (done.returncode, done.stdout) == (1, "")
+    (line,) = done.stderr.splitlines()
+    return line
+
+
+def sequence(group_id: int, versions: list[int]) -> TrainingSequence:
+    """A prompt of two tokens, then one token of each version."""
+    length = 2 + len(versions)
+    return TrainingSequence(
+        rollout_id=f"{group_id}-0",
+        group_id=group_id,
+        loss_weight=0.25,
+        temperature=1.0,
+        token_ids=np.arange(length, dtype=np.int32),
+        loss_mask=np.array([False, False] + [True] * len(versions)),
+        behaviour_logprobs=np.zeros(length, dtype=np.float32),
+        versions=np.array([-1, -1, *versions], dtype=np.int32),
+        advantages=np.zeros(length, dtype=np.float32),
+    )
+
+
+@pytest.fixture(scope="module")
+def run_dir(tmp_path_factory):
+    path = tmp_path_factory.mktemp("run")
+    streams = FileStreams(path / "streams")
+    rollouts, rows, events = (streams.writer(name) for name in ("rollouts", "rows", "actor_events"))
+    for group_id in range(5):
+        events.append(Started(group_id=group_id, rollouts=2, draw=group_id, problem=0))
+        spans = [VersionSpan(group_id, 0, 2), VersionSpan(group_id + 3, 2, 3)]
+        answer = completion([40, 41], [50, 51, 52], spans=spans)
+        parts = {"correct": 0.75, "format": 0.25}
+        rollouts.append(rollout(group_id, 0, 1.0, reward_components=parts, completions=[answer]))
+        rollouts.append(rollout(group_id, 1, completions=[], status="failed:timeout"))
+    events.append(Settled(group_ids=[2, 3], rollouts=4, reason=DropReason.ZERO_ADVANTAGE))
+    events.append(StepClosed(version=1, rollouts=4, tokens=9, lag_histogram={0: 4, 2: 5}))
+    micro_batches = [[sequence(3, [5, 6]), sequence(4, [6])], []]
+    values = {"micro_batches": micro_batches}
+    rows.append(MicroBatchRow(step=7, index=0, closes_step=False, **values))
+    rows.append(MicroBatchRow(step=7, index=1, closes_step=True, group_ids=[3, 4, 1], **values))
+    rows.append(MicroBatchRow(step=8, index=0, closes_step=False, micro_batches=[[], []]))
+    (path / "config.yaml").write_text("model:\n  path: null\n")
+    return path
+
+
+def test_rollouts_show_tokens_reward_versions_and_status(run_dir):
+    text = shown("show", run_dir, "rollouts", "--group", 2)
+    for part in (
+        "rollout 2-0  group 2",
+        "reward 1 (correct 0.75  format 0.25)",
+        "weight versions 2, 5",
+        "v2: 0–2  v5: 2–3",
+        "      40 41\n",
+        "      50 51 52\n",
+        "status failed:timeout",
+    ):
+        assert part in text
+    assert text.count("── rollout") == 2
+
+
+def test_rollouts_are_decoded_by_the_tokenizer_of_the_run(tmp_path):
+    words = {"1 + 2": 0, " =": 1, "<eos>": 2, "the sum\nis ": 3, "3": 4}
+    tokenizer = Tokenizer(WordLevel(words, unk_token="<eos>"))
+    tokenizer.decoder = Fuse()
+    tokenizer.add_special_tokens(["<eos>"])
+    tokenizer.save(str(tmp_path / "tokenizer.json"))
+    (tmp_path / "config.yaml").write_text(f"model:\n  path: {tmp_path}\n")
+    writer = FileStreams(tmp_path / "streams").writer("rollouts")
+    writer.append(rollout(0, completions=[completion([0, 1], [3, 4, 2])]))
+    text = shown("show", tmp_path, "rollouts")
+    assert "      1 + 2 =\n" in text
+    assert "      the sum\n      is 3<eos>\n" in text
+
+
+def test_tail_takes_the_last_records(run_dir):
+    text = shown("show", run_dir, "rollouts", "--tail", 3)
+    assert [line.split()[2] for line in text.splitlines() if "── rollout" in line] == ["3-1", "4-0", "4-1"]
+
+
+def test_rows_are_one_line_each_with_lag(run_dir):
+    first, closing, empty = shown("show", run_dir, "rows").splitlines()
+    assert first == "step 7  row 0  sequences [2 0]  tokens [7 0]  in the loss 3  lag mean 1.33 max 2"
+    assert closing.endswith("closes the step of groups [3 4 1]")
+    assert empty.endswith("in the loss 0  no token in the loss")
+    assert len(shown("show", run_dir, "rows", "--group", 4).splitlines()) == 2
+    assert len(shown("show", run_dir, "rows", "--group", 1).splitlines()) == 1
+
+
+def test_events_are_one_line_each_with_their_fields(run_dir):
+    *started, settled, closed = shown("show", run_dir, "actor_events").splitlines()
+    assert [line.split() for line in started] == [
+        ["Started", f"group_id={n}", "rollouts=2", f"draw={n}", "problem=0", "version=0"] for n in range(5)
+    ]
+    assert settled.split()[1:] == [
+        "group_ids=[2",
+        "3]",
+        "rollouts=4",
+        "reason=zero_advantage",
+        "version=None",
+    ]
+    assert "tokens=9  lag_histogram={0:4 2:5}  skipped=False" in closed
+    assert len(shown("show", run_dir, "actor_events", "--group", 2).splitlines()) == 2
+
+
+def test_list_names_the_streams_and_counts_their_records(run_dir):
+    lines = [line.split()[:3] for line in shown("list", run_dir).splitlines()]
+    assert lines == [
+        ["actor_events", "7", "records"],
+        ["rollouts", "10", "records"],
+        ["rows", "3", "records"],
+    ]
+
+
+def test_a_trimmed_stream_is_shown_from_what_is_kept(tmp_path):
+    writer = FileStreams(tmp_path / "streams", segment_bytes=100).writer("actor_events")
+    offsets = [
+        writer.append(Started(group_id=group_id, rollouts=2, draw=group_id, problem=0))
+        for group_id in range(9)
+    ]
+    writer.trim(offsets[5])
+    assert shown("show", tmp_path, "actor_events").splitlines()[-1].split()[1] == "group_id=8"
+    assert f"(what lay before offset {offsets[5]} is trimmed)" in shown("list", tmp_path)
+
+
+def test_what_could_move_the_cursor_is_shown_not_obeyed():
+    clear_screen = {"a\x1b[2Jb\rc\nd": 7}
+    tokenizer = Tokenizer(WordLevel(clear_screen, unk_token="?"))
+    assert text_of(np.array([7]), tokenizer) == "      a\\x1b[2Jb\\rc\n      d"
+
+
+def test_bad_input_is_one_line_that_names_what_exists(run_dir, tmp_path):
+    assert refused("show", run_dir, "rolouts").endswith("there are: actor_events, rollouts, rows")
+    assert str(run_dir.parent / "nothing") in refused("list", run_dir.parent / "nothing")
+    assert run_dir.name in refused("list", run_dir.parent / "nothing")
+    assert "has no streams/" in refused("show", tmp_path, "rollouts")
+    assert "there is no run directory" in refused("list", tmp_path / "no" / "such" / "run")
+    (tmp_path / "streams").mkdir()
+    assert refused("show", tmp_path, "rollouts").endswith("there are: none yet")
+
+
+def test_a_reader_that_has_seen_enough_is_no_error(run_dir):
+    command = f"{sys.executable} -m pipelinerl.streams show {run_dir} rollouts | true"
+    done = subprocess.run(["bash", "-o", "pipefail", "-c", command], capture_output=True, text=True, cwd=ROOT)
+    assert (done.returncode, done.stderr) == (0, "")

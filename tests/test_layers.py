@@ -1,0 +1,34 @@
+"""The rule of layers: what each package may import, checked by import-linter and by importing."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def test_import_rules():
+    linter = Path(sys.executable).with_name("lint-imports")
+    result = subprocess.run([linter, "--no-cache"], cwd=ROOT, capture_output=True, text=True)
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert "5 kept, 0 broken" in result.stdout
+
+
+def test_inference_contract_and_records_import_without_torch():
+    code = (
+        "import sys; sys.modules['torch'] = None; import contracts.inference, contracts.records; "
+        "assert 'transformers' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)
+
+
+def test_what_no_test_runs_can_be_imported():
+    code = (
+        "import benchmarks, importlib, pkgutil\n"
+        "for found in pkgutil.iter_modules(benchmarks.__path__, 'benchmarks.'):\n"
+        "    importlib.import_module(found.name)\n"
+        "    print(found.name)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "benchmarks.servers" in done.stdout

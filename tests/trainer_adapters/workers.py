@@ -1,0 +1,90 @@
+"""Trainer workers in this process and in others, and what the tests make them do."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import torch
+
+from contracts.conformance.processes import fork_server
+from contracts.records import TrainingSequence
+from contracts.trainer import OptimizerSpec, PackedBatch, StepReport, TrainerWorker, WorkerSpec
+from tests.ports import free_port
+from tests.trainer_adapters import reference
+from tests.trainer_adapters.models import make_sequences
+
+LENGTHS = [5, 17, 1, 32, 2, 9, 40, 13]
+OPTIMIZER = OptimizerSpec(
+    lr=1e-2,
+    eps=1e-4,  # large enough that AdamW does not blow up float noise
+    weight_decay=0.1,
+    max_grad_norm=0.5,  # small enough that it clips
+    warmup_steps=2,
+    decay_steps=8,
+)
+
+
+@contextmanager
+def started(
+    worker: TrainerWorker,
+    model_path: str,
+    rank: int = 0,
+    world_size: int = 1,
+    port: int | None = None,
+    optimizer: OptimizerSpec = OPTIMIZER,
+) -> Iterator[TrainerWorker]:
+    worker.init_worker(
+        WorkerSpec(
+            model_path=model_path,
+            optimizer=optimizer,
+            rank=rank,
+            world_size=world_size,
+            master_port=port or free_port(),
+            timeout_s=60,
+        )
+    )
+    try:
+        yield worker
+    finally:
+        worker.close()
+
+
+def pack(sequences: list[TrainingSequence]) -> PackedBatch:
+    return PackedBatch.pack(sequences)
+
+
+def accumulate(worker: TrainerWorker, micro_batches: list[list[TrainingSequence]]) -> None:
+    for sequences in micro_batches:
+        batch = pack(sequences)
+        worker.backward(reference.objective(worker.forward(batch), batch))
+
+
+def train(worker: TrainerWorker, seeds: range) -> list[StepReport]:
+    """One step a seed."""
+    reports = []
+    for seed in seeds:
+        accumulate(worker, [make_sequences(LENGTHS, seed)])
+        reports.append(worker.step())
+    return reports
+
+
+def run_ranks(world_size: int, job: Callable[..., object], directory: Path, *args: object) -> list:
+    """`job(rank, world_size, *args)` in a new process per rank; what each returned."""
+    context = fork_server()
+    results = [directory / f"{job.__name__}-{rank}.pt" for rank in range(world_size)]
+    processes = [
+        context.Process(target=_run_rank, args=(result, job, rank, world_size, *args))
+        for rank, result in enumerate(results)
+    ]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join(120)
+        process.kill()
+    assert [process.exitcode for process in processes] == [0] * world_size
+    return [torch.load(result) for result in results]
+
+
+def _run_rank(result: Path, job: Callable[..., object], rank: int, world_size: int, *args: object) -> None:
+    torch.set_num_threads(1)
+    torch.save(job(rank, world_size, *args), result)

@@ -1,0 +1,107 @@
+"""A step's updates: several on the same rollouts, and the optimizer's moments forgotten after it."""
+
+import numpy as np
+import pytest
+import torch
+
+from contracts.records import TrainingSequence
+from contracts.trainer import OptimizerSpec, WorkerSpec
+from pipelinerl.launcher.compose import compose_config
+from pipelinerl.training.learner import Learner
+from pipelinerl.training.ranks import Ranks
+from tests.ports import free_port
+from trainer_adapters.scripted import ScriptedTrainer
+
+SPEC = {"model_path": "none", "optimizer": OptimizerSpec(lr=0.05)}
+
+
+class Recording:
+    """The step's sum of A log π, and what it was called with."""
+
+    calls: list = []
+
+    def __call__(self, scores, batch):
+        Recording.calls.append((scores.logprobs.detach().clone(), batch.proximal_logprobs))
+        return -(batch.advantages * scores.logprobs * batch.loss_weights).sum(), {}
+
+
+@pytest.fixture
+def worker():
+    Recording.calls = []
+    trainer = ScriptedTrainer()
+    trainer.init_worker(WorkerSpec(**SPEC, master_port=free_port()))
+    yield trainer
+    trainer.close()
+
+
+def sequences(seed: int) -> list[TrainingSequence]:
+    rng = np.random.default_rng(seed)
+    return [
+        TrainingSequence(
+            rollout_id=str(i),
+            group_id=i,
+            loss_weight=0.25,
+            temperature=1.0,
+            token_ids=rng.integers(0, 97, 6, dtype=np.int32),
+            loss_mask=np.arange(6) > 1,
+            behaviour_logprobs=np.full(6, -4.0, dtype=np.float32),
+            versions=np.zeros(6, dtype=np.int32),
+            advantages=rng.normal(size=6).astype(np.float32),
+        )
+        for i in range(2)
+    ]
+
+
+def learner(worker, *overrides: str) -> Learner:
+    objective = f"objective._target_={__name__}.Recording", "~objective.max_importance_weight"
+    config = compose_config(["inference=scripted", "trainer=scripted", *objective, *overrides])
+    return Learner(config, worker)
+
+
+def weights(worker) -> torch.Tensor:
+    return torch.cat([tensor.flatten() for _, tensor in worker.gather_weights()])
+
+
+def test_later_epochs_see_the_same_rollouts_and_the_policy_that_the_step_began_with(worker):
+    learning, ranks = learner(worker, "epochs=3"), Ranks(0, 1, 60)
+    for seed in range(2):
+        learning.add(sequences(seed), step=0)
+    report, statistics = learning.close_step(0, ranks)
+    assert not report.skipped and statistics["trained_tokens"] == 16
+    first = [logprobs for logprobs, _ in Recording.calls[:2]]
+    assert len(Recording.calls) == 6 and [p for _, p in Recording.calls[:2]] == [None, None]
+    for epoch in (1, 2):
+        for began, (logprobs, proximal) in zip(
+            first, Recording.calls[2 * epoch : 2 * epoch + 2], strict=True
+        ):
+            assert torch.equal(proximal, began) and not torch.allclose(logprobs, began)
+    learning.add(sequences(7), step=1)
+    learning.close_step(1, ranks)
+    assert len(Recording.calls) == 9  # nothing of the first step is left
+
+
+def test_several_epochs_are_as_many_updates_by_hand(worker):
+    start = [tensor for _, tensor in worker.gather_weights()]
+    learning = learner(worker, "epochs=2")
+    learning.add(sequences(0), step=0)
+    learning.close_step(0, Ranks(0, 1, 60))
+    found = weights(worker)
+    with torch.no_grad():
+        for tensor, value in zip(worker._weights.values(), start, strict=True):
+            tensor.copy_(value)
+    worker.reset_optimizer()
+    once = learner(worker)
+    for step in range(2):
+        once.add(sequences(0), step)
+        once.close_step(step, Ranks(0, 1, 60))
+    assert torch.equal(weights(worker), found)
+
+
+def test_moments_are_forgotten_after_the_steps_that_are_asked_for(worker):
+    learning = learner(worker, "reset_optimizer_every=2")
+    moments = []
+    for step in range(4):
+        learning.add(sequences(step), step)
+        learning.close_step(step, Ranks(0, 1, 60))
+        moments.append(len(worker._optimizer.state) > 0)
+    assert moments == [True, False, True, False]
