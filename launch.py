@@ -29,9 +29,11 @@ try:
     from pipelinerl.training.checkpoints import Checkpoints, Position
 except ModuleNotFoundError as error:
     sys.exit(f"launch.py: {error}; a run needs: pip install -e '.[demo]'")
+from contracts.support.messages import one_line
 from pipelinerl.config import RunConfig, save_config
 from pipelinerl.demo_model import registry
-from pipelinerl.launcher.jobs import Job, PlanError, plan_jobs
+from pipelinerl.errors import PlanError
+from pipelinerl.launcher.jobs import Job, plan_jobs
 from pipelinerl.launcher.model_source import Model, fetch_model, find_model, model_in
 from pipelinerl.launcher.nodes import Nodes, meet
 from pipelinerl.streams import StreamError, Streams
@@ -183,17 +185,6 @@ def point_latest_at(run_dir: Path) -> None:
         latest.unlink()
     if not latest.exists():
         latest.symlink_to(run_dir.name)
-
-
-def one_line(error: Exception) -> str:
-    if not isinstance(error, ValidationError):
-        return " ".join(str(error).split())
-    problems = []
-    for problem in error.errors():
-        place = ".".join(str(part) for part in problem["loc"])
-        message = problem["msg"].removeprefix("Value error, ")
-        problems.append(f"{place}: {message}" if place else message)
-    return "; ".join(problems)
 
 
 if __name__ == "__main__":

@@ -12,8 +12,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from pipelinerl.launcher.jobs import ROOT
 from pipelinerl.metrics import metrics_path, read_metrics
+from pipelinerl.paths import ROOT
 
 ENGINES = ("transformers", "vllm", "sglang")
 TRAINERS = ("fsdp", "deepspeed")

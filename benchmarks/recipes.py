@@ -17,7 +17,7 @@ from pathlib import Path
 from statistics import fmean
 
 from contracts.records import Rollout
-from pipelinerl.launcher.jobs import ROOT
+from pipelinerl.paths import ROOT
 from pipelinerl.streams.events import recorded
 from pipelinerl.streams.of_run import recorded_streams
 

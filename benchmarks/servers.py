@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 import aiohttp
 
 from contracts.support.ports import ReservedPort
-from pipelinerl.launcher.jobs import ROOT
+from pipelinerl.paths import ROOT
 
 
 @contextlib.contextmanager

@@ -4,7 +4,7 @@ import os
 
 from inference_adapters.sglang import API_KEY_VARIABLE
 from inference_adapters.sglang.options import environment
-from pipelinerl.launcher.jobs import ROOT
+from pipelinerl.paths import ROOT
 
 PYTHON = str(ROOT / ".venv-sglang" / "bin" / "python")
 KEY = "benchmark"

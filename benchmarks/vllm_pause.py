@@ -21,7 +21,7 @@ from contracts.conformance.inference.settings import Settings
 from contracts.conformance.inference.trainer_peer import TrainerEnd
 from contracts.conformance.tiny_model import make_tiny_model
 from contracts.weights import WeightGroup, WeightStore
-from pipelinerl.launcher.jobs import ROOT
+from pipelinerl.paths import ROOT
 
 HOW = ("paused", "staged")
 BUCKET_BYTES = 2**26

@@ -2,7 +2,7 @@
 
 import os
 
-from pipelinerl.launcher.jobs import ROOT
+from pipelinerl.paths import ROOT
 
 PYTHON = str(ROOT / ".venv-vllm" / "bin" / "python")
 ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1", "VLLM_CPU_OMP_THREADS_BIND": "nobind"}

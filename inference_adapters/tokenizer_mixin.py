@@ -6,6 +6,7 @@ from pathlib import Path
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
 from contracts.errors import ContractError, ErrorCode
+from contracts.support.messages import first_line
 
 
 class TokenizerText:
@@ -37,7 +38,7 @@ def load_tokenizer(model: str) -> PreTrainedTokenizerBase:
     try:
         tokenizer = AutoTokenizer.from_pretrained(model, local_files_only=True)
     except (OSError, ValueError) as error:
-        raise ValueError(f"{model}: its tokenizer cannot be loaded: {str(error).splitlines()[0]}") from error
+        raise ValueError(f"{model}: its tokenizer cannot be loaded: {first_line(error)}") from error
     if not tokenizer.chat_template:
         raise ValueError(f"{model}: its tokenizer has no chat template (chat_template.jinja)")
     return tokenizer

@@ -4,7 +4,6 @@ Every field is one sentence. A misspelt key, a wrong type or an impossible combi
 before any process starts. Components (`_target_` and their options) are checked by building them.
 """
 
-import os
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -13,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from contracts.model_shape import ModelShape
 from contracts.optimizer import OptimizerSpec
+from contracts.support.files import write_atomically
 from pipelinerl.placement import Placement, place
 
 Int = Annotated[int, Field(strict=True)]  # 128.0 and true are not whole numbers
@@ -320,9 +320,7 @@ class RunConfig(Section):
 
 
 def save_config(config: RunConfig, path: Path) -> None:
-    unfinished = path.with_suffix(".part")
-    unfinished.write_text(yaml.safe_dump(config.model_dump(by_alias=True, mode="json"), sort_keys=False))
-    os.replace(unfinished, path)
+    write_atomically(path, yaml.safe_dump(config.model_dump(by_alias=True, mode="json"), sort_keys=False))
 
 
 def load_config(run_dir: Path) -> RunConfig:

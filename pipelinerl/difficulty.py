@@ -29,14 +29,16 @@ from hydra.errors import HydraException
 from pydantic import ValidationError
 
 from contracts.records import Rollout
+from contracts.support.files import write_atomically
+from contracts.support.messages import one_line
 from pipelinerl.clients.http_session import open_session
 from pipelinerl.clients.server_pool import ServerPool
 from pipelinerl.components import build_client, build_domain
 from pipelinerl.config import RunConfig
 from pipelinerl.domains.base import Domain, Problem
 from pipelinerl.domains.subset import Listed
+from pipelinerl.errors import PlanError
 from pipelinerl.launcher.compose import compose_config
-from pipelinerl.launcher.jobs import PlanError
 from pipelinerl.process import TOKEN_VARIABLE
 from pipelinerl.rollouts.runner import AttemptRunner, Member
 
@@ -112,9 +114,7 @@ async def _check_ready(session: aiohttp.ClientSession, url: str) -> None:
 
 
 def write_list(listed: list[Listed], out: Path) -> None:
-    unfinished = out.with_name(out.name + ".part")
-    unfinished.write_bytes(msgspec.json.Encoder().encode_lines(listed))
-    os.replace(unfinished, out)
+    write_atomically(out, msgspec.json.Encoder().encode_lines(listed))
 
 
 def main(arguments: list[str]) -> None:
@@ -127,7 +127,7 @@ def main(arguments: list[str]) -> None:
             raise PlanError("model.path is null; set it to the model that the server serves")
     except (PlanError, ValidationError, HydraException, TypeError, ValueError) as error:
         plain = error.__cause__ if isinstance(error, HydraException) and error.__cause__ else error
-        sys.exit(f"difficulty: {' '.join(str(plain).split())}")
+        sys.exit(f"difficulty: {one_line(plain)}")
     try:
         measurement = asyncio.run(measure(config, domain, options))
     except PlanError as error:

@@ -14,7 +14,7 @@ from contracts.support.ports import ReservedPort
 from contracts.trainer import WorkerSpec
 from pipelinerl.components import build
 from pipelinerl.config import load_config
-from pipelinerl.launcher.jobs import PlanError
+from pipelinerl.errors import PlanError
 from pipelinerl.training.checkpoints import Checkpoints
 
 

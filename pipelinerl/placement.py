@@ -3,15 +3,13 @@
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from pipelinerl.errors import PlanError
+
 
 @dataclass(frozen=True)
 class Place:
     node: int
     gpus: tuple[int, ...] = ()  # of the node's; none in a CPU plan
-
-
-class PlanError(Exception):
-    """The plan cannot be carried out; the message is one line that says what to do."""
 
 
 class Placement(NamedTuple):

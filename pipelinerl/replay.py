@@ -23,8 +23,8 @@ from pipelinerl.clients.http_session import open_session
 from pipelinerl.clients.server_pool import ServerPool
 from pipelinerl.components import build, build_client, build_domain, build_sampler
 from pipelinerl.config import FileStreamsConfig, RunConfig, load_config, save_config
+from pipelinerl.errors import PlanError
 from pipelinerl.launcher.checks import check_run_dir
-from pipelinerl.launcher.jobs import PlanError
 from pipelinerl.process import TOKEN_VARIABLE
 from pipelinerl.rollouts.reward_terms import with_terms
 from pipelinerl.rollouts.runner import AttemptRunner, Member

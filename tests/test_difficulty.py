@@ -14,7 +14,7 @@ from pipelinerl.domains.base import Problem
 from pipelinerl.domains.mixture import Mixture
 from pipelinerl.domains.subset import Selection, Subset
 from pipelinerl.launcher.compose import compose_config
-from pipelinerl.launcher.jobs import ROOT
+from pipelinerl.paths import ROOT
 from tests.inference_adapters.servers import serving, wait_ready
 from tests.letters_domain import LettersDomain
 from tests.samplers.domains import Labelled

@@ -2,8 +2,9 @@
 
 import pytest
 
+from pipelinerl.errors import PlanError
 from pipelinerl.launcher.compose import compose_config
-from pipelinerl.placement import Place, PlanError, place
+from pipelinerl.placement import Place, place
 
 
 def gpus(*places: Place) -> list[tuple[int, tuple[int, ...]]]:

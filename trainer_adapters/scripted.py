@@ -17,6 +17,7 @@ import torch.distributed as dist
 from torch.nn.utils.rnn import pad_sequence
 
 from contracts.inference import Parameter
+from contracts.support.files import replaced_atomically
 from contracts.trainer import PackedBatch, SaveHandle, StepReport, TokenScores, TrainerWorker, WorkerSpec
 from contracts.weights import WeightManifest
 from trainer_adapters.learning_rate import learning_rate
@@ -118,8 +119,8 @@ class ScriptedTrainer(TrainerWorker):
                 "optimizer": self._optimizer.state_dict(),
                 "steps": self._steps,
             }
-            torch.save(state, directory / "state.part")
-            (directory / "state.part").replace(directory / "state.pt")
+            with replaced_atomically(directory / "state.pt") as unfinished:
+                torch.save(state, unfinished)
         dist.barrier()
         return Saved()
 

@@ -6,6 +6,7 @@ Takes the options of SGLang's server too, except those that the contract decides
 import sys
 from importlib.metadata import PackageNotFoundError, version
 
+from contracts.support.messages import first_line
 from inference_adapters.serve import arguments, run
 from inference_adapters.sglang import KNOWN_VERSIONS
 from inference_adapters.sglang.cpu_stubs import stand_in_for_missing_kernels
@@ -23,7 +24,7 @@ def main() -> None:
     try:
         engine = SglangEngine(Options.of(args, others), found)
     except (OSError, ValueError) as error:
-        sys.exit(f"cannot serve: {str(error).splitlines()[0]}")
+        sys.exit(f"cannot serve: {first_line(error)}")
     run(engine, args)
 
 

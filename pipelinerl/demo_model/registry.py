@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import NamedTuple
 
-from pipelinerl.launcher.jobs import ROOT
+from pipelinerl.paths import ROOT
 
 CACHE = ROOT / ".cache"
 COURSES = "pipelinerl.demo_model.recipes"

@@ -1,1 +1,4 @@
-"""What to train on: problems, and how an attempt at one is made and judged."""
+"""Domains: what to train on. A domain has problems, and says how a rollout at one is made and judged.
+
+Built by `pipelinerl.components` from the configuration. Must not know servers, groups or batches.
+"""

@@ -3,9 +3,11 @@
 import re
 from pathlib import Path
 
+from contracts.support.messages import one_line
 from pipelinerl.components import build, build_domain, build_packing, build_sampler
 from pipelinerl.config import RunConfig
-from pipelinerl.launcher.jobs import PlanError, missing_engine
+from pipelinerl.errors import PlanError
+from pipelinerl.launcher.jobs import missing_engine
 from pipelinerl.rollouts.evaluation import held_out
 
 
@@ -93,4 +95,4 @@ def _checked(name: str, make):
             raise PlanError(
                 f"{name} needs the package {missing[1]}: the README's dependencies say which extra has it"
             ) from error
-        raise PlanError(f"{name}: {' '.join(str(cause).split())}") from error
+        raise PlanError(f"{name}: {one_line(cause)}") from error

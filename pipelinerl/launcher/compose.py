@@ -17,8 +17,10 @@ from hydra.errors import HydraException
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
+from contracts.support.messages import first_line
 from pipelinerl.config import Component, RunConfig
-from pipelinerl.launcher.jobs import ROOT, PlanError
+from pipelinerl.errors import PlanError
+from pipelinerl.paths import ROOT
 
 FIXED = ("seed", "group_size", "model", "domain", "sampler", "streams")  # while a run goes on
 
@@ -71,7 +73,7 @@ def _of_stopped_run(given: dict[str, Override]) -> dict:
 
 
 def _explain(error: Exception, overrides: list[str]) -> str:
-    text = str(error).splitlines()[0]
+    text = first_line(error)
     if missing := re.search(r"Could not find '(\w+)/(\w+)'", text):
         group, choice = missing.groups()
         folders = {ROOT / "conf" / group, Path.cwd() / "conf" / group}

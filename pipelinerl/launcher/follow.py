@@ -6,9 +6,10 @@ from dataclasses import asdict
 from pathlib import Path
 
 from pipelinerl.config import RunConfig
+from pipelinerl.errors import PlanError
 from pipelinerl.launcher.checks import check_components, check_machine, check_problems
 from pipelinerl.launcher.hosts import Host, host_of
-from pipelinerl.launcher.jobs import Job, PlanError, plan_jobs
+from pipelinerl.launcher.jobs import Job, plan_jobs
 from pipelinerl.launcher.lead import Plan, as_json
 from pipelinerl.launcher.model_checks import check_model
 from pipelinerl.launcher.model_source import Model, fetch_model, find_model

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from contracts.model_shape import ModelShape
 from pipelinerl.components import build
 from pipelinerl.config import EngineConfig, RunConfig
-from pipelinerl.launcher.jobs import PlanError
+from pipelinerl.errors import PlanError
 
 GIB = 2**30
 RUNTIME = 4 * GIB  # of every process on a GPU: CUDA's context, NCCL's buffers, what lies in pieces

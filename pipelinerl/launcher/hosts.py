@@ -8,7 +8,8 @@ from typing import NamedTuple
 from contracts.support.ports import ReservedPort
 from pipelinerl.addresses import in_url, interface_of, is_loopback
 from pipelinerl.config import RunConfig
-from pipelinerl.placement import Place, PlanError
+from pipelinerl.errors import PlanError
+from pipelinerl.placement import Place
 
 INTERFACE_VARIABLE = "GLOO_SOCKET_IFNAME"  # torch's
 RANK_0 = "trainer-0"  # hosts the ranks' rendezvous

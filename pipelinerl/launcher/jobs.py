@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Literal
 
 from pipelinerl.config import EngineConfig, RunConfig
+from pipelinerl.errors import PlanError
 from pipelinerl.launcher.hosts import INTERFACE_VARIABLE, RANK_0, REFERENCE, Host, server_address, server_urls
-from pipelinerl.placement import Place, PlanError
+from pipelinerl.paths import ROOT
+from pipelinerl.placement import Place
 from pipelinerl.process import REDIS_VARIABLE, REFERENCE_VARIABLE, SERVERS_VARIABLE, TOKEN_VARIABLE
-
-ROOT = Path(__file__).resolve().parents[2]
 
 
 @dataclass(frozen=True, eq=False)

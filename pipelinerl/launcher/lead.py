@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 from pipelinerl.addresses import is_loopback
 from pipelinerl.config import RunConfig
+from pipelinerl.errors import PlanError
 from pipelinerl.launcher.hosts import Host, host_of, hosts_elsewhere
-from pipelinerl.launcher.jobs import PlanError
 from pipelinerl.launcher.nodes import Nodes
 from pipelinerl.launcher.supervisor import JobFailed, NodeState, is_over
 from pipelinerl.streams.redis_connection import without_secrets

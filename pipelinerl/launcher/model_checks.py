@@ -9,8 +9,8 @@ from contracts.tool_templates import knows_tools
 from pipelinerl.components import build_domain
 from pipelinerl.config import RunConfig
 from pipelinerl.domains.base import Domain, Problem
+from pipelinerl.errors import PlanError
 from pipelinerl.launcher.gpu_memory import check_fits, longest_sequence
-from pipelinerl.launcher.jobs import PlanError
 from pipelinerl.launcher.model_source import Model
 
 if TYPE_CHECKING:

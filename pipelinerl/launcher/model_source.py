@@ -10,8 +10,9 @@ from typing import Literal, NamedTuple
 import hydra.utils
 
 from contracts.model_shape import ModelShape
+from contracts.support.messages import one_line
 from pipelinerl.config import RunConfig
-from pipelinerl.launcher.jobs import PlanError
+from pipelinerl.errors import PlanError
 
 HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
 FILES = ["*.safetensors", "*.json", "*.jinja", "*.txt", "*.model", "*.tiktoken"]  # of a repository
@@ -89,7 +90,7 @@ def _from_hub(name: str, local_files_only: bool) -> str | None:
     except LocalEntryNotFoundError:
         return None
     except HfHubHTTPError as error:
-        raise PlanError(f"model.path={name}: the hub answers: {' '.join(str(error).split())}") from error
+        raise PlanError(f"model.path={name}: the hub answers: {one_line(error)}") from error
 
 
 def _shape_of(directory: Path) -> ModelShape | None:

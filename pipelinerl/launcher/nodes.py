@@ -16,9 +16,10 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
+from contracts.support.messages import first_line, one_line
 from pipelinerl.addresses import LOOPBACK, own_address
 from pipelinerl.config import RunConfig
-from pipelinerl.placement import PlanError
+from pipelinerl.errors import PlanError
 
 PORT = 29500  # torch's own default
 SAY_EVERY_S, POLL_S = 0.25, 0.05
@@ -97,7 +98,7 @@ class Nodes:
             self._broken = f"{where}, the address of node 0 (MASTER_ADDR), is not this machine's: {error}"
             return
         except RuntimeError as error:
-            self._broken = f"no store at {where} (MASTER_ADDR, MASTER_PORT): {str(error).splitlines()[0]}"
+            self._broken = f"no store at {where} (MASTER_ADDR, MASTER_PORT): {first_line(error)}"
             return
         try:
             while True:
@@ -153,7 +154,7 @@ def meet(config: RunConfig) -> Iterator[Nodes]:
         nodes.say(failure=f"node {nodes.rank} was interrupted")
         raise
     except BaseException as error:
-        nodes.say(failure=f"node {nodes.rank}: {' '.join(str(error).split())}")
+        nodes.say(failure=f"node {nodes.rank}: {one_line(error)}")
         raise
     finally:
         nodes.leave()

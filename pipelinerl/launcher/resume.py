@@ -11,7 +11,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from contracts.records import Resumed, Rollout, SamplerState, StepClosed
-from pipelinerl.launcher.jobs import PlanError
+from pipelinerl.errors import PlanError
 from pipelinerl.report.accounting import GroupAccounts
 from pipelinerl.streams.base import StreamBusy, Streams, StreamWriter
 from pipelinerl.streams.events import EVENT_STREAMS, recorded, recorded_events

@@ -4,13 +4,13 @@ What a run that ended early never recorded is null in the summary.
 """
 
 import json
-import os
 from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
 
 from contracts.records import Evaluated
+from contracts.support.files import write_atomically
 from pipelinerl.report.evaluation_table import print_evaluations
 from pipelinerl.report.reward_plot import draw_rewards
 from pipelinerl.report.run_totals import RunTotals, read_totals
@@ -81,12 +81,6 @@ def print_table(summary: dict[str, object], run_dir: Path) -> None:
         text = "–" if value is None else f"{value:.4g}" if isinstance(value, float) else str(value)
         table.add_row(name, text)
     Console().print(table)
-
-
-def write_atomically(path: Path, text: str) -> None:
-    unfinished = path.with_suffix(".part")
-    unfinished.write_text(text)
-    os.replace(unfinished, path)
 
 
 def seconds(began: float | None, ended: float | None) -> float | None:

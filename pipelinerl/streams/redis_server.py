@@ -6,7 +6,6 @@ the run meanwhile. The lock keeps a second server away from the same data.
 """
 
 import fcntl
-import os
 import secrets
 import shutil
 import signal
@@ -18,6 +17,7 @@ from functools import partial
 from pathlib import Path
 
 from contracts.support.die_with_parent import die_with_parent
+from contracts.support.files import write_atomically
 from contracts.support.ports import ReservedPort
 from pipelinerl.addresses import LOOPBACK, in_url
 from pipelinerl.process import REDIS_VARIABLE
@@ -109,10 +109,7 @@ class RedisServer:
             stdin.write(configuration.encode())
 
     def _tell_the_user(self) -> None:
-        unfinished = self._directory / "url.part"
-        with open(os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
-            file.write(self.url)
-        os.replace(unfinished, self._directory / "url")
+        write_atomically(self._directory / "url", self.url, mode=0o600)
 
     def _wait_until_ready(self) -> None:
         connection, deadline = Connection(self.url, "launcher"), time.monotonic() + START_TIMEOUT_S

@@ -8,10 +8,11 @@ hold: which groups were started and settled, how many problems were drawn, the s
 """
 
 import json
-import os
 import shutil
 from dataclasses import asdict, dataclass
 from pathlib import Path
+
+from contracts.support.files import write_atomically
 
 
 @dataclass(frozen=True, order=True)
@@ -47,9 +48,7 @@ class Checkpoints:
     def complete(self, position: Position, keep: int) -> Position:
         """The worker's part is whole: declare it so, and let the oldest go. Returns the oldest kept."""
         file = self._of(position.version) / "position.json"
-        unfinished = file.with_suffix(".part")
-        unfinished.write_text(json.dumps(asdict(position)))
-        os.replace(unfinished, file)
+        write_atomically(file, json.dumps(asdict(position)))
         whole = self.whole()
         for old in whole[:-keep]:
             self._remove(old.version)

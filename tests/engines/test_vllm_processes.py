@@ -15,7 +15,7 @@ from contracts.conformance.inference.server import Server as Client
 from contracts.conformance.inference.settings import Settings
 from contracts.conformance.inference.trainer_peer import TrainerEnd, packed
 from contracts.conformance.tiny_model import make_tiny_model
-from pipelinerl.launcher.jobs import ROOT
+from pipelinerl.paths import ROOT
 from tests.engines.vllm_servers import ENVIRONMENT, PYTHON, vllm_process
 from tests.inference_adapters.servers import Server, wait_ready
 

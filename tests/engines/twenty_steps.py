@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 from contracts.conformance.tiny_model import make_tiny_model
-from pipelinerl.launcher.jobs import ROOT
+from pipelinerl.paths import ROOT
 from tests.pipeline.runs import assert_accounted
 
 

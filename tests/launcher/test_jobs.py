@@ -5,9 +5,11 @@ import sys
 import pytest
 
 from pipelinerl.config import EngineConfig
+from pipelinerl.errors import PlanError
 from pipelinerl.launcher.compose import compose_config
 from pipelinerl.launcher.hosts import Host, hosts_elsewhere
-from pipelinerl.launcher.jobs import ROOT, PlanError, missing_engine, plan_jobs
+from pipelinerl.launcher.jobs import missing_engine, plan_jobs
+from pipelinerl.paths import ROOT
 
 PYTHON = sys.executable
 OTHER = "/bin/sh"  # stands for another engine's interpreter

@@ -11,9 +11,10 @@ import pytest
 import launch
 from contracts.weights import connected_store, listening_store
 from pipelinerl.addresses import LOOPBACK, own_address
+from pipelinerl.errors import PlanError
 from pipelinerl.launcher.compose import compose_config
 from pipelinerl.launcher.follow import check_same, wait_for_mark
-from pipelinerl.launcher.jobs import Job, PlanError
+from pipelinerl.launcher.jobs import Job
 from pipelinerl.launcher.lead import Verdict, gather_hosts
 from pipelinerl.launcher.nodes import NodeFailed, Nodes, own_rank
 from pipelinerl.launcher.supervisor import JobFailed, NodeState, Supervisor, is_over

@@ -18,7 +18,7 @@ from contracts.records import (
     VersionSpan,
 )
 from contracts.trainer import SaveHandle
-from pipelinerl.launcher.jobs import PlanError
+from pipelinerl.errors import PlanError
 from pipelinerl.launcher.resume import choose, launcher_events, resume, sort_groups
 from pipelinerl.replay import trained_rows
 from pipelinerl.report.accounting import GroupAccounts

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from contracts.records import Record, Resumed, Settled, Started
-from pipelinerl.launcher.jobs import ROOT
+from pipelinerl.paths import ROOT
 from pipelinerl.streams import Streams
 from pipelinerl.streams.of_run import recorded_streams
 

@@ -15,8 +15,8 @@ from benchmarks.plain_generate import success
 from contracts.conformance.tiny_model import make_tiny_model
 from contracts.records import MicroBatchRow
 from pipelinerl.config import load_config
-from pipelinerl.launcher.jobs import ROOT
 from pipelinerl.metrics import metrics_path, read_metrics
+from pipelinerl.paths import ROOT
 from tests.pipeline.runs import assert_accounted, finish, records
 
 

@@ -12,7 +12,7 @@ import redis
 from contracts.conformance.tiny_model import make_tiny_model
 from contracts.records import StepClosed, WeightsPublished
 from pipelinerl.addresses import LOOPBACK
-from pipelinerl.launcher.jobs import ROOT
+from pipelinerl.paths import ROOT
 from pipelinerl.process import REDIS_VARIABLE
 from tests.pipeline.runs import (
     MINIATURE,

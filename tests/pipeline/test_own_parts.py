@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from contracts.records import Rollout, Settled
-from pipelinerl.launcher.jobs import ROOT
+from pipelinerl.paths import ROOT
 from tests.pipeline.runs import MINIATURE, records
 
 OBJECTIVE = """

@@ -8,9 +8,10 @@ from pydantic import ValidationError
 
 from benchmarks.recipes import RECIPES
 from contracts.records import DropReason, Settled
+from pipelinerl.errors import PlanError
 from pipelinerl.launcher.checks import check_components
 from pipelinerl.launcher.compose import compose_config
-from pipelinerl.launcher.jobs import ROOT, PlanError
+from pipelinerl.paths import ROOT
 from tests.pipeline.runs import MINIATURE, assert_accounted, finish, records, run_to_the_end, start
 
 KL = "regularisers=[{_target_: pipelinerl.objectives.kl.KlToReference, coefficient: 0.01}]"

@@ -7,6 +7,7 @@ import sys
 from dataclasses import fields
 
 from contracts.conformance.inference.settings import Settings
+from contracts.support.messages import one_line
 
 
 def add_inference(parser: argparse.ArgumentParser) -> None:
@@ -44,7 +45,7 @@ def run(options: argparse.Namespace) -> int:
             **{each.name: getattr(options, each.name) for each in fields(Settings)},
         )
     except (OSError, ValueError) as error:  # ConnectionError among them
-        print(f"cannot check: {' '.join(str(error).split())[:300]}", file=sys.stderr)
+        print(f"cannot check: {one_line(error)[:300]}", file=sys.stderr)
         return 2
     if options.json:
         print(as_json(verdicts))

@@ -5,6 +5,8 @@ import json
 import shlex
 import sys
 
+from contracts.support.messages import one_line
+
 
 def add_trainer(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--adapter", required=True, metavar="PACKAGE.CLASS", help="a TrainerWorker")
@@ -54,7 +56,7 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         verdicts = check_trainer(arguments.adapter, only=arguments.only, **asked)
     except ValueError as error:
-        print(f"cannot check: {' '.join(str(error).split())}", file=sys.stderr)
+        print(f"cannot check: {one_line(error)}", file=sys.stderr)
         return 2
     if arguments.json:
         print(as_json(verdicts))

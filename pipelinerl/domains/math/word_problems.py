@@ -4,15 +4,14 @@ Open-Reasoner-Zero's data set. Short ones, with a small whole answer.
 `made_by` of a source names a function of this file. Whoever needs a file makes it, and all make the same.
 """
 
-import os
 from collections.abc import Callable
 from itertools import count
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import pyarrow
 import pyarrow.parquet
 
+from contracts.support.files import replaced_atomically
 from pipelinerl.domains.base import Problem
 from pipelinerl.domains.reasoning_gym import ReasoningGym
 
@@ -46,11 +45,9 @@ def _write(path: Path, problem: Callable[[int], Problem], size: int) -> None:
         if len(question) <= LONGEST and answer in ANSWERS:
             answers[question] = answer
     path.parent.mkdir(parents=True, exist_ok=True)
-    with TemporaryDirectory(prefix=f".{path.name}-", dir=path.parent) as directory:
-        unfinished = Path(directory) / path.name
+    with replaced_atomically(path) as unfinished:
         rows = [_row(question, answer) for question, answer in answers.items()]
         pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), unfinished)
-        os.replace(unfinished, path)
 
 
 def _row(question: str, answer: str) -> dict[str, dict]:

@@ -15,7 +15,7 @@ import pytest
 
 from benchmarks.judge import Pair, judged, pairs
 from pipelinerl.domains.math.judge import Judge, Verdict
-from pipelinerl.launcher.jobs import ROOT
+from pipelinerl.paths import ROOT
 from tests.pipeline.runs import wait_for
 
 WORKERS = 2

@@ -52,7 +52,7 @@ def test_an_unfinished_file_is_never_under_its_name(tmp_path, monkeypatch):
     def killed(source, target):
         raise InterruptedError
 
-    monkeypatch.setattr("pipelinerl.domains.math.word_problems.os.replace", killed)
+    monkeypatch.setattr("contracts.support.files.os.replace", killed)
     with pytest.raises(InterruptedError):
         make_heldout(tmp_path / "heldout.parquet")
     assert not list(tmp_path.iterdir())

@@ -14,7 +14,8 @@ import launch
 from pipelinerl.config import save_config
 from pipelinerl.launcher.compose import compose_config
 from pipelinerl.launcher.hosts import hosts_elsewhere
-from pipelinerl.launcher.jobs import ROOT, plan_jobs
+from pipelinerl.launcher.jobs import plan_jobs
+from pipelinerl.paths import ROOT
 from pipelinerl.process import REDIS_VARIABLE
 from pipelinerl.streams import StreamBusy, StreamError
 from pipelinerl.streams.of_run import open_streams, place_streams, recorded_streams

@@ -6,6 +6,7 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from contracts.conformance.verdicts import Broken
+from contracts.support.messages import first_line
 
 TEXT = "All tokens arrive: 12 + 30 = 42."
 DOING = "one optimizer step, list(worker.gather_weights()), then worker.export(directory)"
@@ -22,8 +23,9 @@ def check_export(
         exported = AutoModelForCausalLM.from_pretrained(directory, dtype="auto")
         tokenizer = AutoTokenizer.from_pretrained(directory)
     except (OSError, ValueError) as error:
-        line = str(error).strip().splitlines()[0]
-        raise Broken(f"the export does not load: {line}", "model and tokenizer load", DOING) from error
+        raise Broken(
+            f"the export does not load: {first_line(error)}", "model and tokenizer load", DOING
+        ) from error
     own = dict(exported.named_parameters(remove_duplicate=False))
     for name, tensor in weights.items():
         if name not in own:

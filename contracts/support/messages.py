@@ -1,0 +1,21 @@
+"""Errors as one line of text, for a user to read."""
+
+from pydantic import ValidationError
+
+
+def one_line(error: BaseException) -> str:
+    """Returns the error's whole message on one line; each problem of a ValidationError names its field."""
+    if not isinstance(error, ValidationError):
+        return " ".join(str(error).split())
+    problems = []
+    for problem in error.errors():
+        field = ".".join(str(part) for part in problem["loc"])
+        message = problem["msg"].removeprefix("Value error, ")
+        problems.append(f"{field}: {message}" if field else message)
+    return "; ".join(problems)
+
+
+def first_line(error: BaseException) -> str:
+    """Returns the first line of the error's message, or the name of its class where it has none."""
+    lines = str(error).strip().splitlines()
+    return lines[0] if lines else type(error).__name__

@@ -1,0 +1,82 @@
+"""A run that an earlier version of the code recorded, resumed once and interrupted again, still works.
+
+`tests/data/recorded_run` was made by the runs in miniature of `tests.pipeline.runs` on `LettersDomain`, with
+checkpoints every 3 versions: the trainer was killed after version 5, and the resumed run was interrupted
+after version 6. Its records are of schema 1. It is never made anew: records that change must still read it.
+"""
+
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from contracts.records import Resumed
+from pipelinerl.launcher.resume import accounts_of
+from pipelinerl.paths import ROOT
+from pipelinerl.streams.of_run import recorded_streams
+from tests.pipeline.runs import assert_accounted, finish, records, resume
+
+RECORDED = ROOT / "tests" / "data" / "recorded_run"
+REPLAYED = """\
+step 1: loss 0.040645  gradient norm 0.111419  tokens 126  ess 1.0000
+step 2: loss 0.058887  gradient norm 0.149533  tokens 128  ess 0.9966
+step 3: loss -0.000242  gradient norm 0.102284  tokens 128  ess 0.9773
+step 4: loss 0.038537  gradient norm 0.081165  tokens 117  ess 0.9484
+step 5: loss 0.095039  gradient norm 0.146323  tokens 125  ess 0.9301
+step 6: loss 0.095796  gradient norm 0.138514  tokens 128  ess 0.9029
+"""
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    return Path(shutil.copytree(RECORDED, tmp_path / "run"))
+
+
+def said(module: str, *arguments: object) -> str:
+    command = [sys.executable, "-m", module, *map(str, arguments)]
+    return subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout
+
+
+def test_it_is_resumed(run):
+    assert assert_accounted(run, ended=False)["trained"] == set(range(40))
+    status, err = finish(resume(run, "max_steps=8"))
+    assert status == 0, err
+    assert len(assert_accounted(run)["trained"]) == 8 * 8
+    assert [r.version for r in records(run, "launcher_events") if isinstance(r, Resumed)] == [3, 3]
+
+
+def test_it_is_shown(run):
+    listed = said("pipelinerl.streams", "list", run)
+    assert [line.split()[:2] for line in listed.splitlines()] == [
+        ["actor_events", "100"],
+        ["eval_rollouts", "48"],
+        ["launcher_events", "1"],
+        ["preprocessor_events", "0"],
+        ["rollouts", "352"],
+        ["rows", "16"],
+        ["trainer_events", "25"],
+    ]
+    for name, says in [
+        ("launcher_events", "Resumed          version=3"),
+        ("rollouts", "── rollout 87-3  group 87  letters train-606"),
+        ("eval_rollouts", "letters heldout-"),
+        ("rows", "step 5"),
+        ("actor_events", "Evaluated"),
+        ("trainer_events", "StepClosed"),
+    ]:
+        assert says in said("pipelinerl.streams", "show", run, name)
+    with recorded_streams(run) as streams:
+        assert len(accounts_of(streams).started) == 96
+
+
+def test_it_replays(run, tmp_path):
+    replayed = said("pipelinerl.replay", "trainer", run, "--out", tmp_path / "replayed")
+    assert len(replayed.splitlines()) == 6
+    assert numbers(replayed) == pytest.approx(numbers(REPLAYED), rel=1e-3, abs=1e-5)
+
+
+def numbers(text: str) -> list[float]:
+    return [float(number) for number in re.findall(r"-?\d+(?:\.\d+)?", text)]
