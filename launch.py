@@ -1,7 +1,7 @@
 """Launch a run: compose the configuration, check it, plan the jobs, run and supervise them.
 
     python launch.py                                  the demo, on a CPU
-    python launch.py batch_size=256 max_lag=1         any key of conf/config.yaml
+    python launch.py batch_size=256 max_lag=1         any key; --help lists them
     python launch.py inference=scripted plan=true     print the jobs and start nothing
     python launch.py run_dir=runs/latest resume=true  go on with a run that stopped, from its last checkpoint
 
@@ -41,7 +41,9 @@ from pipelinerl.streams import StreamError, Streams
 
 def main(overrides: list[str]) -> int:
     if {"-h", "--help"} & {*overrides}:
-        print(__doc__)
+        from pipelinerl.launcher.describe_keys import describe_keys
+
+        print(__doc__, *describe_keys(), sep="\n")
         return 0
     sys.path.append(os.getcwd())  # parts of one's own, from where one works
     signal.signal(signal.SIGTERM, interrupted)

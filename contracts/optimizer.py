@@ -8,10 +8,10 @@ class OptimizerSpec(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    lr: float = Field(gt=0, description="peak learning rate")
-    betas: tuple[float, float] = Field((0.9, 0.95), description="AdamW betas")
-    eps: float = Field(1e-8, gt=0, description="AdamW epsilon")
-    weight_decay: float = Field(0.0, ge=0, description="decoupled weight decay")
-    max_grad_norm: float = Field(1.0, gt=0, description="gradients are clipped to this global norm")
-    warmup_steps: int = Field(0, ge=0, description="linear warm-up; the first step has lr / warmup_steps")
-    decay_steps: int | None = Field(None, description="linear decay from lr to 0 after it; null = none")
+    lr: float = Field(gt=0, description="Peak learning rate.")
+    betas: tuple[float, float] = Field((0.9, 0.95), description="AdamW betas.")
+    eps: float = Field(1e-8, gt=0, description="AdamW epsilon.")
+    weight_decay: float = Field(0.0, ge=0, description="Decoupled weight decay.")
+    max_grad_norm: float = Field(1.0, gt=0, description="Gradients are clipped to this global norm.")
+    warmup_steps: int = Field(ge=0, description="Linear warm-up; the first step has lr / warmup_steps.")
+    decay_steps: int | None = Field(description="Linear decay from lr to 0 after it; null = none.")

@@ -2,6 +2,9 @@
 
 Every field is one sentence. A misspelt key, a wrong type or an impossible combination is refused
 before any process starts. Components (`_target_` and their options) are checked by building them.
+
+A default is written once. What suits every run has it here; what a run must decide has none here, and
+`conf/config.yaml` gives the demo's value.
 """
 
 from pathlib import Path
@@ -74,7 +77,7 @@ class RepetitionConfig(Section):
 
 class RolloutConfig(Section):
     retries: Int = Field(2, ge=0, description="Further attempts after a failed one, before the member fails.")
-    timeout_s: float = Field(300, gt=0, description="Longest time one attempt may take, waiting included.")
+    timeout_s: float = Field(gt=0, description="Longest time one attempt may take, waiting included.")
     segment_tokens: Int | None = Field(
         None, ge=1, description="Tokens after which a rollout goes back to the queue; null = it never does."
     )
@@ -180,10 +183,8 @@ class CheckpointConfig(Section):
 
 
 class EvalConfig(Section):
-    every: Int | None = Field(
-        None, ge=1, description="Weight versions between evaluations; null = start and end."
-    )
-    problems: Int = Field(200, ge=1, description="Held-out problems per evaluation, of all sets together.")
+    every: Int | None = Field(ge=1, description="Weight versions between evaluations; null = start and end.")
+    problems: Int = Field(ge=1, description="Held-out problems per evaluation, of all sets together.")
     attempts: Int = Field(1, ge=1, description="Attempts at each of them, over which success is averaged.")
     attempts_of: dict[str, Annotated[Int, Field(ge=1)]] = Field(
         default_factory=dict, description="The same for the problems of one held-out set, by its name."
@@ -217,20 +218,20 @@ class RunConfig(Section):
     )
     batch_size: Int = Field(ge=1, description="Rollouts per optimizer step.")
     group_size: Int = Field(ge=2, description="Attempts at one problem.")
-    max_lag: Int | None = Field(None, ge=0, description="Oldest weights a trained token may be sampled by.")
+    max_lag: Int | None = Field(ge=0, description="Oldest weights a trained token may be sampled by.")
     on_stale: Literal["drop", "mask", "keep"] = Field("drop", description="What to do with older tokens.")
     max_steps: Int = Field(ge=1, description="Optimizer steps of the run.")
     give_up_after: Int = Field(5000, ge=1, description="Groups dropped in a row that end the run.")
     tensorboard: Bool = Field(False, description="Write TensorBoard events beside metrics.jsonl.")
     model: ModelConfig
     sampling: SamplingConfig
-    rollout: RolloutConfig = RolloutConfig()
+    rollout: RolloutConfig
     domain: Component
     inference: InferenceConfig
     trainer: Component
     optimizer: OptimizerSpec
     objective: Component
-    regularisers: list[Component] = []
+    regularisers: list[Component] = Field([], description="Terms that are added to the loss.")
     reference: EngineConfig | None = Field(
         None, description="A frozen server that scores what is trained on, for KL terms."
     )
@@ -243,8 +244,8 @@ class RunConfig(Section):
         "trajectory", description="Whether a turn has the advantage of the rollout or of what came after it."
     )
     normalisation: Component
-    filters: list[Component]
-    rewards: list[Component] = []
+    filters: list[Component] = Field(description="Which rollouts of a group stay in the loss.")
+    rewards: list[Component] = Field([], description="Terms that are added to the reward of a rollout.")
     health: Component
     packing: Component
     sampler: Component
@@ -252,7 +253,7 @@ class RunConfig(Section):
     weights: WeightsConfig = WeightsConfig()
     world: WorldConfig = WorldConfig()
     checkpoint: CheckpointConfig = CheckpointConfig()
-    eval: EvalConfig = EvalConfig()
+    eval: EvalConfig
     probe: ProbeConfig = ProbeConfig()
 
     @model_validator(mode="after")

@@ -3,7 +3,7 @@
     python -m pipelinerl.difficulty --url http://127.0.0.1:8000 --out sums.jsonl model.path=MODEL [KEY=VALUE]
     python launch.py domain=subset domain.path=sums.jsonl model.path=MODEL
 
-Keys are those of conf/config.yaml: domain, sampling, rollout and inference.concurrency count here. A problem
+Keys are those of launch.py: domain, sampling, rollout and inference.concurrency count here. A problem
 is kept where its share of successes is from --low to --high. The default, 0.1 to 0.8, leaves out what the
 model solves nearly always or never, of which a group learns little (INTELLECT-2, arXiv 2505.07291, offline
 data filtering, with another band). The same
@@ -152,7 +152,7 @@ def _options(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--low", type=float, default=0.1, help="least share of successes that is kept")
     parser.add_argument("--high", type=float, default=0.8, help="largest share of successes that is kept")
     parser.add_argument("--system", help="a system prompt in place of the domain's")
-    parser.add_argument("overrides", nargs="*", metavar="KEY=VALUE", help="of conf/config.yaml")
+    parser.add_argument("overrides", nargs="*", metavar="KEY=VALUE", help="as for launch.py")
     return parser.parse_intermixed_args(arguments)
 
 

@@ -44,16 +44,16 @@ class Alarm(StrEnum):
 class HealthRules:
     """The numbers in the rules that `Health` states."""
 
-    window: int = 30  # steps; over 20 or fewer, noise and quick learning alone raise alarms
-    grad_norm_growth: float = 2.0
-    grad_norm_floor: float = 0.01
-    clip_fraction_growth: float = 2.0
-    clip_fraction_floor: float = 0.01
-    entropy_fall: float = 0.3
-    entropy_growth: float = 1.5
-    entropy_floor: float = 0.01  # nats per token
-    ess_floor: float = 0.3
-    margin: float = 0.2
+    window: int  # steps; over 20 or fewer, noise and quick learning alone raise alarms
+    grad_norm_growth: float
+    grad_norm_floor: float
+    clip_fraction_growth: float
+    clip_fraction_floor: float
+    entropy_fall: float
+    entropy_growth: float
+    entropy_floor: float  # nats per token
+    ess_floor: float
+    margin: float
 
     def __post_init__(self):
         self._require(self.window >= 3, "window", "at least 3")

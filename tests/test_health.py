@@ -1,14 +1,17 @@
 """Alarms on series that must raise them and on series that must not."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
+from hydra.utils import instantiate
 
 from pipelinerl.health import Alarm, Health, HealthRules
+from pipelinerl.launcher.compose import compose_config
 
 STEPS = 600
-RULES = HealthRules()
+RULES = instantiate(compose_config([]).health.model_dump(by_alias=True))
 NOISES = range(20)
 
 
@@ -84,7 +87,7 @@ def test_a_gradient_norm_that_does_not_creep_up_raises_nothing(series):
     [([1, 1, 3, 3, 5, 5], True), ([1, 1, 5, 5, 3, 3], False), ([5, 5, 3, 3, 1, 1], False), ([3] * 6, False)],
 )
 def test_a_level_that_has_doubled_must_also_rise_in_all_thirds_of_its_window(last, expected):
-    found = alarms(HealthRules(window=6), grad_norm=[1.0] * 12 + last)
+    found = alarms(replace(RULES, window=6), grad_norm=[1.0] * 12 + last)
     assert found == ([(17, Alarm.GRAD_NORM_RISING)] if expected else [])
 
 
@@ -135,7 +138,7 @@ def test_growth_that_went_back_and_comes_again_is_raised_again():
 
 
 def test_active_is_what_has_begun_and_not_ended():
-    health = Health(HealthRules(window=3))
+    health = Health(replace(RULES, window=3))
     seen = []
     for ess in [0.9] * 3 + [0.1] * 3 + [0.9] * 3:
         health.observe({"ess": ess})
@@ -186,5 +189,5 @@ def test_every_alarm_has_a_name_and_a_sentence():
 )
 def test_a_rule_without_meaning_is_refused_in_one_line(options, message):
     with pytest.raises(ValueError) as refusal:
-        HealthRules(**options)
+        replace(RULES, **options)
     assert str(refusal.value) == message

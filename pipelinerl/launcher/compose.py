@@ -20,6 +20,7 @@ from omegaconf.errors import OmegaConfBaseException
 from contracts.support.messages import first_line
 from pipelinerl.config import Component, RunConfig
 from pipelinerl.errors import PlanError
+from pipelinerl.launcher.defaults import register_defaults
 from pipelinerl.paths import ROOT
 
 FIXED = ("seed", "group_size", "model", "domain", "sampler", "streams")  # while a run goes on
@@ -42,6 +43,7 @@ def _composed(overrides: list[str]) -> dict:
     if own.is_dir() and own != ROOT / "conf":
         path = str(own).replace("\\", "\\\\").replace("'", "\\'")
         overrides = [*overrides, f"hydra.searchpath=['file://{path}']"]
+    register_defaults()
     with initialize_config_dir(str(ROOT / "conf"), version_base="1.3"):
         return OmegaConf.to_container(compose("config", overrides=overrides), resolve=True)
 
@@ -76,9 +78,7 @@ def _explain(error: Exception, overrides: list[str]) -> str:
     text = first_line(error)
     if missing := re.search(r"Could not find '(\w+)/(\w+)'", text):
         group, choice = missing.groups()
-        folders = {ROOT / "conf" / group, Path.cwd() / "conf" / group}
-        choices = sorted(path.stem for folder in folders for path in folder.glob("*.yaml"))
-        return f"{group}={choice} is not one of {', '.join(choices)} (conf/{group}/)"
+        return f"{group}={choice} is not one of {', '.join(choices_of(group))} (conf/{group}/)"
     for override in overrides:
         if override.startswith("--") or ("=" not in override and not override.startswith("~")):
             return f"{override}: settings are written KEY=VALUE, like max_steps=20"
@@ -90,11 +90,17 @@ def _explain(error: Exception, overrides: list[str]) -> str:
             if _takes_any_name(key):
                 return f"{override}: what is not in the file yet is added with a plus: +{override}"
             near = difflib.get_close_matches(key, _known_keys(RunConfig), n=1)
-            hint = f"; did you mean {near[0]}?" if near else "; conf/config.yaml lists the keys"
+            hint = f"; did you mean {near[0]}?" if near else "; python launch.py --help lists the keys"
             if near == [key]:
                 hint = f"; it belongs to another choice of {key.split('.')[0]}"
             return f"unknown configuration key or choice: {override}{hint}"
     return text
+
+
+def choices_of(group: str) -> list[str]:
+    """Returns the files of a group, in the project's `conf/` and in that of the current directory."""
+    folders = {ROOT / "conf" / group, Path.cwd() / "conf" / group}
+    return sorted({path.stem for folder in folders for path in folder.glob("*.yaml")})
 
 
 def _is_component(section: str) -> bool:

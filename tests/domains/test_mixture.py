@@ -115,7 +115,7 @@ def test_the_rollout_record_names_the_part():
         await pool.set_servers([url])
         async with aiohttp.ClientSession() as session:
             client = LLMClient(session, pool, Sampling("scripted", 1.0, 4))
-            run = AttemptRunner("r", mixture, client, RolloutConfig(retries=0))
+            run = AttemptRunner("r", mixture, client, RolloutConfig(retries=0, timeout_s=60))
             return [await run(mixture.heldout_problem(i), Member(i, f"{i}-0", "n")) for i in range(2)]
 
     with serving("inference_adapters.scripted") as server:

@@ -119,7 +119,7 @@ def roll_out(url: str, model: str, **options: object) -> list[Rollout]:
             client = LLMClient(
                 session, pool, Sampling(model, 1.0, 40), template=ChatTemplate(model), **options
             )
-            attempt = AttemptRunner("r", DOMAIN, client, RolloutConfig(retries=0))
+            attempt = AttemptRunner("r", DOMAIN, client, RolloutConfig(retries=0, timeout_s=60))
             members = [Member(index, f"{index}", f"{index}") for index in range(ROLLOUTS)]
             return await asyncio.gather(*(attempt(DOMAIN.heldout_problem(m.group_id), m) for m in members))
 

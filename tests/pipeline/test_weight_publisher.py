@@ -29,7 +29,12 @@ TOKENS = [5, 17, 40, 3, 88]
 def worker() -> Iterator[ScriptedTrainer]:
     worker = ScriptedTrainer()
     worker.init_worker(
-        WorkerSpec(model_path="", optimizer=OptimizerSpec(lr=0.1), master_port=free_port(), seed=7)
+        WorkerSpec(
+            model_path="",
+            optimizer=OptimizerSpec(lr=0.1, warmup_steps=0, decay_steps=None),
+            master_port=free_port(),
+            seed=7,
+        )
     )
     yield worker
     worker.close()

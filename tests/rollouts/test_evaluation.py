@@ -30,7 +30,7 @@ def attempt(problem: int, success: float, version: int = 5) -> Rollout:
 
 
 def test_success_is_a_mean_over_problems_of_the_mean_over_attempts():
-    problems = held_out(Exams(seed=0), EvalConfig(problems=3, attempts_of={"hard": 4}))
+    problems = held_out(Exams(seed=0), EvalConfig(every=None, problems=3, attempts_of={"hard": 4}))
     assert [(p.index, p.of_set, p.attempts) for p in problems] == [
         (0, "easy", 1),
         (1, "hard", 4),
@@ -50,7 +50,7 @@ def test_success_is_a_mean_over_problems_of_the_mean_over_attempts():
 
 
 def test_without_a_token_its_versions_are_that_which_was_live():
-    result = result_of(held_out(Exams(seed=0), EvalConfig(problems=3)), [], version=3)
+    result = result_of(held_out(Exams(seed=0), EvalConfig(every=None, problems=3)), [], version=3)
     assert (result.success, result.first_version, result.last_version) == (0.0, 3, 3)
 
 

@@ -148,7 +148,7 @@ def test_a_server_that_is_gone():
         await pool.set_servers(["http://127.0.0.1:9"])
         async with aiohttp.ClientSession() as session:
             client = LLMClient(session, pool, Sampling("m", 1.0, 8))
-            run = AttemptRunner("r", Echo(), client, RolloutConfig(retries=1))
+            run = AttemptRunner("r", Echo(), client, RolloutConfig(retries=1, timeout_s=60))
             return await run(Echo().train_problem(0), Member(0, "0-0", "train 0 0"))
 
     assert asyncio.run(scenario()).status == "failed:server_connection"

@@ -25,7 +25,15 @@ def readable(reference: Reference, sequences: list[TrainingSequence]) -> Optimiz
     weights = [_rms(w) for w in reference.weights().values() if w.dim() > 1]
     eps = float(torch.stack([g for g in gradients if g > 0]).median())
     lr = float(torch.stack(weights).median())
-    return OptimizerSpec(lr=lr, betas=(0.0, 0.0), eps=eps, weight_decay=0.0, max_grad_norm=1e9)
+    return OptimizerSpec(
+        lr=lr,
+        betas=(0.0, 0.0),
+        eps=eps,
+        weight_decay=0.0,
+        max_grad_norm=1e9,
+        warmup_steps=0,
+        decay_steps=None,
+    )
 
 
 def _rms(tensor: torch.Tensor) -> torch.Tensor:

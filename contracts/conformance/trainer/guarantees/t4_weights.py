@@ -55,7 +55,14 @@ def check(bench: Bench) -> str:
         reference = Reference(model)
         sequences = make_sequences(model, [*LENGTHS, *[4] * bench.ranks], seed=4)
         step = Step("a share for everyone", evenly(sequences, bench.ranks))
-        results = bench.session(gather, model, OptimizerSpec(lr=1e-2), step, directory, doing=DOING)
+        results = bench.session(
+            gather,
+            model,
+            OptimizerSpec(lr=1e-2, warmup_steps=0, decay_steps=None),
+            step,
+            directory,
+            doing=DOING,
+        )
         *loaded, stepped = results[0][1]
         for manifest, iterations in results:
             for iteration in iterations:

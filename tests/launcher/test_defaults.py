@@ -1,0 +1,83 @@
+"""A default is written once, and every key says what it is."""
+
+import inspect
+from functools import reduce
+from pathlib import Path
+
+import pytest
+import yaml
+from hydra.utils import get_class
+
+from pipelinerl.config import EngineConfig, FileStreamsConfig, RedisStreamsConfig, RunConfig
+from pipelinerl.launcher.compose import compose_config
+from pipelinerl.launcher.defaults import defaults_of
+from pipelinerl.launcher.describe_keys import describe_keys
+from pipelinerl.paths import ROOT
+
+CONF = ROOT / "conf"
+SCHEMAS = {
+    "config": RunConfig,
+    "inference/*": EngineConfig,
+    "streams/files": FileStreamsConfig,
+    "streams/redis": RedisStreamsConfig,
+}
+
+
+def leaves(tree: dict, prefix: str = "") -> set[str]:
+    """The dotted names of all values; an empty mapping is a value."""
+    found = set()
+    for name, value in tree.items():
+        if isinstance(value, dict) and value:
+            found |= leaves(value, f"{prefix}{name}.")
+        else:
+            found.add(prefix + name)
+    return found
+
+
+@pytest.mark.parametrize("pattern", SCHEMAS)
+def test_a_file_repeats_no_default_of_the_schema(pattern):
+    defaults = defaults_of(SCHEMAS[pattern])
+    assert leaves(defaults)
+    for file in CONF.glob(f"{pattern}.yaml"):
+        given = yaml.safe_load(file.read_text())
+        repeated = leaves(given) & leaves(defaults)
+        departures = {"model", "venv", "package"} if pattern == "inference/*" else set()
+        assert not repeated - departures, file
+        assert all(given[name] != defaults[name] for name in repeated), file
+
+
+def test_what_the_schema_leaves_open_is_decided_by_the_demo():
+    composed = compose_config([]).model_dump(by_alias=True)
+    given = yaml.safe_load((CONF / "config.yaml").read_text())
+    for name in leaves(given) - {"defaults"}:
+        assert value(composed, name) == value(given, name)
+
+
+def value(tree: dict, name: str) -> object:
+    return reduce(lambda branch, key: branch[key], name.split("."), tree)
+
+
+def components() -> list[Path]:
+    return [file for file in sorted(CONF.glob("*/*.yaml")) if "_target_" in yaml.safe_load(file.read_text())]
+
+
+@pytest.mark.parametrize("file", components(), ids=lambda file: f"{file.parent.name}/{file.stem}")
+def test_a_components_file_and_its_constructor_do_not_contradict_each_other(file):
+    given = yaml.safe_load(file.read_text())
+    parameters = inspect.signature(get_class(given["_target_"])).parameters
+    for name, parameter in parameters.items():
+        both = name in given and parameter.default not in (inspect.Parameter.empty, None)
+        if both and given[name] != f"${{{name}}}":
+            assert parameter.default == given[name], name
+
+
+def test_help_lists_every_key_with_a_sentence_and_every_choice():
+    lines = [line.strip() for line in describe_keys() if line.startswith("  ")]
+    assert any(line.startswith("inference=transformers") and "vllm" in line for line in lines)
+    keys = {line.split("=")[0]: line for line in lines}
+    assert leaves(defaults_of(RunConfig)) - {"reference"} <= keys.keys() | {"rollout.repetition"}
+    without = [key for key, line in keys.items() if not line.endswith(".")]
+    assert all(key.startswith(("health.", "packing.")) or key in CHOICES for key in without), without
+
+
+CHOICES = {path.name for path in CONF.iterdir() if path.is_dir()}
