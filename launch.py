@@ -25,7 +25,7 @@ from pydantic import ValidationError
 
 try:
     from pipelinerl.launcher.compose import compose_config
-    from pipelinerl.streams.of_run import StreamsPlace, open_streams, place_streams
+    from pipelinerl.streams.of_run import StreamsLocation, open_streams, resolve_streams
     from pipelinerl.training.checkpoints import Checkpoints, Position
 except ModuleNotFoundError as error:
     sys.exit(f"launch.py: {error}; a run needs: pip install -e '.[demo]'")
@@ -87,7 +87,7 @@ def lead(config: RunConfig, nodes: Nodes) -> int:
     check_components(config)
     check_machine(config)
     check_problems(config)
-    place = place_streams(config, run_dir, nodes.address)
+    place = resolve_streams(config, run_dir, nodes.address)
     model = find_model(config, registry.DEMO_MODELS[config.model.demo].directory)
     config = model.of(config).model_copy(update={"streams": place.options})
     check_model(config, model)
@@ -122,7 +122,7 @@ def begin(
     nodes: Nodes,
     jobs: list[Job],
     run_dir: Path,
-    place: StreamsPlace,
+    place: StreamsLocation,
     position: Position | None,
 ) -> int:
     from pipelinerl.launcher.resume import describe, launcher_events, resume
@@ -145,7 +145,7 @@ def begin(
 
 def supervise(config: RunConfig, nodes: Nodes, jobs: list[Job], run_dir: Path, streams: Streams) -> int:
     from pipelinerl.launcher.lead import Verdict, end_others
-    from pipelinerl.launcher.supervisor import JobFailed, Supervisor
+    from pipelinerl.launcher.supervisor import JobFailedError, Supervisor
     from pipelinerl.report.console import ConsoleView
     from pipelinerl.report.summary import report
 
@@ -155,7 +155,7 @@ def supervise(config: RunConfig, nodes: Nodes, jobs: list[Job], run_dir: Path, s
         with ConsoleView(run_dir, config.max_steps) as view:
             own = [job for job in jobs if job.node == 0]
             Supervisor(own, run_dir, config.world.stop_timeout_s).run(Verdict(nodes, view.update))
-    except JobFailed as failure:
+    except JobFailedError as failure:
         print(f"launch.py: {failure}", file=sys.stderr)
         status = 1
     except KeyboardInterrupt:

@@ -40,17 +40,17 @@ from pipelinerl.config import RunConfig
 from pipelinerl.process import process_main
 from pipelinerl.rollouts.admission import Admission
 from pipelinerl.rollouts.evaluator import Evaluator
-from pipelinerl.rollouts.pending_groups import OpenGroups
+from pipelinerl.rollouts.pending_groups import PendingGroups
 from pipelinerl.rollouts.reward_terms import with_terms
 from pipelinerl.rollouts.rollout_metrics import RolloutMetrics
-from pipelinerl.rollouts.runner import AttemptRunner, Member
-from pipelinerl.rollouts.slot_queue import WaitingLine
-from pipelinerl.streams.events import follow, life_begun, results_before
+from pipelinerl.rollouts.runner import RolloutRunner, RolloutSpec
+from pipelinerl.rollouts.slot_queue import SlotQueue
+from pipelinerl.streams.events import follow, latest_launch, results_before
 from pipelinerl.streams.of_run import open_streams
 
 
-class PlaceFree:
-    """A rollout has ended or given up its place, so another may have it."""
+class SlotFreed:
+    """A rollout has ended or yielded its slot, so another one may have it."""
 
 
 class Actor:
@@ -65,15 +65,15 @@ class Actor:
         streams = open_streams(config, run_dir)
         self._rollouts = streams.writer("rollouts")
         self._events = streams.writer("actor_events")
-        self._happenings: asyncio.Queue[Record | BaseException | PlaceFree] = asyncio.Queue()
-        resumed = life_begun(streams)
+        self._happenings: asyncio.Queue[Record | BaseException | SlotFreed] = asyncio.Queue()
+        resumed = latest_launch(streams)
         for name in ("trainer_events", "preprocessor_events"):
             follow(streams.reader(name), resumed.ends.get(name, 0), self._happenings)
         self._metrics = RolloutMetrics(run_dir, config.tensorboard)
         self._version = -1
         self._resume(resumed)
-        self._groups = OpenGroups(config.group_size)
-        self._line = WaitingLine(lambda: self._happenings.put_nowait(PlaceFree()))
+        self._groups = PendingGroups(config.group_size)
+        self._slots = SlotQueue(lambda: self._happenings.put_nowait(SlotFreed()))
         self._rolling: set[asyncio.Task] = set()
         self._background: set[asyncio.Task] = set()
         self._evaluator = Evaluator(
@@ -103,7 +103,7 @@ class Actor:
             self._rollouts.protect(resumed.kept_offset or 0)
 
     def _draw(self, version: int) -> tuple[int, int]:
-        """Draw and problem."""
+        """Returns the number of the draw and the index of its problem."""
         self._draws += 1
         return self._draws - 1, self._sampler.next(version)
 
@@ -121,7 +121,7 @@ class Actor:
             await self._handle(happening)
         await self._stop()
 
-    async def _handle(self, happening: Record | BaseException | PlaceFree) -> None:
+    async def _handle(self, happening: Record | BaseException | SlotFreed) -> None:
         match happening:
             case BaseException():
                 raise happening
@@ -141,8 +141,8 @@ class Actor:
 
     async def _on_published(self, published: WeightsPublished) -> None:
         self._version = published.version
-        client = replace(self._client, turn=self._line.wait_between_segments)
-        self._attempt = AttemptRunner(published.run, self._domain, client, self._config.rollout)
+        client = replace(self._client, turn=self._slots.yield_slot)
+        self._attempt = RolloutRunner(published.run, self._domain, client, self._config.rollout)
         await self._pool.set_servers(published.servers)
         await self._pool.open_gate()
         self._metrics.write(self._version, self._pool.in_flight)
@@ -156,11 +156,11 @@ class Actor:
     # --- rollouts -----------------------------------------------------------------------------
 
     def _start_rollouts(self) -> None:
-        """Fill the servers: members that wait to begin, then those that wait to go on, then a new group."""
-        while len(self._rolling) - self._line.between_segments < self._pool.capacity:
-            if member := self._line.beginner():
-                self._spawn(self._roll_out(member), self._rolling)
-            elif not self._line.let_one_go_on():
+        """Fills the servers with new rollouts of open groups, then rollouts between segments, then a new group."""
+        while len(self._rolling) - self._slots.between_segments < self._pool.capacity:
+            if spec := self._slots.pop_new():
+                self._spawn(self._roll_out(spec), self._rolling)
+            elif not self._slots.resume_one():
                 if not self._admission.can_start():
                     return
                 self._open_group()
@@ -173,14 +173,14 @@ class Actor:
         self._events.append(
             Started(group_id=group_id, rollouts=size, draw=draw, problem=problem, version=self._version)
         )
-        self._line.join(self._groups.open(group_id, draw, problem, self._domain.train_problem(problem)))
+        self._slots.put(self._groups.open(group_id, draw, problem, self._domain.train_problem(problem)))
 
-    async def _roll_out(self, member: Member) -> None:
-        self._happenings.put_nowait(await self._attempt(self._groups.problem_of(member), member))
+    async def _roll_out(self, spec: RolloutSpec) -> None:
+        self._happenings.put_nowait(await self._attempt(self._groups.problem_of(spec), spec))
 
     def _finish(self, rollout: Rollout) -> None:
         """A group is written when it is whole: some terms of the reward compare its members."""
-        group = self._groups.add(rollout)
+        group = self._groups.add_finished(rollout)
         if group is None:
             return
         for member in with_terms(group.finished, self._rewards, self._version):
@@ -196,7 +196,7 @@ class Actor:
 
         def ended(task: asyncio.Task) -> None:
             tasks.discard(task)
-            self._happenings.put_nowait(PlaceFree())
+            self._happenings.put_nowait(SlotFreed())
             if not task.cancelled() and task.exception() is not None:
                 self._happenings.put_nowait(task.exception())
 

@@ -40,7 +40,7 @@ from pipelinerl.domains.subset import Listed
 from pipelinerl.errors import PlanError
 from pipelinerl.launcher.compose import compose_config
 from pipelinerl.process import TOKEN_VARIABLE
-from pipelinerl.rollouts.runner import AttemptRunner, Member
+from pipelinerl.rollouts.runner import RolloutRunner, RolloutSpec
 
 GIVE_UP_AFTER = 64  # attempts that failed in a row: it is not the problems
 
@@ -49,7 +49,7 @@ GIVE_UP_AFTER = 64  # attempts that failed in a row: it is not the problems
 class Measurement:
     """The same number of attempts at each of the first training problems."""
 
-    attempt: AttemptRunner
+    attempt: RolloutRunner
     problems: int
     attempts: int
     system: str | None  # prompt, in place of the domain's own
@@ -65,7 +65,7 @@ class Measurement:
         for index, number in work:
             problem = asked(self.attempt.domain.train_problem(index), self.system)
             name = f"difficulty {index} {number}"
-            self._note(index, await self.attempt(problem, Member(index, name, name)))
+            self._note(index, await self.attempt(problem, RolloutSpec(index, name, name)))
 
     def _note(self, index: int, rollout: Rollout) -> None:
         if not rollout.failed:
@@ -97,7 +97,7 @@ async def measure(config: RunConfig, domain: Domain, options: argparse.Namespace
     await pool.set_servers([options.url])
     async with open_session(os.environ.get(TOKEN_VARIABLE)) as session:
         await _check_ready(session, options.url)
-        attempt = AttemptRunner("difficulty", domain, build_client(config, session, pool), config.rollout)
+        attempt = RolloutRunner("difficulty", domain, build_client(config, session, pool), config.rollout)
         problems = min(options.problems, domain.train_size)
         measurement = Measurement(attempt, problems, options.attempts, options.system)
         await measurement.run(pool.capacity)

@@ -22,7 +22,7 @@ def export(run_dir: Path, version: int | None, out: Path) -> None:
     if out.exists():
         raise PlanError(f"{out} exists and is never overwritten; choose a new directory")
     config, checkpoints = load_config(run_dir), Checkpoints(run_dir)
-    versions = [position.version for position in checkpoints.whole()]
+    versions = [position.version for position in checkpoints.complete_checkpoints()]
     if not versions or version not in (None, *versions):
         there = ", ".join(map(str, versions)) or "none"
         raise PlanError(f"{run_dir} has no checkpoint of that version; there are: {there}")

@@ -119,7 +119,7 @@ class Watch:
         """Takes the metric's next value, and says whether the alarm begins with it."""
         if value is None or not math.isfinite(value):
             return False
-        self._level.add(float(value))
+        self._level.push(float(value))
         if not self._level.exists:
             return False
         was_active = self.active

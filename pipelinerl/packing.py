@@ -23,8 +23,8 @@ class Fifo:
         self._tokens = [0] * self._ranks
         self._masked = 0
 
-    def add(self, sequences: list[TrainingSequence], masked_tokens: int = 0) -> MicroBatchRow | None:
-        """Take one rollout's sequences; returns the row that had to leave before it fitted."""
+    def add_rollout(self, sequences: list[TrainingSequence], masked_tokens: int = 0) -> MicroBatchRow | None:
+        """Takes one rollout's sequences; returns the row that had to leave before it fitted."""
         tokens = sum(len(s.token_ids) for s in sequences)
         emptiest = min(self._tokens)
         row = self._take_row(group_ids=[]) if emptiest and emptiest + tokens > self._budget else None

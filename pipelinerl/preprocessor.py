@@ -23,10 +23,10 @@ from pipelinerl.config import RunConfig
 from pipelinerl.metrics import MetricsWriter
 from pipelinerl.process import REFERENCE_VARIABLE, process_main
 from pipelinerl.streams import StreamReader
-from pipelinerl.streams.events import life_begun
+from pipelinerl.streams.events import latest_launch
 from pipelinerl.streams.of_run import open_streams
 
-POLL_S = 0.1  # between looks at the trainer's events
+POLL_S = 0.1  # between two reads of the trainer's events
 METRICS_EVERY_S = 1.0
 
 
@@ -34,7 +34,7 @@ class Preprocessor:
     def __init__(self, config: RunConfig, run_dir: Path, token: str | None):
         self._config = config
         streams = open_streams(config, run_dir)
-        resumed = life_begun(streams)
+        resumed = latest_launch(streams)
         self._groups = Groups(config.group_size)
         self._formation = StepFormation(
             advantages=build_credit(config),
@@ -44,7 +44,7 @@ class Preprocessor:
             normalisation=build(config.normalisation),
             packing=build_packing(config, first_step=resumed.version),
             batch_size=config.batch_size,
-            hold=config.schedule == "conventional" and config.sampling.seeded,
+            buffer_whole_step=config.schedule == "conventional" and config.sampling.seeded,
             first_step=resumed.version,
         )
         self._streams = streams
@@ -66,7 +66,7 @@ class Preprocessor:
         self._in_rows: dict[int, list[int]] = {}  # step -> its groups
         self._begins: dict[int, int] = {}  # group in no closed step -> where its first rollout begins
         self._dropped: Counter[str] = Counter()
-        self._barren = 0  # groups dropped since the last that was not
+        self._dropped_in_a_row = 0  # groups dropped since the last one that was kept
         self._next_metrics = 0.0
 
     def run(self) -> None:
@@ -92,16 +92,16 @@ class Preprocessor:
         return EventWatch(self._streams.reader(name), self._ends.get(name, 0), kind)
 
     def _take(self, rollout: Rollout) -> None:
-        group = self._groups.add(rollout)
+        group = self._groups.collect(rollout)
         if group is None:
             return
-        outcome = self._formation.add(group)
+        outcome = self._formation.add_group(group)
         if outcome.dropped is not None:
             del self._begins[rollout.group_id]
             self._settle([rollout.group_id], outcome.dropped)
-            self._count_barren()
+            self._count_dropped()
         else:
-            self._barren = 0
+            self._dropped_in_a_row = 0
         for row in outcome.rows:
             if row.closes_step:
                 self._in_rows[row.step] = row.group_ids
@@ -111,13 +111,14 @@ class Preprocessor:
             row = msgspec.structs.replace(row, rollouts_offset=begin)
             self._rows.append(self._reference.scored(row) if self._reference else row)
 
-    def _count_barren(self) -> None:
+    def _count_dropped(self) -> None:
         """A solved task, a hopeless one or a broken verifier would otherwise keep the run going for ever."""
-        self._barren += 1
-        if self._barren >= self._config.give_up_after:
+        self._dropped_in_a_row += 1
+        if self._dropped_in_a_row >= self._config.give_up_after:
             dropped = ", ".join(f"{reason} {count}" for reason, count in self._dropped.items())
             raise RuntimeError(
-                f"gave up: {self._barren} groups in a row were dropped (give_up_after), in all {dropped}"
+                f"gave up: {self._dropped_in_a_row} groups in a row were dropped (give_up_after), "
+                f"in all {dropped}"
             )
 
     def _settle(self, group_ids: list[int], reason: str) -> None:
@@ -140,7 +141,7 @@ class Preprocessor:
         left = [group for step, groups in self._in_rows.items() if step >= trained_steps for group in groups]
         left += self._formation.open_groups
         for rollout in self._read(timeout_s=0):
-            if self._groups.add(rollout):
+            if self._groups.collect(rollout):
                 left.append(rollout.group_id)
         if left:
             self._settle(left, DropReason.TRAINING_DONE)
@@ -152,20 +153,20 @@ class EventWatch:
 
     def __init__(self, reader: StreamReader, from_offset: int, kind: type[Record]):
         self._reader, self._offset, self._kind = reader, from_offset, kind
-        self._next_look = 0.0
+        self._next_poll = 0.0
         self.event: Record | None = None
 
     def seen(self) -> bool:
-        """Looks at most every POLL_S."""
-        if self.event is None and time.monotonic() >= self._next_look:
-            self._look(timeout_s=0)
-            self._next_look = time.monotonic() + POLL_S
+        """Polls the stream at most every POLL_S."""
+        if self.event is None and time.monotonic() >= self._next_poll:
+            self._poll(timeout_s=0)
+            self._next_poll = time.monotonic() + POLL_S
         return self.event is not None
 
     def wait(self) -> None:
-        self._look(timeout_s=None)
+        self._poll(timeout_s=None)
 
-    def _look(self, timeout_s: float | None) -> None:
+    def _poll(self, timeout_s: float | None) -> None:
         for entry in self._reader.read(self._offset, timeout_s):
             self._offset = entry.next_offset
             if isinstance(entry.record, self._kind):

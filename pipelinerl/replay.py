@@ -27,7 +27,7 @@ from pipelinerl.errors import PlanError
 from pipelinerl.launcher.checks import check_run_dir
 from pipelinerl.process import TOKEN_VARIABLE
 from pipelinerl.rollouts.reward_terms import with_terms
-from pipelinerl.rollouts.runner import AttemptRunner, Member
+from pipelinerl.rollouts.runner import RolloutRunner, RolloutSpec
 from pipelinerl.streams import Streams
 from pipelinerl.streams.events import recorded_events
 from pipelinerl.streams.of_run import open_streams, recorded_streams
@@ -43,13 +43,13 @@ async def replay_actor(config: RunConfig, url: str, groups: int, out: Path) -> N
     pool = ServerPool(config.inference.concurrency)
     await pool.set_servers([url])
     async with open_session(os.environ.get(TOKEN_VARIABLE)) as session:
-        attempt = AttemptRunner("replay", domain, build_client(config, session, pool), config.rollout)
+        attempt = RolloutRunner("replay", domain, build_client(config, session, pool), config.rollout)
         terms = [build(component) for component in config.rewards]
         for group_id in range(groups):
             problem = domain.train_problem(sampler.next(version=0))
             names = [f"{group_id}-{i}" for i in range(config.group_size)]
-            members = [Member(group_id, name, name, draw=group_id) for name in names]
-            group = await asyncio.gather(*(attempt(problem, member) for member in members))
+            specs = [RolloutSpec(group_id, name, name, draw=group_id) for name in names]
+            group = await asyncio.gather(*(attempt(problem, spec) for spec in specs))
             group = with_terms(group, terms, version=0)
             for rollout in group:
                 rollouts.append(rollout)
@@ -73,7 +73,7 @@ def replay_trainer(config: RunConfig, run_dir: Path, out: Path) -> None:
     with recorded_streams(run_dir) as streams:
         for row in trained_rows(streams):
             for sequences in row.micro_batches:
-                learner.add(sequences, row.step)
+                learner.accumulate(sequences, row.step)
             if row.closes_step:
                 report, values = learner.close_step(row.step, ranks)
                 print(

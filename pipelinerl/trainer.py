@@ -13,12 +13,12 @@ from contracts.trainer import WorkerSpec
 from pipelinerl.components import build, build_domain, needed_capabilities
 from pipelinerl.config import RunConfig
 from pipelinerl.process import SERVERS_VARIABLE, process_main
-from pipelinerl.streams.events import life_begun
+from pipelinerl.streams.events import latest_launch
 from pipelinerl.streams.of_run import open_streams
 from pipelinerl.training.checkpoints import Checkpoints
 from pipelinerl.training.learner import Learner
 from pipelinerl.training.probe import Probe
-from pipelinerl.training.rank_zero import Desk
+from pipelinerl.training.rank_zero import RankZero
 from pipelinerl.training.ranks import Ranks
 from pipelinerl.training.weight_publisher import WeightPublisher, publish
 
@@ -34,68 +34,68 @@ class Trainer:
         domain = build_domain(config)
         self._probe = Probe(config, domain, self._ranks, token)
         streams = open_streams(config, run_dir)
-        resumed = life_begun(streams)
+        resumed = latest_launch(streams)
         self._checkpoints = Checkpoints(run_dir)
         if resumed.version > 0:
             self._worker.load(self._checkpoints.worker(resumed.version))
         self._version = resumed.version
         manifest = self._worker.weight_manifest(config.weights.dtype)
-        self._desk = None
+        self._rank_zero = None
         if rank == 0:
             urls = os.environ[SERVERS_VARIABLE].split(",")
             needs, address = needed_capabilities(config, domain), os.environ["MASTER_ADDR"]
             publisher = WeightPublisher(config, urls, token, manifest, needs, address)
-            self._desk = Desk(config, run_dir, streams, resumed.ends, publisher)
+            self._rank_zero = RankZero(config, run_dir, streams, resumed.ends, publisher)
 
     def run(self) -> None:
-        if self._desk:
-            self._desk.publisher.wait_for_servers()
+        if self._rank_zero:
+            self._rank_zero.publisher.wait_for_servers()
         self._publish()
         while self._version < self._config.max_steps:
             row = self._next_row()
-            self._learner.add(row.micro_batches[self._ranks.rank], row.step)
+            self._learner.accumulate(row.micro_batches[self._ranks.rank], row.step)
             if row.closes_step:
                 self._close_step()
-        if self._desk:
-            self._desk.end(self._version)
+        if self._rank_zero:
+            self._rank_zero.end(self._version)
         self._worker.export(self._checkpoints.final)
         self._worker.close()
 
     def _next_row(self) -> MicroBatchRow:
         """Ranks wait for data here, together."""
-        return decode(self._ranks.share(encode(self._desk.next_row()) if self._desk else None))
+        return decode(self._ranks.share(encode(self._rank_zero.next_row()) if self._rank_zero else None))
 
     def _close_step(self) -> None:
         report, statistics = self._learner.close_step(self._version, self._ranks)
         self._version += 1
-        if self._desk:
-            self._desk.close_step(self._version, report, statistics)
-            self._desk.heed_actor(self._version)
+        if self._rank_zero:
+            self._rank_zero.close_step(self._version, report, statistics)
+            self._rank_zero.apply_actor_events(self._version)
         self._publish()
-        if self._desk:
-            self._desk.settle(self._version, report.skipped)
+        if self._rank_zero:
+            self._rank_zero.settle(self._version, report.skipped)
         every = self._config.checkpoint.every
         if every and (self._version % every == 0 or self._version == self._config.max_steps):
             self._save()
 
     def _save(self) -> None:
         """The backend writes on while training does."""
-        if self._desk:
-            self._desk.saver.finish()
+        if self._rank_zero:
+            self._rank_zero.saver.finish()
         saving = self._worker.save(self._checkpoints.worker(self._version))
-        if self._desk:
-            self._desk.save(self._version, saving)
+        if self._rank_zero:
+            self._rank_zero.save(self._version, saving)
 
     def _publish(self) -> None:
-        publisher = self._desk.publisher if self._desk else None
+        publisher = self._rank_zero.publisher if self._rank_zero else None
         published = publish(self._worker, self._ranks, publisher, self._version)
-        if self._desk:
-            self._desk.published(published)
+        if self._rank_zero:
+            self._rank_zero.published(published)
         if self._probe.due(self._version):
             servers = published.servers if published else []
             gap = self._probe.measure(self._worker, self._version, servers)
-            if self._desk:
-                self._desk.metrics.write(self._version, **gap)
+            if self._rank_zero:
+                self._rank_zero.metrics.write(self._version, **gap)
 
 
 def _worker_spec(config: RunConfig, rank: int, size: int) -> WorkerSpec:

@@ -18,7 +18,7 @@ class Level:
         self.first = math.nan
         self.lowest = math.inf  # of the levels that share no value with this one
 
-    def add(self, value: float) -> None:
+    def push(self, value: float) -> None:
         self._values.append(value)
         if len(self._values) < self._values.maxlen:
             return

@@ -55,8 +55,8 @@ def test_advantages_beyond_the_range_are_left_out():
 
 def test_truncated_rollouts_leave_the_loss_and_stay_in_the_baseline():
     steps = formation(Overlong())
-    assert steps.add(truncated_group(0, 1)).dropped is None
-    (row,) = steps.add(truncated_group(1)).rows
+    assert steps.add_group(truncated_group(0, 1)).dropped is None
+    (row,) = steps.add_group(truncated_group(1)).rows
     (sequences,) = row.micro_batches
     assert [s.rollout_id for s in sequences] == ["0-0", "0-2", "0-3", "1-0", "1-1", "1-2", "1-3"]
     assert sequences[0].advantages[-1] == 1.0 and sequences[1].advantages[-1] == np.float32(-1 / 3)
@@ -65,8 +65,8 @@ def test_truncated_rollouts_leave_the_loss_and_stay_in_the_baseline():
 
 def test_a_group_of_which_nothing_is_kept_is_dropped_for_the_filter_that_took_the_last():
     steps = formation(Overlong(), AdvantageRange(largest=0.5))
-    assert steps.add(truncated_group(0, 0, 1, 2, 3)).dropped == DropReason.OVERLONG
-    assert steps.add(truncated_group(1, 1, 2, 3)).dropped == DropReason.ADVANTAGE_RANGE
+    assert steps.add_group(truncated_group(0, 0, 1, 2, 3)).dropped == DropReason.OVERLONG
+    assert steps.add_group(truncated_group(1, 1, 2, 3)).dropped == DropReason.ADVANTAGE_RANGE
     assert steps.masked == Counter() and steps.open_groups == []
 
 
@@ -77,14 +77,14 @@ def test_a_filter_of_ones_own_brings_its_own_reason():
         def __call__(self, rollouts, advantages):
             return np.zeros(len(rollouts), dtype=bool)
 
-    assert formation(Boring()).add(group(0, [0, 1, 0, 1])).dropped == "boring"
+    assert formation(Boring()).add_group(group(0, [0, 1, 0, 1])).dropped == "boring"
 
 
 def test_the_weights_of_a_step_are_over_the_tokens_that_are_in_its_loss():
     """A normalisation over the whole step holds its rows; stale and filtered tokens do not count."""
     steps = formation(Overlong())
     long = completion([1], [2, 3, 4, 5, 6, 7])
-    assert steps.add(truncated_group(0, 1)).rows == []
-    (row,) = steps.add(group(1, [0, 1, 0, 1], completions=[long])).rows
+    assert steps.add_group(truncated_group(0, 1)).rows == []
+    (row,) = steps.add_group(group(1, [0, 1, 0, 1], completions=[long])).rows
     weights = {s.loss_weight for s in row.micro_batches[0]}
     assert weights == {1 / (3 * 3 + 4 * 6)}

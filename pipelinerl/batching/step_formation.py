@@ -29,7 +29,7 @@ class Groups:
         self._group_size = group_size
         self._members: dict[int, list[Rollout]] = {}
 
-    def add(self, rollout: Rollout) -> list[Rollout] | None:
+    def collect(self, rollout: Rollout) -> list[Rollout] | None:
         members = self._members.setdefault(rollout.group_id, [])
         members.append(rollout)
         if len(members) < self._group_size:
@@ -45,7 +45,7 @@ class Outcome:
     dropped: str | None = None
 
 
-class _Held(NamedTuple):
+class _BufferedGroup(NamedTuple):
     """A group of the step that is not packed yet."""
 
     draw: int
@@ -56,8 +56,8 @@ class _Held(NamedTuple):
 class StepFormation:
     """Puts whole groups into steps of exactly `batch_size` rollouts, first come, first served.
 
-    `hold`: rows leave only when their step is full, its groups in the order of their draws. Where the same
-    groups come in another order, the same rows leave. A normalisation over the whole step holds them too.
+    buffer_whole_step: rows leave only when their step is full, with its groups in the order of their draws.
+    So the order in which groups arrive makes no difference. A normalisation over the whole step implies it.
     """
 
     def __init__(
@@ -69,21 +69,21 @@ class StepFormation:
         normalisation: Normalisation,
         packing: Fifo,
         batch_size: int,
-        hold: bool = False,
+        buffer_whole_step: bool = False,
         first_step: int = 0,
     ):
         self._advantages, self._filters, self._stale = advantages, filters, stale
         self._sequences = sequences
         self._normalisation, self._packing = normalisation, packing
-        self._batch_size, self._hold = batch_size, hold or normalisation.whole_step
+        self._batch_size, self._buffer_whole_step = batch_size, buffer_whole_step or normalisation.whole_step
         self.step = first_step
         self.open_groups: list[int] = []  # of the step being formed
         self.masked: Counter[str] = Counter()  # rollouts that filters took out of the loss, by reason
         self._rollouts = 0
-        self._held: list[_Held] = []
+        self._buffered: list[_BufferedGroup] = []
 
-    def add(self, group: list[Rollout]) -> Outcome:
-        """Take a whole group, failed members included."""
+    def add_group(self, group: list[Rollout]) -> Outcome:
+        """Takes a complete group, failed members included."""
         good = [rollout for rollout in group if not rollout.failed]
         if len(good) < MIN_GOOD_MEMBERS:
             return Outcome([], DropReason.FAILED)
@@ -95,11 +95,11 @@ class StepFormation:
         sequences = [self._sequences(rollout, advantage) for rollout, advantage in in_loss]
         if any(self._stale.drops(of_rollout, self.step) for of_rollout in sequences):
             return Outcome([], DropReason.STALE)
-        self._held.append(_Held(group[0].draw, len(group), sequences))
+        self._buffered.append(_BufferedGroup(group[0].draw, len(group), sequences))
         self.open_groups.append(group[0].group_id)
         self._rollouts += len(group)
         full = self._rollouts >= self._batch_size
-        rows = self._pack_held() if full or not self._hold else []
+        rows = self._pack_buffered() if full or not self._buffer_whole_step else []
         return Outcome(rows + ([self._close()] if full else []))
 
     def _keep(self, rollouts: list[Rollout], advantages: TurnAdvantages) -> np.ndarray | str:
@@ -114,9 +114,9 @@ class StepFormation:
         self.masked += masked
         return kept
 
-    def _pack_held(self) -> list[MicroBatchRow]:
+    def _pack_buffered(self) -> list[MicroBatchRow]:
         rows = []
-        groups = sorted(self._held, key=lambda held: held.draw)
+        groups = sorted(self._buffered, key=lambda group: group.draw)
         fresh = [[self._stale.mask(sequences, self.step) for sequences in g.rollouts] for g in groups]
         tokens = [
             GroupTokens(group.size, np.array([_in_loss(sequences) for sequences in rollouts]))
@@ -127,9 +127,9 @@ class StepFormation:
             for before, sequences, weight in zip(group.rollouts, of_group, weights_of_group, strict=True):
                 weighed = [msgspec.structs.replace(s, loss_weight=float(weight)) for s in sequences]
                 masked = _in_loss(before) - _in_loss(sequences)
-                row = self._packing.add(weighed, masked)
+                row = self._packing.add_rollout(weighed, masked)
                 rows += [row] if row else []
-        self._held = []
+        self._buffered = []
         return rows
 
     def _close(self) -> MicroBatchRow:

@@ -1,7 +1,7 @@
 """The async client that rollouts talk to: chat completions, token for token.
 
 Every answer is checked against the contract before anything is made of it; what does not fit is a
-`BadAnswer`, which ends one attempt and never the run.
+`InvalidResponseError`, which ends one attempt and never the run.
 """
 
 import asyncio
@@ -16,21 +16,17 @@ from contracts.records import Completion, VersionSpan
 from contracts.tool_calls import ToolCall, parse_tool_calls
 from pipelinerl.clients.chat_template import ChatTemplate
 from pipelinerl.clients.partial_completions import SegmentPolicy, joined, prompt_of_next
-from pipelinerl.clients.server_pool import ServerPool, ServerUnavailable
+from pipelinerl.clients.server_pool import ServerPool, ServerUnavailableError
 from pipelinerl.domains.base import Answer
 
 Prompt = list[dict[str, str]] | list[int]  # a conversation, or token ids
 
 
-class ServerError(Exception):
+class RequestRefusedError(Exception):
     """The server refused this request; the message is the contract's code."""
 
 
-class ServerFailed(ServerUnavailable):
-    """The server could not be reached, or failed; the message is the contract's code, or `connection`."""
-
-
-class BadAnswer(Exception):
+class InvalidResponseError(Exception):
     """The server's answer breaks the contract."""
 
 
@@ -123,7 +119,10 @@ async def complete(
     sampling: Sampling,
     tools: list[dict] | None = None,
 ) -> Answer:
-    """One completion by one server. Raises ServerError, ServerFailed or BadAnswer."""
+    """Returns one completion by one server.
+
+    Raises RequestRefusedError, ServerUnavailableError or InvalidResponseError.
+    """
     chat = isinstance(prompt[0], dict)
     route = "/v1/chat/completions" if chat else "/v1/completions"
     request = {
@@ -141,17 +140,17 @@ async def complete(
         async with session.post(url + route, json=request) as response:
             status, body = response.status, await response.json(content_type=None)
     except aiohttp.ClientError as error:
-        raise ServerFailed("connection") from error
+        raise ServerUnavailableError("connection") from error
     except ValueError as error:
-        raise BadAnswer(f"{url} did not answer in JSON: {error}") from error
+        raise InvalidResponseError(f"{url} did not answer in JSON: {error}") from error
     if status != 200:
-        raise (ServerFailed if status >= 500 else ServerError)(_error_code(status, body))
+        raise (ServerUnavailableError if status >= 500 else RequestRefusedError)(_error_code(status, body))
     try:
         answer = _parse(body, sampling.temperature, url)
     except (KeyError, IndexError, TypeError, ValueError) as error:
-        raise BadAnswer(f"{url} answered outside the contract: {error!r}") from error
+        raise InvalidResponseError(f"{url} answered outside the contract: {error!r}") from error
     if answer.completion.finish_reason == "abort":
-        raise ServerError("abort")
+        raise RequestRefusedError("abort")
     return answer
 
 

@@ -15,7 +15,7 @@ ANSWER_TIMEOUT_S = 10.0  # for answers that wait for nothing
 GRACE_S = 5.0  # beyond the time that a server itself may wait
 
 
-class Refused(Exception):
+class ContractRefusalError(Exception):
     """The server answered with an error of the contract."""
 
     def __init__(self, url: str, status: int, code: str, message: str):
@@ -51,5 +51,5 @@ class ServerControl:
             if response.status >= 400:
                 error = body.get("error", {}) if isinstance(body, dict) else {}
                 code, message = error.get("code", "unknown"), error.get("message", str(body))
-                raise Refused(self.url, response.status, code, message)
+                raise ContractRefusalError(self.url, response.status, code, message)
             return body

@@ -12,8 +12,9 @@ from dataclasses import dataclass
 SHORTEST_REST_S, LONGEST_REST_S = 0.2, 10.0  # of a server that failed; doubles with each failure
 
 
-class ServerUnavailable(Exception):
-    """Raised inside `ServerPool.server` by a request that the server itself failed."""
+class ServerUnavailableError(Exception):
+    """The server could not be reached, or failed a request, so that `ServerPool` rests it. The message is the
+    contract's code, or `connection`."""
 
 
 @dataclass
@@ -68,7 +69,7 @@ class ServerPool:
 
     @asynccontextmanager
     async def server(self) -> AsyncIterator[str]:
-        """The URL to send one request to. ServerUnavailable inside counts against that server."""
+        """The URL to send one request to. ServerUnavailableError inside counts against that server."""
         async with self._changed:
             await self._changed.wait_for(lambda: self._choose() is not None)
             chosen = self._choose()
@@ -76,7 +77,7 @@ class ServerPool:
         try:
             yield chosen.url
             chosen.failures = 0
-        except ServerUnavailable:
+        except ServerUnavailableError:
             self._rest(chosen)
             raise
         finally:

@@ -8,11 +8,11 @@ from pipelinerl.launcher.checks import missing
 from pipelinerl.launcher.gpu_memory import GIB, Use, longest_sequence, rank_use, sequences_held, server_use
 from pipelinerl.launcher.jobs import Job
 from pipelinerl.launcher.model_source import Model
-from pipelinerl.streams.of_run import StreamsPlace
+from pipelinerl.streams.of_run import StreamsLocation
 
 
 def describe_plan(
-    config: RunConfig, jobs: list[Job], run_dir: Path, place: StreamsPlace, model: Model
+    config: RunConfig, jobs: list[Job], run_dir: Path, place: StreamsLocation, model: Model
 ) -> Iterator[str]:
     """Line by line."""
     yield f"run directory: {run_dir}"
@@ -28,7 +28,7 @@ def describe_plan(
     yield from (f"not here: {words}" for words in lacking if words)
 
 
-def _processes(jobs: list[Job], place: StreamsPlace) -> Iterator[str]:
+def _processes(jobs: list[Job], place: StreamsLocation) -> Iterator[str]:
     width = max(len(job.placement) for job in jobs)
     if place.server:
         yield f"{'redis':14} {'CPU':{width}} {' '.join(place.server.command)}"
@@ -36,7 +36,7 @@ def _processes(jobs: list[Job], place: StreamsPlace) -> Iterator[str]:
         yield f"{job.name:14} {job.placement:{width}} {' '.join(job.command)}"
 
 
-def _streams(place: StreamsPlace) -> str:
+def _streams(place: StreamsLocation) -> str:
     if place.server:
         return "a Redis server of the run's own, on a free port"
     return place.options.url if place.url else "files in the run directory"

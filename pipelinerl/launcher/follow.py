@@ -14,7 +14,7 @@ from pipelinerl.launcher.lead import Plan, as_json
 from pipelinerl.launcher.model_checks import check_model
 from pipelinerl.launcher.model_source import Model, fetch_model, find_model
 from pipelinerl.launcher.nodes import Nodes
-from pipelinerl.launcher.supervisor import SERVING, JobFailed, NodeState, Supervisor
+from pipelinerl.launcher.supervisor import SERVING, JobFailedError, NodeState, Supervisor
 
 
 def follow(config: RunConfig, nodes: Nodes) -> int:
@@ -47,14 +47,14 @@ def supervise(supervisor: Supervisor, nodes: Nodes) -> int:
         """Once node 0 says so: it knows of all."""
         nodes.say(state=asdict(state))
         if trouble := nodes.trouble(0):
-            raise JobFailed(trouble)
+            raise JobFailedError(trouble)
         return "over" in nodes.facts(0)
 
     try:
         supervisor.run(ended)
         nodes.say(ended=True)
         return nodes.hear(0, "status")
-    except (JobFailed, PlanError) as failure:
+    except (JobFailedError, PlanError) as failure:
         print(f"launch.py: {failure}", file=sys.stderr)
         return 1
 

@@ -13,7 +13,7 @@ from pipelinerl.config import RunConfig
 from pipelinerl.errors import PlanError
 from pipelinerl.launcher.hosts import Host, host_of, hosts_elsewhere
 from pipelinerl.launcher.nodes import Nodes
-from pipelinerl.launcher.supervisor import JobFailed, NodeState, is_over
+from pipelinerl.launcher.supervisor import JobFailedError, NodeState, is_over
 from pipelinerl.streams.redis_connection import without_secrets
 
 ECHO_S = 5.0  # longest wait for the words of a node whose end has ended a job here
@@ -83,13 +83,13 @@ class Verdict:
 
     def _state(self, node: int) -> NodeState:
         if failure := self._nodes.failure(node):
-            raise JobFailed(failure)
+            raise JobFailedError(failure)
         state = NodeState(**self._nodes.facts(node)["state"])
         loss = self._nodes.loss(node)
         if not loss:
             return state
         if state.working or state.reference:
-            raise JobFailed(loss)
+            raise JobFailedError(loss)
         if node not in self._lost:  # a run goes on without a server
             self._lost.add(node)
             print(f"launch.py: {loss}", file=sys.stderr)

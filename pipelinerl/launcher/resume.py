@@ -13,7 +13,7 @@ from pathlib import Path
 from contracts.records import Resumed, Rollout, SamplerState, StepClosed
 from pipelinerl.errors import PlanError
 from pipelinerl.report.accounting import GroupAccounts
-from pipelinerl.streams.base import StreamBusy, Streams, StreamWriter
+from pipelinerl.streams.base import StreamBusyError, Streams, StreamWriter
 from pipelinerl.streams.events import EVENT_STREAMS, recorded, recorded_events
 from pipelinerl.streams.of_run import recorded_streams
 from pipelinerl.training.checkpoints import START, Checkpoints, Position
@@ -24,7 +24,7 @@ DATA_STREAMS = ("rollouts", "eval_rollouts", "rows")
 def choose(run_dir: Path, checkpoints: Checkpoints, resume: bool | int, max_steps: int) -> Position:
     """The newest checkpoint, or that of a version. Without any, a run begins again with version 0. A run
     that stopped behind its last step, before its end, has an end to come to."""
-    whole = {position.version: position for position in [START, *checkpoints.whole()]}
+    whole = {position.version: position for position in [START, *checkpoints.complete_checkpoints()]}
     version = max(whole) if resume is True else resume
     if version not in whole:
         raise PlanError(f"resume={resume}: there are checkpoints of versions {', '.join(map(str, whole))}")
@@ -51,7 +51,7 @@ def launcher_events(streams: Streams) -> StreamWriter:
     """Of a run that has no other launcher: this one's, while it holds the writer."""
     try:
         return streams.writer("launcher_events")
-    except StreamBusy as error:
+    except StreamBusyError as error:
         raise PlanError(f"the run is still alive: {error}") from None
 
 
@@ -62,13 +62,13 @@ def resume(streams: Streams, launcher: StreamWriter, checkpoints: Checkpoints, p
         for name in (*EVENT_STREAMS, *DATA_STREAMS):
             try:
                 writer = streams.writer(name)
-            except StreamBusy as error:
+            except StreamBusyError as error:
                 raise PlanError(f"the run is still alive: {error}") from None
             held.callback(writer.close)
             ends[name] = writer.end
         check_covered(streams, position, ends)
-        checkpoints.forget_after(position.version)  # first: they belong to the history that is undone
-        kept = [whole.rollouts_offset for whole in checkpoints.whole()]
+        checkpoints.discard_after(position.version)  # first: they belong to the history that is undone
+        kept = [whole.rollouts_offset for whole in checkpoints.complete_checkpoints()]
         resumed = plan(streams, position, ends, min(kept, default=None))
         launcher.append(resumed)
     return resumed

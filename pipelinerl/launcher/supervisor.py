@@ -28,7 +28,7 @@ OF_THE_LAUNCHER = re.compile(  # a secret, and its own place in a job of several
 )
 
 
-class JobFailed(Exception):
+class JobFailedError(Exception):
     """A process ended that the run cannot go on without."""
 
 
@@ -44,15 +44,15 @@ class NodeState:
 
 
 def is_over(states: Iterable[NodeState]) -> bool:
-    """Whether every worker of all nodes has ended well. Raises JobFailed when one has not."""
+    """Whether every worker of all nodes has ended well. Raises JobFailedError when one has not."""
     states = list(states)
     for state in states:
         if state.failure:
-            raise JobFailed(state.failure)
+            raise JobFailedError(state.failure)
     working = any(state.working for state in states)
     if working and not any(state.servers for state in states):
         words = [state.last_words for state in states if state.last_words]
-        raise JobFailed(f"no inference server is left; {words[0]}")
+        raise JobFailedError(f"no inference server is left; {words[0]}")
     return not working
 
 
@@ -69,7 +69,7 @@ class Supervisor:
         try:
             for job in self._jobs:
                 self._processes[job] = self._start(job)
-            while not ended(self._look()):
+            while not ended(self._poll()):
                 time.sleep(POLL_S)
         finally:
             self._end_all()
@@ -89,7 +89,7 @@ class Supervisor:
                 preexec_fn=die_with_parent,
             )
 
-    def _look(self) -> NodeState:
+    def _poll(self) -> NodeState:
         codes = {job: process.poll() for job, process in self._processes.items()}
         servers = [job for job in codes if job.role == "server"]
         alive = sum(codes[job] is None for job in servers)

@@ -102,7 +102,7 @@ class ConsoleView:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._look()
+        self._poll()
         if self._live:
             self._live.update(render(self._state), refresh=True)
             self._live.stop()
@@ -111,7 +111,7 @@ class ConsoleView:
 
     def update(self, servers_alive: int | None = None) -> None:
         self._state.servers_alive = servers_alive
-        self._look()
+        self._poll()
         if self._live:
             self._live.update(render(self._state), refresh=True)
             return
@@ -119,7 +119,7 @@ class ConsoleView:
         if waited_s >= PLAIN_EVERY_S or self._state.step - self._printed_step >= PLAIN_EVERY_STEPS:
             self._print_line()
 
-    def _look(self) -> None:
+    def _poll(self) -> None:
         for process, tail in self._tails.items():
             for line in tail.read():
                 self._state.observe(process, line)

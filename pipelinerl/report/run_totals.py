@@ -44,7 +44,7 @@ class RolloutTotals:
         self.phases: dict[str, tuple[float, float]] = {}  # life of the run -> when, in unix seconds
         self._by_version: dict[int, Counter[str]] = {}  # newest version of a rollout -> sums
 
-    def add(self, rollout: Rollout) -> None:
+    def count_rollout(self, rollout: Rollout) -> None:
         versions = rollout.versions
         self.tokens += rollout.sampled_tokens
         self.multi_version += len(versions) > 1
@@ -139,7 +139,7 @@ def read_totals(run_dir: Path, streams: Streams) -> RunTotals:
     totals = RunTotals()
     for rollout in recorded(streams, "rollouts"):
         totals.add_rollout(rollout)
-        totals.rollouts.add(rollout)
+        totals.rollouts.count_rollout(rollout)
     for rollout in recorded(streams, "eval_rollouts"):
         totals.add_rollout(rollout)
     for event in recorded_events(streams):

@@ -12,7 +12,7 @@ from statistics import fmean
 from contracts.records import Evaluated, Rollout, SetResult
 from pipelinerl.config import EvalConfig
 from pipelinerl.domains.base import Domain, Problem
-from pipelinerl.rollouts.runner import AttemptRunner, Member
+from pipelinerl.rollouts.runner import RolloutRunner, RolloutSpec
 
 
 @dataclass(frozen=True)
@@ -24,9 +24,9 @@ class HeldOut:
     of_set: str
     attempts: int
 
-    def members(self, version: int) -> list[Member]:
+    def rollout_specs(self, version: int) -> list[RolloutSpec]:
         return [
-            Member(self.index, f"eval-{version}-{self.index}-{i}", f"eval {self.index} {i}")
+            RolloutSpec(self.index, f"eval-{version}-{self.index}-{i}", f"eval {self.index} {i}")
             for i in range(self.attempts)
         ]
 
@@ -46,7 +46,7 @@ def held_out(domain: Domain, config: EvalConfig) -> list[HeldOut]:
 
 
 async def attempt_all(
-    attempt: AttemptRunner,
+    attempt: RolloutRunner,
     problems: Sequence[HeldOut],
     concurrency: int,
     version: int,
@@ -55,11 +55,13 @@ async def attempt_all(
     """`keep` is given each rollout as it ends."""
     limit = asyncio.Semaphore(concurrency)
 
-    async def one(problem: Problem, member: Member) -> None:
+    async def one(problem: Problem, spec: RolloutSpec) -> None:
         async with limit:
-            keep(await attempt(problem, member))
+            keep(await attempt(problem, spec))
 
-    await asyncio.gather(*(one(held.problem, m) for held in problems for m in held.members(version)))
+    await asyncio.gather(
+        *(one(held.problem, spec) for held in problems for spec in held.rollout_specs(version))
+    )
 
 
 def result_of(

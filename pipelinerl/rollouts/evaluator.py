@@ -17,9 +17,9 @@ from pipelinerl.clients.server_pool import ServerPool
 from pipelinerl.config import RunConfig
 from pipelinerl.domains.base import Domain
 from pipelinerl.rollouts.evaluation import HeldOut, attempt_all, held_out, result_of
-from pipelinerl.rollouts.pinned_server import PinnedServer, ServerLost, TakenBack
+from pipelinerl.rollouts.pinned_server import PinnedServer, PinnedServerLostError, WeightsReplacedError
 from pipelinerl.rollouts.rollout_metrics import RolloutMetrics
-from pipelinerl.rollouts.runner import AttemptRunner
+from pipelinerl.rollouts.runner import RolloutRunner
 from pipelinerl.streams import StreamWriter
 
 log = logging.getLogger(__name__)
@@ -128,7 +128,7 @@ class Evaluator:
             version = await server.version()
             log.info("version %d is evaluated on %s alone", version, server.url)
             self._conclude(await self._result_of_pinned(server, version))
-        except ServerLost as error:
+        except PinnedServerLostError as error:
             log.warning("the held-out evaluation is called off: %s", error)
         finally:
             self._release()
@@ -138,9 +138,11 @@ class Evaluator:
         pool = await server.pool(self._config.eval.concurrency)
         try:
             await server.while_there(version, self._attempt_all(pool, version, rollouts))
-        except TakenBack:  # as where its publication is heard of first: no result, rather than part of one
+        except (
+            WeightsReplacedError
+        ):  # as where its publication is heard of first: no result, rather than part of one
             raise
-        except ServerLost as error:
+        except PinnedServerLostError as error:
             log.warning("the evaluation of version %d is cut short: %s", version, error)
         return result_of(self._problems, rollouts, version, pinned=True)
 
@@ -157,7 +159,7 @@ class Evaluator:
             rollouts.append(rollout)
 
         client = replace(self._client, pool=pool)
-        attempt = AttemptRunner(self._run, self._domain, client, self._config.rollout)
+        attempt = RolloutRunner(self._run, self._domain, client, self._config.rollout)
         await attempt_all(attempt, self._problems, pool.capacity, version, keep)
 
     def _conclude(self, result: Evaluated) -> None:

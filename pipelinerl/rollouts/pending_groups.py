@@ -1,14 +1,14 @@
-"""The groups that the actor has begun, until each is whole. Pure state, no I/O."""
+"""The groups that the actor has started and that are not complete yet. Pure state, no I/O."""
 
 from dataclasses import dataclass, field
 
 from contracts.records import Rollout
 from pipelinerl.domains.base import Problem
-from pipelinerl.rollouts.runner import Member
+from pipelinerl.rollouts.runner import RolloutSpec
 
 
 @dataclass
-class OpenGroup:
+class PendingGroup:
     index: int  # of its problem
     problem: Problem
     finished: list[Rollout] = field(default_factory=list)
@@ -20,20 +20,22 @@ class OpenGroup:
         return sum(successes) / len(successes) if successes else None
 
 
-class OpenGroups:
+class PendingGroups:
     def __init__(self, group_size: int):
         self._size = group_size
-        self._open: dict[int, OpenGroup] = {}
+        self._open: dict[int, PendingGroup] = {}
 
-    def open(self, group_id: int, draw: int, index: int, problem: Problem) -> list[Member]:
-        self._open[group_id] = OpenGroup(index, problem)
-        return [Member(group_id, f"{group_id}-{i}", f"train {draw} {i}", draw) for i in range(self._size)]
+    def open(self, group_id: int, draw: int, index: int, problem: Problem) -> list[RolloutSpec]:
+        self._open[group_id] = PendingGroup(index, problem)
+        return [
+            RolloutSpec(group_id, f"{group_id}-{i}", f"train {draw} {i}", draw) for i in range(self._size)
+        ]
 
-    def problem_of(self, member: Member) -> Problem:
-        return self._open[member.group_id].problem
+    def problem_of(self, spec: RolloutSpec) -> Problem:
+        return self._open[spec.group_id].problem
 
-    def add(self, rollout: Rollout) -> OpenGroup | None:
-        """The group, if it is whole now."""
+    def add_finished(self, rollout: Rollout) -> PendingGroup | None:
+        """Returns the group if this rollout completes it, else None."""
         group = self._open[rollout.group_id]
         group.finished.append(rollout)
         return self._open.pop(rollout.group_id) if len(group.finished) == self._size else None

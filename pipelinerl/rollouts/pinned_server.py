@@ -7,23 +7,23 @@ from collections.abc import Coroutine
 import aiohttp
 
 from contracts.inference import ContractInfo
-from pipelinerl.clients.server_control import Refused, ServerControl
+from pipelinerl.clients.server_control import ContractRefusalError, ServerControl
 from pipelinerl.clients.server_pool import ServerPool
 
-LOOK_EVERY_S = 1.0
+POLL_S = 1.0
 MISSES = 3  # in a row, after which it counts as gone
 
 
-class ServerLost(Exception):
-    """It does not hold the weights any more for which it was kept out."""
+class PinnedServerLostError(Exception):
+    """The server no longer serves the weights that it was pinned for."""
 
 
-class Silent(ServerLost):
-    """It does not answer."""
+class ServerSilentError(PinnedServerLostError):
+    """The pinned server does not answer."""
 
 
-class TakenBack(ServerLost):
-    """The trainer has given it other weights."""
+class WeightsReplacedError(PinnedServerLostError):
+    """The trainer has given the pinned server other weights."""
 
 
 class PinnedServer:
@@ -43,11 +43,14 @@ class PinnedServer:
         """Of its weights, by its own account; nothing changes it while the server is out of the group."""
         weights = (await self._contract()).weights
         if weights.state != "live":
-            raise ServerLost(f"{self.url}: its weights are not live but {weights.state}")
+            raise PinnedServerLostError(f"{self.url}: its weights are not live but {weights.state}")
         return weights.version
 
     async def while_there(self, version: int, work: Coroutine[None, None, None]) -> None:
-        """`work`, which is cancelled when the server is gone, or holds another version: ServerLost."""
+        """Waits for `work`, and cancels it when the server is gone or holds another version.
+
+        Raises PinnedServerLostError then.
+        """
         working, watching = asyncio.create_task(work), asyncio.create_task(self._watch(version))
         try:
             ended, _ = await asyncio.wait({working, watching}, return_when=asyncio.FIRST_COMPLETED)
@@ -60,23 +63,23 @@ class PinnedServer:
     async def _watch(self, version: int) -> None:
         misses = 0
         while True:
-            await asyncio.sleep(LOOK_EVERY_S)
+            await asyncio.sleep(POLL_S)
             try:
                 held = await self.version()
-            except Silent:
+            except ServerSilentError:
                 misses += 1
                 if misses == MISSES:
                     raise
                 continue
             misses = 0
             if held != version:
-                raise TakenBack(f"{self.url} was given version {held}")
+                raise WeightsReplacedError(f"{self.url} was given version {held}")
 
     async def _contract(self) -> ContractInfo:
         try:
             info = await self._control.contract()
-        except (aiohttp.ClientError, TimeoutError, Refused, ValueError) as error:
-            raise Silent(f"{self.url} does not answer ({type(error).__name__})") from error
+        except (aiohttp.ClientError, TimeoutError, ContractRefusalError, ValueError) as error:
+            raise ServerSilentError(f"{self.url} does not answer ({type(error).__name__})") from error
         if info.run != self._run:
-            raise ServerLost(f"{self.url} was started anew")
+            raise PinnedServerLostError(f"{self.url} was started anew")
         return info

@@ -1,7 +1,7 @@
 """One member of a group: an attempt at a problem, with its retries, as a `Rollout` record.
 
 Whatever goes wrong (a server, a verifier, a malformed answer, time) ends here as a failed rollout
-with a named reason; nothing but cancellation leaves this room as an exception.
+with a named reason; only cancellation leaves this module as an exception.
 """
 
 import asyncio
@@ -11,20 +11,22 @@ import time
 from dataclasses import dataclass
 
 from contracts.records import Rollout
-from pipelinerl.clients.llm_client import BadAnswer, LLMClient, ServerError, ServerFailed
+from pipelinerl.clients.llm_client import InvalidResponseError, LLMClient, RequestRefusedError
+from pipelinerl.clients.server_pool import ServerUnavailableError
 from pipelinerl.config import RolloutConfig
 from pipelinerl.domains.base import Attempt, Domain, Problem
 
 log = logging.getLogger(__name__)
 
 
-class BadReward(Exception):
+class InvalidRewardError(Exception):
     """The domain's reward is not a finite number, or its turns are not those of the attempt."""
 
 
 @dataclass(frozen=True)
-class Member:
-    """Whose attempt it is: one of a group's, or one at a held-out problem, whose index is its group."""
+class RolloutSpec:
+    """What identifies a rollout: a member of a group, or of the attempts at a held-out problem. There the
+    group is the problem's index."""
 
     group_id: int
     rollout_id: str
@@ -33,34 +35,34 @@ class Member:
 
 
 @dataclass(frozen=True)
-class AttemptRunner:
+class RolloutRunner:
     run: str
     domain: Domain
     client: LLMClient
     policy: RolloutConfig
 
-    async def __call__(self, problem: Problem, member: Member) -> Rollout:
+    async def __call__(self, problem: Problem, spec: RolloutSpec) -> Rollout:
         started_at = time.time()
         reason, own_failures = "", 0
         for retry in range(self.policy.retries + 1):
             try:
-                client = self.client.of_attempt(f"{member.seed_name} {own_failures}")
+                client = self.client.of_attempt(f"{spec.seed_name} {own_failures}")
                 async with asyncio.timeout(self.policy.timeout_s):
                     attempt = await self.domain.rollout(client, problem)
-                return self._record(problem, member, started_at, retry, attempt)
+                return self._record(problem, spec, started_at, retry, attempt)
             except Exception as error:
                 reason = failure_reason(error)
-                name = member.rollout_id
+                name = spec.rollout_id
                 # What a server failed at is asked again as it was, with the same seed.
-                own_failures += not isinstance(error, ServerFailed | ServerError)
+                own_failures += not isinstance(error, ServerUnavailableError | RequestRefusedError)
                 log.warning("rollout %s, attempt %d failed: %s: %s", name, retry + 1, reason, error)
         return Rollout(
             run=self.run,
-            rollout_id=member.rollout_id,
-            group_id=member.group_id,
+            rollout_id=spec.rollout_id,
+            group_id=spec.group_id,
             problem_id=problem.problem_id,
             domain=problem.domain or self.domain.name,
-            draw=member.draw,
+            draw=spec.draw,
             started_at=started_at,
             finished_at=time.time(),
             metrics={"retries": float(self.policy.retries)},
@@ -68,21 +70,23 @@ class AttemptRunner:
         )
 
     def _record(
-        self, problem: Problem, member: Member, started_at: float, retries: int, attempt: Attempt
+        self, problem: Problem, spec: RolloutSpec, started_at: float, retries: int, attempt: Attempt
     ) -> Rollout:
         if not math.isfinite(attempt.reward):
-            raise BadReward(f"{problem.problem_id} was given the reward {attempt.reward}")
+            raise InvalidRewardError(f"{problem.problem_id} was given the reward {attempt.reward}")
         turns = attempt.turn_rewards
         if len(turns) > len(attempt.completions) or not all(map(math.isfinite, turns)):
-            raise BadReward(f"{problem.problem_id}: {turns} for {len(attempt.completions)} completions")
+            raise InvalidRewardError(
+                f"{problem.problem_id}: {turns} for {len(attempt.completions)} completions"
+            )
         reasons = {completion.finish_reason for completion in attempt.completions}
         return Rollout(
             run=self.run,
-            rollout_id=member.rollout_id,
-            group_id=member.group_id,
+            rollout_id=spec.rollout_id,
+            group_id=spec.group_id,
             problem_id=problem.problem_id,
             domain=problem.domain or self.domain.name,
-            draw=member.draw,
+            draw=spec.draw,
             completions=attempt.completions,
             reward=float(attempt.reward),
             reward_components=attempt.reward_components,
@@ -104,11 +108,11 @@ def failure_reason(error: Exception) -> str:
     match error:
         case TimeoutError():
             return "timeout"
-        case ServerError() | ServerFailed():
+        case RequestRefusedError() | ServerUnavailableError():
             return f"server_{error}"
-        case BadAnswer():
+        case InvalidResponseError():
             return "bad_answer"
-        case BadReward():
+        case InvalidRewardError():
             return "bad_reward"
         case _:
             return type(error).__name__

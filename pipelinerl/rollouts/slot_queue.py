@@ -1,47 +1,53 @@
-"""The line before the servers: who begins or goes on when a rollout gives up its place. No I/O.
+"""The queue for slots, which are places for requests on the servers. Pure state, no I/O.
 
-A rollout that its segment's budget cuts short goes back behind the members that wait to begin, and before
-any new group.
+It decides which rollout starts or resumes when another one frees its slot. A rollout that its segment's
+budget has cut short waits behind the rollouts that have not started, and before any new group.
 """
 
 import asyncio
 from collections import deque
 from collections.abc import Callable, Iterable
 
-from pipelinerl.rollouts.runner import Member
+from pipelinerl.rollouts.runner import RolloutSpec
 
 
-class WaitingLine:
-    def __init__(self, on_place_free: Callable[[], None]):
-        self._on_place_free = on_place_free
-        self._beginners: deque[Member] = deque()
+class SlotQueue:
+    """The rollouts that wait for a slot. `on_slot_freed` is called when a rollout yields its own."""
+
+    def __init__(self, on_slot_freed: Callable[[], None]):
+        self._on_slot_freed = on_slot_freed
+        self._new: deque[RolloutSpec] = deque()
         self._between_segments: deque[asyncio.Future[None]] = deque()
 
-    def join(self, members: Iterable[Member]) -> None:
-        self._beginners.extend(members)
+    def put(self, specs: Iterable[RolloutSpec]) -> None:
+        """Adds rollouts that have not started."""
+        self._new.extend(specs)
 
-    async def wait_between_segments(self) -> None:
-        """Give up one's place, and return when there is one again."""
-        place = asyncio.get_running_loop().create_future()
-        self._between_segments.append(place)
-        self._on_place_free()
+    async def yield_slot(self) -> None:
+        """Frees the caller's slot, and returns when it has a slot again."""
+        slot = asyncio.get_running_loop().create_future()
+        self._between_segments.append(slot)
+        self._on_slot_freed()
         try:
-            await place
+            await slot
         finally:
-            if place in self._between_segments:  # called off meanwhile
-                self._between_segments.remove(place)
+            if slot in self._between_segments:  # called off meanwhile
+                self._between_segments.remove(slot)
 
     @property
     def between_segments(self) -> int:
+        """The number of rollouts that have started and hold no slot."""
         return len(self._between_segments)
 
-    def beginner(self) -> Member | None:
-        return self._beginners.popleft() if self._beginners else None
+    def pop_new(self) -> RolloutSpec | None:
+        """Returns the next rollout to start, or None if none is waiting to start."""
+        return self._new.popleft() if self._new else None
 
-    def let_one_go_on(self) -> bool:
+    def resume_one(self) -> bool:
+        """Gives a slot to the rollout that has waited longest between two segments. False if none waits."""
         while self._between_segments:
-            place = self._between_segments.popleft()
-            if not place.done():  # called off, and not yet gone
-                place.set_result(None)
+            slot = self._between_segments.popleft()
+            if not slot.done():  # called off, and not yet gone
+                slot.set_result(None)
                 return True
         return False

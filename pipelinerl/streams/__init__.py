@@ -6,22 +6,22 @@ and `show`.
 
 from pipelinerl.streams.base import (
     Entry,
-    StreamBusy,
-    StreamCorrupt,
+    StreamBusyError,
+    StreamCorruptError,
     StreamError,
     StreamReader,
     Streams,
-    StreamTrimmed,
+    StreamTrimmedError,
     StreamWriter,
 )
 
 __all__ = [
     "Entry",
-    "StreamBusy",
-    "StreamCorrupt",
+    "StreamBusyError",
+    "StreamCorruptError",
     "StreamError",
     "StreamReader",
-    "StreamTrimmed",
+    "StreamTrimmedError",
     "StreamWriter",
     "Streams",
 ]

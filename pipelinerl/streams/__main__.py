@@ -24,7 +24,7 @@ def main() -> int:
         check_run(arguments.run_dir)
         with recorded_streams(arguments.run_dir) as streams:
             return arguments.command(streams, arguments)
-    except (BadInput, StreamError) as error:
+    except (InvalidInputError, StreamError) as error:
         print(f"pipelinerl.streams: {error}", file=sys.stderr)
         return 1
     except BrokenPipeError:  # `| head` has seen enough; nothing must be flushed to it at exit
@@ -47,7 +47,7 @@ def parse_arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-class BadInput(Exception):
+class InvalidInputError(Exception):
     """What was asked for does not exist; the message is the one line that the user sees."""
 
 
@@ -66,7 +66,7 @@ def list_streams(streams: Streams, arguments: argparse.Namespace) -> int:
 def show_stream(streams: Streams, arguments: argparse.Namespace) -> int:
     if arguments.stream not in streams.names():
         known = ", ".join(streams.names()) or "none yet"
-        raise BadInput(f"no stream {arguments.stream!r} in {arguments.run_dir}; there are: {known}")
+        raise InvalidInputError(f"no stream {arguments.stream!r} in {arguments.run_dir}; there are: {known}")
     reader = streams.reader(arguments.stream)
     records = (entry.record for entry in reader.read(reader.first_offset(), timeout_s=0))
     if arguments.group is not None:
@@ -82,11 +82,13 @@ def show_stream(streams: Streams, arguments: argparse.Namespace) -> int:
 def check_run(run_dir: Path) -> None:
     if not (run_dir / "streams").is_dir() and not (run_dir / "config.yaml").is_file():
         if run_dir.is_dir():
-            raise BadInput(f"{run_dir} is not the directory of a run: it has no streams/ and no config.yaml")
+            raise InvalidInputError(
+                f"{run_dir} is not the directory of a run: it has no streams/ and no config.yaml"
+            )
         parent = run_dir.parent
         beside = sorted(entry.name for entry in parent.iterdir() if entry.is_dir()) if parent.is_dir() else []
         known = f"; in {parent} there are: {', '.join(beside) or 'no directories'}"
-        raise BadInput(f"there is no run directory {run_dir}{known if parent.is_dir() else ''}")
+        raise InvalidInputError(f"there is no run directory {run_dir}{known if parent.is_dir() else ''}")
 
 
 if __name__ == "__main__":

@@ -15,15 +15,15 @@ class StreamError(RuntimeError):
     """A stream cannot do what was asked; the message names the stream and the offset."""
 
 
-class StreamBusy(StreamError):
+class StreamBusyError(StreamError):
     """Another live process writes to the stream."""
 
 
-class StreamTrimmed(StreamError):
+class StreamTrimmedError(StreamError):
     """The offset lies before what retention has kept."""
 
 
-class StreamCorrupt(StreamError):
+class StreamCorruptError(StreamError):
     """What is stored is not what was appended."""
 
 
@@ -62,7 +62,7 @@ class StreamReader(abc.ABC):
     def read(self, from_offset: int = 0, timeout_s: float | None = None) -> Iterator[Entry]:
         """Entries from the offset on, waiting for more; ends after `timeout_s` without one
         (0 = only what is there, None = never). A stream that does not exist yet is empty.
-        Raises StreamTrimmed for an offset that retention has let go of, 0 included."""
+        Raises StreamTrimmedError for an offset that retention has let go of, 0 included."""
 
     @abc.abstractmethod
     def first_offset(self) -> int:

@@ -12,7 +12,7 @@ from contracts.records import Evaluated, Record, Resumed
 from pipelinerl.streams.base import StreamReader, Streams
 
 EVENT_STREAMS = ("actor_events", "preprocessor_events", "trainer_events")
-FIRST_LIFE = Resumed(
+FRESH_RUN = Resumed(
     version=0,
     ends={},
     rollouts_offset=0,
@@ -70,9 +70,9 @@ def recorded(streams: Streams, name: str, begin: int = 0, end: int | None = None
             return
 
 
-def life_begun(streams: Streams) -> Resumed:
+def latest_launch(streams: Streams) -> Resumed:
     """With what the launcher began this life of the run."""
-    resumed = FIRST_LIFE
+    resumed = FRESH_RUN
     for entry in streams.reader("launcher_events").read(timeout_s=0):
         resumed = entry.record
     return resumed

@@ -21,12 +21,12 @@ import msgspec
 from contracts.records import Record, decode, encode
 from pipelinerl.streams.base import (
     Entry,
-    StreamBusy,
-    StreamCorrupt,
+    StreamBusyError,
+    StreamCorruptError,
     StreamError,
     StreamReader,
     Streams,
-    StreamTrimmed,
+    StreamTrimmedError,
     StreamWriter,
 )
 from pipelinerl.streams.segments import frame, read_payloads, segment_path, segment_starts
@@ -142,7 +142,7 @@ class FileReader(StreamReader):
                 for entry in self._available(offset):
                     yield entry
                     offset, pause, waiting_since = entry.next_offset, SHORTEST_PAUSE_S, None
-            except StreamCorrupt:
+            except StreamCorruptError:
                 # A look is not atomic: it may miss a segment that begins, or mix a torn tail with
                 # what a restarted writer puts in its place. Only damage stays.
                 if suspect == offset:
@@ -168,25 +168,27 @@ class FileReader(StreamReader):
         if not starts and offset:
             raise StreamError(f"no stream in {self._directory}, so there is no offset {offset} in it")
         if starts and offset < starts[0]:
-            raise StreamTrimmed(f"{self._directory} is trimmed: it begins at {starts[0]}, not at {offset}")
+            raise StreamTrimmedError(
+                f"{self._directory} is trimmed: it begins at {starts[0]}, not at {offset}"
+            )
         first = max(bisect_right(starts, offset) - 1, 0)
         for index, start in enumerate(starts[first:], first + 1):
             path, sealed = segment_path(self._directory, start), index < len(starts)
             if start > offset:
-                raise StreamCorrupt(f"{path} should follow at offset {offset}: a segment is missing")
+                raise StreamCorruptError(f"{path} should follow at offset {offset}: a segment is missing")
             try:
                 for payload, following in read_payloads(path, offset, sealed):
                     yield Entry(_decode(payload, path, offset), following)
                     offset = following
             except FileNotFoundError:
-                raise StreamTrimmed(f"{path} was trimmed while it was read at {offset}") from None
+                raise StreamTrimmedError(f"{path} was trimmed while it was read at {offset}") from None
 
 
 def _decode(payload: memoryview, path: Path, offset: int) -> Record:
     try:
         return decode(payload)
     except msgspec.MsgspecError as error:
-        raise StreamCorrupt(f"{path} holds no known record at offset {offset}: {error}") from error
+        raise StreamCorruptError(f"{path} holds no known record at offset {offset}: {error}") from error
 
 
 def _hold(path: Path) -> TextIO:
@@ -197,7 +199,7 @@ def _hold(path: Path) -> TextIO:
         lock.seek(0)
         writer = lock.read().strip()
         lock.close()
-        raise StreamBusy(f"stream {path.parent} is being written to by process {writer}") from None
+        raise StreamBusyError(f"stream {path.parent} is being written to by process {writer}") from None
     lock.truncate(0)
     lock.write(str(os.getpid()))
     lock.flush()

@@ -65,7 +65,7 @@ def _existing(url: str, name: str) -> RedisStreams:
     return streams
 
 
-class StreamsPlace(NamedTuple):
+class StreamsLocation(NamedTuple):
     """Where the streams of a run are, for its launcher."""
 
     options: StreamsConfig  # as they are saved
@@ -73,12 +73,12 @@ class StreamsPlace(NamedTuple):
     server: RedisServer | None = None  # the run's own: to be entered
 
 
-def place_streams(config: RunConfig, run_dir: Path, address: str = LOOPBACK) -> StreamsPlace:
+def resolve_streams(config: RunConfig, run_dir: Path, address: str = LOOPBACK) -> StreamsLocation:
     """Starts nothing. `address`: where a server of the run's own will listen. Raises StreamError where there
     is no server to be had."""
     options = config.streams
     if options.backend == "files":
-        return StreamsPlace(options)
+        return StreamsLocation(options)
     begun, told = config.resume is not False, os.environ.get(REDIS_VARIABLE)
     # What is saved is an address alone, and none where the server is the run's own.
     url = options.url and (told or options.url) if begun else options.url or told
@@ -89,11 +89,11 @@ def place_streams(config: RunConfig, run_dir: Path, address: str = LOOPBACK) -> 
         server = RedisServer(run_dir / "redis", address)
         if server.missing and not config.plan:
             raise StreamError(server.missing)
-        return StreamsPlace(options.model_copy(update={"run": name}), server.url, server)
+        return StreamsLocation(options.model_copy(update={"run": name}), server.url, server)
     shown = without_secrets(url)
     if not is_loopback(address) and urlsplit(shown).hostname in ("localhost", "127.0.0.1", "::1"):
         raise StreamError(f"the Redis server {shown} is this node's alone: name it as all nodes reach it")
     Connection(url, "launcher").ping(within_s=0)
     if begun:
         _existing(url, name)
-    return StreamsPlace(options.model_copy(update={"run": name, "url": shown}), url)
+    return StreamsLocation(options.model_copy(update={"run": name, "url": shown}), url)

@@ -23,12 +23,12 @@ import msgspec
 from contracts.records import Record, decode, encode
 from pipelinerl.streams.base import (
     Entry,
-    StreamBusy,
-    StreamCorrupt,
+    StreamBusyError,
+    StreamCorruptError,
     StreamError,
     StreamReader,
     Streams,
-    StreamTrimmed,
+    StreamTrimmedError,
     StreamWriter,
 )
 from pipelinerl.streams.redis_connection import Connection
@@ -124,7 +124,7 @@ class RedisWriter(StreamWriter):
             holder = holder.decode() if holder else ""
             connected = self._connection.call(lambda client: client.client_list())
             if any(client["name"] == holder != "" for client in connected):
-                raise StreamBusy(f"stream {self._keys.name} is being written to by {said(holder)}")
+                raise StreamBusyError(f"stream {self._keys.name} is being written to by {said(holder)}")
             claim = [holder, self._holder, self._keys.name]
             end = self._run(CLAIM, [self._keys.writer, self._keys.names], claim)
             if end is not None:
@@ -138,7 +138,7 @@ class RedisWriter(StreamWriter):
             now = (
                 f"{said(holder.decode())} has taken it over" if holder else "the server knows no writer of it"
             )
-            raise StreamBusy(f"stream {self._keys.name} is no longer written by this process: {now}")
+            raise StreamBusyError(f"stream {self._keys.name} is no longer written by this process: {now}")
 
 
 class RedisReader(StreamReader):
@@ -150,17 +150,19 @@ class RedisReader(StreamReader):
         offset = from_offset
         while True:
             until = math.inf if timeout_s is None else time.monotonic() + timeout_s
-            while not (found := self._look(offset, until - time.monotonic())):
+            while not (found := self._poll(offset, until - time.monotonic())):
                 if time.monotonic() >= until:
                     return
             for entry_id, fields in found:
                 begin = begin_of(entry_id, fields, self._keys)
                 if begin > offset:
-                    raise StreamTrimmed(
+                    raise StreamTrimmedError(
                         f"stream {self._keys.name} is trimmed: it begins at {begin}, not at {offset}"
                     )
                 if begin < offset:
-                    raise StreamCorrupt(f"stream {self._keys.name} has no record that begins at {offset}")
+                    raise StreamCorruptError(
+                        f"stream {self._keys.name} has no record that begins at {offset}"
+                    )
                 entry = entry_of(entry_id, fields, self._keys)
                 yield entry
                 offset = entry.next_offset
@@ -169,7 +171,7 @@ class RedisReader(StreamReader):
         found = self._connection.call(lambda client: client.xrange(self._keys.stream, count=1))
         return begin_of(*found[0], self._keys) if found else 0
 
-    def _look(self, offset: int, wait_s: float) -> list[tuple[bytes, dict[bytes, bytes]]]:
+    def _poll(self, offset: int, wait_s: float) -> list[tuple[bytes, dict[bytes, bytes]]]:
         """What follows the offset, or nothing after so long or less."""
         block = math.ceil(1000 * min(wait_s, LONGEST_BLOCK_S)) if wait_s > 0 else None
         position = {self._keys.stream: f"{offset}-0"}
@@ -184,7 +186,7 @@ class RedisReader(StreamReader):
 
 def begin_of(entry_id: bytes, fields: dict[bytes, bytes], keys: Keys) -> int:
     if b"record" not in fields:
-        raise StreamCorrupt(f"stream {keys.name} holds no record at {entry_id.decode()}")
+        raise StreamCorruptError(f"stream {keys.name} holds no record at {entry_id.decode()}")
     return int(entry_id.split(b"-")[0]) - len(fields[b"record"])
 
 
@@ -193,7 +195,7 @@ def entry_of(entry_id: bytes, fields: dict[bytes, bytes], keys: Keys) -> Entry:
     try:
         return Entry(decode(fields[b"record"]), begin + len(fields[b"record"]))
     except msgspec.MsgspecError as error:
-        raise StreamCorrupt(f"stream {keys.name} holds no known record at {begin}: {error}") from error
+        raise StreamCorruptError(f"stream {keys.name} holds no known record at {begin}: {error}") from error
 
 
 def connection_name(purpose: str) -> str:

@@ -21,7 +21,7 @@ from contracts.support.files import write_atomically
 from contracts.support.ports import ReservedPort
 from pipelinerl.addresses import LOOPBACK, in_url
 from pipelinerl.process import REDIS_VARIABLE
-from pipelinerl.streams.base import StreamBusy, StreamError
+from pipelinerl.streams.base import StreamBusyError, StreamError
 from pipelinerl.streams.redis_connection import Connection
 
 CONFIGURATION = """
@@ -67,7 +67,7 @@ class RedisServer:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             self._lock.close()
-            raise StreamBusy(
+            raise StreamBusyError(
                 f"a Redis server runs over {self._directory}: the run is alive, or looked at"
             ) from None
         (self._directory / "url").unlink(missing_ok=True)  # of one that was killed
@@ -131,9 +131,9 @@ def served(directory: Path) -> Iterator[str]:
     with ExitStack() as held:
         try:
             url = held.enter_context(RedisServer(directory)).url
-        except StreamBusy as busy:
+        except StreamBusyError as busy:
             try:
                 url = (directory / "url").read_text()
             except FileNotFoundError:
-                raise StreamBusy(f"{busy}, and is just starting or ending: try again") from None
+                raise StreamBusyError(f"{busy}, and is just starting or ending: try again") from None
         yield url

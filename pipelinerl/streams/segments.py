@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from zlib import crc32
 
-from pipelinerl.streams.base import StreamCorrupt, StreamError
+from pipelinerl.streams.base import StreamCorruptError, StreamError
 
 _HEADER = struct.Struct("<III")  # payload length, crc32 of the payload, crc32 of these two
 _CHECKED = 8  # bytes of the header under its own checksum
@@ -74,5 +74,5 @@ def read_payloads(path: Path, offset: int, sealed: bool) -> Iterator[tuple[memor
             raise _corrupt(path, start + at, "the segment ends inside the record")
 
 
-def _corrupt(path: Path, offset: int, what: str) -> StreamCorrupt:
-    return StreamCorrupt(f"{path} is corrupt at offset {offset}: {what}")
+def _corrupt(path: Path, offset: int, what: str) -> StreamCorruptError:
+    return StreamCorruptError(f"{path} is corrupt at offset {offset}: {what}")

@@ -9,7 +9,7 @@ from pipelinerl.training.checkpoints import Checkpoints, Position
 
 
 class CheckpointSaver:
-    """One checkpoint at a time. What could not be written is raised by the next `look` or `finish`."""
+    """One checkpoint at a time. What could not be written is raised by the next `poll` or `finish`."""
 
     def __init__(self, checkpoints: Checkpoints, keep: int, announce: Callable[[CheckpointSaved], object]):
         self._checkpoints, self._keep, self._announce = checkpoints, keep, announce
@@ -24,8 +24,8 @@ class CheckpointSaver:
         oldest = self._checkpoints.complete(position, self._keep)
         return CheckpointSaved(version=position.version, rollouts_offset=oldest.rollouts_offset)
 
-    def look(self) -> None:
-        """Announce the one that has become whole, on the caller's thread: streams serve one."""
+    def poll(self) -> None:
+        """Announces the checkpoint that has become complete, on the caller's thread: streams serve one."""
         if self._saving and self._saving.done():
             self.finish()
 

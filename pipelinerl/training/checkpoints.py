@@ -40,7 +40,7 @@ class Checkpoints:
     def _of(self, version: int) -> Path:
         return self._directory / f"{version:08d}"
 
-    def whole(self) -> list[Position]:
+    def complete_checkpoints(self) -> list[Position]:
         """Oldest first."""
         files = self._directory.glob("*/position.json")
         return sorted(Position(**json.loads(file.read_text())) for file in files)
@@ -49,16 +49,16 @@ class Checkpoints:
         """The worker's part is whole: declare it so, and let the oldest go. Returns the oldest kept."""
         file = self._of(position.version) / "position.json"
         write_atomically(file, json.dumps(asdict(position)))
-        whole = self.whole()
+        whole = self.complete_checkpoints()
         for old in whole[:-keep]:
             self._remove(old.version)
         return whole[-keep:][0]
 
-    def forget_after(self, version: int) -> None:
+    def discard_after(self, version: int) -> None:
         """Remove what a run that goes on from `version` will never come to, and what is not whole; its end
         is yet to come."""
         shutil.rmtree(self.final, ignore_errors=True)
-        for position in self.whole():
+        for position in self.complete_checkpoints():
             if position.version > version:
                 self._remove(position.version)
         for directory in self._directory.glob("[0-9]*"):

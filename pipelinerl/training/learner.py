@@ -26,13 +26,13 @@ class Learner:
         self._kept: list[tuple[PackedBatch, int]] = []  # of the step, with it; on the CPU
         self._statistics = StepStatistics()
 
-    def add(self, sequences: list[TrainingSequence], step: int) -> None:
+    def accumulate(self, sequences: list[TrainingSequence], step: int) -> None:
         batch = PackedBatch.pack(sequences)
-        logprobs = self._accumulate(batch, step)
+        logprobs = self._backward(batch, step)
         if self._epochs > 1:
             self._kept.append((replace(batch, proximal_logprobs=logprobs), step))
 
-    def _accumulate(self, batch: PackedBatch, step: int) -> torch.Tensor:
+    def _backward(self, batch: PackedBatch, step: int) -> torch.Tensor:
         """Returns log π of the batch's tokens, [T], on the CPU."""
         batch = batch.to(self._worker.device)
         scores = self._worker.forward(batch, entropy=True)
@@ -41,7 +41,7 @@ class Learner:
             more, further = regulariser(scores, batch)
             loss, sums = loss + more, sums | further
         self._worker.backward(loss)
-        self._statistics.add(scores, batch, step, loss, sums)
+        self._statistics.update(scores, batch, step, loss, sums)
         return scores.logprobs.detach().cpu()
 
     def close_step(self, version: int, ranks: Ranks) -> tuple[StepReport, dict[str, float]]:
@@ -52,7 +52,7 @@ class Learner:
         for _ in range(self._epochs - 1):
             self._statistics = StepStatistics()
             for batch, step in self._kept:
-                self._accumulate(batch, step)
+                self._backward(batch, step)
             report = self._worker.step()
             skipped = skipped and report.skipped
         statistics = self._statistics.report(ranks)

@@ -35,7 +35,7 @@ log = logging.getLogger(__name__)
 QUIESCE_GRACE_S = 10.0
 
 
-class Desk:
+class RankZero:
     def __init__(
         self,
         config: RunConfig,
@@ -78,7 +78,7 @@ class Desk:
         return row
 
     def close_step(self, version: int, report: StepReport, statistics: dict[str, float]) -> None:
-        self.saver.look()
+        self.saver.poll()
         tokens = int(statistics["trained_tokens"])
         self._events.append(
             StepClosed(
@@ -108,16 +108,16 @@ class Desk:
         self._masked_tokens = 0
         self._step_began = now
 
-    def heed_actor(self, version: int) -> None:
+    def apply_actor_events(self, version: int) -> None:
         """Before `version` is published: which servers are pinned and, with `schedule: async`, no request
         is open."""
         if self._config.schedule == "async":
-            self._wait_for_quiet(version)
+            self._wait_until_quiesced(version)
         else:
             for _ in self._from_actor(wait_s=0):
                 pass
 
-    def _wait_for_quiet(self, version: int) -> None:
+    def _wait_until_quiesced(self, version: int) -> None:
         self._events.append(PublishWanted(version=version))
         limit_s = self._config.rollout.timeout_s + QUIESCE_GRACE_S  # no request may take longer
         if Quiesced(version=version) not in self._from_actor(limit_s):

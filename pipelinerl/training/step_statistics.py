@@ -26,7 +26,7 @@ class StepStatistics:
         self._max_abs_log_ratio = torch.zeros((), dtype=torch.float64)
         self._gap_by_lag = torch.zeros(2, LAG_BUCKETS, dtype=torch.float64)  # Σ|log r|, tokens
 
-    def add(
+    def update(
         self, scores: TokenScores, batch: PackedBatch, step: int, loss: torch.Tensor, sums: TokenSums
     ) -> None:
         if taken := sums.keys() & REPORTED:

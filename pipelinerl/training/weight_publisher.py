@@ -26,7 +26,7 @@ from contracts.trainer import TrainerWorker
 from contracts.weights import WeightGroup, WeightManifest, WeightStore, nccl_version, send_weights
 from pipelinerl.addresses import LOOPBACK
 from pipelinerl.clients.http_session import open_session
-from pipelinerl.clients.server_control import ANSWER_TIMEOUT_S, Refused, ServerControl
+from pipelinerl.clients.server_control import ANSWER_TIMEOUT_S, ContractRefusalError, ServerControl
 from pipelinerl.config import RunConfig
 from pipelinerl.training.ranks import Ranks
 
@@ -36,7 +36,7 @@ OUTSIDER_TIMEOUT_S = 1.0  # for a server outside the group to say that it is the
 MAX_ATTEMPTS = 5  # weight groups formed for one version before the run gives up
 
 
-class NoServers(Exception):
+class NoServersError(Exception):
     """No inference server is left to publish to."""
 
 
@@ -88,7 +88,7 @@ class WeightPublisher:
             time.sleep(0.2)
 
     def open(self, version: int) -> None:
-        """Until every member of the weight group has said 202. Raises NoServers."""
+        """Until every member of the weight group has said 202. Raises NoServersError."""
         self._started = time.monotonic()
         while True:
             self._ensure_group()
@@ -162,12 +162,12 @@ class WeightPublisher:
         while True:
             infos = self._candidates()
             if not infos:
-                raise NoServers("no inference server answers")
+                raise NoServersError("no inference server answers")
             self._check_capabilities(infos)
             if self._group is not None and set(infos) == set(self._members):
                 return
             if self._attempts == MAX_ATTEMPTS:
-                raise NoServers(f"{MAX_ATTEMPTS} weight groups in a row failed; see the servers' logs")
+                raise NoServersError(f"{MAX_ATTEMPTS} weight groups in a row failed; see the servers' logs")
             self._attempts += 1
             self._leave_group()
             self._form_group(infos)
@@ -222,7 +222,9 @@ class WeightPublisher:
         failures = {s: a for s, a in zip(requests, answers, strict=True) if isinstance(a, Exception)}
         self._refuse_hopeless(failures)
         # When one does not come, the others' rendezvous times out through no fault of theirs.
-        self._exclude(s for s, f in failures.items() if not (isinstance(f, Refused) and f.status == 504))
+        self._exclude(
+            s for s, f in failures.items() if not (isinstance(f, ContractRefusalError) and f.status == 504)
+        )
         if failures or isinstance(group, Exception):
             log.warning("epoch %d did not form: %s %s", self._epoch, group, failures)
             return
@@ -232,7 +234,9 @@ class WeightPublisher:
     def _refuse_hopeless(self, failures: dict[ServerControl, Exception]) -> None:
         """Raise what no new epoch can mend: weights that do not fit, a server that another run took."""
         for failure in failures.values():
-            if isinstance(failure, Refused) and (failure.status == 422 or failure.code == "other_run"):
+            if isinstance(failure, ContractRefusalError) and (
+                failure.status == 422 or failure.code == "other_run"
+            ):
                 raise failure
 
     def _exclude(self, servers: Iterable[ServerControl]) -> None:
@@ -254,12 +258,12 @@ class WeightPublisher:
     def _reachable(self, servers: list[ServerControl]) -> Infos:
         infos: Infos = {}
 
-        async def look(server: ServerControl) -> None:
+        async def poll(server: ServerControl) -> None:
             # One that is out already, and hangs, must not hold up every publication.
             outside = server not in self._members and server.url not in self._pinned
             infos[server] = await server.contract(OUTSIDER_TIMEOUT_S if outside else ANSWER_TIMEOUT_S)
 
-        self._ask([s for s in servers if s not in self._excluded], look, quiet=True)
+        self._ask([s for s in servers if s not in self._excluded], poll, quiet=True)
         return {server: infos[server] for server in servers if server in infos}
 
     def _ask(

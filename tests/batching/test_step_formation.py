@@ -16,7 +16,7 @@ from tests.builders import completion, group, rollout
 
 
 def formation(
-    batch_size=4, ranks=1, budget=1000, on_stale="drop", max_lag=None, hold=False, first_step=0
+    batch_size=4, ranks=1, budget=1000, on_stale="drop", max_lag=None, buffer_whole_step=False, first_step=0
 ) -> StepFormation:
     return StepFormation(
         partial(whole_trajectory, advantage=LeaveOneOut()),
@@ -26,7 +26,7 @@ def formation(
         PerSequence(),
         Fifo(micro_batch_tokens=budget, ranks=ranks, first_step=first_step),
         batch_size,
-        hold,
+        buffer_whole_step,
         first_step,
     )
 
@@ -37,32 +37,32 @@ def rollout_ids(row) -> list[list[str]]:
 
 def test_groups_are_released_whole():
     groups = Groups(group_size=2)
-    assert groups.add(rollout(0, 0)) is None
-    assert groups.add(rollout(1, 0)) is None
-    assert [r.rollout_id for r in groups.add(rollout(0, 1))] == ["0-0", "0-1"]
+    assert groups.collect(rollout(0, 0)) is None
+    assert groups.collect(rollout(1, 0)) is None
+    assert [r.rollout_id for r in groups.collect(rollout(0, 1))] == ["0-0", "0-1"]
 
 
 def test_a_step_closes_with_exactly_batch_size_rollouts():
     steps = formation(batch_size=4)
-    assert steps.add(group(0, [0, 1])).rows == []
-    (row,) = steps.add(group(1, [1, 0])).rows
+    assert steps.add_group(group(0, [0, 1])).rows == []
+    (row,) = steps.add_group(group(1, [1, 0])).rows
     assert row.closes_step and row.step == 0 and row.group_ids == [0, 1]
     assert rollout_ids(row) == [["0-0", "0-1", "1-0", "1-1"]]
-    steps.add(group(2, [0, 1]))
-    (row,) = steps.add(group(3, [1, 0])).rows
+    steps.add_group(group(2, [0, 1]))
+    (row,) = steps.add_group(group(3, [1, 0])).rows
     assert row.step == 1 and row.index == 0
 
 
 def test_equal_rewards_are_dropped_by_name():
     steps = formation()
-    assert steps.add(group(0, [1, 1])).dropped is DropReason.ZERO_ADVANTAGE
+    assert steps.add_group(group(0, [1, 1])).dropped is DropReason.ZERO_ADVANTAGE
     assert steps.open_groups == []
 
 
 def test_a_failed_member_counts_in_the_step_but_has_no_tokens_and_no_baseline():
     steps = formation(batch_size=3)
     members = [*group(0, [1.0, 0.0]), rollout(0, 2, reward=100.0, status="failed:timeout", completions=[])]
-    (row,) = steps.add(members).rows
+    (row,) = steps.add_group(members).rows
     assert rollout_ids(row) == [["0-0", "0-1"]]
     assert row.closes_step
     sequence = row.micro_batches[0][0]
@@ -72,14 +72,14 @@ def test_a_failed_member_counts_in_the_step_but_has_no_tokens_and_no_baseline():
 
 def test_a_group_with_fewer_than_two_good_members_is_dropped():
     members = [rollout(0, 0, reward=1.0), rollout(0, 1, status="failed:timeout", completions=[])]
-    assert formation().add(members).dropped is DropReason.FAILED
+    assert formation().add_group(members).dropped is DropReason.FAILED
 
 
 def test_rows_leave_as_they_fill_one_micro_batch_per_rank():
     steps = formation(batch_size=6, ranks=2, budget=10)  # two 5-token rollouts per micro-batch
-    assert steps.add(group(0, [0, 1])).rows == []
-    assert steps.add(group(1, [0, 1])).rows == []
-    first, last = steps.add(group(2, [0, 1])).rows
+    assert steps.add_group(group(0, [0, 1])).rows == []
+    assert steps.add_group(group(1, [0, 1])).rows == []
+    first, last = steps.add_group(group(2, [0, 1])).rows
     assert rollout_ids(first) == [["0-0", "1-0"], ["0-1", "1-1"]]
     assert rollout_ids(last) == [["2-0"], ["2-1"]]
     assert (first.index, first.closes_step, last.index, last.closes_step) == (0, False, 1, True)
@@ -87,7 +87,7 @@ def test_rows_leave_as_they_fill_one_micro_batch_per_rank():
 
 def test_a_rollout_beyond_the_budget_gets_a_micro_batch_of_its_own():
     steps = formation(batch_size=2, ranks=2, budget=3)
-    (row,) = steps.add(group(0, [0, 1])).rows
+    (row,) = steps.add_group(group(0, [0, 1])).rows
     assert rollout_ids(row) == [["0-0"], ["0-1"]]
 
 
@@ -99,19 +99,19 @@ def stale_group(group_id: int):
 def advance(steps: StepFormation, to_step: int) -> None:
     for step in range(to_step):
         fresh = completion([1], [2], version=step)
-        assert steps.add(group(100 + step, [0, 1], completions=[fresh])).dropped is None
+        assert steps.add_group(group(100 + step, [0, 1], completions=[fresh])).dropped is None
 
 
 def test_on_stale_drop():
     steps = formation(batch_size=2, max_lag=1)
     advance(steps, 2)
-    assert steps.add(stale_group(0)).dropped is DropReason.STALE
+    assert steps.add_group(stale_group(0)).dropped is DropReason.STALE
 
 
 def test_on_stale_mask_takes_old_tokens_out_of_the_loss():
     steps = formation(batch_size=2, max_lag=1, on_stale="mask")
     advance(steps, 2)
-    (row,) = steps.add(stale_group(0)).rows
+    (row,) = steps.add_group(stale_group(0)).rows
     assert [s.loss_mask.tolist() for s in row.micro_batches[0]] == [[False, False, True]] * 2
     assert row.masked_tokens == 2
 
@@ -119,7 +119,7 @@ def test_on_stale_mask_takes_old_tokens_out_of_the_loss():
 def test_on_stale_keep():
     steps = formation(batch_size=2, max_lag=1, on_stale="keep")
     advance(steps, 2)
-    (row,) = steps.add(stale_group(0)).rows
+    (row,) = steps.add_group(stale_group(0)).rows
     assert all(s.loss_mask.tolist() == [False, True, True] for s in row.micro_batches[0])
 
 
@@ -132,8 +132,8 @@ def test_held_rows_are_the_same_in_whatever_order_their_groups_come():
     groups = [group(10 + draw, [0, 1], draw=draw) for draw in range(4)]
     rows = []
     for order in ([0, 1, 2, 3], [2, 0, 3, 1]):
-        steps = formation(batch_size=8, budget=12, hold=True)
-        *before, last = [steps.add(groups[i]).rows for i in order]
+        steps = formation(batch_size=8, budget=12, buffer_whole_step=True)
+        *before, last = [steps.add_group(groups[i]).rows for i in order]
         assert before == [[], [], []]
         assert last[-1].closes_step and sorted(last[-1].group_ids) == [10, 11, 12, 13]
         rows.append([rollout_ids(row) for row in last])
@@ -142,11 +142,11 @@ def test_held_rows_are_the_same_in_whatever_order_their_groups_come():
 
 def test_members_are_in_their_own_order_however_they_end():
     groups = Groups(group_size=3)
-    groups.add(rollout(0, 2))
-    groups.add(rollout(0, 0))
-    assert [r.rollout_id for r in groups.add(rollout(0, 1))] == ["0-0", "0-1", "0-2"]
+    groups.collect(rollout(0, 2))
+    groups.collect(rollout(0, 0))
+    assert [r.rollout_id for r in groups.collect(rollout(0, 1))] == ["0-0", "0-1", "0-2"]
 
 
 def test_steps_count_on_from_the_version_that_is_resumed():
-    (row,) = formation(batch_size=2, first_step=7).add(group(0, [0, 1])).rows
+    (row,) = formation(batch_size=2, first_step=7).add_group(group(0, [0, 1])).rows
     assert row.step == 7 and row.closes_step

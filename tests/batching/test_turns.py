@@ -14,7 +14,7 @@ from pipelinerl.clients.server_pool import ServerPool
 from pipelinerl.config import RolloutConfig
 from pipelinerl.domains.base import Answer
 from pipelinerl.domains.calculator import TOOL
-from pipelinerl.rollouts.runner import AttemptRunner, Member
+from pipelinerl.rollouts.runner import RolloutRunner, RolloutSpec
 from tests.inference_adapters.servers import serving, wait_ready
 from tests.talking_domain import TalkingDomain
 
@@ -66,6 +66,6 @@ async def attempts(url: str, model: str):
     await pool.set_servers([url])
     async with open_session(token=None) as session:
         client = LLMClient(session, pool, Sampling(model, 1.0, 6), template=ChatTemplate(model))
-        attempt = AttemptRunner("r", domain, client, RolloutConfig(retries=0, timeout_s=60))
-        members = [Member(index, f"{index}", f"{index}") for index in range(8)]
-        return await asyncio.gather(*(attempt(domain.train_problem(m.group_id), m) for m in members))
+        attempt = RolloutRunner("r", domain, client, RolloutConfig(retries=0, timeout_s=60))
+        specs = [RolloutSpec(index, f"{index}", f"{index}") for index in range(8)]
+        return await asyncio.gather(*(attempt(domain.train_problem(spec.group_id), spec) for spec in specs))

@@ -13,8 +13,8 @@ from pipelinerl.clients.partial_completions import SegmentPolicy, joined, prompt
 from pipelinerl.clients.server_pool import ServerPool
 from pipelinerl.config import RepetitionConfig
 from pipelinerl.demo_model.tokenizer import byte_tokenizer
-from pipelinerl.rollouts.runner import Member
-from pipelinerl.rollouts.slot_queue import WaitingLine
+from pipelinerl.rollouts.runner import RolloutSpec
+from pipelinerl.rollouts.slot_queue import SlotQueue
 from tests.builders import completion, rollout
 from tests.inference_adapters.servers import serving, wait_ready
 
@@ -50,7 +50,7 @@ def test_in_segments_the_same_tokens_are_sampled_as_in_one_request(url):
     whole, _ = ask(url, SegmentPolicy())
     cut, turns = ask(url, SegmentPolicy(segment_tokens=4))
     assert len(whole.completion.token_ids) == 11 and whole.completion.segments == []
-    assert cut.completion.segments == [4, 8] and turns == [0, 0]  # no place is held meanwhile
+    assert cut.completion.segments == [4, 8] and turns == [0, 0]  # no slot is held meanwhile
     for name in ("prompt_token_ids", "token_ids"):
         assert np.array_equal(getattr(cut.completion, name), getattr(whole.completion, name))
     assert np.allclose(cut.completion.logprobs, whole.completion.logprobs, atol=1e-5)
@@ -109,21 +109,21 @@ def test_a_character_that_begins_in_one_segment_and_ends_in_the_next(url):
     assert decoded.text == "11 at once"
 
 
-def test_members_that_wait_to_begin_go_before_those_that_wait_to_go_on():
+def test_new_rollouts_get_a_slot_before_those_between_segments():
     async def scenario():
         freed = []
-        line = WaitingLine(lambda: freed.append(True))
-        line.join([Member(0, "0-0", "a"), Member(0, "0-1", "b")])
-        waiting = [asyncio.create_task(line.wait_between_segments()) for _ in range(3)]
+        queue = SlotQueue(lambda: freed.append(True))
+        queue.put([RolloutSpec(0, "0-0", "a"), RolloutSpec(0, "0-1", "b")])
+        waiting = [asyncio.create_task(queue.yield_slot()) for _ in range(3)]
         await asyncio.sleep(0)
-        assert line.between_segments == len(freed) == 3
-        waiting[0].cancel()  # it is over, and has not yet left the line
-        assert [line.beginner().rollout_id for _ in range(2)] == ["0-0", "0-1"]
-        assert line.beginner() is None
-        assert line.let_one_go_on()
+        assert queue.between_segments == len(freed) == 3
+        waiting[0].cancel()  # it is over, and has not yet left the queue
+        assert [queue.pop_new().rollout_id for _ in range(2)] == ["0-0", "0-1"]
+        assert queue.pop_new() is None
+        assert queue.resume_one()
         await waiting[1]
-        assert waiting[0].cancelled() and not waiting[2].done() and line.between_segments == 1
-        assert line.let_one_go_on() and not line.let_one_go_on()
+        assert waiting[0].cancelled() and not waiting[2].done() and queue.between_segments == 1
+        assert queue.resume_one() and not queue.resume_one()
         await waiting[2]
 
     asyncio.run(scenario())

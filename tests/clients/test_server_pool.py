@@ -3,7 +3,7 @@ import contextlib
 
 import pytest
 
-from pipelinerl.clients.server_pool import ServerPool, ServerUnavailable
+from pipelinerl.clients.server_pool import ServerPool, ServerUnavailableError
 
 
 def test_spreads_requests_and_respects_the_limit():
@@ -61,7 +61,7 @@ def test_a_failing_server_rests_while_the_others_are_busy():
             async with pool.server() as url:
                 if url == "dead":
                     asked += 1
-                    raise ServerUnavailable
+                    raise ServerUnavailableError
                 await asyncio.sleep(0.05)
 
         with contextlib.suppress(TimeoutError):
@@ -77,9 +77,9 @@ def test_a_failing_server_is_trusted_again_when_it_is_named_again():
     async def scenario():
         pool = ServerPool(limit=4)
         await pool.set_servers(["a", "b"])
-        with pytest.raises(ServerUnavailable):
+        with pytest.raises(ServerUnavailableError):
             async with pool.server() as bad:
-                raise ServerUnavailable
+                raise ServerUnavailableError
         for _ in range(3):
             async with pool.server() as url:
                 assert url != bad

@@ -16,7 +16,7 @@ from pipelinerl.config import RolloutConfig
 from pipelinerl.domains.base import Answer, Attempt
 from pipelinerl.domains.mixture import Mixture
 from pipelinerl.launcher.compose import compose_config
-from pipelinerl.rollouts.runner import AttemptRunner, Member
+from pipelinerl.rollouts.runner import RolloutRunner, RolloutSpec
 from tests.inference_adapters.servers import serving, wait_ready
 from tests.samplers.domains import Labelled
 
@@ -115,8 +115,8 @@ def test_the_rollout_record_names_the_part():
         await pool.set_servers([url])
         async with aiohttp.ClientSession() as session:
             client = LLMClient(session, pool, Sampling("scripted", 1.0, 4))
-            run = AttemptRunner("r", mixture, client, RolloutConfig(retries=0, timeout_s=60))
-            return [await run(mixture.heldout_problem(i), Member(i, f"{i}-0", "n")) for i in range(2)]
+            run = RolloutRunner("r", mixture, client, RolloutConfig(retries=0, timeout_s=60))
+            return [await run(mixture.heldout_problem(i), RolloutSpec(i, f"{i}-0", "n")) for i in range(2)]
 
     with serving("inference_adapters.scripted") as server:
         wait_ready(server.url)

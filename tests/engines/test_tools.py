@@ -17,7 +17,7 @@ from pipelinerl.clients.server_pool import ServerPool
 from pipelinerl.config import RolloutConfig
 from pipelinerl.domains.base import Answer
 from pipelinerl.domains.calculator import Calculator, result_of
-from pipelinerl.rollouts.runner import AttemptRunner, Member
+from pipelinerl.rollouts.runner import RolloutRunner, RolloutSpec
 from tests.engines.vllm_servers import vllm_server
 from tests.inference_adapters.servers import serving, wait_ready
 from tests.tool_model import RESULT, RESULTED, make_tool_model, tool_tokenizer
@@ -119,8 +119,10 @@ def roll_out(url: str, model: str, **options: object) -> list[Rollout]:
             client = LLMClient(
                 session, pool, Sampling(model, 1.0, 40), template=ChatTemplate(model), **options
             )
-            attempt = AttemptRunner("r", DOMAIN, client, RolloutConfig(retries=0, timeout_s=60))
-            members = [Member(index, f"{index}", f"{index}") for index in range(ROLLOUTS)]
-            return await asyncio.gather(*(attempt(DOMAIN.heldout_problem(m.group_id), m) for m in members))
+            attempt = RolloutRunner("r", DOMAIN, client, RolloutConfig(retries=0, timeout_s=60))
+            specs = [RolloutSpec(index, f"{index}", f"{index}") for index in range(ROLLOUTS)]
+            return await asyncio.gather(
+                *(attempt(DOMAIN.heldout_problem(spec.group_id), spec) for spec in specs)
+            )
 
     return asyncio.run(attempts())

@@ -17,7 +17,7 @@ from pipelinerl.launcher.follow import check_same, wait_for_mark
 from pipelinerl.launcher.jobs import Job
 from pipelinerl.launcher.lead import Verdict, gather_hosts
 from pipelinerl.launcher.nodes import NodeFailed, Nodes, own_rank
-from pipelinerl.launcher.supervisor import JobFailed, NodeState, Supervisor, is_over
+from pipelinerl.launcher.supervisor import JobFailedError, NodeState, Supervisor, is_over
 from tests.launcher.test_launch_refusals import refused
 from tests.ports import free_port
 
@@ -131,14 +131,14 @@ def test_node_0_goes_last(two):
 def test_a_run_is_over_when_the_workers_of_every_node_have_ended():
     assert not is_over([NodeState(servers=1), NodeState(working=True)])
     assert is_over([NodeState(servers=1), NodeState()])
-    with pytest.raises(JobFailed, match="trainer-1 ended with status 1"):
+    with pytest.raises(JobFailedError, match="trainer-1 ended with status 1"):
         is_over([NodeState(1, True), NodeState(1, True, failure="trainer-1 ended with status 1")])
 
 
 def test_servers_are_counted_over_all_nodes():
     none_here = NodeState(working=True, last_words="see server-0.log")
     assert not is_over([none_here, NodeState(servers=1)])
-    with pytest.raises(JobFailed, match="no inference server is left; see server-0.log"):
+    with pytest.raises(JobFailedError, match="no inference server is left; see server-0.log"):
         is_over([none_here, NodeState()])
 
 
@@ -155,9 +155,9 @@ def test_a_node_of_servers_alone_may_be_lost_and_one_with_a_worker_may_not(capsy
     verdict = Verdict(Lost({"servers": 2}), shown.append)
     assert not verdict(NodeState(1, working=True)) and not verdict(NodeState(1, working=True))
     assert shown == [1, 1] and capsys.readouterr().err.count("node 1 is lost") == 1
-    with pytest.raises(JobFailed, match="no inference server is left; node 1 is lost"):
+    with pytest.raises(JobFailedError, match="no inference server is left; node 1 is lost"):
         verdict(NodeState(0, working=True, last_words=None))
-    with pytest.raises(JobFailed, match="node 1 is lost"):
+    with pytest.raises(JobFailedError, match="node 1 is lost"):
         Verdict(Lost({"servers": 2, "working": True}), shown.append)(NodeState(1, working=True))
 
 
@@ -167,14 +167,14 @@ def test_the_node_that_ended_first_has_the_word(two):
     leader.hear(1, "state")
     echo = NodeState(1, working=True, failure="trainer-0 ended with status 1")
     threading.Timer(0.3, follower.say, kwargs={"failure": "node 1 was interrupted"}).start()
-    with pytest.raises(JobFailed, match="^node 1 was interrupted$"):
+    with pytest.raises(JobFailedError, match="^node 1 was interrupted$"):
         Verdict(leader, print)(echo)
 
 
 def test_the_last_words_of_a_job_are_its_error_also_where_torch_names_the_rank(tmp_path):
     says = "echo '[rank0]: RuntimeError: a peer is gone'; echo Unclosed connector; exit 1"
     job = Job("trainer-0", "trainer", ("/bin/sh", "-c", says), {})
-    with pytest.raises(JobFailed, match="ended with status 1; .*RuntimeError: a peer is gone"):
+    with pytest.raises(JobFailedError, match="ended with status 1; .*RuntimeError: a peer is gone"):
         Supervisor([job], tmp_path, 1).run(lambda state: is_over([replace(state, servers=1)]))
 
 

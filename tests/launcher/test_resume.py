@@ -22,7 +22,7 @@ from pipelinerl.errors import PlanError
 from pipelinerl.launcher.resume import choose, launcher_events, resume, sort_groups
 from pipelinerl.replay import trained_rows
 from pipelinerl.report.accounting import GroupAccounts
-from pipelinerl.streams.events import EVENT_STREAMS, FIRST_LIFE, life_begun, recorded_events, results_before
+from pipelinerl.streams.events import EVENT_STREAMS, FRESH_RUN, latest_launch, recorded_events, results_before
 from pipelinerl.streams.files import FileStreams
 from pipelinerl.training.checkpoint_saver import CheckpointSaver
 from pipelinerl.training.checkpoints import START, Checkpoints, Position
@@ -45,7 +45,7 @@ def evaluated(version: int, last: int | None = None) -> Evaluated:
 
 
 def resumed(version: int, **changes: object) -> Resumed:
-    values = {name: getattr(FIRST_LIFE, name) for name in FIRST_LIFE.__struct_fields__}
+    values = {name: getattr(FRESH_RUN, name) for name in FRESH_RUN.__struct_fields__}
     return Resumed(**values | {"version": version} | changes)
 
 
@@ -129,7 +129,7 @@ def test_whole_groups_of_known_weights_are_replayed():
 
 def test_a_resumption_is_one_record_and_events_are_read_life_by_life(tmp_path):
     streams, checkpoints = FileStreams(tmp_path / "streams"), Checkpoints(tmp_path)
-    assert life_begun(streams) == FIRST_LIFE
+    assert latest_launch(streams) == FRESH_RUN
     actor, trainer = streams.writer("actor_events"), streams.writer("trainer_events")
     for group in range(3):
         actor.append(started(group))
@@ -147,7 +147,7 @@ def test_a_resumption_is_one_record_and_events_are_read_life_by_life(tmp_path):
     assert (first.replayed, first.interrupted, first.rolled_back) == ([1], [2], [])
     assert (first.next_group, first.draws, first.redraws) == (3, 3, [(2, 102)])
     assert first.sampler.draws == 2
-    assert life_begun(streams) == first
+    assert latest_launch(streams) == first
     again = streams.writer("trainer_events")
     again.append(closed(2))
     again.append(settled(1, version=2))
@@ -190,7 +190,7 @@ def test_streams_that_lost_what_a_checkpoint_was_made_of_are_not_resumed_from_it
     for unmade in (Position(version=2, rollouts_offset=0), Position(version=1, rollouts_offset=5)):
         with pytest.raises(PlanError, match=r"they end with version 1; resume=VERSION goes on"):
             resume(streams, launcher, checkpoints, unmade)
-    assert life_begun(streams) == FIRST_LIFE
+    assert latest_launch(streams) == FRESH_RUN
     assert resume(streams, launcher, checkpoints, Position(version=1, rollouts_offset=0)).version == 1
 
 
@@ -204,7 +204,7 @@ def test_a_run_that_is_alive_is_not_resumed_and_keeps_its_checkpoints(tmp_path):
     with pytest.raises(PlanError, match="still alive"):
         launcher_events(streams)
     held.close()
-    assert [p.version for p in checkpoints.whole()] == [5]
+    assert [p.version for p in checkpoints.complete_checkpoints()] == [5]
     checkpoints.worker(7).mkdir(parents=True)  # cut short
     resume(streams, launcher, checkpoints, START)
     assert not list((tmp_path / "checkpoints").iterdir())
@@ -217,7 +217,7 @@ def test_checkpoints_are_whole_when_declared_and_the_newest_are_kept(tmp_path):
         oldest.append(checkpoints.complete(Position(version, 10 * version), keep=2).version)
     checkpoints.worker(16).mkdir(parents=True)  # cut short
     assert oldest == [4, 4, 8]
-    assert checkpoints.whole() == [Position(8, 80), Position(12, 120)]
+    assert checkpoints.complete_checkpoints() == [Position(8, 80), Position(12, 120)]
     assert not checkpoints.worker(4).parent.exists()
     assert choose(tmp_path, checkpoints, True, max_steps=99).version == 12
     assert choose(tmp_path, checkpoints, 8, max_steps=99).rollouts_offset == 80
@@ -256,13 +256,13 @@ def test_a_checkpoint_is_announced_once_it_is_whole_by_who_looks(tmp_path):
     saver = CheckpointSaver(checkpoints, 2, announced.append)
     checkpoints.worker(4).mkdir(parents=True)
     saver.begin(Position(4, 40), writing)
-    saver.look()
-    assert announced == [] and checkpoints.whole() == []
+    saver.poll()
+    assert announced == [] and checkpoints.complete_checkpoints() == []
     writing.written.set_result(None)
     saver.finish()
     assert [(saved.version, saved.rollouts_offset) for saved in announced] == [(4, 40)]
     assert json.loads((tmp_path / "checkpoints/00000004/position.json").read_text())["version"] == 4
-    saver.look()
+    saver.poll()
     assert len(announced) == 1
 
 

@@ -38,7 +38,7 @@ def at_random(step: Step, rng: random.Random, ranks: int) -> Cut:
 def as_packed(step: Step, tokens: int, ranks: int) -> Cut:
     """By the packing of the pipeline, with another row in which no rank has anything."""
     packing = Fifo(tokens, ranks)
-    rows = [row for rollout in step.rollouts if (row := packing.add(rollout))]
+    rows = [row for rollout in step.rollouts if (row := packing.add_rollout(rollout))]
     rows += [packing.close_step([]), packing.close_step([])]
     return [micro_batch for row in rows for micro_batch in row.micro_batches]
 

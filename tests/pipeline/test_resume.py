@@ -140,10 +140,10 @@ def test_an_older_checkpoint_goes_back_in_version_and_forgets_the_newer(tmp_path
     run = tmp_path / "run"
     assert finish(start(run, *LEARNING, "max_steps=12", "checkpoint.keep=3"))[0] == 0
     checkpoints = Checkpoints(run)
-    assert [position.version for position in checkpoints.whole()] == [5, 10, 12]
+    assert [position.version for position in checkpoints.complete_checkpoints()] == [5, 10, 12]
     status, err = finish(launch(run, "resume=5", "max_steps=14"))
     assert status == 0, err
-    assert [position.version for position in checkpoints.whole()] == [5, 10, 14]
+    assert [position.version for position in checkpoints.complete_checkpoints()] == [5, 10, 14]
     (resumed,) = records(run, "launcher_events")
     assert resumed.version == 5 and resumed.rolled_back
     published = [r.version for r in records(run, "trainer_events") if isinstance(r, WeightsPublished)]
@@ -166,7 +166,7 @@ def test_problems_of_lost_groups_are_drawn_again_and_the_sampler_goes_on(tmp_pat
     wait_for_record(run, "trainer_events", StepClosed, count=8)
     launcher.send_signal(signal.SIGINT)
     assert finish(launcher)[0] == 130
-    checkpoint = Checkpoints(run).whole()[-1].version
+    checkpoint = Checkpoints(run).complete_checkpoints()[-1].version
     assert finish(resume(run, f"max_steps={checkpoint + 12}"))[0] == 0
     (resumed,) = records(run, "launcher_events")
     started = [r for r in records(run, "actor_events") if isinstance(r, Started)]
@@ -201,6 +201,6 @@ def test_retention_keeps_what_the_oldest_checkpoint_needs(tmp_path):
     saved = [r for r in records(run, "trainer_events") if isinstance(r, CheckpointSaved)]
     assert [r.version for r in saved] == list(range(5, 31, 5))
     first = FileStreams(run / "streams").reader("rollouts").first_offset()
-    assert 0 < first <= Checkpoints(run).whole()[0].rollouts_offset
+    assert 0 < first <= Checkpoints(run).complete_checkpoints()[0].rollouts_offset
     status, err = finish(resume(run, "max_steps=32"))
     assert status == 0, err

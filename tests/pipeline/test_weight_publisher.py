@@ -9,13 +9,13 @@ import torch
 
 from contracts.inference import ScoreRequest
 from contracts.trainer import OptimizerSpec, WorkerSpec
-from pipelinerl.clients.server_control import Refused, ServerControl
+from pipelinerl.clients.server_control import ContractRefusalError, ServerControl
 from pipelinerl.components import build_domain, needed_capabilities
 from pipelinerl.config import RunConfig
 from pipelinerl.launcher.compose import compose_config
 from pipelinerl.training.probe import Probe
 from pipelinerl.training.ranks import Ranks
-from pipelinerl.training.weight_publisher import NoServers, WeightPublisher, publish
+from pipelinerl.training.weight_publisher import NoServersError, WeightPublisher, publish
 from tests.inference_adapters.failing_engine import ONCE, POISON
 from tests.inference_adapters.servers import serving, wait_ready
 from tests.ports import free_port
@@ -130,7 +130,7 @@ def test_a_resumed_trainer_takes_servers_over_and_back_in_version(worker):
         change(worker)
         publish(worker, Ranks(0, 1, 5), after, 5)
         assert_serves(server.url, worker, 5)
-        with pytest.raises(Refused, match="other_run"):
+        with pytest.raises(ContractRefusalError, match="other_run"):
             publish(worker, Ranks(0, 1, 5), before, 10)
         after.close()
         before.close()
@@ -217,7 +217,7 @@ def test_servers_that_all_lost_their_weights_get_them_again(worker):
 def test_servers_that_lose_their_weights_every_time_are_an_error(worker):
     with serving("tests.inference_adapters.failing_engine") as only:
         sender = publisher(worker, only.url)
-        with pytest.raises(NoServers, match="5 weight groups in a row failed"):
+        with pytest.raises(NoServersError, match="5 weight groups in a row failed"):
             publish(worker, Ranks(0, 1, 5), sender, POISON)
         sender.close()
 
@@ -265,7 +265,7 @@ def test_a_server_that_waits_its_time_out_in_a_broken_broadcast_is_waited_for(wo
 def test_the_last_server_gone_is_an_error(worker):
     with serving("inference_adapters.scripted") as only:
         sender = publisher(worker, only.url)
-    with pytest.raises(NoServers):
+    with pytest.raises(NoServersError):
         publish(worker, Ranks(0, 1, 5), sender, 0)
     sender.close()
 
@@ -275,7 +275,7 @@ def test_weights_that_do_not_fit_are_an_error_not_an_endless_retry(worker):
         manifest = worker.weight_manifest("float64")
         sender = WeightPublisher(config(), [server.url], None, manifest)
         sender.wait_for_servers()
-        with pytest.raises(Refused, match="dtype_mismatch"):
+        with pytest.raises(ContractRefusalError, match="dtype_mismatch"):
             sender.open(0)
         sender.close()
 
@@ -288,7 +288,7 @@ def test_a_second_run_takes_the_servers_over_and_the_first_loses_them(worker):
         second = publisher(worker, server.url)
         publish(worker, ranks, second, 0)
         assert_serves(server.url, worker, 0)
-        with pytest.raises(Refused, match="other_run"):
+        with pytest.raises(ContractRefusalError, match="other_run"):
             publish(worker, ranks, first, 6)
         first.close()
         second.close()

@@ -138,7 +138,7 @@ class TakenBackServer(PinnedServer):
 
 def test_a_server_that_is_given_other_weights_yields_no_result(config, tmp_path, monkeypatch, caplog):
     monkeypatch.setattr("pipelinerl.rollouts.evaluator.PinnedServer", TakenBackServer)
-    monkeypatch.setattr("pipelinerl.rollouts.pinned_server.LOOK_EVERY_S", 0.0)
+    monkeypatch.setattr("pipelinerl.rollouts.pinned_server.POLL_S", 0.0)
     assert events_of(config, tmp_path, [BOTH, BOTH, OTHER]) == [PIN, RELEASE]
     assert "called off: b was given version 5" in caplog.text
 

@@ -10,7 +10,7 @@ from pipelinerl.clients.llm_client import LLMClient, Sampling
 from pipelinerl.clients.server_pool import ServerPool
 from pipelinerl.config import RolloutConfig
 from pipelinerl.domains.base import Attempt, Domain, Problem
-from pipelinerl.rollouts.runner import AttemptRunner, Member
+from pipelinerl.rollouts.runner import RolloutRunner, RolloutSpec
 
 GOOD = {
     "prompt_token_ids": [1, 2],
@@ -82,8 +82,8 @@ def attempt(
         await pool.set_servers([f"http://127.0.0.1:{port}"])
         async with aiohttp.ClientSession() as session:
             client = LLMClient(session, pool, Sampling("m", 1.0, 8, seed))
-            run = AttemptRunner("r", domain, client, RolloutConfig(retries=retries, timeout_s=timeout_s))
-            rollout = await run(domain.train_problem(0), Member(0, "0-0", name))
+            run = RolloutRunner("r", domain, client, RolloutConfig(retries=retries, timeout_s=timeout_s))
+            rollout = await run(domain.train_problem(0), RolloutSpec(0, "0-0", name))
         await runner.cleanup()
         assert pool.in_flight == 0
         return rollout
@@ -148,8 +148,8 @@ def test_a_server_that_is_gone():
         await pool.set_servers(["http://127.0.0.1:9"])
         async with aiohttp.ClientSession() as session:
             client = LLMClient(session, pool, Sampling("m", 1.0, 8))
-            run = AttemptRunner("r", Echo(), client, RolloutConfig(retries=1, timeout_s=60))
-            return await run(Echo().train_problem(0), Member(0, "0-0", "train 0 0"))
+            run = RolloutRunner("r", Echo(), client, RolloutConfig(retries=1, timeout_s=60))
+            return await run(Echo().train_problem(0), RolloutSpec(0, "0-0", "train 0 0"))
 
     assert asyncio.run(scenario()).status == "failed:server_connection"
 

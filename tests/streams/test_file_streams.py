@@ -12,7 +12,7 @@ import time
 import pytest
 
 from contracts.records import Started
-from pipelinerl.streams import StreamCorrupt, StreamError, StreamTrimmed
+from pipelinerl.streams import StreamCorruptError, StreamError, StreamTrimmedError
 from pipelinerl.streams.files import FileStreams
 from pipelinerl.streams.segments import frame, segment_path, segment_starts
 
@@ -98,9 +98,9 @@ def test_a_damaged_byte_in_the_middle_is_an_error_that_names_the_place(files, di
         path.write_bytes(damaged)
         reading = files.reader("events").read(timeout_s=0)
         assert next(reading).record == event(0)
-        with pytest.raises(StreamCorrupt, match=f"{path} .* offset {begin}:"):
+        with pytest.raises(StreamCorruptError, match=f"{path} .* offset {begin}:"):
             next(reading)
-        with pytest.raises(StreamCorrupt, match=f"{path} .* offset {begin}:"):
+        with pytest.raises(StreamCorruptError, match=f"{path} .* offset {begin}:"):
             files.writer("events")
         assert path.read_bytes() == damaged
 
@@ -120,10 +120,10 @@ def test_a_segment_cut_short_or_missing_before_others_is_an_error(files, directo
     first, second, third, *_ = segment_starts(directory)
     shutil.copytree(directory, directory.with_name("gap"))
     segment_path(directory.with_name("gap"), second).unlink()
-    with pytest.raises(StreamCorrupt, match=f"{third:020d}.records should follow at offset {second}"):
+    with pytest.raises(StreamCorruptError, match=f"{third:020d}.records should follow at offset {second}"):
         there(files, "gap")
     os.truncate(segment_path(directory, first), second - 1)
-    with pytest.raises(StreamCorrupt, match="the segment ends inside the record"):
+    with pytest.raises(StreamCorruptError, match="the segment ends inside the record"):
         there(files, "events")
 
 
@@ -152,9 +152,11 @@ def test_a_trimmed_offset_is_an_error_and_disk_use_is_bounded(files, directory):
             writer.trim(offset)
             assert sum(path.stat().st_size for path in directory.iterdir()) < 2 * SMALL_SEGMENT
     for old in (0, middle):
-        with pytest.raises(StreamTrimmed, match=f"begins at {segment_starts(directory)[0]}, not at {old}"):
+        with pytest.raises(
+            StreamTrimmedError, match=f"begins at {segment_starts(directory)[0]}, not at {old}"
+        ):
             there(files, "events", old)
-    with pytest.raises(StreamTrimmed):
+    with pytest.raises(StreamTrimmedError):
         list(late)
 
 
@@ -170,7 +172,7 @@ def test_bytes_that_are_no_record_are_an_error(files, directory):
     *_, end = fill(files, 1)
     with segment_path(directory, 0).open("ab") as file:
         file.write(frame(b"\x81\xa6record\xa7Unknown"))
-    with pytest.raises(StreamCorrupt, match=f"no known record at offset {end}"):
+    with pytest.raises(StreamCorruptError, match=f"no known record at offset {end}"):
         there(files, "events")
 
 

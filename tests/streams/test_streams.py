@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from contracts.records import Completion, Rollout, Started, VersionSpan
-from pipelinerl.streams import StreamBusy
+from pipelinerl.streams import StreamBusyError
 from pipelinerl.streams.files import FileStreams
 from pipelinerl.streams.redis import RedisStreams
 
@@ -167,13 +167,13 @@ def test_one_live_writer_and_the_lock_of_a_dead_one_is_free(make_streams):
     ours, theirs = processes.Pipe()
     holder = process(hold, make_streams, theirs)
     assert ours.poll(20) and ours.recv() == "writing"
-    with pytest.raises(StreamBusy, match=f"events.*{holder.pid}"):
+    with pytest.raises(StreamBusyError, match=f"events.*{holder.pid}"):
         make_streams().writer("events")
     make_streams().writer("others").close()
     os.kill(holder.pid, signal.SIGKILL)
     holder.join()
     writer = make_streams().writer("events")
-    with pytest.raises(StreamBusy, match=str(os.getpid())):
+    with pytest.raises(StreamBusyError, match=str(os.getpid())):
         make_streams().writer("events")
     writer.append(event(1))
     assert there(make_streams(), "events") == [0, 1]

@@ -65,7 +65,7 @@ def weights(worker) -> torch.Tensor:
 def test_later_epochs_see_the_same_rollouts_and_the_policy_that_the_step_began_with(worker):
     learning, ranks = learner(worker, "epochs=3"), Ranks(0, 1, 60)
     for seed in range(2):
-        learning.add(sequences(seed), step=0)
+        learning.accumulate(sequences(seed), step=0)
     report, statistics = learning.close_step(0, ranks)
     assert not report.skipped and statistics["trained_tokens"] == 16
     first = [logprobs for logprobs, _ in Recording.calls[:2]]
@@ -75,7 +75,7 @@ def test_later_epochs_see_the_same_rollouts_and_the_policy_that_the_step_began_w
             first, Recording.calls[2 * epoch : 2 * epoch + 2], strict=True
         ):
             assert torch.equal(proximal, began) and not torch.allclose(logprobs, began)
-    learning.add(sequences(7), step=1)
+    learning.accumulate(sequences(7), step=1)
     learning.close_step(1, ranks)
     assert len(Recording.calls) == 9  # nothing of the first step is left
 
@@ -83,7 +83,7 @@ def test_later_epochs_see_the_same_rollouts_and_the_policy_that_the_step_began_w
 def test_several_epochs_are_as_many_updates_by_hand(worker):
     start = [tensor for _, tensor in worker.gather_weights()]
     learning = learner(worker, "epochs=2")
-    learning.add(sequences(0), step=0)
+    learning.accumulate(sequences(0), step=0)
     learning.close_step(0, Ranks(0, 1, 60))
     found = weights(worker)
     with torch.no_grad():
@@ -92,7 +92,7 @@ def test_several_epochs_are_as_many_updates_by_hand(worker):
     worker.reset_optimizer()
     once = learner(worker)
     for step in range(2):
-        once.add(sequences(0), step)
+        once.accumulate(sequences(0), step)
         once.close_step(step, Ranks(0, 1, 60))
     assert torch.equal(weights(worker), found)
 
@@ -101,7 +101,7 @@ def test_moments_are_forgotten_after_the_steps_that_are_asked_for(worker):
     learning = learner(worker, "reset_optimizer_every=2")
     moments = []
     for step in range(4):
-        learning.add(sequences(step), step)
+        learning.accumulate(sequences(step), step)
         learning.close_step(step, Ranks(0, 1, 60))
         moments.append(len(worker._optimizer.state) > 0)
     assert moments == [True, False, True, False]

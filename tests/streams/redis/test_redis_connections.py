@@ -11,7 +11,7 @@ import threading
 import pytest
 import redis
 
-from pipelinerl.streams import StreamBusy, StreamError
+from pipelinerl.streams import StreamBusyError, StreamError
 from pipelinerl.streams.redis import RedisStreams
 from pipelinerl.streams.redis_connection import Connection
 from tests.ports import free_port
@@ -116,7 +116,7 @@ def test_the_server_restarts_and_nothing_is_lost_or_doubled(server):
         reader.join(20)
         assert seen == [event(1), event(2)]
         assert there(streams) == [0, 1, 2] and writer.last() == event(2)
-        with pytest.raises(StreamBusy):
+        with pytest.raises(StreamBusyError):
             streams.writer("events")
 
 
@@ -131,7 +131,7 @@ def test_a_server_that_came_back_without_its_last_records_is_found_out(streams, 
     with pytest.raises(StreamError, match=f"offset {ends[2]} lies beyond the end"):
         there(streams, offset=ends[2])
     admin.delete(key(tmp_path, "writer"))
-    with pytest.raises(StreamBusy, match="the server knows no writer of it"):
+    with pytest.raises(StreamBusyError, match="the server knows no writer of it"):
         writer.append(event(3))
 
 

@@ -17,8 +17,8 @@ from pipelinerl.launcher.hosts import hosts_elsewhere
 from pipelinerl.launcher.jobs import plan_jobs
 from pipelinerl.paths import ROOT
 from pipelinerl.process import REDIS_VARIABLE
-from pipelinerl.streams import StreamBusy, StreamError
-from pipelinerl.streams.of_run import open_streams, place_streams, recorded_streams
+from pipelinerl.streams import StreamBusyError, StreamError
+from pipelinerl.streams.of_run import open_streams, recorded_streams, resolve_streams
 from pipelinerl.streams.redis import RedisStreams
 from pipelinerl.streams.redis_connection import Connection
 from pipelinerl.streams.redis_server import served
@@ -43,7 +43,7 @@ def test_the_password_is_not_seen_by_others(server, tmp_path, monkeypatch):
 def test_one_server_at_a_time_runs_over_the_data_and_they_outlive_it(server, tmp_path):
     with served(tmp_path / "redis") as url:
         RedisStreams(url, "run").writer("events").append(event(0))
-        with pytest.raises(StreamBusy, match="a Redis server runs over"):
+        with pytest.raises(StreamBusyError, match="a Redis server runs over"):
             server.__enter__()
         with served(tmp_path / "redis") as same:
             assert same == url
@@ -56,7 +56,7 @@ def test_one_server_at_a_time_runs_over_the_data_and_they_outlive_it(server, tmp
 def test_a_run_that_has_ended_is_shown_and_its_server_is_gone_again(tmp_path, monkeypatch):
     monkeypatch.delenv(REDIS_VARIABLE, raising=False)
     config = compose_config(["streams=redis"])
-    place = place_streams(config, tmp_path)
+    place = resolve_streams(config, tmp_path)
     config = config.model_copy(update={"streams": place.options})
     save_config(config, tmp_path / "config.yaml")
     with place.server:
@@ -103,7 +103,7 @@ def test_a_wrong_password_is_one_line_before_anything_starts(capsys, redis_url, 
 
 def test_a_password_reaches_the_jobs_by_their_environment_alone(redis_url, tmp_path):
     config = compose_config(["inference=scripted", "streams=redis", f"streams.url='{redis_url}'"])
-    place = place_streams(config, tmp_path)
+    place = resolve_streams(config, tmp_path)
     password = redis.connection.parse_url(redis_url)["password"]
     save_config(config.model_copy(update={"streams": place.options}), tmp_path / "config.yaml")
     assert password not in (tmp_path / "config.yaml").read_text()
@@ -116,21 +116,21 @@ def test_a_password_reaches_the_jobs_by_their_environment_alone(redis_url, tmp_p
 def test_a_users_server_is_found_again_by_the_environment(redis_url, tmp_path, monkeypatch):
     monkeypatch.setenv(REDIS_VARIABLE, redis_url)
     config = compose_config(["streams=redis"])
-    place = place_streams(config, tmp_path)
+    place = resolve_streams(config, tmp_path)
     assert place.url == redis_url and place.server is None
     begun = config.model_copy(update={"resume": True, "streams": place.options})
     save_config(begun, tmp_path / "config.yaml")
     with pytest.raises(StreamError, match=f"has no streams of {place.options.run}"):
-        place_streams(begun, tmp_path)
+        resolve_streams(begun, tmp_path)
     open_streams(begun, tmp_path).writer("events").append(event(0))
     with recorded_streams(tmp_path) as streams:
         assert there(streams) == [0]
-    assert place_streams(begun, tmp_path) == place
+    assert resolve_streams(begun, tmp_path) == place
 
 
 def test_a_run_with_a_server_of_its_own_keeps_it_whatever_the_environment_says(tmp_path, monkeypatch):
     monkeypatch.delenv(REDIS_VARIABLE, raising=False)
     config = compose_config(["streams=redis"])
-    begun = config.model_copy(update={"resume": True, "streams": place_streams(config, tmp_path).options})
+    begun = config.model_copy(update={"resume": True, "streams": resolve_streams(config, tmp_path).options})
     monkeypatch.setenv(REDIS_VARIABLE, "redis://127.0.0.1:1/0")
-    assert place_streams(begun, tmp_path).server is not None
+    assert resolve_streams(begun, tmp_path).server is not None

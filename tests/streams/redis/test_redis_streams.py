@@ -8,7 +8,7 @@ import socket
 import pytest
 
 from contracts.records import encode
-from pipelinerl.streams import StreamBusy, StreamCorrupt, StreamTrimmed
+from pipelinerl.streams import StreamBusyError, StreamCorruptError, StreamTrimmedError
 from pipelinerl.streams.redis import RedisStreams
 from tests.streams.redis.records import event, key, kill_connections, numbers, there
 
@@ -27,7 +27,7 @@ def test_a_writer_that_was_replaced_while_its_connection_was_broken_writes_nothi
     writer = streams.writer("events")
     for attempt in (lambda: replaced.append(event(9)), lambda: replaced.trim(10**9)):
         with pytest.raises(
-            StreamBusy, match=f"events is no longer .* process {os.getpid()} on .* taken it over"
+            StreamBusyError, match=f"events is no longer .* process {os.getpid()} on .* taken it over"
         ):
             attempt()
     writer.append(event(1))
@@ -38,7 +38,7 @@ def test_a_writer_whose_connection_broke_is_the_writer_again_at_its_next_append(
     writer = streams.writer("events")
     kill_connections(admin, f":{os.getpid()}:events:")
     writer.append(event(0))
-    with pytest.raises(StreamBusy, match=f"events is being written to by process {os.getpid()} on"):
+    with pytest.raises(StreamBusyError, match=f"events is being written to by process {os.getpid()} on"):
         streams.writer("events")
 
 
@@ -55,7 +55,7 @@ def test_a_stream_is_free_at_once_when_its_writer_is_killed(streams, redis_url, 
         holder = processes.Process(target=hold, args=(redis_url, tmp_path.name, theirs), daemon=True)
         holder.start()
         assert ours.poll(20) and ours.recv() == "writing"
-        with pytest.raises(StreamBusy, match=f"process {holder.pid} on {socket.gethostname()}"):
+        with pytest.raises(StreamBusyError, match=f"process {holder.pid} on {socket.gethostname()}"):
             streams.writer("events")
         os.kill(holder.pid, signal.SIGKILL)
         holder.join()
@@ -89,25 +89,25 @@ def test_what_retention_let_go_of_is_an_error_that_names_where_it_begins(streams
     assert next(late).record == event(0)
     writer.trim(offsets[60])
     assert streams.reader("events").first_offset() == offsets[60]
-    with pytest.raises(StreamTrimmed, match=f"events is trimmed: it begins at {offsets[60]}, not at 0"):
+    with pytest.raises(StreamTrimmedError, match=f"events is trimmed: it begins at {offsets[60]}, not at 0"):
         there(streams)
-    with pytest.raises(StreamTrimmed):
+    with pytest.raises(StreamTrimmedError):
         list(late)
     admin.xdel(key(tmp_path, "stream"), f"{offsets[71]}-0")
-    with pytest.raises(StreamTrimmed, match=f"begins at {offsets[71]}, not at {offsets[70]}"):
+    with pytest.raises(StreamTrimmedError, match=f"begins at {offsets[71]}, not at {offsets[70]}"):
         there(streams, offset=offsets[60])
 
 
 def test_what_is_no_record_is_corrupt(streams, admin, tmp_path):
     writer = streams.writer("events")
     end = writer.append(event(0))
-    with pytest.raises(StreamCorrupt, match=f"no record that begins at {end - 1}"):
+    with pytest.raises(StreamCorruptError, match=f"no record that begins at {end - 1}"):
         there(streams, offset=end - 1)
     admin.xadd(key(tmp_path, "stream"), {"record": b"\x81\xa6record\xa7Unknown"}, f"{end + 16}-0")
-    with pytest.raises(StreamCorrupt, match=f"no known record at {end}"):
+    with pytest.raises(StreamCorruptError, match=f"no known record at {end}"):
         there(streams)
     admin.xadd(key(tmp_path, "stream"), {"what": b"ever"}, f"{end + 17}-0")
-    with pytest.raises(StreamCorrupt, match=f"holds no record at {end + 17}-0"):
+    with pytest.raises(StreamCorruptError, match=f"holds no record at {end + 17}-0"):
         writer.last()
 
 
