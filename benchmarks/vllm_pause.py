@@ -18,7 +18,7 @@ from benchmarks.ratios import ratio_of_medians
 from benchmarks.vllm_servers import ENVIRONMENT, PYTHON
 from contracts.conformance.inference.server import Server
 from contracts.conformance.inference.settings import Settings
-from contracts.conformance.inference.trainer_peer import TrainerEnd
+from contracts.conformance.inference.trainer_peer import TrainerPeer
 from contracts.conformance.tiny_model import make_tiny_model
 from contracts.weights import WeightGroup, WeightStore
 from pipelinerl.paths import ROOT
@@ -56,7 +56,7 @@ async def pauses(url: str, model: str, updates: int) -> str:
     timeout = aiohttp.ClientTimeout(total=None)
     with _raw_broadcast(size) as broadcast, _own_reload(model) as reload:
         async with aiohttp.ClientSession(timeout=timeout) as http:
-            trainer = TrainerEnd([Server(http, url, None)], _tied(loaded), Settings(timeout_s=PATIENCE_S))
+            trainer = TrainerPeer([Server(http, url, None)], _tied(loaded), Settings(timeout_s=PATIENCE_S))
             await trainer.join()
             for number in range(WARM_UP + updates):
                 for i, how in enumerate(HOW):
@@ -71,7 +71,7 @@ def _tied(model: torch.nn.Module) -> dict[str, str]:
     return dict(model.all_tied_weights_keys)
 
 
-async def _pause(trainer: TrainerEnd, weights: dict, version: int, receive: str) -> float:
+async def _pause(trainer: TrainerPeer, weights: dict, version: int, receive: str) -> float:
     """Seconds for which generation stood still, with two requests in flight."""
     (server,) = trainer.servers
     asked = [

@@ -54,7 +54,7 @@ class Choice:
     versions: list[int] = field(default_factory=list)
     finish_reason: str | None = None
 
-    def add(self, delta: TokenDelta) -> None:
+    def extend(self, delta: TokenDelta) -> None:
         self.token_ids += delta.token_ids
         self.logprobs += delta.logprobs
         self.versions += delta.versions
@@ -74,7 +74,7 @@ class Detokenizer:
         self._settled: list[int] = []  # tokens of the last piece: context for the next
         self._open: list[int] = []  # tokens whose text has not been given yet
 
-    def add(self, token_ids: Sequence[int], last: bool) -> str:
+    def decode_next(self, token_ids: Sequence[int], last: bool) -> str:
         self._open += token_ids
         before = self._decode(self._settled)
         after = self._decode(self._settled + self._open)
@@ -88,13 +88,13 @@ class CallReader:
     """Text of a growing completion as far as it cannot be part of a call; at its end the rest, or calls."""
 
     def __init__(self) -> None:
-        self._text, self._given = "", 0
+        self._text, self._emitted = "", 0
 
-    def add(self, piece: str, last: bool) -> tuple[str, list[ToolCall]]:
+    def read_text(self, piece: str, last: bool) -> tuple[str, list[ToolCall]]:
         self._text += piece
-        said, calls = parse_tool_calls(self._text) if last else (self._text[: self._call_begins()], [])
-        start, self._given = self._given, len(said)
-        return said[start:], calls
+        content, calls = parse_tool_calls(self._text) if last else (self._text[: self._call_begins()], [])
+        start, self._emitted = self._emitted, len(content)
+        return content[start:], calls
 
     def _call_begins(self) -> int:
         """Where it does, or may: a token can end within the tag."""
@@ -148,8 +148,8 @@ class Completion:
         self._head = {"id": name, "created": int(time.time()), "model": model}
         self._started = False
 
-    def add(self, index: int, delta: TokenDelta) -> None:
-        self.choices[index].add(delta)
+    def append_delta(self, index: int, delta: TokenDelta) -> None:
+        self.choices[index].extend(delta)
 
     def whole(self) -> dict:
         choices = []
@@ -171,11 +171,11 @@ class Completion:
         spans."""
         choice = self.choices[index]
         first_of_choice = not choice.token_ids
-        choice.add(delta)
+        choice.extend(delta)
         last = delta.finish_reason is not None
-        text, calls = self._detokenizers[index].add(delta.token_ids, last), []
+        text, calls = self._detokenizers[index].decode_next(delta.token_ids, last), []
         if self.with_calls:
-            text, calls = self._call_readers[index].add(text, last)
+            text, calls = self._call_readers[index].read_text(text, last)
         reason = _reason(delta.finish_reason, calls)
         body = self._choice(index, list(delta.token_ids), delta.logprobs, reason)
         if last:

@@ -114,7 +114,7 @@ def _encode_chat(body: ChatCompletionRequest, engine: TokenEngine) -> list[int]:
 async def _whole(completion: Completion, deltas: AsyncIterator[tuple[int, TokenDelta]]) -> Response:
     async with aclosing(deltas):
         async for index, delta in deltas:
-            completion.add(index, delta)
+            completion.append_delta(index, delta)
     return JSONResponse(completion.whole())
 
 

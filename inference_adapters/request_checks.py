@@ -16,10 +16,10 @@ def sampling_parameters(
     """One per completion asked for: with a seed, the i-th is sampled with seed + i."""
     if request.top_k is not None and request.top_k < -1:
         raise ContractError(ErrorCode.INVALID_REQUEST, f"top_k: {request.top_k} is below -1")
-    room = max_context - prompt_length
+    available = max_context - prompt_length
     if prompt_length == 0:
         raise ContractError(ErrorCode.INVALID_REQUEST, "the prompt is empty")
-    if (max_tokens or 1) > room:
+    if (max_tokens or 1) > available:
         raise ContractError(
             ErrorCode.CONTEXT_LENGTH,
             f"prompt ({prompt_length} tokens) and max_tokens ({max_tokens}) exceed the context of "
@@ -27,7 +27,7 @@ def sampling_parameters(
         )
     return [
         SamplingParameters(
-            max_tokens=max_tokens or room,
+            max_tokens=max_tokens or available,
             temperature=request.temperature,
             stop_token_ids=tuple(request.stop_token_ids),
             top_p=None if request.top_p == 1 else request.top_p,

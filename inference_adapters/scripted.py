@@ -188,7 +188,7 @@ class ScriptedEngine(EmbeddedEngine):
         self._sequences.add(sequence)
         try:
             for sampled in range(1, sampling.max_tokens + 1):
-                await self._may_go_on(sequence)
+                await self._wait_while_paused(sequence)
                 if sequence.aborted:
                     yield TokenDelta([], [], [], "abort")
                     return
@@ -206,7 +206,7 @@ class ScriptedEngine(EmbeddedEngine):
         finally:
             self._sequences.discard(sequence)
 
-    async def _may_go_on(self, sequence: _Sequence) -> None:
+    async def _wait_while_paused(self, sequence: _Sequence) -> None:
         async with self._changed:
             await self._changed.wait_for(lambda: not self._paused or sequence.aborted)
 

@@ -9,7 +9,7 @@ from contracts.errors import ContractError, ErrorCode
 from contracts.support.messages import first_line
 
 
-class TokenizerText:
+class TokenizerMixin:
     """The text side of a `TokenEngine`."""
 
     _tokenizer: PreTrainedTokenizerBase

@@ -29,7 +29,7 @@ class Saving(SaveHandle):
     def wait(self) -> None:
         self._written.result()
 
-    def over(self) -> None:
+    def wait_ended(self) -> None:
         """Return once nothing is written any more, whatever came of it: that is for `wait` to say."""
         futures.wait([self._written])
 
@@ -80,12 +80,12 @@ class ShardedCheckpoints:
 
     def close(self) -> None:
         if self._saving:
-            self._saving.over()
+            self._saving.wait_ended()
             self._saving = None
 
 
 @contextmanager
-def whole_or_absent(directory: Path) -> Iterator[Path]:
+def complete_or_absent(directory: Path) -> Iterator[Path]:
     """A directory for all ranks to write to, which becomes `directory` when all have left the block
     without an error. Replaces what was there."""
     partial = _partial(directory)

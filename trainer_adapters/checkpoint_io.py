@@ -1,4 +1,4 @@
-"""Hugging Face checkpoints: float32 master weights in, dealt out to all ranks; tokenizer files over."""
+"""Hugging Face checkpoints: float32 master weights in, scattered to all ranks; tokenizer files over."""
 
 import shutil
 from pathlib import Path
@@ -19,7 +19,7 @@ TOKENIZER_FILES = (
 
 def load_model(path: str, rank: int) -> PreTrainedModel:
     """Whole on rank 0. On the others the parameters are allocated and never written, which costs no
-    memory, until `deal_weights` fills the shards."""
+    memory, until `scatter_weights` fills the shards."""
     options = {"dtype": torch.float32, "attn_implementation": PACKED}
     if rank == 0:
         return AutoModelForCausalLM.from_pretrained(path, **options)
@@ -30,13 +30,13 @@ def load_model(path: str, rank: int) -> PreTrainedModel:
 
 
 @torch.no_grad()
-def deal_weights(model: torch.nn.Module, full: dict[str, torch.Tensor]) -> None:
+def scatter_weights(model: torch.nn.Module, full: dict[str, torch.Tensor]) -> None:
     """Fill every rank's shards from `full`, which only rank 0 needs to hold."""
     for name, parameter in model.named_parameters():
         local = parameter.to_local()
         whole = full[name].to(local.device) if full else local.new_empty(parameter.shape)
-        dealt = distribute_tensor(whole, parameter.device_mesh, parameter.placements, src_data_rank=0)
-        local.copy_(dealt.to_local())
+        shards = distribute_tensor(whole, parameter.device_mesh, parameter.placements, src_data_rank=0)
+        local.copy_(shards.to_local())
 
 
 def copy_tokenizer(model_path: str, directory: Path) -> None:

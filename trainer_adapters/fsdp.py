@@ -17,7 +17,7 @@ from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 
 from contracts.model_shape import ModelShape
 from contracts.trainer import PackedBatch, StepReport
-from trainer_adapters.checkpoint_io import deal_weights
+from trainer_adapters.checkpoint_io import scatter_weights
 from trainer_adapters.hugging_face_trainer import HuggingFaceTrainer
 from trainer_adapters.learning_rate import learning_rate
 from trainer_adapters.memory import FLOAT32
@@ -52,7 +52,7 @@ class FSDPTrainer(HuggingFaceTrainer):
                 module.set_gradient_divide_factor(1.0)
                 module.set_force_sum_reduction_for_comms(True)
         if self._spec.world_size > 1:
-            deal_weights(self._model, whole)
+            scatter_weights(self._model, whole)
         self.reset_optimizer()
 
     # --- scoring and learning -----------------------------------------------------------------

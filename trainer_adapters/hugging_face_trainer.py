@@ -18,7 +18,7 @@ from contracts.inference import Parameter
 from contracts.model_shape import ModelShape
 from contracts.trainer import PackedBatch, SaveHandle, TokenScores, TrainerWorker, WorkerSpec
 from contracts.weights import WeightManifest
-from trainer_adapters.checkpoint import ShardedCheckpoints, restore_rng, rng_state, whole_or_absent
+from trainer_adapters.checkpoint import ShardedCheckpoints, complete_or_absent, restore_rng, rng_state
 from trainer_adapters.checkpoint_io import copy_tokenizer, load_model
 from trainer_adapters.memory import activations, scoring
 from trainer_adapters.process_group import join_on_device
@@ -157,7 +157,7 @@ class HuggingFaceTrainer(TrainerWorker):
 
     def forward(self, batch: PackedBatch, grad: bool = True, entropy: bool = False) -> TokenScores:
         tokens = batch.num_tokens
-        batch = (batch if tokens else _stand_in(batch)).to(self.device)
+        batch = (batch if tokens else _placeholder_batch(batch)).to(self.device)
         with torch.set_grad_enabled(grad):
             scores = [None if score is None else score[:tokens] for score in self._score(batch, entropy)]
         return TokenScores(*scores)
@@ -177,7 +177,7 @@ class HuggingFaceTrainer(TrainerWorker):
 
     def export(self, directory: Path) -> None:
         """The float32 master weights; rank 0 holds them all in host memory meanwhile."""
-        with whole_or_absent(directory) as partial:
+        with complete_or_absent(directory) as partial:
             weights = {name: None if t is None else t.cpu() for name, t in self.gather_weights()}
             if self._spec.rank == 0:
                 self._model.save_pretrained(partial, state_dict=weights)
@@ -199,7 +199,7 @@ class HuggingFaceTrainer(TrainerWorker):
         return {"closed_steps": self._closed_steps, **rng_state(self._spec.rank, self.device)}
 
 
-def _stand_in(empty: PackedBatch) -> PackedBatch:
+def _placeholder_batch(empty: PackedBatch) -> PackedBatch:
     """Two tokens that no score is kept of, for a rank without work: their zero gradient passes through
     every parameter, so that the ranks' collectives match."""
     return replace(

@@ -68,7 +68,7 @@ class TokenScorer(torch.nn.Module):
         )
         scores = logprobs, entropies, None
         if self.value_head is not None:
-            scores = _tied((logprobs, entropies, self.value_head(before)))
+            scores = _joined_for_backward((logprobs, entropies, self.value_head(before)))
 
         zeros = torch.zeros_like(batch.temperature)
         return tuple(None if score is None else zeros.index_copy(0, predicted, score) for score in scores)
@@ -94,7 +94,7 @@ class TokenScorer(torch.nn.Module):
         return torch.cat(logprobs), torch.cat(entropies) if entropy else None
 
 
-def _tied(scores: Scores) -> Scores:
+def _joined_for_backward(scores: Scores) -> Scores:
     """The same, but a backward through one goes through all, with gradient 0 where the loss is without
     them: both heads take part in every backward, whatever of the scores its loss is made of."""
     tied = iter(torch.stack([score for score in scores if score is not None]).unbind())

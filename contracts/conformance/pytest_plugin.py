@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from contracts.conformance.inference.kit import check_inference
-from contracts.conformance.table import as_text, kept
+from contracts.conformance.table import all_hold, as_text
 from contracts.conformance.trainer.kit import check_trainer
 from contracts.conformance.verdicts import Verdict
 
@@ -26,7 +26,7 @@ def inference_conformance() -> Callable[..., list[Verdict]]:
     """`(urls, model, **options)`: those of `check_inference`, as `only`, `token`, `updates`."""
 
     def check(urls: Sequence[str], model: str, **options: object) -> list[Verdict]:
-        return _held("inference contract", check_inference(urls, model, **options))
+        return _fail_unless_held("inference contract", check_inference(urls, model, **options))
 
     return check
 
@@ -36,12 +36,12 @@ def trainer_conformance() -> Callable[..., list[Verdict]]:
     """`(adapter, **options)`: those of `check_trainer`, as `ranks`, `only`, `options`, `model`."""
 
     def check(adapter: str, **options: object) -> list[Verdict]:
-        return _held("trainer contract", check_trainer(adapter, **options))
+        return _fail_unless_held("trainer contract", check_trainer(adapter, **options))
 
     return check
 
 
-def _held(title: str, verdicts: list[Verdict]) -> list[Verdict]:
-    if not kept(verdicts):
+def _fail_unless_held(title: str, verdicts: list[Verdict]) -> list[Verdict]:
+    if not all_hold(verdicts):
         pytest.fail(as_text(title, verdicts), pytrace=False)
     return verdicts

@@ -13,7 +13,7 @@ from contracts.conformance.verdicts import Verdict
 STYLE = {"pass": "green", "fail": "bold red", "not declared": "dim"}
 
 
-def kept(verdicts: Sequence[Verdict]) -> bool:
+def all_hold(verdicts: Sequence[Verdict]) -> bool:
     """Whether every declared guarantee holds, and at least one was declared."""
     states = [verdict.state for verdict in verdicts]
     return "fail" not in states and "pass" in states
@@ -26,14 +26,16 @@ def print_table(title: str, verdicts: Sequence[Verdict], command: str) -> None:
     for verdict in verdicts:
         if verdict.state == "fail":
             alone = f"  alone:     {command} --only {verdict.guarantee.code}"
-            console.print(f"{story(verdict)}\n{alone}", markup=False, highlight=False, soft_wrap=True)
+            console.print(
+                f"{describe_failure(verdict)}\n{alone}", markup=False, highlight=False, soft_wrap=True
+            )
 
 
 def as_text(title: str, verdicts: Sequence[Verdict]) -> str:
     """The same for a log."""
     console = Console(file=io.StringIO(), width=160)
     _print(console, title, verdicts)
-    return console.file.getvalue() + "\n".join(story(v) for v in verdicts if v.state == "fail")
+    return console.file.getvalue() + "\n".join(describe_failure(v) for v in verdicts if v.state == "fail")
 
 
 def _print(console: Console, title: str, verdicts: Sequence[Verdict]) -> None:
@@ -48,7 +50,7 @@ def _print(console: Console, title: str, verdicts: Sequence[Verdict]) -> None:
     console.print(table)
 
 
-def story(verdict: Verdict) -> str:
+def describe_failure(verdict: Verdict) -> str:
     """A failure: what was expected, and how to see it again."""
     return "\n".join(
         [
@@ -72,4 +74,4 @@ def as_json(verdicts: Sequence[Verdict]) -> str:
         }
         for v in verdicts
     ]
-    return json.dumps({"kept": kept(verdicts), "guarantees": rows}, indent=2)
+    return json.dumps({"kept": all_hold(verdicts), "guarantees": rows}, indent=2)

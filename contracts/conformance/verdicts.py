@@ -1,7 +1,7 @@
 """What a check of one guarantee comes to: pass, fail, or not declared.
 
-A check measures, and returns what it measured as one short sentence. It raises `Broken` where the
-guarantee does not hold and `NotDeclared` where the adapter does not claim it.
+A check measures, and returns what it measured as one short sentence. It raises `GuaranteeError` where the
+guarantee does not hold and `NotDeclaredError` where the adapter does not claim it.
 """
 
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ class Guarantee:
     name: str
 
 
-class Broken(AssertionError):
+class GuaranteeError(AssertionError):
     """A guarantee does not hold."""
 
     def __init__(self, measured: str, expected: str, reproduce: str):
@@ -26,7 +26,7 @@ class Broken(AssertionError):
         self.reproduce = reproduce  # "publish version 2 in two buckets, then complete [5, 17, 3] greedily"
 
 
-class NotDeclared(Exception):
+class NotDeclaredError(Exception):
     """The adapter does not claim what this guarantee is about; the message says what is missing."""
 
 
@@ -41,16 +41,16 @@ class Verdict:
 
     @classmethod
     def of_failure(cls, guarantee: Guarantee, error: Exception, seconds: float) -> "Verdict":
-        """`Broken` tells its story; any other error is one that a correct adapter does not cause."""
-        if isinstance(error, NotDeclared):
+        """`GuaranteeError` tells its story; any other error is one that a correct adapter does not cause."""
+        if isinstance(error, NotDeclaredError):
             return cls(guarantee, "not declared", str(error), seconds)
-        if isinstance(error, Broken):
+        if isinstance(error, GuaranteeError):
             return cls(guarantee, "fail", error.measured, seconds, error.expected, error.reproduce)
         if isinstance(error, TimeoutError):
             return cls(
                 guarantee, "fail", f"no end after {seconds:.0f} s", seconds, "an end", "run this alone"
             )
-        said = f"{type(error).__name__}: {error}".strip(": ")
+        raised = f"{type(error).__name__}: {error}".strip(": ")
         return cls(
-            guarantee, "fail", said, seconds, "an answer that the contract allows", "run this check alone"
+            guarantee, "fail", raised, seconds, "an answer that the contract allows", "run this check alone"
         )

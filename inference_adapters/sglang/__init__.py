@@ -1,7 +1,7 @@
 """The SGLang adapter: `python -m inference_adapters.sglang --model PATH --port 8000`, and SGLang's options.
 
-The server's process: `__main__` starts it, `engine` moves weights and tokens, `child` owns SGLang. SGLang's
-own processes begin at `launcher`. `kernels` is for machines without CUDA.
+`__main__` starts the server's process, `engine` moves weights and tokens, and `server_process` owns SGLang's
+process, which begins at `launcher`. `cpu_stubs` is for machines without CUDA.
 """
 
 KNOWN_VERSIONS = "0.5.23"  # of SGLang; its weight-update routes change from release to release

@@ -9,12 +9,12 @@ from importlib.metadata import PackageNotFoundError, version
 from contracts.support.messages import first_line
 from inference_adapters.serve import arguments, run
 from inference_adapters.sglang import KNOWN_VERSIONS
-from inference_adapters.sglang.cpu_stubs import stand_in_for_missing_kernels
+from inference_adapters.sglang.cpu_stubs import install_cpu_stubs
 
 
 def main() -> None:
     found = _known_version()
-    stand_in_for_missing_kernels()
+    install_cpu_stubs()
     from inference_adapters.sglang.engine import SglangEngine
     from inference_adapters.sglang.options import Options, add_options
 

@@ -6,14 +6,14 @@ import types
 from functools import cache
 
 
-def stand_in_for_missing_kernels() -> None:
+def install_cpu_stubs() -> None:
     """Before transformers or SGLang is imported. Does nothing where SGLang's kernels are installed."""
     if importlib.util.find_spec("sgl_kernel") is None:
-        sys.modules["sgl_kernel"] = _NoKernels("sgl_kernel")
+        sys.modules["sgl_kernel"] = _MissingKernels("sgl_kernel")
         _torchvision_operators()
 
 
-class _NoKernels(types.ModuleType):
+class _MissingKernels(types.ModuleType):
     """Has every name; what is called raises. SGLang imports by name what a dense model never calls."""
 
     __path__: list[str] = []

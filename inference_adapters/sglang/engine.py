@@ -36,7 +36,7 @@ from inference_adapters.model_parameters import model_parameters
 from inference_adapters.sglang.options import SPARE, Options, environment
 from inference_adapters.sglang.server_process import SglangError, SglangServer
 from inference_adapters.threads import in_daemon_thread
-from inference_adapters.tokenizer_mixin import TokenizerText, check_ids, load_tokenizer
+from inference_adapters.tokenizer_mixin import TokenizerMixin, check_ids, load_tokenizer
 
 log = logging.getLogger(__name__)
 WATCH_EVERY_S = 0.25
@@ -45,7 +45,7 @@ SHARED_MEMORY = "/dev/shm"
 ABORTED = TokenDelta(token_ids=[], logprobs=[], versions=[], finish_reason="abort")
 
 
-class SglangEngine(TokenizerText, EmbeddedEngine):
+class SglangEngine(TokenizerMixin, EmbeddedEngine):
     """Raises ValueError, in one line, when the model cannot be served."""
 
     def __init__(self, options: Options, version: str):
@@ -133,11 +133,11 @@ class SglangEngine(TokenizerText, EmbeddedEngine):
 
     @contextlib.contextmanager
     def pause_generation(self) -> Iterator[None]:
-        self._say("/pause_generation", mode="in_place")
+        self._command("/pause_generation", mode="in_place")
         try:
             yield
         finally:
-            self._say("/continue_generation")
+            self._command("/continue_generation")
 
     def buffered(self, bucket: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         """In memory that SGLang reads too, so that the pause has nothing to copy; not in a GPU's, which has
@@ -159,22 +159,22 @@ class SglangEngine(TokenizerText, EmbeddedEngine):
     ) -> None:
         recompute = kv_cache == "recompute"
         if recompute:
-            self._say("/pause_generation", mode="retract")
+            self._command("/pause_generation", mode="retract")
         if not self._updating:  # one that broke off left it open
-            self._say("/begin_weight_update")
+            self._command("/begin_weight_update")
             self._updating = True
-        self._say(
+        self._command(
             "/update_weights_from_tensor",
             serialized_named_tensors=[_names_of_memory(tensors) for _ in range(self._options.workers)],
             weight_version=str(version),
             flush_cache=recompute,
             within_s=WEIGHTS_S,
         )
-        self._say("/end_weight_update")
+        self._command("/end_weight_update")
         self._updating = False
         self._updates += 1
 
-    def _say(self, path: str, **body: Any) -> None:
+    def _command(self, path: str, **body: Any) -> None:
         """From the model's thread."""
         asyncio.run_coroutine_threadsafe(self._sglang.post(path, **body), self._loop).result()
 

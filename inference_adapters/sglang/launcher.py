@@ -8,14 +8,14 @@ import sys
 
 from contracts.support.die_with_parent import die_with_parent
 from inference_adapters.sglang import API_KEY_VARIABLE, PARENT_VARIABLE
-from inference_adapters.sglang.cpu_stubs import stand_in_for_missing_kernels
+from inference_adapters.sglang.cpu_stubs import install_cpu_stubs
 
 
 def main() -> None:
     die_with_parent()  # SGLang sees to it only once it is loaded
     if os.getppid() != int(os.environ.get(PARENT_VARIABLE, os.getppid())):
         sys.exit("the server that SGLang was started by has ended")
-    stand_in_for_missing_kernels()
+    install_cpu_stubs()
     from sglang.launch_server import run_server
     from sglang.srt.server_args import prepare_server_args
 
@@ -28,4 +28,4 @@ if __name__ == "__main__":
     main()
 else:  # one of SGLang's workers
     die_with_parent()
-    stand_in_for_missing_kernels()
+    install_cpu_stubs()

@@ -37,12 +37,12 @@ class SglangServer:
         address = ["--host", "127.0.0.1", "--port", str(self._port.number)]
         self._process = subprocess.Popen(
             [sys.executable, "-P", str(LAUNCHER), *options, *address],  # -P: our directory is no package path
-            env=os.environ | environment | self._told(),
+            env=os.environ | environment | self._variables(),
             start_new_session=True,  # Ctrl-C is for this server, which ends its child
         )
         self._session: aiohttp.ClientSession | None = None
 
-    def _told(self) -> dict[str, str]:
+    def _variables(self) -> dict[str, str]:
         return {
             API_KEY_VARIABLE: self._key,
             PARENT_VARIABLE: str(os.getpid()),
@@ -94,10 +94,10 @@ class SglangServer:
             raise SglangError(
                 f"SGLang did not answer at {path} within {within_s:g} s, and was ended"
             ) from error
-        said = json.loads(text) if text.startswith("{") else {}
-        if answer.status != 200 or said.get("success") is False:
+        body_read = json.loads(text) if text.startswith("{") else {}
+        if answer.status != 200 or body_read.get("success") is False:
             raise SglangError(f"SGLang at {path}: {answer.status} {text[:500]}")
-        return said
+        return body_read
 
     async def events(self, path: str, **body: Any) -> AsyncIterator[dict]:
         """The server-sent events of an answer. Raises SglangError when they break off."""
@@ -127,15 +127,15 @@ class SglangServer:
         await asyncio.to_thread(self._end)
 
     def _end(self) -> None:
-        family = []
+        descendants = []
         with contextlib.suppress(psutil.NoSuchProcess):
-            family = psutil.Process(self._process.pid).children(recursive=True)
+            descendants = psutil.Process(self._process.pid).children(recursive=True)
         self._process.terminate()
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(STOP_S)
         self._process.kill()
         self._process.wait()
         self._port.release()
-        for process in family:
+        for process in descendants:
             with contextlib.suppress(psutil.NoSuchProcess):
                 process.kill()

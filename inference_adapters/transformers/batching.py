@@ -53,7 +53,7 @@ class Request(RequestState):
         if finished:
             reason = "stop" if token_id in self._eos_token_ids else "length"
         self.outbox.append(token_id, logprob, self.batcher.version, reason)
-        self.batcher.news.add(self.outbox)
+        self.batcher.changed_outboxes.add(self.outbox)
         return finished
 
     def create_equivalent_initial_request(self) -> "Request":
@@ -155,7 +155,7 @@ class Batcher(ContinuousBatchingManager):
         self.version = version
         self.loop = asyncio.get_running_loop()
         self.output_router = Router(self.loop)
-        self.news: set[Outbox] = set()  # outboxes whose readers are still to be told
+        self.changed_outboxes: set[Outbox] = set()  # outboxes whose readers are still to be told
         self._woken = 0.0
         attention_types = group_layers_by_attn_type(model.config.get_text_config())
         attends_per_request = set(attention_types) == {FULL_ATTENTION}
@@ -176,13 +176,13 @@ class Batcher(ContinuousBatchingManager):
         scheduler = self.batch_processor.scheduler
         return len(scheduler.active_requests), len(scheduler.waiting_requests) + self.input_queue.qsize()
 
-    def _tell(self) -> None:
+    def _wake_readers(self) -> None:
         """Wake the readers of new tokens: at once when a request has finished, else now and then, for
         waking a reader costs more than sampling a token."""
         now = time.monotonic()
-        if now - self._woken > FLUSH_S or any(outbox.closed for outbox in self.news):
-            news, self.news, self._woken = self.news, set(), now
-            self.loop.call_soon_threadsafe(lambda: [outbox.news.set() for outbox in news])
+        if now - self._woken > FLUSH_S or any(outbox.closed for outbox in self.changed_outboxes):
+            changed, self.changed_outboxes, self._woken = self.changed_outboxes, set(), now
+            self.loop.call_soon_threadsafe(lambda: [outbox.changed.set() for outbox in changed])
 
     def recompute_active(self) -> None:
         """Inside a pause: forget all keys and values; requests in flight read their tokens again."""
@@ -200,6 +200,6 @@ class Batcher(ContinuousBatchingManager):
         if not batch_processor.scheduler.active_requests:
             batch_processor.scheduler.block_new_requests = False
         goes_on = super()._generation_loop_body(batch_processor, bootstrapping)
-        if self.news:
-            self._tell()
+        if self.changed_outboxes:
+            self._wake_readers()
         return goes_on

@@ -28,7 +28,7 @@ from contracts.tool_templates import knows_tools
 from contracts.weights import nccl_version, torch_dtype
 from inference_adapters.embedded import EmbeddedEngine, resident_bytes
 from inference_adapters.threads import in_daemon_thread
-from inference_adapters.tokenizer_mixin import TokenizerText, check_ids, load_tokenizer
+from inference_adapters.tokenizer_mixin import TokenizerMixin, check_ids, load_tokenizer
 from inference_adapters.transformers.batching import PAGE_TOKENS, Batcher, Request
 from inference_adapters.transformers.outbox import Outbox
 from inference_adapters.transformers.scoring import score
@@ -36,7 +36,7 @@ from inference_adapters.transformers.scoring import score
 CAPABILITIES = ["score", "staged", "truncation", "seed", "stream"]
 
 
-class TransformersEngine(TokenizerText, EmbeddedEngine):
+class TransformersEngine(TokenizerMixin, EmbeddedEngine):
     """Raises ValueError, in one line, when `model` cannot be served."""
 
     def __init__(self, model: str, dtype: str, device: str, max_batch_tokens: int, num_blocks: int):

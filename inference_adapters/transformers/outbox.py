@@ -15,7 +15,7 @@ FinishReason = Literal["stop", "length", "abort"]
 
 class Outbox:
     """The generation thread appends, the event loop does all the rest; whoever appends sees to it that
-    the reader is told by `news`, in the event loop."""
+    the reader is told by `changed`, in the event loop."""
 
     def __init__(self) -> None:
         self.token_ids: list[int] = []
@@ -23,7 +23,7 @@ class Outbox:
         self.versions: list[int] = []
         self.finish_reason: FinishReason | None = None
         self.error: Exception | None = None
-        self.news = asyncio.Event()
+        self.changed = asyncio.Event()
 
     @property
     def closed(self) -> bool:
@@ -38,17 +38,17 @@ class Outbox:
 
     def abort(self) -> None:
         self.finish_reason = self.finish_reason or "abort"
-        self.news.set()
+        self.changed.set()
 
     def fail(self, error: Exception) -> None:
         self.error = error
-        self.news.set()
+        self.changed.set()
 
     async def deltas(self) -> AsyncIterator[TokenDelta]:
         sent = 0
         while True:
-            await self.news.wait()
-            self.news.clear()
+            await self.changed.wait()
+            self.changed.clear()
             if self.error is not None:
                 raise self.error
             reason = self.finish_reason  # before the tokens: they are complete once it is set

@@ -32,7 +32,7 @@ from contracts.inference import (
 )
 from inference_adapters.model_parameters import model_parameters
 from inference_adapters.threads import in_daemon_thread
-from inference_adapters.vllm.engine_client import LanguageModel
+from inference_adapters.vllm.engine_client import EngineClient
 from inference_adapters.vllm.serving import Serving
 
 log = logging.getLogger(__name__)
@@ -49,7 +49,7 @@ class VllmEngine(InferenceEngine):
     def __init__(self, args: Namespace):
         self.args = args
         self.serving = Serving()
-        self._llm: LanguageModel | None = None
+        self._llm: EngineClient | None = None
         self._lost: str | None = None
         self._watching: asyncio.Task[None] | None = None  # ends when vLLM's engine does
 
@@ -83,7 +83,7 @@ class VllmEngine(InferenceEngine):
             model_parameters, args.model, args.revision, args.trust_remote_code, args.hf_overrides
         )
         self._llm = await in_daemon_thread(self._load)
-        self._watching = asyncio.create_task(self._end_with_the_engine())
+        self._watching = asyncio.create_task(self._stop_with_engine())
         await self._llm.update_weight_version(str(version))
         await self._llm.warm_up()
         await self.serving.start(self._llm, self.args)
@@ -100,14 +100,14 @@ class VllmEngine(InferenceEngine):
             capabilities=[*CAPABILITIES, *(["tools"] if self.args.enable_auto_tool_choice else [])],
         )
 
-    async def _end_with_the_engine(self) -> None:
+    async def _stop_with_engine(self) -> None:
         """vLLM's processes do not come back; a server that ends can be started again."""
         while not self._llm.errored:
             await asyncio.sleep(WATCH_EVERY_S)
         log.error("vLLM's engine has ended, and so does this server")
         signal.raise_signal(signal.SIGTERM)
 
-    async def _while_it_lives(self, work: Coroutine[Any, Any, Result]) -> Result:
+    async def _unless_engine_ends(self, work: Coroutine[Any, Any, Result]) -> Result:
         """vLLM never answers a call during which its engine ended."""
         task = asyncio.create_task(work)
         either = {task, self._watching}
@@ -121,8 +121,8 @@ class VllmEngine(InferenceEngine):
             raise RuntimeError("vLLM's engine has ended")
         return task.result()
 
-    def _load(self) -> LanguageModel:
-        return LanguageModel.from_engine_args(AsyncEngineArgs.from_cli_args(self.args))
+    def _load(self) -> EngineClient:
+        return EngineClient.from_engine_args(AsyncEngineArgs.from_cli_args(self.args))
 
     async def close(self) -> None:
         try:
@@ -138,7 +138,7 @@ class VllmEngine(InferenceEngine):
     # --- the weight group -------------------------------------------------------------------------
 
     async def join_group(self, request: InitProcessGroupRequest) -> list[int]:
-        return await self._while_it_lives(self._join_group(request))
+        return await self._unless_engine_ends(self._join_group(request))
 
     async def _join_group(self, request: InitProcessGroupRequest) -> list[int]:
         address = request.model_dump(
@@ -172,7 +172,7 @@ class VllmEngine(InferenceEngine):
             await self._ask("shutdown")
 
     async def receive_weights(self, request: WeightUpdateRequest, progress: UpdateProgress) -> None:
-        await self._while_it_lives(self._receive_weights(request, progress))
+        await self._unless_engine_ends(self._receive_weights(request, progress))
 
     async def _receive_weights(self, request: WeightUpdateRequest, progress: UpdateProgress) -> None:
         staged = request.receive == "staged"

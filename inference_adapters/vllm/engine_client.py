@@ -1,7 +1,7 @@
 """vLLM's engine client, which also notes which weights sampled what, and keeps old weights' cache apart.
 
 vLLM's serving layer calls `generate` and drops the spans that come with its results; so they are noted
-here, for the request that is being answered (`Answering`). Runs in the API process.
+here, for the request that is being answered (`CurrentRequest`). Runs in the API process.
 """
 
 from collections.abc import AsyncGenerator
@@ -17,7 +17,7 @@ from contracts.errors import ContractError, ErrorCode
 
 
 @dataclass
-class Answering:
+class CurrentRequest:
     """One HTTP request: what it asked for, and what sampled its choices."""
 
     max_tokens: int | None
@@ -26,10 +26,10 @@ class Answering:
     cut_short: set[int] = field(default_factory=set)  # choices that max_tokens ended
 
 
-answering: ContextVar[Answering | None] = ContextVar("answering", default=None)
+current_request: ContextVar[CurrentRequest | None] = ContextVar("current_request", default=None)
 
 
-class LanguageModel(AsyncLLM):
+class EngineClient(AsyncLLM):
     """Generates like any other engine client of vLLM's."""
 
     generation = 0  # how often the weights have been changed
@@ -43,20 +43,21 @@ class LanguageModel(AsyncLLM):
     ) -> AsyncGenerator[RequestOutput, None]:
         salted = prompt | {"cache_salt": f"{prompt.get('cache_salt', '')}/{self.generation}"}
         outputs = super().generate(salted, sampling_params, request_id, **options)
-        answer = answering.get()
+        answer = current_request.get()
         if answer is None:  # another API of vLLM's
             return outputs
         self._check_length(len(prompt.get("prompt_token_ids", ())), answer.max_tokens)
         answer.prompts += 1
-        return _noted(outputs, answer, first_choice=(answer.prompts - 1) * sampling_params.n)
+        return _recording_spans(outputs, answer, first_choice=(answer.prompts - 1) * sampling_params.n)
 
     def _check_length(self, prompt: int, max_tokens: int | None) -> None:
         """vLLM would cut max_tokens to what fits."""
-        room = self.model_config.max_model_len
-        if prompt + (max_tokens or 1) > room:
+        context = self.model_config.max_model_len
+        if prompt + (max_tokens or 1) > context:
             raise ContractError(
                 ErrorCode.CONTEXT_LENGTH,
-                f"prompt ({prompt} tokens) and max_tokens ({max_tokens}) exceed the context of {room} tokens",
+                f"prompt ({prompt} tokens) and max_tokens ({max_tokens}) exceed the context of {context} "
+                "tokens",
             )
 
     async def warm_up(self) -> None:
@@ -76,8 +77,8 @@ class LanguageModel(AsyncLLM):
         await self.abort([*processor.request_states, *processor.parent_requests], internal=True)
 
 
-async def _noted(
-    outputs: AsyncGenerator[RequestOutput, None], answer: Answering, first_choice: int
+async def _recording_spans(
+    outputs: AsyncGenerator[RequestOutput, None], answer: CurrentRequest, first_choice: int
 ) -> AsyncGenerator[RequestOutput, None]:
     async with aclosing(outputs):
         async for output in outputs:

@@ -20,12 +20,12 @@ from vllm.entrypoints.serve.engine.protocol import ErrorResponse
 from contracts.errors import ContractError, ErrorCode
 from inference_adapters.streaming import EventStream, until_disconnect
 from inference_adapters.vllm.engine import VllmEngine
-from inference_adapters.vllm.engine_client import Answering, answering
+from inference_adapters.vllm.engine_client import CurrentRequest, current_request
 from inference_adapters.vllm.errors import json_object, parsed, refusal
 from inference_adapters.vllm.responses import event, event_body, with_ends, with_text_fields
 from inference_adapters.weight_updates import WeightUpdates
 
-Finish = Callable[[dict, Answering], dict]
+Finish = Callable[[dict, CurrentRequest], dict]
 
 
 def add_openai_routes(engine: VllmEngine, app: FastAPI, updates: WeightUpdates) -> None:
@@ -64,7 +64,7 @@ def _openai_routes(engine: VllmEngine, updates: WeightUpdates) -> APIRouter:
                 ErrorCode.UNSUPPORTED_PARAMETER,
                 "tools: needs a server with --enable-auto-tool-choice and --tool-call-parser",
             )
-        note = Answering(asked.max_completion_tokens or asked.max_tokens)
+        note = CurrentRequest(asked.max_completion_tokens or asked.max_tokens)
         return await answer(request, engine.serving.chat(asked, request), note, _with_ends)
 
     @router.post("/v1/completions")
@@ -77,16 +77,16 @@ def _openai_routes(engine: VllmEngine, updates: WeightUpdates) -> APIRouter:
             raise ContractError(ErrorCode.UNSUPPORTED_PARAMETER, "echo: not together with logprobs: true")
         asked = parsed(_with_ids(body), CompletionRequest)
 
-        def finish(answer: dict, note: Answering) -> dict:
+        def finish(answer: dict, note: CurrentRequest) -> dict:
             return with_text_fields(_with_ends(answer, note), in_contract_form)
 
-        note = Answering(asked.max_tokens if "max_tokens" in body else None)
+        note = CurrentRequest(asked.max_tokens if "max_tokens" in body else None)
         return await answer(request, engine.serving.completion(asked, request), note, finish)
 
     async def answer(
-        request: Request, work: Coroutine[Any, Any, Any], note: Answering, finish: Finish
+        request: Request, work: Coroutine[Any, Any, Any], note: CurrentRequest, finish: Finish
     ) -> Response:
-        answering.set(note)
+        current_request.set(note)
         async with _ended_when_lost(engine, updates):
             try:
                 result = await until_disconnect(request.receive, work)
@@ -100,7 +100,7 @@ def _openai_routes(engine: VllmEngine, updates: WeightUpdates) -> APIRouter:
             return EventStream(events(result, note, finish), media_type="text/event-stream")
         return JSONResponse(finish(result.model_dump(), note))
 
-    async def events(source: AsyncIterator[str], note: Answering, finish: Finish) -> AsyncIterator[str]:
+    async def events(source: AsyncIterator[str], note: CurrentRequest, finish: Finish) -> AsyncIterator[str]:
         """An error after the first of them can only be an event itself."""
         try:
             async with aclosing(source), _ended_when_lost(engine, updates):
@@ -136,7 +136,7 @@ async def _ended_when_lost(engine: VllmEngine, updates: WeightUpdates) -> AsyncI
         raise ContractError(ErrorCode.WEIGHTS_LOST, "the weights were lost and did not come back in time")
 
 
-def _with_ends(answer: dict, note: Answering) -> dict:
+def _with_ends(answer: dict, note: CurrentRequest) -> dict:
     return with_ends(answer, note.spans, note.cut_short)
 
 

@@ -38,7 +38,7 @@ class GroupAddress(WeightTransferInitInfo):
 
 
 @dataclass
-class Tied(WeightTransferUpdateInfo):
+class TiedWeights(WeightTransferUpdateInfo):
     """Tied name -> name under which it is sent."""
 
     tied: dict[str, str]
@@ -73,7 +73,7 @@ class Transfer:
         return {}
 
     @contextmanager
-    def noting_failure(self) -> Iterator[None]:
+    def recording_failure(self) -> Iterator[None]:
         try:
             yield
         except Exception as error:
@@ -87,9 +87,9 @@ class WeightWorker:
         return getattr(self.weight_transfer_engine, call)(*args)
 
 
-class GroupTransport(WeightTransferEngine[GroupAddress, Tied]):
+class GroupTransport(WeightTransferEngine[GroupAddress, TiedWeights]):
     init_info_cls = GroupAddress
-    update_info_cls = Tied
+    update_info_cls = TiedWeights
 
     def __init__(self, config, vllm_config, device, model):
         super().__init__(config, vllm_config, device, model)
@@ -182,12 +182,12 @@ class GroupTransport(WeightTransferEngine[GroupAddress, Tied]):
         }
 
     def start_weight_update(self) -> None:
-        with self._transfer.noting_failure():
+        with self._transfer.recording_failure():
             initialize_layerwise_reload(self.model)
 
-    def receive_weights(self, update: Tied) -> None:
+    def receive_weights(self, update: TiedWeights) -> None:
         """Copy every bucket into the model as it comes; ends early when the transfer fails."""
-        with self._transfer.noting_failure():
+        with self._transfer.recording_failure():
             self._copy(self._transfer, update.tied)
 
     def _copy(self, transfer: Transfer, tied: dict[str, str]) -> None:
@@ -204,7 +204,7 @@ class GroupTransport(WeightTransferEngine[GroupAddress, Tied]):
 
     def finish_weight_update(self) -> None:
         """Puts every layer together again, also after a transfer that failed."""
-        with self._transfer.noting_failure():
+        with self._transfer.recording_failure():
             finalize_layerwise_reload(self.model, self.model_config)
 
 

@@ -48,8 +48,8 @@ def run_here(*arguments: str) -> int:
 
 
 def test_the_command_prints_a_table_and_ends_with_0(naive, tiny):
-    words = ["-m", "contracts.conformance", "inference", "--url", naive, "--model", tiny, "--only", "G3"]
-    ended = subprocess.run([sys.executable, *words], capture_output=True, text=True, timeout=100)
+    arguments = ["-m", "contracts.conformance", "inference", "--url", naive, "--model", tiny, "--only", "G3"]
+    ended = subprocess.run([sys.executable, *arguments], capture_output=True, text=True, timeout=100)
     assert ended.returncode == 0, ended.stderr
     (row,) = [line for line in ended.stdout.splitlines() if line.startswith("│ G")]
     assert row.split("│")[2].strip() == "pass"
@@ -79,8 +79,8 @@ def test_a_failure_says_what_was_expected_and_how_to_see_it_again(scripted, capf
 def test_bad_input_is_one_line_and_status_2(tiny, naive, changes, says, capfd):
     asked = {"--url": naive, "--model": tiny} | changes
     assert run_here(*(word for pair in asked.items() for word in pair)) == 2
-    told = capfd.readouterr()
-    assert told.out == "" and says in told.err.splitlines()[-1]
+    output = capfd.readouterr()
+    assert output.out == "" and says in output.err.splitlines()[-1]
 
 
 def test_a_token_that_is_not_configured_is_not_declared(naive, tiny):

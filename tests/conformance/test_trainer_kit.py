@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from contracts.conformance import processes
-from contracts.conformance.table import kept
+from contracts.conformance.table import all_hold
 from contracts.conformance.trainer.command import add_trainer
 from contracts.conformance.trainer.kit import GUARANTEES, check_trainer
 from contracts.conformance.verdicts import Verdict
@@ -44,8 +44,8 @@ def assert_all_kept(adapter: str, ranks: int, **options: object) -> list[Verdict
 
 def test_fsdp_on_one_rank():
     verdicts = assert_all_kept(FSDP, 1)
-    told = [v.guarantee.code for v in verdicts if "only one rank was tried" in v.measured]
-    assert told == ["T2", "T6"]
+    codes = [v.guarantee.code for v in verdicts if "only one rank was tried" in v.measured]
+    assert codes == ["T2", "T6"]
 
 
 @pytest.mark.engines
@@ -133,7 +133,7 @@ def test_ranks_end_with_the_kit_even_where_it_is_killed(tmp_path):
         env=os.environ | {"TMPDIR": str(tmp_path)},
     )
     try:
-        while len(list(tmp_path.glob("*/T1/session-0/*.told"))) < 2:
+        while len(list(tmp_path.glob("*/T1/session-0/*.position"))) < 2:
             assert kit.poll() is None
             time.sleep(0.1)
         ranks = [rank for server in children(kit.pid) for rank in children(server)]
@@ -194,9 +194,9 @@ def test_the_command_prints_a_table_and_how_to_see_it_again_and_ends_with_1():
 def test_a_broken_guarantee_is_printed_as_json_and_ends_with_1(capfd):
     adapter = "tests.conformance.trainer_mutants.ForgetsTemperature"
     assert run_here("--adapter", adapter, "--only", "T1", "--ranks", "1", "--json") == 1
-    told = json.loads(capfd.readouterr().out)
-    assert told["kept"] is False
-    (row,) = told["guarantees"]
+    output = json.loads(capfd.readouterr().out)
+    assert output["kept"] is False
+    (row,) = output["guarantees"]
     assert (row["guarantee"], row["verdict"]) == ("T1", "fail")
     assert "temperature" in row["measured"]
 
@@ -229,11 +229,11 @@ def test_the_story_of_a_failure_ends_with_the_whole_command(capfd, tmp_path):
 )
 def test_bad_input_is_one_line_and_status_2(arguments, line, capfd):
     assert run_here(*arguments) == 2
-    told = capfd.readouterr()
-    assert told.out == ""
-    assert told.err.startswith("cannot check: ")
-    assert line in told.err
-    assert told.err.count("\n") == 1
+    output = capfd.readouterr()
+    assert output.out == ""
+    assert output.err.startswith("cannot check: ")
+    assert line in output.err
+    assert output.err.count("\n") == 1
 
 
 def test_it_ends_with_0_where_all_is_kept(capfd):
@@ -242,4 +242,4 @@ def test_it_ends_with_0_where_all_is_kept(capfd):
 
 
 def test_kept_needs_a_pass():
-    assert not kept([])
+    assert not all_hold([])

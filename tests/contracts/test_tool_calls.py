@@ -59,13 +59,13 @@ def test_a_malformed_call_makes_all_of_it_text(call):
 def test_a_template_gets_arguments_as_objects():
     _, calls = parse_tool_calls(ADD)
     asked = {"role": "user", "content": "x"}
-    said = {"role": "assistant", "content": None, "tool_calls": [call.model_dump() for call in calls]}
-    user, assistant = for_template([asked, said])
+    reply = {"role": "assistant", "content": None, "tool_calls": [call.model_dump() for call in calls]}
+    user, assistant = for_template([asked, reply])
     assert user == asked and assistant["tool_calls"][0]["function"]["arguments"] == {"x": "é\n"}
     assert for_template([assistant]) == [assistant]
-    said["tool_calls"][0]["function"]["arguments"] = "{"
+    reply["tool_calls"][0]["function"]["arguments"] = "{"
     with pytest.raises(ValueError, match="Expecting"):
-        for_template([said])
+        for_template([reply])
 
 
 def test_a_template_knows_tools_where_it_shows_them_and_writes_calls_that_can_be_read():

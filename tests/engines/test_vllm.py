@@ -11,7 +11,7 @@ from contracts.conformance.inference.reference import Reference
 from contracts.conformance.inference.samples import Sample
 from contracts.conformance.inference.server import Server
 from contracts.conformance.inference.settings import Settings
-from contracts.conformance.inference.trainer_peer import TrainerEnd
+from contracts.conformance.inference.trainer_peer import TrainerPeer
 from contracts.conformance.tiny_model import make_tiny_model
 from tests.engines.twenty_steps import learns_in_twenty_steps
 from tests.engines.vllm_servers import vllm_server
@@ -75,7 +75,7 @@ def test_a_rollout_across_ten_updates(server, tied):
 async def rollouts_across(url: str, reference: Reference, updates: int) -> list[Sample]:
     async with aiohttp.ClientSession() as http:
         server = Server(http, url, TOKEN)
-        trainer = TrainerEnd([server], reference.tied, Settings(token=TOKEN, timeout_s=20))
+        trainer = TrainerPeer([server], reference.tied, Settings(token=TOKEN, timeout_s=20))
         try:
             await trainer.join()
             await trainer.publish(1, reference.weights(1))

@@ -13,7 +13,7 @@ import pytest
 from contracts.conformance.inference.reference import Reference
 from contracts.conformance.inference.server import Server as Client
 from contracts.conformance.inference.settings import Settings
-from contracts.conformance.inference.trainer_peer import TrainerEnd, packed
+from contracts.conformance.inference.trainer_peer import TrainerPeer, packed
 from contracts.conformance.tiny_model import make_tiny_model
 from pipelinerl.paths import ROOT
 from tests.engines.vllm_servers import ENVIRONMENT, PYTHON, vllm_process
@@ -57,7 +57,7 @@ def test_an_engine_that_dies_in_an_update_ends_its_server(pair, model):
 
 async def update_in_which_the_engine_dies(server: Server, reference: Reference) -> None:
     async with aiohttp.ClientSession() as http:
-        trainer = TrainerEnd([Client(http, server.url, None)], reference.tied, Settings(timeout_s=60))
+        trainer = TrainerPeer([Client(http, server.url, None)], reference.tied, Settings(timeout_s=60))
         await trainer.join()
         weights = reference.weights(1)
         request = trainer.update_request(1, weights)

@@ -19,8 +19,8 @@ class EchoEngine(ScriptedEngine):
         return self.encode(json.dumps(calls[0]["function"]["arguments"]) if calls else last["content"])
 
     async def _generate(self, prompt, sampling):
-        said = [*prompt, EOS][: sampling.max_tokens]
-        for position, token_id in enumerate(said, 1):
+        reply = [*prompt, EOS][: sampling.max_tokens]
+        for position, token_id in enumerate(reply, 1):
             ends = "stop" if token_id == EOS else "length" if position == sampling.max_tokens else None
             yield TokenDelta([token_id], [-1.0], [self._version], ends)
 

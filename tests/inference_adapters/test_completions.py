@@ -19,7 +19,7 @@ def pieces(decode, token_ids, sizes) -> list[str]:
     detokenizer, found, start = Detokenizer(decode), [], 0
     while start < len(token_ids):
         end = start + sizes()
-        found.append(detokenizer.add(token_ids[start:end], last=end >= len(token_ids)))
+        found.append(detokenizer.decode_next(token_ids[start:end], last=end >= len(token_ids)))
         start = end
     return found
 
@@ -43,8 +43,8 @@ def test_pieces_make_the_whole():
 
 def test_an_end_without_tokens_gives_what_was_held_back():
     detokenizer = Detokenizer(decode_bytes)
-    assert detokenizer.add([0xE6], last=False) == ""
-    assert detokenizer.add([], last=True) == "\ufffd"
+    assert detokenizer.decode_next([0xE6], last=False) == ""
+    assert detokenizer.decode_next([], last=True) == "\ufffd"
 
 
 def test_spans_cover_every_token_once():

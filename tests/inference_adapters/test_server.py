@@ -30,7 +30,7 @@ ROUTES = [
 
 
 @pytest.mark.asyncio
-async def test_strangers_get_401_and_the_server_ends_promptly_with_open_connections():
+async def test_a_wrong_token_gets_401_and_the_server_ends_promptly_with_open_connections():
     with serving("inference_adapters.scripted", "--token", "s3cret", "--token-delay-s", "0.1") as server:
         wait_ready(server.url)
         async with aiohttp.ClientSession() as http:

@@ -58,8 +58,8 @@ def test_the_rest_is_handed_on(tmp_path):
     given = ("--mem-fraction-static", "0.5", "--stream-interval", "4")
     taken = options(model, *given, "--context-length", "100", "--tp", "2")
     assert (taken.workers, taken.context, taken.others) == (2, 100, given)
-    said = taken.for_sglang(version=7)
-    assert said[said.index("--weight-version") + 1] == "7"
+    arguments = taken.for_sglang(version=7)
+    assert arguments[arguments.index("--weight-version") + 1] == "7"
 
 
 def event(ids: list[int], logprobs: list[float], total: int, reason: dict | None = None, **more) -> dict:

@@ -75,11 +75,11 @@ def test_a_stream_says_what_the_whole_answer_says(client, text):
 
 def test_a_template_gets_the_arguments_of_an_earlier_call_as_an_object(client):
     call = say(client, CALL).choices[0].message.tool_calls[0].model_dump()
-    said = [{"role": "assistant", "content": None, "tool_calls": [call]}]
-    assert say(client, said).choices[0].message.content == '{"x": [1, "</a>"]}'
+    reply = [{"role": "assistant", "content": None, "tool_calls": [call]}]
+    assert say(client, reply).choices[0].message.content == '{"x": [1, "</a>"]}'
     call["function"]["arguments"] = "{"
     with pytest.raises(openai.UnprocessableEntityError, match="messages: JSONDecodeError"):
-        say(client, said)
+        say(client, reply)
 
 
 def test_what_the_server_does_not_do_is_refused(client):

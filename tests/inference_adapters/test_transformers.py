@@ -19,7 +19,7 @@ from contracts.inference import SamplingParameters
 from inference_adapters.transformers.engine import TransformersEngine
 from inference_adapters.transformers.sampling import sample
 from tests.inference_adapters.servers import serving, wait_ready
-from tests.inference_adapters.trainer_peer import TrainerEnd, logprobs, trainer_of
+from tests.inference_adapters.trainer_peer import TrainerPeer, logprobs, trainer_of
 
 pytestmark = pytest.mark.asyncio
 
@@ -64,7 +64,7 @@ class Served:
     url: str
     model: str
 
-    async def complete(self, trainer: TrainerEnd, prompt, max_tokens: int, **changes) -> "Sampled":
+    async def complete(self, trainer: TrainerPeer, prompt, max_tokens: int, **changes) -> "Sampled":
         body = await trainer.complete(prompt, max_tokens, model=self.model, **changes)
         return Sampled(body["prompt_token_ids"], body["choices"][0])
 
@@ -107,7 +107,7 @@ def prompt_of(length: int, seed: int = 0) -> list[int]:
     return torch.randint(2, VOCABULARY, (length,), generator=generator).tolist()
 
 
-async def fresh(served: Served, trainer: TrainerEnd, seed: int = 0) -> PreTrainedModel:
+async def fresh(served: Served, trainer: TrainerPeer, seed: int = 0) -> PreTrainedModel:
     """A new run whose version 1 is `llama(seed)`."""
     status, body = await trainer.join()
     assert status == 200, body

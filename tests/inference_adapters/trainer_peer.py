@@ -25,7 +25,7 @@ TIMEOUT_S = 10.0
 BUCKET_BYTES = 512  # of about 3.9 kB in all
 
 
-class TrainerEnd:
+class TrainerPeer:
     """One run of a trainer with one server. Every call gives (HTTP status, body)."""
 
     def __init__(self, http: aiohttp.ClientSession, url: str):
@@ -149,15 +149,15 @@ class TrainerEnd:
 
 
 @contextlib.asynccontextmanager
-async def trainer_of(url: str) -> AsyncIterator[TrainerEnd]:
+async def trainer_of(url: str) -> AsyncIterator[TrainerPeer]:
     async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(30)) as http:
-        trainer = TrainerEnd(http, url)
+        trainer = TrainerPeer(http, url)
         yield trainer
         trainer.leave()
 
 
 @contextlib.asynccontextmanager
-async def joined_trainer(url: str) -> AsyncIterator[TrainerEnd]:
+async def joined_trainer(url: str) -> AsyncIterator[TrainerPeer]:
     """A new run that has taken the server over and published version 1 (`weights(1)`)."""
     async with trainer_of(url) as trainer:
         status, body = await trainer.join()

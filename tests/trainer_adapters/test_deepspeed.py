@@ -8,7 +8,7 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from contracts.conformance.trainer.compare import compare
-from contracts.conformance.trainer.gradient_readout import gradients, readable, unsure
+from contracts.conformance.trainer.gradient_readout import gradients, readable_optimizer, rounding_errors
 from contracts.conformance.trainer.reference import Reference
 from contracts.records import MicroBatchRow, TrainingSequence
 from contracts.trainer import OptimizerSpec, PackedBatch, TrainerWorker, WorkerSpec
@@ -156,7 +156,7 @@ def of_fsdp(models, rows, tmp_path_factory):
     """A checkpoint of the first weights, the spec that lets gradients be read, and fsdp's own step."""
     directory = tmp_path_factory.mktemp("start")
     sequences = [s for share in recorded(rows, "whole")[0].micro_batches for s in share]
-    spec = readable(Reference(models["qwen2"]), sequences)
+    spec = readable_optimizer(Reference(models["qwen2"]), sequences)
     run_ranks(1, save_start, directory, free_port(), models["qwen2"], spec, directory / "checkpoint")
     args = (models["qwen2"], spec, directory / "checkpoint", rows)
     (results,) = run_ranks(1, one_step_each, directory, "fsdp", free_port(), *args)
@@ -184,7 +184,7 @@ def test_from_the_same_weights_the_same_loss_gradient_and_norm_however_a_step_is
         assert sum(losses) == pytest.approx(loss, rel=TOLERANCE)
         assert norms == pytest.approx([norm] * ranks, rel=TOLERANCE)
         found = gradients(befores[0], afters[0], spec)
-        misread = unsure(afters[0], expected, spec)
+        misread = rounding_errors(afters[0], expected, spec)
         compare(found, expected, TOLERANCE, "gradient", "fsdp's", f"{name} {ranks} {cut}", misread)
 
 
@@ -272,7 +272,7 @@ def sums_in_float32(rank: int, size: int, name: str, port: int, model: str, spec
 def test_bfloat16_has_float32_masters_and_reduces_in_float32_as_fsdp_does(models, tmp_path, stage):
     """Sums of bfloat16 numbers are exact in float32, and are not in bfloat16."""
     sequences = make_sequences(LENGTHS, seed=4)
-    spec = readable(Reference(models["llama"]), sequences)
+    spec = readable_optimizer(Reference(models["llama"]), sequences)
     args = (models["llama"], spec, sequences)
     (before, after), _ = run_ranks(2, sums_in_float32, tmp_path, f"zero{stage}-bf16", free_port(), *args)
     reference.assert_close(before, reference.weights(reference.load(models["llama"])), tolerance=0)

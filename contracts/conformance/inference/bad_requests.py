@@ -16,7 +16,7 @@ BY_CAPABILITY = {
 
 
 @dataclass(frozen=True)
-class Bad:
+class BadRequest:
     """A request that must be refused."""
 
     path: str
@@ -26,9 +26,9 @@ class Bad:
     named: str = ""  # what the message must name
 
 
-def bad_joins(request: dict) -> list[Bad]:
-    def bad(status: int, code: str, **changes: object) -> Bad:
-        return Bad("/init_process_group", request | changes, status, code)
+def bad_joins(request: dict) -> list[BadRequest]:
+    def bad(status: int, code: str, **changes: object) -> BadRequest:
+        return BadRequest("/init_process_group", request | changes, status, code)
 
     return [
         bad(409, "other_run", run="another", takeover=False),
@@ -39,12 +39,12 @@ def bad_joins(request: dict) -> list[Bad]:
     ]
 
 
-def bad_updates(request: dict) -> list[Bad]:
+def bad_updates(request: dict) -> list[BadRequest]:
     parameters = request["parameters"]
     name = max(parameters, key=lambda p: len(p["shape"]))["name"]
 
-    def bad(status: int, code: str, named: str = "", **changes: object) -> Bad:
-        return Bad("/request_weight_update", request | changes, status, code, named)
+    def bad(status: int, code: str, named: str = "", **changes: object) -> BadRequest:
+        return BadRequest("/request_weight_update", request | changes, status, code, named)
 
     def changed(**fields: object) -> list[dict]:
         return [p | fields if p["name"] == name else p for p in parameters]
@@ -68,45 +68,47 @@ def bad_updates(request: dict) -> list[Bad]:
     ]  # fmt: skip
 
 
-async def unoffered(server: Server, join: dict, update: dict) -> list[Bad]:
+async def undeclared_requests(server: Server, join: dict, update: dict) -> list[BadRequest]:
     """What `/contract` does not declare is refused too."""
     contract = await server.contract()
     found = [
-        Bad("/init_process_group", join | {"backend": backend}, 422, "unsupported_backend")
+        BadRequest("/init_process_group", join | {"backend": backend}, 422, "unsupported_backend")
         for backend in ("gloo", "nccl")
         if backend not in contract.backends
     ]
     if "nccl" in contract.backends:
         other = join | {"backend": "nccl", "nccl_version": "0.0.0"}
-        found.append(Bad("/init_process_group", other, 422, "nccl_mismatch"))
+        found.append(BadRequest("/init_process_group", other, 422, "nccl_mismatch"))
     found += [
-        Bad("/request_weight_update", update | {"kv_cache": kv}, 422, "unsupported_kv_cache")
+        BadRequest("/request_weight_update", update | {"kv_cache": kv}, 422, "unsupported_kv_cache")
         for kv in ("keep", "recompute")
         if kv not in contract.kv_cache
     ]
     if "staged" not in contract.capabilities:
         staged = update | {"receive": "staged"}
-        found.append(Bad("/request_weight_update", staged, 422, "unsupported_receive"))
+        found.append(BadRequest("/request_weight_update", staged, 422, "unsupported_receive"))
     return found
 
 
-async def bad_generations(bench: Bench, server: Server) -> list[Bad]:
+async def bad_generations(bench: Bench, server: Server) -> list[BadRequest]:
     contract = await server.contract()
     body = {"model": contract.model, "prompt": bench.reference.prompt(5), "max_tokens": 2}
     path = "/v1/completions"
     chat = {"model": contract.model, "messages": [{"role": "user", "content": "1"}], "max_tokens": 2}
     found = [
-        Bad(path, body | {"no_such_parameter": 1}, 422, "unsupported_parameter", "no_such_parameter"),
-        Bad("/v1/chat/completions", chat | {"no_such_parameter": 1}, 422, "unsupported_parameter"),
-        Bad(path, body | {"temperature": -1}, 422, "invalid_request"),
-        Bad(path, body | {"max_tokens": 0}, 422, "invalid_request"),
-        Bad(path, body | {"prompt": []}, 422, "invalid_request"),
-        Bad(path, body | {"max_tokens": 10**7}, 422, "context_length_exceeded"),
-        Bad(path, body | {"model": "no-such-model"}, 404, "not_found"),
+        BadRequest(path, body | {"no_such_parameter": 1}, 422, "unsupported_parameter", "no_such_parameter"),
+        BadRequest("/v1/chat/completions", chat | {"no_such_parameter": 1}, 422, "unsupported_parameter"),
+        BadRequest(path, body | {"temperature": -1}, 422, "invalid_request"),
+        BadRequest(path, body | {"max_tokens": 0}, 422, "invalid_request"),
+        BadRequest(path, body | {"prompt": []}, 422, "invalid_request"),
+        BadRequest(path, body | {"max_tokens": 10**7}, 422, "context_length_exceeded"),
+        BadRequest(path, body | {"model": "no-such-model"}, 404, "not_found"),
     ]
     for capability, fields in BY_CAPABILITY.items():
         if capability not in contract.capabilities:
             request = chat if capability == "tools" else body
             where = "/v1/chat/completions" if capability == "tools" else path
-            found.append(Bad(where, request | fields, 422, "unsupported_parameter", next(iter(fields))))
+            found.append(
+                BadRequest(where, request | fields, 422, "unsupported_parameter", next(iter(fields)))
+            )
     return found

@@ -11,8 +11,8 @@ from contracts.conformance.inference.reference import Reference, Weights
 from contracts.conformance.inference.samples import Sample
 from contracts.conformance.inference.server import Server
 from contracts.conformance.inference.settings import Settings
-from contracts.conformance.inference.trainer_peer import TrainerEnd
-from contracts.conformance.verdicts import Broken
+from contracts.conformance.inference.trainer_peer import TrainerPeer
+from contracts.conformance.verdicts import GuaranteeError
 
 SHORT = 24  # tokens of a completion that is only compared
 
@@ -31,11 +31,11 @@ class Bench:
 
     # --- runs -------------------------------------------------------------------------------------
 
-    def trainer(self) -> TrainerEnd:
-        return TrainerEnd(self.servers, self.reference.tied, self.settings)
+    def trainer(self) -> TrainerPeer:
+        return TrainerPeer(self.servers, self.reference.tied, self.settings)
 
     @contextlib.asynccontextmanager
-    async def new_run(self) -> AsyncIterator[TrainerEnd]:
+    async def new_run(self) -> AsyncIterator[TrainerPeer]:
         """A run that has taken every server over and published `weights(1)` as version 1."""
         trainer = self.trainer()
         try:
@@ -62,11 +62,11 @@ class Bench:
         upto: int | None = None,
     ) -> float:
         """The largest distance, in nats, of a log-probability of the first `upto` tokens from a Hugging
-        Face forward of `weights`. Broken beyond the tolerance."""
+        Face forward of `weights`. GuaranteeError beyond the tolerance."""
         expected = self.reference.logprobs(weights, sample.prompt_token_ids, sample.token_ids, temperature)
-        return self.within(sample, expected, reproduce, range(len(sample.token_ids))[:upto])
+        return self.check_positions(sample, expected, reproduce, range(len(sample.token_ids))[:upto])
 
-    def within(
+    def check_positions(
         self, sample: Sample, expected: torch.Tensor, reproduce: str, positions: Sequence[int]
     ) -> float:
         """The same for given positions, against given log-probabilities [tokens]."""
@@ -74,7 +74,7 @@ class Bench:
         if not worst <= self.settings.tolerance:
             given = torch.tensor(sample.logprobs)
             i = max(positions, key=lambda i: float((given[i] - expected[i]).abs().nan_to_num(torch.inf)))
-            raise Broken(
+            raise GuaranteeError(
                 f"token {i} of {len(sample.token_ids)}, labelled {sample.versions[i]}: log-probability "
                 f"{given[i]:.5f}, Hugging Face says {expected[i]:.5f}",
                 f"at most {self.settings.tolerance:g} apart",
@@ -88,7 +88,7 @@ class Bench:
         errors = (torch.tensor(sample.logprobs)[chosen] - expected[chosen]).abs().nan_to_num(torch.inf)
         return float(errors.max()) if len(chosen) else 0.0
 
-    async def content(self, server: Server, weights: Weights, version: int, after: str) -> float:
+    async def check_content(self, server: Server, weights: Weights, version: int, after: str) -> float:
         """Greedy and sampled completions come from `weights` and say so; the largest distance in nats."""
         prompt = self.reference.prompt(20, seed=version)
         greedy, sampled = await asyncio.gather(
@@ -97,24 +97,24 @@ class Bench:
         reproduce = f"{after}, then complete {prompt} on {server}"
         for sample in (greedy, sampled):
             if sample.spans != [(version, 0, len(sample.token_ids))]:
-                raise Broken(
+                raise GuaranteeError(
                     f"labels {sample.spans} after version {version} was live",
                     f"every token of a new request is sampled by version {version} and says so",
                     reproduce,
                 )
-        self.same_greedy(greedy, weights, reproduce)
+        self.check_greedy(greedy, weights, reproduce)
         worst = [
             self.compare(greedy, weights, f"{reproduce} greedily"),
             self.compare(sampled, weights, reproduce),
         ]
         return max(worst)
 
-    def same_greedy(self, sample: Sample, weights: Weights, reproduce: str) -> None:
+    def check_greedy(self, sample: Sample, weights: Weights, reproduce: str) -> None:
         """Greedy ids are the likeliest ones; where two are equally likely, either is."""
         expected = self.reference.distribution(weights, sample.prompt_token_ids, sample.token_ids)
         for i, token_id in enumerate(sample.token_ids):
             if expected[i].max() - expected[i, token_id] > 2 * self.settings.tolerance:
-                raise Broken(
+                raise GuaranteeError(
                     f"greedy token {i} is {token_id}",
                     f"{int(expected[i].argmax())}, which Hugging Face finds likelier by "
                     f"{expected[i].max() - expected[i, token_id]:.4f} nats",

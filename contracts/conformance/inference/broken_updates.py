@@ -5,51 +5,53 @@ from collections.abc import Callable
 from contextlib import closing
 
 from contracts.conformance.inference.bench import SHORT, Bench
-from contracts.conformance.inference.load import Tasks, in_flight, whole
-from contracts.conformance.inference.recovery import honest, restored, serves
-from contracts.conformance.inference.trainer_peer import TrainerEnd, bucket_bytes_for, packed
+from contracts.conformance.inference.load import Tasks, check_finished, in_flight
+from contracts.conformance.inference.recovery import check_failed_update, check_serving, restore_service
+from contracts.conformance.inference.trainer_peer import TrainerPeer, bucket_bytes_for, packed
 from contracts.conformance.inference.trainer_process import GroupProcess, GroupSpec, receiver, trainer
-from contracts.conformance.verdicts import Broken
+from contracts.conformance.verdicts import GuaranteeError
 from contracts.inference import WeightUpdateStatus
 
 BUCKETS = 4
 POINTS = {"after the 202": 0, "after the first bucket": 1, "before the last bucket": -1}
 
 
-async def trainer_ends(bench: Bench, run: TrainerEnd, end: str, point: str, receive: str) -> float:
+async def interrupted_by_trainer(bench: Bench, run: TrainerPeer, end: str, point: str, receive: str) -> float:
     """Seconds until every server has said how the update ended."""
     what = f"the trainer is {end} {point} ({receive})"
     with closing(GroupProcess(trainer, bench.settings.address, bench.settings.timeout_s)) as process:
-        await _joined_from(bench, run, process)
-        broken = _Broken(bench, run, process, what, receive)
-        return await broken.update(POINTS[point], lambda: process.end(end))
+        await _join_from(bench, run, process)
+        broken = _InterruptedUpdate(bench, run, process, what, receive)
+        return await broken.update(POINTS[point], lambda: process.terminate(end))
 
 
-async def fellow_killed(bench: Bench, run: TrainerEnd) -> float:
+async def interrupted_by_receiver(bench: Bench, run: TrainerPeer) -> float:
     """A third member of the group dies after the first bucket; the trainer sends on as long as it can."""
     what = "a fellow receiver is killed after the first bucket"
     with (
         closing(GroupProcess(trainer, bench.settings.address, bench.settings.timeout_s)) as process,
-        closing(await _joined_from(bench, run, process, fellow=True)) as fellow,
+        closing(await _join_from(bench, run, process, second_receiver=True)) as second,
     ):
         first, *rest = packed(bench.weights(run.version + 1), _bucket_bytes(bench))
-        fellow.tell([first.numel()])
+        second.send([first.numel()])
 
         def kill() -> None:
-            fellow.heard(bench.settings.timeout_s)
-            fellow.end("killed")
-            process.tell([bytes(bucket.numpy()) for bucket in rest])
+            second.receive(bench.settings.timeout_s)
+            second.terminate("killed")
+            process.send([bytes(bucket.numpy()) for bucket in rest])
 
-        return await _Broken(bench, run, process, what, "paused", may_end_live=True).update(1, kill)
+        return await _InterruptedUpdate(bench, run, process, what, "paused", may_end_live=True).update(
+            1, kill
+        )
 
 
-class _Broken:
+class _InterruptedUpdate:
     """One update that is to break. `may_end_live` where every bucket may have reached a server."""
 
     def __init__(
         self,
         bench: Bench,
-        run: TrainerEnd,
+        run: TrainerPeer,
         process: GroupProcess,
         what: str,
         receive: str,
@@ -64,11 +66,11 @@ class _Broken:
             await self._send(sent)
             await asyncio.to_thread(end)
             began = asyncio.get_running_loop().time()
-            statuses = await self.run.ended(self.run.version + 1)
+            statuses = await self.run.outcomes(self.run.version + 1)
             seconds = asyncio.get_running_loop().time() - began
-            await self._judge(statuses)
-            await restored(self.bench, self.run, self.what)
-            await self._whole(tasks, statuses)
+            await self._check_outcomes(statuses)
+            await restore_service(self.bench, self.run, self.what)
+            await self._check_requests(tasks, statuses)
         return seconds
 
     async def _send(self, sent: int) -> None:
@@ -78,22 +80,24 @@ class _Broken:
         request = self.run.update_request(version, weights, bucket_bytes=size, receive=self.receive)
         await self.run.request_update(request)
         if sent:
-            self.process.tell(buckets)
-            await heard(self.process, self.bench)
+            self.process.send(buckets)
+            await next_message(self.process, self.bench)
 
-    async def _judge(self, statuses: list[WeightUpdateStatus]) -> None:
+    async def _check_outcomes(self, statuses: list[WeightUpdateStatus]) -> None:
         for server, status in zip(self.bench.servers, statuses, strict=True):
             if self.may_end_live and status.state == "live":
-                await serves(self.bench, server, status.version, f"{self.what}, and it says live")
+                await check_serving(self.bench, server, status.version, f"{self.what}, and it says live")
             else:
-                await honest(self.bench, server, self.run.version, status, self.receive, self.what)
+                await check_failed_update(
+                    self.bench, server, self.run.version, status, self.receive, self.what
+                )
 
-    async def _whole(self, tasks: Tasks, statuses: list[WeightUpdateStatus]) -> None:
+    async def _check_requests(self, tasks: Tasks, statuses: list[WeightUpdateStatus]) -> None:
         """Requests in flight survive; those that lost weights held may have ended with `weights_lost`."""
         for (server, task), status in zip(tasks, statuses, strict=True):
             try:
-                whole(self.bench, server, await task, self._tokens())
-            except Broken as error:
+                check_finished(self.bench, server, await task, self._tokens())
+            except GuaranteeError as error:
                 if not (status.touched and "weights_lost" in error.measured):
                     raise
 
@@ -101,30 +105,32 @@ class _Broken:
         return min(SHORT * 20, self.bench.context - 16)
 
 
-async def _joined_from(
-    bench: Bench, run: TrainerEnd, process: GroupProcess, fellow: bool = False
+async def _join_from(
+    bench: Bench, run: TrainerPeer, process: GroupProcess, second_receiver: bool = False
 ) -> GroupProcess | None:
     """The next epoch, whose rank 0 is in `process`; the other process of the group, if one is wanted."""
     run.leave()
     run.epoch += 1
-    port = await heard(process, bench)
-    requests = await run.join_requests(port, fellows=int(fellow))
+    port = await next_message(process, bench)
+    requests = await run.join_requests(port, extra_ranks=int(second_receiver))
     first = requests[0]
     spec = GroupSpec(
         first["group_name"], bench.settings.address, first["world_size"], first["backend"], first["timeout_s"]
     )
-    other = GroupProcess(receiver, spec, port, spec.world_size - 1) if fellow else None
+    other = GroupProcess(receiver, spec, port, spec.world_size - 1) if second_receiver else None
     try:
         if other:
-            await heard(other, bench)
-        process.tell(spec)
+            await next_message(other, bench)
+        process.send(spec)
         answers = await run.post_each("/init_process_group", requests)
         for server, (status, body) in zip(bench.servers, answers, strict=True):
             if status != 200:
-                raise Broken(f"{server}: POST /init_process_group: {status} {body}", "200", "join an epoch")
-        await heard(process, bench)
+                raise GuaranteeError(
+                    f"{server}: POST /init_process_group: {status} {body}", "200", "join an epoch"
+                )
+        await next_message(process, bench)
         if other:
-            await heard(other, bench)
+            await next_message(other, bench)
         return other
     except BaseException:
         if other:
@@ -132,8 +138,8 @@ async def _joined_from(
         raise
 
 
-async def heard(process: GroupProcess, bench: Bench) -> object:
-    return await asyncio.to_thread(process.heard, bench.settings.timeout_s + 30)
+async def next_message(process: GroupProcess, bench: Bench) -> object:
+    return await asyncio.to_thread(process.receive, bench.settings.timeout_s + 30)
 
 
 def _bucket_bytes(bench: Bench) -> int:

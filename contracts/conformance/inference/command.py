@@ -34,7 +34,7 @@ def add_inference(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     from contracts.conformance.inference.kit import check_inference
     from contracts.conformance.inference.reference import Reference
-    from contracts.conformance.table import as_json, kept, print_table
+    from contracts.conformance.table import all_hold, as_json, print_table
 
     try:
         verdicts = check_inference(
@@ -51,7 +51,7 @@ def run(options: argparse.Namespace) -> int:
         print(as_json(verdicts))
     else:
         print_table(f"inference contract: {', '.join(options.url)}", verdicts, _command(options))
-    return 0 if kept(verdicts) else 1
+    return 0 if all_hold(verdicts) else 1
 
 
 def _option(name: str) -> str:
@@ -60,11 +60,11 @@ def _option(name: str) -> str:
 
 def _command(options: argparse.Namespace) -> str:
     """What was asked, to be asked again; without the token."""
-    words = ["python", "-m", "contracts.conformance", "inference"]
+    command = ["python", "-m", "contracts.conformance", "inference"]
     for url in options.url:
-        words += ["--url", url]
-    words += ["--model", options.model, *(["--trust-remote-code"] if options.trust_remote_code else [])]
+        command += ["--url", url]
+    command += ["--model", options.model, *(["--trust-remote-code"] if options.trust_remote_code else [])]
     for each in fields(Settings):
         if (value := getattr(options, each.name)) != each.default:
-            words += [_option(each.name), "..." if each.name == "token" else str(value)]
-    return shlex.join(words)
+            command += [_option(each.name), "..." if each.name == "token" else str(value)]
+    return shlex.join(command)

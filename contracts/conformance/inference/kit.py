@@ -17,7 +17,7 @@ from contracts.conformance.inference.guarantees.g06_refusals import refusals
 from contracts.conformance.inference.guarantees.g07_failures import failures
 from contracts.conformance.inference.guarantees.g08_endurance import endurance
 from contracts.conformance.inference.guarantees.g09_tokens import tokens
-from contracts.conformance.inference.guarantees.g10_authorization import strangers
+from contracts.conformance.inference.guarantees.g10_authorization import authorization
 from contracts.conformance.inference.guarantees.g11_cancellation import cancellation
 from contracts.conformance.inference.reference import Reference
 from contracts.conformance.inference.server import Server
@@ -35,7 +35,7 @@ CHECKS: dict[Guarantee, Callable[[Bench], Awaitable[str]]] = {
     Guarantee("G7", "nothing waits for ever"): failures,
     Guarantee("G8", "endurance"): endurance,
     Guarantee("G9", "tokens round-trip"): tokens,
-    Guarantee("G10", "strangers"): strangers,
+    Guarantee("G10", "authorization"): authorization,
     Guarantee("G11", "cancellation"): cancellation,
 }
 CODES = [guarantee.code for guarantee in CHECKS]

@@ -7,8 +7,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contracts.conformance.inference.bench import Bench
 from contracts.conformance.inference.samples import Sample
 from contracts.conformance.inference.server import Server
-from contracts.conformance.inference.trainer_peer import TrainerEnd
-from contracts.conformance.verdicts import Broken
+from contracts.conformance.inference.trainer_peer import TrainerPeer
+from contracts.conformance.verdicts import GuaranteeError
 
 FIRST_TRY = 200  # tokens of a request
 FEW, MANY = 6, 96  # requests in flight, a server
@@ -30,7 +30,7 @@ async def in_flight(bench: Bench, count: int, max_tokens: int, stream: bool = Fa
         for server in bench.servers
         for i, prompt in enumerate(prompts)
     ]
-    async with cancelled([task for _, task in tasks]):
+    async with cancelling([task for _, task in tasks]):
         for server in bench.servers:
             await _running(server, [task for at, task in tasks if at is server])
             # It comes last, so when it has its token the others have theirs.
@@ -39,7 +39,7 @@ async def in_flight(bench: Bench, count: int, max_tokens: int, stream: bool = Fa
 
 
 @contextlib.asynccontextmanager
-async def cancelled(tasks: list[asyncio.Task]) -> AsyncIterator[None]:
+async def cancelling(tasks: list[asyncio.Task]) -> AsyncIterator[None]:
     """At the end none of `tasks` is left, and no error of theirs goes unseen by who asks for it."""
     try:
         yield
@@ -57,7 +57,7 @@ async def _running(server: Server, tasks: list[asyncio.Task[Sample]]) -> None:
         if running >= len(tasks):
             return
         if asyncio.get_running_loop().time() > deadline:
-            raise Broken(
+            raise GuaranteeError(
                 f"/contract.process.running is {running} after {APPEARS_WITHIN_S:g} s",
                 f"{len(tasks)} requests that were sent together are generated side by side",
                 f"{server}: send {len(tasks)} long completions and look at GET /contract",
@@ -65,9 +65,9 @@ async def _running(server: Server, tasks: list[asyncio.Task[Sample]]) -> None:
         await asyncio.sleep(0.002)
 
 
-async def across(
+async def complete_across(
     bench: Bench,
-    trainer: TrainerEnd,
+    trainer: TrainerPeer,
     update: Callable[[], Awaitable[object]],
     check: Callable[[Server, Sample], float],
 ) -> tuple[list[Sample], float]:
@@ -85,14 +85,14 @@ async def across(
             await update()
             found = [(server, await task) for server, task in tasks]
         for server, sample in found:
-            whole(bench, server, sample, max_tokens)
+            check_finished(bench, server, sample, max_tokens)
             _not_restarted(server, sample, before)
             worst = max(worst, check(server, sample))
         crossed = {server for server, sample in found if len(sample.spans) > 1}
         if len(crossed) == len(bench.servers):
             return [sample for _, sample in found], worst
         if max_tokens == longest and count > MANY:
-            raise Broken(
+            raise GuaranteeError(
                 f"none of {count} requests of {longest} tokens crossed the update",
                 "generation goes on through an update: a running request has tokens of both versions",
                 f"keep {count} requests of {longest} tokens running and publish a version (a very fast "
@@ -101,14 +101,14 @@ async def across(
         count, max_tokens = (count * 4 if max_tokens == longest else count), max_tokens * 4
 
 
-def whole(bench: Bench, server: Server, sample: Sample, max_tokens: int) -> None:
+def check_finished(bench: Bench, server: Server, sample: Sample, max_tokens: int) -> None:
     """It ended by itself: by its length, or by end-of-sequence."""
     tokens, last = len(sample.token_ids), sample.token_ids[-1:]
     if sample.finish_reason == "length" and tokens == max_tokens:
         return
     if sample.finish_reason == "stop" and last and last[0] in bench.reference.ends:
         return
-    raise Broken(
+    raise GuaranteeError(
         f"{server}: a request of {max_tokens} tokens ended with {sample.finish_reason!r} after {tokens}",
         f"`length` after {max_tokens} tokens, or `stop` with end-of-sequence as its last id",
         f"complete {sample.prompt_token_ids} with max_tokens {max_tokens} while weights are updated",
@@ -118,7 +118,7 @@ def whole(bench: Bench, server: Server, sample: Sample, max_tokens: int) -> None
 def _not_restarted(server: Server, sample: Sample, version: int) -> None:
     """It had tokens when `version` was the live one."""
     if sample.spans[0][0] != version:
-        raise Broken(
+        raise GuaranteeError(
             f"a request that had tokens of version {version} when the next one was sent has the spans "
             f"{sample.spans}",
             f"its first tokens stay, labelled {version}: it is neither restarted nor relabelled",

@@ -1,4 +1,4 @@
-"""Weights under which a model says one given text: a small model is taught it in seconds, by heart."""
+"""Overfits a small model to one given text, so that it samples exactly that text."""
 
 from collections.abc import Sequence
 
@@ -12,8 +12,8 @@ STEPS = 500
 MARGIN = 2.0  # nats by which every token of the text leads, so that rounding does not change it
 
 
-def taught(
-    reference: Reference, prompt: Sequence[int], said: Sequence[int], dtype: torch.dtype
+def overfit_weights(
+    reference: Reference, prompt: Sequence[int], reply: Sequence[int], dtype: torch.dtype
 ) -> Weights | None:
     """None where the model is too large, or does not learn it."""
     model = reference.model
@@ -21,22 +21,22 @@ def taught(
         return None
     for name, parameter in model.named_parameters():
         parameter.data = reference.weights(0)[name].clone()
-    ids, learnt = torch.tensor([[*prompt, *said]]), torch.tensor(said)
+    ids, targets = torch.tensor([[*prompt, *reply]]), torch.tensor(reply)
     optimizer = torch.optim.Adam(model.parameters(), lr=3e-3)
     for _ in range(STEPS):
         logits = model(ids, use_cache=False).logits[0, len(prompt) - 1 : -1].float()
-        lead = _lead(logits.detach(), learnt)
-        if lead > MARGIN:
+        margin = _smallest_margin(logits.detach(), targets)
+        if margin > MARGIN:
             return {name: p.detach().to(dtype, copy=True) for name, p in model.named_parameters()}
-        F.cross_entropy(logits, learnt).backward()
+        F.cross_entropy(logits, targets).backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         optimizer.zero_grad()
     return None
 
 
-def _lead(logits: torch.Tensor, learnt: torch.Tensor) -> float:
-    """Of each learnt token before the likeliest other one; the smallest."""
-    chosen = logits.gather(1, learnt[:, None])
-    others = logits.scatter(1, learnt[:, None], -torch.inf)
+def _smallest_margin(logits: torch.Tensor, targets: torch.Tensor) -> float:
+    """The lead of each target token over the likeliest other one; the smallest."""
+    chosen = logits.gather(1, targets[:, None])
+    others = logits.scatter(1, targets[:, None], -torch.inf)
     return float((chosen[:, 0] - others.max(1).values).min())

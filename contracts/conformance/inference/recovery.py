@@ -4,44 +4,44 @@ import asyncio
 
 from contracts.conformance.inference.bench import Bench
 from contracts.conformance.inference.server import Server
-from contracts.conformance.inference.trainer_peer import TrainerEnd
-from contracts.conformance.verdicts import Broken
+from contracts.conformance.inference.trainer_peer import TrainerPeer
+from contracts.conformance.verdicts import GuaranteeError
 from contracts.inference import WeightUpdateStatus
 
 
-async def honest(
+async def check_failed_update(
     bench: Bench, server: Server, version: int, status: WeightUpdateStatus, receive: str, what: str
 ) -> None:
     """Untouched: it serves its old weights, in deed. Touched: it says that it is unhealthy."""
     if status.state != "failed" or (receive == "staged" and status.touched):
-        raise Broken(f"{server}: {status}", "failed; never touched when staged", what)
+        raise GuaranteeError(f"{server}: {status}", "failed; never touched when staged", what)
     if not status.touched:
         contract = await server.contract()
         if contract.group is not None or contract.weights.version != version:
-            raise Broken(
+            raise GuaranteeError(
                 f"{server}: /contract says {contract.group} {contract.weights}",
                 f"no group any more, weights at version {version}",
                 what,
             )
-        await serves(bench, server, version, f"{what}, and touched is false")
+        await check_serving(bench, server, version, f"{what}, and touched is false")
         return
     model = (await server.contract()).model
     code, body = await server.post("/v1/completions", {"model": model, "prompt": [1], "max_tokens": 1})
     if await server.ready() or code != 503:
-        raise Broken(
+        raise GuaranteeError(
             f"{server}: touched, but /health is ready or a new request is {code} {body}",
             "503 unhealthy, until the next complete update",
             what,
         )
 
 
-async def serves(bench: Bench, server: Server, version: int, what: str) -> None:
+async def check_serving(bench: Bench, server: Server, version: int, what: str) -> None:
     if not await server.ready():
-        raise Broken(f"{server}: {await server.get('/health')}", "ready, at the old version", what)
-    await bench.content(server, bench.weights(version), version, what)
+        raise GuaranteeError(f"{server}: {await server.get('/health')}", "ready, at the old version", what)
+    await bench.check_content(server, bench.weights(version), version, what)
 
 
-async def restored(bench: Bench, run: TrainerEnd, what: str) -> None:
+async def restore_service(bench: Bench, run: TrainerPeer, what: str) -> None:
     """A new epoch and a complete update; servers that restart their engine may take their time."""
     for server in bench.servers:
         await _ready_to_join(bench, server, what)
@@ -49,14 +49,14 @@ async def restored(bench: Bench, run: TrainerEnd, what: str) -> None:
     version = run.version + 1
     await run.publish(version, bench.weights(version))
     for server in bench.servers:
-        await serves(bench, server, version, f"{what}; a new epoch, version {version}")
+        await check_serving(bench, server, version, f"{what}; a new epoch, version {version}")
 
 
 async def _ready_to_join(bench: Bench, server: Server, what: str) -> None:
     deadline = asyncio.get_running_loop().time() + bench.settings.restart_s
     while (health := await server.get("/health"))[1].get("status") == "loading":
         if asyncio.get_running_loop().time() > deadline:
-            raise Broken(
+            raise GuaranteeError(
                 f"{server}: {health} for {bench.settings.restart_s:g} s",
                 "an engine that restarts comes back",
                 what,

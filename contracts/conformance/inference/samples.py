@@ -1,11 +1,11 @@
 """Answers to generation requests, taken apart.
 
-One that lacks what the contract promises is `Broken` here, so that checks read plain values.
+One that lacks what the contract promises is `GuaranteeError` here, so that checks read plain values.
 """
 
 from dataclasses import dataclass
 
-from contracts.conformance.verdicts import Broken
+from contracts.conformance.verdicts import GuaranteeError
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class Sample:
 def samples(answer: dict) -> list[Sample]:
     """The choices of a completion that asked for log-probabilities, taken apart and counted."""
     if not isinstance(answer.get("prompt_token_ids"), list):
-        raise Broken(
+        raise GuaranteeError(
             f"an answer without prompt_token_ids: it has {sorted(answer)}",
             "prompt_token_ids beside the choices; in a stream, on its first chunk",
             "complete any prompt with logprobs: true",
@@ -46,7 +46,7 @@ def samples(answer: dict) -> list[Sample]:
                 text=text,
             )
         except (KeyError, TypeError) as error:
-            raise Broken(
+            raise GuaranteeError(
                 f"a choice without {error}: it has {sorted(choice)}",
                 "token_ids, logprobs.content[i].logprob and weight_versions in each choice",
                 "complete any prompt with logprobs: true",
@@ -59,7 +59,7 @@ def samples(answer: dict) -> list[Sample]:
 def check_counts(sample: Sample) -> None:
     """One log-probability and one label a token; versions never go back."""
     if len(sample.logprobs) != len(sample.token_ids):
-        raise Broken(
+        raise GuaranteeError(
             f"{len(sample.token_ids)} token_ids, {len(sample.logprobs)} log-probabilities",
             "one log-probability for every sampled token, end-of-sequence included",
             f"complete {sample.prompt_token_ids} with logprobs: true",
@@ -68,7 +68,7 @@ def check_counts(sample: Sample) -> None:
     covers = all(start == before < end for (_, start, end), before in zip(sample.spans, ends, strict=False))
     versions = [version for version, _, _ in sample.spans]
     if not covers or ends[-1] != len(sample.token_ids) or versions != sorted(set(versions)):
-        raise Broken(
+        raise GuaranteeError(
             f"weight_versions {sample.spans} for {len(sample.token_ids)} tokens",
             "half-open spans that cover every sampled token exactly once, with growing versions",
             f"complete {sample.prompt_token_ids} with logprobs: true",
@@ -91,7 +91,7 @@ def _joined(parts: list[dict]) -> dict:
     """The chunks of one choice, as the choice of a whole answer."""
     final = next((part for part in reversed(parts) if part.get("finish_reason")), {})
     if "weight_versions" not in final:
-        raise Broken(
+        raise GuaranteeError(
             f"the chunk with finish_reason has {sorted(final)}",
             "weight_versions on it",
             "stream a completion",

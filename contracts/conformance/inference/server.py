@@ -9,7 +9,7 @@ import aiohttp
 from pydantic import ValidationError
 
 from contracts.conformance.inference.samples import Sample, samples, streamed
-from contracts.conformance.verdicts import Broken
+from contracts.conformance.verdicts import GuaranteeError
 from contracts.inference import ContractInfo
 
 Answer = tuple[int, dict]  # HTTP status, decoded body
@@ -39,21 +39,23 @@ class Server:
             async with asked as answer:
                 return answer.status, await answer.text()
         except TimeoutError as error:
-            raise Broken(
+            raise GuaranteeError(
                 f"{self.url}: no answer to {method} {path} within {self.http.timeout.total:g} s",
                 "an answer",
-                short(path, body or {}),
+                describe_request(path, body or {}),
             ) from error
 
     async def contract(self) -> ContractInfo:
         status, body = await self.get("/contract")
         if status != 200:
-            raise Broken(f"GET /contract: {status} {body}", "200 and what the contract lists", "ask it")
+            raise GuaranteeError(
+                f"GET /contract: {status} {body}", "200 and what the contract lists", "ask it"
+            )
         try:
             return ContractInfo.model_validate(body)
         except ValidationError as error:
             first = error.errors()[0]
-            raise Broken(
+            raise GuaranteeError(
                 f"GET /contract: {'.'.join(map(str, first['loc']))}: {first['msg']}",
                 "what the contract lists, no more and no less",
                 f"curl {self.url}/contract",
@@ -90,7 +92,9 @@ class Server:
         body = {"model": (await self.contract()).model} | body
         status, answer = await self.post(path, body)
         if status != 200:
-            raise Broken(f"POST {path}: {status} {answer}", "200 and a completion", short(path, body))
+            raise GuaranteeError(
+                f"POST {path}: {status} {answer}", "200 and a completion", describe_request(path, body)
+            )
         return answer
 
     async def stream(self, path: str, body: dict) -> list[dict]:
@@ -99,14 +103,16 @@ class Server:
         status, text = await self._ask("POST", path, body)
         events = [line.removeprefix("data: ") for line in text.splitlines() if line.startswith("data: ")]
         if status != 200 or not events or events[-1] != "[DONE]":
-            raise Broken(
+            raise GuaranteeError(
                 f"POST {path}, stream: {status}, ends with {text[-80:]!r}",
                 "200 and server-sent events that end with `data: [DONE]`",
-                short(path, body),
+                describe_request(path, body),
             )
         chunks = [json.loads(event) for event in events[:-1]]
         if error := next((chunk for chunk in chunks if "choices" not in chunk), None):
-            raise Broken(f"a chunk {str(error)[:200]}", "choices in every chunk", short(path, body))
+            raise GuaranteeError(
+                f"a chunk {str(error)[:200]}", "choices in every chunk", describe_request(path, body)
+            )
         return chunks
 
 
@@ -119,7 +125,7 @@ def decoded(text: str) -> dict:
     return body if isinstance(body, dict) else {"not a JSON object": text[:300]}
 
 
-def short(path: str, body: dict) -> str:
+def describe_request(path: str, body: dict) -> str:
     """A request as one line that is not a page long."""
     text = json.dumps(body)
     return f"POST {path} {text if len(text) < 600 else text[:600] + ' ...'}"

@@ -4,8 +4,8 @@ long to restart, or reaches this machine by another address."""
 from dataclasses import dataclass, field
 
 
-def setting(default: object, told: str) -> object:
-    return field(default=default, metadata={"help": told})
+def setting(default: object, help_text: str) -> object:
+    return field(default=default, metadata={"help": help_text})
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from contracts.conformance.inference.reference import Weights
 from contracts.conformance.inference.server import Answer, Server
 from contracts.conformance.inference.settings import Settings
-from contracts.conformance.verdicts import Broken
+from contracts.conformance.verdicts import GuaranteeError
 from contracts.inference import GroupInfo, Parameter, WeightUpdateStatus
 from contracts.weights import WeightGroup, WeightStore, dtype_name, nccl_version, pack_bucket, plan_buckets
 
@@ -36,7 +36,7 @@ def bucket_bytes_for(weights: Weights, count: int) -> int:
     return max(1, sum(tensor.nbytes for tensor in weights.values()) // count)
 
 
-class TrainerEnd:
+class TrainerPeer:
     """One run of a trainer."""
 
     def __init__(self, servers: Sequence[Server], tied: dict[str, str], settings: Settings):
@@ -49,10 +49,10 @@ class TrainerEnd:
 
     # --- the weight group -------------------------------------------------------------------------
 
-    async def join_requests(self, port: int, fellows: int = 0, **changes: object) -> list[dict]:
-        """What each server is asked to join. `fellows` ranks come after the servers'."""
+    async def join_requests(self, port: int, extra_ranks: int = 0, **changes: object) -> list[dict]:
+        """What each server is asked to join. `extra_ranks` ranks come after the servers'."""
         contracts = [await server.contract() for server in self.servers]
-        world_size = 1 + sum(contract.ranks for contract in contracts) + fellows
+        world_size = 1 + sum(contract.ranks for contract in contracts) + extra_ranks
         backend = backend_of(contracts)
         common = {
             "run": self.run,
@@ -82,7 +82,7 @@ class TrainerEnd:
         form = asyncio.to_thread(
             store.group, first["group_name"], first["world_size"], first["backend"], self.settings.timeout_s
         )
-        answers, formed = await asyncio.gather(self._asked_to_join(requests), form, return_exceptions=True)
+        answers, formed = await asyncio.gather(self._post_joins(requests), form, return_exceptions=True)
         if isinstance(answers, BaseException):
             raise answers
         for server, (status, body), request in zip(self.servers, answers, requests, strict=True):
@@ -91,26 +91,26 @@ class TrainerEnd:
             group = GroupInfo(epoch=self.epoch, rank_offset=offset, world_size=request["world_size"])
             joined = (status, body) == (200, {"ranks": list(range(offset, offset + contract.ranks))})
             if not joined or (contract.run, contract.group) != (self.run, group):
-                raise Broken(
+                raise GuaranteeError(
                     f"{server}: POST /init_process_group: {status} {body}; /contract: {contract.group}",
                     f"200, {contract.ranks} rank(s) from {offset} on, and {group} in /contract",
                     "a new run takes the server over",
                 )
         if isinstance(formed, BaseException):
-            raise Broken(
+            raise GuaranteeError(
                 f"200 was answered, but the group of epoch {self.epoch} never formed: {formed}",
                 "200 only once the server's ranks have joined",
                 f"POST /init_process_group {first}",
             )
         self.group, self.joined = formed, requests
 
-    async def _asked_to_join(self, requests: Sequence[dict]) -> list[Answer]:
+    async def _post_joins(self, requests: Sequence[dict]) -> list[Answer]:
         limit = 2 * self.settings.timeout_s + self.settings.grace_s  # it may wait for an update's end first
         try:
             async with asyncio.timeout(limit):
                 return await self.post_each("/init_process_group", requests)
         except TimeoutError as error:
-            raise Broken(
+            raise GuaranteeError(
                 f"no answer to POST /init_process_group within {limit:g} s",
                 f"an answer within timeout_s + {self.settings.grace_s:g} s",
                 f"POST /init_process_group {requests[0]}",
@@ -143,25 +143,27 @@ class TrainerEnd:
         return request | changes
 
     async def publish(self, version: int, weights: Weights, **changes: object) -> None:
-        """A complete update. Broken unless all servers are `live` with it."""
+        """A complete update. GuaranteeError unless all servers are `live` with it."""
         request = self.update_request(version, weights, **changes)
         buckets = packed(weights, request["bucket_bytes"])
         await self.request_update(request)
         try:
             await self.send(buckets)
         except RuntimeError as error:
-            raise Broken(
+            raise GuaranteeError(
                 f"the broadcast of version {version} did not end: {error}",
                 "a server that answered 202 takes part in the broadcast, whatever version it holds",
-                f"publish version {version} {shown(changes)}",
+                f"publish version {version} {describe_changes(changes)}",
             ) from error
-        await self.live(version, sum(bucket.nbytes for bucket in buckets), f"publish {shown(changes)}")
+        await self.wait_until_live(
+            version, sum(bucket.nbytes for bucket in buckets), f"publish {describe_changes(changes)}"
+        )
 
-    async def live(self, version: int, size: int, reproduce: str) -> None:
-        """Wait until every server says that it is; Broken unless it is."""
-        for server, status in zip(self.servers, await self.ended(version), strict=True):
+    async def wait_until_live(self, version: int, size: int, reproduce: str) -> None:
+        """Wait until every server says that it is; GuaranteeError unless it is."""
+        for server, status in zip(self.servers, await self.outcomes(version), strict=True):
             if (status.state, status.bytes) != ("live", size) or min(status.paused_s, status.transfer_s) < 0:
-                raise Broken(
+                raise GuaranteeError(
                     f"{server}: version {version} ended as {status.model_dump()}",
                     f"live, with {size} bytes, after every bucket was sent",
                     f"{reproduce}, version {version}",
@@ -169,14 +171,14 @@ class TrainerEnd:
         self.version = version
 
     async def request_update(self, request: dict) -> None:
-        """Ask every server; Broken unless each says 202."""
+        """Ask every server; GuaranteeError unless each says 202."""
         for server, answer in zip(
             self.servers,
             await self.post_each("/request_weight_update", [request] * len(self.servers)),
             strict=True,
         ):
             if answer != (202, {"state": "receiving"}):
-                raise Broken(
+                raise GuaranteeError(
                     f"{server}: POST /request_weight_update: {answer[0]} {answer[1]}",
                     '202 {"state": "receiving"}',
                     f"request version {request['version']} with every parameter of the model",
@@ -186,11 +188,11 @@ class TrainerEnd:
         for bucket in buckets:
             await asyncio.to_thread(self.group.broadcast, bucket, self.settings.timeout_s)
 
-    async def ended(self, version: int) -> list[WeightUpdateStatus]:
+    async def outcomes(self, version: int) -> list[WeightUpdateStatus]:
         """How the update ended on each server, which says so within its timeout and the grace."""
-        return await asyncio.gather(*(self._ended(server, version) for server in self.servers))
+        return await asyncio.gather(*(self._outcome(server, version) for server in self.servers))
 
-    async def _ended(self, server: Server, version: int) -> WeightUpdateStatus:
+    async def _outcome(self, server: Server, version: int) -> WeightUpdateStatus:
         limit = self.settings.timeout_s + self.settings.grace_s
         try:
             async with asyncio.timeout(limit + 1):
@@ -203,7 +205,7 @@ class TrainerEnd:
             found = None
         named = found and (found.run, found.epoch, found.version) == (self.run, self.epoch, version)
         if status != 200 or not named or found.state == "receiving":
-            raise Broken(
+            raise GuaranteeError(
                 f"{server}: GET /weight_update/{version}?wait_s={limit:g}: {status} {body}",
                 f"how version {version} of run {self.run}, epoch {self.epoch} ended, within timeout_s + "
                 f"{self.settings.grace_s:g} s",
@@ -217,6 +219,6 @@ def backend_of(contracts: Sequence) -> str:
     return "gloo" if all("gloo" in contract.backends for contract in contracts) else "nccl"
 
 
-def shown(changes: dict) -> str:
+def describe_changes(changes: dict) -> str:
     """Options of an update without its manifest."""
     return str({name: value for name, value in changes.items() if name != "parameters"} or "")

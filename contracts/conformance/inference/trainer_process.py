@@ -26,16 +26,16 @@ class GroupProcess:
         self._process.start()
         theirs.close()
 
-    def tell(self, message: object) -> None:
+    def send(self, message: object) -> None:
         self._pipe.send(message)
 
-    def heard(self, timeout_s: float) -> object:
+    def receive(self, timeout_s: float) -> object:
         """The next thing that it says. Raises TimeoutError or EOFError."""
         if not self._pipe.poll(timeout_s):
             raise TimeoutError(f"the kit's own process said nothing for {timeout_s:g} s")
         return self._pipe.recv()
 
-    def end(self, how: str) -> None:
+    def terminate(self, how: str) -> None:
         """`killed`, or `stalled`: stopped, with its sockets open."""
         os.kill(self._process.pid, signal.SIGKILL if how == "killed" else signal.SIGSTOP)
 

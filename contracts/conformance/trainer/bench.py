@@ -5,8 +5,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from contracts.conformance.trainer.ranks import RankFailed, run_ranks
-from contracts.conformance.verdicts import Broken
+from contracts.conformance.trainer.ranks import RankFailedError, run_ranks
+from contracts.conformance.verdicts import GuaranteeError
 from contracts.support.ports import ReservedPort
 from contracts.trainer import OptimizerSpec, WorkerSpec
 
@@ -26,15 +26,15 @@ class Bench:
         self, program: Callable[..., object], model: str, optimizer: OptimizerSpec, *args: object, doing: str
     ) -> list:
         """`program(worker, spec, *args)` on every rank of a new trainer; what each returned, by rank.
-        Raises Broken where a rank fails; `doing` tells its reader how to do the same."""
+        Raises GuaranteeError where a rank fails; `doing` tells its reader how to do the same."""
         folder = self.directory / f"session-{next(self._sessions)}"
         folder.mkdir()
         with ReservedPort() as port:
             specs = [self._spec(rank, model, optimizer, port.number) for rank in range(self.ranks)]
             try:
                 return run_ranks(folder, self.adapter, self.options, specs, program, args, self.patience_s)
-            except RankFailed as error:
-                raise Broken(str(error), "every rank returns from every call", doing) from error
+            except RankFailedError as error:
+                raise GuaranteeError(str(error), "every rank returns from every call", doing) from error
 
     def _spec(self, rank: int, model: str, optimizer: OptimizerSpec, port: int) -> WorkerSpec:
         return WorkerSpec(

@@ -42,7 +42,7 @@ def run(arguments: argparse.Namespace) -> int:
     """0: every guarantee holds; 1: one does not; 2: nothing could be tried."""
     from transformers.utils import logging
 
-    from contracts.conformance.table import as_json, kept, print_table
+    from contracts.conformance.table import all_hold, as_json, print_table
     from contracts.conformance.trainer.kit import check_trainer
 
     logging.disable_progress_bar()
@@ -63,7 +63,7 @@ def run(arguments: argparse.Namespace) -> int:
     else:
         title = f"{arguments.adapter}, {arguments.ranks} rank(s), {arguments.device}"
         print_table(title, verdicts, command_line(arguments.adapter, **asked))
-    return 0 if kept(verdicts) else 1
+    return 0 if all_hold(verdicts) else 1
 
 
 def command_line(
@@ -76,9 +76,9 @@ def command_line(
     patience_s: float = 120,
 ) -> str:
     """What does in a shell what `check_trainer` does with the same arguments."""
-    words = ["python", "-m", "contracts.conformance", "trainer", "--adapter", adapter]
+    command = ["python", "-m", "contracts.conformance", "trainer", "--adapter", adapter]
     for key, value in (options or {}).items():
-        words += ["--option", f"{key}={json.dumps(value)}"]
-    words += ["--model", model] if model else []
-    words += ["--ranks", str(ranks), "--device", device, "--patience-s", f"{patience_s:g}"]
-    return shlex.join(words)
+        command += ["--option", f"{key}={json.dumps(value)}"]
+    command += ["--model", model] if model else []
+    command += ["--ranks", str(ranks), "--device", device, "--patience-s", f"{patience_s:g}"]
+    return shlex.join(command)

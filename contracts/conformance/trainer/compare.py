@@ -5,7 +5,7 @@ import math
 import torch
 
 from contracts.conformance.trainer.rank_programs import Tensors
-from contracts.conformance.verdicts import Broken
+from contracts.conformance.verdicts import GuaranteeError
 
 SMALL = 0.02  # of the global norm: what a smaller tensor is compared with, below which float32 noise counts
 
@@ -17,24 +17,24 @@ def compare(
     noun: str,
     right: str,
     reproduce: str,
-    unsure: dict[str, float] | None = None,
+    rounding_errors: dict[str, float] | None = None,
 ) -> float:
     """The largest error, relative to the tensor's own norm or to a small part of the global one. Raises
-    Broken beyond `tolerance`: `noun` is what is compared ("gradient"), `right` what it should be. `unsure`
-    is the norm by which a correct tensor may be misread; it is allowed for."""
+    GuaranteeError beyond `tolerance`: `noun` is what is compared ("gradient"), `right` what it should be.
+    `rounding_errors` is the norm by which a correct tensor may be misread; it is allowed for."""
     actual = {name: actual[name].double() for name in expected}
     expected = {name: tensor.double() for name, tensor in expected.items()}
-    floor = SMALL * float(torch.nn.utils.get_total_norm(list(expected.values())))
+    least_scale = SMALL * float(torch.nn.utils.get_total_norm(list(expected.values())))
     errors = {}
     for name, tensor in expected.items():
         error = float((actual[name] - tensor).norm())
-        scale = max(float(tensor.norm()), floor)
-        allowed = tolerance * scale + (unsure or {}).get(name, 0.0)
+        scale = max(float(tensor.norm()), least_scale)
+        allowed = tolerance * scale + (rounding_errors or {}).get(name, 0.0)
         errors[name] = (not error <= allowed, error / scale if scale else math.inf if error else 0.0)
     worst_name, (broken, worst) = max(errors.items(), key=lambda item: item[1])
     if broken:
         multiple = _multiple(actual, expected)
-        raise Broken(
+        raise GuaranteeError(
             f"{noun} of {worst_name} is off by {worst:.1e} of its norm" + multiple,
             f"{right}, to {tolerance:.0e} of each tensor's norm",
             reproduce,

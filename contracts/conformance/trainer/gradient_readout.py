@@ -9,17 +9,17 @@ allowed for.
 import torch
 
 from contracts.conformance.trainer.compare import compare
-from contracts.conformance.trainer.rank_programs import Tensors, Walk
+from contracts.conformance.trainer.rank_programs import StepsRecord, Tensors
 from contracts.conformance.trainer.reference import Reference
 from contracts.conformance.trainer.sequences import Step
-from contracts.conformance.verdicts import Broken
+from contracts.conformance.verdicts import GuaranteeError
 from contracts.records import TrainingSequence
 from contracts.trainer import OptimizerSpec
 
 TOLERANCE = 1e-5
 
 
-def readable(reference: Reference, sequences: list[TrainingSequence]) -> OptimizerSpec:
+def readable_optimizer(reference: Reference, sequences: list[TrainingSequence]) -> OptimizerSpec:
     """An optimizer whose updates tell the gradient of about these sequences."""
     gradients = [_rms(g) for g in reference.gradients(sequences).values()]
     weights = [_rms(w) for w in reference.weights().values() if w.dim() > 1]
@@ -47,23 +47,25 @@ def gradients(before: Tensors, after: Tensors, spec: OptimizerSpec) -> Tensors:
 
 def _gradient(before: torch.Tensor, after: torch.Tensor, spec: OptimizerSpec) -> torch.Tensor:
     update = before.double() - after.double()
-    room = (spec.lr - update.abs()).clamp(min=1e-9 * spec.lr)
-    return update * spec.eps / room
+    remaining = (spec.lr - update.abs()).clamp(min=1e-9 * spec.lr)
+    return update * spec.eps / remaining
 
 
-def unsure(after: Tensors, expected: Tensors, spec: OptimizerSpec) -> dict[str, float]:
+def rounding_errors(after: Tensors, expected: Tensors, spec: OptimizerSpec) -> dict[str, float]:
     """The norm by which each tensor's gradient, when it is as expected, may be misread: updated weights are
     rounded to float32, and so are a few intermediate results of the size of Δ."""
-    return {name: _unsure(after[name].double(), g.double(), spec) for name, g in expected.items()}
+    return {name: _rounding_error(after[name].double(), g.double(), spec) for name, g in expected.items()}
 
 
-def _unsure(weight: torch.Tensor, gradient: torch.Tensor, spec: OptimizerSpec) -> float:
+def _rounding_error(weight: torch.Tensor, gradient: torch.Tensor, spec: OptimizerSpec) -> float:
     update = spec.lr * gradient.abs() / (gradient.abs() + spec.eps)
     rounded = (weight.abs() + 3 * update) * 2**-24
     return float((rounded * (gradient.abs() + spec.eps).square() / (spec.lr * spec.eps)).norm())
 
 
-def examine(reference: Reference, results: list[Walk], steps: list[Step], spec: OptimizerSpec) -> float:
+def check_gradients(
+    reference: Reference, results: list[StepsRecord], steps: list[Step], spec: OptimizerSpec
+) -> float:
     """Every step's gradient against the reference's sum over all its sequences, at the weights that the
     step started from; and the norm that every rank reports. The largest error."""
     worst = 0.0
@@ -74,8 +76,8 @@ def examine(reference: Reference, results: list[Walk], steps: list[Step], spec: 
         reproduce = f"{reference.model.config.model_type}, {describe(step)}"
         found = gradients(before, after, spec)
         norm = float(torch.nn.utils.get_total_norm(list(expected.values())))
-        allowed = unsure(after, expected, spec) if norm else None  # without gradient no weight moves
-        right = "the plain sum" + _note(step)
+        allowed = rounding_errors(after, expected, spec) if norm else None  # without gradient no weight moves
+        right = "the plain sum" + _expected_sum(step)
         worst = max(worst, compare(found, expected, TOLERANCE, "gradient", right, reproduce, allowed))
         for rank, result in enumerate(results):
             check_norm(result.reports[number].grad_norm, norm, rank, reproduce)
@@ -84,7 +86,7 @@ def examine(reference: Reference, results: list[Walk], steps: list[Step], spec: 
 
 def check_norm(reported: float, norm: float, rank: int, reproduce: str) -> None:
     if not abs(reported - norm) <= TOLERANCE * norm:
-        raise Broken(
+        raise GuaranteeError(
             f"rank {rank} reports the gradient norm {reported:.6g} where it is {norm:.6g} before clipping",
             "the norm, over all ranks, of the summed gradient before clipping, to 1e-5",
             reproduce,
@@ -96,7 +98,7 @@ def describe(step: Step) -> str:
     return f"{step.name}, sequences of lengths {lengths} [row][rank]"
 
 
-def _note(step: Step) -> str:
+def _expected_sum(step: Step) -> str:
     """The divisors by which a wrong sum is usually off."""
     ranks = len(step.rows[0]) if step.rows else 0
     return f" over {len(step.rows)} row(s) of {ranks} rank(s), divided by nothing"

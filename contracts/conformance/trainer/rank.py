@@ -10,7 +10,7 @@ from pathlib import Path
 
 import torch
 
-from contracts.conformance.trainer.recording_worker import Watched, import_adapter
+from contracts.conformance.trainer.recording_worker import RecordingWorker, import_adapter
 from contracts.trainer import WorkerSpec
 
 
@@ -23,13 +23,13 @@ def run_rank(
     args: tuple,
 ) -> None:
     """In `folder`: RANK.result holds what `program` returned, RANK.error the last line of what it raised,
-    RANK.told where it is, RANK.log what it printed."""
+    RANK.position where it is, RANK.log what it printed."""
     os.setsid()
     threading.Thread(target=_end_with_parent, daemon=True).start()
     _keep_quiet(folder / f"{spec.rank}.log")
     torch.set_num_threads(1)
     try:
-        worker = Watched(import_adapter(adapter)(**options), folder / f"{spec.rank}.told")
+        worker = RecordingWorker(import_adapter(adapter)(**options), folder / f"{spec.rank}.position")
         worker.init_worker(spec)
         result = program(worker, spec, *args)
         worker.close()

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import torch
 
-from contracts.conformance.trainer.recording_worker import Watched
+from contracts.conformance.trainer.recording_worker import RecordingWorker
 from contracts.conformance.trainer.sequences import Step, objective
 from contracts.trainer import PackedBatch, StepReport, WorkerSpec
 
@@ -13,7 +13,7 @@ Tensors = dict[str, torch.Tensor]
 
 
 @dataclass(frozen=True)
-class Walk:
+class StepsRecord:
     """Steps as one rank saw them. `weights` has one more: those before the first step."""
 
     weights: list[Tensors]  # float32 on the CPU; empty on other ranks than 0
@@ -21,7 +21,7 @@ class Walk:
     losses: list[list[float]]  # [step][micro-batch]
 
 
-def gathered(worker: Watched) -> Tensors:
+def weight_copies(worker: RecordingWorker) -> Tensors:
     """Copies of the full weights on rank 0; empty elsewhere."""
     return {
         name: tensor.detach().to("cpu", torch.float32, copy=True)
@@ -30,18 +30,18 @@ def gathered(worker: Watched) -> Tensors:
     }
 
 
-def walk(worker: Watched, spec: WorkerSpec, steps: list[Step]) -> Walk:
-    weights, reports, losses = [gathered(worker)], [], []
+def run_steps(worker: RecordingWorker, spec: WorkerSpec, steps: list[Step]) -> StepsRecord:
+    weights, reports, losses = [weight_copies(worker)], [], []
     for step in steps:
         if step.reset:
             worker.reset_optimizer()
         losses.append(accumulate(worker, spec, step))
         reports.append(worker.step())
-        weights.append(gathered(worker))
-    return Walk(weights, reports, losses)
+        weights.append(weight_copies(worker))
+    return StepsRecord(weights, reports, losses)
 
 
-def accumulate(worker: Watched, spec: WorkerSpec, step: Step) -> list[float]:
+def accumulate(worker: RecordingWorker, spec: WorkerSpec, step: Step) -> list[float]:
     """Forward and backward of this rank's micro-batches; the losses."""
     last = spec.rank == spec.world_size - 1
     scale = step.scale if math.isfinite(step.scale) or last else 1.0

@@ -20,7 +20,7 @@ from contracts.conformance.trainer.rank import run_rank
 from contracts.trainer import WorkerSpec
 
 
-class RankFailed(Exception):
+class RankFailedError(Exception):
     """One rank raised, died or did not end; the message says which, where and why."""
 
 
@@ -33,7 +33,7 @@ def run_ranks(
     args: tuple,
     patience_s: float,
 ) -> list:
-    """What `program` returned on each rank. Raises RankFailed; no process outlives the call."""
+    """What `program` returned on each rank. Raises RankFailedError; no process outlives the call."""
     context = fork_server()
     processes = [
         context.Process(target=run_rank, args=(folder, adapter, options, spec, program, args))
@@ -53,7 +53,7 @@ def _start(processes: list) -> None:
         try:
             process.start()
         except BrokenPipeError:  # its end came before it had read what to do
-            raise RankFailed(f"rank {rank} died before it could import the program") from None
+            raise RankFailedError(f"rank {rank} died before it could import the program") from None
 
 
 def _wait(processes: list, folder: Path, patience_s: float) -> None:
@@ -63,11 +63,11 @@ def _wait(processes: list, folder: Path, patience_s: float) -> None:
         ended = wait([p.sentinel for p in running.values()], max(0.0, deadline - time.monotonic()))
         if not ended:
             where = "; ".join(f"rank {rank} is {_where(folder, rank)}" for rank in running)
-            raise RankFailed(f"not every rank ended within {patience_s:g} s: {where}")
+            raise RankFailedError(f"not every rank ended within {patience_s:g} s: {where}")
         for rank in [rank for rank, process in running.items() if process.sentinel in ended]:
             running.pop(rank).join()
         if failed := [rank for rank in range(len(processes)) if _failed(folder, rank, processes[rank])]:
-            raise RankFailed(_story(folder, failed, processes))
+            raise RankFailedError(_describe_failure(folder, failed, processes))
 
 
 def _failed(folder: Path, rank: int, process: multiprocessing.process.BaseProcess) -> bool:
@@ -76,22 +76,22 @@ def _failed(folder: Path, rank: int, process: multiprocessing.process.BaseProces
     return code is not None and (code != 0 or not (folder / f"{rank}.result").exists())
 
 
-def _story(folder: Path, failed: list[int], processes: list) -> str:
+def _describe_failure(folder: Path, failed: list[int], processes: list) -> str:
     """Of the rank that failed first: the others may only have lost their peer."""
     errors = {rank: folder / f"{rank}.error" for rank in range(len(processes))}
-    told = [rank for rank, file in errors.items() if file.exists()]
-    silent = [rank for rank in failed if rank not in told]
-    if silent:
-        rank, code = silent[0], processes[silent[0]].exitcode
+    with_error = [rank for rank, file in errors.items() if file.exists()]
+    without_error = [rank for rank in failed if rank not in with_error]
+    if without_error:
+        rank, code = without_error[0], processes[without_error[0]].exitcode
         died = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"exited with status {code}"
         return f"rank {rank} {died} {_where(folder, rank)}"
-    rank = min(told, key=lambda rank: errors[rank].stat().st_mtime_ns)
+    rank = min(with_error, key=lambda rank: errors[rank].stat().st_mtime_ns)
     return f"rank {rank} raised {_where(folder, rank)}: {errors[rank].read_text()}"
 
 
 def _where(folder: Path, rank: int) -> str:
-    told = folder / f"{rank}.told"
-    return told.read_text() if told.exists() else "being started"
+    position = folder / f"{rank}.position"
+    return position.read_text() if position.exists() else "being started"
 
 
 def _kill(process: multiprocessing.process.BaseProcess) -> None:

@@ -24,12 +24,12 @@ def import_adapter(path: str) -> type[TrainerWorker]:
     return found
 
 
-class Watched:
-    """`worker` without all that is not in the contract. The file `told` always holds where it is:
+class RecordingWorker:
+    """`worker` without all that is not in the contract. The file `position_file` always holds where it is:
     "in forward()", "after step()"."""
 
-    def __init__(self, worker: TrainerWorker, told: Path):
-        self._worker, self._told = worker, told
+    def __init__(self, worker: TrainerWorker, position_file: Path):
+        self._worker, self._position_file = worker, position_file
 
     def __getattr__(self, name: str) -> Callable:
         if name not in TrainerWorker.__abstractmethods__:
@@ -37,18 +37,18 @@ class Watched:
         method = getattr(self._worker, name)
 
         def call(*args: object, **options: object) -> object:
-            self._told.write_text(f"in {name}()")
+            self._position_file.write_text(f"in {name}()")
             result = method(*args, **options)
-            self._told.write_text(f"after {name}()")
+            self._position_file.write_text(f"after {name}()")
             return self._each(name, result) if name == "gather_weights" else result
 
         return call
 
     def _each(self, name: str, items: Iterator) -> Iterator:
         """The work of a generator is done when it is asked for the next item."""
-        self._told.write_text(f"in {name}()")
+        self._position_file.write_text(f"in {name}()")
         for item in items:
-            self._told.write_text(f"after {name}() yielded {item[0]}")
+            self._position_file.write_text(f"after {name}() yielded {item[0]}")
             yield item
-            self._told.write_text(f"in {name}(), after {item[0]}")
-        self._told.write_text(f"after {name}()")
+            self._position_file.write_text(f"in {name}(), after {item[0]}")
+        self._position_file.write_text(f"after {name}()")

@@ -5,7 +5,7 @@ from transformers import AutoModelForCausalLM
 
 from contracts.conformance.trainer.rank_programs import Tensors
 from contracts.conformance.trainer.sequences import objective
-from contracts.conformance.verdicts import Broken
+from contracts.conformance.verdicts import GuaranteeError
 from contracts.records import TrainingSequence
 from contracts.trainer import OptimizerSpec, PackedBatch, TokenScores
 
@@ -30,13 +30,13 @@ class Reference:
         return groups
 
     def named(self, weights: Tensors) -> Tensors:
-        """`weights` under the names that `weights()` has; of a tied one any name will do. Raises Broken
-        where a parameter is missing."""
+        """`weights` under the names that `weights()` has; of a tied one any name will do. Raises
+        GuaranteeError where a parameter is missing."""
         named = {}
         for names in self.groups().values():
             there = [name for name in names if name in weights]
             if not there:
-                raise Broken(
+                raise GuaranteeError(
                     f"gather_weights yields no {names[0]}, so that nothing can be compared",
                     "every parameter of the Hugging Face model",
                     f"list(worker.gather_weights()) on rank 0, for the model {self.model.config.model_type}",

@@ -50,19 +50,19 @@ def make_sequences(model: str, lengths: list[int], seed: int) -> list[TrainingSe
     ]
 
 
-def dealt(sequences: list[TrainingSequence], ranks: int, per_share: int = 1) -> Rows:
-    """Shares of `per_share` sequences, dealt to the ranks in turn; the last row may have empty ones."""
+def round_robin(sequences: list[TrainingSequence], ranks: int, per_share: int = 1) -> Rows:
+    """Shares of `per_share` sequences, given to the ranks in turn; the last row may have empty ones."""
     shares = [sequences[i : i + per_share] for i in range(0, len(sequences), per_share)]
     shares += [[]] * (-len(shares) % ranks)
     return [shares[i : i + ranks] for i in range(0, len(shares), ranks)]
 
 
-def evenly(sequences: list[TrainingSequence], ranks: int) -> Rows:
+def split_evenly(sequences: list[TrainingSequence], ranks: int) -> Rows:
     """One row in which every rank has some."""
     return [[sequences[rank::ranks] for rank in range(ranks)]]
 
 
-def alone(sequences: list[TrainingSequence], rank: int, ranks: int) -> Rows:
+def all_on_rank(sequences: list[TrainingSequence], rank: int, ranks: int) -> Rows:
     """A micro-batch a sequence, all on one rank; the others' are empty."""
     return [[[sequence] if r == rank else [] for r in range(ranks)] for sequence in sequences]
 

@@ -13,10 +13,10 @@ from inference_adapters.serve import arguments, run
 from tests.conformance.broken_servers.mutants import MUTANTS, TOKEN
 
 __all__ = ["MUTANTS", "TOKEN", "serve"]
-ROOMS = "content in_flight stale_cache logprobs versions refusals failures requests"
+MODULES = "content in_flight stale_cache logprobs versions refusals failures requests"
 
-for room in ROOMS.split():
-    importlib.import_module(f"{__name__}.{room}")  # registers its mutants
+for module in MODULES.split():
+    importlib.import_module(f"{__name__}.{module}")  # registers its mutants
 
 
 def serve(name: str, port: int) -> None:

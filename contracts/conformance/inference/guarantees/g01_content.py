@@ -27,7 +27,7 @@ async def content(bench: Bench) -> str:
             await trainer.publish(version, weights, **changes)
             after = f"publish version {version} as {dtype}, shuffled, {changes}"
             for server in bench.servers:
-                worst = max(worst, await bench.content(server, weights, version, after))
+                worst = max(worst, await bench.check_content(server, weights, version, after))
     head = "tied head" if bench.reference.tied else "head of its own"
     return (
         f"{len(cases)} updates ({', '.join(dtypes)}; 1 to many buckets; shuffled; {head}): off by {worst:.0e}"

@@ -3,11 +3,11 @@
 import asyncio
 
 from contracts.conformance.inference.bench import SHORT, Bench
-from contracts.conformance.inference.load import across, cancelled, whole
+from contracts.conformance.inference.load import cancelling, check_finished, complete_across
 from contracts.conformance.inference.samples import Sample
 from contracts.conformance.inference.server import Server
-from contracts.conformance.inference.trainer_peer import TrainerEnd, bucket_bytes_for, packed
-from contracts.conformance.verdicts import Broken
+from contracts.conformance.inference.trainer_peer import TrainerPeer, bucket_bytes_for, packed
+from contracts.conformance.verdicts import GuaranteeError
 
 ENOUGH = 8  # tokens after a boundary that tell old weights from new ones
 
@@ -28,7 +28,7 @@ async def in_flight(bench: Bench) -> str:
 
 
 async def _across_one_update(
-    bench: Bench, trainer: TrainerEnd, kv_cache: str, receive: str
+    bench: Bench, trainer: TrainerPeer, kv_cache: str, receive: str
 ) -> tuple[list[Sample], float]:
     async def update() -> None:
         version = trainer.version + 1
@@ -37,7 +37,7 @@ async def _across_one_update(
     def check(server: Server, sample: Sample) -> float:
         return _boundary(bench, server, sample, trainer.version, kv_cache)
 
-    return await across(bench, trainer, update, check)
+    return await complete_across(bench, trainer, update, check)
 
 
 def _boundary(bench: Bench, server: Server, sample: Sample, version: int, kv_cache: str) -> float:
@@ -45,18 +45,20 @@ def _boundary(bench: Bench, server: Server, sample: Sample, version: int, kv_cac
     the new ones. The largest distance in nats."""
     where = f"{server}: publish version {version} with kv_cache {kv_cache} while this request runs"
     if [span[0] for span in sample.spans] not in ([version - 1], [version - 1, version]):
-        raise Broken(f"spans {sample.spans}", f"one of version {version - 1}, then one of {version}", where)
+        raise GuaranteeError(
+            f"spans {sample.spans}", f"one of version {version - 1}, then one of {version}", where
+        )
     boundary, n = sample.spans[0][2], len(sample.token_ids)
     old, new = (
         bench.reference.logprobs(bench.weights(v), sample.prompt_token_ids, sample.token_ids)
         for v in (version - 1, version)
     )
-    worst = bench.within(sample, old, where, range(boundary))
+    worst = bench.check_positions(sample, old, where, range(boundary))
     if kv_cache == "recompute":
-        return max(worst, bench.within(sample, new, where, range(boundary, n)))
+        return max(worst, bench.check_positions(sample, new, where, range(boundary, n)))
     still_old = bench.distance(sample, old, range(boundary, n)) <= bench.settings.tolerance
     if n - boundary >= ENOUGH and still_old:
-        raise Broken(
+        raise GuaranteeError(
             f"all {n - boundary} tokens labelled {version} were sampled by version {version - 1}",
             "kept keys and values may be old; the weights may not",
             where,
@@ -64,7 +66,7 @@ def _boundary(bench: Bench, server: Server, sample: Sample, version: int, kv_cac
     return worst
 
 
-async def _arriving_meanwhile(bench: Bench, trainer: TrainerEnd, receive: str) -> None:
+async def _arriving_meanwhile(bench: Bench, trainer: TrainerPeer, receive: str) -> None:
     """A request that comes after the first bucket is queued, not refused; a server that receives beside
     generation answers it before the next bucket."""
     version = trainer.version + 1
@@ -78,15 +80,15 @@ async def _arriving_meanwhile(bench: Bench, trainer: TrainerEnd, receive: str) -
     await trainer.request_update(request)
     await trainer.send([first])
     asked = [asyncio.create_task(server.complete(prompt, SHORT)) for server in bench.servers]
-    async with cancelled(asked):
+    async with cancelling(asked):
         if receive == "staged":
             await asyncio.wait(asked, timeout=0.8 * bench.settings.timeout_s)
             if not all(task.done() for task in asked):
-                raise Broken("no answer while the update was staged", "generation goes on", what)
+                raise GuaranteeError("no answer while the update was staged", "generation goes on", what)
         await trainer.send(rest)
-        await trainer.live(version, sum(bucket.nbytes for bucket in buckets), what)
+        await trainer.wait_until_live(version, sum(bucket.nbytes for bucket in buckets), what)
         for server, sample in zip(bench.servers, await asyncio.gather(*asked), strict=True):
-            whole(bench, server, sample, SHORT)
+            check_finished(bench, server, sample, SHORT)
             for label, start, end in sample.spans[:1]:
                 expected = bench.reference.logprobs(bench.weights(label), prompt, sample.token_ids)
-                bench.within(sample, expected, what, range(start, end))
+                bench.check_positions(sample, expected, what, range(start, end))

@@ -3,9 +3,9 @@
 import asyncio
 
 from contracts.conformance.inference.bench import SHORT, Bench
-from contracts.conformance.inference.load import cancelled
+from contracts.conformance.inference.load import cancelling
 from contracts.conformance.inference.server import Server
-from contracts.conformance.inference.trainer_peer import TrainerEnd
+from contracts.conformance.inference.trainer_peer import TrainerPeer
 
 
 async def stale_cache(bench: Bench) -> str:
@@ -25,15 +25,15 @@ async def stale_cache(bench: Bench) -> str:
 
 
 async def _across_one(
-    bench: Bench, trainer: TrainerEnd, prompts: list[list[int]], kv_cache: str, receive: str
+    bench: Bench, trainer: TrainerPeer, prompts: list[list[int]], kv_cache: str, receive: str
 ) -> float:
     version = trainer.version + 1
     for server in bench.servers:
         for _ in range(2):  # the second fills whatever the first did not
             await server.complete(prompts[0], SHORT)
-    room = min(400, bench.context - len(prompts[0]))
-    held = [asyncio.create_task(server.complete(prompts[0], room)) for server in bench.servers]
-    async with cancelled(held):
+    max_tokens = min(400, bench.context - len(prompts[0]))
+    held = [asyncio.create_task(server.complete(prompts[0], max_tokens)) for server in bench.servers]
+    async with cancelling(held):
         for server, task in zip(bench.servers, held, strict=True):
             while not task.done() and (await server.contract()).process.running < 1:
                 await asyncio.sleep(0.002)
@@ -53,5 +53,5 @@ async def _one(bench: Bench, server: Server, version: int, prompt: list[int], ho
         f"{server}: complete a prompt of {len(prompt)} tokens, publish version {version} ({how}), complete a "
         "prompt that begins alike"
     )
-    bench.same_greedy(sample, bench.weights(version), reproduce)
+    bench.check_greedy(sample, bench.weights(version), reproduce)
     return bench.compare(sample, bench.weights(version), reproduce)

@@ -8,7 +8,7 @@ from contracts.conformance.inference.bench import SHORT, Bench
 from contracts.conformance.inference.reference import Weights
 from contracts.conformance.inference.samples import Sample
 from contracts.conformance.inference.server import Server
-from contracts.conformance.verdicts import Broken
+from contracts.conformance.verdicts import GuaranteeError
 
 TEMPERATURES = (0.0, 0.6, 1.0, 1.7)
 DRAWS = 512
@@ -49,7 +49,7 @@ async def _draws(bench: Bench, server: Server, weights: Weights) -> float:
     variance = float((log_p.exp() * (log_p - mean).square()).sum())
     z = (sum(draw.logprobs[0] for draw in draws) / len(draws) - mean) / math.sqrt(variance / len(draws))
     if abs(z) > 5 or len({draw.token_ids[0] for draw in draws}) == 1:
-        raise Broken(
+        raise GuaranteeError(
             f"{len(draws)} draws: the mean log-probability is off by {z:+.1f} standard errors",
             f"the negative entropy at temperature {temperature:g}, within 5 standard errors",
             f"{server}: complete {prompt} with max_tokens 1, temperature {temperature:g}, n {n}",
@@ -70,11 +70,14 @@ async def _truncated(bench: Bench, server: Server, weights: Weights) -> float:
         log_p = bench.reference.distribution(weights, sample.prompt_token_ids, sample.token_ids, 1.3)
         expected = keep(log_p).gather(1, torch.tensor(sample.token_ids)[:, None])[:, 0]
         where = f"{server}: complete {sample.prompt_token_ids} at temperature 1.3 with {fields}"
-        worst = max(worst, bench.within(sample, expected, where, _clear(log_p, bench.settings.tolerance)))
+        worst = max(
+            worst,
+            bench.check_positions(sample, expected, where, _unambiguous(log_p, bench.settings.tolerance)),
+        )
     return worst
 
 
-def _clear(log_p: torch.Tensor, tolerance: float) -> list[int]:
+def _unambiguous(log_p: torch.Tensor, tolerance: float) -> list[int]:
     """Positions at which rounding cannot move a token over a cut: the likeliest tokens are well apart."""
     gaps = -log_p.topk(min(2 * TOP_K, log_p.shape[-1]), -1).values.diff(dim=-1)
     mass = log_p.exp().sort(-1, descending=True).values.cumsum(-1)
@@ -102,7 +105,7 @@ async def _seeded(bench: Bench, server: Server) -> None:
         (await server.complete(prompt, SHORT, temperature=1.7, seed=seed)).token_ids for seed in (7, 7, 8)
     ]
     if first != again or first == other:
-        raise Broken(
+        raise GuaranteeError(
             f"seed 7 gave {first}, then {again}; seed 8 gave {other}",
             "the same ids for the same seed, others for another",
             f"{server}: complete {prompt} at temperature 1.7 with seed 7",
@@ -113,13 +116,13 @@ async def _scored(bench: Bench, server: Server, weights: Weights) -> float:
     ids = bench.reference.prompt(40, seed=2)
     status, body = await server.post("/score", {"sequences": [ids, ids[:1]], "temperature": 0.7})
     if status != 200 or [len(scores) for scores in body["logprobs"]] != [39, 0] or body["version"] != 1:
-        raise Broken(
+        raise GuaranteeError(
             f"POST /score: {status} {body}", "39 and 0 log-probabilities, of version 1", "score 40 ids"
         )
     expected = bench.reference.logprobs(weights, ids[:1], ids[1:], 0.7)
     error = float((torch.tensor(body["logprobs"][0]) - expected).abs().max())
     if not error <= bench.settings.tolerance:
-        raise Broken(
+        raise GuaranteeError(
             f"POST /score is off by {error:.5f}",
             f"at most {bench.settings.tolerance:g} from a Hugging Face forward at temperature 0.7",
             f"{server}: score {ids}",

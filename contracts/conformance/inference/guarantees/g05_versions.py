@@ -3,11 +3,11 @@
 import asyncio
 
 from contracts.conformance.inference.bench import Bench
-from contracts.conformance.inference.load import across
+from contracts.conformance.inference.load import complete_across
 from contracts.conformance.inference.samples import Sample
 from contracts.conformance.inference.server import Server
-from contracts.conformance.inference.trainer_peer import TrainerEnd
-from contracts.conformance.verdicts import Broken
+from contracts.conformance.inference.trainer_peer import TrainerPeer
+from contracts.conformance.verdicts import GuaranteeError
 
 UPDATES = 4
 
@@ -28,7 +28,7 @@ async def versions(bench: Bench) -> str:
         def check(server: Server, sample: Sample) -> float:
             return _labelled(bench, trainer, server, sample, recompute)
 
-        samples, worst = await across(bench, trainer, several_updates, check)
+        samples, worst = await complete_across(bench, trainer, several_updates, check)
     labels = sum(len(sample.token_ids) for sample in samples)
     scope = "every token" if recompute else "the first span of every request"
     updates = trainer.version - 1
@@ -37,17 +37,17 @@ async def versions(bench: Bench) -> str:
 
 async def _fresh(bench: Bench, server: Server, version: int) -> None:
     """A request that begins after `live` has no other label, and its tokens come from that version."""
-    await bench.content(server, bench.weights(version), version, f"publish version {version}")
+    await bench.check_content(server, bench.weights(version), version, f"publish version {version}")
     weights = (await server.contract()).weights
     if (weights.version, weights.state) != (version, "live"):
-        raise Broken(
+        raise GuaranteeError(
             f"/contract says {weights.model_dump()} after version {version} was live",
             f"version {version}, live",
             f"{server}: publish version {version} and look at GET /contract",
         )
 
 
-def _labelled(bench: Bench, trainer: TrainerEnd, server: Server, sample: Sample, recompute: bool) -> float:
+def _labelled(bench: Bench, trainer: TrainerPeer, server: Server, sample: Sample, recompute: bool) -> float:
     """With keys and values of its own version throughout, each token fits no weights but those that its
     label names; without, only those before the first update do. The largest distance in nats."""
     worst = 0.0
@@ -56,10 +56,10 @@ def _labelled(bench: Bench, trainer: TrainerEnd, server: Server, sample: Sample,
             f"{server}: publish up to version {trainer.version} while {sample.prompt_token_ids} is completed"
         )
         if not 1 <= version <= trainer.version:
-            raise Broken(
+            raise GuaranteeError(
                 f"a label says version {version}", f"1 to {trainer.version}: no other was held", where
             )
         weights = bench.weights(version)
         expected = bench.reference.logprobs(weights, sample.prompt_token_ids, sample.token_ids)
-        worst = max(worst, bench.within(sample, expected, where, range(start, end)))
+        worst = max(worst, bench.check_positions(sample, expected, where, range(start, end)))
     return worst

@@ -3,19 +3,19 @@
 import asyncio
 
 from contracts.conformance.inference.bad_requests import (
-    Bad,
+    BadRequest,
     bad_generations,
     bad_joins,
     bad_updates,
-    unoffered,
+    undeclared_requests,
 )
 from contracts.conformance.inference.bench import SHORT, Bench
-from contracts.conformance.inference.load import cancelled
-from contracts.conformance.inference.recovery import serves
+from contracts.conformance.inference.load import cancelling
+from contracts.conformance.inference.recovery import check_serving
 from contracts.conformance.inference.samples import Sample
-from contracts.conformance.inference.server import Answer, Server, short
-from contracts.conformance.inference.trainer_peer import TrainerEnd
-from contracts.conformance.verdicts import Broken
+from contracts.conformance.inference.server import Answer, Server, describe_request
+from contracts.conformance.inference.trainer_peer import TrainerPeer
+from contracts.conformance.verdicts import GuaranteeError
 from contracts.weights import WeightStore
 
 
@@ -28,7 +28,7 @@ async def refusals(bench: Bench) -> str:
         for index, server in enumerate(bench.servers):
             join = (await trainer.join_requests(port=1, epoch=trainer.epoch + 1))[index]
             update = trainer.update_request(2, bench.weights(2))
-            bad = [*bad_joins(join), *bad_updates(update), *await unoffered(server, join, update)]
+            bad = [*bad_joins(join), *bad_updates(update), *await undeclared_requests(server, join, update)]
             bad += await bad_generations(bench, server)
             for request in bad:
                 await _refused(server, request)
@@ -42,11 +42,11 @@ async def refusals(bench: Bench) -> str:
         await trainer.request_update(trainer.update_request(2, bench.weights(2)))  # a retry, long after
         await trainer.publish(3, bench.weights(3))  # so it was not received again
         for server in bench.servers:
-            await bench.content(server, bench.weights(3), 3, "refuse bad requests, publish version 3")
+            await bench.check_content(server, bench.weights(3), 3, "refuse bad requests, publish version 3")
     return f"{tried} bad requests, each with its code; greedy answers unchanged; retries repeat their answer"
 
 
-async def _refused(server: Server, bad: Bad) -> None:
+async def _refused(server: Server, bad: BadRequest) -> None:
     status, body = await server.post(bad.path, bad.body)
     error = body.get("error", {})
     if (status, error.get("code")) == (bad.status, bad.code) and bad.named in error.get("message", ""):
@@ -54,29 +54,33 @@ async def _refused(server: Server, bad: Bad) -> None:
     if bad.path == "/request_weight_update" and status == 202:
         await server.post("/abort_weight_update", {k: bad.body[k] for k in ("run", "epoch", "version")})
     names = f", with a message that names {bad.named}" if bad.named else ""
-    raise Broken(f"{status} {str(body)[:300]}", f"{bad.status} {bad.code}{names}", short(bad.path, bad.body))
+    raise GuaranteeError(
+        f"{status} {str(body)[:300]}", f"{bad.status} {bad.code}{names}", describe_request(bad.path, bad.body)
+    )
 
 
-async def _retried(trainer: TrainerEnd) -> None:
+async def _retried(trainer: TrainerPeer) -> None:
     """An HTTP retry repeats the first answer."""
     path = "/init_process_group"
     for answer, request in zip(await trainer.post_each(path, trainer.joined), trainer.joined, strict=True):
         if answer[0] != 200:
-            raise Broken(f"the same join again: {answer}", "the first answer again", short(path, request))
+            raise GuaranteeError(
+                f"the same join again: {answer}", "the first answer again", describe_request(path, request)
+            )
 
 
-async def _joining(bench: Bench, trainer: TrainerEnd) -> None:
+async def _joining(bench: Bench, trainer: TrainerPeer) -> None:
     """While a group is being joined there is none to receive by; a join that fails leaves the old one."""
     store = WeightStore(bench.settings.address, 0, bench.settings.timeout_s)  # whose rank 0 never comes
     requests = await trainer.join_requests(store.port, epoch=trainer.epoch + 1, timeout_s=1.0)
     joining = asyncio.create_task(trainer.post_each("/init_process_group", requests))
     update = trainer.update_request(2, bench.weights(2), epoch=trainer.epoch + 1)
-    async with cancelled([joining]):
+    async with cancelling([joining]):
         for server in bench.servers:
             codes = set()
             while "joining" not in codes:
                 if joining.done():
-                    raise Broken(
+                    raise GuaranteeError(
                         f"{server}: an update while a group is being joined: {codes}",
                         "409 joining",
                         "POST /init_process_group for a group that never forms, then request an update in it",
@@ -85,16 +89,20 @@ async def _joining(bench: Bench, trainer: TrainerEnd) -> None:
                 codes.add(answer[1].get("error", {}).get("code"))
         for status, body in await joining:
             if (status, body.get("error", {}).get("code")) != (504, "rendezvous_timeout"):
-                raise Broken(f"{status} {body}", "504 rendezvous_timeout", "join a group that never forms")
+                raise GuaranteeError(
+                    f"{status} {body}", "504 rendezvous_timeout", "join a group that never forms"
+                )
 
 
 async def _unknown_update(server: Server) -> None:
     status, body = await server.get("/weight_update/999999")
     if status != 404:
-        raise Broken(f"GET /weight_update/999999: {status} {body}", "404: never requested", "ask for it")
+        raise GuaranteeError(
+            f"GET /weight_update/999999: {status} {body}", "404: never requested", "ask for it"
+        )
 
 
-async def _while_receiving(bench: Bench, trainer: TrainerEnd) -> None:
+async def _while_receiving(bench: Bench, trainer: TrainerPeer) -> None:
     """A retry of the request is not refused, another update is; calling it off leaves all as it was."""
     weights = bench.weights(2)
     request = trainer.update_request(2, weights)
@@ -102,19 +110,19 @@ async def _while_receiving(bench: Bench, trainer: TrainerEnd) -> None:
     await trainer.request_update(request)
     name = {"run": trainer.run, "epoch": trainer.epoch, "version": 2}
     for server in bench.servers:
-        other = Bad("/request_weight_update", request | {"version": 3}, 409, "update_in_progress")
+        other = BadRequest("/request_weight_update", request | {"version": 3}, 409, "update_in_progress")
         await _refused(server, other)
     for server in bench.servers:
         answers: list[Answer] = [await server.post("/abort_weight_update", name) for _ in range(2)]
         for status, body in answers:
             if status != 200 or (body.get("state"), body.get("touched")) != ("failed", False):
-                raise Broken(
+                raise GuaranteeError(
                     f"POST /abort_weight_update: {status} {body}",
                     "200, failed, touched false: nothing had been sent",
                     f"{server}: request version 2, send nothing, call it off, twice",
                 )
-        await serves(bench, server, 1, "version 2 is requested and called off")
-        gone = Bad("/request_weight_update", trainer.update_request(3, weights), 409, "no_group")
+        await check_serving(bench, server, 1, "version 2 is requested and called off")
+        gone = BadRequest("/request_weight_update", trainer.update_request(3, weights), 409, "no_group")
         await _refused(server, gone)
 
 
@@ -126,7 +134,7 @@ def _unchanged(before: Sample, after: Sample, server: Server) -> None:
     same = before.token_ids == after.token_ids and before.spans == after.spans
     if same and max(abs(a - b) for a, b in zip(before.logprobs, after.logprobs, strict=True)) <= 1e-5:
         return
-    raise Broken(
+    raise GuaranteeError(
         f"the greedy answer changed: {before.token_ids} {before.spans} to {after.token_ids} {after.spans}",
         "equal ids, log-probabilities within 1e-5: a refusal changes nothing",
         f"{server}: send requests that are refused, complete {before.prompt_token_ids} before and after",

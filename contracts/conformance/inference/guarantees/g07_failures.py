@@ -6,12 +6,17 @@ import asyncio
 from contextlib import closing
 
 from contracts.conformance.inference.bench import Bench
-from contracts.conformance.inference.broken_updates import POINTS, fellow_killed, heard, trainer_ends
-from contracts.conformance.inference.load import MANY, in_flight, whole
-from contracts.conformance.inference.recovery import restored, serves
-from contracts.conformance.inference.trainer_peer import TrainerEnd, bucket_bytes_for, packed
+from contracts.conformance.inference.broken_updates import (
+    POINTS,
+    interrupted_by_receiver,
+    interrupted_by_trainer,
+    next_message,
+)
+from contracts.conformance.inference.load import MANY, check_finished, in_flight
+from contracts.conformance.inference.recovery import check_serving, restore_service
+from contracts.conformance.inference.trainer_peer import TrainerPeer, bucket_bytes_for, packed
 from contracts.conformance.inference.trainer_process import GroupProcess, trainer
-from contracts.conformance.verdicts import Broken
+from contracts.conformance.verdicts import GuaranteeError
 
 
 async def failures(bench: Bench) -> str:
@@ -25,15 +30,15 @@ async def failures(bench: Bench) -> str:
             slowest = max(slowest, await _before_joining(bench, run, end))
             for receive in await bench.receive_modes() if end == "killed" else ["paused"]:
                 for point in POINTS:
-                    slowest = max(slowest, await trainer_ends(bench, run, end, point, receive))
-        slowest = max(slowest, await fellow_killed(bench, run))
+                    slowest = max(slowest, await interrupted_by_trainer(bench, run, end, point, receive))
+        slowest = max(slowest, await interrupted_by_receiver(bench, run))
     return (
         f"trainer killed and stalled at {len(POINTS) + 1} points, a fellow receiver killed: answered within "
         f"{slowest:.1f} s (timeout {bench.settings.timeout_s:g} s), restored each time; taken over, backwards"
     )
 
 
-async def _slow_trainer(bench: Bench, run: TrainerEnd) -> None:
+async def _slow_trainer(bench: Bench, run: TrainerPeer) -> None:
     """`timeout_s` is the longest silence between two buckets; all of them may take longer."""
     version, pause_s = run.version + 1, 0.6 * bench.settings.timeout_s
     size = bucket_bytes_for(bench.weights(version), 4)
@@ -45,16 +50,18 @@ async def _slow_trainer(bench: Bench, run: TrainerEnd) -> None:
         try:
             await run.send([bucket])
         except RuntimeError as error:
-            raise Broken(f"the broadcast failed: {error}", "a slow trainer is waited for", what) from error
-    await run.live(version, sum(bucket.nbytes for bucket in buckets), what)
+            raise GuaranteeError(
+                f"the broadcast failed: {error}", "a slow trainer is waited for", what
+            ) from error
+    await run.wait_until_live(version, sum(bucket.nbytes for bucket in buckets), what)
 
 
-async def _same_version_again(bench: Bench, run: TrainerEnd) -> None:
+async def _same_version_again(bench: Bench, run: TrainerPeer) -> None:
     """After a rebuilt group some members hold the version that is sent already: they take part."""
     await run.join()
     await run.publish(run.version, bench.weights(run.version))
     for server in bench.servers:
-        await serves(bench, server, run.version, f"version {run.version} is sent again in a new epoch")
+        await check_serving(bench, server, run.version, f"version {run.version} is sent again in a new epoch")
 
 
 async def _taken_over(bench: Bench) -> None:
@@ -69,34 +76,34 @@ async def _taken_over(bench: Bench) -> None:
                 samples = [(server, await task) for server, task in tasks]
                 await other.publish(0, bench.weights(0))
                 for server in bench.servers:
-                    await bench.content(server, bench.weights(0), 0, what)
+                    await bench.check_content(server, bench.weights(0), 0, what)
             finally:
                 other.leave()
         for server, sample in samples:
             if sample.finish_reason != "abort":
-                whole(bench, server, sample, tokens)
+                check_finished(bench, server, sample, tokens)
         aborted = {server for server, sample in samples if sample.finish_reason == "abort"}
         if len(aborted) == len(bench.servers):
             return
         count, ended = 8 * count, f"{count} requests of {tokens} tokens with length or stop"
-    raise Broken(f"requests in flight ended: {ended}", "abort", what)
+    raise GuaranteeError(f"requests in flight ended: {ended}", "abort", what)
 
 
-async def _before_joining(bench: Bench, run: TrainerEnd, end: str) -> float:
+async def _before_joining(bench: Bench, run: TrainerPeer, end: str) -> float:
     """The store is there, rank 0 never comes. Seconds until every server has said so."""
     what = f"the trainer is {end} before it joins"
     with closing(GroupProcess(trainer, bench.settings.address, bench.settings.timeout_s)) as process:
-        port = await heard(process, bench)
+        port = await next_message(process, bench)
         requests = await run.join_requests(port, epoch=run.epoch + 1)
         began = asyncio.get_running_loop().time()
         asking = asyncio.ensure_future(run.post_each("/init_process_group", requests))
         await asyncio.wait([asking], timeout=0.3)  # the servers are at the store by then
-        process.end(end)
+        process.terminate(end)
         limit = bench.settings.timeout_s + bench.settings.grace_s
         await asyncio.wait([asking], timeout=limit)
         if not asking.done():
             asking.cancel()
-            raise Broken(
+            raise GuaranteeError(
                 f"no answer to POST /init_process_group after {limit:g} s: {what}",
                 f"504 rendezvous_timeout within timeout_s + {bench.settings.grace_s:g} s",
                 f"{what}, with timeout_s {bench.settings.timeout_s:g}",
@@ -104,8 +111,8 @@ async def _before_joining(bench: Bench, run: TrainerEnd, end: str) -> float:
         seconds = asyncio.get_running_loop().time() - began
         for server, (status, body) in zip(bench.servers, asking.result(), strict=True):
             if (status, body.get("error", {}).get("code")) != (504, "rendezvous_timeout"):
-                raise Broken(f"{server}: {status} {body}", "504 rendezvous_timeout", what)
+                raise GuaranteeError(f"{server}: {status} {body}", "504 rendezvous_timeout", what)
     for server in bench.servers:
-        await serves(bench, server, run.version, what)
-    await restored(bench, run, what)
+        await check_serving(bench, server, run.version, what)
+    await restore_service(bench, run, what)
     return seconds

@@ -5,12 +5,12 @@ import itertools
 from collections.abc import Sequence
 
 from contracts.conformance.inference.bench import Bench
-from contracts.conformance.inference.load import cancelled, whole
+from contracts.conformance.inference.load import cancelling, check_finished
 from contracts.conformance.inference.reference import Weights
 from contracts.conformance.inference.samples import Sample
 from contracts.conformance.inference.server import Server
-from contracts.conformance.inference.trainer_peer import TrainerEnd
-from contracts.conformance.verdicts import Broken
+from contracts.conformance.inference.trainer_peer import TrainerPeer
+from contracts.conformance.verdicts import GuaranteeError
 
 CLIENTS = 4  # a server
 TOKENS = 48  # a request
@@ -31,7 +31,7 @@ async def endurance(bench: Bench) -> str:
             for server in bench.servers
             for seed in range(CLIENTS)
         ]
-        async with cancelled(clients):
+        async with cancelling(clients):
             growth = await _flat(bench, trainer, clients)
             stop.set()
             await asyncio.gather(*clients)
@@ -42,7 +42,7 @@ async def endurance(bench: Bench) -> str:
     )
 
 
-async def _flat(bench: Bench, trainer: TrainerEnd, clients: list[asyncio.Task]) -> int:
+async def _flat(bench: Bench, trainer: TrainerPeer, clients: list[asyncio.Task]) -> int:
     """Publishes until memory stays flat for a round: an engine may fill its caches in the rounds before,
     a leak grows in each. Bytes by which it grew in the last round, on the worst server."""
     updates = bench.settings.updates
@@ -51,7 +51,7 @@ async def _flat(bench: Bench, trainer: TrainerEnd, clients: list[asyncio.Task]) 
         growth = [_growth(resident) for resident in zip(*memory, strict=True)]
         if max(growth) <= _allowed(bench):
             return max(growth)
-    raise Broken(
+    raise GuaranteeError(
         f"resident memory grew by {max(growth) / MIB:.1f} MiB over {updates - updates // 4} updates, after "
         f"{trainer.version - 1 - updates} others",
         f"at most {_allowed(bench) / MIB:.1f} MiB, in one of {ROUNDS} rounds",
@@ -62,7 +62,7 @@ async def _flat(bench: Bench, trainer: TrainerEnd, clients: list[asyncio.Task]) 
 
 async def _client(
     bench: Bench,
-    trainer: TrainerEnd,
+    trainer: TrainerPeer,
     server: Server,
     seed: int,
     stop: asyncio.Event,
@@ -75,9 +75,9 @@ async def _client(
         live = trainer.version
         prompt = bench.reference.prompt(8, seed=1000 * seed + i)
         sample = await server.complete(prompt, TOKENS, temperature=1)
-        whole(bench, server, sample, TOKENS)
+        check_finished(bench, server, sample, TOKENS)
         if sample.spans[0][0] < live:
-            raise Broken(
+            raise GuaranteeError(
                 f"a request sent when version {live} was live has the spans {sample.spans}",
                 f"labels from {live} on",
                 f"{server}: publish up to version {live}, then complete {prompt}",
@@ -89,13 +89,13 @@ def _weights(bench: Bench, version: int) -> Weights:
     return bench.weights(1 + (version - 1) % SETS)
 
 
-async def _update(bench: Bench, trainer: TrainerEnd, clients: list[asyncio.Task]) -> list[int]:
+async def _update(bench: Bench, trainer: TrainerPeer, clients: list[asyncio.Task]) -> list[int]:
     """Publish the next version; resident bytes of each server after it."""
     kv_cache = await bench.offered("kv_cache")
     version = trainer.version + 1
     weights, mode = _weights(bench, version), kv_cache[version % len(kv_cache)]
     publish = asyncio.create_task(trainer.publish(version, weights, kv_cache=mode))
-    async with cancelled([publish]):
+    async with cancelling([publish]):
         await asyncio.wait([publish, *clients], return_when=asyncio.FIRST_COMPLETED)
         for client in clients:
             if client.done():  # while updates go on, only a failure ends it
@@ -104,7 +104,7 @@ async def _update(bench: Bench, trainer: TrainerEnd, clients: list[asyncio.Task]
     return [(await server.contract()).process.resident_bytes for server in bench.servers]
 
 
-def _labels(bench: Bench, trainer: TrainerEnd, answers: list[tuple[Server, Sample]]) -> float:
+def _labels(bench: Bench, trainer: TrainerPeer, answers: list[tuple[Server, Sample]]) -> float:
     """First spans of some answers under the weights that they name; the largest distance in nats."""
     worst = 0.0
     for server, sample in answers[:: max(1, len(answers) // CHECKED)]:

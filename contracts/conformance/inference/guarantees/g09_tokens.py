@@ -2,10 +2,10 @@
 
 from contracts.conformance.inference.bench import SHORT, Bench
 from contracts.conformance.inference.guarantees.g09_tools import tools
-from contracts.conformance.inference.load import whole
+from contracts.conformance.inference.load import check_finished
 from contracts.conformance.inference.samples import Sample, samples, streamed
 from contracts.conformance.inference.server import Server
-from contracts.conformance.verdicts import Broken
+from contracts.conformance.verdicts import GuaranteeError
 
 MESSAGES = [{"role": "user", "content": "What is 2 + 3?"}]
 
@@ -37,7 +37,7 @@ async def tokens(bench: Bench) -> str:
 
 def _expect(holds: bool, measured: object, expected: str, reproduce: str) -> None:
     if not holds:
-        raise Broken(str(measured)[:400], expected, reproduce)
+        raise GuaranteeError(str(measured)[:400], expected, reproduce)
 
 
 async def _tokens_in(bench: Bench, server: Server) -> None:
@@ -51,7 +51,7 @@ async def _tokens_in(bench: Bench, server: Server) -> None:
             sample.prompt_token_ids == prompt, sample.prompt_token_ids, f"prompt_token_ids {prompt}", where
         )
         bench.compare(sample, bench.weights(1), where)
-        whole(bench, server, sample, SHORT)
+        check_finished(bench, server, sample, SHORT)
 
 
 async def _stop_token(bench: Bench, server: Server) -> None:
@@ -94,7 +94,7 @@ async def _as_ids(bench: Bench, server: Server, sample: Sample) -> None:
 def _same(bench: Bench, one: Sample, other: Sample, reproduce: str) -> None:
     """Two paths to one greedy completion. Where their ids part, each must be greedy: rounding may differ."""
     for sample in (one, other):
-        bench.same_greedy(sample, bench.weights(1), reproduce)
+        bench.check_greedy(sample, bench.weights(1), reproduce)
         bench.compare(sample, bench.weights(1), reproduce)
     if one.prompt_token_ids == other.prompt_token_ids and one.token_ids != other.token_ids:
         return
@@ -118,7 +118,7 @@ async def _streamed(bench: Bench, server: Server, chats: bool) -> None:
         _expect(len(two) == 2, f"{len(two)} choices", "2: n is honoured", where)
         for sample in two:
             bench.compare(sample, bench.weights(1), where)
-            whole(bench, server, sample, SHORT)
+            check_finished(bench, server, sample, SHORT)
 
 
 async def _stop_string(bench: Bench, server: Server) -> None:
@@ -145,7 +145,9 @@ async def _ending(bench: Bench) -> tuple[Sample, dict]:
         if fresh:
             short = Sample(prompt, sample.token_ids[: fresh[0] + 1], [], [], "stop", "")
             return short, bench.reference.ending_with(bench.weights(1), short.token_ids[-1])
-    raise Broken("100 greedy completions repeat their prompts", "a model that says something", "look at them")
+    raise GuaranteeError(
+        "100 greedy completions repeat their prompts", "a model that says something", "look at them"
+    )
 
 
 async def _ends(bench: Bench, server: Server, greedy: Sample, weights: dict) -> None:

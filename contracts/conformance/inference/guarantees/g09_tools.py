@@ -4,11 +4,11 @@ import json
 from collections.abc import Sequence
 
 from contracts.conformance.inference.bench import Bench
-from contracts.conformance.inference.overfit_model import taught
+from contracts.conformance.inference.overfit_model import overfit_weights
 from contracts.conformance.inference.samples import samples
-from contracts.conformance.inference.server import Server, short
-from contracts.conformance.inference.trainer_peer import TrainerEnd
-from contracts.conformance.verdicts import Broken
+from contracts.conformance.inference.server import Server, describe_request
+from contracts.conformance.inference.trainer_peer import TrainerPeer
+from contracts.conformance.verdicts import GuaranteeError
 from contracts.tool_calls import for_template
 
 PATH = "/v1/chat/completions"
@@ -22,58 +22,60 @@ TOOL = {
 }
 CALL = {"id": "call_1", "type": "function", "function": {"name": "add", "arguments": json.dumps(ARGUMENTS)}}
 CALLED = {"role": "assistant", "content": None, "tool_calls": [CALL]}
-Found = tuple[list[tuple[str, object]], str]  # names and arguments, and the finish reason
+CallsAndReason = tuple[list[tuple[str, object]], str]  # names and arguments, and the finish reason
 
 
-async def tools(bench: Bench, trainer: TrainerEnd, messages: list[dict], version: int, streams: bool) -> str:
+async def tools(bench: Bench, trainer: TrainerPeer, messages: list[dict], version: int, streams: bool) -> str:
     """What was tried. `version` is one that may be published."""
     for server in bench.servers:
-        prompt = await _shown(server, messages)
-    said = _call_ids(bench, messages)
-    if not said:
+        prompt = await _check_tools_shown(server, messages)
+    call_ids = _call_ids(bench, messages)
+    if not call_ids:
         return "tools are shown (the model's template writes no call to be taught)"
-    weights = taught(bench.reference, prompt, said, bench.dtype)
+    weights = overfit_weights(bench.reference, prompt, call_ids, bench.dtype)
     if not weights:
         return "tools are shown (the model is too large to be taught a call, or does not learn it)"
     await trainer.publish(version, weights)
     body = {
         "messages": messages,
         "tools": [TOOL],
-        "max_tokens": len(said),
+        "max_tokens": len(call_ids),
         "logprobs": True,
         "temperature": 0,
     }
-    expected: Found = ([("add", ARGUMENTS)], "tool_calls")
+    expected: CallsAndReason = ([("add", ARGUMENTS)], "tool_calls")
     for server in bench.servers:
         answer = await server.generate(PATH, body)
         _expect_call(answer["choices"][0]["message"].get("tool_calls"), answer, expected, body)
-        if (ids := samples(answer)[0].token_ids) != said:
-            raise Broken(f"token_ids {ids}", f"those of the call, {said}", short(PATH, body))
+        if (ids := samples(answer)[0].token_ids) != call_ids:
+            raise GuaranteeError(
+                f"token_ids {ids}", f"those of the call, {call_ids}", describe_request(PATH, body)
+            )
         if streams:
             chunks = await server.stream(PATH, body)
             _expect_call(_joined(chunks), chunks[-1], expected, body | {"stream": True})
     return "tools are shown and called"
 
 
-async def _shown(server: Server, messages: list[dict]) -> list[int]:
+async def _check_tools_shown(server: Server, messages: list[dict]) -> list[int]:
     """The prompt with tools, which is another than that without; so it is with results."""
     plain = (await server.chat(messages, 1))[0].prompt_token_ids
     shown = (await server.chat(messages, 1, tools=[TOOL]))[0].prompt_token_ids
     if plain == shown:
-        raise Broken(
+        raise GuaranteeError(
             "the same prompt_token_ids with and without tools",
             "tools are shown to the model",
-            short(PATH, {"messages": messages, "tools": [TOOL]}),
+            describe_request(PATH, {"messages": messages, "tools": [TOOL]}),
         )
     prompts = []
     for result in ("5", "6"):
-        told = [*messages, CALLED, {"role": "tool", "tool_call_id": "call_1", "content": result}]
-        prompts.append((await server.chat(told, 1, tools=[TOOL]))[0].prompt_token_ids)
+        with_result = [*messages, CALLED, {"role": "tool", "tool_call_id": "call_1", "content": result}]
+        prompts.append((await server.chat(with_result, 1, tools=[TOOL]))[0].prompt_token_ids)
     if prompts[0] == prompts[1]:
-        raise Broken(
+        raise GuaranteeError(
             "the same prompt_token_ids whatever the tool's result",
             "the result is shown to the model",
-            short(PATH, {"messages": told, "tools": [TOOL]}),
+            describe_request(PATH, {"messages": with_result, "tools": [TOOL]}),
         )
     return shown
 
@@ -86,14 +88,14 @@ def _call_ids(bench: Bench, messages: list[dict]) -> list[int]:
     before = tokenizer.apply_chat_template(messages, tools=[TOOL], tokenize=False, add_generation_prompt=True)
     called = for_template([*messages, CALLED])
     after = tokenizer.apply_chat_template(called, tools=[TOOL], tokenize=False)
-    if not after.startswith(before) or "add" not in (said := after.removeprefix(before).rstrip()):
+    if not after.startswith(before) or "add" not in (call_text := after.removeprefix(before).rstrip()):
         return []
-    ids = tokenizer(said, add_special_tokens=False)["input_ids"]
+    ids = tokenizer(call_text, add_special_tokens=False)["input_ids"]
     first_end = next((i for i, token_id in enumerate(ids) if token_id in ends), len(ids))
     return [*ids[:first_end], ends[0]]
 
 
-def _expect_call(calls: Sequence[dict] | None, answer: dict, expected: Found, body: dict) -> None:
+def _expect_call(calls: Sequence[dict] | None, answer: dict, expected: CallsAndReason, body: dict) -> None:
     reason = answer["choices"][0]["finish_reason"]
     try:
         found = [
@@ -102,7 +104,9 @@ def _expect_call(calls: Sequence[dict] | None, answer: dict, expected: Found, bo
     except (KeyError, TypeError, ValueError) as error:
         found = f"{calls}: {error!r}"
     if (found, reason) != expected:
-        raise Broken(f"{(found, reason)}", f"{expected}", f"teach the model to say so; {short(PATH, body)}")
+        raise GuaranteeError(
+            f"{(found, reason)}", f"{expected}", f"teach the model to say so; {describe_request(PATH, body)}"
+        )
 
 
 def _joined(chunks: list[dict]) -> list[dict]:

@@ -2,7 +2,7 @@
 
 from contracts.conformance.inference.bench import Bench
 from contracts.conformance.inference.server import Server
-from contracts.conformance.verdicts import Broken, NotDeclared
+from contracts.conformance.verdicts import GuaranteeError, NotDeclaredError
 
 ROUTES = [
     ("GET", "/contract"),
@@ -18,23 +18,25 @@ ROUTES = [
 ]
 
 
-async def strangers(bench: Bench) -> str:
+async def authorization(bench: Bench) -> str:
     if not bench.settings.token:
-        raise NotDeclared("start the server with a token and pass it as --token")
+        raise NotDeclaredError("start the server with a token and pass it as --token")
     wrong = [None, bench.settings.token + "x", bench.settings.token[:-1]]
     for server in bench.servers:
         for token in wrong:
-            stranger = Server(server.http, server.url, token)
+            client = Server(server.http, server.url, token)
             for method, path in ROUTES:
-                answer = await (stranger.get(path) if method == "GET" else stranger.post(path, {}))
+                answer = await (client.get(path) if method == "GET" else client.post(path, {}))
                 if (answer[0], answer[1].get("error", {}).get("code")) != (401, "unauthorized"):
                     with_what = "a wrong token" if token else "no token"
-                    raise Broken(
+                    raise GuaranteeError(
                         f"{method} {path} with {with_what}: {str(answer)[:120]}",
                         "401 unauthorized",
                         f"curl -X {method} {server.url}{path}",
                     )
-            if not await stranger.ready():
-                raise Broken("GET /health without a token is not 200", "200: /health is open", "ask it")
+            if not await client.ready():
+                raise GuaranteeError(
+                    "GET /health without a token is not 200", "200: /health is open", "ask it"
+                )
         await server.contract()  # and the right one opens
     return f"{len(ROUTES)} routes closed to {len(wrong)} wrong tokens, /health open"

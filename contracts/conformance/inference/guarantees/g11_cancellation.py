@@ -4,7 +4,7 @@ import asyncio
 
 from contracts.conformance.inference.bench import Bench
 from contracts.conformance.inference.server import Server, poll
-from contracts.conformance.verdicts import Broken
+from contracts.conformance.verdicts import GuaranteeError
 
 WITHIN_S = 1.0
 MOST_REQUESTS = 256
@@ -41,7 +41,7 @@ async def _enough(bench: Bench, server: Server) -> int:
         if len(unfinished) == count:
             return count
         count *= 2
-    raise Broken(
+    raise GuaranteeError(
         f"{MOST_REQUESTS} requests of {_tokens(bench) // 2} tokens end within {1.5 * WITHIN_S:g} s",
         "a server that can be seen to generate: serve a model with a longer context",
         "time them",
@@ -54,14 +54,14 @@ async def _closed(bench: Bench, server: Server, count: int, stream: bool) -> flo
     arrived = await poll(lambda: _all_there(server, count), within_s=10)
     await _close(tasks)
     if arrived is None:
-        raise Broken(
+        raise GuaranteeError(
             f"{count} requests that were just sent never showed in /contract.process together",
             "running + waiting counts every request that has come in",
             f"{server}: send {count} completions of {_tokens(bench)} tokens and look at GET /contract",
         )
     seconds = await poll(lambda: _idle(server), within_s=WITHIN_S)
     if seconds is None:
-        raise Broken(
+        raise GuaranteeError(
             f"{await server.unfinished()} requests are there {WITHIN_S:g} s after their clients left",
             f"/contract.process shows none running and none waiting within {WITHIN_S:g} s",
             f"{server}: send {count} completions of {_tokens(bench)} tokens, stream {stream}, hang up",

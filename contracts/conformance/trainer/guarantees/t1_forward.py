@@ -5,11 +5,11 @@ from dataclasses import dataclass
 import torch
 
 from contracts.conformance.trainer.bench import Bench
-from contracts.conformance.trainer.rank_programs import Tensors, gathered
-from contracts.conformance.trainer.recording_worker import Watched
+from contracts.conformance.trainer.rank_programs import Tensors, weight_copies
+from contracts.conformance.trainer.recording_worker import RecordingWorker
 from contracts.conformance.trainer.reference import Reference
 from contracts.conformance.trainer.sequences import LENGTHS, make_sequences
-from contracts.conformance.verdicts import Broken
+from contracts.conformance.verdicts import GuaranteeError
 from contracts.records import TrainingSequence
 from contracts.trainer import OptimizerSpec, PackedBatch, TokenScores, WorkerSpec
 
@@ -25,8 +25,8 @@ class Scored:
     wrong_gradients: list[str]  # what there is to say of requires_grad
 
 
-def score(worker: Watched, spec: WorkerSpec, packs: list[list[Pack]]) -> tuple[Tensors, list[Scored]]:
-    weights, scored = gathered(worker), []
+def score(worker: RecordingWorker, spec: WorkerSpec, packs: list[list[Pack]]) -> tuple[Tensors, list[Scored]]:
+    weights, scored = weight_copies(worker), []
     for pack in packs:
         batch = PackedBatch.pack(pack[spec.rank])
         bare = worker.forward(batch, grad=False)
@@ -91,15 +91,17 @@ def _packs(model: str, ranks: int) -> list[list[Pack]]:
 def _check_form(pack: Pack, scored: Scored) -> None:
     tokens, doing = sum(len(s.token_ids) for s in pack), f"forward a pack of {len(pack)} sequences"
     if [one.entropy is not None for one in (scored.bare, scored.probe, scored.scores)] != [False, True, True]:
-        raise Broken("entropy is not there exactly when asked for", "entropy with entropy=True only", doing)
+        raise GuaranteeError(
+            "entropy is not there exactly when asked for", "entropy with entropy=True only", doing
+        )
     if scored.wrong_gradients:
         right = "a gradient through every score with grad=True, through none with grad=False"
-        raise Broken(scored.wrong_gradients[0], right, doing)
+        raise GuaranteeError(scored.wrong_gradients[0], right, doing)
     for scores in (scored.bare, scored.probe, scored.scores):
         for name, tensor in _tensors(scores).items():
             if tensor.dtype != torch.float32 or tensor.shape != (tokens,):
                 wrong = f"{name} is {tensor.dtype} {list(tensor.shape)}"
-                raise Broken(wrong, f"torch.float32 [{tokens}], a number a token", doing)
+                raise GuaranteeError(wrong, f"torch.float32 [{tokens}], a number a token", doing)
 
 
 def _check_isolation(pack: Pack, scored: list[Scored]) -> None:
@@ -109,7 +111,7 @@ def _check_isolation(pack: Pack, scored: list[Scored]) -> None:
     for i in range(1, len(lengths), 2):
         change = (ones[i] - others[i]).abs()
         if not change.max() <= TOLERANCE:
-            raise Broken(
+            raise GuaranteeError(
                 f"packed neighbours are seen: token {int(change.argmax())} of sequence {i} changes by "
                 f"{change.max():.2g} nats when only its neighbours do",
                 f"scores that do not depend on neighbours, to {TOLERANCE:.0e}",
@@ -143,7 +145,7 @@ def _check_tokens(
         matter += ": the first token of a sequence has nothing before it"
     lengths = [len(sequence.token_ids) for sequence in pack]
     temperatures = [sequence.temperature for sequence in pack]
-    raise Broken(
+    raise GuaranteeError(
         matter,
         f"a Hugging Face forward of the sequence alone, to {TOLERANCE:.0e} nats",
         f"forward a pack of lengths {lengths} at temperatures {temperatures}",

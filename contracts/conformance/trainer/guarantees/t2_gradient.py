@@ -2,10 +2,17 @@
 log-probabilities and entropies: the kit's objective is made of both."""
 
 from contracts.conformance.trainer.bench import Bench
-from contracts.conformance.trainer.gradient_readout import describe, examine, readable
-from contracts.conformance.trainer.rank_programs import walk
+from contracts.conformance.trainer.gradient_readout import check_gradients, describe, readable_optimizer
+from contracts.conformance.trainer.rank_programs import run_steps
 from contracts.conformance.trainer.reference import Reference
-from contracts.conformance.trainer.sequences import LENGTHS, Step, alone, dealt, evenly, make_sequences
+from contracts.conformance.trainer.sequences import (
+    LENGTHS,
+    Step,
+    all_on_rank,
+    make_sequences,
+    round_robin,
+    split_evenly,
+)
 from contracts.records import TrainingSequence
 
 
@@ -14,11 +21,11 @@ def check(bench: Bench) -> str:
     for model in bench.models:
         sequences = make_sequences(model, LENGTHS, seed=2)
         reference = Reference(model)
-        spec = readable(reference, sequences)
+        spec = readable_optimizer(reference, sequences)
         steps = _cuts(sequences, bench.ranks)
         doing = "one step each: " + "; ".join(describe(step) for step in steps)
-        results = bench.session(walk, model, spec, steps, doing=doing)
-        worst = max(worst, examine(reference, results, steps, spec))
+        results = bench.session(run_steps, model, spec, steps, doing=doing)
+        worst = max(worst, check_gradients(reference, results, steps, spec))
     within = f"within {worst:.0e} of each tensor's norm"
     if bench.ranks == 1:
         tried = "only one rank was tried"
@@ -30,8 +37,11 @@ def _cuts(sequences: list[TrainingSequence], ranks: int) -> list[Step]:
     """The same sequences each time; the weights differ, since each step moves them."""
     nothing = [[[]] * ranks]
     return [
-        Step("one micro-batch a rank", evenly(sequences, ranks)),
-        Step("one micro-batch a sequence", dealt(sequences, ranks)),
-        Step("uneven shares", dealt(sequences[:6], ranks, 3) + nothing + dealt(sequences[6:], ranks)),
-        Step("all on the last rank", alone(sequences, ranks - 1, ranks)),
+        Step("one micro-batch a rank", split_evenly(sequences, ranks)),
+        Step("one micro-batch a sequence", round_robin(sequences, ranks)),
+        Step(
+            "uneven shares",
+            round_robin(sequences[:6], ranks, 3) + nothing + round_robin(sequences[6:], ranks),
+        ),
+        Step("all on the last rank", all_on_rank(sequences, ranks - 1, ranks)),
     ]

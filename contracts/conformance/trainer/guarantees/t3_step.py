@@ -7,10 +7,10 @@ import torch
 from contracts.conformance.trainer.bench import Bench
 from contracts.conformance.trainer.compare import compare
 from contracts.conformance.trainer.gradient_readout import check_norm
-from contracts.conformance.trainer.rank_programs import Tensors, Walk, walk
+from contracts.conformance.trainer.rank_programs import StepsRecord, Tensors, run_steps
 from contracts.conformance.trainer.reference import Reference, learning_rate
-from contracts.conformance.trainer.sequences import LENGTHS, Step, dealt, make_sequences
-from contracts.conformance.verdicts import Broken
+from contracts.conformance.trainer.sequences import LENGTHS, Step, make_sequences, round_robin
+from contracts.conformance.verdicts import GuaranteeError
 from contracts.trainer import OptimizerSpec, StepReport
 
 TOLERANCE = 1e-4  # of the norm of an update, which is some 1e-2 of the weights
@@ -29,7 +29,7 @@ def check(bench: Bench) -> str:
     for model in bench.models:
         steps = _steps(model, bench.ranks)
         doing = f"{len(steps)} steps of lengths {LENGTHS} with {SPEC!r}"
-        results = bench.session(walk, model, SPEC, steps, doing=doing)
+        results = bench.session(run_steps, model, SPEC, steps, doing=doing)
         worst = max(worst, _replay(Reference(model), results, steps))
     return (
         f"{len(steps)} updates equal torch AdamW's, within {worst:.0e} of each tensor's; norm before clipping"
@@ -38,7 +38,9 @@ def check(bench: Bench) -> str:
 
 def _steps(model: str, ranks: int) -> list[Step]:
     def rows(seed: int) -> list:
-        return dealt(make_sequences(model, LENGTHS, seed), ranks, per_share=len(LENGTHS) // (2 * ranks) or 1)
+        return round_robin(
+            make_sequences(model, LENGTHS, seed), ranks, per_share=len(LENGTHS) // (2 * ranks) or 1
+        )
 
     return [
         Step("step 0, warm-up", rows(0)),
@@ -50,7 +52,7 @@ def _steps(model: str, ranks: int) -> list[Step]:
     ]
 
 
-def _replay(reference: Reference, results: list[Walk], steps: list[Step]) -> float:
+def _replay(reference: Reference, results: list[StepsRecord], steps: list[Step]) -> float:
     optimizer, worst = reference.adamw(SPEC), 0.0
     for number, step in enumerate(steps):
         doing = f"{reference.model.config.model_type}, {step.name}, of lengths {LENGTHS} with {SPEC!r}"
@@ -82,13 +84,13 @@ def _check_reports(reports: list[StepReport], norm: float, rate: float | None, d
     for rank, report in enumerate(reports):
         check_norm(report.grad_norm, norm, rank, doing)
         if rate is not None and not math.isclose(report.learning_rate, rate, rel_tol=1e-6):
-            raise Broken(
+            raise GuaranteeError(
                 f"rank {rank} reports the learning rate {report.learning_rate:.6g}",
                 f"{rate:.6g}: skipped steps count, the first warm-up step is at lr / warmup_steps",
                 doing,
             )
         if report.skipped:
-            raise Broken(
+            raise GuaranteeError(
                 f"rank {rank} says that a step with a finite gradient was skipped", "an update", doing
             )
 
@@ -96,10 +98,10 @@ def _check_reports(reports: list[StepReport], norm: float, rate: float | None, d
 def _check_skipped(reports: list[StepReport], before: Tensors, after: Tensors, doing: str) -> None:
     for rank, report in enumerate(reports):
         if not report.skipped or math.isfinite(report.grad_norm):
-            raise Broken(
+            raise GuaranteeError(
                 f"rank {rank} reports skipped={report.skipped}, norm {report.grad_norm:.3g}",
                 "on every rank skipped=True and a norm that is not finite: one loss was infinite",
                 doing,
             )
     if changed := [name for name in before if not torch.equal(before[name], after[name])]:
-        raise Broken(f"{changed[0]} changed in a step that was skipped", "weights unchanged", doing)
+        raise GuaranteeError(f"{changed[0]} changed in a step that was skipped", "weights unchanged", doing)

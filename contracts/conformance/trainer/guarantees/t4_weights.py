@@ -8,10 +8,10 @@ import torch
 from contracts.conformance.trainer.bench import Bench
 from contracts.conformance.trainer.guarantees.t4_export import check_export
 from contracts.conformance.trainer.rank_programs import accumulate
-from contracts.conformance.trainer.recording_worker import Watched
+from contracts.conformance.trainer.recording_worker import RecordingWorker
 from contracts.conformance.trainer.reference import Reference
-from contracts.conformance.trainer.sequences import LENGTHS, Step, evenly, make_sequences
-from contracts.conformance.verdicts import Broken
+from contracts.conformance.trainer.sequences import LENGTHS, Step, make_sequences, split_evenly
+from contracts.conformance.verdicts import GuaranteeError
 from contracts.trainer import OptimizerSpec, WorkerSpec
 from contracts.weights import WeightManifest
 
@@ -26,7 +26,7 @@ class Gathered:
 
 
 def gather(
-    worker: Watched, spec: WorkerSpec, step: Step, directory: Path
+    worker: RecordingWorker, spec: WorkerSpec, step: Step, directory: Path
 ) -> tuple[WeightManifest, list[list[Gathered]]]:
     """Two iterations over what was loaded; one after an optimizer step, which is also exported."""
     manifest = worker.weight_manifest("bfloat16")
@@ -38,7 +38,7 @@ def gather(
     return manifest, iterations
 
 
-def _iteration(worker: Watched) -> list[Gathered]:
+def _iteration(worker: RecordingWorker) -> list[Gathered]:
     return [_kept(name, tensor) for name, tensor in worker.gather_weights()]
 
 
@@ -54,7 +54,7 @@ def check(bench: Bench) -> str:
         directory = bench.directory / f"export-{number}"
         reference = Reference(model)
         sequences = make_sequences(model, [*LENGTHS, *[4] * bench.ranks], seed=4)
-        step = Step("a share for everyone", evenly(sequences, bench.ranks))
+        step = Step("a share for everyone", split_evenly(sequences, bench.ranks))
         results = bench.session(
             gather,
             model,
@@ -82,17 +82,21 @@ def check(bench: Bench) -> str:
 def _check_order(manifest: WeightManifest, iteration: list[Gathered]) -> None:
     listed, names = [p.name for p in manifest.parameters], [one.name for one in iteration]
     if wrong := [p for p in manifest.parameters if p.dtype != "bfloat16"]:
-        raise Broken(f"manifest says {wrong[0].dtype} of {wrong[0].name}", "the dtype asked for", DOING)
+        raise GuaranteeError(
+            f"manifest says {wrong[0].dtype} of {wrong[0].name}", "the dtype asked for", DOING
+        )
     if sorted(listed) == sorted(names) and listed != names:
         place = next(i for i, pair in enumerate(zip(listed, names, strict=True)) if pair[0] != pair[1])
-        raise Broken(
+        raise GuaranteeError(
             f"the order differs: item {place} is {names[place]} where the manifest has {listed[place]}",
             "gather_weights yields in the manifest's order",
             DOING,
         )
     if listed != names:
         odd = sorted(set(listed) ^ set(names)) or sorted(names)
-        raise Broken(f"only one of manifest and iteration has {odd[0]}", "the same names in both", DOING)
+        raise GuaranteeError(
+            f"only one of manifest and iteration has {odd[0]}", "the same names in both", DOING
+        )
 
 
 def _check_ranks(ranks: list[list[list[Gathered]]]) -> None:
@@ -100,11 +104,11 @@ def _check_ranks(ranks: list[list[list[Gathered]]]) -> None:
     for rank, iterations in enumerate(ranks):
         for iteration in iterations:
             if [one.name for one in iteration] != names:
-                raise Broken(f"rank {rank} yields other names than rank 0", "lockstep", DOING)
+                raise GuaranteeError(f"rank {rank} yields other names than rank 0", "lockstep", DOING)
             for one in iteration:
                 if (one.tensor is None) == (rank == 0):
                     found = "None" if one.tensor is None else "a tensor"
-                    raise Broken(
+                    raise GuaranteeError(
                         f"rank {rank} yields {found} for {one.name}",
                         "the tensor on rank 0, None elsewhere",
                         DOING,
@@ -115,24 +119,30 @@ def _check_complete(reference: Reference, iteration: list[Gathered], manifest: W
     """Of a set of tied names one is yielded, and the manifest ties every other to it."""
     names = [one.name for one in iteration]
     if twice := [name for name in names if names.count(name) > 1]:
-        raise Broken(f"{twice[0]} is yielded more than once", "every parameter exactly once", DOING)
+        raise GuaranteeError(f"{twice[0]} is yielded more than once", "every parameter exactly once", DOING)
     groups, tied = list(reference.groups().values()), {}
     for group in groups:
         sent = [name for name in group if name in names]
         if not sent:
-            raise Broken(f"{group[0]} is missing: it is not yielded", "every parameter exactly once", DOING)
+            raise GuaranteeError(
+                f"{group[0]} is missing: it is not yielded", "every parameter exactly once", DOING
+            )
         if len(sent) > 1:
-            raise Broken(f"{' and '.join(sent)} are tied and both yielded", "a tied parameter once", DOING)
+            raise GuaranteeError(
+                f"{' and '.join(sent)} are tied and both yielded", "a tied parameter once", DOING
+            )
         tied |= {name: sent[0] for name in group if name != sent[0]}
     if manifest.tied != tied:
-        raise Broken(f"the manifest's ties are {manifest.tied}", f"{tied}", DOING)
+        raise GuaranteeError(f"the manifest's ties are {manifest.tied}", f"{tied}", DOING)
     if unknown := sorted(set(names) - {name for group in groups for name in group}):
-        raise Broken(f"{unknown[0]} is not a parameter of the model", "the model's parameters only", DOING)
+        raise GuaranteeError(
+            f"{unknown[0]} is not a parameter of the model", "the model's parameters only", DOING
+        )
     shapes = {p.name: p.shape for p in manifest.parameters}
     for one in iteration:
         if tuple(one.tensor.shape) != shapes[one.name]:
             wrong = f"{one.name} has shape {tuple(one.tensor.shape)} and in the manifest {shapes[one.name]}"
-            raise Broken(wrong, "the manifest's shapes", DOING)
+            raise GuaranteeError(wrong, "the manifest's shapes", DOING)
 
 
 def _check_values(reference: Reference, iterations: list[list[Gathered]]) -> None:
@@ -140,10 +150,10 @@ def _check_values(reference: Reference, iterations: list[list[Gathered]]) -> Non
     for iteration in iterations:
         for one in iteration:
             if not one.contiguous:
-                raise Broken(f"{one.name} is not contiguous", "full, contiguous tensors", DOING)
+                raise GuaranteeError(f"{one.name} is not contiguous", "full, contiguous tensors", DOING)
             if one.tensor.shape != weights[one.name].shape:
                 wrong = f"{one.name} has shape {list(one.tensor.shape)}"
-                raise Broken(wrong, f"the checkpoint's {list(weights[one.name].shape)}", DOING)
+                raise GuaranteeError(wrong, f"the checkpoint's {list(weights[one.name].shape)}", DOING)
             if not torch.equal(one.tensor.float(), weights[one.name].detach()):
                 error = (one.tensor.float() - weights[one.name]).abs().max()
-                raise Broken(f"{one.name} differs from the checkpoint by {error:.2g}", "equal", DOING)
+                raise GuaranteeError(f"{one.name} differs from the checkpoint by {error:.2g}", "equal", DOING)

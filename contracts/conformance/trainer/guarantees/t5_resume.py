@@ -6,10 +6,10 @@ from pathlib import Path
 from contracts.conformance.trainer.bench import Bench
 from contracts.conformance.trainer.compare import compare
 from contracts.conformance.trainer.guarantees.t3_step import SPEC
-from contracts.conformance.trainer.rank_programs import Walk, walk
-from contracts.conformance.trainer.recording_worker import Watched
-from contracts.conformance.trainer.sequences import LENGTHS, Step, dealt, make_sequences
-from contracts.conformance.verdicts import Broken
+from contracts.conformance.trainer.rank_programs import StepsRecord, run_steps
+from contracts.conformance.trainer.recording_worker import RecordingWorker
+from contracts.conformance.trainer.sequences import LENGTHS, Step, make_sequences, round_robin
+from contracts.conformance.verdicts import GuaranteeError
 from contracts.trainer import WorkerSpec
 
 TOLERANCE = 1e-6  # relative: with as many ranks, only the order of sums inside a kernel may differ
@@ -20,28 +20,32 @@ DOING = (
 )
 
 
-def save_and_go_on(worker: Watched, spec: WorkerSpec, steps: list[Step], directory: Path) -> Walk:
+def save_and_go_on(
+    worker: RecordingWorker, spec: WorkerSpec, steps: list[Step], directory: Path
+) -> StepsRecord:
     """The first save is one step older: the second replaces it. That one is waited for when weights and
     moments are others already: it must hold those of its own moment."""
-    walk(worker, spec, steps[: BEFORE - 1])
+    run_steps(worker, spec, steps[: BEFORE - 1])
     worker.save(directory).wait()
-    walk(worker, spec, steps[BEFORE - 1 : BEFORE])
+    run_steps(worker, spec, steps[BEFORE - 1 : BEFORE])
     handle = worker.save(directory)
-    whole = walk(worker, spec, steps[BEFORE:])
+    whole = run_steps(worker, spec, steps[BEFORE:])
     if spec.rank == 0:  # alone: to wait is not a collective
         handle.wait()
     return whole
 
 
-def load_and_go_on(worker: Watched, spec: WorkerSpec, steps: list[Step], directory: Path) -> Walk:
+def load_and_go_on(
+    worker: RecordingWorker, spec: WorkerSpec, steps: list[Step], directory: Path
+) -> StepsRecord:
     worker.load(directory)
-    return walk(worker, spec, steps[BEFORE:])
+    return run_steps(worker, spec, steps[BEFORE:])
 
 
 def check(bench: Bench) -> str:
     model = bench.models[0]
     steps = [
-        Step(f"step {seed}", dealt(make_sequences(model, LENGTHS, seed), bench.ranks, per_share=2))
+        Step(f"step {seed}", round_robin(make_sequences(model, LENGTHS, seed), bench.ranks, per_share=2))
         for seed in range(BEFORE + AFTER)
     ]
     directory = bench.directory / "checkpoints" / "step"
@@ -59,11 +63,11 @@ def check(bench: Bench) -> str:
     return f"losses, reports and weights of {AFTER} steps after loading are {how} an uninterrupted run"
 
 
-def _check_numbers(rank: int, whole: Walk, resumed: Walk) -> float:
+def _check_numbers(rank: int, whole: StepsRecord, resumed: StepsRecord) -> float:
     pairs = []
     for number, (one, other) in enumerate(zip(whole.reports, resumed.reports, strict=True), 1):
         if one.skipped != other.skipped:
-            raise Broken(f"resumed step {number} is skipped={other.skipped}", f"{one.skipped}", DOING)
+            raise GuaranteeError(f"resumed step {number} is skipped={other.skipped}", f"{one.skipped}", DOING)
         pairs.append((f"learning rate of resumed step {number}", one.learning_rate, other.learning_rate))
         pairs.append((f"gradient norm of resumed step {number}", one.grad_norm, other.grad_norm))
         losses = zip(whole.losses[number - 1], resumed.losses[number - 1], strict=True)
@@ -71,5 +75,5 @@ def _check_numbers(rank: int, whole: Walk, resumed: Walk) -> float:
     for noun, expected, found in pairs:
         if not math.isclose(found, expected, rel_tol=TOLERANCE, abs_tol=TOLERANCE * 1e-2):
             wrong = f"{noun} is {found:.8g} on rank {rank}"
-            raise Broken(wrong, f"{expected:.8g}, as in the uninterrupted run", DOING)
+            raise GuaranteeError(wrong, f"{expected:.8g}, as in the uninterrupted run", DOING)
     return max(abs(found - expected) / (abs(expected) or 1.0) for _, expected, found in pairs)

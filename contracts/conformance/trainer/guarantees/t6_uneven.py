@@ -6,20 +6,20 @@ are still tried.
 """
 
 from contracts.conformance.trainer.bench import Bench
-from contracts.conformance.trainer.gradient_readout import describe, examine, readable
-from contracts.conformance.trainer.rank_programs import walk
+from contracts.conformance.trainer.gradient_readout import check_gradients, describe, readable_optimizer
+from contracts.conformance.trainer.rank_programs import run_steps
 from contracts.conformance.trainer.reference import Reference
-from contracts.conformance.trainer.sequences import LENGTHS, Step, alone, evenly, make_sequences
+from contracts.conformance.trainer.sequences import LENGTHS, Step, all_on_rank, make_sequences, split_evenly
 
 
 def check(bench: Bench) -> str:
     model = bench.models[0]
     reference = Reference(model)
     steps = _steps(model, bench.ranks)
-    spec = readable(reference, steps[0].sequences)
+    spec = readable_optimizer(reference, steps[0].sequences)
     doing = "one step each: " + "; ".join(describe(step) for step in steps)
-    results = bench.session(walk, model, spec, steps, doing=doing)
-    worst = examine(reference, results, steps, spec)
+    results = bench.session(run_steps, model, spec, steps, doing=doing)
+    worst = check_gradients(reference, results, steps, spec)
     within = f"gradients within {worst:.0e} of each tensor's norm"
     if bench.ranks == 1:
         tried = "only one rank was tried, so that none was idle"
@@ -32,10 +32,10 @@ def _steps(model: str, ranks: int) -> list[Step]:
     nothing = [[[] for _ in range(ranks)]]
     one_token = make_sequences(model, [1], seed=7)
     return [
-        Step("all work on rank 0", alone(sequences, 0, ranks)),
+        Step("all work on rank 0", all_on_rank(sequences, 0, ranks)),
         Step("empty micro-batches on every rank", nothing * 2),
-        Step("all work on the last rank", nothing + alone(sequences[:3], ranks - 1, ranks) + nothing),
+        Step("all work on the last rank", nothing + all_on_rank(sequences[:3], ranks - 1, ranks) + nothing),
         Step("no micro-batch at all", []),
-        Step("one sequence of one token", alone(one_token, ranks - 1, ranks)),
-        Step("work for everyone", evenly(sequences, ranks)),
+        Step("one sequence of one token", all_on_rank(one_token, ranks - 1, ranks)),
+        Step("work for everyone", split_evenly(sequences, ranks)),
     ]

@@ -11,9 +11,9 @@ from transformers import AutoConfig, AutoModelForCausalLM
 
 from contracts.conformance.tiny_model import make_tiny_model
 from contracts.conformance.trainer.bench import Bench
-from contracts.conformance.trainer.recording_worker import Watched
+from contracts.conformance.trainer.recording_worker import RecordingWorker
 from contracts.conformance.trainer.sequences import make_sequences, objective
-from contracts.conformance.verdicts import Broken
+from contracts.conformance.verdicts import GuaranteeError
 from contracts.records import TrainingSequence
 from contracts.trainer import OptimizerSpec, PackedBatch, WorkerSpec
 
@@ -25,13 +25,13 @@ ALLOWED_GATHERED = 0.4  # of all weights: a layer, twice, and the next one alrea
 MIB = 2**20
 
 
-def measure(worker: Watched, spec: WorkerSpec, packs: list[list[TrainingSequence]]) -> list[int]:
+def measure(worker: RecordingWorker, spec: WorkerSpec, packs: list[list[TrainingSequence]]) -> list[int]:
     """Peak bytes of each pack's forward with entropy and backward, beyond what was held before. The
     first, of a few tokens, makes gradients and buffers."""
     return [_peak_bytes(spec.device, lambda pack=pack: _learn(worker, pack)) for pack in packs]
 
 
-def _learn(worker: Watched, pack: list[TrainingSequence]) -> None:
+def _learn(worker: RecordingWorker, pack: list[TrainingSequence]) -> None:
     batch = PackedBatch.pack(pack)
     worker.backward(objective(worker.forward(batch, entropy=True), batch))
 
@@ -50,7 +50,7 @@ def _peak_bytes(device: str, work: Callable[[], None]) -> int:
     return max(itertools.accumulate(changes), default=0)
 
 
-def gather(worker: Watched, spec: WorkerSpec) -> tuple[int, int]:
+def gather(worker: RecordingWorker, spec: WorkerSpec) -> tuple[int, int]:
     """Peak bytes of the first iteration, beyond what was held before; bytes of all that was yielded."""
     yielded = 0
 
@@ -79,7 +79,7 @@ def _check_gathering(bench: Bench) -> str:
     measured = f"gather_weights holds {shares[rank]:.2f} of all weights at once"
     if not shares[rank] <= ALLOWED_GATHERED:
         right = f"a layer at a time: with {LAYERS} layers at most {ALLOWED_GATHERED} of all weights"
-        raise Broken(f"{measured} on rank {rank}", right, doing)
+        raise GuaranteeError(f"{measured} on rank {rank}", right, doing)
     return measured
 
 
@@ -107,5 +107,5 @@ def _check_scoring(bench: Bench) -> str:
     )
     if not shares[rank] <= ALLOWED:
         right = f"at most {ALLOWED} of one copy of the added [T, vocabulary] logits, on every rank"
-        raise Broken(measured + ": the full logits are held", right, doing)
+        raise GuaranteeError(measured + ": the full logits are held", right, doing)
     return measured
