@@ -142,7 +142,9 @@ class Actor:
     async def _on_published(self, published: WeightsPublished) -> None:
         self._version = published.version
         client = replace(self._client, turn=self._line.wait_between_segments)
-        self._attempt = AttemptRunner(published.run, self._domain, client, self._config.rollout)
+        self._attempt = AttemptRunner(
+            published.run, self._domain, client, self._config.rollout, self._config.token_fields
+        )
         await self._pool.set_servers(published.servers)
         await self._pool.open_gate()
         self._metrics.write(self._version, self._pool.in_flight)

@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from contracts.model_shape import ModelShape
 from contracts.optimizer import OptimizerSpec
 from contracts.support.files import write_atomically
+from contracts.token_fields import TokenField
 from pipelinerl.placement import Placement, place
 
 Int = Annotated[int, Field(strict=True)]  # 128.0 and true are not whole numbers
@@ -245,6 +246,9 @@ class RunConfig(Section):
     normalisation: Component
     filters: list[Component]
     rewards: list[Component] = []
+    token_fields: dict[str, TokenField] = Field(
+        default_factory=dict, description="Per-token arrays that the domain gives to the objective, by name."
+    )
     health: Component
     packing: Component
     sampler: Component
