@@ -12,7 +12,13 @@ import numpy as np
 
 Array = np.ndarray  # one-dimensional; dtype stated beside each field
 
-_DTYPES = {1: np.dtype("<i4"), 2: np.dtype("<f4"), 3: np.dtype("|b1")}
+_DTYPES = {
+    1: np.dtype("<i4"),
+    2: np.dtype("<f4"),
+    3: np.dtype("|b1"),
+    4: np.dtype("|u1"),
+    5: np.dtype("<u2"),
+}
 _CODES = {dtype: code for code, dtype in _DTYPES.items()}
 
 
@@ -42,6 +48,7 @@ class Completion(msgspec.Struct, frozen=True, kw_only=True):
     finish_reason: Literal["stop", "length", "abort", "repetition"]
     segments: list[int] = []  # token at which each further request took up what the one before left
     server: str = ""  # of the last request
+    token_fields: dict[str, Array] = {}  # [T] each: what a domain gives (`contracts.token_fields`)
 
 
 class Rollout(Record, frozen=True, kw_only=True):
@@ -82,7 +89,8 @@ class Rollout(Record, frozen=True, kw_only=True):
 class TrainingSequence(msgspec.Struct, frozen=True, kw_only=True):
     """Tokens with what the objective needs to know of each. All arrays have length T.
 
-    Adding a per-token field: add it here and in `contracts.trainer.PackedBatch`.
+    A field of one's own travels in `token_fields`. One for everybody is added here, to what
+    `pipelinerl.batching.sequences` fills in, and to `contracts.trainer.PackedBatch` and its `_ARRAYS`.
     """
 
     rollout_id: str
@@ -95,6 +103,7 @@ class TrainingSequence(msgspec.Struct, frozen=True, kw_only=True):
     versions: Array  # [T] int32, -1 where not sampled
     advantages: Array  # [T] float32, 0 where not sampled
     reference_logprobs: Array | None = None  # [T] float32
+    token_fields: dict[str, Array] = {}  # [T] each, as declared; the declared fill where not sampled
 
 
 class MicroBatchRow(Record, frozen=True, kw_only=True):
@@ -124,6 +133,7 @@ class DropReason(StrEnum):
     TRAINING_DONE = "training_done"  # still in the pipeline when the last step closed
     INTERRUPTED = "interrupted"  # in flight when the run stopped, before it was resumed
     ROLLED_BACK = "rolled_back"  # sampled by weights above those that the run was resumed with
+    TOKEN_FIELDS = "token_fields"  # sampled before the run was resumed with another declaration of them
 
 
 class Started(Record, frozen=True, kw_only=True):

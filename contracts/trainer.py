@@ -5,8 +5,8 @@ batch)` is plain PyTorch on `[T]` tensors, so an objective runs on every backend
 """
 
 import abc
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Literal
 
@@ -17,6 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from contracts.model_shape import ModelShape
 from contracts.optimizer import OptimizerSpec
 from contracts.records import TrainingSequence
+from contracts.token_fields import TokenField, check_token_fields
 from contracts.weights import WeightManifest
 
 
@@ -36,6 +37,23 @@ class WorkerSpec(BaseModel):
     timeout_s: float = Field(1800, gt=0, description="longest wait of one rank for another")
 
 
+class TokenFields(dict[str, torch.Tensor]):
+    """The tensors of the declared token fields, by name."""
+
+    def __missing__(self, name: str) -> torch.Tensor:
+        declared = ", ".join(self) or "none is"
+        raise KeyError(f"token_fields.{name} is not declared in the configuration ({declared})")
+
+
+_ARRAYS = {  # of every training sequence, and their dtype in a batch
+    "token_ids": torch.int64,
+    "loss_mask": torch.bool,
+    "behaviour_logprobs": torch.float32,
+    "versions": torch.int64,
+    "advantages": torch.float32,
+}
+
+
 @dataclass(frozen=True)
 class PackedBatch:
     """One rank's micro-batch: sequences laid end to end, T tokens in all (T may be 0)."""
@@ -49,14 +67,27 @@ class PackedBatch:
     loss_mask: torch.Tensor  # [T] bool
     loss_weights: torch.Tensor  # [T] float32: of each token in the step's loss, 0 where the mask is off
     behaviour_logprobs: torch.Tensor  # [T] float32
-    versions: torch.Tensor  # [T] int64
+    versions: torch.Tensor  # [T] int64, of the weights that sampled it; -1 where not sampled
     advantages: torch.Tensor  # [T] float32
     reference_logprobs: torch.Tensor | None  # [T] float32
     num_rollouts: int  # R
     proximal_logprobs: torch.Tensor | None = None  # [T] float32, of the policy that the step began with
+    step: int = 0  # that it trains: the version of the weights that the step starts from
+    token_fields: TokenFields = field(default_factory=TokenFields)  # [T] each, in the declared dtype
 
     @classmethod
-    def pack(cls, sequences: Sequence[TrainingSequence]) -> "PackedBatch":
+    def pack(
+        cls,
+        sequences: Sequence[TrainingSequence],
+        step: int = 0,
+        token_fields: Mapping[str, TokenField] = {},
+    ) -> "PackedBatch":
+        """`token_fields` are the declared ones: a batch without sequences has them too.
+
+        Raises TokenFieldError where a sequence has others.
+        """
+        for sequence in sequences:
+            check_token_fields(token_fields, sequence.token_fields, len(sequence.token_ids))
         lengths = torch.tensor([len(s.token_ids) for s in sequences], dtype=torch.int64)
         rollouts = {
             rollout_id: i for i, rollout_id in enumerate(dict.fromkeys(s.rollout_id for s in sequences))
@@ -69,22 +100,22 @@ class PackedBatch:
         def spread(values: list[float], dtype: torch.dtype) -> torch.Tensor:
             return torch.repeat_interleave(torch.tensor(values, dtype=dtype), lengths)
 
-        loss_mask = joined("loss_mask", torch.bool)
+        arrays = {name: joined(name, dtype) for name, dtype in _ARRAYS.items()}
         with_reference = bool(sequences) and all(s.reference_logprobs is not None for s in sequences)
         return cls(
-            token_ids=joined("token_ids", torch.int64),
+            **arrays,
             position_ids=torch.cat([torch.arange(0), *(torch.arange(n) for n in lengths.tolist())]),
             sequence_ids=torch.repeat_interleave(lengths),
             rollout_ids=spread([rollouts[s.rollout_id] for s in sequences], torch.int64),
             cu_seqlens=torch.nn.functional.pad(lengths.cumsum(0), (1, 0)).to(torch.int32),
             temperature=spread([s.temperature for s in sequences], torch.float32),
-            loss_mask=loss_mask,
-            loss_weights=spread([s.loss_weight for s in sequences], torch.float32) * loss_mask,
-            behaviour_logprobs=joined("behaviour_logprobs", torch.float32),
-            versions=joined("versions", torch.int64),
-            advantages=joined("advantages", torch.float32),
+            loss_weights=spread([s.loss_weight for s in sequences], torch.float32) * arrays["loss_mask"],
             reference_logprobs=joined("reference_logprobs", torch.float32) if with_reference else None,
             num_rollouts=len(rollouts),
+            step=step,
+            token_fields=TokenFields(
+                {name: _end_to_end(sequences, name, field) for name, field in token_fields.items()}
+            ),
         )
 
     @property
@@ -96,10 +127,15 @@ class PackedBatch:
         return self.cu_seqlens.shape[0] - 1
 
     def to(self, device: torch.device | str) -> "PackedBatch":
-        moved = {f.name: getattr(self, f.name) for f in fields(self)}
-        return PackedBatch(
-            **{k: v.to(device) if isinstance(v, torch.Tensor) else v for k, v in moved.items()}
-        )
+        values = {f.name: getattr(self, f.name) for f in fields(self)}
+        moved = {name: v.to(device) for name, v in values.items() if isinstance(v, torch.Tensor)}
+        token_fields = TokenFields({name: tensor.to(device) for name, tensor in self.token_fields.items()})
+        return replace(self, **moved, token_fields=token_fields)
+
+
+def _end_to_end(sequences: Sequence[TrainingSequence], name: str, field: TokenField) -> torch.Tensor:
+    arrays = [sequence.token_fields[name] for sequence in sequences]
+    return torch.from_numpy(np.concatenate([np.empty(0, field.array_dtype), *arrays]))
 
 
 @dataclass(frozen=True)

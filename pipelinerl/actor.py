@@ -142,7 +142,9 @@ class Actor:
     async def _on_published(self, published: WeightsPublished) -> None:
         self._version = published.version
         client = replace(self._client, turn=self._slots.yield_slot)
-        self._attempt = RolloutRunner(published.run, self._domain, client, self._config.rollout)
+        self._attempt = RolloutRunner(
+            published.run, self._domain, client, self._config.rollout, self._config.token_fields
+        )
         await self._pool.set_servers(published.servers)
         await self._pool.open_gate()
         self._metrics.write(self._version, self._pool.in_flight)
@@ -156,7 +158,7 @@ class Actor:
     # --- rollouts -----------------------------------------------------------------------------
 
     def _start_rollouts(self) -> None:
-        """Fills the servers with new rollouts of open groups, then rollouts between segments, then a new group."""
+        """Fills the servers: new rollouts of open groups first, then those between segments, then a new group."""
         while len(self._rolling) - self._slots.between_segments < self._pool.capacity:
             if spec := self._slots.pop_new():
                 self._spawn(self._roll_out(spec), self._rolling)

@@ -16,6 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from contracts.model_shape import ModelShape
 from contracts.optimizer import OptimizerSpec
 from contracts.support.files import write_atomically
+from contracts.token_fields import TokenField
 from pipelinerl.placement import Placement, place
 
 Int = Annotated[int, Field(strict=True)]  # 128.0 and true are not whole numbers
@@ -246,6 +247,9 @@ class RunConfig(Section):
     normalisation: Component
     filters: list[Component] = Field(description="Which rollouts of a group stay in the loss.")
     rewards: list[Component] = Field([], description="Terms that are added to the reward of a rollout.")
+    token_fields: dict[str, TokenField] = Field(
+        default_factory=dict, description="Per-token arrays that the domain gives to the objective, by name."
+    )
     health: Component
     packing: Component
     sampler: Component

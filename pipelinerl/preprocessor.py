@@ -40,7 +40,12 @@ class Preprocessor:
             advantages=build_credit(config),
             filters=[build(component) for component in config.filters],
             stale=StalePolicy(config.on_stale, config.lag_limit),
-            sequences=partial(training_sequences, last_segments=config.rollout.train_segments == "last"),
+            sequences=partial(
+                training_sequences,
+                last_segments=config.rollout.train_segments == "last",
+                token_fields=config.token_fields,
+            ),
+            token_fields=config.token_fields,
             normalisation=build(config.normalisation),
             packing=build_packing(config, first_step=resumed.version),
             batch_size=config.batch_size,

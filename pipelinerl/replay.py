@@ -43,7 +43,8 @@ async def replay_actor(config: RunConfig, url: str, groups: int, out: Path) -> N
     pool = ServerPool(config.inference.concurrency)
     await pool.set_servers([url])
     async with open_session(os.environ.get(TOKEN_VARIABLE)) as session:
-        attempt = RolloutRunner("replay", domain, build_client(config, session, pool), config.rollout)
+        client = build_client(config, session, pool)
+        attempt = RolloutRunner("replay", domain, client, config.rollout, config.token_fields)
         terms = [build(component) for component in config.rewards]
         for group_id in range(groups):
             problem = domain.train_problem(sampler.next(version=0))

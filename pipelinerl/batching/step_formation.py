@@ -5,7 +5,7 @@ in its group without tokens and without part in the baseline.
 """
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -13,6 +13,7 @@ import msgspec
 import numpy as np
 
 from contracts.records import DropReason, MicroBatchRow, Rollout, TrainingSequence
+from contracts.token_fields import TokenField, TokenFieldError, check_token_fields
 from pipelinerl.batching.credit import TurnAdvantages
 from pipelinerl.batching.staleness import StalePolicy
 from pipelinerl.filters import GroupFilter
@@ -71,7 +72,9 @@ class StepFormation:
         batch_size: int,
         buffer_whole_step: bool = False,
         first_step: int = 0,
+        token_fields: Mapping[str, TokenField] = {},
     ):
+        self._token_fields = token_fields
         self._advantages, self._filters, self._stale = advantages, filters, stale
         self._sequences = sequences
         self._normalisation, self._packing = normalisation, packing
@@ -87,6 +90,8 @@ class StepFormation:
         good = [rollout for rollout in group if not rollout.failed]
         if len(good) < MIN_GOOD_MEMBERS:
             return Outcome([], DropReason.FAILED)
+        if not all(map(self._carries_token_fields, good)):
+            return Outcome([], DropReason.TOKEN_FIELDS)
         advantages = self._advantages(good)
         kept = self._keep(good, advantages)
         if isinstance(kept, str):
@@ -101,6 +106,15 @@ class StepFormation:
         full = self._rollouts >= self._batch_size
         rows = self._pack_buffered() if full or not self._buffer_whole_step else []
         return Outcome(rows + ([self._close()] if full else []))
+
+    def _carries_token_fields(self, rollout: Rollout) -> bool:
+        """Whether it has those that are declared now: a run can be resumed with others."""
+        try:
+            for completion in rollout.completions:
+                check_token_fields(self._token_fields, completion.token_fields, len(completion.token_ids))
+        except TokenFieldError:
+            return False
+        return True
 
     def _keep(self, rollouts: list[Rollout], advantages: TurnAdvantages) -> np.ndarray | str:
         """Which rollouts [G] stay in the loss; the reason, if none does."""

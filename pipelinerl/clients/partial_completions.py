@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import msgspec
 import numpy as np
 
-from contracts.records import Completion, VersionSpan
+from contracts.records import Array, Completion, VersionSpan
 from pipelinerl.clients.repetition import repeats
 from pipelinerl.config import RepetitionConfig, RolloutConfig
 
@@ -59,7 +59,14 @@ def joined(before: Completion, after: Completion) -> Completion:
         segments=[*before.segments, start],
         finish_reason=after.finish_reason,
         server=after.server,
+        token_fields=_joined_fields(before.token_fields, after.token_fields),
     )
+
+
+def _joined_fields(before: dict[str, Array], after: dict[str, Array]) -> dict[str, Array]:
+    """What only one part has is shorter than the completion, and refused where its length is checked."""
+    names = [*before, *(name for name in after if name not in before)]
+    return {name: np.concatenate([part[name] for part in (before, after) if name in part]) for name in names}
 
 
 def prompt_of_next(completion: Completion) -> list[int]:

@@ -47,6 +47,7 @@ def check_components(config: RunConfig) -> None:
     _checked("packing", lambda: build_packing(config))
     named = [(name, getattr(config, name)) for name in SINGLE]
     named += [(name, component) for name in LISTS for component in getattr(config, name)]
+    _check_token_fields(config)
     words = {name: [] for name in COUNTED_BY}
     for name, component in named:
         part = _checked(name, lambda component=component: build(component))
@@ -83,6 +84,20 @@ def _check_needs(config: RunConfig, name: str, part: object) -> None:
     for need, (there, how) in given.items():
         if getattr(part, need, False) and not there:
             raise PlanError(f"{name}: {type(part).__name__} needs {how}")
+    for field in getattr(part, "needs_token_fields", ()):
+        if field not in config.token_fields:
+            how = f"declare its dtype and fill, like +token_fields.{field}='{{dtype: float32, fill: 0.0}}'"
+            raise PlanError(f"{name}: {type(part).__name__} needs token_fields.{field}: {how}")
+
+
+def _check_token_fields(config: RunConfig) -> None:
+    from contracts.trainer import PackedBatch
+
+    for name in config.token_fields:
+        if not name.isidentifier():
+            raise PlanError(f"token_fields: {name} is no name; use letters, digits and _")
+        if name in PackedBatch.__dataclass_fields__:
+            raise PlanError(f"token_fields: every batch has a field {name} already; choose another name")
 
 
 def _checked(name: str, make):

@@ -8,9 +8,13 @@ import asyncio
 import logging
 import math
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-from contracts.records import Rollout
+import msgspec
+
+from contracts.records import Completion, Rollout
+from contracts.token_fields import TokenField, TokenFieldError, check_token_fields
 from pipelinerl.clients.llm_client import InvalidResponseError, LLMClient, RequestRefusedError
 from pipelinerl.clients.server_pool import ServerUnavailableError
 from pipelinerl.config import RolloutConfig
@@ -36,10 +40,17 @@ class RolloutSpec:
 
 @dataclass(frozen=True)
 class RolloutRunner:
+    """Makes attempts at problems.
+
+    token_fields: the declared ones, which every attempt must give. None where nothing is trained on rollouts:
+        they are recorded without any.
+    """
+
     run: str
     domain: Domain
     client: LLMClient
     policy: RolloutConfig
+    token_fields: Mapping[str, TokenField] | None = None
 
     async def __call__(self, problem: Problem, spec: RolloutSpec) -> Rollout:
         started_at = time.time()
@@ -87,7 +98,7 @@ class RolloutRunner:
             problem_id=problem.problem_id,
             domain=problem.domain or self.domain.name,
             draw=spec.draw,
-            completions=attempt.completions,
+            completions=[self._with_token_fields(completion) for completion in attempt.completions],
             reward=float(attempt.reward),
             reward_components=attempt.reward_components,
             turn_rewards=attempt.turn_rewards,
@@ -102,6 +113,12 @@ class RolloutRunner:
             status="truncated" if "length" in reasons else "ok",
         )
 
+    def _with_token_fields(self, completion: Completion) -> Completion:
+        if self.token_fields is None:
+            return msgspec.structs.replace(completion, token_fields={})
+        check_token_fields(self.token_fields, completion.token_fields, len(completion.token_ids))
+        return completion
+
 
 def failure_reason(error: Exception) -> str:
     """The word that counts failures of this kind."""
@@ -114,5 +131,7 @@ def failure_reason(error: Exception) -> str:
             return "bad_answer"
         case InvalidRewardError():
             return "bad_reward"
+        case TokenFieldError():
+            return "bad_token_fields"
         case _:
             return type(error).__name__

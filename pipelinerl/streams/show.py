@@ -48,10 +48,11 @@ def describe_rollout(rollout: Rollout, tokenizer: Tokenizer | None) -> str:
 
 def describe_completion(completion: Completion, tokenizer: Tokenizer | None) -> str:
     spans = "  ".join(f"v{span.version}: {span.start}–{span.end}" for span in completion.spans)
+    fields = f"; with {', '.join(completion.token_fields)}" if completion.token_fields else ""
     return (
         f"   prompt ({len(completion.prompt_token_ids)} tokens)\n"
         f"{text_of(completion.prompt_token_ids, tokenizer)}\n"
-        f"   completion ({len(completion.token_ids)} tokens, {completion.finish_reason}; {spans})\n"
+        f"   completion ({len(completion.token_ids)} tokens, {completion.finish_reason}; {spans}{fields})\n"
         f"{text_of(completion.token_ids, tokenizer)}"
     )
 

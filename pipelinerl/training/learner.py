@@ -23,16 +23,17 @@ class Learner:
         self._objective = build(config.objective)
         self._regularisers = [build(component) for component in config.regularisers]
         self._epochs, self._reset_every = config.epochs, config.reset_optimizer_every
-        self._kept: list[tuple[PackedBatch, int]] = []  # of the step, with it; on the CPU
+        self._token_fields = config.token_fields
+        self._kept: list[PackedBatch] = []  # of the step; on the CPU
         self._statistics = StepStatistics()
 
     def accumulate(self, sequences: list[TrainingSequence], step: int) -> None:
-        batch = PackedBatch.pack(sequences)
-        logprobs = self._backward(batch, step)
+        batch = PackedBatch.pack(sequences, step, self._token_fields)
+        logprobs = self._backward(batch)
         if self._epochs > 1:
-            self._kept.append((replace(batch, proximal_logprobs=logprobs), step))
+            self._kept.append(replace(batch, proximal_logprobs=logprobs))
 
-    def _backward(self, batch: PackedBatch, step: int) -> torch.Tensor:
+    def _backward(self, batch: PackedBatch) -> torch.Tensor:
         """Returns log π of the batch's tokens, [T], on the CPU."""
         batch = batch.to(self._worker.device)
         scores = self._worker.forward(batch, entropy=True)
@@ -41,7 +42,7 @@ class Learner:
             more, further = regulariser(scores, batch)
             loss, sums = loss + more, sums | further
         self._worker.backward(loss)
-        self._statistics.update(scores, batch, step, loss, sums)
+        self._statistics.update(scores, batch, loss, sums)
         return scores.logprobs.detach().cpu()
 
     def close_step(self, version: int, ranks: Ranks) -> tuple[StepReport, dict[str, float]]:
@@ -51,8 +52,8 @@ class Learner:
         skipped = report.skipped
         for _ in range(self._epochs - 1):
             self._statistics = StepStatistics()
-            for batch, step in self._kept:
-                self._backward(batch, step)
+            for batch in self._kept:
+                self._backward(batch)
             report = self._worker.step()
             skipped = skipped and report.skipped
         statistics = self._statistics.report(ranks)

@@ -24,6 +24,7 @@ class Probe:
 
     def __init__(self, config: RunConfig, domain: Domain, ranks: Ranks, token: str | None):
         self._probe, self._ranks, self._token = config.probe, ranks, token
+        self._token_fields = config.token_fields  # of no domain's giving here: their fill
         count = min(config.probe.prompts, domain.heldout_size)
         self._prompts = [domain.heldout_problem(i).messages for i in range(count)]
         self._timeout_s = config.probe.timeout_s
@@ -38,7 +39,8 @@ class Probe:
         empty = [[] for _ in range(self._ranks.size - 1)]
         row = MicroBatchRow(step=version, index=0, micro_batches=[sequences, *empty], closes_step=False)
         row = decode(self._ranks.share(encode(row) if self._ranks.rank == 0 else None))
-        batch = PackedBatch.pack(row.micro_batches[self._ranks.rank]).to(worker.device)
+        batch = PackedBatch.pack(row.micro_batches[self._ranks.rank], version, self._token_fields)
+        batch = batch.to(worker.device)
         scores = worker.forward(batch, grad=False)
         gap = (scores.logprobs - batch.behaviour_logprobs)[batch.loss_mask].abs().cpu().numpy()
         if not gap.size:
@@ -55,7 +57,9 @@ class Probe:
             sequence
             for answer in answers
             if not isinstance(answer, BaseException)  # a server that fails here is the publisher's to notice
-            for sequence in training_sequences(_as_rollout(answer.completion), advantages=[0.0])
+            for sequence in training_sequences(
+                _as_rollout(answer.completion), advantages=[0.0], token_fields=self._token_fields
+            )
         ]
 
 

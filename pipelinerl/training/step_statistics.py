@@ -26,9 +26,7 @@ class StepStatistics:
         self._max_abs_log_ratio = torch.zeros((), dtype=torch.float64)
         self._gap_by_lag = torch.zeros(2, LAG_BUCKETS, dtype=torch.float64)  # Σ|log r|, tokens
 
-    def update(
-        self, scores: TokenScores, batch: PackedBatch, step: int, loss: torch.Tensor, sums: TokenSums
-    ) -> None:
+    def update(self, scores: TokenScores, batch: PackedBatch, loss: torch.Tensor, sums: TokenSums) -> None:
         if taken := sums.keys() & REPORTED:
             raise ValueError(
                 f"the objective's sums cannot be named {', '.join(taken)}: every step reports those"
@@ -50,7 +48,7 @@ class StepStatistics:
             self._sums[name] = self._sums.get(name, 0) + value.double().cpu()
         if len(log_r):
             self._max_abs_log_ratio = torch.maximum(self._max_abs_log_ratio, log_r.abs().max().cpu())
-            lag = (step - batch.versions[mask]).clamp(max=LAG_BUCKETS - 1).cpu()
+            lag = (batch.step - batch.versions[mask]).clamp(max=LAG_BUCKETS - 1).cpu()
             self._gap_by_lag[0].index_add_(0, lag, log_r.abs().cpu())
             self._gap_by_lag[1].index_add_(0, lag, torch.ones(len(lag), dtype=torch.float64))
 

@@ -153,7 +153,7 @@ def in_loss(rollout: RolloutSequences) -> int:
 def packed(sequences: Sequence[TrainingSequence]) -> PackedBatch:
     """The real batch with its floats widened. A weight like 1/3 is taken from the sequence again, for float32
     has rounded it."""
-    batch = PackedBatch.pack(sequences)
+    batch = PackedBatch.pack(sequences, STEP_VERSION)
     lengths = torch.tensor([len(s.token_ids) for s in sequences], dtype=torch.int64)
     weights = torch.tensor([s.loss_weight for s in sequences], dtype=torch.float64)
     weights = torch.repeat_interleave(weights, lengths) * batch.loss_mask

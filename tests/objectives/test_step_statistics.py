@@ -24,7 +24,7 @@ def test_the_statistics_of_a_step_are_those_of_its_untruncated_ratios(seed, micr
     for i in range(micro_batches):
         batch = packed([s for rollout in step.rollouts[i::micro_batches] for s in rollout])
         scores = leaf_scores(batch, step.tables)
-        statistics.update(scores, batch, STEP_VERSION, *objective(scores, batch))
+        statistics.update(scores, batch, *objective(scores, batch))
     report = statistics.report(Ranks(0, 1, timeout_s=1))
 
     tokens = tokens_of(step.sequences, step.tables)
@@ -53,10 +53,10 @@ def test_the_statistics_of_a_step_are_those_of_its_untruncated_ratios(seed, micr
 def test_one_token_far_away_leaves_an_effective_sample_of_one():
     """The square of its ratio overflows float32, in which backends score."""
     step = random_step(0, PerSequence())
-    batch = PackedBatch.pack(step.sequences)
+    batch = PackedBatch.pack(step.sequences, STEP_VERSION)
     far = batch.behaviour_logprobs.clone()
     far[batch.loss_mask.nonzero()[0]] += 50
     statistics = StepStatistics()
-    statistics.update(TokenScores(far, torch.zeros_like(far)), batch, STEP_VERSION, torch.zeros(()), {})
+    statistics.update(TokenScores(far, torch.zeros_like(far)), batch, torch.zeros(()), {})
     report = statistics.report(Ranks(0, 1, timeout_s=1))
     assert report["ess"] == pytest.approx(1 / report["trained_tokens"]) and report["mismatch_k3"] > 1e18

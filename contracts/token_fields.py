@@ -1,0 +1,96 @@
+"""Token fields: per-token arrays that a domain gives and an objective reads, declared in the configuration.
+
+`token_fields: {NAME: {dtype, fill}}` declares them. Used wherever such arrays are accepted: from a domain,
+from a record, into a batch. Must not know torch, servers or streams.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
+
+from contracts.records import Array
+
+
+class TokenFieldError(ValueError):
+    """Token fields are not as they were declared; the message says what to do."""
+
+
+class TokenField(BaseModel):
+    """The declaration of one field."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    dtype: Literal["float32", "int32", "bool", "uint8", "uint16"] = Field(description="Of its arrays.")
+    fill: bool | int | float = Field(description="Its value where no token was sampled.")
+
+    @field_validator("fill", mode="plain")
+    @classmethod
+    def _fits(cls, fill: object, info: ValidationInfo) -> object:
+        dtype = info.data.get("dtype")
+        if dtype is not None and not _holds(np.dtype(dtype), fill):
+            raise ValueError(f"{fill!r} is not {_RANGES[np.dtype(dtype).kind]}, as dtype={dtype} needs")
+        return fill
+
+    @property
+    def array_dtype(self) -> np.dtype:
+        return np.dtype(self.dtype)
+
+
+_RANGES = {
+    "b": "true or false",
+    "i": "a whole number in its range",
+    "u": "a whole number in its range",
+    "f": "a finite number",
+}
+
+
+def _holds(dtype: np.dtype, fill: object) -> bool:
+    if dtype.kind == "b" or isinstance(fill, bool):
+        return dtype.kind == "b" and isinstance(fill, bool)
+    if dtype.kind == "f":
+        return isinstance(fill, int | float) and abs(fill) <= np.finfo(dtype).max
+    return isinstance(fill, int) and np.iinfo(dtype).min <= fill <= np.iinfo(dtype).max
+
+
+def check_token_fields(declared: Mapping[str, TokenField], given: Any, tokens: int) -> None:
+    """Checks that `given` holds exactly what is declared, with one value for each of `tokens`.
+
+    Raises TokenFieldError: in one line, for the author of the domain.
+    """
+    if not isinstance(given, Mapping):
+        raise TokenFieldError(f"token_fields is a {type(given).__name__}, not a dict of arrays by name")
+    for name, array in given.items():
+        if name not in declared:
+            dtype = getattr(array, "dtype", "float32")
+            raise TokenFieldError(
+                f"the token field {name} is not declared: add token_fields.{name} to the configuration, with "
+                f"its dtype ({dtype}) and its fill"
+            )
+    for name, field in declared.items():
+        if name not in given:
+            raise TokenFieldError(
+                f"the token field {name} is declared and missing: every completion of every attempt needs it"
+            )
+        _check_array(name, field, given[name], tokens)
+
+
+def _check_array(name: str, field: TokenField, array: Array, tokens: int) -> None:
+    if not isinstance(array, np.ndarray):
+        raise TokenFieldError(
+            f"the token field {name} is a {type(array).__name__}, not a NumPy array: give "
+            f"np.array(values, dtype={field.dtype!r})"
+        )
+    if array.dtype != field.array_dtype:
+        raise TokenFieldError(
+            f"the token field {name} has dtype {array.dtype}, and {field.dtype} is declared: give "
+            f"{name}.astype({field.dtype!r})"
+        )
+    if array.shape != (tokens,):
+        raise TokenFieldError(
+            f"the token field {name} has shape {array.shape} for {tokens} tokens: give one value for each, "
+            f"in shape ({tokens},)"
+        )
+    if field.array_dtype.kind == "f" and not np.isfinite(array).all():
+        raise TokenFieldError(f"the token field {name} has a value that is not finite")
