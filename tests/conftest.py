@@ -6,6 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests import rotation
+
 # Tests run many processes at a time: a thread each is fastest. Before anything imports torch.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
@@ -23,7 +25,10 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
     reporter = session.config.pluginmanager.get_plugin("terminalreporter")
     if reporter is None:  # one of several processes: what collects their results decides
         return
-    if session.config.getoption("markexpr") == "engines" and reporter.stats.get("skipped"):
+    if not session.config.getoption("markexpr").startswith("engines"):
+        return
+    reporter.write_line(rotation.told())
+    if reporter.stats.get("skipped"):
         reporter.write_line("a skipped test proves nothing: failed", red=True)
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
 

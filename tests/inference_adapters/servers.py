@@ -4,30 +4,35 @@ import contextlib
 import json
 import os
 import subprocess
-import sys
 import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from tests.forked import Forked
+
 
 @dataclass
 class Server:
     url: str
-    process: subprocess.Popen[str]
+    process: subprocess.Popen[str] | Forked
 
 
 @contextlib.contextmanager
 def serving(
-    module: str, *options: str, python: str = sys.executable, environment: dict[str, str] | None = None
+    module: str, *options: str, python: str | None = None, environment: dict[str, str] | None = None
 ) -> Iterator[Server]:
-    """`python -m module` on a free port, from its first line on: it may still be loading."""
-    command = [python, "-m", module, "--port", "0", *options]
+    """`python -m module` on a free port, from its first line on: it may still be loading. With a `python` of
+    another environment it is a command; with this one's it is forked."""
+    command = ["-m", module, "--port", "0", *options]
     variables = os.environ | {"OMP_NUM_THREADS": "1"} | (environment or {})
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=variables)
+    if python:
+        process = subprocess.Popen([python, *command], stdout=subprocess.PIPE, text=True, env=variables)
+    else:
+        process = Forked(*command, environment=variables)
     try:
-        line = process.stdout.readline()
+        line = process.stdout.readline() if python else process.first_line()
         assert line.startswith("listening at "), f"{module} did not start: {line!r}"
         yield Server(line.removeprefix("listening at ").strip(), process)
     finally:

@@ -13,6 +13,7 @@ from contracts.records import Record, Resumed, Settled, Started
 from pipelinerl.paths import ROOT
 from pipelinerl.streams import Streams
 from pipelinerl.streams.of_run import recorded_streams
+from tests.forked import Forked
 
 MINIATURE = (
     "inference=scripted",
@@ -27,18 +28,18 @@ MINIATURE = (
 EVENT_STREAMS = ("actor_events", "preprocessor_events", "trainer_events")
 
 
-def start(run_dir: Path, *overrides: str) -> subprocess.Popen[str]:
-    return launch(run_dir, *MINIATURE, *overrides)
+def start(run_dir: Path, *overrides: str) -> Forked:
+    return Forked("launch.py", f"run_dir={run_dir}", *MINIATURE, *overrides)
 
 
-def resume(run_dir: Path, *overrides: str) -> subprocess.Popen[str]:
-    return launch(run_dir, "resume=true", *overrides)
+def resume(run_dir: Path, *overrides: str) -> Forked:
+    return Forked("launch.py", f"run_dir={run_dir}", "resume=true", *overrides)
 
 
 def launch(
     run_dir: Path, *overrides: str, environment: dict[str, str] | None = None
 ) -> subprocess.Popen[str]:
-    """`environment`: beside the one of the tests."""
+    """The command itself. `environment`: beside the one of the tests."""
     return subprocess.Popen(
         [sys.executable, "launch.py", f"run_dir={run_dir}", *overrides],
         cwd=ROOT,
@@ -49,7 +50,7 @@ def launch(
     )
 
 
-def finish(launcher: subprocess.Popen[str], within_s: float = 240) -> tuple[int, str]:
+def finish(launcher: subprocess.Popen[str] | Forked, within_s: float = 240) -> tuple[int, str]:
     """Exit status and what was said on stderr; a launcher that does not end is a failure."""
     try:
         _, err = launcher.communicate(timeout=within_s)

@@ -1,0 +1,82 @@
+"""Programs in processes of their own, forked from one that has imported torch and other large packages.
+
+The same programs, started in a moment. What happens before `main`, on the way from the command line, is for
+tests that run the command itself.
+"""
+
+import os
+import runpy
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from contracts.conformance.processes import PRELOAD, fork_server
+from pipelinerl.paths import ROOT
+
+PRELOAD.append("tests.preload")
+
+
+class Forked:
+    """`python *words` in the project's directory, with as much of `subprocess.Popen` as tests use."""
+
+    def __init__(self, *words: str, environment: Mapping[str, str] = os.environ):
+        self._folder = tempfile.TemporaryDirectory(prefix="forked-")
+        self._said = [Path(self._folder.name) / name for name in ("stdout", "stderr")]
+        arguments = (words, dict(environment), self._said)
+        self._process = fork_server().Process(target=_become, args=arguments, daemon=True)
+        self._process.start()
+        self.pid = self._process.pid
+
+    @property
+    def returncode(self) -> int | None:
+        return self._process.exitcode
+
+    def poll(self) -> int | None:
+        return self._process.exitcode
+
+    def send_signal(self, number: int) -> None:
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+    def kill(self) -> None:
+        self._process.kill()
+
+    def wait(self, timeout: float | None = None) -> int:
+        self._process.join(timeout)
+        if self.returncode is None:
+            raise subprocess.TimeoutExpired("a forked program", timeout)
+        return self.returncode
+
+    def communicate(self, timeout: float | None = None) -> tuple[str, str]:
+        """Waits for the end; returns what was said on stdout and stderr."""
+        self.wait(timeout)
+        out, err = (path.read_text() if path.exists() else "" for path in self._said)
+        return out, err
+
+    def first_line(self) -> str:
+        """Waits for the first line on stdout; returns "" where the program ends without one."""
+        out = self._said[0]
+        while not (out.exists() and "\n" in out.read_text()):
+            if self.returncode is not None:
+                return ""
+            time.sleep(0.005)
+        return out.read_text().splitlines()[0]
+
+
+def _become(words: Sequence[str], environment: Mapping[str, str], said: Sequence[Path]) -> None:
+    for number, path in enumerate(said, start=1):
+        file = os.open(path, os.O_WRONLY | os.O_CREAT)
+        os.dup2(file, number)
+        os.close(file)
+    os.environ.clear()
+    os.environ.update(environment)
+    os.chdir(ROOT)
+    if words[0] == "-m":
+        sys.argv = list(words[1:])
+        runpy.run_module(words[1], run_name="__main__", alter_sys=True)
+    else:
+        sys.argv = list(words)
+        runpy.run_path(words[0], run_name="__main__")

@@ -1,0 +1,12 @@
+"""Imported once by the fork server, for the programs of `tests.forked`: what they import and takes long."""
+
+import fastapi
+import hydra
+import matplotlib.figure
+import uvicorn
+
+import contracts.conformance.preload
+import inference_adapters.serve
+import pipelinerl.launcher.compose
+
+__all__ = ["contracts", "fastapi", "hydra", "inference_adapters", "matplotlib", "pipelinerl", "uvicorn"]

@@ -1,0 +1,59 @@
+"""Which of the broken adapters a run tries: a quarter, chosen by the commit.
+
+`ROTATION=all` tries all of them, as `make soak` does; `ROTATION=0` to `ROTATION=3` is a given quarter.
+"""
+
+import os
+import subprocess
+from collections.abc import Iterable
+from functools import cache
+
+from pipelinerl.paths import ROOT
+
+PARTS = 4
+
+
+def quarter(names: Iterable[str]) -> list[str]:
+    """Returns every fourth name in order, or all of them."""
+    return rotated(names, chosen())
+
+
+def rotated(names: Iterable[str], part: int | None) -> list[str]:
+    """Returns the names of a part, 0 to 3; None is all of them."""
+    ordered = sorted(names)
+    return ordered if part is None else ordered[part::PARTS]
+
+
+@cache
+def chosen() -> int | None:
+    """The part of this run; None is all of them."""
+    return part_of(os.environ.get("ROTATION", ""), _commit())
+
+
+def part_of(setting: str, commit: str) -> int | None:
+    """Returns the part that `setting` names; where it is empty, the commit's hash decides."""
+    if setting == "all":
+        return None
+    if setting:
+        part = int(setting)
+        if part not in range(PARTS):
+            raise ValueError(f"ROTATION={setting} is not all, or 0 to {PARTS - 1}")
+        return part
+    return int(commit, 16) % PARTS
+
+
+def told() -> str:
+    """The choice, in a line for the reader of a run."""
+    if chosen() is None:
+        return "broken adapters: all"
+    how = "ROTATION" if os.environ.get("ROTATION") else "the commit"
+    return f"broken adapters: quarter {chosen()} of 0 to {PARTS - 1}, chosen by {how}; ROTATION=all is all"
+
+
+def _commit() -> str:
+    """Returns the hash of the commit that is checked out; 0 where there is no git."""
+    try:
+        done = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True)
+    except OSError:
+        return "0"
+    return done.stdout.strip() if done.returncode == 0 else "0"
