@@ -158,7 +158,7 @@ class Actor:
     # --- rollouts -----------------------------------------------------------------------------
 
     def _start_rollouts(self) -> None:
-        """Fills the servers: new rollouts of open groups first, then those between segments, then a new group."""
+        """Fills the servers: new rollouts of open groups, then those between segments, then a new group."""
         while len(self._rolling) - self._slots.between_segments < self._pool.capacity:
             if spec := self._slots.pop_new():
                 self._spawn(self._roll_out(spec), self._rolling)
