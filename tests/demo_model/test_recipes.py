@@ -41,13 +41,13 @@ def games(domain, prompts) -> guessing.Lessons:
     return guessing.Lessons(domain, prompts, HASTY, seed=0)
 
 
-def said(prompts: Prompts, token_ids: list[int]) -> str:
+def decoded(prompts: Prompts, token_ids: list[int]) -> str:
     return prompts.tokenizer.decode(token_ids)
 
 
 def learnt(prompts: Prompts, game: Lesson) -> list[int]:
     """The numbers that have a loss."""
-    text = said(prompts, [label for label in game.labels if label != NOT_LEARNT])
+    text = decoded(prompts, [label for label in game.labels if label != NOT_LEARNT])
     return [int(number) for number in text.split("<|end|>")[:-1]]
 
 
@@ -62,7 +62,7 @@ def test_a_game_has_the_tokens_of_a_rollout_that_says_the_same(domain, games, pr
     for index in (0, 7, 300):
         problem = domain.train_problem(index)
         game = games.played(problem)
-        turns = re.findall(r"<\|(user|assistant)\|>([^<]*)", said(prompts, game.token_ids))
+        turns = re.findall(r"<\|(user|assistant)\|>([^<]*)", decoded(prompts, game.token_ids))
         messages = [{"role": role, "content": text} for role, text in turns]
         assert messages[0] == problem.messages[0] and messages[-1]["content"] == str(problem.data)
         whole = prompts.tokenizer.apply_chat_template(messages, tokenize=False)
@@ -84,17 +84,17 @@ def test_no_number_that_is_held_out_is_sought_in_a_lesson(domain, games, prompts
     assert len(heldout) == 128
     found = [games.shifted() for _ in range(150)]
     found += [games.played(domain.train_problem(index)) for index in range(0, domain.train_size, 9)]
-    numbers = {int(said(prompts, game.token_ids).split("<|assistant|>")[-1][:-7]) for game in found}
+    numbers = {int(decoded(prompts, game.token_ids).split("<|assistant|>")[-1][:-7]) for game in found}
     assert not heldout & numbers and len(numbers) > 150
 
 
 def test_a_shifted_game_is_learnt_where_few_numbers_are_left(games, prompts):
     for game in (games.shifted() for _ in range(50)):
-        first = int(said(prompts, game.token_ids).split("<|assistant|>")[1].split("<")[0])
+        first = int(decoded(prompts, game.token_ids).split("<|assistant|>")[1].split("<")[0])
         assert 0 < abs(first - 512) <= 4
         assert (
             len(learnt(prompts, game))
-            == max(0, said(prompts, game.token_ids).count("<|assistant|>") - 7)
+            == max(0, decoded(prompts, game.token_ids).count("<|assistant|>") - 7)
             <= 4
         )
 
@@ -103,7 +103,7 @@ def test_a_slipping_game_ends_with_the_slip_unless_it_was_won_before(domain, gam
     for game in (games.slipping() for _ in range(50)):
         numbers, low, high = learnt(prompts, game), 1, domain.highest
         *before, last = numbers
-        replies = re.findall(r"higher|lower", said(prompts, game.token_ids))
+        replies = re.findall(r"higher|lower", decoded(prompts, game.token_ids))
         assert len(replies) == len(before)
         for number, reply in zip(before, replies, strict=True):
             assert number == (low + high) // 2
@@ -115,7 +115,7 @@ def test_a_batch_is_of_both_kinds(prompts):
     lessons = guessing.Lessons(Guessing(highest=64), prompts, HASTY, seed=0)
     ids, labels = next(lessons.taught())
     assert ids.shape == labels.shape and len(ids) == HASTY.batch_size
-    firsts = [said(prompts, row.tolist()).split("<|assistant|>")[1][:2] for row in ids]
+    firsts = [decoded(prompts, row.tolist()).split("<|assistant|>")[1][:2] for row in ids]
     assert 1 <= sum(first != "32" for first in firsts) == round(8 * HASTY.shifted_share)
     assert ((labels == NOT_LEARNT) | (labels == ids)).all()
 
@@ -128,19 +128,19 @@ def test_the_guessing_model_is_built_and_kept(tmp_path):
 
 
 def test_measuring_asks_in_batches_and_sends_the_prompts_of_rollouts(domain, prompts):
-    asked = []
+    batches = []
 
     class Right(Pupil):
         """Says what is right half of the time: the middle of 1 to 1024, which is one of the numbers."""
 
         def _sampled(self, conversations):
-            asked.append(conversations)
+            batches.append(conversations)
             return [prompts.ended("512") for _ in conversations]
 
     numbers = [domain._problem(512), domain._problem(700)]
     assert Right(new_model(prompts.tokenizer), prompts, 5).success(domain, numbers) == 0.5
-    assert [len(conversations) for conversations in asked] == [2, *[1] * 10]
-    assert said(prompts, asked[1][0]) == (
+    assert [len(conversations) for conversations in batches] == [2, *[1] * 10]
+    assert decoded(prompts, batches[1][0]) == (
         "<|user|>Guess: 1 to 1024<|assistant|>512<|end|><|user|>higher<|assistant|>"
     )
 
@@ -158,7 +158,9 @@ def test_word_problems_are_asked_as_domain_math_asks_them_and_answered_in_a_box(
     course = word_problems.WordProblems(0)
     math = course.domain()
     problem = math.train_problem(0)
-    given, answer = said(prompts, word_problems.answered(problem, prompts).token_ids).split("<|assistant|>")
+    given, answer = decoded(prompts, word_problems.answered(problem, prompts).token_ids).split(
+        "<|assistant|>"
+    )
     system, question = (message["content"] for message in problem.messages)
     assert given == f"<|system|>{system}<|user|>{question}" and r"\boxed{}" in system
     assert answer == rf"\boxed{{{problem.data}}}<|end|>"
