@@ -174,7 +174,7 @@ def make_or_fetch(model: Model, demo: str) -> Model:
     """Makes the demo model, or fetches the model from the hub."""
     if model.state == "on the hub":
         return fetch_model(model.path)
-    registry.make(demo, Path(model.path))
+    registry.make_named(demo, Path(model.path))
     return model_in(Path(model.path))
 
 
