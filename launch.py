@@ -3,7 +3,7 @@
     python launch.py                                  the demo, on a CPU
     python launch.py batch_size=256 max_lag=1         any key; --help lists them
     python launch.py inference=scripted plan=true     print the jobs and start nothing
-    python launch.py run_dir=runs/latest resume=true  go on with a run that stopped, from its last checkpoint
+    python launch.py run_dir=runs/latest resume=true  resume a run that stopped, from its last checkpoint
 
 A run over several machines (world.nodes) has a launcher on each, started with the same command by torchrun or
 srun: docs/several-nodes.md.
@@ -69,13 +69,13 @@ def run(config: RunConfig) -> int:
             from pipelinerl.launcher.follow import follow
 
             return follow(config, nodes)
-        status = lead(config, nodes)
+        status = run_head_node(config, nodes)
         nodes.say(status=status)
         return status
 
 
-def lead(config: RunConfig, nodes: Nodes) -> int:
-    """The run, by its launcher or, over several nodes, by that of node 0."""
+def run_head_node(config: RunConfig, nodes: Nodes) -> int:
+    """Plans and supervises the run: the work of the only launcher, or of that of node 0."""
     from pipelinerl.launcher.checks import check_components, check_machine, check_problems
     from pipelinerl.launcher.describe_plan import describe_plan
     from pipelinerl.launcher.lead import gather_hosts, wait_until_ready
@@ -83,31 +83,31 @@ def lead(config: RunConfig, nodes: Nodes) -> int:
 
     hosts = gather_hosts(config, nodes)
     run_dir = Path(config.run_dir or time.strftime("runs/%Y%m%d-%H%M%S")).resolve()
-    position = position_in(run_dir, config)
+    position = resume_position(run_dir, config)
     check_components(config)
     check_machine(config)
     check_problems(config)
-    place = resolve_streams(config, run_dir, nodes.address)
+    location = resolve_streams(config, run_dir, nodes.address)
     model = find_model(config, registry.DEMO_MODELS[config.model.demo].directory)
-    config = model.of(config).model_copy(update={"streams": place.options})
+    config = model.of(config).model_copy(update={"streams": location.options})
     check_model(config, model)
-    secret = {"token": secrets.token_hex(16), "redis_url": place.url}
+    secret = {"token": secrets.token_hex(16), "redis_url": location.url}
     jobs = plan_jobs(config, run_dir, hosts, **secret)
     if config.plan:
-        print(*describe_plan(config, jobs, run_dir, place, model), sep="\n")
+        print(*describe_plan(config, jobs, run_dir, location, model), sep="\n")
         return 0
     if model.state in ("to be made", "on the hub"):
-        model = bring(model, config.model.demo)
+        model = make_or_fetch(model, config.model.demo)
         config = model.of(config)
         check_model(config, model)
         jobs = plan_jobs(config, run_dir, hosts, **secret)
     run_dir.mkdir(parents=True, exist_ok=True)
     wait_until_ready(nodes, run_dir, model=model.path, hosts=hosts, **secret)
-    return begin(config, nodes, jobs, run_dir, place, position)
+    return start_run(config, nodes, jobs, run_dir, location, position)
 
 
-def position_in(run_dir: Path, config: RunConfig) -> Position | None:
-    """Where a run that is resumed goes on."""
+def resume_position(run_dir: Path, config: RunConfig) -> Position | None:
+    """Returns the checkpoint position that the run resumes from, or None if the run is new."""
     from pipelinerl.launcher.checks import check_run_dir
     from pipelinerl.launcher.resume import choose
 
@@ -117,20 +117,20 @@ def position_in(run_dir: Path, config: RunConfig) -> Position | None:
     return None
 
 
-def begin(
+def start_run(
     config: RunConfig,
     nodes: Nodes,
     jobs: list[Job],
     run_dir: Path,
-    place: StreamsLocation,
+    location: StreamsLocation,
     position: Position | None,
 ) -> int:
     from pipelinerl.launcher.resume import describe, launcher_events, resume
 
     with ExitStack() as held:
-        if place.server:
-            held.enter_context(place.server)
-        streams = open_streams(config, run_dir, place.url)
+        if location.server:
+            held.enter_context(location.server)
+        streams = open_streams(config, run_dir, location.url)
         launcher = held.enter_context(closing(launcher_events(streams)))  # a run has one launcher
         if position:
             print(describe(resume(streams, launcher, Checkpoints(run_dir), position)))
@@ -172,11 +172,11 @@ def supervise(config: RunConfig, nodes: Nodes, jobs: list[Job], run_dir: Path, s
     return status
 
 
-def bring(model: Model, demo: str) -> Model:
-    """Make it, or fetch it from the hub."""
+def make_or_fetch(model: Model, demo: str) -> Model:
+    """Makes the demo model, or fetches the model from the hub."""
     if model.state == "on the hub":
         return fetch_model(model.path)
-    registry.make(demo, Path(model.path))
+    registry.make_named(demo, Path(model.path))
     return model_in(Path(model.path))
 
 

@@ -41,16 +41,16 @@ def _pair(line: dict) -> Pair:
     return Pair(line["kind"], line["gold"], line["answer"], line["expected"], not line.get("undecidable"))
 
 
-async def judged(judge: Judge, asked: list[Pair], at_once: int) -> list[Judged]:
-    places = asyncio.Semaphore(at_once)
+async def judged(judge: Judge, chosen: list[Pair], at_once: int) -> list[Judged]:
+    slots = asyncio.Semaphore(at_once)
 
     async def one(pair: Pair) -> Judged:
-        async with places:
+        async with slots:
             start = time.monotonic()
             verdict = await judge(pair.answer, pair.gold)
             return Judged(pair, verdict, time.monotonic() - start)
 
-    return await asyncio.gather(*map(one, asked))
+    return await asyncio.gather(*map(one, chosen))
 
 
 async def main() -> None:

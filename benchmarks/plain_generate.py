@@ -63,8 +63,8 @@ class GenerateClient:
             finish_reason="stop" if len(sampled) < self._max_tokens else "length",
         )
         text = self._tokenizer.decode(sampled, skip_special_tokens=True)
-        said, calls = parse_tool_calls(text) if tools else (text, [])
-        return Answer(said, completion, calls)
+        text, calls = parse_tool_calls(text) if tools else (text, [])
+        return Answer(text, completion, calls)
 
 
 async def success(config: RunConfig, checkpoint: Path, problems: int) -> float:

@@ -42,6 +42,6 @@ async def _ask(http: aiohttp.ClientSession, url: str, body: dict[str, Any], numb
     messages = [{"role": "user", "content": f"{number} + 3 ="}]
     async with http.post(f"{url}/v1/chat/completions", json=body | {"messages": messages}) as answer:
         assert answer.status == 200, f"{url}: {answer.status} {await answer.text()}"
-        said = await answer.json()
-    assert said["choices"][0]["logprobs"]["content"]
-    return said["usage"]["completion_tokens"]
+        result = await answer.json()
+    assert result["choices"][0]["logprobs"]["content"]
+    return result["usage"]["completion_tokens"]

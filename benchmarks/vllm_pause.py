@@ -64,7 +64,7 @@ async def pauses(url: str, model: str, updates: int) -> str:
                 found["broadcast"].append(await asyncio.to_thread(broadcast))
                 found["reload"].append(await asyncio.to_thread(reload))
             trainer.leave()
-    return _told(size, {name: seconds[WARM_UP:] for name, seconds in found.items()})
+    return _report(size, {name: seconds[WARM_UP:] for name, seconds in found.items()})
 
 
 def _tied(model: torch.nn.Module) -> dict[str, str]:
@@ -74,22 +74,22 @@ def _tied(model: torch.nn.Module) -> dict[str, str]:
 async def _pause(trainer: TrainerPeer, weights: dict, version: int, receive: str) -> float:
     """Seconds for which generation stood still, with two requests in flight."""
     (server,) = trainer.servers
-    asked = [
+    running = [
         asyncio.create_task(server.complete([5, 6, 7], 1500, temperature=1, ignore_eos=True))
         for _ in range(2)
     ]
-    while (await server.contract()).process.running < len(asked):
+    while (await server.contract()).process.running < len(running):
         await asyncio.sleep(0.01)
     await trainer.publish(version, weights, receive=receive, bucket_bytes=BUCKET_BYTES)
     _, status = await server.get(f"/weight_update/{version}")
-    assert not any(task.done() for task in asked)
-    for task in asked:
+    assert not any(task.done() for task in running)
+    for task in running:
         task.cancel()
-    await asyncio.gather(*asked, return_exceptions=True)
+    await asyncio.gather(*running, return_exceptions=True)
     return status["paused_s"]
 
 
-def _told(size: int, found: dict[str, list[float]]) -> str:
+def _report(size: int, found: dict[str, list[float]]) -> str:
     parts = [a + b for a, b in zip(found["broadcast"], found["reload"], strict=True)]
     medians = {name: statistics.median(seconds) for name, seconds in found.items()}
     lines = [

@@ -31,10 +31,10 @@ from contracts.records import (
 from pipelinerl.clients.http_session import open_session
 from pipelinerl.clients.server_pool import ServerPool
 from pipelinerl.components import (
-    build,
     build_client,
     build_domain,
     build_sampler,
+    instantiate,
 )
 from pipelinerl.config import RunConfig
 from pipelinerl.process import process_main
@@ -45,7 +45,7 @@ from pipelinerl.rollouts.reward_terms import with_terms
 from pipelinerl.rollouts.rollout_metrics import RolloutMetrics
 from pipelinerl.rollouts.runner import RolloutRunner, RolloutSpec
 from pipelinerl.rollouts.slot_queue import SlotQueue
-from pipelinerl.streams.events import follow, latest_launch, results_before
+from pipelinerl.streams.events import latest_launch, results_before, tail
 from pipelinerl.streams.of_run import open_streams
 
 
@@ -58,7 +58,7 @@ class Actor:
         self._config, self._session = config, session
         self._domain = build_domain(config)
         self._sampler = build_sampler(config, self._domain)
-        self._rewards = [build(component) for component in config.rewards]
+        self._rewards = [instantiate(component) for component in config.rewards]
         self._admission = Admission(config.batch_size, config.group_size, config.lag_limit)
         self._pool = ServerPool(config.inference.concurrency)
         self._client = build_client(config, session, self._pool)
@@ -68,7 +68,7 @@ class Actor:
         self._happenings: asyncio.Queue[Record | BaseException | SlotFreed] = asyncio.Queue()
         resumed = latest_launch(streams)
         for name in ("trainer_events", "preprocessor_events"):
-            follow(streams.reader(name), resumed.ends.get(name, 0), self._happenings)
+            tail(streams.reader(name), resumed.ends.get(name, 0), self._happenings)
         self._metrics = RolloutMetrics(run_dir, config.tensorboard)
         self._version = -1
         self._resume(resumed)

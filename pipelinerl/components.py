@@ -18,14 +18,14 @@ from pipelinerl.domains.base import Domain
 from pipelinerl.samplers.base import Sampler
 
 
-def build(component: Component, **context: object) -> object:
+def instantiate(component: Component, **context: object) -> object:
     """An instance with the configured options; `context` is what only the run knows (ranks, seed)."""
     make = hydra.utils.instantiate(component.model_dump(by_alias=True) | {"_partial_": True})
     return make(**context)
 
 
 def build_domain(config: RunConfig) -> Domain:
-    return build(config.domain, seed=config.seed)
+    return instantiate(config.domain, seed=config.seed)
 
 
 def needed_capabilities(config: RunConfig, domain: Domain) -> dict[str, str]:
@@ -36,15 +36,15 @@ def needed_capabilities(config: RunConfig, domain: Domain) -> dict[str, str]:
 
 
 def build_sampler(config: RunConfig, domain: Domain) -> Sampler:
-    return build(config.sampler, domain=domain, seed=config.seed)
+    return instantiate(config.sampler, domain=domain, seed=config.seed)
 
 
 def build_credit(config: RunConfig) -> Callable[[Sequence[Rollout]], TurnAdvantages]:
-    return partial(CREDIT[config.credit], advantage=build(config.advantage))
+    return partial(CREDIT[config.credit], advantage=instantiate(config.advantage))
 
 
 def build_packing(config: RunConfig, first_step: int = 0) -> object:
-    return build(config.packing, ranks=config.world.trainer_ranks, first_step=first_step)
+    return instantiate(config.packing, ranks=config.world.trainer_ranks, first_step=first_step)
 
 
 def build_client(config: RunConfig, session: aiohttp.ClientSession, pool: ServerPool) -> LLMClient:

@@ -63,7 +63,7 @@ class Measurement:
 
     async def _work_off(self, work: Iterator[tuple[int, int]]) -> None:
         for index, number in work:
-            problem = asked(self.attempt.domain.train_problem(index), self.system)
+            problem = with_system_prompt(self.attempt.domain.train_problem(index), self.system)
             name = f"difficulty {index} {number}"
             self._note(index, await self.attempt(problem, RolloutSpec(index, name, name)))
 
@@ -85,7 +85,7 @@ class Measurement:
             yield verdict, Listed(index, problem.problem_id, problem.messages, share)
 
 
-def asked(problem: Problem, system: str | None) -> Problem:
+def with_system_prompt(problem: Problem, system: str | None) -> Problem:
     if system is None:
         return problem
     rest = [message for message in problem.messages if message["role"] != "system"]
@@ -134,7 +134,7 @@ def main(arguments: list[str]) -> None:
         sys.exit(f"difficulty: {error}")
     verdicts = list(measurement.verdicts(options.low, options.high))
     counts = Counter(verdict for verdict, _ in verdicts)
-    numbers = ", ".join(f"{counts[word]} {word}" for word in ("kept", "too easy", "too hard", "failed"))
+    numbers = ", ".join(f"{counts[label]} {label}" for label in ("kept", "too easy", "too hard", "failed"))
     print(f"{len(verdicts)} problems, {options.attempts} attempts each: {numbers}")
     if not counts["kept"]:
         sys.exit(f"difficulty: no problem is kept, so {options.out} is not written")

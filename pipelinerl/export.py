@@ -12,7 +12,7 @@ from pathlib import Path
 
 from contracts.support.ports import ReservedPort
 from contracts.trainer import WorkerSpec
-from pipelinerl.components import build
+from pipelinerl.components import instantiate
 from pipelinerl.config import load_config
 from pipelinerl.errors import PlanError
 from pipelinerl.training.checkpoints import Checkpoints
@@ -26,7 +26,7 @@ def export(run_dir: Path, version: int | None, out: Path) -> None:
     if not versions or version not in (None, *versions):
         there = ", ".join(map(str, versions)) or "none"
         raise PlanError(f"{run_dir} has no checkpoint of that version; there are: {there}")
-    worker = build(config.trainer)
+    worker = instantiate(config.trainer)
     with ReservedPort() as port:
         path, optimizer = str(config.model.path), config.optimizer
         worker.init_worker(WorkerSpec(model_path=path, optimizer=optimizer, master_port=port.number))

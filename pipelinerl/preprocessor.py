@@ -18,7 +18,7 @@ from pipelinerl.batching.sequences import training_sequences
 from pipelinerl.batching.staleness import StalePolicy
 from pipelinerl.batching.step_formation import Groups, StepFormation
 from pipelinerl.clients.reference import Reference
-from pipelinerl.components import build, build_credit, build_packing
+from pipelinerl.components import build_credit, build_packing, instantiate
 from pipelinerl.config import RunConfig
 from pipelinerl.metrics import MetricsWriter
 from pipelinerl.process import REFERENCE_VARIABLE, process_main
@@ -38,7 +38,7 @@ class Preprocessor:
         self._groups = Groups(config.group_size)
         self._formation = StepFormation(
             advantages=build_credit(config),
-            filters=[build(component) for component in config.filters],
+            filters=[instantiate(component) for component in config.filters],
             stale=StalePolicy(config.on_stale, config.lag_limit),
             sequences=partial(
                 training_sequences,
@@ -46,7 +46,7 @@ class Preprocessor:
                 token_fields=config.token_fields,
             ),
             token_fields=config.token_fields,
-            normalisation=build(config.normalisation),
+            normalisation=instantiate(config.normalisation),
             packing=build_packing(config, first_step=resumed.version),
             batch_size=config.batch_size,
             buffer_whole_step=config.schedule == "conventional" and config.sampling.seeded,

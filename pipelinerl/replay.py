@@ -21,7 +21,7 @@ from contracts.support.ports import ReservedPort
 from contracts.trainer import WorkerSpec
 from pipelinerl.clients.http_session import open_session
 from pipelinerl.clients.server_pool import ServerPool
-from pipelinerl.components import build, build_client, build_domain, build_sampler
+from pipelinerl.components import build_client, build_domain, build_sampler, instantiate
 from pipelinerl.config import FileStreamsConfig, RunConfig, load_config, save_config
 from pipelinerl.errors import PlanError
 from pipelinerl.launcher.checks import check_run_dir
@@ -45,7 +45,7 @@ async def replay_actor(config: RunConfig, url: str, groups: int, out: Path) -> N
     async with open_session(os.environ.get(TOKEN_VARIABLE)) as session:
         client = build_client(config, session, pool)
         attempt = RolloutRunner("replay", domain, client, config.rollout, config.token_fields)
-        terms = [build(component) for component in config.rewards]
+        terms = [instantiate(component) for component in config.rewards]
         for group_id in range(groups):
             problem = domain.train_problem(sampler.next(version=0))
             names = [f"{group_id}-{i}" for i in range(config.group_size)]
@@ -60,7 +60,7 @@ async def replay_actor(config: RunConfig, url: str, groups: int, out: Path) -> N
 
 def replay_trainer(config: RunConfig, run_dir: Path, out: Path) -> None:
     """Every step of the recorded rows, all ranks' shares in this one process."""
-    worker = build(config.trainer)
+    worker = instantiate(config.trainer)
     with ReservedPort() as port:
         spec = WorkerSpec(
             model_path=config.model.path,

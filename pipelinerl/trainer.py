@@ -10,7 +10,7 @@ from pathlib import Path
 
 from contracts.records import MicroBatchRow, decode, encode
 from contracts.trainer import WorkerSpec
-from pipelinerl.components import build, build_domain, needed_capabilities
+from pipelinerl.components import build_domain, instantiate, needed_capabilities
 from pipelinerl.config import RunConfig
 from pipelinerl.process import SERVERS_VARIABLE, process_main
 from pipelinerl.streams.events import latest_launch
@@ -27,7 +27,7 @@ class Trainer:
     def __init__(self, config: RunConfig, run_dir: Path, token: str | None):
         self._config = config
         rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-        self._worker = build(config.trainer)
+        self._worker = instantiate(config.trainer)
         self._worker.init_worker(_worker_spec(config, rank, size))
         self._ranks = Ranks(rank, size, config.world.rank_timeout_s)
         self._learner = Learner(config, self._worker)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from pipelinerl.components import build_domain, build_sampler
-from pipelinerl.difficulty import asked, main
+from pipelinerl.difficulty import main, with_system_prompt
 from pipelinerl.domains.base import Problem
 from pipelinerl.domains.mixture import Mixture
 from pipelinerl.domains.subset import Selection, Subset
@@ -84,8 +84,8 @@ def test_what_is_never_solved_under_another_system_prompt_is_kept(url, tmp_path)
     assert difficulty(url, out, *bounds, *FOURTHS, "+domain.guarded=true").returncode == 0
     assert [line["index"] for line in lines(out)] == [0, 4]
     out.unlink()
-    asked = difficulty(url, out, *bounds, "--system", "no reasoning", *FOURTHS, "+domain.guarded=true")
-    assert asked.returncode == 0, asked.stderr
+    finished = difficulty(url, out, *bounds, "--system", "no reasoning", *FOURTHS, "+domain.guarded=true")
+    assert finished.returncode == 0, finished.stderr
     assert [line["index"] for line in lines(out)] == [0, 1, 2, 4, 5, 6]
     assert all(message["role"] == "user" for line in lines(out) for message in line["messages"])
 
@@ -93,8 +93,8 @@ def test_what_is_never_solved_under_another_system_prompt_is_kept(url, tmp_path)
 def test_another_system_prompt_takes_the_place_of_the_domains():
     system, user = ({"role": role, "content": role} for role in ("system", "user"))
     other = {"role": "system", "content": "no reasoning"}
-    assert asked(Problem("p", [system, user]), "no reasoning").messages == [other, user]
-    assert asked(Problem("p", [system, user]), None).messages == [system, user]
+    assert with_system_prompt(Problem("p", [system, user]), "no reasoning").messages == [other, user]
+    assert with_system_prompt(Problem("p", [system, user]), None).messages == [system, user]
 
 
 def test_a_seeded_measurement_repeats(url, tmp_path):

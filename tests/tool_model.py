@@ -1,7 +1,7 @@
 """A tiny model that calls the calculator, taught in half a minute: `make_tool_model(path, domain)`.
 
-Its chat template does as Qwen2.5's does: the tools stand in the system turn, a call is said in `<tool_call>`,
-and results come in a user turn, in `<tool_response>`. It copies the problem into a call and the result into
+Its chat template does as Qwen2.5's does: the tools stand in the system turn, a call is in `<tool_call>`, and
+results come in a user turn, in `<tool_response>`. It copies the problem into a call and the result into
 an answer; it knows no arithmetic.
 """
 
@@ -103,10 +103,10 @@ def conversation(
         problem.messages, tools=problem.tools, add_generation_prompt=True, tokenize=False
     )
     end = tokenizer.eos_token
-    said = f"{CALL}{expression}{CALLED}{end}"
+    call = f"{CALL}{expression}{CALLED}{end}"
     result = f"<|user|>{RESULT}{calculate(expression)}{RESULTED}{end}<|assistant|>"
     ids, labels = [], []
-    for text, learnt in [(opening, False), (said, True), (result, False), (f"{problem.data}{end}", True)]:
+    for text, learnt in [(opening, False), (call, True), (result, False), (f"{problem.data}{end}", True)]:
         tokens = tokenizer(text)["input_ids"]
         ids += tokens
         labels += tokens if learnt else [-100] * len(tokens)

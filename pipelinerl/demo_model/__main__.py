@@ -6,7 +6,7 @@ A Qwen2 of 0.8 M parameters; a few minutes on two cores. A finished one is kept.
   unreliable at it.
 * thinking: the same, after thinking of a random length (conf/domain/thinking_sums.yaml), from the finished
   model of the sums: --from SUMS.
-* guessing: finds a number by halving what is left, and slips (conf/domain/guessing.yaml).
+* guessing: finds a number by halving what is left, and makes errors (conf/domain/guessing.yaml).
 * word_problems: answers short word problems in a box, at once, and is seldom right (domain=math).
 
 What the first three are not: models that learn a task by reinforcement. They are first taught it with plain
@@ -18,7 +18,7 @@ does not teach a model an algorithm it does not know in the minutes of a demo.
 import argparse
 from pathlib import Path
 
-from pipelinerl.demo_model.registry import DEMO_MODELS, SEED, make
+from pipelinerl.demo_model.registry import DEMO_MODELS, SEED, make_named
 
 
 def main() -> None:
@@ -32,15 +32,15 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=SEED)
     parser.add_argument("--from", dest="begins_with", type=Path, help="the finished one to go on from")
     arguments = parser.parse_args()
-    kept = DEMO_MODELS[arguments.name]
-    if arguments.begins_with and not kept.begins_with:
+    demo_model = DEMO_MODELS[arguments.name]
+    if arguments.begins_with and not demo_model.begins_with:
         parser.error(f"{arguments.name} begins with nothing: leave out --from")
     own = arguments.out is not None or arguments.seed != SEED
-    if kept.begins_with and own and not arguments.begins_with:
+    if demo_model.begins_with and own and not arguments.begins_with:
         parser.error(
-            f"{arguments.name} goes on from {kept.begins_with}: with --out or --seed, give --from too"
+            f"{arguments.name} goes on from {demo_model.begins_with}: with --out or --seed, give --from too"
         )
-    make(arguments.name, arguments.out or kept.directory, arguments.seed, arguments.begins_with)
+    make_named(arguments.name, arguments.out or demo_model.directory, arguments.seed, arguments.begins_with)
 
 
 if __name__ == "__main__":

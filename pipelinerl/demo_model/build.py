@@ -1,4 +1,4 @@
-"""Builds a demo model and keeps it: a finished one of the same course is not built again.
+"""Makes a demo model and keeps it: a finished one with the same fingerprint is not made again.
 
 The directory appears under its name only when it is complete.
 """
@@ -12,19 +12,19 @@ from pathlib import Path
 
 import torch
 
-from pipelinerl.demo_model.local_client import Pupil
+from pipelinerl.demo_model.local_client import LocalChatClient
 from pipelinerl.demo_model.prompts import Prompts
-from pipelinerl.demo_model.recipe import STAMP, Course, read_stamp
+from pipelinerl.demo_model.recipe import STAMP, Recipe, read_stamp
 from pipelinerl.demo_model.tokenizer import byte_tokenizer
 from pipelinerl.demo_model.training import fit
 
 Say = Callable[[str], None]
 
 
-def build(out: Path, course: Course, say: Say = print) -> dict:
-    """Returns the stamp of what is in `out`, built now or before."""
+def make_demo_model(out: Path, recipe: Recipe, say: Say = print) -> dict:
+    """Returns the stamp of the model in `out`, made now or before."""
     finished = read_stamp(out)
-    if finished is not None and finished["made_of"] == course.made_of:
+    if finished is not None and finished.get("fingerprint") == recipe.fingerprint:
         say(f"{out} already holds this model: sampled success {finished['success']:.2f}")
         return finished
     if out.exists() and finished is None:
@@ -33,7 +33,7 @@ def build(out: Path, course: Course, say: Say = print) -> dict:
     out.parent.mkdir(parents=True, exist_ok=True)
     building = Path(tempfile.mkdtemp(prefix=f".{out.name}-", dir=out.parent))
     try:
-        stamp = {"made_of": course.made_of, **_make(building, course, say)}
+        stamp = {"fingerprint": recipe.fingerprint, **_make(building, recipe, say)}
         (building / STAMP).write_text(json.dumps(stamp, indent=2))  # the last file
         if out.exists():
             shutil.rmtree(out)
@@ -45,24 +45,30 @@ def build(out: Path, course: Course, say: Say = print) -> dict:
     return stamp
 
 
-def _make(directory: Path, course: Course, say: Say) -> dict:
+def _make(directory: Path, recipe: Recipe, say: Say) -> dict:
     start = time.monotonic()
-    tokenizer = byte_tokenizer(course.context)
+    tokenizer = byte_tokenizer(recipe.context)
     tokenizer.save_pretrained(directory)
-    torch.manual_seed(course.seed)
-    pupil = Pupil(course.begin(tokenizer).train(), Prompts(tokenizer, directory), course.max_tokens)
-    domain = course.domain()
-    heldout = [domain.heldout_problem(i) for i in range(course.evaluation_problems)]
+    torch.manual_seed(recipe.seed)
+    client = LocalChatClient(
+        recipe.initial_model(tokenizer).train(), Prompts(tokenizer, directory), recipe.max_tokens
+    )
+    domain = recipe.domain()
+    heldout = [domain.heldout_problem(i) for i in range(recipe.evaluation_problems)]
 
     def report(step: int, loss: float) -> None:
         if step % 100 == 0:
             say(f"  step {step}: loss {loss:.3f}, {time.monotonic() - start:.0f} s")
 
     successes = []
-    for stage in course.stages(pupil, domain):
-        fit(pupil.model, stage.optimizers, stage.batches, stage.steps, stage.warmup, report)
+    for stage in recipe.stages(client, domain):
+        fit(client.model, stage.optimizers, stage.batches, stage.steps, stage.warmup, report)
         if stage.named:
-            successes.append(pupil.success(domain, heldout))
+            successes.append(client.success(domain, heldout))
             say(f"{stage.named}: sampled success {successes[-1]:.2f}, {time.monotonic() - start:.0f} s")
-    pupil.model.save_pretrained(directory)
-    return {"taught": successes[0], "success": successes[-1], "seconds": round(time.monotonic() - start, 1)}
+    client.model.save_pretrained(directory)
+    return {
+        "supervised": successes[0],
+        "success": successes[-1],
+        "seconds": round(time.monotonic() - start, 1),
+    }

@@ -1,4 +1,4 @@
-"""Lessons as tokens: a row of token ids, of which some are learnt."""
+"""Training examples as tokens: a row of token ids, of which some have a loss."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -6,25 +6,26 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-NOT_LEARNT = -100
+IGNORED = -100
 
-Batch = tuple[Tensor, Tensor]  # token ids [B, T] int64; labels [B, T], NOT_LEARNT where there is no loss
+Batch = tuple[Tensor, Tensor]  # token ids [B, T] int64; labels [B, T], IGNORED where there is no loss
 
 
-class Lesson(NamedTuple):
+class Example(NamedTuple):
     token_ids: list[int]
-    labels: list[int]  # the same, or NOT_LEARNT
+    labels: list[int]  # the same, or IGNORED
 
 
-def lesson(given: list[int], learnt: list[int]) -> Lesson:
-    return Lesson(given + learnt, [NOT_LEARNT] * len(given) + learnt)
+def example(given: list[int], target: list[int]) -> Example:
+    """Returns an example whose loss is on `target` alone."""
+    return Example(given + target, [IGNORED] * len(given) + target)
 
 
-def batch_of(lessons: Sequence[Lesson], pad: int) -> Batch:
-    length = max(len(row.token_ids) for row in lessons)
-    ids = torch.full((len(lessons), length), pad)
-    labels = torch.full_like(ids, NOT_LEARNT)
-    for row, (token_ids, learnt) in enumerate(lessons):
+def batch_of(examples: Sequence[Example], pad: int) -> Batch:
+    length = max(len(row.token_ids) for row in examples)
+    ids = torch.full((len(examples), length), pad)
+    labels = torch.full_like(ids, IGNORED)
+    for row, (token_ids, row_labels) in enumerate(examples):
         ids[row, : len(token_ids)] = torch.tensor(token_ids)
-        labels[row, : len(learnt)] = torch.tensor(learnt)
+        labels[row, : len(row_labels)] = torch.tensor(row_labels)
     return ids, labels

@@ -1,4 +1,4 @@
-"""The model in the making, which plays a domain's rollouts in this process: so its success is measured."""
+"""A chat client for a model in this process, with which rollouts measure the success of a demo model."""
 
 import asyncio
 from collections.abc import Sequence
@@ -10,12 +10,15 @@ from pipelinerl.demo_model.prompts import Prompts
 from pipelinerl.domains.base import Answer, Domain, Problem
 
 
-class Pupil:
-    """A chat client. What rollouts ask for at the same time is sampled in one batch, at temperature 1."""
+class LocalChatClient:
+    """A chat client that samples from `model`, at temperature 1.
+
+    The requests that rollouts make at the same time are sampled in one batch.
+    """
 
     def __init__(self, model: PreTrainedModel, prompts: Prompts, max_tokens: int):
         self.model, self.prompts, self._max_tokens = model, prompts, max_tokens
-        self._asked: list[tuple[list[int], asyncio.Future]] = []
+        self._pending: list[tuple[list[int], asyncio.Future]] = []
 
     def success(self, domain: Domain, problems: Sequence[Problem]) -> float:
         """Share of the problems that one sample solves."""
@@ -27,16 +30,16 @@ class Pupil:
 
     async def chat(self, messages: list[dict[str, str]], after: Answer | None = None) -> Answer:
         answer = asyncio.get_running_loop().create_future()
-        self._asked.append((self.prompts.of(messages, after), answer))
-        if len(self._asked) == 1:
-            await asyncio.sleep(0)  # until all others that can have asked
+        self._pending.append((self.prompts.of(messages, after), answer))
+        if len(self._pending) == 1:
+            await asyncio.sleep(0)  # until all other rollouts have added theirs
             self._answer_all()
         return await answer
 
     def _answer_all(self) -> None:
-        asked, self._asked = self._asked, []
-        prompts = [prompt for prompt, _ in asked]
-        for (prompt, answer), sampled in zip(asked, self._sampled(prompts), strict=True):
+        pending, self._pending = self._pending, []
+        prompts = [prompt for prompt, _ in pending]
+        for (prompt, answer), sampled in zip(pending, self._sampled(prompts), strict=True):
             answer.set_result(self.prompts.answer(prompt, sampled))
 
     @torch.no_grad()

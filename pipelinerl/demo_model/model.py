@@ -4,7 +4,10 @@ from transformers import PreTrainedTokenizerBase, Qwen2Config, Qwen2ForCausalLM
 
 
 def new_model(tokenizer: PreTrainedTokenizerBase, rope_theta: float = 100.0) -> Qwen2ForCausalLM:
-    """Untaught; its context is the tokenizer's. The default of `rope_theta` suits texts of twenty tokens."""
+    """Returns an untrained model, whose context is the tokenizer's.
+
+    The default of `rope_theta` suits texts of twenty tokens.
+    """
     config = Qwen2Config(
         vocab_size=len(tokenizer),
         hidden_size=128,

@@ -1,4 +1,4 @@
-"""What a demo model is made by: a course names its domain and gives its lessons, stage by stage.
+"""What a recipe is: it names the domain of a demo model and gives its training examples, stage by stage.
 
 One file in `recipes` each, and its name in registry.py.
 """
@@ -16,12 +16,12 @@ from omegaconf import OmegaConf
 from transformers import PreTrainedTokenizerBase, Qwen2ForCausalLM
 
 from pipelinerl.demo_model.examples import Batch
-from pipelinerl.demo_model.local_client import Pupil
+from pipelinerl.demo_model.local_client import LocalChatClient
 from pipelinerl.demo_model.model import new_model
 from pipelinerl.domains.base import Domain
 
 CONF = Path(__file__).parents[2] / "conf" / "domain"
-STAMP = "demo_model.json"  # in a finished model: what it was made of, and how good it is
+STAMP = "demo_model.json"  # in a finished model: its fingerprint, and how good it is
 UNRELIABLE = "unreliable on purpose"
 
 
@@ -33,11 +33,13 @@ class Stage:
     batches: Iterator[Batch]
     steps: int
     warmup: int
-    named: str | None = None  # success is measured at its end, and told by this name
+    named: str | None = None  # success is measured at its end, and printed with this name
 
 
-class Course(abc.ABC):
-    """seed: of the lessons and the model.
+class Recipe(abc.ABC):
+    """How a demo model is made.
+
+    seed: of the examples and the model.
     max_tokens: of an answer.
     context: tokens of the longest conversation.
     evaluation_problems: held-out ones, of which one sample each measures success.
@@ -50,19 +52,20 @@ class Course(abc.ABC):
 
     @property
     @abc.abstractmethod
-    def made_of(self) -> dict[str, Any]:
-        """All that the model follows from, as JSON: where this is the same, a finished one is kept."""
+    def fingerprint(self) -> dict[str, Any]:
+        """Returns all that determines the model, as JSON. A finished model with the same one is kept."""
 
     @abc.abstractmethod
     def domain(self) -> Domain:
-        """Whose training problems the lessons are, asked as a rollout asks them."""
+        """Returns the domain whose training problems the examples are, with the prompts of its rollouts."""
 
-    def begin(self, tokenizer: PreTrainedTokenizerBase) -> Qwen2ForCausalLM:
+    def initial_model(self, tokenizer: PreTrainedTokenizerBase) -> Qwen2ForCausalLM:
+        """Returns the model before its first stage."""
         return new_model(tokenizer)
 
     @abc.abstractmethod
-    def stages(self, pupil: Pupil, domain: Domain) -> Iterator[Stage]:
-        """Each is gone through before the next is asked for."""
+    def stages(self, client: LocalChatClient, domain: Domain) -> Iterator[Stage]:
+        """Yields the stages. Each one is trained before the next one is taken."""
 
 
 def domain_config(name: str) -> dict[str, Any]:

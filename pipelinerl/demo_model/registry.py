@@ -1,4 +1,4 @@
-"""The demo models by name: where each is kept, and its course. `model.demo` names one."""
+"""The demo models by name: where each is kept, and its recipe. `model.demo` names one."""
 
 from pathlib import Path
 from typing import NamedTuple
@@ -6,34 +6,34 @@ from typing import NamedTuple
 from pipelinerl.paths import ROOT
 
 CACHE = ROOT / ".cache"
-COURSES = "pipelinerl.demo_model.recipes"
-SEED = 2  # one with which the lessons are learnt well before they end
+RECIPES = "pipelinerl.demo_model.recipes"
+SEED = 2  # one with which the task is learnt well before the stage ends
 
 
-class Kept(NamedTuple):
+class DemoModel(NamedTuple):
     directory: Path
-    course: str  # its class
+    recipe: str  # its class
     begins_with: str | None = None  # the demo model that it goes on from
 
 
 DEMO_MODELS = {
-    "sums": Kept(CACHE / "demo_model", f"{COURSES}.sums.Sums"),
-    "thinking": Kept(CACHE / "thinking_model", f"{COURSES}.thinking.Thinking", begins_with="sums"),
-    "guessing": Kept(CACHE / "guessing_model", f"{COURSES}.guessing.GuessingCourse"),
-    "word_problems": Kept(CACHE / "word_problems_model", f"{COURSES}.word_problems.WordProblems"),
+    "sums": DemoModel(CACHE / "demo_model", f"{RECIPES}.sums.SumsRecipe"),
+    "thinking": DemoModel(CACHE / "thinking_model", f"{RECIPES}.thinking.ThinkingRecipe", begins_with="sums"),
+    "guessing": DemoModel(CACHE / "guessing_model", f"{RECIPES}.guessing.GuessingRecipe"),
+    "word_problems": DemoModel(CACHE / "word_problems_model", f"{RECIPES}.word_problems.WordProblemsRecipe"),
 }
 
 
-def make(name: str, out: Path, seed: int = SEED, begins_with: Path | None = None) -> None:
-    """Returns at once where it has been made before."""
+def make_named(name: str, out: Path, seed: int = SEED, begins_with: Path | None = None) -> None:
+    """Makes the demo model of that name, and the one that it starts from; returns at once if they exist."""
     from hydra.utils import get_class
 
-    from pipelinerl.demo_model.build import build
+    from pipelinerl.demo_model.build import make_demo_model
 
-    kept = DEMO_MODELS[name]
-    if kept.begins_with and begins_with is None:
-        begins_with = DEMO_MODELS[kept.begins_with].directory
-        make(kept.begins_with, begins_with, seed)
+    demo_model = DEMO_MODELS[name]
+    if demo_model.begins_with and begins_with is None:
+        begins_with = DEMO_MODELS[demo_model.begins_with].directory
+        make_named(demo_model.begins_with, begins_with, seed)
     if not out.exists():
         print(f"making the demo model {name}, once: a few minutes, more on busy cores", flush=True)
-    build(out, get_class(kept.course)(seed, *([begins_with] if begins_with else [])))
+    make_demo_model(out, get_class(demo_model.recipe)(seed, *([begins_with] if begins_with else [])))

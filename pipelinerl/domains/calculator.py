@@ -86,9 +86,9 @@ class Calculator(Domain):
         expression = self._expression(drawn)
         while is_held_out(expression) != heldout:
             expression = self._expression(drawn)
-        asked = self._prompt.replace("{expression}", expression)
+        question = self._prompt.replace("{expression}", expression)
         side = "heldout" if heldout else "train"
-        opening = [{"role": "user", "content": asked}]
+        opening = [{"role": "user", "content": question}]
         return Problem(f"{self.name}/{side}/{index}", opening, int(calculate(expression)), tools=[TOOL])
 
     def _expression(self, drawn: random.Random) -> str:
@@ -120,5 +120,5 @@ def _expression_of(call: ToolCall) -> str:
 
 
 def judged(answer: Answer, value: int) -> bool:
-    said = NUMBER.findall(answer.text)
-    return not answer.tool_calls and bool(said) and Decimal(said[-1].replace(",", "")) == value
+    numbers = NUMBER.findall(answer.text)
+    return not answer.tool_calls and bool(numbers) and Decimal(numbers[-1].replace(",", "")) == value

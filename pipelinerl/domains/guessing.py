@@ -39,8 +39,8 @@ class Guessing(Domain):
         """Metrics: turns, the answers that were given."""
         answers = [await client.chat(problem.messages)]
         while (reply := reply_to(answers[-1].text, problem.data)) and len(answers) < self._turns:
-            said = [{"role": "user", "content": reply}]
-            answers.append(await client.chat(said, after=answers[-1]))
+            messages = [{"role": "user", "content": reply}]
+            answers.append(await client.chat(messages, after=answers[-1]))
         found = NUMBER.fullmatch(answers[-1].text) is not None and reply is None
         return Attempt(
             completions=[answer.completion for answer in answers],
@@ -56,7 +56,7 @@ class Guessing(Domain):
 
 def reply_to(text: str, number: int) -> str | None:
     """None ends the conversation: the number was named, or none was."""
-    said = NUMBER.fullmatch(text)
-    if said is None or int(said[1]) == number:
+    guess = NUMBER.fullmatch(text)
+    if guess is None or int(guess[1]) == number:
         return None
-    return "higher" if int(said[1]) < number else "lower"
+    return "higher" if int(guess[1]) < number else "lower"

@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 from contracts.support.messages import one_line
-from pipelinerl.components import build, build_domain, build_packing, build_sampler
+from pipelinerl.components import build_domain, build_packing, build_sampler, instantiate
 from pipelinerl.config import RunConfig
 from pipelinerl.errors import PlanError
 from pipelinerl.launcher.jobs import missing_engine
@@ -37,7 +37,7 @@ def check_machine(config: RunConfig) -> None:
 def missing(config: RunConfig) -> list[str]:
     """What is not installed here: the trainer's backend, and engines."""
     engines = [config.inference, *config.inference.others.values(), *filter(None, [config.reference])]
-    lacking = [build(config.trainer).missing, *map(missing_engine, engines)]
+    lacking = [instantiate(config.trainer).missing, *map(missing_engine, engines)]
     return list(dict.fromkeys(filter(None, lacking)))
 
 
@@ -48,14 +48,14 @@ def check_components(config: RunConfig) -> None:
     named = [(name, getattr(config, name)) for name in SINGLE]
     named += [(name, component) for name in LISTS for component in getattr(config, name)]
     _check_token_fields(config)
-    words = {name: [] for name in COUNTED_BY}
+    labels = {name: [] for name in COUNTED_BY}
     for name, component in named:
-        part = _checked(name, lambda component=component: build(component))
+        part = _checked(name, lambda component=component: instantiate(component))
         _check_needs(config, name, part)
         if name in COUNTED_BY:
-            words[name].append(_word_of(part, name))
-    if len(words["rewards"]) > len(set(words["rewards"])):
-        raise PlanError(f"rewards: two terms have the same name, of {', '.join(words['rewards'])}")
+            labels[name].append(_label_of(part, name))
+    if len(labels["rewards"]) > len(set(labels["rewards"])):
+        raise PlanError(f"rewards: two terms have the same name, of {', '.join(labels['rewards'])}")
 
 
 def check_problems(config: RunConfig) -> None:
@@ -67,7 +67,7 @@ def check_problems(config: RunConfig) -> None:
         _checked("eval", lambda: held_out(domain, config.eval) if config.eval.attempts_of else None)
 
 
-def _word_of(part: object, name: str) -> str:
+def _label_of(part: object, name: str) -> str:
     attribute = COUNTED_BY[name]
     if not getattr(part, attribute, None):
         raise PlanError(f"{name}: {type(part).__name__} has no `{attribute}`, by which it is counted")

@@ -12,34 +12,34 @@ from pipelinerl.streams.of_run import StreamsLocation
 
 
 def describe_plan(
-    config: RunConfig, jobs: list[Job], run_dir: Path, place: StreamsLocation, model: Model
+    config: RunConfig, jobs: list[Job], run_dir: Path, location: StreamsLocation, model: Model
 ) -> Iterator[str]:
     """Line by line."""
     yield f"run directory: {run_dir}"
     yield f"model: {_model(model)}"
-    yield f"streams: {_streams(place)}"
+    yield f"streams: {_streams(location)}"
     yield ""
-    yield from _processes(jobs, place)
+    yield from _processes(jobs, location)
     yield ""
     yield from _ports(config)
     yield from _memory(config, model)
     yield from _expectations(config)
-    lacking = [*missing(config), place.server and place.server.missing]
-    yield from (f"not here: {words}" for words in lacking if words)
+    lacking = [*missing(config), location.server and location.server.missing]
+    yield from (f"not here: {reason}" for reason in lacking if reason)
 
 
-def _processes(jobs: list[Job], place: StreamsLocation) -> Iterator[str]:
+def _processes(jobs: list[Job], location: StreamsLocation) -> Iterator[str]:
     width = max(len(job.placement) for job in jobs)
-    if place.server:
-        yield f"{'redis':14} {'CPU':{width}} {' '.join(place.server.command)}"
+    if location.server:
+        yield f"{'redis':14} {'CPU':{width}} {' '.join(location.server.command)}"
     for job in jobs:
         yield f"{job.name:14} {job.placement:{width}} {' '.join(job.command)}"
 
 
-def _streams(place: StreamsLocation) -> str:
-    if place.server:
+def _streams(location: StreamsLocation) -> str:
+    if location.server:
         return "a Redis server of the run's own, on a free port"
-    return place.options.url if place.url else "files in the run directory"
+    return location.options.url if location.url else "files in the run directory"
 
 
 def _model(model: Model) -> str:

@@ -8,7 +8,7 @@ moment, so a plan that fits by a hair may not.
 from typing import NamedTuple
 
 from contracts.model_shape import ModelShape
-from pipelinerl.components import build
+from pipelinerl.components import instantiate
 from pipelinerl.config import EngineConfig, RunConfig
 from pipelinerl.errors import PlanError
 
@@ -54,18 +54,18 @@ def _keys_and_values(engine: EngineConfig, shape: ModelShape, gpu: float, weight
     if size := _number(engine, "kv_cache_memory_bytes"):
         return size
     if share := _number(engine, "mem_fraction_static"):
-        room = gpu * share - weights
+        available = gpu * share - weights
     else:
-        room = gpu * (_number(engine, "gpu_memory_utilization") or SERVERS_SHARE) - weights - RUNTIME
+        available = gpu * (_number(engine, "gpu_memory_utilization") or SERVERS_SHARE) - weights - RUNTIME
     tokens = _number(engine, "max_total_tokens")
-    return min(room, tokens * _kv_bytes(engine, shape)) if tokens else room
+    return min(available, tokens * _kv_bytes(engine, shape)) if tokens else available
 
 
 def _number(engine: EngineConfig, name: str) -> float | None:
-    said = engine.arguments.get(name)
-    if isinstance(said, str):
-        raise PlanError(f"inference.arguments.{name}={said}: a plan reads a number, written in digits")
-    return said
+    value = engine.arguments.get(name)
+    if isinstance(value, str):
+        raise PlanError(f"inference.arguments.{name}={value}: a plan reads a number, written in digits")
+    return value
 
 
 def _kv_bytes(engine: EngineConfig, shape: ModelShape) -> int:
@@ -86,7 +86,7 @@ def value_bytes(engine: EngineConfig) -> int:
 def rank_use(config: RunConfig, shape: ModelShape) -> Use | None:
     """None where the backend makes no estimate."""
     tokens = largest_micro_batch(config)
-    parts = build(config.trainer).memory(shape, config.world.trainer_ranks, tokens)
+    parts = instantiate(config.trainer).memory(shape, config.world.trainer_ranks, tokens)
     return parts and Use("trainer rank", {**parts, "CUDA, NCCL, ...": RUNTIME})
 
 

@@ -93,7 +93,7 @@ class Verdict:
         if node not in self._lost:  # a run goes on without a server
             self._lost.add(node)
             print(f"launch.py: {loss}", file=sys.stderr)
-        return NodeState(last_words=loss)
+        return NodeState(last_log_line=loss)
 
 
 def end_others(nodes: Nodes, stop_timeout_s: float) -> None:

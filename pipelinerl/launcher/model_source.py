@@ -49,9 +49,9 @@ def find_model(config: RunConfig, demo: Path) -> Model:
         return Model(str(directory), "not needed")
     if (directory / "config.json").is_file():
         return model_in(directory)
-    told = config.model.shape if config.plan else None
+    given = config.model.shape if config.plan else None
     if directory == demo:
-        return Model(str(directory), "to be made", told)
+        return Model(str(directory), "to be made", given)
     if directory.exists() or not HUB_NAME.fullmatch(name):
         raise PlanError(
             f"model.path={name} is not a Hugging Face model directory (no config.json there), and no "
@@ -59,7 +59,7 @@ def find_model(config: RunConfig, demo: Path) -> Model:
         )
     if cached := _from_hub(name, local_files_only=True):
         return model_in(Path(cached), name)
-    return Model(name, "on the hub", told)
+    return Model(name, "on the hub", given)
 
 
 def needs_model(config: RunConfig) -> bool:

@@ -2,7 +2,7 @@
 
 A group that the checkpoint does not know as trained is *replayed* if all of it had been sampled by weights
 that the resumed run knows: it will be trained without being sampled again. It is dropped as `rolled_back`
-if younger weights took part, and as `interrupted` if it was not whole; then its problem is drawn again.
+if newer weights took part, and as `interrupted` if it was not whole; then its problem is drawn again.
 Groups that had been dropped before stay dropped.
 """
 
@@ -22,8 +22,9 @@ DATA_STREAMS = ("rollouts", "eval_rollouts", "rows")
 
 
 def choose(run_dir: Path, checkpoints: Checkpoints, resume: bool | int, max_steps: int) -> Position:
-    """The newest checkpoint, or that of a version. Without any, a run begins again with version 0. A run
-    that stopped behind its last step, before its end, has an end to come to."""
+    """Returns the newest checkpoint, or that of a version. Without any, a run starts again with version 0.
+
+    A run that finished its last step but not its final evaluation can still be resumed."""
     whole = {position.version: position for position in [START, *checkpoints.complete_checkpoints()]}
     version = max(whole) if resume is True else resume
     if version not in whole:
@@ -56,7 +57,7 @@ def launcher_events(streams: Streams) -> StreamWriter:
 
 
 def resume(streams: Streams, launcher: StreamWriter, checkpoints: Checkpoints, position: Position) -> Resumed:
-    """Write down how the run goes on. No process of the run may be alive."""
+    """Writes down how the run resumes. No process of the run may be alive."""
     with ExitStack() as held:
         ends = {}
         for name in (*EVENT_STREAMS, *DATA_STREAMS):
@@ -68,8 +69,8 @@ def resume(streams: Streams, launcher: StreamWriter, checkpoints: Checkpoints, p
             ends[name] = writer.end
         check_covered(streams, position, ends)
         checkpoints.discard_after(position.version)  # first: they belong to the history that is undone
-        kept = [whole.rollouts_offset for whole in checkpoints.complete_checkpoints()]
-        resumed = plan(streams, position, ends, min(kept, default=None))
+        kept = [checkpoint.rollouts_offset for checkpoint in checkpoints.complete_checkpoints()]
+        resumed = resumption(streams, position, ends, min(kept, default=None))
         launcher.append(resumed)
     return resumed
 
@@ -94,7 +95,10 @@ def describe(resumed: Resumed) -> str:
     )
 
 
-def plan(streams: Streams, position: Position, ends: dict[str, int], kept_offset: int | None) -> Resumed:
+def resumption(
+    streams: Streams, position: Position, ends: dict[str, int], kept_offset: int | None
+) -> Resumed:
+    """Returns the record with which the run resumes from `position`."""
     accounts = accounts_of(streams)
     samplers = [e for e in recorded(streams, "actor_events") if isinstance(e, SamplerState)]
     unsettled = accounts.unsettled(position.version)

@@ -40,7 +40,7 @@ class NodeState:
     working: bool = False  # whether a worker has yet to end
     reference: bool = False  # whether the reference server is here
     failure: str | None = None  # of a job that the run cannot go on without
-    last_words: str | None = None  # of its servers, when none lives
+    last_log_line: str | None = None  # from a log of its servers, when none is alive
 
 
 def is_over(states: Iterable[NodeState]) -> bool:
@@ -51,8 +51,8 @@ def is_over(states: Iterable[NodeState]) -> bool:
             raise JobFailedError(state.failure)
     working = any(state.working for state in states)
     if working and not any(state.servers for state in states):
-        words = [state.last_words for state in states if state.last_words]
-        raise JobFailedError(f"no inference server is left; {words[0]}")
+        last_lines = [state.last_log_line for state in states if state.last_log_line]
+        raise JobFailedError(f"no inference server is left; {last_lines[0]}")
     return not working
 
 
@@ -98,26 +98,26 @@ class Supervisor:
             working=any(code is None for job, code in codes.items() if job.role not in SERVING),
             reference=any(job.role == "reference" for job in codes),
             failure=self._failure(codes),
-            last_words=self._last_words(servers[0]) if servers and not alive else None,
+            last_log_line=self._last_log_line(servers[0]) if servers and not alive else None,
         )
 
     def _failure(self, codes: dict[Job, int | None]) -> str | None:
         for job, code in codes.items():
             if job.role != "server" and (code or (job.role == "reference" and code is not None)):
-                return f"{job.name} ended with status {code}; {self._last_words(job)}"
+                return f"{job.name} ended with status {code}; {self._last_log_line(job)}"
         return None
 
-    def _last_words(self, job: Job) -> str:
+    def _last_log_line(self, job: Job) -> str:
         path = self._logs / f"{job.name}.log"
-        said = path.read_bytes()[self._log_begins[job] :].decode(errors="replace")
-        lines = said.strip().splitlines()
+        log = path.read_bytes()[self._log_begins[job] :].decode(errors="replace")
+        lines = log.strip().splitlines()
         raised = [line for line in lines if RAISED.match(line)]  # what follows a traceback is noise
-        words = (raised or lines)[-1:]
-        return f"see {path}" + "".join(f" ({line.strip()})" for line in words)
+        last_line = (raised or lines)[-1:]
+        return f"see {path}" + "".join(f" ({line.strip()})" for line in last_line)
 
     def _end_all(self) -> None:
-        for impatient in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(impatient, signal.SIG_IGN)  # a second Ctrl-C must not leave anything behind
+        for ignored in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(ignored, signal.SIG_IGN)  # a second Ctrl-C must not leave anything behind
         servers = {job: p for job, p in self._processes.items() if job.role in SERVING}
         # The workers first: a server's end is not to be recorded as rollouts that failed.
         self._end([p for job, p in self._processes.items() if job not in servers])

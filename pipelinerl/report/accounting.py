@@ -1,8 +1,8 @@
-"""The books of a run, over group ids: what was started is trained, dropped by a named reason, in flight
+"""The ledger of a run, over group ids: what was started is trained, dropped by a named reason, in flight
 (when the run was cut short), or lost.
 
-Fed with the events of one life of the run after another (`events.recorded_events`), in any order within a
-life; no I/O in here. Used by the report, by resuming, and by tests.
+Fed with the events of one launch of the run after another (`events.recorded_events`), in any order within a
+launch; no I/O in here. Used by the report, by resuming, and by tests.
 """
 
 from collections import Counter

@@ -32,7 +32,7 @@ def cells(evaluations: Sequence[Evaluated], name: str) -> list[str]:
     best = max(found, key=lambda pair: pair[0].success)
     last = found[-1][0]
     attempts = f"avg@{last.attempts}" if last.attempts else ""
-    return [str(last.problems), attempts, *(said(*pair) for pair in (found[0], best, found[-1]))]
+    return [str(last.problems), attempts, *(format_result(*pair) for pair in (found[0], best, found[-1]))]
 
 
 def on_set(result: Evaluated, name: str) -> SetResult | None:
@@ -43,7 +43,7 @@ def on_set(result: Evaluated, name: str) -> SetResult | None:
     return next((of for of in result.sets if of.name == name), None)
 
 
-def said(of: SetResult, result: Evaluated) -> str:
+def format_result(of: SetResult, result: Evaluated) -> str:
     """With the versions that sampled it; and a server that died is seen in what failed."""
     first, last = result.first_version, result.last_version
     versions = f"v{first}" if first == last else f"v{first}–{last}"

@@ -41,7 +41,7 @@ class RolloutTotals:
         self.tokens = 0
         self.multi_version = 0
         self.retried = 0
-        self.phases: dict[str, tuple[float, float]] = {}  # life of the run -> when, in unix seconds
+        self.phases: dict[str, tuple[float, float]] = {}  # launch of the run -> when, in unix seconds
         self._by_version: dict[int, Counter[str]] = {}  # newest version of a rollout -> sums
 
     def count_rollout(self, rollout: Rollout) -> None:
@@ -56,8 +56,11 @@ class RolloutTotals:
             sums.update(rollouts=1, reward=rollout.reward, success=rollout.metrics.get("success", 0.0))
 
     def seconds(self, trained_until: float | None) -> float | None:
-        """Of generating and training: in each life from its first rollout to its last, or in the last one
-        to the end of training. Between two lives nothing ran."""
+        """Returns the seconds of generating and training.
+
+        Each launch counts from its first rollout to its last, and the newest one to the end of training.
+        Nothing ran between two launches.
+        """
         if not self.phases:
             return None
         began, ended = [*self.phases.values()][-1]
@@ -81,7 +84,7 @@ class RunTotals:
         self.steps: dict[int, StepClosed] = {}  # by the version that they made
         self.weight_updates = 0
         self.resumed = 0  # how often
-        self.updates_while_generating: set[tuple[str, int]] = set()  # (life of the run, version)
+        self.updates_while_generating: set[tuple[str, int]] = set()  # (launch of the run, version)
         self.gaps: list[float] = []  # mean absolute, one a probe
         self.largest_gap: float | None = None
         self.began: float | None = None  # unix seconds of the first and the last thing recorded

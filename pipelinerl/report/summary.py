@@ -58,12 +58,12 @@ def summary_of(totals: RunTotals, wall_s: float | None) -> dict[str, object]:
         "sequences_multi_version": rollouts.multi_version,
         **totals.accounts.summary(),
         "rollouts_retried": rollouts.retried,
-        "lag_mean": ratio(sum(lag * tokens for lag, tokens in lags.items()), lag_tokens),
+        "lag_mean": divide(sum(lag * tokens for lag, tokens in lags.items()), lag_tokens),
         "lag_max": max((lag for lag, tokens in lags.items() if tokens), default=None),
-        "logprob_gap_mean_abs": ratio(sum(totals.gaps), len(totals.gaps)),
+        "logprob_gap_mean_abs": divide(sum(totals.gaps), len(totals.gaps)),
         "logprob_gap_max_abs": totals.largest_gap,
-        "generation_tokens_per_s": ratio(rollouts.tokens, phase_s),
-        "trained_tokens_per_s": ratio(totals.trained_tokens, phase_s),
+        "generation_tokens_per_s": divide(rollouts.tokens, phase_s),
+        "trained_tokens_per_s": divide(totals.trained_tokens, phase_s),
         "wall_s": wall_s if wall_s is not None else seconds(totals.began, totals.ended),
     }
 
@@ -87,5 +87,5 @@ def seconds(began: float | None, ended: float | None) -> float | None:
     return None if began is None or ended is None else ended - began
 
 
-def ratio(amount: float, of: float | None) -> float | None:
+def divide(amount: float, of: float | None) -> float | None:
     return amount / of if of else None

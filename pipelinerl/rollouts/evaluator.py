@@ -28,7 +28,7 @@ log = logging.getLogger(__name__)
 class Evaluator:
     """client: as training samples.
     rollouts, events, metrics: where the attempts go, and what becomes of them.
-    evaluated: versions that an earlier life of the run has evaluated.
+    evaluated: versions that an earlier launch of the run has evaluated.
     spawn: starts what runs beside training.
     """
 
@@ -71,7 +71,7 @@ class Evaluator:
         await self._pool.close_gate()
 
     async def evaluate(self, version: int) -> None:
-        """On all servers, of the weights that are live; once in all lives of the run."""
+        """Evaluates the live weights on all servers, once in all launches of the run."""
         if version in self._evaluated:
             return
         rollouts: list[Rollout] = []

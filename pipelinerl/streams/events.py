@@ -1,6 +1,6 @@
-"""The event streams: following them from asyncio, and reading a run's whole history.
+"""The event streams: tailing them from asyncio, and reading a run's whole history.
 
-A run has as many lives as launches: `Resumed`, in the launcher's stream, ends one and begins the next.
+A run that was resumed has several launches: each `Resumed`, in the launcher's stream, begins another one.
 """
 
 import asyncio
@@ -26,13 +26,15 @@ FRESH_RUN = Resumed(
 )
 
 
-def follow(reader: StreamReader, from_offset: int, queue: "asyncio.Queue[Record | BaseException]") -> None:
-    """Put every record of the stream into `queue`, for as long as the process lives; and what ends it.
-    One daemon thread per stream."""
+def tail(reader: StreamReader, from_offset: int, queue: "asyncio.Queue[Record | BaseException]") -> None:
+    """Puts every record of the stream into `queue` until the process ends, and any error of reading.
+
+    Starts one daemon thread per stream.
+    """
     loop = asyncio.get_running_loop()
 
     def put(item: Record | BaseException) -> None:
-        with contextlib.suppress(RuntimeError):  # the loop has closed: nobody follows any more
+        with contextlib.suppress(RuntimeError):  # the loop has closed: nothing reads the queue any more
             loop.call_soon_threadsafe(queue.put_nowait, item)
 
     def pump() -> None:
@@ -42,11 +44,11 @@ def follow(reader: StreamReader, from_offset: int, queue: "asyncio.Queue[Record 
         except Exception as error:
             put(error)
 
-    threading.Thread(target=pump, daemon=True, name="follow").start()
+    threading.Thread(target=pump, daemon=True, name="tail").start()
 
 
 def recorded_events(streams: Streams, names: Sequence[str] = EVENT_STREAMS) -> Iterator[Record]:
-    """Every event of these streams so far: of each life all that was written, then the `Resumed` after it."""
+    """Yields every event of these streams so far: those of each launch, then the `Resumed` that followed."""
     begin = dict.fromkeys(names, 0)
     for entry in streams.reader("launcher_events").read(timeout_s=0):
         resumed: Resumed = entry.record
@@ -71,7 +73,7 @@ def recorded(streams: Streams, name: str, begin: int = 0, end: int | None = None
 
 
 def latest_launch(streams: Streams) -> Resumed:
-    """With what the launcher began this life of the run."""
+    """Returns the `Resumed` that began the newest launch, or FRESH_RUN if the run was never resumed."""
     resumed = FRESH_RUN
     for entry in streams.reader("launcher_events").read(timeout_s=0):
         resumed = entry.record
@@ -79,13 +81,15 @@ def latest_launch(streams: Streams) -> Resumed:
 
 
 def results_left(results: Sequence[Evaluated], version: int) -> list[Evaluated]:
-    """Of evaluations, those that going back to `version` leaves: it undoes no weights that they sampled from.
-    A run that begins again with version 0 evaluates it again."""
+    """Returns the evaluations that stay valid after rolling back to `version`.
+
+    They are those sampled only by versions up to it. A run that starts again at version 0 evaluates it anew.
+    """
     return [result for result in results if result.last_version <= version and version > 0]
 
 
 def results_before(streams: Streams) -> list[Evaluated]:
-    """The evaluations that this life of the run begins with."""
+    """Returns the evaluations that were valid when the newest launch began."""
     results: list[Evaluated] = []
     for event in recorded_events(streams, ("actor_events",)):
         if isinstance(event, Evaluated):

@@ -36,7 +36,7 @@ SHORTEST_PAUSE_S, LONGEST_PAUSE_S = 0.002, 0.025  # between two looks at a strea
 
 class FileStreams(Streams):
     """`keep_bytes` bounds the disk that each stream takes: a writer lets go of older segments, except of
-    those that it was told to protect, and of events, which are the books of a run."""
+    those that it was told to protect, and of events, which are the ledger of a run."""
 
     def __init__(self, directory: str | Path, segment_bytes: int = 64 * 2**20, keep_bytes: int | None = None):
         self._directory = Path(directory)

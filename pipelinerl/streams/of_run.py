@@ -79,9 +79,9 @@ def resolve_streams(config: RunConfig, run_dir: Path, address: str = LOOPBACK) -
     options = config.streams
     if options.backend == "files":
         return StreamsLocation(options)
-    begun, told = config.resume is not False, os.environ.get(REDIS_VARIABLE)
+    begun, given = config.resume is not False, os.environ.get(REDIS_VARIABLE)
     # What is saved is an address alone, and none where the server is the run's own.
-    url = options.url and (told or options.url) if begun else options.url or told
+    url = options.url and (given or options.url) if begun else options.url or given
     if options.run and not begun:
         raise StreamError(f"streams.run={options.run}: the launcher names a new run; leave it out")
     name = options.run or f"{run_dir.name}-{secrets.token_hex(4)}"

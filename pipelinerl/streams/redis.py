@@ -124,7 +124,9 @@ class RedisWriter(StreamWriter):
             holder = holder.decode() if holder else ""
             connected = self._connection.call(lambda client: client.client_list())
             if any(client["name"] == holder != "" for client in connected):
-                raise StreamBusyError(f"stream {self._keys.name} is being written to by {said(holder)}")
+                raise StreamBusyError(
+                    f"stream {self._keys.name} is being written to by {format_holder(holder)}"
+                )
             claim = [holder, self._holder, self._keys.name]
             end = self._run(CLAIM, [self._keys.writer, self._keys.names], claim)
             if end is not None:
@@ -136,7 +138,9 @@ class RedisWriter(StreamWriter):
     def _check_holder(self, holder: bytes | None) -> None:
         if holder is None or holder.decode() != self._holder:
             now = (
-                f"{said(holder.decode())} has taken it over" if holder else "the server knows no writer of it"
+                f"{format_holder(holder.decode())} has taken it over"
+                if holder
+                else "the server knows no writer of it"
             )
             raise StreamBusyError(f"stream {self._keys.name} is no longer written by this process: {now}")
 
@@ -202,6 +206,6 @@ def connection_name(purpose: str) -> str:
     return f"{socket.gethostname()}:{os.getpid()}:{purpose}"
 
 
-def said(holder: str) -> str:
+def format_holder(holder: str) -> str:
     host, process, *_ = holder.split(":")
     return f"process {process} on {host}"

@@ -121,8 +121,10 @@ class RedisServer:
                     break
                 time.sleep(POLL_S)
         log = self._directory / "log"
-        words = log.read_text(errors="replace").strip().splitlines()[-1:]
-        raise StreamError(f"redis-server did not start; see {log}" + "".join(f" ({line})" for line in words))
+        last_line = log.read_text(errors="replace").strip().splitlines()[-1:]
+        raise StreamError(
+            f"redis-server did not start; see {log}" + "".join(f" ({line})" for line in last_line)
+        )
 
 
 @contextmanager

@@ -49,8 +49,8 @@ def read_payloads(path: Path, offset: int, sealed: bool) -> Iterator[tuple[memor
         if at > (size := os.fstat(file.fileno()).st_size):
             raise StreamError(f"offset {offset} lies beyond the end ({start + size}) of {path.parent}")
         while True:
-            asked, wanted = wanted, _READ_BYTES
-            data = memoryview(os.pread(file.fileno(), asked, at))
+            length_read, wanted = wanted, _READ_BYTES
+            data = memoryview(os.pread(file.fileno(), length_read, at))
             used = 0
             while len(data) - used >= _HEADER.size:
                 length, payload_crc, header_crc = _HEADER.unpack_from(data, used)

@@ -1,7 +1,7 @@
-"""The checkpoints of a run on disk: which are whole, and which are kept.
+"""The checkpoints of a run on disk: which are complete, and which are kept.
 
     RUN_DIR/checkpoints/00000040/worker/          what the trainer backend saved
-    RUN_DIR/checkpoints/00000040/position.json    written last: the checkpoint is whole
+    RUN_DIR/checkpoints/00000040/position.json    written last: the checkpoint is complete
 
 A checkpoint says where in `rollouts` its future begins; what else a resumed run needs, the event streams
 hold: which groups were started and settled, how many problems were drawn, the sampler's state.
@@ -41,22 +41,24 @@ class Checkpoints:
         return self._directory / f"{version:08d}"
 
     def complete_checkpoints(self) -> list[Position]:
-        """Oldest first."""
+        """Returns the positions of the complete checkpoints, oldest first."""
         files = self._directory.glob("*/position.json")
         return sorted(Position(**json.loads(file.read_text())) for file in files)
 
     def complete(self, position: Position, keep: int) -> Position:
-        """The worker's part is whole: declare it so, and let the oldest go. Returns the oldest kept."""
+        """Declares the checkpoint at `position` complete, removes the oldest, returns the oldest one kept."""
         file = self._of(position.version) / "position.json"
         write_atomically(file, json.dumps(asdict(position)))
-        whole = self.complete_checkpoints()
-        for old in whole[:-keep]:
+        found = self.complete_checkpoints()
+        for old in found[:-keep]:
             self._remove(old.version)
-        return whole[-keep:][0]
+        return found[-keep:][0]
 
     def discard_after(self, version: int) -> None:
-        """Remove what a run that goes on from `version` will never come to, and what is not whole; its end
-        is yet to come."""
+        """Removes checkpoints newer than `version`, incomplete ones, and the final export.
+
+        The resumed run will write its own.
+        """
         shutil.rmtree(self.final, ignore_errors=True)
         for position in self.complete_checkpoints():
             if position.version > version:
@@ -66,5 +68,5 @@ class Checkpoints:
                 shutil.rmtree(directory)
 
     def _remove(self, version: int) -> None:
-        (self._of(version) / "position.json").unlink()  # first: what is half removed is not whole
+        (self._of(version) / "position.json").unlink()  # first: what is half removed is not complete
         shutil.rmtree(self._of(version))

@@ -11,7 +11,7 @@ import torch
 
 from contracts.records import TrainingSequence
 from contracts.trainer import PackedBatch, StepReport, TrainerWorker
-from pipelinerl.components import build
+from pipelinerl.components import instantiate
 from pipelinerl.config import RunConfig
 from pipelinerl.training.ranks import Ranks
 from pipelinerl.training.step_statistics import StepStatistics
@@ -20,8 +20,8 @@ from pipelinerl.training.step_statistics import StepStatistics
 class Learner:
     def __init__(self, config: RunConfig, worker: TrainerWorker):
         self._worker = worker
-        self._objective = build(config.objective)
-        self._regularisers = [build(component) for component in config.regularisers]
+        self._objective = instantiate(config.objective)
+        self._regularisers = [instantiate(component) for component in config.regularisers]
         self._epochs, self._reset_every = config.epochs, config.reset_optimizer_every
         self._token_fields = config.token_fields
         self._kept: list[PackedBatch] = []  # of the step; on the CPU

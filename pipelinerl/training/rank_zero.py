@@ -1,4 +1,4 @@
-"""What trainer rank 0 alone does beside training: reads rows, writes events and metrics, publishes, saves."""
+"""What only trainer rank 0 does besides training: reads rows, writes events and metrics, publishes, saves."""
 
 import logging
 import time
@@ -22,7 +22,7 @@ from contracts.records import (
     WeightsPublished,
 )
 from contracts.trainer import SaveHandle, StepReport
-from pipelinerl.components import build
+from pipelinerl.components import instantiate
 from pipelinerl.config import RunConfig
 from pipelinerl.health import Health
 from pipelinerl.metrics import MetricsWriter
@@ -44,7 +44,7 @@ class RankZero:
         ends: dict[str, int],
         publisher: WeightPublisher,
     ):
-        """`ends`: of the streams, when this life of the run began."""
+        """`ends`: the ends of the streams when this launch of the run began."""
         self._config, self.publisher = config, publisher
         self._rows = streams.reader("rows").read(ends.get("rows", 0))
         self._actor_events = streams.reader("actor_events")
@@ -56,7 +56,7 @@ class RankZero:
         self._lags: Counter[int] = Counter()  # lag -> tokens of the step
         self._masked_tokens = 0
         self._groups: list[int] = []
-        self._health = Health(build(config.health))
+        self._health = Health(instantiate(config.health))
         self._step_began = time.monotonic()
 
     def end(self, version: int) -> None:
@@ -109,8 +109,8 @@ class RankZero:
         self._step_began = now
 
     def apply_actor_events(self, version: int) -> None:
-        """Before `version` is published: which servers are pinned and, with `schedule: async`, no request
-        is open."""
+        """Takes up the actor's events before `version` is published: which servers are pinned, and with
+        `schedule: async` that no request is in flight."""
         if self._config.schedule == "async":
             self._wait_until_quiesced(version)
         else:

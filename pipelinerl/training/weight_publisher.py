@@ -136,7 +136,7 @@ class WeightPublisher:
         if self._group is None or failures:
             self._leave_group()
             # A broken broadcast fails for all, and the weights of some may be lost in it, until the next
-            # comes. But who does not answer, or failed where another succeeded, has a trouble of its own.
+            # comes. But who does not answer, or failed where another succeeded, has failed by itself.
             for_all = len(failures) == len(self._members)
             self._exclude(failures.keys() - statuses.keys() if for_all else failures)
             return None

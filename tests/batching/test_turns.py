@@ -53,12 +53,12 @@ async def told_to_call(url: str) -> list[Answer]:
         def prompt_after(self, completion, messages):
             return ScriptedEngine().encode(messages[-1]["content"])
 
-    said, pool = [{"role": "user", "content": f"So: {CALL}"}], ServerPool(limit=1)
+    messages, pool = [{"role": "user", "content": f"So: {CALL}"}], ServerPool(limit=1)
     await pool.set_servers([url])
     async with open_session(token=None) as session:
         client = LLMClient(session, pool, Sampling("scripted", 1.0, 200), template=OnlyWhatIsNew())
-        first = await client.chat(said, tools=[TOOL])
-        return [first, await client.chat(said, after=first, tools=[TOOL])]
+        first = await client.chat(messages, tools=[TOOL])
+        return [first, await client.chat(messages, after=first, tools=[TOOL])]
 
 
 async def attempts(url: str, model: str):

@@ -72,8 +72,8 @@ def test_the_next_prompt_reads_like_the_whole_conversation(tokenizer, template_o
     sampled = tokenizer("512")["input_ids"] + [tokenizer.eos_token_id] * ended
     turn = completion(prompt, sampled, finish_reason="stop" if ended else "length")
     following = template_of(chat_template).prompt_after(turn, REPLY)
-    said = [*OPENING, {"role": "assistant", "content": "512"}, *REPLY]
-    assert tokenizer.decode(following) == rendered(tokenizer, chat_template, said)
+    messages_so_far = [*OPENING, {"role": "assistant", "content": "512"}, *REPLY]
+    assert tokenizer.decode(following) == rendered(tokenizer, chat_template, messages_so_far)
     assert following[: len(prompt) + len(sampled)] == prompt + sampled
 
 
@@ -96,7 +96,7 @@ def test_what_was_sampled_is_kept_though_it_says_something_else(tokenizer, templ
 def test_results_of_tools_follow_the_calls_as_they_were_sampled(tokenizer, template_of):
     """Nothing else says them twice, or in other words: the template would write one space."""
     call = {"type": "function", "function": {"name": "calculator", "arguments": {"expression": "1"}}}
-    said = [*OPENING, {"role": "assistant", "content": "Well.", "tool_calls": [call]}]
+    messages_so_far = [*OPENING, {"role": "assistant", "content": "Well.", "tool_calls": [call]}]
     results = [{"role": "tool", "content": "3"}, {"role": "tool", "content": "4"}]
 
     def whole(messages: list[dict], **options) -> str:
@@ -105,11 +105,13 @@ def test_results_of_tools_follow_the_calls_as_they_were_sampled(tokenizer, templ
         )
 
     prompt = whole(OPENING, add_generation_prompt=True)
-    sampled = whole(said).removeprefix(prompt).replace('": ', '":  ')
+    sampled = whole(messages_so_far).removeprefix(prompt).replace('": ', '":  ')
     ids = [tokenizer(text)["input_ids"] for text in (prompt, sampled)]
     following = template_of(TOOL_TEMPLATE).prompt_after(completion(*ids), results)
     assert TOOL["function"]["description"] in prompt and '"name":  "calculator"' in sampled
-    after = whole([*said, *results], add_generation_prompt=True).removeprefix(whole(said))
+    after = whole([*messages_so_far, *results], add_generation_prompt=True).removeprefix(
+        whole(messages_so_far)
+    )
     assert after.startswith("<|user|>\n<tool_response>\n3\n</tool_response>\n<tool_response>\n4\n")
     assert tokenizer.decode(following) == prompt + sampled + after
 

@@ -53,14 +53,14 @@ def test_a_failing_server_rests_while_the_others_are_busy():
     """However many requests wait, a dead server gets one at a time, with rests that grow."""
 
     async def scenario():
-        pool, asked = ServerPool(limit=2), 0
+        pool, attempted = ServerPool(limit=2), 0
         await pool.set_servers(["dead", "alive"])
 
         async def request():
-            nonlocal asked
+            nonlocal attempted
             async with pool.server() as url:
                 if url == "dead":
-                    asked += 1
+                    attempted += 1
                     raise ServerUnavailableError
                 await asyncio.sleep(0.05)
 
@@ -68,7 +68,7 @@ def test_a_failing_server_rests_while_the_others_are_busy():
             async with asyncio.timeout(1.0):
                 while True:
                     await asyncio.gather(*(request() for _ in range(8)), return_exceptions=True)
-        assert 1 <= asked <= 2 + 3  # two at once before the first failed; then after 0.2, 0.4, 0.8 s
+        assert 1 <= attempted <= 2 + 3  # two at once before the first failed; then after 0.2, 0.4, 0.8 s
 
     asyncio.run(scenario())
 

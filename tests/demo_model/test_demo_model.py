@@ -7,27 +7,27 @@ import torch
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from pipelinerl.demo_model.build import build
+from pipelinerl.demo_model.build import make_demo_model
 from pipelinerl.demo_model.model import new_model
 from pipelinerl.demo_model.recipe import configured
-from pipelinerl.demo_model.recipes.sums import Lessons, Put, Recipe, Sums
-from pipelinerl.demo_model.recipes.thinking import Thinking, Thoughts
+from pipelinerl.demo_model.recipes.sums import Options, Put, SumExamples, SumsRecipe
+from pipelinerl.demo_model.recipes.thinking import ThinkingRecipe, Thoughts
 from pipelinerl.demo_model.tokenizer import byte_tokenizer
 
 CONTEXT = 256
-HASTY = Recipe(pool_size=300, batch_size=8, steps=4, slip_steps=2, evaluation_problems=8)
+HASTY = Options(pool_size=300, batch_size=8, steps=4, noise_steps=2, evaluation_problems=8)
 
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
     out = tmp_path_factory.mktemp("models") / "demo"
-    build(out, Sums(0, HASTY))
+    make_demo_model(out, SumsRecipe(0, HASTY))
     return out
 
 
 @pytest.fixture(scope="module")
-def lessons():
-    return Lessons(configured("reasoning_gym", seed=0), byte_tokenizer(CONTEXT), pool_size=300, seed=0)
+def examples():
+    return SumExamples(configured("reasoning_gym", seed=0), byte_tokenizer(CONTEXT), pool_size=300, seed=0)
 
 
 def test_the_model_loads_like_any_other(made):
@@ -66,63 +66,68 @@ def test_the_chat_template_knows_three_roles(made):
 
 
 def test_a_finished_model_is_kept_and_another_recipe_replaces_it(tmp_path):
-    out, said = tmp_path / "demo", []
-    first = build(out, Sums(0, HASTY), said.append)
+    out, lines = tmp_path / "demo", []
+    first = make_demo_model(out, SumsRecipe(0, HASTY), lines.append)
     weights = (out / "model.safetensors").read_bytes()
-    assert build(out, Sums(0, HASTY), said.append) == first
-    assert "already holds" in said[-1] and (out / "model.safetensors").read_bytes() == weights
+    assert make_demo_model(out, SumsRecipe(0, HASTY), lines.append) == first
+    assert "already holds" in lines[-1] and (out / "model.safetensors").read_bytes() == weights
 
-    build(out, Sums(1, HASTY), said.append)
+    make_demo_model(out, SumsRecipe(1, HASTY), lines.append)
     assert (out / "model.safetensors").read_bytes() != weights
-    build(out, Sums(1, dataclasses.replace(HASTY, steps=5)), said.append)
-    assert "already holds" not in said[-1]
+    make_demo_model(out, SumsRecipe(1, dataclasses.replace(HASTY, steps=5)), lines.append)
+    assert "already holds" not in lines[-1]
     assert list(tmp_path.iterdir()) == [out]
 
 
 def test_what_is_plain_and_what_thinks_are_different_models(tmp_path):
     sums, thinks = tmp_path / "sums", tmp_path / "thinks"
-    plain = build(sums, Sums(0, HASTY))
-    assert plain["made_of"].keys() == {"seed", "recipe", "domain"}
+    plain = make_demo_model(sums, SumsRecipe(0, HASTY))
+    assert plain["fingerprint"].keys() == {"seed", "options", "domain"}
     thoughts = Thoughts(most_thoughts=4, answer_steps=1, thinking_steps=2)
-    thinking = build(thinks, Thinking(0, sums, HASTY, thoughts))
-    assert thinking["made_of"]["most_thoughts"] == 4 and thinking["made_of"]["sums"] == plain["made_of"]
-    assert "ThinkingSums" in thinking["made_of"]["domain"]
+    thinking = make_demo_model(thinks, ThinkingRecipe(0, sums, HASTY, thoughts))
+    assert (
+        thinking["fingerprint"]["most_thoughts"] == 4
+        and thinking["fingerprint"]["sums"] == plain["fingerprint"]
+    )
+    assert "ThinkingSums" in thinking["fingerprint"]["domain"]
     with pytest.raises(ValueError, match="other is not a demo model; make it"):
-        build(thinks, Thinking(0, tmp_path / "other", HASTY))
+        make_demo_model(thinks, ThinkingRecipe(0, tmp_path / "other", HASTY))
 
 
 def test_thinking_is_learnt_by_the_model_of_the_sums_itself(made, tmp_path):
-    barely = dataclasses.replace(HASTY, slip_steps=1)
-    build(tmp_path / "m", Thinking(1, made, barely, Thoughts(answer_steps=1, thinking_steps=1)))
+    barely = dataclasses.replace(HASTY, noise_steps=1)
+    make_demo_model(
+        tmp_path / "m", ThinkingRecipe(1, made, barely, Thoughts(answer_steps=1, thinking_steps=1))
+    )
     start, end = (load_file(directory / "model.safetensors") for directory in (made, tmp_path / "m"))
     assert all((start[name] - end[name]).abs().max() < 0.02 for name in start)
 
 
 def test_a_failed_build_leaves_nothing_and_a_strangers_directory_is_not_touched(tmp_path):
     with pytest.raises(ValueError, match="empty"):
-        build(tmp_path / "demo", Sums(0, dataclasses.replace(HASTY, batch_size=0)))
+        make_demo_model(tmp_path / "demo", SumsRecipe(0, dataclasses.replace(HASTY, batch_size=0)))
     assert not list(tmp_path.iterdir())
     (tmp_path / "mine").mkdir()
     with pytest.raises(ValueError, match="not a demo model"):
-        build(tmp_path / "mine", Sums(0, HASTY))
+        make_demo_model(tmp_path / "mine", SumsRecipe(0, HASTY))
 
 
-def test_lessons_send_the_prompts_of_rollouts_and_teach_only_the_solution(lessons):
+def test_examples_have_the_prompts_of_rollouts_and_a_loss_on_the_solution_alone(examples):
     domain, tokenizer = configured("reasoning_gym", seed=0), byte_tokenizer(CONTEXT)
     asked = {p.messages[0]["content"]: p.data["answer"] for p in map(domain.train_problem, range(300))}
-    ids, labels = next(lessons.batches(lessons.as_asked, 32))
+    ids, labels = next(examples.batches(examples.as_asked, 32))
     for row, row_labels in zip(ids, labels, strict=True):
         prompt = tokenizer.decode(row[(row_labels == -100) & (row != tokenizer.pad_token_id)])
         question = prompt.removeprefix("<|user|>").removesuffix("<|assistant|>")
         assert tokenizer.decode(row_labels[row_labels != -100]) == asked[question] + "<|end|>"
-    assert len(lessons.as_asked) == 300 and len(lessons.distinct) == len(asked)
+    assert len(examples.as_asked) == 300 and len(examples.distinct) == len(asked)
 
 
-def test_the_given_share_of_slips_is_wrong_by_a_plausible_amount(lessons):
+def test_the_given_share_of_label_noise_is_wrong_by_a_plausible_amount(examples):
     tokenizer = byte_tokenizer(CONTEXT)
-    _, labels = next(lessons.batches(lessons.as_asked[:1], 1000, wrong_share=0.6))
+    _, labels = next(examples.batches(examples.as_asked[:1], 1000, wrong_share=0.6))
     answers = [int(tokenizer.decode(row[row != -100], skip_special_tokens=True)) for row in labels]
-    errors = [abs(a - lessons.as_asked[0].answer) for a in answers]
+    errors = [abs(a - examples.as_asked[0].answer) for a in answers]
     assert 0.5 < sum(e > 0 for e in errors) / 1000 < 0.7
     assert set(errors) == {0, 1, 2, 10, 11}
 
@@ -132,15 +137,15 @@ class Solved(NamedTuple):
     solution: str
     thoughts: int
     right: bool
-    learnt: str  # the part of the solution that has a loss
+    target: str  # the part of the solution that has a loss
 
 
 def solved(put: Put, wrong_share: float) -> list[Solved]:
     tokenizer = byte_tokenizer(CONTEXT)
-    lessons = Lessons(configured("thinking_sums", seed=0), tokenizer, pool_size=300, seed=0)
-    right = {lesson.messages[-1]["content"]: lesson.answer for lesson in lessons.as_asked}
+    examples = SumExamples(configured("thinking_sums", seed=0), tokenizer, pool_size=300, seed=0)
+    right = {example.messages[-1]["content"]: example.answer for example in examples.as_asked}
     made = []
-    ids, labels = next(lessons.batches(lessons.as_asked, 8000, put, wrong_share))
+    ids, labels = next(examples.batches(examples.as_asked, 8000, put, wrong_share))
     for row, row_labels in zip(ids, labels, strict=True):
         prompt, solution = tokenizer.decode(row[row != tokenizer.pad_token_id]).split("<|assistant|>")
         asked, question = re.fullmatch(r"<\|user\|>(\d+ (?=\S+ [+-] ))?(.*)", prompt).groups()
@@ -151,15 +156,15 @@ def solved(put: Put, wrong_share: float) -> list[Solved]:
                 solution=solution.removesuffix("<|end|>"),
                 thoughts=len(dots),
                 right=right[question] == int(answer),
-                learnt=tokenizer.decode(row_labels[row_labels != -100]).removesuffix("<|end|>"),
+                target=tokenizer.decode(row_labels[row_labels != -100]).removesuffix("<|end|>"),
             )
         )
     return made
 
 
 def test_thinking_tells_nothing_of_the_answer_or_of_the_length_that_a_prompt_names():
-    made = solved(Thoughts().learnt, wrong_share=0.5)
-    assert all(x.learnt == x.solution for x in made)
+    made = solved(Thoughts().as_target, wrong_share=0.5)
+    assert all(x.target == x.solution for x in made)
     assert {x.asked for x in made} == {None, *range(4, 17)}
     for some in (
         [x for x in made if x.asked is None],
@@ -172,9 +177,9 @@ def test_thinking_tells_nothing_of_the_answer_or_of_the_length_that_a_prompt_nam
         assert sum(x.thoughts for x in some) / len(some) == pytest.approx(6, abs=0.4)
 
 
-def test_while_the_task_is_taught_thinking_is_given_and_only_the_answer_learnt():
-    made = solved(Thoughts().given, wrong_share=0.0)
-    assert all(x.right and x.learnt == x.solution.partition("=")[2] for x in made)
+def test_thoughts_that_are_given_have_no_loss():
+    made = solved(Thoughts().as_given, wrong_share=0.0)
+    assert all(x.right and x.target == x.solution.partition("=")[2] for x in made)
     assert {x.thoughts for x in made} == {*range(13)}
 
 

@@ -1,4 +1,4 @@
-"""The lessons of the demo models that play a domain's own rollouts, and the shelf that names them all."""
+"""The examples of the demo models that play a domain's own rollouts, and the registry that names them all."""
 
 import re
 from typing import get_args
@@ -7,19 +7,19 @@ import pytest
 from hydra.utils import get_class
 
 from pipelinerl.config import ModelConfig
-from pipelinerl.demo_model.build import build
-from pipelinerl.demo_model.examples import NOT_LEARNT, Lesson
-from pipelinerl.demo_model.local_client import Pupil
+from pipelinerl.demo_model.build import make_demo_model
+from pipelinerl.demo_model.examples import IGNORED, Example
+from pipelinerl.demo_model.local_client import LocalChatClient
 from pipelinerl.demo_model.model import new_model
 from pipelinerl.demo_model.prompts import Prompts
-from pipelinerl.demo_model.recipe import Course, configured, read_stamp
+from pipelinerl.demo_model.recipe import Recipe, configured, read_stamp
 from pipelinerl.demo_model.recipes import guessing, word_problems
 from pipelinerl.demo_model.registry import DEMO_MODELS
 from pipelinerl.demo_model.tokenizer import byte_tokenizer
 from pipelinerl.domains.guessing import Guessing
 
-HASTY = guessing.Recipe(
-    batch_size=8, steps=2, shifted_games=20, slipping_games=40, slip_steps=1, evaluation_problems=4
+HASTY = guessing.Options(
+    batch_size=8, steps=2, shifted_games=20, noisy_games=40, noise_steps=1, evaluation_problems=4
 )
 
 
@@ -37,73 +37,73 @@ def domain():
 
 
 @pytest.fixture(scope="module")
-def games(domain, prompts) -> guessing.Lessons:
-    return guessing.Lessons(domain, prompts, HASTY, seed=0)
+def games(domain, prompts) -> guessing.GameExamples:
+    return guessing.GameExamples(domain, prompts, HASTY, seed=0)
 
 
-def said(prompts: Prompts, token_ids: list[int]) -> str:
+def decoded(prompts: Prompts, token_ids: list[int]) -> str:
     return prompts.tokenizer.decode(token_ids)
 
 
-def learnt(prompts: Prompts, game: Lesson) -> list[int]:
+def targets(prompts: Prompts, game: Example) -> list[int]:
     """The numbers that have a loss."""
-    text = said(prompts, [label for label in game.labels if label != NOT_LEARNT])
+    text = decoded(prompts, [label for label in game.labels if label != IGNORED])
     return [int(number) for number in text.split("<|end|>")[:-1]]
 
 
-def test_every_course_is_a_name_of_the_configuration():
+def test_every_recipe_is_a_name_of_the_configuration():
     assert set(get_args(ModelConfig.model_fields["demo"].annotation)) == set(DEMO_MODELS)
-    assert all(issubclass(get_class(kept.course), Course) for kept in DEMO_MODELS.values())
-    assert len({kept.directory for kept in DEMO_MODELS.values()}) == len(DEMO_MODELS)
+    assert all(issubclass(get_class(model.recipe), Recipe) for model in DEMO_MODELS.values())
+    assert len({model.directory for model in DEMO_MODELS.values()}) == len(DEMO_MODELS)
 
 
 def test_a_game_has_the_tokens_of_a_rollout_that_says_the_same(domain, games, prompts):
     """Told by the text alone, and put together by the chat template as a whole conversation."""
     for index in (0, 7, 300):
         problem = domain.train_problem(index)
-        game = games.played(problem)
-        turns = re.findall(r"<\|(user|assistant)\|>([^<]*)", said(prompts, game.token_ids))
+        game = games.clean_game(problem)
+        turns = re.findall(r"<\|(user|assistant)\|>([^<]*)", decoded(prompts, game.token_ids))
         messages = [{"role": role, "content": text} for role, text in turns]
         assert messages[0] == problem.messages[0] and messages[-1]["content"] == str(problem.data)
         whole = prompts.tokenizer.apply_chat_template(messages, tokenize=False)
         assert game.token_ids == prompts.tokenizer(whole)["input_ids"]
-        assert learnt(prompts, game) == [int(m["content"]) for m in messages if m["role"] == "assistant"]
-        assert [t for t, label in zip(*game, strict=True) if label != NOT_LEARNT] == [
-            label for label in game.labels if label != NOT_LEARNT
+        assert targets(prompts, game) == [int(m["content"]) for m in messages if m["role"] == "assistant"]
+        assert [t for t, label in zip(*game, strict=True) if label != IGNORED] == [
+            label for label in game.labels if label != IGNORED
         ]
 
 
 def test_a_game_is_won_by_halving_within_the_turns_and_the_context(domain, games, prompts):
-    played = [games.played(domain.train_problem(index)) for index in range(0, domain.train_size, 12)]
-    assert all(learnt(prompts, game)[0] == 512 and len(learnt(prompts, game)) <= 11 for game in played)
+    played = [games.clean_game(domain.train_problem(index)) for index in range(0, domain.train_size, 12)]
+    assert all(targets(prompts, game)[0] == 512 and len(targets(prompts, game)) <= 11 for game in played)
     assert max(len(game.token_ids) for game in played) <= 256
 
 
-def test_no_number_that_is_held_out_is_sought_in_a_lesson(domain, games, prompts):
+def test_no_number_that_is_held_out_is_sought_in_an_example(domain, games, prompts):
     heldout = {domain.heldout_problem(index).data for index in range(domain.heldout_size)}
     assert len(heldout) == 128
-    found = [games.shifted() for _ in range(150)]
-    found += [games.played(domain.train_problem(index)) for index in range(0, domain.train_size, 9)]
-    numbers = {int(said(prompts, game.token_ids).split("<|assistant|>")[-1][:-7]) for game in found}
+    found = [games.shifted_game() for _ in range(150)]
+    found += [games.clean_game(domain.train_problem(index)) for index in range(0, domain.train_size, 9)]
+    numbers = {int(decoded(prompts, game.token_ids).split("<|assistant|>")[-1][:-7]) for game in found}
     assert not heldout & numbers and len(numbers) > 150
 
 
-def test_a_shifted_game_is_learnt_where_few_numbers_are_left(games, prompts):
-    for game in (games.shifted() for _ in range(50)):
-        first = int(said(prompts, game.token_ids).split("<|assistant|>")[1].split("<")[0])
+def test_a_shifted_game_has_a_loss_where_few_numbers_are_left(games, prompts):
+    for game in (games.shifted_game() for _ in range(50)):
+        first = int(decoded(prompts, game.token_ids).split("<|assistant|>")[1].split("<")[0])
         assert 0 < abs(first - 512) <= 4
         assert (
-            len(learnt(prompts, game))
-            == max(0, said(prompts, game.token_ids).count("<|assistant|>") - 7)
+            len(targets(prompts, game))
+            == max(0, decoded(prompts, game.token_ids).count("<|assistant|>") - 7)
             <= 4
         )
 
 
-def test_a_slipping_game_ends_with_the_slip_unless_it_was_won_before(domain, games, prompts):
-    for game in (games.slipping() for _ in range(50)):
-        numbers, low, high = learnt(prompts, game), 1, domain.highest
+def test_a_noisy_game_ends_with_the_error_unless_it_was_won_before(domain, games, prompts):
+    for game in (games.noisy_game() for _ in range(50)):
+        numbers, low, high = targets(prompts, game), 1, domain.highest
         *before, last = numbers
-        replies = re.findall(r"higher|lower", said(prompts, game.token_ids))
+        replies = re.findall(r"higher|lower", decoded(prompts, game.token_ids))
         assert len(replies) == len(before)
         for number, reply in zip(before, replies, strict=True):
             assert number == (low + high) // 2
@@ -112,58 +112,60 @@ def test_a_slipping_game_ends_with_the_slip_unless_it_was_won_before(domain, gam
 
 
 def test_a_batch_is_of_both_kinds(prompts):
-    lessons = guessing.Lessons(Guessing(highest=64), prompts, HASTY, seed=0)
-    ids, labels = next(lessons.taught())
+    examples = guessing.GameExamples(Guessing(highest=64), prompts, HASTY, seed=0)
+    ids, labels = next(examples.clean_batches())
     assert ids.shape == labels.shape and len(ids) == HASTY.batch_size
-    firsts = [said(prompts, row.tolist()).split("<|assistant|>")[1][:2] for row in ids]
+    firsts = [decoded(prompts, row.tolist()).split("<|assistant|>")[1][:2] for row in ids]
     assert 1 <= sum(first != "32" for first in firsts) == round(8 * HASTY.shifted_share)
-    assert ((labels == NOT_LEARNT) | (labels == ids)).all()
+    assert ((labels == IGNORED) | (labels == ids)).all()
 
 
 def test_the_guessing_model_is_built_and_kept(tmp_path):
-    course, say = guessing.GuessingCourse(0, HASTY), []
-    built = build(tmp_path / "model", course, say.append)
-    assert read_stamp(tmp_path / "model") == built == build(tmp_path / "model", course, say.append)
+    recipe, say = guessing.GuessingRecipe(0, HASTY), []
+    built = make_demo_model(tmp_path / "model", recipe, say.append)
+    assert read_stamp(tmp_path / "model") == built == make_demo_model(tmp_path / "model", recipe, say.append)
     assert "already holds" in say[-1]
 
 
 def test_measuring_asks_in_batches_and_sends_the_prompts_of_rollouts(domain, prompts):
-    asked = []
+    batches = []
 
-    class Right(Pupil):
+    class Right(LocalChatClient):
         """Says what is right half of the time: the middle of 1 to 1024, which is one of the numbers."""
 
         def _sampled(self, conversations):
-            asked.append(conversations)
+            batches.append(conversations)
             return [prompts.ended("512") for _ in conversations]
 
     numbers = [domain._problem(512), domain._problem(700)]
     assert Right(new_model(prompts.tokenizer), prompts, 5).success(domain, numbers) == 0.5
-    assert [len(conversations) for conversations in asked] == [2, *[1] * 10]
-    assert said(prompts, asked[1][0]) == (
+    assert [len(conversations) for conversations in batches] == [2, *[1] * 10]
+    assert decoded(prompts, batches[1][0]) == (
         "<|user|>Guess: 1 to 1024<|assistant|>512<|end|><|user|>higher<|assistant|>"
     )
 
 
 def test_what_the_model_cannot_do_ends_its_measuring(domain, prompts):
-    pupil = Pupil(new_model(prompts.tokenizer), prompts, max_tokens=0)
+    client = LocalChatClient(new_model(prompts.tokenizer), prompts, max_tokens=0)
     with pytest.raises(ValueError):
-        pupil.success(domain, [domain.train_problem(0)] * 3)
+        client.success(domain, [domain.train_problem(0)] * 3)
 
 
 def test_word_problems_are_asked_as_domain_math_asks_them_and_answered_in_a_box(
     tmp_path, monkeypatch, prompts
 ):
     monkeypatch.chdir(tmp_path)
-    course = word_problems.WordProblems(0)
-    math = course.domain()
+    recipe = word_problems.WordProblemsRecipe(0)
+    math = recipe.domain()
     problem = math.train_problem(0)
-    given, answer = said(prompts, word_problems.answered(problem, prompts).token_ids).split("<|assistant|>")
+    given, answer = decoded(prompts, word_problems.answered(problem, prompts).token_ids).split(
+        "<|assistant|>"
+    )
     system, question = (message["content"] for message in problem.messages)
     assert given == f"<|system|>{system}<|user|>{question}" and r"\boxed{}" in system
     assert answer == rf"\boxed{{{problem.data}}}<|end|>"
-    assert len(prompts.ended(rf"\boxed{{{problem.data}}}")) <= course.max_tokens
-    lessons = [
+    assert len(prompts.ended(rf"\boxed{{{problem.data}}}")) <= recipe.max_tokens
+    examples = [
         word_problems.answered(p, prompts) for p in map(math.train_problem, range(0, math.train_size, 50))
     ]
-    assert max(len(row.token_ids) for row in lessons) <= 300
+    assert max(len(row.token_ids) for row in examples) <= 300

@@ -54,20 +54,20 @@ def test_all_else_is_refused_at_once(expression):
 
 
 class Says:
-    """Gives these answers in turn: a text, or the calls of tools; notes what it is told."""
+    """Gives these answers in turn: a text, or the calls of tools; notes what it is sent."""
 
     before_calls = ""
 
     def __init__(self, *answers: str | list[FunctionCall]):
-        self._answers, self.told = list(answers), []
+        self._answers, self.sent = list(answers), []
 
     async def chat(self, messages, after=None, tools=None):
-        assert tools == [TOOL] and (after is None) == (not self.told)
-        self.told.append(messages)
-        said = self._answers.pop(0)
-        if isinstance(said, str):
-            return Answer(said, completion([1], [2]))
-        calls = [ToolCall(id=f"{len(self.told)}-{i}", function=call) for i, call in enumerate(said)]
+        assert tools == [TOOL] and (after is None) == (not self.sent)
+        self.sent.append(messages)
+        text = self._answers.pop(0)
+        if isinstance(text, str):
+            return Answer(text, completion([1], [2]))
+        calls = [ToolCall(id=f"{len(self.sent)}-{i}", function=call) for i, call in enumerate(text)]
         return Answer(self.before_calls, completion([1], [2]), calls)
 
 
@@ -86,18 +86,18 @@ def test_results_come_back_and_the_answer_is_judged():
     ended = attempt(client)
     assert ended.success and ended.reward == 1.0 and len(ended.completions) == 2
     assert ended.metrics == {"turns": 2.0, "tool_calls": 2.0, "tool_errors": 0.0}
-    assert client.told[1] == [
+    assert client.sent[1] == [
         {"role": "tool", "tool_call_id": "1-0", "content": "3"},
         {"role": "tool", "tool_call_id": "1-1", "content": "6"},
     ]
 
 
 @pytest.mark.parametrize(
-    ("said", "right"),
+    ("text", "right"),
     [("It is 1,579.", True), ("1579.00", True), ("so 0.1579", False), ("1579.5", False), ("none", False)],
 )
-def test_the_last_number_counts(said, right):
-    assert judged(Answer(said, None), 1579) is right
+def test_the_last_number_counts(text, right):
+    assert judged(Answer(text, None), 1579) is right
 
 
 @pytest.mark.parametrize(
@@ -114,7 +114,7 @@ def test_a_wrong_call_is_told_so_and_costs_a_turn(wrong, says):
     client = Says([wrong], str(domain().train_problem(0).data))
     ended = attempt(client)
     assert ended.success and ended.metrics["tool_errors"] == 1.0
-    assert client.told[1][0]["content"].startswith(says)
+    assert client.sent[1][0]["content"].startswith(says)
 
 
 def test_who_never_answers_fails():
@@ -132,8 +132,8 @@ def test_problems_are_the_same_each_time_and_none_is_on_both_sides():
     train = [one.train_problem(i) for i in range(2000)]
     heldout = [one.heldout_problem(i) for i in range(2000)]
     assert train[:300] == [other.train_problem(i) for i in range(300)]
-    asked = [{p.messages[0]["content"] for p in side} for side in (train, heldout)]
-    assert not asked[0] & asked[1] and min(map(len, asked)) > 1800
+    questions = [{p.messages[0]["content"] for p in side} for side in (train, heldout)]
+    assert not questions[0] & questions[1] and min(map(len, questions)) > 1800
     for problem in train:
         expression = problem.messages[0]["content"].removeprefix("What is ").removesuffix("?")
         assert int(calculate(expression)) == problem.data and problem.tools == [TOOL]

@@ -18,10 +18,10 @@ class Says:
 
     def __init__(self, text: str) -> None:
         self.text = text
-        self.asked: list = []
+        self.sent: list = []
 
     async def chat(self, messages: list[dict[str, str]]) -> Answer:
-        self.asked.append(messages)
+        self.sent.append(messages)
         nothing = np.array([], dtype=np.int32)
         completion = Completion(
             prompt_token_ids=nothing, token_ids=nothing, logprobs=nothing.astype(np.float32),
@@ -56,8 +56,8 @@ def test_a_heldout_question_is_asked_once_until_there_are_no_more():
     domain = configured()
     assert len(questions(domain.heldout_problem(i) for i in range(500))) == 500
     small = ReasoningGym("chain_sum", SMALL)
-    asked = [small.heldout_problem(i) for i in range(60)]
-    assert asked.index(asked[0], 1) == len(questions(asked))
+    drawn = [small.heldout_problem(i) for i in range(60)]
+    assert drawn.index(drawn[0], 1) == len(questions(drawn))
 
 
 def test_a_problem_follows_from_seed_and_index_alone():
@@ -106,7 +106,7 @@ def test_a_rollout_sends_the_problems_messages():
     domain, client = ReasoningGym("chain_sum", SMALL), Says("1")
     problem = domain.train_problem(4)
     asyncio.run(domain.rollout(client, problem))
-    assert client.asked == [problem.messages]
+    assert client.sent == [problem.messages]
 
 
 @pytest.mark.parametrize("task", ["basic_arithmetic", "gsm_symbolic", "acre", "word_ladder", "countdown"])

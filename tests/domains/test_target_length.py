@@ -1,11 +1,11 @@
-"""Target lengths around a tiny domain: what is asked, what is recorded, what passes through."""
+"""Target lengths around a tiny domain: what is drawn, what is recorded, what passes through."""
 
 import asyncio
 from collections import Counter
 
 import pytest
 
-from pipelinerl.components import build
+from pipelinerl.components import instantiate
 from pipelinerl.config import Component
 from pipelinerl.domains.base import Answer, Attempt, ChatClient, Domain, Problem
 from pipelinerl.domains.mixture import Mixture
@@ -50,13 +50,13 @@ class Echo(Domain):
 
 
 class Samples:
-    """A client that samples three tokens, whatever it is asked."""
+    """A client that samples three tokens, whatever it is drawn."""
 
     def __init__(self):
-        self.asked: list[list[dict[str, str]]] = []
+        self.sent: list[list[dict[str, str]]] = []
 
     async def chat(self, messages: list[dict[str, str]]) -> Answer:
-        self.asked.append(messages)
+        self.sent.append(messages)
         return Answer("...", completion([1], [3, 4, 5]))
 
 
@@ -113,7 +113,7 @@ def test_an_attempt_records_the_target_and_by_how_much_it_was_missed(side):
         problem = getattr(domain, side)(index)
         attempt = asyncio.run(domain.rollout(client, problem))
         target = domain.target_length(problem)
-        assert f"Think for {target} tokens" in client.asked[-1][-1]["content"]
+        assert f"Think for {target} tokens" in client.sent[-1][-1]["content"]
         assert attempt.metrics == {
             "judged": 7.0,
             "target_length": target,
@@ -127,7 +127,7 @@ def test_around_a_mixture_its_parts_ask_with_the_length_stated(side):
     domain, client = TargetLength(Mixture({"a": Echo(), "b": Echo()}), LENGTHS, THINK), Samples()
     problem = getattr(domain, side)(1)
     attempt = asyncio.run(domain.rollout(client, problem))
-    assert client.asked == [problem.messages] * 2
+    assert client.sent == [problem.messages] * 2
     assert f"Think for {attempt.metrics['target_length']:.0f} tokens" in problem.messages[-1]["content"]
 
 
@@ -145,7 +145,7 @@ def test_it_is_built_from_a_configuration_with_the_inner_domain_nested():
         "template": THINK,
         "domain": {"_target_": "tests.domains.test_target_length.Echo", "system": False},
     }
-    domain = build(Component.model_validate(options), seed=3)
+    domain = instantiate(Component.model_validate(options), seed=3)
     assert train_lengths(domain) == train_lengths(wrapped(seed=3))
     assert len(domain.train_problem(0).messages) == 1
 

@@ -26,14 +26,14 @@ def no_network(monkeypatch):
 
 
 def test_math_7b_on_eight_gpus_that_are_not_here(capsys):
-    said = planned(capsys, "+exp=math_7b")
-    placed = {line.split()[0]: line.split()[2] for line in said.splitlines() if "   GPU " in line}
+    text = planned(capsys, "+exp=math_7b")
+    placed = {line.split()[0]: line.split()[2] for line in text.splitlines() if "   GPU " in line}
     servers = {f"server-{i}": str(i) for i in range(4)}
     assert placed == servers | {f"trainer-{i}": str(4 + i) for i in range(4)}
-    assert "Qwen/Qwen2.5-7B, on the hub, 7.62 billion parameters, a context of 131072 tokens" in said
-    assert '--hf-overrides {"head_dtype": "float32"}' in said
-    assert "expected in flight: 256 sequences" in said and "about 0.25 steps" in said
-    assert "a server: 72.0 = weights 14.2" in said and "a trainer rank: 53" in said
+    assert "Qwen/Qwen2.5-7B, on the hub, 7.62 billion parameters, a context of 131072 tokens" in text
+    assert '--hf-overrides {"head_dtype": "float32"}' in text
+    assert "expected in flight: 256 sequences" in text and "about 0.25 steps" in text
+    assert "a server: 72.0 = weights 14.2" in text and "a trainer rank: 53" in text
 
 
 @pytest.mark.parametrize(
@@ -67,8 +67,8 @@ def test_another_engine_is_one_override(capsys, choice):
 
 
 def test_four_gpus(capsys):
-    said = planned(capsys, "+exp=math_7b_4gpu")
-    assert "GPU 3" in said and "GPU 4" not in said
+    text = planned(capsys, "+exp=math_7b_4gpu")
+    assert "GPU 3" in text and "GPU 4" not in text
     halves = ["world.servers=2", "world.trainer_ranks=2"]
     assert "raise world.trainer_ranks" in refused(capsys, "+exp=math_7b_4gpu", *halves, "plan=true")
     offloaded = "+trainer.config.zero_optimization={offload_optimizer: {device: cpu}}"
@@ -138,5 +138,5 @@ def test_a_mixture_of_experts_has_no_shape_of_this_kind(tmp_path):
 
 def test_a_backend_without_an_estimate(capsys):
     shape = ",".join(f"{field}:{value}" for field, value in vars(SHAPE).items())
-    said = planned(capsys, "trainer=scripted", "world.gpus=2", f"model.shape={{{shape}}}")
-    assert "a trainer rank: its backend makes no estimate" in said
+    text = planned(capsys, "trainer=scripted", "world.gpus=2", f"model.shape={{{shape}}}")
+    assert "a trainer rank: its backend makes no estimate" in text

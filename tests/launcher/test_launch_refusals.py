@@ -22,7 +22,7 @@ def model(tmp_path) -> Path:
 
 def refused(capsys, *overrides: str) -> str:
     """The one line with which the launcher refuses."""
-    capsys.readouterr()  # what fixtures said
+    capsys.readouterr()  # what fixtures printed
     assert launch.main(list(overrides)) == 2
     lines = capsys.readouterr().err.strip().splitlines()
     assert len(lines) == 1, lines

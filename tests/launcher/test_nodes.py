@@ -136,7 +136,7 @@ def test_a_run_is_over_when_the_workers_of_every_node_have_ended():
 
 
 def test_servers_are_counted_over_all_nodes():
-    none_here = NodeState(working=True, last_words="see server-0.log")
+    none_here = NodeState(working=True, last_log_line="see server-0.log")
     assert not is_over([none_here, NodeState(servers=1)])
     with pytest.raises(JobFailedError, match="no inference server is left; see server-0.log"):
         is_over([none_here, NodeState()])
@@ -156,7 +156,7 @@ def test_a_node_of_servers_alone_may_be_lost_and_one_with_a_worker_may_not(capsy
     assert not verdict(NodeState(1, working=True)) and not verdict(NodeState(1, working=True))
     assert shown == [1, 1] and capsys.readouterr().err.count("node 1 is lost") == 1
     with pytest.raises(JobFailedError, match="no inference server is left; node 1 is lost"):
-        verdict(NodeState(0, working=True, last_words=None))
+        verdict(NodeState(0, working=True, last_log_line=None))
     with pytest.raises(JobFailedError, match="node 1 is lost"):
         Verdict(Lost({"servers": 2, "working": True}), shown.append)(NodeState(1, working=True))
 
@@ -171,7 +171,7 @@ def test_the_node_that_ended_first_has_the_word(two):
         Verdict(leader, print)(echo)
 
 
-def test_the_last_words_of_a_job_are_its_error_also_where_torch_names_the_rank(tmp_path):
+def test_the_last_log_line_of_a_job_is_its_error_also_where_torch_names_the_rank(tmp_path):
     says = "echo '[rank0]: RuntimeError: a peer is gone'; echo Unclosed connector; exit 1"
     job = Job("trainer-0", "trainer", ("/bin/sh", "-c", says), {})
     with pytest.raises(JobFailedError, match="ended with status 1; .*RuntimeError: a peer is gone"):

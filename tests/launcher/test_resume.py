@@ -1,4 +1,4 @@
-"""What a resumed run takes up again is decided by the books, the rollouts and the version alone."""
+"""What a resumed run takes up again is decided by the ledger, the rollouts and the version alone."""
 
 import json
 from concurrent.futures import Future
@@ -50,17 +50,17 @@ def resumed(version: int, **changes: object) -> Resumed:
 
 
 def accounts(*events) -> GroupAccounts:
-    books = GroupAccounts()
+    ledger = GroupAccounts()
     for event in events:
-        books.observe(event)
-    return books
+        ledger.observe(event)
+    return ledger
 
 
-# --- the books --------------------------------------------------------------------------------
+# --- the ledger --------------------------------------------------------------------------------
 
 
 def test_going_back_undoes_what_was_trained_above_the_version_and_no_more():
-    books = accounts(
+    ledger = accounts(
         *map(started, range(6)),
         settled(0, version=1),
         settled(1, version=2),
@@ -69,33 +69,33 @@ def test_going_back_undoes_what_was_trained_above_the_version_and_no_more():
         settled(4, reason=DropReason.ZERO_ADVANTAGE),
         ActorStopped(),
     )
-    assert books.unsettled(version=2) == [2, 3, 5]
-    books.observe(resumed(2, rolled_back=[2], interrupted=[5]))
-    summary = books.summary()
+    assert ledger.unsettled(version=2) == [2, 3, 5]
+    ledger.observe(resumed(2, rolled_back=[2], interrupted=[5]))
+    summary = ledger.summary()
     assert summary["rollouts_trained"] == 2 * SIZE
     assert summary["rollouts_dropped"] == {"interrupted": SIZE, "rolled_back": SIZE, "zero_advantage": SIZE}
     assert {type(reason) for reason in summary["rollouts_dropped"]} == {str}  # as they are printed
     assert summary["rollouts_in_flight"] == SIZE and summary["accounting_errors"] == []
-    books.observe(settled(3, version=3))
-    books.observe(ActorStopped())
-    assert books.summary()["rollouts_trained"] == 3 * SIZE and books.errors() == []
+    ledger.observe(settled(3, version=3))
+    ledger.observe(ActorStopped())
+    assert ledger.summary()["rollouts_trained"] == 3 * SIZE and ledger.errors() == []
 
 
 def test_a_group_that_is_trained_on_both_sides_of_a_resumption_is_an_error():
-    books = accounts(started(0), settled(0, version=1), resumed(1), settled(0, version=2))
-    assert books.errors() == ["1 groups settled twice: 0"]
+    ledger = accounts(started(0), settled(0, version=1), resumed(1), settled(0, version=2))
+    assert ledger.errors() == ["1 groups settled twice: 0"]
 
 
 def test_draws_that_no_group_decided_are_found_in_order_until_another_group_decides_them():
-    books = accounts(
+    ledger = accounts(
         *map(started, range(4)), settled(1, version=1), resumed(1, interrupted=[3], rolled_back=[0])
     )
-    assert books.lost_draws(set()) == [(0, 100), (3, 103)]
-    assert books.lost_draws({2}) == [(0, 100), (2, 102), (3, 103)]
-    books.observe(Started(group_id=4, rollouts=SIZE, draw=0, problem=100))
-    assert books.lost_draws(set()) == [(3, 103)]
-    books.observe(settled(4, reason=DropReason.TRAINING_DONE))
-    assert books.lost_draws(set()) == [(0, 100), (3, 103)]
+    assert ledger.lost_draws(set()) == [(0, 100), (3, 103)]
+    assert ledger.lost_draws({2}) == [(0, 100), (2, 102), (3, 103)]
+    ledger.observe(Started(group_id=4, rollouts=SIZE, draw=0, problem=100))
+    assert ledger.lost_draws(set()) == [(3, 103)]
+    ledger.observe(settled(4, reason=DropReason.TRAINING_DONE))
+    assert ledger.lost_draws(set()) == [(0, 100), (3, 103)]
 
 
 # --- groups -----------------------------------------------------------------------------------
@@ -278,8 +278,8 @@ def test_a_checkpoint_that_could_not_be_written_ends_the_run_with_its_reason(tmp
 # --- replay -----------------------------------------------------------------------------------
 
 
-def row(step: int, index: int, closes: bool, life: int) -> MicroBatchRow:
-    return MicroBatchRow(step=step, index=index, micro_batches=[], closes_step=closes, rollouts_offset=life)
+def row(step: int, index: int, closes: bool, launch: int) -> MicroBatchRow:
+    return MicroBatchRow(step=step, index=index, micro_batches=[], closes_step=closes, rollouts_offset=launch)
 
 
 def test_what_is_replayed_of_a_resumed_run_are_the_steps_that_count(tmp_path):
@@ -288,13 +288,13 @@ def test_what_is_replayed_of_a_resumed_run_are_the_steps_that_count(tmp_path):
     launcher = launcher_events(streams)
     first = [(0, 0, True), (1, 0, False), (1, 1, True), (2, 0, False), (2, 1, True), (3, 0, False)]
     for step in first:
-        rows.append(row(*step, life=1))
+        rows.append(row(*step, launch=1))
     for version in (1, 2, 3):
         trainer.append(closed(version))
     ends = {name: 0 for name in EVENT_STREAMS} | {"trainer_events": trainer.end}
     launcher.append(resumed(1, ends=ends))
     for step in [(1, 0, True), (2, 0, False), (2, 1, True), (3, 0, False)]:
-        rows.append(row(*step, life=2))
+        rows.append(row(*step, launch=2))
     for version in (2, 3):
         trainer.append(closed(version))
     replayed = [(r.step, r.index, r.rollouts_offset) for r in trained_rows(streams)]

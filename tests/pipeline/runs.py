@@ -163,10 +163,10 @@ def assert_accounted(run_dir: Path, ended: bool = True) -> dict[str, set[int]]:
 
 def life_by_life(run_dir: Path) -> list[Record]:
     with recorded_streams(run_dir) as streams:
-        return list(lives(streams))
+        return list(launches(streams))
 
 
-def lives(streams: Streams) -> Iterator[Record]:
+def launches(streams: Streams) -> Iterator[Record]:
     """The events of all streams up to each resumption, before the resumption itself."""
     begin = dict.fromkeys(EVENT_STREAMS, 0)
     resumptions = [entry.record for entry in streams.reader("launcher_events").read(timeout_s=0)]

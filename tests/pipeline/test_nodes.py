@@ -72,9 +72,9 @@ def test_two_nodes_of_one_run(tmp_path):
     run = tmp_path / "run"
     launchers = start_nodes(run, *MINIATURE, "max_steps=6")
     wait_for_record(run, "trainer_events", StepClosed)
-    said = [first_line(launcher) for launcher in launchers]
-    assert said[0] == f"run directory: {run}"
-    assert said[1] == f"node 1 runs server-1; run directory: {run}"
+    lines = [first_line(launcher) for launcher in launchers]
+    assert lines[0] == f"run directory: {run}"
+    assert lines[1] == f"node 1 runs server-1; run directory: {run}"
     ended_well(launchers)
     assert len(assert_accounted(run)["trained"]) == 6 * 8
     assert all(len(servers) == 2 for servers in servers_of(run)) and len(servers_of(run)) == 7

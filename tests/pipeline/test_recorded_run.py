@@ -35,7 +35,7 @@ def run(tmp_path: Path) -> Path:
     return Path(shutil.copytree(RECORDED, tmp_path / "run"))
 
 
-def said(module: str, *arguments: object) -> str:
+def output_of(module: str, *arguments: object) -> str:
     command = [sys.executable, "-m", module, *map(str, arguments)]
     return subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout
 
@@ -49,7 +49,7 @@ def test_it_is_resumed(run):
 
 
 def test_it_is_shown(run):
-    listed = said("pipelinerl.streams", "list", run)
+    listed = output_of("pipelinerl.streams", "list", run)
     assert [line.split()[:2] for line in listed.splitlines()] == [
         ["actor_events", "100"],
         ["eval_rollouts", "48"],
@@ -67,13 +67,13 @@ def test_it_is_shown(run):
         ("actor_events", "Evaluated"),
         ("trainer_events", "StepClosed"),
     ]:
-        assert says in said("pipelinerl.streams", "show", run, name)
+        assert says in output_of("pipelinerl.streams", "show", run, name)
     with recorded_streams(run) as streams:
         assert len(accounts_of(streams).started) == 96
 
 
 def test_it_replays(run, tmp_path):
-    replayed = said("pipelinerl.replay", "trainer", run, "--out", tmp_path / "replayed")
+    replayed = output_of("pipelinerl.replay", "trainer", run, "--out", tmp_path / "replayed")
     assert len(replayed.splitlines()) == 6
     assert numbers(replayed) == pytest.approx(numbers(REPLAYED), rel=1e-3, abs=1e-5)
 

@@ -107,11 +107,11 @@ def test_every_server_serves_what_was_published(worker):
     ],
 )
 def test_a_run_needs_servers_that_do_what_it_asks_for(worker, setting, says):
-    asked = config(setting)
-    needs = needed_capabilities(asked, build_domain(asked))
+    own_config = config(setting)
+    needs = needed_capabilities(own_config, build_domain(own_config))
     with serving("tests.inference_adapters.failing_engine") as server:
         manifest = worker.weight_manifest("float32")
-        sender = WeightPublisher(asked, [server.url], None, manifest, needs)
+        sender = WeightPublisher(own_config, [server.url], None, manifest, needs)
         sender.wait_for_servers()
         with pytest.raises(ValueError, match=says):
             publish(worker, Ranks(0, 1, 5), sender, 0)

@@ -148,5 +148,7 @@ def test_a_warning_is_said_once_and_in_full(tmp_path, capsys):
         view.update()
         writer.write(5, loss=0.5)
         view.update()
-    said = [line for line in capsys.readouterr().out.splitlines() if line.startswith("warning")]
-    assert len(said) == 1 and said[0].startswith("warning: step 4: ess_collapsed: few tokens carry the step")
+    lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("warning")]
+    assert len(lines) == 1 and lines[0].startswith(
+        "warning: step 4: ess_collapsed: few tokens carry the step"
+    )

@@ -1,4 +1,4 @@
-"""The report: what the records of a run add up to, and what breaks the books."""
+"""The report: what the records of a run add up to, and what breaks the ledger."""
 
 import json
 import re
@@ -161,10 +161,10 @@ def test_a_run_that_failed_early_has_nulls(tmp_path, what_exists):
 
 def test_an_update_that_is_made_again_after_a_resumption_counts_again():
     totals = RunTotals()
-    for life in ("first", "second"):
+    for launch in ("first", "second"):
         for _ in range(2):
             totals.add_rollout(
-                rollout(0, run=life, completions=[completion([1], [2, 3], **spans((0, 0, 1), (1, 1, 2)))])
+                rollout(0, run=launch, completions=[completion([1], [2, 3], **spans((0, 0, 1), (1, 1, 2)))])
             )
     assert totals.updates_while_generating == {("first", 1), ("second", 1)}
 
@@ -190,7 +190,7 @@ def test_means_are_by_the_newest_version_that_sampled_a_rollout(run_dir):
     assert means[-1] == VersionMean(5, 0.5, 0.5)
 
 
-def books(*events) -> dict:
+def ledger(*events) -> dict:
     accounts = GroupAccounts()
     for event in events:
         accounts.observe(event)
@@ -198,7 +198,7 @@ def books(*events) -> dict:
 
 
 def test_books_that_balance_have_no_errors_in_any_order():
-    summary = books(
+    summary = ledger(
         Settled(group_ids=[0, 1], rollouts=16),
         Started(group_id=1, rollouts=8, draw=1, problem=0),
         Started(group_id=0, rollouts=8, draw=0, problem=0),
@@ -213,17 +213,17 @@ def test_every_way_to_break_the_books_is_named():
     started = [Started(group_id=group_id, rollouts=8, draw=group_id, problem=0) for group_id in range(20)]
     trained = [Settled(group_ids=[group_id], rollouts=8) for group_id in range(20)]
     dropped = Settled(group_ids=[3], rollouts=8, reason=DropReason.STALE)
-    assert books(*started, *trained)["accounting_errors"] == []
-    assert books(*started, *trained, dropped)["accounting_errors"] == ["1 groups settled twice: 3"]
-    assert books(*started, *trained, started[3])["accounting_errors"] == ["1 groups started twice: 3"]
-    assert books(*started[1:], *trained)["accounting_errors"] == ["1 groups settled but never started: 0"]
-    assert books(*started, *trained[:8])["rollouts_in_flight"] == 96
-    lost = books(*started, *trained[:8], ActorStopped())
+    assert ledger(*started, *trained)["accounting_errors"] == []
+    assert ledger(*started, *trained, dropped)["accounting_errors"] == ["1 groups settled twice: 3"]
+    assert ledger(*started, *trained, started[3])["accounting_errors"] == ["1 groups started twice: 3"]
+    assert ledger(*started[1:], *trained)["accounting_errors"] == ["1 groups settled but never started: 0"]
+    assert ledger(*started, *trained[:8])["rollouts_in_flight"] == 96
+    lost = ledger(*started, *trained[:8], ActorStopped())
     assert lost["rollouts_lost"] == 96
     assert lost["accounting_errors"] == [
         "12 groups started but never settled: 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, ..."
     ]
     wrong = Settled(group_ids=[19], rollouts=7)
-    assert books(*started, *trained[:-1], wrong)["accounting_errors"] == [
+    assert ledger(*started, *trained[:-1], wrong)["accounting_errors"] == [
         "Settled events count 159 rollouts, their groups hold 160"
     ]

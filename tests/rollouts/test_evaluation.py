@@ -132,8 +132,8 @@ class TakenBackServer(PinnedServer):
     """Holds version 2 when it is first asked, and then 5."""
 
     async def version(self) -> int:
-        self.asked = getattr(self, "asked", 0) + 1
-        return 2 if self.asked == 1 else 5
+        self.calls = getattr(self, "calls", 0) + 1
+        return 2 if self.calls == 1 else 5
 
 
 def test_a_server_that_is_given_other_weights_yields_no_result(config, tmp_path, monkeypatch, caplog):

@@ -57,14 +57,14 @@ def attempt(
     timeout_s: float = 5,
     seed: int | None = None,
     name: str = "train 0 0",
-    asked: list | None = None,
+    seeds: list | None = None,
 ):
-    """The rollout that comes of a server giving these answers in turn: a body, or a status. `asked` is given
+    """The rollout that comes of a server giving these answers in turn: a body, or a status. `seeds` is given
     the seed of each request."""
-    left, asked = list(answers), [] if asked is None else asked
+    left, seeds = list(answers), [] if seeds is None else seeds
 
     async def answer(request: web.Request) -> web.Response:
-        asked.append((await request.json()).get("seed"))
+        seeds.append((await request.json()).get("seed"))
         next_one = left.pop(0)
         if isinstance(next_one, int):
             return web.json_response({"error": {"code": "unhealthy", "message": "no"}}, status=next_one)
@@ -164,9 +164,9 @@ class TwoTurns(Echo):
 
 
 def seeds(answers: list, **options: object) -> list[int | None]:
-    asked: list[int | None] = []
-    attempt(answers, asked=asked, **options)
-    return asked
+    seeds: list[int | None] = []
+    attempt(answers, seeds=seeds, **options)
+    return seeds
 
 
 def test_without_a_seed_none_is_asked_for():

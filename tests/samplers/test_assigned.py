@@ -24,10 +24,10 @@ def test_what_was_drawn_under_other_versions_makes_no_difference():
 
 
 def test_what_a_node_says_of_success_makes_no_difference():
-    told, other = Assigned(Labelled(1000), 0, "a"), Assigned(Labelled(1000), 0, "a")
+    informed, other = Assigned(Labelled(1000), 0, "a"), Assigned(Labelled(1000), 0, "a")
     for problem in range(1000):
-        told.observe(problem, problem % 2)
-    assert drawn(told, [0] * 50) == drawn(other, [0] * 50)
+        informed.observe(problem, problem % 2)
+    assert drawn(informed, [0] * 50) == drawn(other, [0] * 50)
 
 
 def test_seed_node_version_and_count_each_change_the_problem():

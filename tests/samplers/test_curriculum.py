@@ -44,18 +44,18 @@ def test_a_domain_without_labels_is_refused_before_anything_is_drawn():
 
 def test_labels_of_all_problems_are_asked_for_at_the_first_draw_only():
     class Counted(Labelled):
-        asked = 0
+        reads = 0
 
         def difficulty(self, index: int) -> float:
-            self.asked += 1
+            self.reads += 1
             return super().difficulty(index)
 
     domain = Counted(1000)
     sampler = Curriculum(domain, 0, start_share=0.1, ramp_draws=10)
-    assert domain.asked == 1
+    assert domain.reads == 1
     for _ in range(20):
         sampler.next(version=0)
-    assert domain.asked == 1001
+    assert domain.reads == 1001
 
 
 def test_a_hundred_thousand_problems():

@@ -50,11 +50,11 @@ def test_adapting_takes_the_parts_that_are_not_solved():
 
 
 class Watched(Sampler):
-    """Draws its last problem; remembers what it was told."""
+    """Draws its last problem; remembers what it was observed."""
 
     def __init__(self, domain: Domain, seed: int, made: list):
         super().__init__(domain, seed)
-        self.told: list[tuple[int, float]] = []
+        self.observed: list[tuple[int, float]] = []
         self.domain, self.seed = domain, seed
         made.append(self)
 
@@ -62,7 +62,7 @@ class Watched(Sampler):
         return self._domain.train_size - 1
 
     def observe(self, problem: int, success: float) -> None:
-        self.told.append((problem, success))
+        self.observed.append((problem, success))
 
     def state_dict(self) -> dict:
         return {}
@@ -80,9 +80,9 @@ def test_a_parts_sampler_sees_its_own_problems_and_no_other():
     for problem in (0, 9, 10, 209, 210, 239):
         sampler.observe(problem, problem / 239)
         own = PARTS.train_problem(problem)
-        index = next(s.told[-1][0] for s in made if s.told and s.told[-1][1] == problem / 239)
+        index = next(s.observed[-1][0] for s in made if s.observed and s.observed[-1][1] == problem / 239)
         assert own.problem_id == f"{own.domain}/train/{index}"
-    assert [[index for index, _ in s.told] for s in made] == [[0, 9], [0, 199], [0, 29]]
+    assert [[index for index, _ in s.observed] for s in made] == [[0, 9], [0, 199], [0, 29]]
     b = made[1].domain
     assert b.train_problem(3) == PARTS.train_problem(13) and b.difficulty(3) == PARTS.difficulty(13)
     assert b.parts == {"b": range(200)}

@@ -1,6 +1,6 @@
 """The model that thinks before it answers, from the finished one of the sums.
 
-It reads past a length that a prompt may name. To keep to one is something that it was never taught.
+It reads past a length that a prompt may name. It was never trained to keep to one.
 """
 
 from collections.abc import Iterator
@@ -11,21 +11,22 @@ from typing import Any
 
 from transformers import PreTrainedTokenizerBase, Qwen2ForCausalLM
 
-from pipelinerl.demo_model.local_client import Pupil
+from pipelinerl.demo_model.local_client import LocalChatClient
 from pipelinerl.demo_model.recipe import Stage, read_stamp
-from pipelinerl.demo_model.recipes.sums import RECIPE, Messages, Recipe, Sums, Text
+from pipelinerl.demo_model.recipes.sums import OPTIONS, Messages, Options, SumsRecipe, Text
 from pipelinerl.demo_model.training import adamw, muon_and_adamw
 from pipelinerl.domains.thinking_sums import MARK, THOUGHT, ThinkingSums
 
 
 @dataclass(frozen=True)
 class Thoughts:
-    """The answer after any number of thoughts, which tells nothing: neither of the question, nor of whether
+    """The answer after any number of thoughts, which tell nothing: neither of the question, nor of whether
     the answer is right, nor of the length that a part of the prompts name. Those are as the domain
     `TargetLength` makes them, so that a model can read past that length; it never sees one that is kept.
 
-    Thoughts are given first, and learnt in a lesson of their own: a number that follows from nothing would
-    drown what is there to be learnt. It comes before the slips, or what undoes these would undo it too.
+    The number of thoughts is random, so training on it together with the answers would swamp their loss.
+    Thoughts are given first, and trained in a stage of their own. It comes before the label noise, because
+    RL, which unlearns the noise, would otherwise unlearn both.
     """
 
     most_thoughts: int = 12  # all numbers from 0 are as frequent
@@ -35,12 +36,12 @@ class Thoughts:
     answer_steps: int = 250  # the known sums, answered at many places
     thinking_steps: int = 100
 
-    def given(self, messages: Messages, answer: int, random: Random) -> Text:
-        """While the task is taught."""
+    def as_given(self, messages: Messages, answer: int, random: Random) -> Text:
+        """Returns the thoughts as given, and the answer as the target."""
         return Text(self._asking(messages, random), self._thoughts(random), str(answer))
 
-    def learnt(self, messages: Messages, answer: int, random: Random) -> Text:
-        """Once the task is known."""
+    def as_target(self, messages: Messages, answer: int, random: Random) -> Text:
+        """Returns the thoughts and the answer as the target."""
         return Text(self._asking(messages, random), "", f"{self._thoughts(random)}{answer}")
 
     def _thoughts(self, random: Random) -> str:
@@ -54,30 +55,30 @@ class Thoughts:
         return [*before, question | {"content": f"{length} {question['content']}"}]
 
 
-class Thinking(Sums):
+class ThinkingRecipe(SumsRecipe):
     max_tokens = 20
     asked_as = "thinking_sums"
 
-    def __init__(self, seed: int, sums: Path, recipe: Recipe = RECIPE, thoughts: Thoughts = Thoughts()):
-        super().__init__(seed, recipe)
+    def __init__(self, seed: int, sums: Path, options: Options = OPTIONS, thoughts: Thoughts = Thoughts()):
+        super().__init__(seed, options)
         self.sums, self.thoughts = sums, thoughts
 
     @property
-    def made_of(self) -> dict[str, Any]:
+    def fingerprint(self) -> dict[str, Any]:
         knows_sums = read_stamp(self.sums)
         if knows_sums is None:
             make = f"python -m pipelinerl.demo_model sums --out {self.sums}"
             raise ValueError(f"{self.sums} is not a demo model; make it: {make}")
-        return {**super().made_of, "sums": knows_sums["made_of"], **asdict(self.thoughts)}
+        return {**super().fingerprint, "sums": knows_sums["fingerprint"], **asdict(self.thoughts)}
 
-    def begin(self, tokenizer: PreTrainedTokenizerBase) -> Qwen2ForCausalLM:
+    def initial_model(self, tokenizer: PreTrainedTokenizerBase) -> Qwen2ForCausalLM:
         return Qwen2ForCausalLM.from_pretrained(self.sums)
 
-    def stages(self, pupil: Pupil, domain: ThinkingSums) -> Iterator[Stage]:
-        lessons, thoughts, batch_size = self.lessons(pupil, domain), self.thoughts, self.recipe.batch_size
-        answers = lessons.batches(lessons.as_asked, batch_size, thoughts.given)
-        yield Stage(muon_and_adamw(pupil.model), answers, thoughts.answer_steps, warmup=20)
-        thinking = lessons.batches(lessons.as_asked, batch_size, thoughts.learnt)
-        optimizers = adamw(list(pupil.model.parameters()), learning_rate=1e-3)
-        yield Stage(optimizers, thinking, thoughts.thinking_steps, warmup=5, named="taught")
-        yield self.slips(pupil, lessons, thoughts.learnt)
+    def stages(self, client: LocalChatClient, domain: ThinkingSums) -> Iterator[Stage]:
+        examples, thoughts, batch_size = self.examples(client, domain), self.thoughts, self.options.batch_size
+        answers = examples.batches(examples.as_asked, batch_size, thoughts.as_given)
+        yield Stage(muon_and_adamw(client.model), answers, thoughts.answer_steps, warmup=20)
+        thinking = examples.batches(examples.as_asked, batch_size, thoughts.as_target)
+        optimizers = adamw(list(client.model.parameters()), learning_rate=1e-3)
+        yield Stage(optimizers, thinking, thoughts.thinking_steps, warmup=5, named="supervised")
+        yield self.noise_stage(client, examples, thoughts.as_target)

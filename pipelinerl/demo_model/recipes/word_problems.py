@@ -10,11 +10,11 @@ from typing import Any
 
 from transformers import PreTrainedTokenizerBase, Qwen2ForCausalLM
 
-from pipelinerl.demo_model.examples import Batch, Lesson, batch_of, lesson
-from pipelinerl.demo_model.local_client import Pupil
+from pipelinerl.demo_model.examples import Batch, Example, batch_of, example
+from pipelinerl.demo_model.local_client import LocalChatClient
 from pipelinerl.demo_model.model import new_model
 from pipelinerl.demo_model.prompts import Prompts
-from pipelinerl.demo_model.recipe import Course, Stage, configured, domain_config
+from pipelinerl.demo_model.recipe import Recipe, Stage, configured, domain_config
 from pipelinerl.demo_model.training import muon_and_adamw
 from pipelinerl.domains.base import Problem
 from pipelinerl.domains.math.domain import Math
@@ -23,47 +23,49 @@ TRAIN, HELDOUT = "word_problems", "word_problems_heldout"  # sources of conf/dom
 
 
 @dataclass(frozen=True)
-class Recipe:
+class Options:
     batch_size: int = 32
     steps: int = 60
     rope_theta: float = 1000.0  # texts of three hundred tokens
     evaluation_problems: int = 128
 
 
-class WordProblems(Course):
+class WordProblemsRecipe(Recipe):
     max_tokens = 12  # \boxed{12} and the end are eleven
     context = 1024
 
-    def __init__(self, seed: int, recipe: Recipe = Recipe()):
-        self.seed, self.recipe = seed, recipe
-        self.evaluation_problems = recipe.evaluation_problems
+    def __init__(self, seed: int, options: Options = Options()):
+        self.seed, self.options = seed, options
+        self.evaluation_problems = options.evaluation_problems
 
     @property
-    def made_of(self) -> dict[str, Any]:
+    def fingerprint(self) -> dict[str, Any]:
         config = domain_config("math")
-        asked = {"system_prompt": config["system_prompt"]}
-        asked |= {name: config["sources"][name] for name in (TRAIN, HELDOUT)}
-        return {"seed": self.seed, "recipe": asdict(self.recipe), "domain": asked}
+        problems = {"system_prompt": config["system_prompt"]}
+        problems |= {name: config["sources"][name] for name in (TRAIN, HELDOUT)}
+        return {"seed": self.seed, "options": asdict(self.options), "domain": problems}
 
     def domain(self) -> Math:
         return configured("math", self.seed, train=[TRAIN], heldout=[HELDOUT])
 
-    def begin(self, tokenizer: PreTrainedTokenizerBase) -> Qwen2ForCausalLM:
-        return new_model(tokenizer, self.recipe.rope_theta)
+    def initial_model(self, tokenizer: PreTrainedTokenizerBase) -> Qwen2ForCausalLM:
+        return new_model(tokenizer, self.options.rope_theta)
 
-    def stages(self, pupil: Pupil, domain: Math) -> Iterator[Stage]:
-        lessons = [answered(p, pupil.prompts) for p in map(domain.train_problem, range(domain.train_size))]
-        batches = self._batches(lessons, pupil.prompts.tokenizer.pad_token_id)
+    def stages(self, client: LocalChatClient, domain: Math) -> Iterator[Stage]:
+        examples = [answered(p, client.prompts) for p in map(domain.train_problem, range(domain.train_size))]
+        batches = self._batches(examples, client.prompts.tokenizer.pad_token_id)
         try:
-            yield Stage(muon_and_adamw(pupil.model), batches, self.recipe.steps, warmup=20, named="taught")
+            yield Stage(
+                muon_and_adamw(client.model), batches, self.options.steps, warmup=20, named="supervised"
+            )
         finally:
             domain.close()
 
-    def _batches(self, lessons: list[Lesson], pad: int) -> Iterator[Batch]:
+    def _batches(self, examples: list[Example], pad: int) -> Iterator[Batch]:
         chosen = random.Random(self.seed)
         while True:
-            yield batch_of(chosen.choices(lessons, k=self.recipe.batch_size), pad)
+            yield batch_of(chosen.choices(examples, k=self.options.batch_size), pad)
 
 
-def answered(problem: Problem, prompts: Prompts) -> Lesson:
-    return lesson(prompts.of(problem.messages), prompts.ended(rf"\boxed{{{problem.data}}}"))
+def answered(problem: Problem, prompts: Prompts) -> Example:
+    return example(prompts.of(problem.messages), prompts.ended(rf"\boxed{{{problem.data}}}"))

@@ -31,9 +31,9 @@ def judge():
 
 @pytest.mark.asyncio
 async def test_every_decidable_verdict_is_the_expected_one(judge):
-    asked = [pair for pair in pairs() if pair.kind != "hostile" and pair.decidable]
-    assert len(asked) >= 300
-    results = await judged(judge, asked, WORKERS)
+    chosen = [pair for pair in pairs() if pair.kind != "hostile" and pair.decidable]
+    assert len(chosen) >= 300
+    results = await judged(judge, chosen, WORKERS)
     assert [(r.pair, r.verdict) for r in results if r.verdict != r.pair.expected] == []
 
 
@@ -49,8 +49,8 @@ async def test_all_hostile_answers(judge):
     await assert_withstood(judge, HOSTILE)
 
 
-async def assert_withstood(judge: Judge, asked: list[Pair]) -> None:
-    results = await judged(judge, asked, WORKERS)
+async def assert_withstood(judge: Judge, chosen: list[Pair]) -> None:
+    results = await judged(judge, chosen, WORKERS)
     unexpected = [r for r in results if r.verdict not in (r.pair.expected, Verdict.UNDECIDED)]
     assert unexpected == []
     assert any(
@@ -66,8 +66,8 @@ async def test_a_worker_that_dies_idle_is_replaced(judge):
         if "spawn_main" in " ".join(worker.cmdline()):
             worker.kill()
     wait_for(lambda: not judge._pool.active, within_s=10)
-    asked = [judge(r"\boxed{\frac{4}{2}}", "2") for _ in range(2 * WORKERS)]
-    assert set(await asyncio.gather(*asked)) == {Verdict.RIGHT}
+    chosen = [judge(r"\boxed{\frac{4}{2}}", "2") for _ in range(2 * WORKERS)]
+    assert set(await asyncio.gather(*chosen)) == {Verdict.RIGHT}
 
 
 @pytest.mark.asyncio

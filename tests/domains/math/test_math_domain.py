@@ -90,8 +90,8 @@ def test_an_answer_is_cut_out_and_rows_without_one_are_left_out(sources):
 
 def test_what_is_held_out_is_not_trained_on(sources):
     math = domain(sources, train=["talks", "solved"])
-    asked = [math.train_problem(i).messages[1]["content"] for i in range(math.train_size)]
-    assert asked == [f"{i} + 1?" for i in range(9) if i != 3] + ["Two and two?"]
+    messages = [math.train_problem(i).messages[1]["content"] for i in range(math.train_size)]
+    assert messages == [f"{i} + 1?" for i in range(9) if i != 3] + ["Two and two?"]
 
 
 def test_held_out_sets_come_in_turn(sources):
@@ -123,7 +123,7 @@ async def test_a_verdict_is_worth_what_the_table_says(sources):
     ]:
         attempt = await math.rollout(Says(text), problem)
         assert attempt.reward == REWARDS[verdict] and attempt.success == (verdict == Verdict.RIGHT)
-        assert [name for name, said in attempt.metrics.items() if said] == [f"verdict_{verdict}"]
+        assert [name for name, count in attempt.metrics.items() if count] == [f"verdict_{verdict}"]
 
 
 @pytest.mark.parametrize(
@@ -198,8 +198,8 @@ def test_a_file_that_is_missing_is_made_once_and_not_for_a_plan(sources, tmp_pat
 
 
 def subset(math: Math, folder: Path) -> Subset:
-    asked = [{"role": "system", "content": "Box it."}, {"role": "user", "content": "0 + 1?"}]
-    first = {"index": 0, "problem_id": "talks/0", "messages": asked, "success": 0.5}
+    messages = [{"role": "system", "content": "Box it."}, {"role": "user", "content": "0 + 1?"}]
+    first = {"index": 0, "problem_id": "talks/0", "messages": messages, "success": 0.5}
     return Subset(math, jsonl(folder / "list", [first]))
 
 

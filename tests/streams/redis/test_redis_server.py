@@ -28,13 +28,13 @@ pytestmark = pytest.mark.engines
 
 
 def test_the_password_is_not_seen_by_others(server, tmp_path, monkeypatch):
-    told, program = tmp_path / "arguments", tmp_path / "bin" / "redis-server"
+    arguments_file, program = tmp_path / "arguments", tmp_path / "bin" / "redis-server"
     program.parent.mkdir()
-    program.write_text(f'#!/bin/sh\necho "$@" > {told}\nexec {shutil.which("redis-server")} "$@"\n')
+    program.write_text(f'#!/bin/sh\necho "$@" > {arguments_file}\nexec {shutil.which("redis-server")} "$@"\n')
     program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{program.parent}{os.pathsep}{os.environ['PATH']}")
     with server:
-        assert told.read_text() == "-\n"
+        assert arguments_file.read_text() == "-\n"
         file = tmp_path / "redis" / "url"
         assert file.read_text() == server.url and stat.S_IMODE(file.stat().st_mode) == 0o600
     assert not file.exists()
@@ -56,15 +56,15 @@ def test_one_server_at_a_time_runs_over_the_data_and_they_outlive_it(server, tmp
 def test_a_run_that_has_ended_is_shown_and_its_server_is_gone_again(tmp_path, monkeypatch):
     monkeypatch.delenv(REDIS_VARIABLE, raising=False)
     config = compose_config(["streams=redis"])
-    place = resolve_streams(config, tmp_path)
-    config = config.model_copy(update={"streams": place.options})
+    location = resolve_streams(config, tmp_path)
+    config = config.model_copy(update={"streams": location.options})
     save_config(config, tmp_path / "config.yaml")
-    with place.server:
-        open_streams(config, tmp_path, place.url).writer("actor_events").append(event(7))
+    with location.server:
+        open_streams(config, tmp_path, location.url).writer("actor_events").append(event(7))
     command = [sys.executable, "-m", "pipelinerl.streams", "show", str(tmp_path), "actor_events"]
     done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
     assert done.returncode == 0 and "group_id=7" in done.stdout, done.stderr
-    with place.server:  # refused while another runs over the data
+    with location.server:  # refused while another runs over the data
         pass
 
 
@@ -103,29 +103,29 @@ def test_a_wrong_password_is_one_line_before_anything_starts(capsys, redis_url, 
 
 def test_a_password_reaches_the_jobs_by_their_environment_alone(redis_url, tmp_path):
     config = compose_config(["inference=scripted", "streams=redis", f"streams.url='{redis_url}'"])
-    place = resolve_streams(config, tmp_path)
+    location = resolve_streams(config, tmp_path)
     password = redis.connection.parse_url(redis_url)["password"]
-    save_config(config.model_copy(update={"streams": place.options}), tmp_path / "config.yaml")
+    save_config(config.model_copy(update={"streams": location.options}), tmp_path / "config.yaml")
     assert password not in (tmp_path / "config.yaml").read_text()
-    jobs = plan_jobs(config, tmp_path, hosts_elsewhere(config), "token", place.url)
+    jobs = plan_jobs(config, tmp_path, hosts_elsewhere(config), "token", location.url)
     assert not any(password in word for job in jobs for word in job.command)
-    told = {job.role for job in jobs if job.environment.get(REDIS_VARIABLE) == redis_url}
-    assert told == {"actor", "preprocessor", "trainer"}
+    roles = {job.role for job in jobs if job.environment.get(REDIS_VARIABLE) == redis_url}
+    assert roles == {"actor", "preprocessor", "trainer"}
 
 
 def test_a_users_server_is_found_again_by_the_environment(redis_url, tmp_path, monkeypatch):
     monkeypatch.setenv(REDIS_VARIABLE, redis_url)
     config = compose_config(["streams=redis"])
-    place = resolve_streams(config, tmp_path)
-    assert place.url == redis_url and place.server is None
-    begun = config.model_copy(update={"resume": True, "streams": place.options})
+    location = resolve_streams(config, tmp_path)
+    assert location.url == redis_url and location.server is None
+    begun = config.model_copy(update={"resume": True, "streams": location.options})
     save_config(begun, tmp_path / "config.yaml")
-    with pytest.raises(StreamError, match=f"has no streams of {place.options.run}"):
+    with pytest.raises(StreamError, match=f"has no streams of {location.options.run}"):
         resolve_streams(begun, tmp_path)
     open_streams(begun, tmp_path).writer("events").append(event(0))
     with recorded_streams(tmp_path) as streams:
         assert there(streams) == [0]
-    assert resolve_streams(begun, tmp_path) == place
+    assert resolve_streams(begun, tmp_path) == location
 
 
 def test_a_run_with_a_server_of_its_own_keeps_it_whatever_the_environment_says(tmp_path, monkeypatch):

@@ -114,11 +114,11 @@ def test_what_is_no_record_is_corrupt(streams, admin, tmp_path):
 def test_keep_bytes_bounds_a_stream_except_what_is_protected_and_events(redis_url, tmp_path):
     size, keep = len(encode(event(10))), 50 * len(encode(event(10)))
     streams = RedisStreams(redis_url, tmp_path.name, keep_bytes=keep)
-    rows, books, reader = streams.writer("rows"), streams.writer("actor_events"), streams.reader("rows")
+    rows, events, reader = streams.writer("rows"), streams.writer("actor_events"), streams.reader("rows")
     rows.protect(0)
     for number in range(200):
         rows.append(event(number))
-        books.append(event(number))
+        events.append(event(number))
     assert there(streams, "rows") == there(streams, "actor_events") == list(range(200))
     rows.protect(rows.end)
     rows.append(event(200))
