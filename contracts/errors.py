@@ -4,7 +4,7 @@ from enum import Enum
 
 
 class ErrorCode(Enum):
-    """Every code a server may answer with, and its HTTP status."""
+    """The error codes that a server may respond with, each with its HTTP status."""
 
     def __init__(self, code: str, http_status: int):
         self.code = code
@@ -36,7 +36,7 @@ class ErrorCode(Enum):
 
 
 class ContractError(Exception):
-    """An answer that the contract defines as a refusal; the app turns it into its HTTP response."""
+    """A refusal that the contract defines. The app turns it into an HTTP response."""
 
     def __init__(self, code: ErrorCode, message: str):
         super().__init__(message)
@@ -44,4 +44,5 @@ class ContractError(Exception):
         self.message = message
 
     def body(self) -> dict:
+        """Returns the JSON body of the response."""
         return {"error": {"code": self.code.code, "message": self.message}}

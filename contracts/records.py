@@ -1,7 +1,7 @@
-"""Records: what streams carry between actor, preprocessor and trainer.
+"""Records are what streams carry between actor, preprocessor and trainer.
 
-Typed structs, encoded as MessagePack; per-token arrays travel as raw little-endian bytes and decode
-without a Python object per token. No pickle. Every record carries its schema number.
+They are typed structs, encoded as MessagePack. Per-token arrays travel as raw little-endian bytes, so
+decoding creates no Python object per token. Pickle is not used. Every record carries its schema number.
 """
 
 from enum import StrEnum
@@ -17,6 +17,8 @@ _CODES = {dtype: code for code, dtype in _DTYPES.items()}
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True, tag=True, tag_field="record"):
+    """Base class of everything that a stream carries."""
+
     schema: int = 1
 
 
@@ -32,7 +34,7 @@ class VersionSpan(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Completion(msgspec.Struct, frozen=True, kw_only=True):
-    """One answer of an inference server, token for token as it was sampled."""
+    """One response of an inference server, token for token as it was sampled."""
 
     prompt_token_ids: Array  # [P] int32
     token_ids: Array  # [T] int32, end-of-sequence included
@@ -64,15 +66,17 @@ class Rollout(Record, frozen=True, kw_only=True):
 
     @property
     def failed(self) -> bool:
+        """Whether the rollout ended in an error and has no reward."""
         return self.status.startswith("failed")
 
     @property
     def sampled_tokens(self) -> int:
+        """The number of tokens that servers sampled for this rollout."""
         return sum(len(c.token_ids) for c in self.completions)
 
     @property
     def versions(self) -> list[int]:
-        """Distinct weight versions that sampled this rollout, in order."""
+        """The distinct weight versions that sampled this rollout, in increasing order."""
         return sorted({s.version for c in self.completions for s in c.spans if s.end > s.start})
 
 
@@ -80,9 +84,9 @@ class Rollout(Record, frozen=True, kw_only=True):
 
 
 class TrainingSequence(msgspec.Struct, frozen=True, kw_only=True):
-    """Tokens with what the objective needs to know of each. All arrays have length T.
+    """One sequence with the per-token data that the objective needs. All arrays have length T.
 
-    Adding a per-token field: add it here and in `contracts.trainer.PackedBatch`.
+    To add a per-token field, add it here and in `contracts.trainer.PackedBatch`.
     """
 
     rollout_id: str
@@ -98,7 +102,7 @@ class TrainingSequence(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class MicroBatchRow(Record, frozen=True, kw_only=True):
-    """One packed micro-batch per data-parallel rank; rows of a step arrive as they fill."""
+    """One packed micro-batch per data-parallel rank. The rows of a step are sent as they fill."""
 
     step: int  # the step these sequences train; the weights it starts from have this version
     index: int  # within the step
@@ -113,7 +117,10 @@ class MicroBatchRow(Record, frozen=True, kw_only=True):
 
 
 class DropReason(StrEnum):
-    """Why a group was not trained on. Every dropped group is named; a filter of yours has its own word."""
+    """The reason why a group was not trained on.
+
+    Every dropped group has one; a custom filter uses its own word.
+    """
 
     ZERO_ADVANTAGE = "zero_advantage"  # all rewards equal: no signal
     OVERLONG = "overlong"  # truncated at the token limit
@@ -127,7 +134,7 @@ class DropReason(StrEnum):
 
 
 class Started(Record, frozen=True, kw_only=True):
-    """A group was admitted; appended before its first request."""
+    """Says that a group was admitted. It is appended before the group's first request."""
 
     group_id: int
     rollouts: int
@@ -137,7 +144,7 @@ class Started(Record, frozen=True, kw_only=True):
 
 
 class Settled(Record, frozen=True, kw_only=True):
-    """Groups that are done with: trained (`reason` null) or dropped."""
+    """Names groups that are finished: trained (`reason` is null) or dropped."""
 
     group_ids: list[int]
     rollouts: int
@@ -146,19 +153,19 @@ class Settled(Record, frozen=True, kw_only=True):
 
 
 class PublishWanted(Record, frozen=True, kw_only=True):
-    """`schedule: async`: the trainer waits for the actor to have no request open."""
+    """Says that the trainer waits until the actor has no open request (`schedule: async`)."""
 
     version: int
 
 
 class Quiesced(Record, frozen=True, kw_only=True):
-    """`schedule: async`: no request is open, none starts until `version` is live."""
+    """Says that no request is open and none starts until `version` is live (`schedule: async`)."""
 
     version: int
 
 
 class WeightsPublished(Record, frozen=True, kw_only=True):
-    """`version` is live on `servers`, and on no others."""
+    """Says that `version` is live on `servers`, and on no others."""
 
     run: str
     version: int
@@ -169,7 +176,7 @@ class WeightsPublished(Record, frozen=True, kw_only=True):
 
 
 class StepClosed(Record, frozen=True, kw_only=True):
-    """An optimizer step ended; `version` counts it."""
+    """Says that an optimizer step ended; `version` counts it."""
 
     version: int
     rollouts: int
@@ -179,7 +186,7 @@ class StepClosed(Record, frozen=True, kw_only=True):
 
 
 class SetResult(msgspec.Struct, frozen=True, kw_only=True):
-    """What an evaluation found on one held-out set."""
+    """The result of an evaluation on one held-out set."""
 
     name: str
     problems: int
@@ -189,7 +196,7 @@ class SetResult(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Evaluated(Record, frozen=True, kw_only=True):
-    """Attempts at held-out problems, at temperature 1."""
+    """The result of attempts at held-out problems, sampled at temperature 1."""
 
     version: int  # that the servers held when the evaluation began
     problems: int
@@ -202,44 +209,50 @@ class Evaluated(Record, frozen=True, kw_only=True):
 
 
 class Pinned(Record, frozen=True, kw_only=True):
-    """An evaluation wants this server to keep its weights: the next publication is to leave it out."""
+    """Says that an evaluation needs this server to keep its weights.
+
+    The next publication leaves the server out.
+    """
 
     server: str
 
 
 class Released(Record, frozen=True, kw_only=True):
-    """The evaluation has ended: the next publication takes the server back in."""
+    """Says that the evaluation has ended. The next publication includes the server again."""
 
     server: str
 
 
 class ActorStopped(Record, frozen=True, kw_only=True):
-    """The actor's last event: `rollouts` holds everything it will ever write."""
+    """The actor's last event: nothing is written to `rollouts` after it."""
 
 
 class TrainingDone(Record, frozen=True, kw_only=True):
-    """The last step has closed and its weights are published."""
+    """Says that the last step has closed and its weights are published."""
 
     version: int
 
 
 class CheckpointSaved(Record, frozen=True, kw_only=True):
-    """The checkpoint of `version` is whole on disk."""
+    """Says that the checkpoint of `version` is complete on disk."""
 
     version: int
     rollouts_offset: int  # what the oldest kept checkpoint needs of `rollouts`
 
 
 class SamplerState(Record, frozen=True, kw_only=True):
-    """The sampler after so many draws, as its `state_dict` says it."""
+    """The state of the sampler after `draws` draws, as its `state_dict` returns it."""
 
     draws: int
     state: dict[str, Any]
 
 
 class Resumed(Record, frozen=True, kw_only=True):
-    """The run goes on from `version`: what it trained above that is undone. Written by the launcher, the
-    only writer of `launcher_events`, before any process starts; all that they need to know is in it."""
+    """Says that the run resumes from `version`: what it trained after that version is undone.
+
+    The launcher writes it before any process starts, and is the only writer of `launcher_events`. It contains
+    everything that the processes need to know in order to resume.
+    """
 
     version: int
     ends: dict[str, int]  # stream -> where what was written before ends
@@ -286,9 +299,16 @@ _decoder = msgspec.msgpack.Decoder(
 
 
 def encode(record: Record) -> bytes:
+    """Returns the record as MessagePack bytes.
+
+    Raises NotImplementedError for a value that records cannot carry.
+    """
     return _encoder.encode(record)
 
 
 def decode(data: bytes | memoryview) -> Record:
-    """Raises msgspec.ValidationError on anything that is not a known record."""
+    """Returns the record that `encode` made `data` from. Raises msgspec.ValidationError for anything else.
+
+    Its arrays are views of `data`.
+    """
     return _decoder.decode(data)

@@ -1,7 +1,7 @@
-"""Whether a model can be given tools: asked of its chat template, by rendering.
+"""Tells whether a model can use tools, by rendering its chat template.
 
-Called by engines when they declare their capabilities, and before a run that needs tools. A tokenizer is
-Hugging Face's; nothing of that is imported here.
+Engines call it when they declare their capabilities; the launcher calls it before a run that needs tools. The
+tokenizer is a Hugging Face one, but this module imports nothing of Hugging Face.
 """
 
 from typing import Any
@@ -16,8 +16,10 @@ CALLED = [*OPENING, {"role": "assistant", "content": "", "tool_calls": [CALL]}]
 
 
 def knows_tools(tokenizer: Any) -> bool:
-    """Its template shows tools to the model, and writes a call as `parse_tool_calls` reads it, also after it
-    was encoded and decoded: a tag that is a special token would be lost."""
+    """Returns whether the chat template shows tools and writes calls as `parse_tool_calls` reads them.
+
+    The calls must survive encoding and decoding: a tag that is a special token would be lost.
+    """
     try:
         shown = tokenizer.apply_chat_template(OPENING, tools=[TOOL], tokenize=False)
         called = tokenizer.apply_chat_template(CALLED, tools=[TOOL], tokenize=False)

@@ -1,4 +1,7 @@
-"""Imported once by the fork server, so that a rank starts in milliseconds. Touches no device."""
+"""Imports what a rank needs, once in the fork server, so that a rank starts in milliseconds.
+
+It does not touch any device.
+"""
 
 import torch.distributed.checkpoint
 import torch.distributed.fsdp

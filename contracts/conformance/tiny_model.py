@@ -1,6 +1,6 @@
-"""A Hugging Face model directory that is made in a moment: random weights, a token a character.
+"""Makes a tiny Hugging Face model directory: random weights, one token per character.
 
-`python -m contracts.conformance model DIR` for who has none at hand; the trainer's kit makes its own.
+`python -m contracts.conformance model DIR` writes one; the trainer's kit makes its own.
 """
 
 from pathlib import Path
@@ -23,7 +23,10 @@ TEMPLATE = (
 def make_tiny_model(
     path: Path, tied: bool = True, context: int = 2048, vocabulary: int = len(VOCABULARY)
 ) -> str:
-    """A Qwen2 with a tied head and attention biases, or a Llama with a head of its own."""
+    """Writes a Qwen2 with a tied head and attention biases, or a Llama with an untied head.
+
+    Returns its path.
+    """
     torch.manual_seed(0)
     model_class, config_class = (Qwen2ForCausalLM, Qwen2Config) if tied else (LlamaForCausalLM, LlamaConfig)
     config = config_class(

@@ -1,4 +1,4 @@
-"""Requests in flight: started, kept across an update, and whole when they end."""
+"""Requests in flight: they are started, kept running across an update, and must be complete at the end."""
 
 import asyncio
 import contextlib
@@ -19,8 +19,10 @@ Tasks = list[tuple[Server, asyncio.Task[Sample]]]
 
 @contextlib.asynccontextmanager
 async def in_flight(bench: Bench, count: int, max_tokens: int, stream: bool = False) -> AsyncIterator[Tasks]:
-    """`count` long completions on each server, each with at least one token, or ended already. What is
-    left of them at the end is cancelled."""
+    """Runs `count` long completions on each server, and yields once each has a token or has ended.
+
+    Those that still run at the end of the block are cancelled.
+    """
     prompts = [bench.reference.prompt(5 + 3 * (i % 8), seed=i) for i in range(count)]
     tasks: Tasks = [
         (
@@ -40,7 +42,7 @@ async def in_flight(bench: Bench, count: int, max_tokens: int, stream: bool = Fa
 
 @contextlib.asynccontextmanager
 async def cancelling(tasks: list[asyncio.Task]) -> AsyncIterator[None]:
-    """At the end none of `tasks` is left, and no error of theirs goes unseen by who asks for it."""
+    """Cancels `tasks` at the end of the block, and waits until all of them have ended."""
     try:
         yield
     finally:
@@ -50,7 +52,7 @@ async def cancelling(tasks: list[asyncio.Task]) -> AsyncIterator[None]:
 
 
 async def _running(server: Server, tasks: list[asyncio.Task[Sample]]) -> None:
-    """Until all of them are generated at the same time, or the first has ended."""
+    """Waits until all requests are generated at the same time, or the first has ended."""
     deadline = asyncio.get_running_loop().time() + APPEARS_WITHIN_S
     while not any(task.done() for task in tasks):
         running = (await server.contract()).process.running
@@ -71,11 +73,12 @@ async def complete_across(
     update: Callable[[], Awaitable[object]],
     check: Callable[[Server, Sample], float],
 ) -> tuple[list[Sample], float]:
-    """Completions that are in flight while `update()` publishes; longer ones, then more of them, and
-    `update()` again, until some, on every server, live to see its end. Each is whole, keeps the tokens
-    that it had, and passes `check`. With them, the largest distance in nats that `check` gave.
+    """Runs completions while `update()` publishes, and returns them with the largest error that `check` gave.
 
-    Where streams are offered, every other request is one."""
+    The requests become longer, then more numerous, and `update()` is called again, until some on every server
+    outlast it. Each must be complete, keep the tokens that it had, and pass `check`. If streams are offered,
+    every other request is one.
+    """
     streams = "stream" in await bench.offered("capabilities")
     count, max_tokens, worst = FEW, FIRST_TRY, 0.0
     longest = bench.context - 32
@@ -102,7 +105,7 @@ async def complete_across(
 
 
 def check_finished(bench: Bench, server: Server, sample: Sample, max_tokens: int) -> None:
-    """It ended by itself: by its length, or by end-of-sequence."""
+    """Checks that the request ended by itself: at its length, or by end-of-sequence."""
     tokens, last = len(sample.token_ids), sample.token_ids[-1:]
     if sample.finish_reason == "length" and tokens == max_tokens:
         return
@@ -116,7 +119,7 @@ def check_finished(bench: Bench, server: Server, sample: Sample, max_tokens: int
 
 
 def _not_restarted(server: Server, sample: Sample, version: int) -> None:
-    """It had tokens when `version` was the live one."""
+    """Checks that the first tokens of the request are those it had when `version` was live."""
     if sample.spans[0][0] != version:
         raise GuaranteeError(
             f"a request that had tokens of version {version} when the next one was sent has the spans "

@@ -15,7 +15,10 @@ MARGIN = 2.0  # nats by which every token of the text leads, so that rounding do
 def overfit_weights(
     reference: Reference, prompt: Sequence[int], reply: Sequence[int], dtype: torch.dtype
 ) -> Weights | None:
-    """None where the model is too large, or does not learn it."""
+    """Returns weights under which the model continues `prompt` with `reply`, in `dtype`.
+
+    Returns None if the model is too large, or does not learn the reply.
+    """
     model = reference.model
     if sum(p.numel() for p in model.parameters()) > LARGEST:
         return None
@@ -36,7 +39,7 @@ def overfit_weights(
 
 
 def _smallest_margin(logits: torch.Tensor, targets: torch.Tensor) -> float:
-    """The lead of each target token over the likeliest other one; the smallest."""
+    """Returns the smallest lead, in nats, of a target token over the most likely other token."""
     chosen = logits.gather(1, targets[:, None])
     others = logits.scatter(1, targets[:, None], -torch.inf)
     return float((chosen[:, 0] - others.max(1).values).min())

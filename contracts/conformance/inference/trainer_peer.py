@@ -1,6 +1,6 @@
-"""The trainer's end of the contract: a run with its epochs, rank 0 of the weight group, HTTP.
+"""The trainer's side of the contract: a run with its epochs, rank 0 of the group, and HTTP requests.
 
-Every method that names no server speaks to all of them: they are one weight group.
+Every method that names no server sends to all of them, because they are one weight group.
 """
 
 import asyncio
@@ -19,6 +19,7 @@ from contracts.weights import WeightGroup, WeightStore, dtype_name, nccl_version
 
 
 def parameters(weights: Weights) -> list[Parameter]:
+    """Returns the parameters of a weight update, in the order of `weights`."""
     return [
         Parameter(name=name, dtype=dtype_name(tensor.dtype), shape=tuple(tensor.shape))
         for name, tensor in weights.items()
@@ -26,13 +27,13 @@ def parameters(weights: Weights) -> list[Parameter]:
 
 
 def packed(weights: Weights, bucket_bytes: int) -> list[torch.Tensor]:
-    """The buckets in which `weights` are sent."""
+    """Returns the buckets in which `weights` are sent, each a `[bytes]` uint8 tensor."""
     plan = plan_buckets(parameters(weights), bucket_bytes)
     return [pack_bucket(weights[p.name] for p in bucket) for bucket in plan]
 
 
 def bucket_bytes_for(weights: Weights, count: int) -> int:
-    """A bucket size that cuts `weights` into about `count` buckets."""
+    """Returns a bucket size that cuts `weights` into about `count` buckets."""
     return max(1, sum(tensor.nbytes for tensor in weights.values()) // count)
 
 
@@ -50,7 +51,7 @@ class TrainerPeer:
     # --- the weight group -------------------------------------------------------------------------
 
     async def join_requests(self, port: int, extra_ranks: int = 0, **changes: object) -> list[dict]:
-        """What each server is asked to join. `extra_ranks` ranks come after the servers'."""
+        """Returns each server's request to join. `extra_ranks` ranks follow those of the servers."""
         contracts = [await server.contract() for server in self.servers]
         world_size = 1 + sum(contract.ranks for contract in contracts) + extra_ranks
         backend = backend_of(contracts)
@@ -73,7 +74,7 @@ class TrainerPeer:
         return requests
 
     async def join(self) -> None:
-        """Open the next epoch with every server."""
+        """Opens the next epoch with every server. Raises GuaranteeError if one of them does not join."""
         self.leave()
         self.epoch += 1
         store = WeightStore(self.settings.address, 0, self.settings.timeout_s)
@@ -117,11 +118,13 @@ class TrainerPeer:
             ) from error
 
     def leave(self) -> None:
+        """Leaves the weight group, if there is one."""
         if self.group:
             self.group.close()
             self.group = None
 
     async def post_each(self, path: str, bodies: Sequence[dict]) -> list[Answer]:
+        """Posts one body to each server, in order, and returns their responses."""
         return await asyncio.gather(
             *(server.post(path, body) for server, body in zip(self.servers, bodies, strict=True))
         )
@@ -129,6 +132,7 @@ class TrainerPeer:
     # --- weight updates ---------------------------------------------------------------------------
 
     def update_request(self, version: int, weights: Weights, **changes: object) -> dict:
+        """Returns a request to update to `weights` as `version`; `changes` replace its fields."""
         request = {
             "run": self.run,
             "epoch": self.epoch,
@@ -143,7 +147,7 @@ class TrainerPeer:
         return request | changes
 
     async def publish(self, version: int, weights: Weights, **changes: object) -> None:
-        """A complete update. GuaranteeError unless all servers are `live` with it."""
+        """Makes a complete update. Raises GuaranteeError unless it becomes live on all servers."""
         request = self.update_request(version, weights, **changes)
         buckets = packed(weights, request["bucket_bytes"])
         await self.request_update(request)
@@ -160,7 +164,10 @@ class TrainerPeer:
         )
 
     async def wait_until_live(self, version: int, size: int, reproduce: str) -> None:
-        """Wait until every server says that it is; GuaranteeError unless it is."""
+        """Waits until every server reports that `version` is live, with `size` bytes.
+
+        Raises GuaranteeError if a server reports anything else.
+        """
         for server, status in zip(self.servers, await self.outcomes(version), strict=True):
             if (status.state, status.bytes) != ("live", size) or min(status.paused_s, status.transfer_s) < 0:
                 raise GuaranteeError(
@@ -171,7 +178,7 @@ class TrainerPeer:
         self.version = version
 
     async def request_update(self, request: dict) -> None:
-        """Ask every server; GuaranteeError unless each says 202."""
+        """Requests the update from every server. Raises GuaranteeError unless each responds with 202."""
         for server, answer in zip(
             self.servers,
             await self.post_each("/request_weight_update", [request] * len(self.servers)),
@@ -185,11 +192,15 @@ class TrainerPeer:
                 )
 
     async def send(self, buckets: Sequence[torch.Tensor]) -> None:
+        """Broadcasts the buckets to all servers."""
         for bucket in buckets:
             await asyncio.to_thread(self.group.broadcast, bucket, self.settings.timeout_s)
 
     async def outcomes(self, version: int) -> list[WeightUpdateStatus]:
-        """How the update ended on each server, which says so within its timeout and the grace."""
+        """Returns how the update ended on each server.
+
+        Raises GuaranteeError if one does not report it in time.
+        """
         return await asyncio.gather(*(self._outcome(server, version) for server in self.servers))
 
     async def _outcome(self, server: Server, version: int) -> WeightUpdateStatus:
@@ -215,10 +226,10 @@ class TrainerPeer:
 
 
 def backend_of(contracts: Sequence) -> str:
-    """gloo where every server offers it: it needs no GPU at this end."""
+    """Returns gloo if every server offers it, because it needs no GPU on this side; else nccl."""
     return "gloo" if all("gloo" in contract.backends for contract in contracts) else "nccl"
 
 
 def describe_changes(changes: dict) -> str:
-    """Options of an update without its manifest."""
+    """Returns the options of an update as text, without its manifest."""
     return str({name: value for name, value in changes.items() if name != "parameters"} or "")

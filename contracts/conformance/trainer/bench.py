@@ -1,4 +1,4 @@
-"""What every check is given: the adapter under test, models to load, and ranks to run programs on."""
+"""The test bench of every trainer check: the adapter, models to load, and ranks to run programs on."""
 
 import itertools
 from collections.abc import Callable
@@ -13,6 +13,8 @@ from contracts.trainer import OptimizerSpec, WorkerSpec
 
 @dataclass(frozen=True)
 class Bench:
+    """The adapter under test, and the means to run a program on every rank of it."""
+
     adapter: str  # package.module.Class
     options: dict[str, object]  # of its constructor
     ranks: int
@@ -25,8 +27,10 @@ class Bench:
     def session(
         self, program: Callable[..., object], model: str, optimizer: OptimizerSpec, *args: object, doing: str
     ) -> list:
-        """`program(worker, spec, *args)` on every rank of a new trainer; what each returned, by rank.
-        Raises GuaranteeError where a rank fails; `doing` tells its reader how to do the same."""
+        """Runs `program(worker, spec, *args)` on every rank of a new trainer. Returns the results by rank.
+
+        Raises GuaranteeError if a rank fails; `doing` tells the reader how to reproduce that.
+        """
         folder = self.directory / f"session-{next(self._sessions)}"
         folder.mkdir()
         with ReservedPort() as port:

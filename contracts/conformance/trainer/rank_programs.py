@@ -1,4 +1,4 @@
-"""What ranks do in several checks, through the contract alone."""
+"""Programs that ranks run in several checks, through the contract alone."""
 
 import math
 from dataclasses import dataclass
@@ -14,7 +14,10 @@ Tensors = dict[str, torch.Tensor]
 
 @dataclass(frozen=True)
 class StepsRecord:
-    """Steps as one rank saw them. `weights` has one more: those before the first step."""
+    """The steps of a program, as one rank saw them.
+
+    `weights` has one more element: the weights before the first step.
+    """
 
     weights: list[Tensors]  # float32 on the CPU; empty on other ranks than 0
     reports: list[StepReport]
@@ -22,7 +25,7 @@ class StepsRecord:
 
 
 def weight_copies(worker: RecordingWorker) -> Tensors:
-    """Copies of the full weights on rank 0; empty elsewhere."""
+    """Returns copies of the full weights on rank 0, and an empty dict on other ranks."""
     return {
         name: tensor.detach().to("cpu", torch.float32, copy=True)
         for name, tensor in worker.gather_weights()
@@ -31,6 +34,7 @@ def weight_copies(worker: RecordingWorker) -> Tensors:
 
 
 def run_steps(worker: RecordingWorker, spec: WorkerSpec, steps: list[Step]) -> StepsRecord:
+    """Makes every step, and returns weights, reports and losses."""
     weights, reports, losses = [weight_copies(worker)], [], []
     for step in steps:
         if step.reset:
@@ -42,7 +46,7 @@ def run_steps(worker: RecordingWorker, spec: WorkerSpec, steps: list[Step]) -> S
 
 
 def accumulate(worker: RecordingWorker, spec: WorkerSpec, step: Step) -> list[float]:
-    """Forward and backward of this rank's micro-batches; the losses."""
+    """Runs forward and backward of this rank's micro-batches, and returns the losses."""
     last = spec.rank == spec.world_size - 1
     scale = step.scale if math.isfinite(step.scale) or last else 1.0
     losses = []

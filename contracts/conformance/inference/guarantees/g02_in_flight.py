@@ -1,4 +1,4 @@
-"""G2: requests that run during an update finish, whole, with the right spans; those that arrive wait."""
+"""G2: requests that run during an update complete with the right spans; those that arrive then wait."""
 
 import asyncio
 
@@ -13,6 +13,7 @@ ENOUGH = 8  # tokens after a boundary that tell old weights from new ones
 
 
 async def in_flight(bench: Bench) -> str:
+    """Publishes weights while requests run, and while requests arrive, in every offered mode."""
     crossed, worst = 0, 0.0
     receives = await bench.receive_modes()
     modes = [(kv, receive) for kv in await bench.offered("kv_cache") for receive in receives]
@@ -41,8 +42,11 @@ async def _across_one_update(
 
 
 def _boundary(bench: Bench, server: Server, sample: Sample, version: int, kv_cache: str) -> float:
-    """Tokens before the update come from the old weights; those after it not, and with `recompute` from
-    the new ones. The largest distance in nats."""
+    """Returns the largest error, in nats, of a request that ran during the update.
+
+    Tokens before the update must come from the old weights. Later tokens must not, and with `recompute` they
+    must come from the new ones.
+    """
     where = f"{server}: publish version {version} with kv_cache {kv_cache} while this request runs"
     if [span[0] for span in sample.spans] not in ([version - 1], [version - 1, version]):
         raise GuaranteeError(
@@ -67,8 +71,10 @@ def _boundary(bench: Bench, server: Server, sample: Sample, version: int, kv_cac
 
 
 async def _arriving_meanwhile(bench: Bench, trainer: TrainerPeer, receive: str) -> None:
-    """A request that comes after the first bucket is queued, not refused; a server that receives beside
-    generation answers it before the next bucket."""
+    """Checks that a request that arrives after the first bucket is queued, not refused.
+
+    A server that receives while it generates (`staged`) answers it before the next bucket.
+    """
     version = trainer.version + 1
     weights = bench.weights(version)
     first, *rest = buckets = packed(weights, bucket_bytes_for(weights, 4))

@@ -1,4 +1,4 @@
-"""G3: a new request after `live` never meets keys and values of older weights."""
+"""G3: a new request after `live` never uses keys and values of older weights."""
 
 import asyncio
 
@@ -9,8 +9,11 @@ from contracts.conformance.inference.trainer_peer import TrainerPeer
 
 
 async def stale_cache(bench: Bench) -> str:
-    """The same long prompt is completed before the update, is in flight during it, and comes again: at
-    once, and after the one in flight has ended and given its blocks back."""
+    """Completes the same long prompt before, during and after an update, and checks the later completions.
+
+    The prompt is repeated at once, and again after the request in flight has ended and freed its cache
+    blocks.
+    """
     length = min(256, bench.context // 2)
     prompt = bench.reference.prompt(length)
     longer = prompt[: length // 2] + bench.reference.prompt(length // 2, seed=1)

@@ -1,6 +1,9 @@
-"""G7: nothing waits for ever. The trainer dies, or stalls, at each point of rendezvous and broadcast; a
-fellow receiver dies; another run takes over. The server answers in time, says truly whether its weights
-were touched, and a new epoch restores it. A trainer that is merely slow is waited for."""
+"""G7: a server never waits forever.
+
+The trainer dies, or stalls, at each point of rendezvous and broadcast; another receiver dies; another run
+takes over. The server must respond in time and report correctly whether its weights were touched. A new epoch
+must restore it. It must wait for a trainer that is merely slow.
+"""
 
 import asyncio
 from contextlib import closing
@@ -20,6 +23,7 @@ from contracts.conformance.verdicts import GuaranteeError
 
 
 async def failures(bench: Bench) -> str:
+    """Makes updates slow, repeated, taken over and interrupted, and checks that every server recovers."""
     async with bench.new_run() as run:
         await _slow_trainer(bench, run)
         await _same_version_again(bench, run)
@@ -39,7 +43,7 @@ async def failures(bench: Bench) -> str:
 
 
 async def _slow_trainer(bench: Bench, run: TrainerPeer) -> None:
-    """`timeout_s` is the longest silence between two buckets; all of them may take longer."""
+    """Checks that `timeout_s` limits the time between two buckets, not that of all of them."""
     version, pause_s = run.version + 1, 0.6 * bench.settings.timeout_s
     size = bucket_bytes_for(bench.weights(version), 4)
     buckets = packed(bench.weights(version), size)
@@ -57,7 +61,7 @@ async def _slow_trainer(bench: Bench, run: TrainerPeer) -> None:
 
 
 async def _same_version_again(bench: Bench, run: TrainerPeer) -> None:
-    """After a rebuilt group some members hold the version that is sent already: they take part."""
+    """Checks that members that already hold the version take part when it is sent to a rebuilt group."""
     await run.join()
     await run.publish(run.version, bench.weights(run.version))
     for server in bench.servers:
@@ -65,7 +69,10 @@ async def _same_version_again(bench: Bench, run: TrainerPeer) -> None:
 
 
 async def _taken_over(bench: Bench) -> None:
-    """By a run at a lower version. What is in flight ends with `abort`; a fast server gets more of it."""
+    """Checks that requests in flight end with `abort` when a run at a lower version takes over.
+
+    The number of requests grows until a fast server still has some at that moment.
+    """
     what = "a run at version 1 is taken over by one at version 0"
     count, ended, tokens = 1, "nothing", min(480, bench.context - 32)
     while count <= MANY:
@@ -90,7 +97,7 @@ async def _taken_over(bench: Bench) -> None:
 
 
 async def _before_joining(bench: Bench, run: TrainerPeer, end: str) -> float:
-    """The store is there, rank 0 never comes. Seconds until every server has said so."""
+    """Returns the seconds until every server has reported that rank 0, whose store is up, never joined."""
     what = f"the trainer is {end} before it joins"
     with closing(GroupProcess(trainer, bench.settings.address, bench.settings.timeout_s)) as process:
         port = await next_message(process, bench)

@@ -1,4 +1,4 @@
-"""G8: many updates under load: memory stays flat, labels stay right, no request is lost."""
+"""G8: over many updates under load, memory stays flat, labels stay right and no request is lost."""
 
 import asyncio
 import itertools
@@ -23,6 +23,7 @@ CHECKED = 24  # answers compared with the reference
 
 
 async def endurance(bench: Bench) -> str:
+    """Publishes many versions while clients send requests, and checks memory, labels and responses."""
     answers: list[tuple[Server, Sample]] = []
     async with bench.new_run() as trainer:
         stop = asyncio.Event()
@@ -43,8 +44,12 @@ async def endurance(bench: Bench) -> str:
 
 
 async def _flat(bench: Bench, trainer: TrainerPeer, clients: list[asyncio.Task]) -> int:
-    """Publishes until memory stays flat for a round: an engine may fill its caches in the rounds before,
-    a leak grows in each. Bytes by which it grew in the last round, on the worst server."""
+    """Publishes until memory stays flat for a round.
+
+    Returns the bytes by which the worst server grew in that round.
+
+    An engine may fill its caches in the first rounds, but a leak grows in every round.
+    """
     updates = bench.settings.updates
     for _ in range(ROUNDS):
         memory = [await _update(bench, trainer, clients) for _ in range(updates)]
@@ -68,7 +73,10 @@ async def _client(
     stop: asyncio.Event,
     answers: list[tuple[Server, Sample]],
 ) -> None:
-    """One request after the other; each is whole, and not older than what was live when it began."""
+    """Sends one request after the other.
+
+    Each must be complete, and not older than the version that was live when it began.
+    """
     for i in itertools.count():
         if stop.is_set():
             return
@@ -90,7 +98,7 @@ def _weights(bench: Bench, version: int) -> Weights:
 
 
 async def _update(bench: Bench, trainer: TrainerPeer, clients: list[asyncio.Task]) -> list[int]:
-    """Publish the next version; resident bytes of each server after it."""
+    """Publishes the next version, and returns each server's resident bytes after it."""
     kv_cache = await bench.offered("kv_cache")
     version = trainer.version + 1
     weights, mode = _weights(bench, version), kv_cache[version % len(kv_cache)]
@@ -105,7 +113,10 @@ async def _update(bench: Bench, trainer: TrainerPeer, clients: list[asyncio.Task
 
 
 def _labels(bench: Bench, trainer: TrainerPeer, answers: list[tuple[Server, Sample]]) -> float:
-    """First spans of some answers under the weights that they name; the largest distance in nats."""
+    """Returns the largest error, in nats, of the first spans of some responses.
+
+    The expected values come from the weights that the spans name.
+    """
     worst = 0.0
     for server, sample in answers[:: max(1, len(answers) // CHECKED)]:
         version, _, end = sample.spans[0]
@@ -120,7 +131,9 @@ def _allowed(bench: Bench) -> int:
 
 
 def _growth(resident: Sequence[int]) -> int:
-    """Bytes by which memory grew from the first quarter of the updates to the last one. Each end is the
-    least of a few readings: what an update holds while it lasts is no leak."""
+    """Returns the bytes by which memory grew from the first quarter of the updates to the last one.
+
+    Each end is the least of a few readings, because memory that is held only during an update is no leak.
+    """
     quarter, few = len(resident) // 4, len(resident) // 8
     return min(resident[-few:]) - min(resident[quarter - 1 : quarter - 1 + few])

@@ -19,6 +19,8 @@ Pack = list[TrainingSequence]
 
 @dataclass(frozen=True)
 class Scored:
+    """The scores of one pack on one rank, with each combination of options that is checked."""
+
     bare: TokenScores  # grad=False, entropy=False
     probe: TokenScores  # grad=False, entropy=True
     scores: TokenScores  # grad=True, entropy=True
@@ -26,6 +28,7 @@ class Scored:
 
 
 def score(worker: RecordingWorker, spec: WorkerSpec, packs: list[list[Pack]]) -> tuple[Tensors, list[Scored]]:
+    """Returns this rank's weights, and its scores of each pack."""
     weights, scored = weight_copies(worker), []
     for pack in packs:
         batch = PackedBatch.pack(pack[spec.rank])
@@ -56,6 +59,7 @@ def _cpu(scores: TokenScores) -> TokenScores:
 
 
 def check(bench: Bench) -> str:
+    """Scores several packs with every model, and compares them with the reference."""
     worst = 0.0
     for model in bench.models:
         packs = _packs(model, bench.ranks)
@@ -78,7 +82,10 @@ def check(bench: Bench) -> str:
 
 
 def _packs(model: str, ranks: int) -> list[list[Pack]]:
-    """[pack][rank]. The second repeats the first one's sequences at odd places among other neighbours."""
+    """Returns packs as [pack][rank].
+
+    The second repeats the first one's sequences at odd indices, among other neighbours.
+    """
     first = [make_sequences(model, LENGTHS, seed=10 + rank) for rank in range(ranks)]
     other = [make_sequences(model, LENGTHS, seed=50 + rank) for rank in range(ranks)]
     second = [
@@ -105,7 +112,7 @@ def _check_form(pack: Pack, scored: Scored) -> None:
 
 
 def _check_isolation(pack: Pack, scored: list[Scored]) -> None:
-    """Same sequence, same place, other neighbours: same scores."""
+    """Checks that the same sequence at the same place has the same scores among other neighbours."""
     lengths = [len(sequence.token_ids) for sequence in pack]
     ones, others = (one.scores.logprobs.split(lengths) for one in scored[:2])
     for i in range(1, len(lengths), 2):

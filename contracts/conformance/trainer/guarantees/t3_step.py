@@ -1,4 +1,4 @@
-"""T3: a step is torch's AdamW: clipping, weight decay, schedule, skipped updates, forgotten moments."""
+"""T3: a step is torch's AdamW: clipping, weight decay, schedule, skipped updates, reset moments."""
 
 import math
 
@@ -25,6 +25,7 @@ SPEC = OptimizerSpec(
 
 
 def check(bench: Bench) -> str:
+    """Makes a few special steps, and compares each update with torch's."""
     worst = 0.0
     for model in bench.models:
         steps = _steps(model, bench.ranks)
@@ -80,7 +81,10 @@ def _difference(before: Tensors, after: Tensors) -> Tensors:
 
 
 def _check_reports(reports: list[StepReport], norm: float, rate: float | None, doing: str) -> None:
-    """`rate` None: after `reset_optimizer`, of whose effect on the schedule the contract says nothing."""
+    """Checks the norm and learning rate that every rank reports.
+
+    `rate` is None after `reset_optimizer`, because the contract does not define its effect on the schedule.
+    """
     for rank, report in enumerate(reports):
         check_norm(report.grad_norm, norm, rank, doing)
         if rate is not None and not math.isclose(report.learning_rate, rate, rel_tol=1e-6):

@@ -1,4 +1,4 @@
-"""T5: save, new processes, load: what follows is what an uninterrupted run would have done."""
+"""T5: after saving and loading in new processes, training continues as an uninterrupted run would."""
 
 import math
 from pathlib import Path
@@ -23,8 +23,11 @@ DOING = (
 def save_and_go_on(
     worker: RecordingWorker, spec: WorkerSpec, steps: list[Step], directory: Path
 ) -> StepsRecord:
-    """The first save is one step older: the second replaces it. That one is waited for when weights and
-    moments are others already: it must hold those of its own moment."""
+    """Saves twice to the same directory, trains on, and returns the last steps.
+
+    The second save replaces the first, which is one step older. It is waited for only after weights and
+    moments have changed, because it must hold those of the moment it was called.
+    """
     run_steps(worker, spec, steps[: BEFORE - 1])
     worker.save(directory).wait()
     run_steps(worker, spec, steps[BEFORE - 1 : BEFORE])
@@ -38,11 +41,13 @@ def save_and_go_on(
 def load_and_go_on(
     worker: RecordingWorker, spec: WorkerSpec, steps: list[Step], directory: Path
 ) -> StepsRecord:
+    """Loads the checkpoint, and returns the steps after it."""
     worker.load(directory)
     return run_steps(worker, spec, steps[BEFORE:])
 
 
 def check(bench: Bench) -> str:
+    """Compares the steps after loading with those of an uninterrupted run."""
     model = bench.models[0]
     steps = [
         Step(f"step {seed}", round_robin(make_sequences(model, LENGTHS, seed), bench.ranks, per_share=2))

@@ -1,5 +1,7 @@
-"""T7: peak memory of forward and backward does not grow with vocabulary × length, and gathering the weights
-to send them holds few of them at a time."""
+"""T7: peak memory of forward and backward does not grow with vocabulary × length.
+
+Gathering the weights to send them holds few of them at a time.
+"""
 
 import itertools
 from collections.abc import Callable
@@ -26,8 +28,10 @@ MIB = 2**20
 
 
 def measure(worker: RecordingWorker, spec: WorkerSpec, packs: list[list[TrainingSequence]]) -> list[int]:
-    """Peak bytes of each pack's forward with entropy and backward, beyond what was held before. The
-    first, of a few tokens, makes gradients and buffers."""
+    """Returns the peak bytes of each pack's forward and backward, beyond those held before.
+
+    The first pack, of a few tokens, allocates gradients and buffers.
+    """
     return [_peak_bytes(spec.device, lambda pack=pack: _learn(worker, pack)) for pack in packs]
 
 
@@ -37,7 +41,7 @@ def _learn(worker: RecordingWorker, pack: list[TrainingSequence]) -> None:
 
 
 def _peak_bytes(device: str, work: Callable[[], None]) -> int:
-    """What torch allocated; resident memory would measure how the C library's heap fragments."""
+    """Returns the bytes that torch allocated; resident memory would measure fragmentation of the C heap."""
     if device == "cuda":
         torch.cuda.synchronize()
         torch.cuda.reset_peak_memory_stats()
@@ -51,7 +55,7 @@ def _peak_bytes(device: str, work: Callable[[], None]) -> int:
 
 
 def gather(worker: RecordingWorker, spec: WorkerSpec) -> tuple[int, int]:
-    """Peak bytes of the first iteration, beyond what was held before; bytes of all that was yielded."""
+    """Returns the peak bytes of the first iteration, beyond those held before, and those of all tensors."""
     yielded = 0
 
     def iterate() -> None:
@@ -63,6 +67,7 @@ def gather(worker: RecordingWorker, spec: WorkerSpec) -> tuple[int, int]:
 
 
 def check(bench: Bench) -> str:
+    """Measures the memory of gathering and of scoring, and checks both."""
     gathered = _check_gathering(bench)  # first: it takes a moment, and scoring seconds
     return f"{_check_scoring(bench)}; {gathered}"
 
