@@ -248,8 +248,8 @@ class TokenDelta:
     """
 
     token_ids: Sequence[int]
-    logprobs: Sequence[float]  # under the distribution sampled from; unscaled softmax at temperature 0
-    versions: Sequence[int]  # the weights that sampled each token
+    logprobs: Sequence[float]  # nats, under the distribution sampled from (temperature 0: unscaled)
+    versions: Sequence[int]  # the weight version that sampled each token
     finish_reason: Literal["stop", "length", "abort"] | None = None
 
 
@@ -261,7 +261,7 @@ class UpdateProgress:
     transfer_s: float = 0.0
     paused_s: float = 0.0
     touched: bool = False
-    cancelled: bool = field(default=False)  # set by the app: the update was called off
+    cancelled: bool = field(default=False)  # set by the app when the update is cancelled
 
 
 class InferenceEngine(abc.ABC):
@@ -300,7 +300,7 @@ class InferenceEngine(abc.ABC):
     async def close(self) -> None:
         """Ends the engine and frees what it holds."""
 
-    # weights
+    # --- weights
 
     @abc.abstractmethod
     async def join_group(self, request: InitProcessGroupRequest) -> list[int]:

@@ -10,7 +10,7 @@ from typing import Any, Literal
 import msgspec
 import numpy as np
 
-Array = np.ndarray  # one-dimensional; dtype stated beside each field
+Array = np.ndarray  # one-dimensional; the comment of each field gives its dtype
 
 _DTYPES = {1: np.dtype("<i4"), 2: np.dtype("<f4"), 3: np.dtype("|b1")}
 _CODES = {dtype: code for code, dtype in _DTYPES.items()}
@@ -38,12 +38,12 @@ class Completion(msgspec.Struct, frozen=True, kw_only=True):
 
     prompt_token_ids: Array  # [P] int32
     token_ids: Array  # [T] int32, end-of-sequence included
-    logprobs: Array  # [T] float32, under the distribution sampled from
+    logprobs: Array  # [T] float32 nats, under the distribution sampled from
     spans: list[VersionSpan]  # cover [0, T) exactly once; versions non-decreasing within a segment
     temperature: float
     finish_reason: Literal["stop", "length", "abort", "repetition"]
-    segments: list[int] = []  # token at which each further request took up what the one before left
-    server: str = ""  # of the last request
+    segments: list[int] = []  # index of the token at which each further request continued
+    server: str = ""  # URL of the server that answered the last request
 
 
 class Rollout(Record, frozen=True, kw_only=True):
@@ -51,14 +51,16 @@ class Rollout(Record, frozen=True, kw_only=True):
 
     run: str
     rollout_id: str
-    group_id: int  # grows in the order of starting; evaluation uses its own count
+    group_id: int  # increases in the order of starting; evaluation uses its own count
     problem_id: str
     domain: str
-    draw: int = -1  # of its group (see `Started`); evaluation has none
+    draw: int = -1  # draw of the group (see `Started`); -1 in evaluation
     completions: list[Completion] = []
     reward: float = 0.0
-    reward_components: dict[str, float] = {}  # by name; where there are any, they add up to `reward`
-    turn_rewards: list[float] = []  # what each completion has earned by itself, part of `reward`
+    reward_components: dict[
+        str, float
+    ] = {}  # parts of `reward`, by name; if there are any, they add up to it
+    turn_rewards: list[float] = []  # the part of `reward` that each completion earned by itself
     metrics: dict[str, float] = {}
     started_at: float = 0.0  # unix seconds
     finished_at: float = 0.0
@@ -92,9 +94,9 @@ class TrainingSequence(msgspec.Struct, frozen=True, kw_only=True):
     rollout_id: str
     group_id: int
     temperature: float
-    loss_weight: float  # of each of its tokens in the step's loss: the normalisation, over the whole step
+    loss_weight: float  # weight of each of its tokens in the step's loss, which normalises over the step
     token_ids: Array  # [T] int32
-    loss_mask: Array  # [T] bool: sampled, and part of the loss
+    loss_mask: Array  # [T] bool, true where a token was sampled and is part of the loss
     behaviour_logprobs: Array  # [T] float32, 0 where not sampled
     versions: Array  # [T] int32, -1 where not sampled
     advantages: Array  # [T] float32, 0 where not sampled
@@ -104,13 +106,13 @@ class TrainingSequence(msgspec.Struct, frozen=True, kw_only=True):
 class MicroBatchRow(Record, frozen=True, kw_only=True):
     """One packed micro-batch per data-parallel rank. The rows of a step are sent as they fill."""
 
-    step: int  # the step these sequences train; the weights it starts from have this version
-    index: int  # within the step
+    step: int  # the step that these sequences train, and the version of its initial weights
+    index: int  # index of the row within the step
     micro_batches: list[list[TrainingSequence]]  # [rank][sequence], possibly empty
     closes_step: bool
-    group_ids: list[int] = []  # on the closing row: the groups of the step
-    masked_tokens: int = 0  # sampled tokens that `on_stale: mask` took out of the loss
-    rollouts_offset: int = 0  # `rollouts` from here on holds all that closed no step up to this row
+    group_ids: list[int] = []  # the groups of the step; only the closing row has them
+    masked_tokens: int = 0  # sampled tokens that `on_stale: mask` removed from the loss
+    rollouts_offset: int = 0  # offset in `rollouts`; what the closed steps have not used lies after it
 
 
 # --- events -----------------------------------------------------------------------------------
@@ -122,15 +124,15 @@ class DropReason(StrEnum):
     Every dropped group has one; a custom filter uses its own word.
     """
 
-    ZERO_ADVANTAGE = "zero_advantage"  # all rewards equal: no signal
-    OVERLONG = "overlong"  # truncated at the token limit
-    ADVANTAGE_RANGE = "advantage_range"  # an advantage beyond what the rewards can mean
-    STALE = "stale"  # sampled by weights older than max_lag allows
-    FAILED = "failed"  # fewer than two members without failure
+    ZERO_ADVANTAGE = "zero_advantage"  # all rewards are equal, so there is no signal
+    OVERLONG = "overlong"  # a rollout was truncated at the token limit
+    ADVANTAGE_RANGE = "advantage_range"  # an advantage is larger than the rewards can explain
+    STALE = "stale"  # tokens were sampled by weights older than max_lag allows
+    FAILED = "failed"  # fewer than two members ended without failure
     NONFINITE = "nonfinite"  # the step's gradient was not finite
-    TRAINING_DONE = "training_done"  # still in the pipeline when the last step closed
-    INTERRUPTED = "interrupted"  # in flight when the run stopped, before it was resumed
-    ROLLED_BACK = "rolled_back"  # sampled by weights above those that the run was resumed with
+    TRAINING_DONE = "training_done"  # the group was in the pipeline when the last step closed
+    INTERRUPTED = "interrupted"  # the group was in flight when the run stopped
+    ROLLED_BACK = "rolled_back"  # tokens were sampled by weights newer than the run was resumed with
 
 
 class Started(Record, frozen=True, kw_only=True):
@@ -138,9 +140,9 @@ class Started(Record, frozen=True, kw_only=True):
 
     group_id: int
     rollouts: int
-    draw: int  # which problem of the sampler's order; drawn again if the group is lost in a stop
+    draw: int  # index in the sampler's order; drawn again if the run stops before the group ends
     problem: int  # index of the training problem
-    version: int = 0  # live at that time
+    version: int = 0  # weight version that was live at that time
 
 
 class Settled(Record, frozen=True, kw_only=True):
@@ -148,8 +150,8 @@ class Settled(Record, frozen=True, kw_only=True):
 
     group_ids: list[int]
     rollouts: int
-    reason: str | None = None  # a DropReason, or the word of a filter of one's own
-    version: int | None = None  # that their step made, if they were in one
+    reason: str | None = None  # a DropReason, or the word of a custom filter
+    version: int | None = None  # weight version that their step produced, if they were trained
 
 
 class PublishWanted(Record, frozen=True, kw_only=True):
@@ -172,7 +174,7 @@ class WeightsPublished(Record, frozen=True, kw_only=True):
     servers: list[str]
     seconds: float
     bytes: int
-    paused_s: float  # the longest pause among the servers
+    paused_s: float  # the longest pause of a server, in seconds
 
 
 class StepClosed(Record, frozen=True, kw_only=True):
@@ -181,8 +183,8 @@ class StepClosed(Record, frozen=True, kw_only=True):
     version: int
     rollouts: int
     tokens: int  # unmasked tokens trained on
-    lag_histogram: dict[int, int]  # lag -> tokens
-    skipped: bool = False  # the gradient was not finite
+    lag_histogram: dict[int, int]  # number of tokens by lag
+    skipped: bool = False  # whether the update was skipped because the gradient was not finite
 
 
 class SetResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -190,21 +192,21 @@ class SetResult(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     problems: int
-    attempts: int  # at each problem
-    success: float  # the mean over the problems of the mean over the attempts: avg@attempts
-    failed: int = 0  # attempts without an end: they count as unsolved
+    attempts: int  # attempts at each problem
+    success: float  # mean over the problems of the mean over the attempts: avg@attempts
+    failed: int = 0  # attempts that failed, which count as unsolved
 
 
 class Evaluated(Record, frozen=True, kw_only=True):
     """The result of attempts at held-out problems, sampled at temperature 1."""
 
-    version: int  # that the servers held when the evaluation began
+    version: int  # weight version of the servers when the evaluation began
     problems: int
-    success: float  # the mean over all problems of the mean over the attempts at each
-    first_version: int  # oldest and newest version that sampled a token of it
+    success: float  # mean over all problems of the mean over the attempts at each
+    first_version: int  # oldest version that sampled a token of it; `last_version` is the newest
     last_version: int
-    failed: int = 0  # attempts without an end: they count as unsolved
-    pinned: bool = False  # by a server out of the weight group
+    failed: int = 0  # attempts that failed, which count as unsolved
+    pinned: bool = False  # whether a server outside the weight group sampled it
     sets: list[SetResult] = []
 
 
@@ -237,7 +239,7 @@ class CheckpointSaved(Record, frozen=True, kw_only=True):
     """Says that the checkpoint of `version` is complete on disk."""
 
     version: int
-    rollouts_offset: int  # what the oldest kept checkpoint needs of `rollouts`
+    rollouts_offset: int  # offset in `rollouts` that the oldest kept checkpoint needs
 
 
 class SamplerState(Record, frozen=True, kw_only=True):
@@ -255,16 +257,16 @@ class Resumed(Record, frozen=True, kw_only=True):
     """
 
     version: int
-    ends: dict[str, int]  # stream -> where what was written before ends
-    rollouts_offset: int  # whence to replay `rollouts`
-    kept_offset: int | None  # what the oldest kept checkpoint needs of `rollouts`; None without any
-    replayed: list[int]  # whole groups from before that count as if they had just been sampled
-    interrupted: list[int]  # groups dropped, as DropReason says
+    ends: dict[str, int]  # offset at which the earlier launches' records end, by stream
+    rollouts_offset: int  # offset from which `rollouts` is replayed
+    kept_offset: int | None  # offset in `rollouts` that the oldest kept checkpoint needs; None without one
+    replayed: list[int]  # earlier complete groups that count as if they had just been sampled
+    interrupted: list[int]  # groups dropped as `DropReason.INTERRUPTED`
     rolled_back: list[int]
     next_group: int
-    draws: int  # of the sampler, so far
-    redraws: list[tuple[int, int]]  # (draw, problem) of groups lost in this stop or an earlier one
-    sampler: SamplerState | None = None  # the last one recorded
+    draws: int  # draws of the sampler so far
+    redraws: list[tuple[int, int]]  # (draw, problem) of each group lost in a stop
+    sampler: SamplerState | None = None  # the last recorded state
 
 
 Event = (

@@ -21,7 +21,7 @@ class FunctionCall(BaseModel):
     """The `function` of a tool call: its name and its arguments."""
 
     name: str
-    arguments: str  # JSON
+    arguments: str  # a JSON object
 
 
 class ToolCall(BaseModel):
@@ -49,7 +49,7 @@ def _call(text: str) -> ToolCall:
     call = json.loads(text, parse_constant=_no_constant)
     arguments = json.dumps(call["arguments"], ensure_ascii=False)
     function = FunctionCall(name=call["name"], arguments=arguments)
-    function.model_dump_json().encode()  # half of a surrogate pair cannot be sent
+    function.model_dump_json().encode()  # raises ValueError for half of a surrogate pair
     return ToolCall(id=f"call_{uuid.uuid4().hex}", function=function)
 
 

@@ -8,7 +8,8 @@ from typing import Any
 
 from contracts.tool_calls import parse_tool_calls
 
-NAME, QUESTION = "a_tool_of_nobody", "a question that nobody asks"
+NAME = "a_tool_of_nobody"
+QUESTION = "a question that nobody asks"
 TOOL = {"type": "function", "function": {"name": NAME, "description": "", "parameters": {"type": "object"}}}
 CALL = {"type": "function", "function": {"name": NAME, "arguments": {}}}
 OPENING = [{"role": "user", "content": QUESTION}]
@@ -23,7 +24,7 @@ def knows_tools(tokenizer: Any) -> bool:
     try:
         shown = tokenizer.apply_chat_template(OPENING, tools=[TOOL], tokenize=False)
         called = tokenizer.apply_chat_template(CALLED, tools=[TOOL], tokenize=False)
-    except Exception:  # a template refuses what it does not know with errors of its own
+    except Exception:  # a template raises errors of its own for what it does not support
         return False
     token_ids = tokenizer(called.rpartition(QUESTION)[2])["input_ids"]
     _, calls = parse_tool_calls(tokenizer.decode(token_ids, skip_special_tokens=True))

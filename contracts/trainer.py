@@ -42,18 +42,18 @@ class PackedBatch:
 
     token_ids: torch.Tensor  # [T] int64
     position_ids: torch.Tensor  # [T] int64, from 0 in each sequence
-    sequence_ids: torch.Tensor  # [T] int64, which of the S sequences
-    rollout_ids: torch.Tensor  # [T] int64, which of the R rollouts: all sequences of one are here
+    sequence_ids: torch.Tensor  # [T] int64, index of the sequence, 0 to S - 1
+    rollout_ids: torch.Tensor  # [T] int64, index of the rollout, 0 to R - 1; all its sequences are here
     cu_seqlens: torch.Tensor  # [S + 1] int32, where each sequence begins; the last is T
     temperature: torch.Tensor  # [T] float32
     loss_mask: torch.Tensor  # [T] bool
-    loss_weights: torch.Tensor  # [T] float32: of each token in the step's loss, 0 where the mask is off
+    loss_weights: torch.Tensor  # [T] float32, weight in the step's loss; 0 where the mask is off
     behaviour_logprobs: torch.Tensor  # [T] float32
     versions: torch.Tensor  # [T] int64
     advantages: torch.Tensor  # [T] float32
     reference_logprobs: torch.Tensor | None  # [T] float32
     num_rollouts: int  # R
-    proximal_logprobs: torch.Tensor | None = None  # [T] float32, of the policy that the step began with
+    proximal_logprobs: torch.Tensor | None = None  # [T] float32, under the weights before the step
 
     @classmethod
     def pack(cls, sequences: Sequence[TrainingSequence]) -> "PackedBatch":
@@ -115,17 +115,17 @@ class TokenScores:
     """The scores of each token of a `PackedBatch`. With `grad=True` all are differentiable."""
 
     logprobs: torch.Tensor  # [T] float32: log p(token | before it in its sequence); 0 at its first token
-    entropy: torch.Tensor | None = None  # [T] float32, of the distribution it was drawn from
-    values: torch.Tensor | None = None  # [T] float32, of the state before it; of a backend with a value head
+    entropy: torch.Tensor | None = None  # [T] float32 nats, of the distribution the token was drawn from
+    values: torch.Tensor | None = None  # [T] float32, value of the state before the token; needs a value head
 
 
 @dataclass(frozen=True)
 class StepReport:
     """The report of one optimizer step, the same on every rank."""
 
-    grad_norm: float  # global, before clipping, over all ranks
-    learning_rate: float  # that this step used
-    skipped: bool  # the gradient was not finite: weights unchanged, gradient discarded
+    grad_norm: float  # global norm over all ranks, before clipping
+    learning_rate: float  # the learning rate that this step used
+    skipped: bool  # whether a gradient that was not finite was discarded, without an update
 
 
 class SaveHandle(abc.ABC):
@@ -147,7 +147,7 @@ class TrainerWorker(abc.ABC):
     """
 
     needs_model: bool = True  # whether `model_path` must be a Hugging Face model directory
-    missing: str | None = None  # what a machine lacks that it could not run on, and how to come by it
+    missing: str | None = None  # why it cannot run on this machine and what to install; None if it can
     device: torch.device
 
     def memory(self, shape: ModelShape, world_size: int, tokens: int) -> dict[str, int] | None:

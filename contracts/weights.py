@@ -24,7 +24,7 @@ class WeightManifest:
     """The weights of a model in the order of the broadcast. A tied weight is sent once."""
 
     parameters: tuple[Parameter, ...]
-    tied: dict[str, str]  # tied name -> name that is sent
+    tied: dict[str, str]  # the name that is sent, by tied name
 
     @property
     def total_bytes(self) -> int:
@@ -79,7 +79,8 @@ def pack_bucket(tensors: Iterable[torch.Tensor]) -> torch.Tensor:
 
 def unpack_bucket(bucket: torch.Tensor, parameters: list[Parameter]) -> dict[str, torch.Tensor]:
     """Returns views of the `[bytes]` uint8 bucket, one tensor per parameter, by name."""
-    tensors, start = {}, 0
+    tensors = {}
+    start = 0
     for parameter in parameters:
         end = start + parameter_bytes(parameter)
         raw = bucket[start:end].view(torch_dtype(parameter.dtype))
@@ -196,7 +197,9 @@ class WeightGroup:
         backend: str,
         timeout_s: float,
     ):
-        self.rank, self.world_size, self.backend = rank, world_size, backend
+        self.rank = rank
+        self.world_size = world_size
+        self.backend = backend
         self.device = (
             torch.device("cuda", torch.cuda.current_device()) if backend == "nccl" else torch.device("cpu")
         )
@@ -226,7 +229,8 @@ class WeightGroup:
         Raises RuntimeError if a peer is gone, or takes longer than `timeout_s`.
         """
         options = dist.BroadcastOptions()
-        options.rootRank, options.rootTensor = 0, 0
+        options.rootRank = 0
+        options.rootTensor = 0
         options.timeout = timedelta(seconds=timeout_s)
         work = self._group.broadcast([buffer.to(self.device)], options)
         if self.backend == "gloo":

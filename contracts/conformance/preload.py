@@ -12,5 +12,5 @@ from transformers.utils import logging
 
 __all__ = ["AutoModelForCausalLM", "AutoTokenizer", "LlamaForCausalLM", "Qwen2ForCausalLM", "torch"]
 
-# A progress bar makes a named semaphore, which a rank that is killed would leave to others to remove.
+# A progress bar creates a named semaphore, which a rank that is killed would not remove.
 logging.disable_progress_bar()

@@ -3,7 +3,7 @@
 import multiprocessing
 from multiprocessing.context import ForkServerContext
 
-# Modules that the fork server imports when it is started, by the first process that is.
+# Modules that the fork server imports when the first process is started.
 PRELOAD = ["contracts.conformance.preload"]
 
 

@@ -34,11 +34,11 @@ def make_tiny_model(
         hidden_size=64,
         intermediate_size=128,
         num_hidden_layers=2,
-        num_attention_heads=2,  # of 32: engines do not support smaller heads
+        num_attention_heads=2,  # heads of size 32, because engines do not support smaller ones
         num_key_value_heads=1,
         max_position_embeddings=context,
         tie_word_embeddings=tied,
-        initializer_range=0.2,  # far from uniform distributions
+        initializer_range=0.2,  # large enough that distributions are far from uniform
         eos_token_id=0,
         pad_token_id=1,
         bos_token_id=None,

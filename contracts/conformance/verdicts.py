@@ -41,7 +41,7 @@ class Verdict:
     state: Literal["pass", "fail", "not declared"]
     measured: str
     seconds: float
-    expected: str | None = None  # of a failure
+    expected: str | None = None  # what a failed check expected
     reproduce: str | None = None
 
     @classmethod

@@ -23,7 +23,7 @@ class BadRequest:
     body: dict
     status: int
     code: str
-    named: str = ""  # what the message must name
+    named: str = ""  # the text that the message must contain
 
 
 def bad_joins(request: dict) -> list[BadRequest]:
@@ -37,7 +37,7 @@ def bad_joins(request: dict) -> list[BadRequest]:
         bad(409, "stale_epoch", epoch=request["epoch"] - 1, group_name="another"),
         bad(409, "stale_epoch", epoch=0),
         bad(422, "unsupported_backend", backend="carrier-pigeon"),
-        bad(504, "rendezvous_timeout", timeout_s=0.5),  # nobody listens there
+        bad(504, "rendezvous_timeout", timeout_s=0.5),  # no process listens at that address
     ]
 
 

@@ -14,7 +14,7 @@ from contracts.conformance.inference.settings import Settings
 from contracts.conformance.inference.trainer_peer import TrainerPeer
 from contracts.conformance.verdicts import GuaranteeError
 
-SHORT = 24  # tokens of a completion that is only compared
+SHORT = 24  # tokens of a completion that is only compared with the reference
 
 
 @dataclass(frozen=True)
@@ -24,8 +24,8 @@ class Bench:
     servers: list[Server]
     reference: Reference
     settings: Settings
-    dtype: torch.dtype  # to which weights are rounded
-    context: int  # longest prompt and completion that every server takes, as far as the kit needs it
+    dtype: torch.dtype  # the dtype to which weights are rounded
+    context: int  # tokens of prompt and completion that every server accepts, at most what the kit needs
 
     def weights(self, seed: int) -> Weights:
         """Returns the weights that are sent as version `seed`, and that the reference computes with."""

@@ -63,8 +63,12 @@ class _InterruptedUpdate:
         receive: str,
         may_end_live: bool = False,
     ):
-        self.bench, self.run, self.process = bench, run, process
-        self.what, self.receive, self.may_end_live = what, receive, may_end_live
+        self.bench = bench
+        self.run = run
+        self.process = process
+        self.what = what
+        self.receive = receive
+        self.may_end_live = may_end_live
 
     async def update(self, sent: int, end: Callable[[], None]) -> float:
         """Sends `sent` buckets and calls `end()`.
@@ -83,7 +87,8 @@ class _InterruptedUpdate:
         return seconds
 
     async def _send(self, sent: int) -> None:
-        version, size = self.run.version + 1, _bucket_bytes(self.bench)
+        version = self.run.version + 1
+        size = _bucket_bytes(self.bench)
         weights = self.bench.weights(version)
         buckets = [bytes(bucket.numpy()) for bucket in packed(weights, size)[:sent]]
         request = self.run.update_request(version, weights, bucket_bytes=size, receive=self.receive)

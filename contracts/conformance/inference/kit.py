@@ -39,9 +39,9 @@ CHECKS: dict[Guarantee, Callable[[Bench], Awaitable[str]]] = {
     Guarantee("G11", "cancellation"): cancellation,
 }
 CODES = [guarantee.code for guarantee in CHECKS]
-LONGEST_S = 1800.0  # of one check
+LONGEST_S = 1800.0  # the longest time that one check may take
 ANSWERS_WITHIN_S = 30.0
-CONTEXTS = (2048, 1024, 512, 256, 128)  # tokens; the kit needs no more
+CONTEXTS = (2048, 1024, 512, 256, 128)  # tokens, the first that a server accepts; the kit needs no more
 
 
 def check_inference(
@@ -123,6 +123,6 @@ async def _verdict(guarantee: Guarantee, bench: Bench, tell: Callable[[Guarantee
     try:
         async with asyncio.timeout(LONGEST_S):
             measured = await CHECKS[guarantee](bench)
-    except Exception as error:  # whatever a broken server causes is its verdict
+    except Exception as error:  # any error that a broken server causes is a verdict
         return Verdict.of_failure(guarantee, error, time.monotonic() - started)
     return Verdict(guarantee, "pass", measured, time.monotonic() - started)

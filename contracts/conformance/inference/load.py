@@ -10,8 +10,9 @@ from contracts.conformance.inference.server import Server
 from contracts.conformance.inference.trainer_peer import TrainerPeer
 from contracts.conformance.verdicts import GuaranteeError
 
-FIRST_TRY = 200  # tokens of a request
-FEW, MANY = 6, 96  # requests in flight, a server
+FIRST_TRY = 200  # tokens of each request in the first attempt
+FEW = 6  # requests in flight per server, at first
+MANY = 96  # requests in flight per server, at most
 APPEARS_WITHIN_S = 30.0
 
 Tasks = list[tuple[Server, asyncio.Task[Sample]]]
@@ -35,7 +36,7 @@ async def in_flight(bench: Bench, count: int, max_tokens: int, stream: bool = Fa
     async with cancelling([task for _, task in tasks]):
         for server in bench.servers:
             await _running(server, [task for at, task in tasks if at is server])
-            # It comes last, so when it has its token the others have theirs.
+            # This request is the last one, so once it has its token the others have theirs.
             await server.complete(bench.reference.prompt(4, seed=count), 1)
         yield tasks
 
@@ -80,10 +81,13 @@ async def complete_across(
     every other request is one.
     """
     streams = "stream" in await bench.offered("capabilities")
-    count, max_tokens, worst = FEW, FIRST_TRY, 0.0
+    count = FEW
+    max_tokens = FIRST_TRY
+    worst = 0.0
     longest = bench.context - 32
     while True:
-        before, max_tokens = trainer.version, min(max_tokens, longest)
+        before = trainer.version
+        max_tokens = min(max_tokens, longest)
         async with in_flight(bench, count, max_tokens, streams) as tasks:
             await update()
             found = [(server, await task) for server, task in tasks]
@@ -101,12 +105,15 @@ async def complete_across(
                 f"keep {count} requests of {longest} tokens running and publish a version (a very fast "
                 "server needs a model with a longer context)",
             )
-        count, max_tokens = (count * 4 if max_tokens == longest else count), max_tokens * 4
+        if max_tokens == longest:
+            count *= 4
+        max_tokens *= 4
 
 
 def check_finished(bench: Bench, server: Server, sample: Sample, max_tokens: int) -> None:
     """Checks that the request ended by itself: at its length, or by end-of-sequence."""
-    tokens, last = len(sample.token_ids), sample.token_ids[-1:]
+    tokens = len(sample.token_ids)
+    last = sample.token_ids[-1:]
     if sample.finish_reason == "length" and tokens == max_tokens:
         return
     if sample.finish_reason == "stop" and last and last[0] in bench.reference.ends:

@@ -7,9 +7,9 @@ import torch.nn.functional as F
 
 from contracts.conformance.inference.reference import Reference, Weights
 
-LARGEST = 20_000_000  # parameters of a model that learns in no time on a CPU
+LARGEST = 20_000_000  # parameters of the largest model that learns in seconds on a CPU
 STEPS = 500
-MARGIN = 2.0  # nats by which every token of the text leads, so that rounding does not change it
+MARGIN = 2.0  # nats by which every token must lead, so that rounding does not change the text
 
 
 def overfit_weights(
@@ -24,7 +24,8 @@ def overfit_weights(
         return None
     for name, parameter in model.named_parameters():
         parameter.data = reference.weights(0)[name].clone()
-    ids, targets = torch.tensor([[*prompt, *reply]]), torch.tensor(reply)
+    ids = torch.tensor([[*prompt, *reply]])
+    targets = torch.tensor(reply)
     optimizer = torch.optim.Adam(model.parameters(), lr=3e-3)
     for _ in range(STEPS):
         logits = model(ids, use_cache=False).logits[0, len(prompt) - 1 : -1].float()

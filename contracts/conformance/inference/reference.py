@@ -19,7 +19,7 @@ from transformers import (
 
 Weights = Mapping[str, torch.Tensor]
 LOGIT_SPREAD = 4.0  # standard deviation of the logits of one position
-KEPT = 6  # sets of weights, each as large as the model
+KEPT = 6  # cached sets of weights, each as large as the model
 
 
 class Reference:
@@ -41,11 +41,11 @@ class Reference:
         self.chats = tokenizer is None or tokenizer.chat_template is not None
         known = range(len(tokenizer) if tokenizer else config.get_text_config().vocab_size)
         special = {*self.ends, *(tokenizer.all_special_ids if tokenizer else ())}
-        self.ordinary = [i for i in known if i not in special]  # ids that any server takes in a prompt
+        self.ordinary = [i for i in known if i not in special]  # ids that any server accepts in a prompt
         # A tied parameter has one name here; the state dict has them all.
         self._base = {name: p.detach().clone() for name, p in self.model.named_parameters()}
         self.tied = self._tied()
-        self._made: dict[int, Weights] = {}  # by seed, the oldest first
+        self._made: dict[int, Weights] = {}  # sets of weights by seed, the oldest first
 
     def _tied(self) -> dict[str, str]:
         """Returns, for each tied name, the name that is sent."""

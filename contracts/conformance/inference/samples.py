@@ -14,7 +14,7 @@ class Sample:
 
     prompt_token_ids: list[int]
     token_ids: list[int]
-    logprobs: list[float]  # of each token
+    logprobs: list[float]  # the log-probability of each token, in nats
     spans: list[tuple[int, int, int]]  # (version, start, end)
     finish_reason: str
     text: str

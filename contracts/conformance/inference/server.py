@@ -19,7 +19,8 @@ class Server:
     """One server; `token` is the bearer token that it was started with."""
 
     def __init__(self, http: aiohttp.ClientSession, url: str, token: str | None):
-        self.http, self.url = http, url.rstrip("/")
+        self.http = http
+        self.url = url.rstrip("/")
         self.headers = {"Authorization": f"Bearer {token}"} if token else {}
 
     def __str__(self) -> str:

@@ -41,12 +41,14 @@ class TrainerPeer:
     """One run of a trainer."""
 
     def __init__(self, servers: Sequence[Server], tied: dict[str, str], settings: Settings):
-        self.servers, self.tied, self.settings = servers, tied, settings
+        self.servers = servers
+        self.tied = tied
+        self.settings = settings
         self.run = uuid.uuid4().hex
         self.epoch = 0
         self.version = 0
         self.group: WeightGroup | None = None
-        self.joined: list[dict] = []  # what each server was asked when it joined the group
+        self.joined: list[dict] = []  # the request by which each server joined the group
 
     # --- the weight group -------------------------------------------------------------------------
 
@@ -67,7 +69,8 @@ class TrainerPeer:
             "world_size": world_size,
             "timeout_s": self.settings.timeout_s,
         }
-        requests, offset = [], 1
+        requests = []
+        offset = 1
         for contract in contracts:
             requests.append(common | {"rank_offset": offset} | changes)
             offset += contract.ranks
@@ -103,10 +106,12 @@ class TrainerPeer:
                 "200 only once the server's ranks have joined",
                 f"POST /init_process_group {first}",
             )
-        self.group, self.joined = formed, requests
+        self.group = formed
+        self.joined = requests
 
     async def _post_joins(self, requests: Sequence[dict]) -> list[Answer]:
-        limit = 2 * self.settings.timeout_s + self.settings.grace_s  # it may wait for an update's end first
+        # The server may first wait until an update ends.
+        limit = 2 * self.settings.timeout_s + self.settings.grace_s
         try:
             async with asyncio.timeout(limit):
                 return await self.post_each("/init_process_group", requests)
@@ -209,7 +214,8 @@ class TrainerPeer:
             async with asyncio.timeout(limit + 1):
                 status, body = await server.get(f"/weight_update/{version}?wait_s={limit}")
         except TimeoutError:
-            status, body = 0, {"state": f"no answer within {limit + 1:g} s"}
+            status = 0
+            body = {"state": f"no answer within {limit + 1:g} s"}
         try:
             found = WeightUpdateStatus.model_validate(body)
         except ValidationError:

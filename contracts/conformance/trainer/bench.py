@@ -16,11 +16,11 @@ class Bench:
     """The adapter under test, and the means to run a program on every rank of it."""
 
     adapter: str  # package.module.Class
-    options: dict[str, object]  # of its constructor
+    options: dict[str, object]  # arguments of its constructor
     ranks: int
-    device: str  # cpu, cuda
-    patience_s: float  # the longest that one session may last
-    directory: Path  # empty, and the kit's own
+    device: str  # cpu or cuda
+    patience_s: float  # the longest time that one session may take
+    directory: Path  # an empty directory for the kit's files
     models: tuple[str, ...]  # Hugging Face model directories
     _sessions: itertools.count = field(default_factory=itertools.count)
 
@@ -48,5 +48,5 @@ class Bench:
             world_size=self.ranks,
             master_port=port,
             device=self.device,
-            timeout_s=2 * self.patience_s,  # the kit loses patience first, and says where
+            timeout_s=2 * self.patience_s,  # so the kit gives up first, and reports where
         )

@@ -7,7 +7,7 @@ import torch
 from contracts.conformance.trainer.rank_programs import Tensors
 from contracts.conformance.verdicts import GuaranteeError
 
-SMALL = 0.02  # of the global norm: what a smaller tensor is compared with, below which float32 noise counts
+SMALL = 0.02  # part of the global norm that replaces a smaller norm, which float32 noise would dominate
 
 
 def compare(

@@ -72,7 +72,8 @@ def check_gradients(
         reproduce = f"{reference.model.config.model_type}, {describe(step)}"
         found = gradients(before, after, spec)
         norm = float(torch.nn.utils.get_total_norm(list(expected.values())))
-        allowed = rounding_errors(after, expected, spec) if norm else None  # without gradient no weight moves
+        # Without a gradient no weight moves.
+        allowed = rounding_errors(after, expected, spec) if norm else None
         right = "the plain sum" + _expected_sum(step)
         worst = max(worst, compare(found, expected, TOLERANCE, "gradient", right, reproduce, allowed))
         for rank, result in enumerate(results):

@@ -19,9 +19,9 @@ class StepsRecord:
     `weights` has one more element: the weights before the first step.
     """
 
-    weights: list[Tensors]  # float32 on the CPU; empty on other ranks than 0
+    weights: list[Tensors]  # float32 weights on the CPU; empty except on rank 0
     reports: list[StepReport]
-    losses: list[list[float]]  # [step][micro-batch]
+    losses: list[list[float]]  # [step][micro-batch], losses of this rank
 
 
 def weight_copies(worker: RecordingWorker) -> Tensors:
@@ -35,7 +35,9 @@ def weight_copies(worker: RecordingWorker) -> Tensors:
 
 def run_steps(worker: RecordingWorker, spec: WorkerSpec, steps: list[Step]) -> StepsRecord:
     """Makes every step, and returns weights, reports and losses."""
-    weights, reports, losses = [weight_copies(worker)], [], []
+    weights = [weight_copies(worker)]
+    reports = []
+    losses = []
     for step in steps:
         if step.reset:
             worker.reset_optimizer()

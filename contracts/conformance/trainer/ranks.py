@@ -52,7 +52,7 @@ def _start(processes: list) -> None:
     for rank, process in enumerate(processes):
         try:
             process.start()
-        except BrokenPipeError:  # its end came before it had read what to do
+        except BrokenPipeError:  # the process ended before it had read its arguments
             raise RankFailedError(f"rank {rank} died before it could import the program") from None
 
 
@@ -82,7 +82,8 @@ def _describe_failure(folder: Path, failed: list[int], processes: list) -> str:
     with_error = [rank for rank, file in errors.items() if file.exists()]
     without_error = [rank for rank in failed if rank not in with_error]
     if without_error:
-        rank, code = without_error[0], processes[without_error[0]].exitcode
+        rank = without_error[0]
+        code = processes[rank].exitcode
         died = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"exited with status {code}"
         return f"rank {rank} {died} {_where(folder, rank)}"
     rank = min(with_error, key=lambda rank: errors[rank].stat().st_mtime_ns)

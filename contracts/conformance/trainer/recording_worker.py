@@ -33,7 +33,8 @@ class RecordingWorker:
     """
 
     def __init__(self, worker: TrainerWorker, position_file: Path):
-        self._worker, self._position_file = worker, position_file
+        self._worker = worker
+        self._position_file = position_file
 
     def __getattr__(self, name: str) -> Callable:
         if name not in TrainerWorker.__abstractmethods__:

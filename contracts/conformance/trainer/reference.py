@@ -62,7 +62,8 @@ class Reference:
 
         Each sequence is scored at its own temperature unless one is given.
         """
-        logprobs, entropy = [torch.zeros(0)], [torch.zeros(0)]
+        logprobs = [torch.zeros(0)]
+        entropy = [torch.zeros(0)]
         for sequence in sequences:
             ids = torch.from_numpy(sequence.token_ids).long()
             logits = self.model(ids[None], use_cache=False).logits[0, :-1]

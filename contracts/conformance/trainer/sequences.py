@@ -18,10 +18,10 @@ Rows = list[list[list[TrainingSequence]]]  # [row][rank][sequence]
 class Step:
     """One optimizer step: its micro-batches, and what is special about it."""
 
-    name: str  # for messages: "one micro-batch a sequence"
+    name: str  # the name in messages, e.g. "one micro-batch a sequence"
     rows: Rows
-    scale: float = 1.0  # of the loss; an infinite one counts on the last rank only
-    reset: bool = False  # forget the optimizer's moments first
+    scale: float = 1.0  # factor of the loss; an infinite one applies on the last rank only
+    reset: bool = False  # whether the optimizer is reset before the step
 
     @property
     def sequences(self) -> list[TrainingSequence]:

@@ -9,12 +9,13 @@ from contracts.conformance.inference.server import Server
 from contracts.conformance.inference.trainer_peer import TrainerPeer, bucket_bytes_for, packed
 from contracts.conformance.verdicts import GuaranteeError
 
-ENOUGH = 8  # tokens after a boundary that tell old weights from new ones
+ENOUGH = 8  # tokens after a boundary that suffice to tell old weights from new ones
 
 
 async def in_flight(bench: Bench) -> str:
     """Publishes weights while requests run, and while requests arrive, in every offered mode."""
-    crossed, worst = 0, 0.0
+    crossed = 0
+    worst = 0.0
     receives = await bench.receive_modes()
     modes = [(kv, receive) for kv in await bench.offered("kv_cache") for receive in receives]
     async with bench.new_run() as trainer:
@@ -52,7 +53,8 @@ def _boundary(bench: Bench, server: Server, sample: Sample, version: int, kv_cac
         raise GuaranteeError(
             f"spans {sample.spans}", f"one of version {version - 1}, then one of {version}", where
         )
-    boundary, n = sample.spans[0][2], len(sample.token_ids)
+    boundary = sample.spans[0][2]
+    n = len(sample.token_ids)
     old, new = (
         bench.reference.logprobs(bench.weights(v), sample.prompt_token_ids, sample.token_ids)
         for v in (version - 1, version)

@@ -32,7 +32,7 @@ async def _across_one(
 ) -> float:
     version = trainer.version + 1
     for server in bench.servers:
-        for _ in range(2):  # the second fills whatever the first did not
+        for _ in range(2):  # the second fills the cache blocks that the first did not
             await server.complete(prompts[0], SHORT)
     max_tokens = min(400, bench.context - len(prompts[0]))
     held = [asyncio.create_task(server.complete(prompts[0], max_tokens)) for server in bench.servers]

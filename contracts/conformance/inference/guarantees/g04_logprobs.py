@@ -12,7 +12,8 @@ from contracts.conformance.verdicts import GuaranteeError
 
 TEMPERATURES = (0.0, 0.6, 1.0, 1.7)
 DRAWS = 512
-TOP_K, TOP_P = 5, 0.7
+TOP_K = 5
+TOP_P = 0.7
 
 
 async def logprobs(bench: Bench) -> str:
@@ -43,7 +44,9 @@ async def _draws(bench: Bench, server: Server, weights: Weights) -> float:
 
     Over many draws the mean of log p is the negative entropy. Returns the deviation in standard errors.
     """
-    prompt, temperature, n = bench.reference.prompt(9), 1.7, 64
+    prompt = bench.reference.prompt(9)
+    temperature = 1.7
+    n = 64
     draws: list[Sample] = []
     while len(draws) < DRAWS:
         draws += await server.choices(prompt, 1, temperature=temperature, n=n)

@@ -40,8 +40,8 @@ async def refusals(bench: Bench) -> str:
         await _while_receiving(bench, trainer)
         await trainer.join()
         await trainer.publish(2, bench.weights(2))
-        await trainer.request_update(trainer.update_request(2, bench.weights(2)))  # a retry, long after
-        await trainer.publish(3, bench.weights(3))  # so it was not received again
+        await trainer.request_update(trainer.update_request(2, bench.weights(2)))  # a late retry
+        await trainer.publish(3, bench.weights(3))  # possible only if version 2 was not received again
         for server in bench.servers:
             await bench.check_content(server, bench.weights(3), 3, "refuse bad requests, publish version 3")
     return f"{tried} bad requests, each with its code; greedy answers unchanged; retries repeat their answer"
@@ -75,7 +75,7 @@ async def _joining(bench: Bench, trainer: TrainerPeer) -> None:
 
     A join that fails must keep the old group.
     """
-    store = WeightStore(bench.settings.address, 0, bench.settings.timeout_s)  # whose rank 0 never comes
+    store = WeightStore(bench.settings.address, 0, bench.settings.timeout_s)  # its rank 0 never joins
     requests = await trainer.join_requests(store.port, epoch=trainer.epoch + 1, timeout_s=1.0)
     joining = asyncio.create_task(trainer.post_each("/init_process_group", requests))
     update = trainer.update_request(2, bench.weights(2), epoch=trainer.epoch + 1)

@@ -44,7 +44,8 @@ async def failures(bench: Bench) -> str:
 
 async def _slow_trainer(bench: Bench, run: TrainerPeer) -> None:
     """Checks that `timeout_s` limits the time between two buckets, not that of all of them."""
-    version, pause_s = run.version + 1, 0.6 * bench.settings.timeout_s
+    version = run.version + 1
+    pause_s = 0.6 * bench.settings.timeout_s
     size = bucket_bytes_for(bench.weights(version), 4)
     buckets = packed(bench.weights(version), size)
     what = f"{len(buckets)} buckets, {pause_s:g} s apart, with timeout_s {bench.settings.timeout_s:g}"
@@ -74,7 +75,9 @@ async def _taken_over(bench: Bench) -> None:
     The number of requests grows until a fast server still has some at that moment.
     """
     what = "a run at version 1 is taken over by one at version 0"
-    count, ended, tokens = 1, "nothing", min(480, bench.context - 32)
+    count = 1
+    ended = "nothing"
+    tokens = min(480, bench.context - 32)
     while count <= MANY:
         other = bench.trainer()
         async with bench.new_run(), in_flight(bench, count, tokens) as tasks:
@@ -92,7 +95,8 @@ async def _taken_over(bench: Bench) -> None:
         aborted = {server for server, sample in samples if sample.finish_reason == "abort"}
         if len(aborted) == len(bench.servers):
             return
-        count, ended = 8 * count, f"{count} requests of {tokens} tokens with length or stop"
+        ended = f"{count} requests of {tokens} tokens with length or stop"
+        count *= 8
     raise GuaranteeError(f"requests in flight ended: {ended}", "abort", what)
 
 
@@ -104,7 +108,7 @@ async def _before_joining(bench: Bench, run: TrainerPeer, end: str) -> float:
         requests = await run.join_requests(port, epoch=run.epoch + 1)
         began = asyncio.get_running_loop().time()
         asking = asyncio.ensure_future(run.post_each("/init_process_group", requests))
-        await asyncio.wait([asking], timeout=0.3)  # the servers are at the store by then
+        await asyncio.wait([asking], timeout=0.3)  # by then the servers are connected to the store
         process.terminate(end)
         limit = bench.settings.timeout_s + bench.settings.grace_s
         await asyncio.wait([asking], timeout=limit)

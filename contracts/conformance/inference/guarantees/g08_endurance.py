@@ -12,14 +12,14 @@ from contracts.conformance.inference.server import Server
 from contracts.conformance.inference.trainer_peer import TrainerPeer
 from contracts.conformance.verdicts import GuaranteeError
 
-CLIENTS = 4  # a server
-TOKENS = 48  # a request
+CLIENTS = 4  # clients per server
+TOKENS = 48  # tokens per request
 MIB = 2**20
-ROUNDS = 4  # of updates, in one of which memory has to stay flat
-NOISE = 4 * MIB  # by which memory may grow after the first quarter of a round, whatever the model
-COPIES = 2  # of the weights, by which it may grow besides
-SETS = 5  # of weights, in turn
-CHECKED = 24  # answers compared with the reference
+ROUNDS = 4  # rounds of updates; memory must stay flat in one of them
+NOISE = 4 * MIB  # bytes by which memory may grow after the first quarter of a round, for any model
+COPIES = 2  # copies of the weights by which memory may grow in addition
+SETS = 5  # sets of weights, published in turn
+CHECKED = 24  # responses compared with the reference
 
 
 async def endurance(bench: Bench) -> str:
@@ -101,12 +101,13 @@ async def _update(bench: Bench, trainer: TrainerPeer, clients: list[asyncio.Task
     """Publishes the next version, and returns each server's resident bytes after it."""
     kv_cache = await bench.offered("kv_cache")
     version = trainer.version + 1
-    weights, mode = _weights(bench, version), kv_cache[version % len(kv_cache)]
+    weights = _weights(bench, version)
+    mode = kv_cache[version % len(kv_cache)]
     publish = asyncio.create_task(trainer.publish(version, weights, kv_cache=mode))
     async with cancelling([publish]):
         await asyncio.wait([publish, *clients], return_when=asyncio.FIRST_COMPLETED)
         for client in clients:
-            if client.done():  # while updates go on, only a failure ends it
+            if client.done():  # during updates a client only ends by a failure
                 client.result()
         await publish
     return [(await server.contract()).process.resident_bytes for server in bench.servers]
@@ -135,5 +136,6 @@ def _growth(resident: Sequence[int]) -> int:
 
     Each end is the least of a few readings, because memory that is held only during an update is no leak.
     """
-    quarter, few = len(resident) // 4, len(resident) // 8
+    quarter = len(resident) // 4
+    few = len(resident) // 8
     return min(resident[-few:]) - min(resident[quarter - 1 : quarter - 1 + few])

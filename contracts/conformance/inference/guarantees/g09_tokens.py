@@ -131,7 +131,7 @@ async def _stop_string(bench: Bench, server: Server) -> None:
     prompt = bench.reference.prompt(6)
     free = (await server.complete(prompt, SHORT, temperature=0)).text
     stop = free[len(free) // 2 :][:2]
-    if not (stop and stop.isascii() and stop.isprintable()):  # nothing, or half a character
+    if not (stop and stop.isascii() and stop.isprintable()):  # empty, or part of a character
         return
     sample = await server.complete(prompt, SHORT, temperature=0, stop=[stop])
     _expect(

@@ -88,7 +88,8 @@ def _call_ids(bench: Bench, messages: list[dict]) -> list[int]:
 
     The list is empty if the template writes no call.
     """
-    tokenizer, ends = bench.reference.tokenizer, bench.reference.ends
+    tokenizer = bench.reference.tokenizer
+    ends = bench.reference.ends
     if tokenizer is None or not ends:
         return []
     before = tokenizer.apply_chat_template(messages, tools=[TOOL], tokenize=False, add_generation_prompt=True)

@@ -39,5 +39,5 @@ async def authorization(bench: Bench) -> str:
                 raise GuaranteeError(
                     "GET /health without a token is not 200", "200: /health is open", "ask it"
                 )
-        await server.contract()  # and the right one opens
+        await server.contract()  # the right token is accepted
     return f"{len(ROUTES)} routes closed to {len(wrong)} wrong tokens, /health open"

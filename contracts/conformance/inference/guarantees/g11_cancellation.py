@@ -12,7 +12,8 @@ MOST_REQUESTS = 256
 
 async def cancellation(bench: Bench) -> str:
     """Closes the connections of running requests and checks how soon the server is idle."""
-    slowest, counts = 0.0, []
+    slowest = 0.0
+    counts = []
     streams = [False, *([True] if "stream" in await bench.offered("capabilities") else [])]
     async with bench.new_run():
         for server in bench.servers:
@@ -38,9 +39,9 @@ async def _enough(bench: Bench, server: Server) -> int:
         tasks = _send(bench, server, count, _tokens(bench) // 2, stream=False)
         done, unfinished = await asyncio.wait(tasks, timeout=1.5 * WITHIN_S)
         await _close(tasks)
-        await poll(lambda: _idle(server), within_s=60)  # also a server that breaks this guarantee gets there
+        await poll(lambda: _idle(server), within_s=60)  # long enough for a server that breaks the guarantee
         for task in done:
-            task.result()  # one that was refused is no fast one
+            task.result()  # raises if the request was refused
         if len(unfinished) == count:
             return count
         count *= 2

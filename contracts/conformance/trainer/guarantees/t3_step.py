@@ -13,10 +13,10 @@ from contracts.conformance.trainer.sequences import LENGTHS, Step, make_sequence
 from contracts.conformance.verdicts import GuaranteeError
 from contracts.trainer import OptimizerSpec, StepReport
 
-TOLERANCE = 1e-4  # of the norm of an update, which is some 1e-2 of the weights
+TOLERANCE = 1e-4  # relative to the norm of an update, which is some 1e-2 of that of the weights
 SPEC = OptimizerSpec(
     lr=1e-2,
-    eps=1e-4,  # about the size of clipped gradients: wrong clipping shows, and float noise does not
+    eps=1e-4,  # about the size of clipped gradients: wrong clipping shows, but float noise does not
     weight_decay=0.1,
     max_grad_norm=0.02,
     warmup_steps=2,
@@ -54,7 +54,8 @@ def _steps(model: str, ranks: int) -> list[Step]:
 
 
 def _replay(reference: Reference, results: list[StepsRecord], steps: list[Step]) -> float:
-    optimizer, worst = reference.adamw(SPEC), 0.0
+    optimizer = reference.adamw(SPEC)
+    worst = 0.0
     for number, step in enumerate(steps):
         doing = f"{reference.model.config.model_type}, {step.name}, of lengths {LENGTHS} with {SPEC!r}"
         before, after = (reference.named(w) for w in results[0].weights[number : number + 2])

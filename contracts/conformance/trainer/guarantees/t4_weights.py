@@ -79,7 +79,8 @@ def check(bench: Bench) -> str:
 
 
 def _check_order(manifest: WeightManifest, iteration: list[Gathered]) -> None:
-    listed, names = [p.name for p in manifest.parameters], [one.name for one in iteration]
+    listed = [p.name for p in manifest.parameters]
+    names = [one.name for one in iteration]
     if wrong := [p for p in manifest.parameters if p.dtype != "bfloat16"]:
         raise GuaranteeError(
             f"manifest says {wrong[0].dtype} of {wrong[0].name}", "the dtype asked for", DOING
@@ -119,7 +120,8 @@ def _check_complete(reference: Reference, iteration: list[Gathered], manifest: W
     names = [one.name for one in iteration]
     if twice := [name for name in names if names.count(name) > 1]:
         raise GuaranteeError(f"{twice[0]} is yielded more than once", "every parameter exactly once", DOING)
-    groups, tied = list(reference.groups().values()), {}
+    groups = list(reference.groups().values())
+    tied = {}
     for group in groups:
         sent = [name for name in group if name in names]
         if not sent:

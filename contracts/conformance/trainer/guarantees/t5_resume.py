@@ -12,8 +12,9 @@ from contracts.conformance.trainer.sequences import LENGTHS, Step, make_sequence
 from contracts.conformance.verdicts import GuaranteeError
 from contracts.trainer import WorkerSpec
 
-TOLERANCE = 1e-6  # relative: with as many ranks, only the order of sums inside a kernel may differ
-BEFORE, AFTER = 3, 2  # steps; the learning rate warms up and decays
+TOLERANCE = 1e-6  # relative: with the same ranks, only the order of sums inside a kernel may differ
+BEFORE = 3  # steps before the checkpoint, in which the learning rate warms up
+AFTER = 2  # steps after it, in which the learning rate decays
 DOING = (
     f"{BEFORE - 1} steps, save; 1 step, save to the same directory, {AFTER} steps before handle.wait(); "
     f"new processes, load, {AFTER} steps"
@@ -33,7 +34,7 @@ def save_and_go_on(
     run_steps(worker, spec, steps[BEFORE - 1 : BEFORE])
     handle = worker.save(directory)
     whole = run_steps(worker, spec, steps[BEFORE:])
-    if spec.rank == 0:  # alone: to wait is not a collective
+    if spec.rank == 0:  # waiting is not a collective
         handle.wait()
     return whole
 
@@ -62,7 +63,8 @@ def check(bench: Bench) -> str:
         worst = max(worst, _check_numbers(rank, one, other))
     for number, pair in enumerate(zip(whole[0].weights, resumed[0].weights, strict=True)):
         when = "loaded" if number == 0 else f"after resumed step {number}"
-        noun, right = f"weight ({when})", "the uninterrupted run's weights"
+        noun = f"weight ({when})"
+        right = "the uninterrupted run's weights"
         worst = max(worst, compare(pair[1], pair[0], TOLERANCE, noun, right, DOING))
     how = f"within {worst:.0e} of" if worst else "bit for bit those of"
     return f"losses, reports and weights of {AFTER} steps after loading are {how} an uninterrupted run"

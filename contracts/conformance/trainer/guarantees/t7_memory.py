@@ -20,10 +20,12 @@ from contracts.records import TrainingSequence
 from contracts.trainer import OptimizerSpec, PackedBatch, WorkerSpec
 
 VOCABULARY = 12_000
-SHORT, LONG, LENGTH = 2048, 3584, 64  # tokens in all, and in each sequence: attention stays small
-ALLOWED = 0.4  # of one copy of the additional logits: half a copy is one in bfloat16; activations are less
-LAYERS = 24  # equal ones, each some 4 % of the weights
-ALLOWED_GATHERED = 0.4  # of all weights: a layer, twice, and the next one already on its way, is 0.2
+SHORT = 2048  # tokens of the smaller pack
+LONG = 3584  # tokens of the larger pack
+LENGTH = 64  # tokens of each sequence, few enough that attention needs little memory
+ALLOWED = 0.4  # copies of the additional logits; one in bfloat16 is 0.5, and activations are less
+LAYERS = 24  # equal layers, each some 4 % of the weights
+ALLOWED_GATHERED = 0.4  # part of all weights; two copies of a layer and the next one are 0.2
 MIB = 2**20
 
 
@@ -68,7 +70,7 @@ def gather(worker: RecordingWorker, spec: WorkerSpec) -> tuple[int, int]:
 
 def check(bench: Bench) -> str:
     """Measures the memory of gathering and of scoring, and checks both."""
-    gathered = _check_gathering(bench)  # first: it takes a moment, and scoring seconds
+    gathered = _check_gathering(bench)  # first, because it is much faster than scoring
     return f"{_check_scoring(bench)}; {gathered}"
 
 
