@@ -1,7 +1,7 @@
 """The inference contract: routes, wire models and the engine behind them.
 
-What a server must offer for the pipeline to train through it. `InferenceEngine` is what an adapter
-implements; `inference_adapters.app` serves any engine over HTTP. Imports no torch.
+It says what a server must offer so that the pipeline can train through it. An adapter implements
+`InferenceEngine`; `inference_adapters.app` serves any engine over HTTP. This module does not import torch.
 """
 
 import abc
@@ -22,7 +22,7 @@ Capability = Literal["score", "staged", "truncation", "seed", "stop_strings", "t
 
 
 class Wire(BaseModel):
-    """Base of every wire model: an unknown field is refused, never ignored."""
+    """Base class of every wire model. An unknown field is refused, never ignored."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -31,7 +31,7 @@ class Wire(BaseModel):
 
 
 class EngineInfo(Wire):
-    """What an engine says of itself; constant while it lives."""
+    """The properties that an engine declares. They do not change while it runs."""
 
     engine: str
     engine_version: str
@@ -60,7 +60,7 @@ class WeightsInfo(Wire):
 
 
 class ProcessFigures(Wire):
-    """Summed over the engine's processes."""
+    """Figures of the engine's processes, summed over all of them."""
 
     resident_bytes: int
     running: int = Field(description="requests being generated")
@@ -68,7 +68,7 @@ class ProcessFigures(Wire):
 
 
 class ContractInfo(EngineInfo):
-    """`GET /contract`."""
+    """The response to `GET /contract`."""
 
     contract: int = CONTRACT_VERSION
     run: str | None
@@ -78,7 +78,7 @@ class ContractInfo(EngineInfo):
 
 
 class Health(Wire):
-    """`GET /health`: 200 when ready, otherwise 503 with the reason."""
+    """The response to `GET /health`: status 200 when ready, otherwise 503 with the reason."""
 
     status: Literal["ready", "loading", "unhealthy"]
     reason: str | None = None
@@ -88,7 +88,7 @@ class Health(Wire):
 
 
 class InitProcessGroupRequest(Wire):
-    """`POST /init_process_group`: join the weight group whose rank 0 and store are the trainer's."""
+    """The body of `POST /init_process_group`: join the weight group that the trainer hosts."""
 
     run: str = Field(description="random id that the trainer renews at every start")
     takeover: bool = Field(False, description="accept another run; its requests end with `abort`")
@@ -104,13 +104,13 @@ class InitProcessGroupRequest(Wire):
 
 
 class InitProcessGroupResponse(Wire):
-    """Sent once the server's ranks have joined."""
+    """The response to `POST /init_process_group`, sent once the server's ranks have joined."""
 
     ranks: list[int]
 
 
 class Parameter(Wire):
-    """One tensor of a weight update: Hugging Face state-dict name, torch dtype name, shape."""
+    """One tensor of a weight update: its Hugging Face state-dict name, torch dtype name and shape."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -120,7 +120,10 @@ class Parameter(Wire):
 
 
 class WeightUpdateRequest(Wire):
-    """`POST /request_weight_update`: validated before any collective, then received bucket by bucket."""
+    """The body of `POST /request_weight_update`.
+
+    It is validated before any collective; then the update is received bucket by bucket.
+    """
 
     run: str
     epoch: int
@@ -134,13 +137,13 @@ class WeightUpdateRequest(Wire):
 
 
 class WeightUpdateAccepted(Wire):
-    """The 202: valid, and about to enter the broadcast."""
+    """The 202 response: the request is valid, and the server is about to join the broadcast."""
 
     state: Literal["receiving"] = "receiving"
 
 
 class WeightUpdateStatus(Wire):
-    """`GET /weight_update/{version}`: how that update ended, or that it has not."""
+    """The response to `GET /weight_update/{version}`: how that update stands, or ended."""
 
     run: str
     epoch: int
@@ -154,7 +157,7 @@ class WeightUpdateStatus(Wire):
 
 
 class AbortWeightUpdateRequest(Wire):
-    """`POST /abort_weight_update`: call off an update to which nothing has been sent."""
+    """The body of `POST /abort_weight_update`: cancel an update of which nothing has been sent."""
 
     run: str
     epoch: int
@@ -165,7 +168,7 @@ class AbortWeightUpdateRequest(Wire):
 
 
 class GenerationRequest(Wire):
-    """Fields of chat and text completions. Those not honoured here are refused with 422."""
+    """The fields that chat and text completions share. Those not honoured are refused with 422."""
 
     model: str
     max_tokens: int | None = Field(None, ge=1)
@@ -180,7 +183,7 @@ class GenerationRequest(Wire):
 
 
 class ChatCompletionRequest(GenerationRequest):
-    """`POST /v1/chat/completions`."""
+    """The body of `POST /v1/chat/completions`."""
 
     messages: list[dict[str, Any]] = Field(min_length=1)
     logprobs: bool = False
@@ -190,7 +193,7 @@ class ChatCompletionRequest(GenerationRequest):
 
 
 class CompletionRequest(GenerationRequest):
-    """`POST /v1/completions`; `prompt` is text or token ids."""
+    """The body of `POST /v1/completions`; `prompt` is text or token ids."""
 
     prompt: str | list[int]
     logprobs: bool | int | None = None
@@ -205,14 +208,17 @@ class VersionSpan(Wire):
 
 
 class ScoreRequest(Wire):
-    """`POST /score` (capability): log-probabilities of given token ids under the live weights."""
+    """The body of `POST /score` (a capability): token ids whose log-probabilities the live weights give."""
 
     sequences: list[list[int]] = Field(min_length=1)
     temperature: float = Field(1.0, gt=0)
 
 
 class ScoreResponse(Wire):
-    """`logprobs[i][j]` is log p(sequences[i][j+1] | sequences[i][:j+1]): one fewer than the ids."""
+    """The response to `POST /score`: log-probabilities in nats, one fewer than the ids of each sequence.
+
+    `logprobs[i][j]` is log p(sequences[i][j+1] | sequences[i][:j+1]).
+    """
 
     logprobs: list[list[float]]
     version: int
@@ -223,7 +229,7 @@ class ScoreResponse(Wire):
 
 @dataclass(frozen=True)
 class SamplingParameters:
-    """How to sample one completion. `temperature` 0 is greedy."""
+    """The parameters with which one completion is sampled. `temperature` 0 means greedy."""
 
     max_tokens: int
     temperature: float = 1.0
@@ -235,105 +241,124 @@ class SamplingParameters:
 
 @dataclass(frozen=True)
 class TokenDelta:
-    """Newly sampled tokens of one request; the last delta has a finish reason. An engine that learns only
-    at the end which weights sampled what gives all `versions` of the request with the last delta."""
+    """Newly sampled tokens of one request; the last delta has a finish reason.
+
+    An engine may learn only at the end which weights sampled which token. It then gives all `versions` of the
+    request with the last delta.
+    """
 
     token_ids: Sequence[int]
-    logprobs: Sequence[float]  # under the distribution sampled from; unscaled softmax at temperature 0
-    versions: Sequence[int]  # the weights that sampled each token
+    logprobs: Sequence[float]  # nats, under the distribution sampled from (temperature 0: unscaled)
+    versions: Sequence[int]  # the weight version that sampled each token
     finish_reason: Literal["stop", "length", "abort"] | None = None
 
 
 @dataclass
 class UpdateProgress:
-    """What an engine reports while it receives; the app turns it into `WeightUpdateStatus`."""
+    """What an engine reports while it receives weights. The app turns it into `WeightUpdateStatus`."""
 
     bytes: int = 0
     transfer_s: float = 0.0
     paused_s: float = 0.0
     touched: bool = False
-    cancelled: bool = field(default=False)  # set by the app: the update was called off
+    cancelled: bool = field(default=False)  # set by the app when the update is cancelled
 
 
 class InferenceEngine(abc.ABC):
     """One engine behind the contract. All coroutines run in the app's event loop.
 
-    The app validates requests, keeps run, epoch and version, and answers over HTTP; the engine
-    holds a model and moves weights. `receive_weights` is called for one update at a time, after
-    validation. How requests reach an engine that has an HTTP API of its own is its own affair; the
-    others are `TokenEngine`s.
+    The app validates requests, tracks run, epoch and version, and responds over HTTP. The engine holds a
+    model and moves weights. `receive_weights` is called for one update at a time, after validation. An engine
+    with an HTTP API of its own routes generation requests itself; every other engine is a `TokenEngine`.
     """
 
     @abc.abstractmethod
-    def info(self) -> EngineInfo: ...
+    def info(self) -> EngineInfo:
+        """Returns the engine's properties, which do not change while it runs."""
 
     @abc.abstractmethod
-    def health(self) -> Health: ...
+    def health(self) -> Health:
+        """Returns whether new requests are accepted, or why not. It is called after `start` has returned."""
 
     @abc.abstractmethod
-    def process(self) -> ProcessFigures: ...
+    def process(self) -> ProcessFigures:
+        """Returns the memory of the engine's processes in bytes, and its running and waiting requests."""
 
     @abc.abstractmethod
     def parameter_shapes(self) -> Mapping[str, tuple[int, ...]]:
-        """Hugging Face name -> shape of every weight that an update must bring, tied ones once."""
+        """Returns the shape of every weight of an update, by Hugging Face name; tied weights once."""
 
     @abc.abstractmethod
     def tied_parameters(self) -> Mapping[str, str]:
-        """Tied name -> the name under which it is sent."""
+        """Returns, for each tied name, the name under which its weight is sent."""
 
     @abc.abstractmethod
     async def start(self, version: int) -> None:
-        """Load the model; what it samples before the first update is labelled `version`."""
+        """Loads the model. Tokens that are sampled before the first update are labelled `version`."""
 
     @abc.abstractmethod
-    async def close(self) -> None: ...
+    async def close(self) -> None:
+        """Ends the engine and frees what it holds."""
 
-    # weights
+    # --- weights
 
     @abc.abstractmethod
     async def join_group(self, request: InitProcessGroupRequest) -> list[int]:
-        """Join; returns this server's ranks. Raises ContractError (rendezvous_timeout, ...)."""
+        """Joins the weight group and returns this server's ranks.
+
+        Raises ContractError, e.g. `rendezvous_timeout`.
+        """
 
     @abc.abstractmethod
     def leave_group(self) -> None:
-        """Drop this server's end of the weight group; harmless when there is none."""
+        """Closes this server's end of the weight group. It does nothing if there is no group."""
 
     @abc.abstractmethod
     async def receive_weights(self, request: WeightUpdateRequest, progress: UpdateProgress) -> None:
-        """Receive, apply and resume generation: when it returns, the version is live on every rank.
+        """Receives and applies an update, then resumes generation.
 
-        Raises whatever went wrong; `progress.touched` then says whether served weights changed.
-        An engine with lost weights keeps its requests held until the next complete update.
+        On return the version is live on every rank.
+
+        It raises whatever error occurred; `progress.touched` then says whether served weights changed. An
+        engine whose weights are lost keeps its requests waiting until the next complete update.
         """
 
     @abc.abstractmethod
     async def abort_requests(self) -> None:
-        """End every request in flight with finish reason `abort`."""
+        """Ends every request in flight with finish reason `abort`."""
 
 
 class TokenEngine(InferenceEngine):
-    """An engine that samples tokens; the app makes the OpenAI-compatible API around it."""
+    """An engine that samples tokens. The app builds the OpenAI-compatible API around it."""
 
     @abc.abstractmethod
     def max_context(self) -> int:
-        """Longest prompt + completion, in tokens."""
+        """Returns the largest number of tokens that a prompt and its completion may have together."""
 
     @abc.abstractmethod
     def encode_chat(self, messages: list[dict], tools: list[dict] | None) -> list[int]:
-        """Prompt token ids of a conversation, generation prompt included. Arguments of calls in `messages`
-        are objects."""
+        """Returns the prompt token ids of a conversation, generation prompt included.
+
+        The arguments of tool calls in `messages` are objects, not JSON strings.
+        """
 
     @abc.abstractmethod
-    def encode(self, text: str) -> list[int]: ...
+    def encode(self, text: str) -> list[int]:
+        """Returns the token ids of a text prompt."""
 
     @abc.abstractmethod
-    def decode(self, token_ids: Sequence[int]) -> str: ...
+    def decode(self, token_ids: Sequence[int]) -> str:
+        """Returns the text of token ids, without special tokens."""
 
     @abc.abstractmethod
     def generate(
         self, prompt_token_ids: list[int], sampling: SamplingParameters
     ) -> AsyncIterator[TokenDelta]:
-        """Sample one completion; closing the iterator cancels the request."""
+        """Samples one completion and yields its tokens; closing the iterator cancels the request.
+
+        Raises ContractError, before anything is sampled, for a request that the engine refuses.
+        """
 
     async def score(self, request: ScoreRequest) -> ScoreResponse:
+        """Returns log-probabilities of given token ids. Raises ContractError if it is not offered."""
         raise ContractError(ErrorCode.UNSUPPORTED_PARAMETER, "this engine does not offer /score")

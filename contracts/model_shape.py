@@ -1,10 +1,10 @@
-"""The shape of a decoder-only language model: what memory can be estimated from before anything is loaded."""
+"""The shape of a decoder-only language model, from which memory is estimated before it is loaded."""
 
 from pydantic import BaseModel, ConfigDict, Field
 
 
 class ModelShape(BaseModel):
-    """As in a Hugging Face `config.json`, of a model with gated feed-forward layers (Qwen2, Llama, ...)."""
+    """The sizes in a Hugging Face `config.json`, for models with gated feed-forward layers such as Qwen2."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -20,19 +20,20 @@ class ModelShape(BaseModel):
 
     @property
     def embedding(self) -> int:
-        """Parameters of the embedding, and of an output head of its own."""
+        """The number of parameters of the embedding; an output head that is not tied has as many."""
         return self.vocab_size * self.hidden_size
 
     @property
     def layer(self) -> int:
-        """Parameters of a decoder layer, without its few biases."""
+        """The number of parameters of one decoder layer, without its few biases."""
         attention = 2 * self.hidden_size * self.head_dim * (self.heads + self.kv_heads)
         return attention + 3 * self.hidden_size * self.intermediate_size + 2 * self.hidden_size
 
     @property
     def parameters(self) -> int:
+        """The number of parameters of the model."""
         return self.layers * self.layer + (1 if self.tied else 2) * self.embedding + self.hidden_size
 
     def kv_bytes(self, value_bytes: int) -> int:
-        """Keys and values of one token, in all layers."""
+        """Returns the bytes of keys and values of one token, in all layers, with `value_bytes` per number."""
         return 2 * self.layers * self.kv_heads * self.head_dim * value_bytes

@@ -1,10 +1,13 @@
-"""What a trainer's optimizer is told. Apart from `contracts.trainer`, for configuration needs no torch."""
+"""The settings of a trainer's optimizer.
+
+They have their own module because configuration must not import torch.
+"""
 
 from pydantic import BaseModel, ConfigDict, Field
 
 
 class OptimizerSpec(BaseModel):
-    """AdamW with linear warm-up, then constant or linearly decaying learning rate."""
+    """The settings of AdamW with linear warm-up, then a constant or linearly decaying learning rate."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 

@@ -1,7 +1,7 @@
-"""Records: what streams carry between actor, preprocessor and trainer.
+"""Records are what streams carry between actor, preprocessor and trainer.
 
-Typed structs, encoded as MessagePack; per-token arrays travel as raw little-endian bytes and decode
-without a Python object per token. No pickle. Every record carries its schema number.
+They are typed structs, encoded as MessagePack. Per-token arrays travel as raw little-endian bytes, so
+decoding creates no Python object per token. Pickle is not used. Every record carries its schema number.
 """
 
 from enum import StrEnum
@@ -10,7 +10,7 @@ from typing import Any, Literal
 import msgspec
 import numpy as np
 
-Array = np.ndarray  # one-dimensional; dtype stated beside each field
+Array = np.ndarray  # one-dimensional; the comment of each field gives its dtype
 
 _DTYPES = {
     1: np.dtype("<i4"),
@@ -23,6 +23,8 @@ _CODES = {dtype: code for code, dtype in _DTYPES.items()}
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True, tag=True, tag_field="record"):
+    """Base class of everything that a stream carries."""
+
     schema: int = 1
 
 
@@ -38,17 +40,17 @@ class VersionSpan(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Completion(msgspec.Struct, frozen=True, kw_only=True):
-    """One answer of an inference server, token for token as it was sampled."""
+    """One response of an inference server, token for token as it was sampled."""
 
     prompt_token_ids: Array  # [P] int32
     token_ids: Array  # [T] int32, end-of-sequence included
-    logprobs: Array  # [T] float32, under the distribution sampled from
+    logprobs: Array  # [T] float32 nats, under the distribution sampled from
     spans: list[VersionSpan]  # cover [0, T) exactly once; versions non-decreasing within a segment
     temperature: float
     finish_reason: Literal["stop", "length", "abort", "repetition"]
-    segments: list[int] = []  # token at which each further request took up what the one before left
-    server: str = ""  # of the last request
-    token_fields: dict[str, Array] = {}  # [T] each: what a domain gives (`contracts.token_fields`)
+    segments: list[int] = []  # index of the token at which each further request continued
+    server: str = ""  # URL of the server that answered the last request
+    token_fields: dict[str, Array] = {}  # [T] each, by the name that `contracts.token_fields` declares
 
 
 class Rollout(Record, frozen=True, kw_only=True):
@@ -56,14 +58,16 @@ class Rollout(Record, frozen=True, kw_only=True):
 
     run: str
     rollout_id: str
-    group_id: int  # grows in the order of starting; evaluation uses its own count
+    group_id: int  # increases in the order of starting; evaluation uses its own count
     problem_id: str
     domain: str
-    draw: int = -1  # of its group (see `Started`); evaluation has none
+    draw: int = -1  # draw of the group (see `Started`); -1 in evaluation
     completions: list[Completion] = []
     reward: float = 0.0
-    reward_components: dict[str, float] = {}  # by name; where there are any, they add up to `reward`
-    turn_rewards: list[float] = []  # what each completion has earned by itself, part of `reward`
+    reward_components: dict[
+        str, float
+    ] = {}  # parts of `reward`, by name; if there are any, they add up to it
+    turn_rewards: list[float] = []  # the part of `reward` that each completion earned by itself
     metrics: dict[str, float] = {}
     started_at: float = 0.0  # unix seconds
     finished_at: float = 0.0
@@ -71,15 +75,17 @@ class Rollout(Record, frozen=True, kw_only=True):
 
     @property
     def failed(self) -> bool:
+        """Whether the rollout ended in an error and has no reward."""
         return self.status.startswith("failed")
 
     @property
     def sampled_tokens(self) -> int:
+        """The number of tokens that servers sampled for this rollout."""
         return sum(len(c.token_ids) for c in self.completions)
 
     @property
     def versions(self) -> list[int]:
-        """Distinct weight versions that sampled this rollout, in order."""
+        """The distinct weight versions that sampled this rollout, in increasing order."""
         return sorted({s.version for c in self.completions for s in c.spans if s.end > s.start})
 
 
@@ -87,18 +93,18 @@ class Rollout(Record, frozen=True, kw_only=True):
 
 
 class TrainingSequence(msgspec.Struct, frozen=True, kw_only=True):
-    """Tokens with what the objective needs to know of each. All arrays have length T.
+    """One sequence with the per-token data that the objective needs. All arrays have length T.
 
-    A field of one's own travels in `token_fields`. One for everybody is added here, to what
-    `pipelinerl.batching.sequences` fills in, and to `contracts.trainer.PackedBatch` and its `_ARRAYS`.
+    A token field of one domain travels in `token_fields`. A field for every run is added here, in
+    `pipelinerl.batching.sequences`, and in `contracts.trainer.PackedBatch` and its `_ARRAYS`.
     """
 
     rollout_id: str
     group_id: int
     temperature: float
-    loss_weight: float  # of each of its tokens in the step's loss: the normalisation, over the whole step
+    loss_weight: float  # weight of each of its tokens in the step's loss, which normalises over the step
     token_ids: Array  # [T] int32
-    loss_mask: Array  # [T] bool: sampled, and part of the loss
+    loss_mask: Array  # [T] bool, true where a token was sampled and is part of the loss
     behaviour_logprobs: Array  # [T] float32, 0 where not sampled
     versions: Array  # [T] int32, -1 where not sampled
     advantages: Array  # [T] float32, 0 where not sampled
@@ -107,161 +113,170 @@ class TrainingSequence(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class MicroBatchRow(Record, frozen=True, kw_only=True):
-    """One packed micro-batch per data-parallel rank; rows of a step arrive as they fill."""
+    """One packed micro-batch per data-parallel rank. The rows of a step are sent as they fill."""
 
-    step: int  # the step these sequences train; the weights it starts from have this version
-    index: int  # within the step
+    step: int  # the step that these sequences train, and the version of its initial weights
+    index: int  # index of the row within the step
     micro_batches: list[list[TrainingSequence]]  # [rank][sequence], possibly empty
     closes_step: bool
-    group_ids: list[int] = []  # on the closing row: the groups of the step
-    masked_tokens: int = 0  # sampled tokens that `on_stale: mask` took out of the loss
-    rollouts_offset: int = 0  # `rollouts` from here on holds all that closed no step up to this row
+    group_ids: list[int] = []  # the groups of the step; only the closing row has them
+    masked_tokens: int = 0  # sampled tokens that `on_stale: mask` removed from the loss
+    rollouts_offset: int = 0  # offset in `rollouts`; what the closed steps have not used lies after it
 
 
 # --- events -----------------------------------------------------------------------------------
 
 
 class DropReason(StrEnum):
-    """Why a group was not trained on. Every dropped group is named; a filter of yours has its own word."""
+    """The reason why a group was not trained on.
 
-    ZERO_ADVANTAGE = "zero_advantage"  # all rewards equal: no signal
-    OVERLONG = "overlong"  # truncated at the token limit
-    ADVANTAGE_RANGE = "advantage_range"  # an advantage beyond what the rewards can mean
-    STALE = "stale"  # sampled by weights older than max_lag allows
-    FAILED = "failed"  # fewer than two members without failure
+    Every dropped group has one; a custom filter uses its own word.
+    """
+
+    ZERO_ADVANTAGE = "zero_advantage"  # all rewards are equal, so there is no signal
+    OVERLONG = "overlong"  # a rollout was truncated at the token limit
+    ADVANTAGE_RANGE = "advantage_range"  # an advantage is larger than the rewards can explain
+    STALE = "stale"  # tokens were sampled by weights older than max_lag allows
+    FAILED = "failed"  # fewer than two members ended without failure
     NONFINITE = "nonfinite"  # the step's gradient was not finite
-    TRAINING_DONE = "training_done"  # still in the pipeline when the last step closed
-    INTERRUPTED = "interrupted"  # in flight when the run stopped, before it was resumed
-    ROLLED_BACK = "rolled_back"  # sampled by weights above those that the run was resumed with
-    TOKEN_FIELDS = "token_fields"  # sampled before the run was resumed with another declaration of them
+    TRAINING_DONE = "training_done"  # the group was in the pipeline when the last step closed
+    INTERRUPTED = "interrupted"  # the group was in flight when the run stopped
+    ROLLED_BACK = "rolled_back"  # tokens were sampled by weights newer than the run was resumed with
+    TOKEN_FIELDS = "token_fields"  # the group was sampled under another declaration of token fields
 
 
 class Started(Record, frozen=True, kw_only=True):
-    """A group was admitted; appended before its first request."""
+    """Says that a group was admitted. It is appended before the group's first request."""
 
     group_id: int
     rollouts: int
-    draw: int  # which problem of the sampler's order; drawn again if the group is lost in a stop
+    draw: int  # index in the sampler's order; drawn again if the run stops before the group ends
     problem: int  # index of the training problem
-    version: int = 0  # live at that time
+    version: int = 0  # weight version that was live at that time
 
 
 class Settled(Record, frozen=True, kw_only=True):
-    """Groups that are done with: trained (`reason` null) or dropped."""
+    """Names groups that are finished: trained (`reason` is null) or dropped."""
 
     group_ids: list[int]
     rollouts: int
-    reason: str | None = None  # a DropReason, or the word of a filter of one's own
-    version: int | None = None  # that their step made, if they were in one
+    reason: str | None = None  # a DropReason, or the word of a custom filter
+    version: int | None = None  # weight version that their step produced, if they were trained
 
 
 class PublishWanted(Record, frozen=True, kw_only=True):
-    """`schedule: async`: the trainer waits for the actor to have no request open."""
+    """Says that the trainer waits until the actor has no open request (`schedule: async`)."""
 
     version: int
 
 
 class Quiesced(Record, frozen=True, kw_only=True):
-    """`schedule: async`: no request is open, none starts until `version` is live."""
+    """Says that no request is open and none starts until `version` is live (`schedule: async`)."""
 
     version: int
 
 
 class WeightsPublished(Record, frozen=True, kw_only=True):
-    """`version` is live on `servers`, and on no others."""
+    """Says that `version` is live on `servers`, and on no others."""
 
     run: str
     version: int
     servers: list[str]
     seconds: float
     bytes: int
-    paused_s: float  # the longest pause among the servers
+    paused_s: float  # the longest pause of a server, in seconds
 
 
 class StepClosed(Record, frozen=True, kw_only=True):
-    """An optimizer step ended; `version` counts it."""
+    """Says that an optimizer step ended; `version` counts it."""
 
     version: int
     rollouts: int
     tokens: int  # unmasked tokens trained on
-    lag_histogram: dict[int, int]  # lag -> tokens
-    skipped: bool = False  # the gradient was not finite
+    lag_histogram: dict[int, int]  # number of tokens by lag
+    skipped: bool = False  # whether the update was skipped because the gradient was not finite
 
 
 class SetResult(msgspec.Struct, frozen=True, kw_only=True):
-    """What an evaluation found on one held-out set."""
+    """The result of an evaluation on one held-out set."""
 
     name: str
     problems: int
-    attempts: int  # at each problem
-    success: float  # the mean over the problems of the mean over the attempts: avg@attempts
-    failed: int = 0  # attempts without an end: they count as unsolved
+    attempts: int  # attempts at each problem
+    success: float  # mean over the problems of the mean over the attempts: avg@attempts
+    failed: int = 0  # attempts that failed, which count as unsolved
 
 
 class Evaluated(Record, frozen=True, kw_only=True):
-    """Attempts at held-out problems, at temperature 1."""
+    """The result of attempts at held-out problems, sampled at temperature 1."""
 
-    version: int  # that the servers held when the evaluation began
+    version: int  # weight version of the servers when the evaluation began
     problems: int
-    success: float  # the mean over all problems of the mean over the attempts at each
-    first_version: int  # oldest and newest version that sampled a token of it
+    success: float  # mean over all problems of the mean over the attempts at each
+    first_version: int  # oldest version that sampled a token of it; `last_version` is the newest
     last_version: int
-    failed: int = 0  # attempts without an end: they count as unsolved
-    pinned: bool = False  # by a server out of the weight group
+    failed: int = 0  # attempts that failed, which count as unsolved
+    pinned: bool = False  # whether a server outside the weight group sampled it
     sets: list[SetResult] = []
 
 
 class Pinned(Record, frozen=True, kw_only=True):
-    """An evaluation wants this server to keep its weights: the next publication is to leave it out."""
+    """Says that an evaluation needs this server to keep its weights.
+
+    The next publication leaves the server out.
+    """
 
     server: str
 
 
 class Released(Record, frozen=True, kw_only=True):
-    """The evaluation has ended: the next publication takes the server back in."""
+    """Says that the evaluation has ended. The next publication includes the server again."""
 
     server: str
 
 
 class ActorStopped(Record, frozen=True, kw_only=True):
-    """The actor's last event: `rollouts` holds everything it will ever write."""
+    """The actor's last event: nothing is written to `rollouts` after it."""
 
 
 class TrainingDone(Record, frozen=True, kw_only=True):
-    """The last step has closed and its weights are published."""
+    """Says that the last step has closed and its weights are published."""
 
     version: int
 
 
 class CheckpointSaved(Record, frozen=True, kw_only=True):
-    """The checkpoint of `version` is whole on disk."""
+    """Says that the checkpoint of `version` is complete on disk."""
 
     version: int
-    rollouts_offset: int  # what the oldest kept checkpoint needs of `rollouts`
+    rollouts_offset: int  # offset in `rollouts` that the oldest kept checkpoint needs
 
 
 class SamplerState(Record, frozen=True, kw_only=True):
-    """The sampler after so many draws, as its `state_dict` says it."""
+    """The state of the sampler after `draws` draws, as its `state_dict` returns it."""
 
     draws: int
     state: dict[str, Any]
 
 
 class Resumed(Record, frozen=True, kw_only=True):
-    """The run goes on from `version`: what it trained above that is undone. Written by the launcher, the
-    only writer of `launcher_events`, before any process starts; all that they need to know is in it."""
+    """Says that the run resumes from `version`: what it trained after that version is undone.
+
+    The launcher writes it before any process starts, and is the only writer of `launcher_events`. It contains
+    everything that the processes need to know in order to resume.
+    """
 
     version: int
-    ends: dict[str, int]  # stream -> where what was written before ends
-    rollouts_offset: int  # whence to replay `rollouts`
-    kept_offset: int | None  # what the oldest kept checkpoint needs of `rollouts`; None without any
-    replayed: list[int]  # whole groups from before that count as if they had just been sampled
-    interrupted: list[int]  # groups dropped, as DropReason says
+    ends: dict[str, int]  # offset at which the earlier launches' records end, by stream
+    rollouts_offset: int  # offset from which `rollouts` is replayed
+    kept_offset: int | None  # offset in `rollouts` that the oldest kept checkpoint needs; None without one
+    replayed: list[int]  # earlier complete groups that count as if they had just been sampled
+    interrupted: list[int]  # groups dropped as `DropReason.INTERRUPTED`
     rolled_back: list[int]
     next_group: int
-    draws: int  # of the sampler, so far
-    redraws: list[tuple[int, int]]  # (draw, problem) of groups lost in this stop or an earlier one
-    sampler: SamplerState | None = None  # the last one recorded
+    draws: int  # draws of the sampler so far
+    redraws: list[tuple[int, int]]  # (draw, problem) of each group lost in a stop
+    sampler: SamplerState | None = None  # the last recorded state
 
 
 Event = (
@@ -296,9 +311,16 @@ _decoder = msgspec.msgpack.Decoder(
 
 
 def encode(record: Record) -> bytes:
+    """Returns the record as MessagePack bytes.
+
+    Raises NotImplementedError for a value that records cannot carry.
+    """
     return _encoder.encode(record)
 
 
 def decode(data: bytes | memoryview) -> Record:
-    """Raises msgspec.ValidationError on anything that is not a known record."""
+    """Returns the record that `encode` made `data` from. Raises msgspec.ValidationError for anything else.
+
+    Its arrays are views of `data`.
+    """
     return _decoder.decode(data)

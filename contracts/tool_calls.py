@@ -1,7 +1,8 @@
-"""Tool calls in what a model says: from sampled text to OpenAI's shape, and back into a chat template.
+"""Converts tool calls: from sampled text to OpenAI's format, and back into a chat template.
 
-The format is Hermes', which Qwen's chat templates write too: `<tool_call>{"name": ..., "arguments": {...}}
-</tool_call>`. Called by servers, for their answers, and by the pipeline, for turns that it gets as text.
+The text format is Hermes', which Qwen's chat templates also write: `<tool_call>{"name": ..., "arguments":
+{...}} </tool_call>`. Servers call it for their responses, and the pipeline for turns that it receives as
+text.
 """
 
 import json
@@ -17,12 +18,14 @@ CALL = re.compile(r"<tool_call>(.*?)(?:</tool_call>|\Z)", re.DOTALL)
 
 
 class FunctionCall(BaseModel):
+    """The `function` of a tool call: its name and its arguments."""
+
     name: str
-    arguments: str  # JSON
+    arguments: str  # a JSON object
 
 
 class ToolCall(BaseModel):
-    """One of `message.tool_calls`."""
+    """One element of `message.tool_calls`."""
 
     id: str
     type: Literal["function"] = "function"
@@ -30,8 +33,11 @@ class ToolCall(BaseModel):
 
 
 def parse_tool_calls(text: str) -> tuple[str, list[ToolCall]]:
-    """What is said before the first call, and the calls. If one of them is malformed, all of it is text and
-    nothing is called; so it is with vLLM's parser of this format."""
+    """Returns the text before the first call, and the calls.
+
+    If one call is malformed, everything is text and there are no calls. vLLM's parser of this format does the
+    same.
+    """
     try:
         calls = [_call(found) for found in CALL.findall(text)]
     except (ValueError, KeyError, TypeError, RecursionError):
@@ -43,7 +49,7 @@ def _call(text: str) -> ToolCall:
     call = json.loads(text, parse_constant=_no_constant)
     arguments = json.dumps(call["arguments"], ensure_ascii=False)
     function = FunctionCall(name=call["name"], arguments=arguments)
-    function.model_dump_json().encode()  # half of a surrogate pair cannot be sent
+    function.model_dump_json().encode()  # raises ValueError for half of a surrogate pair
     return ToolCall(id=f"call_{uuid.uuid4().hex}", function=function)
 
 
@@ -52,8 +58,10 @@ def _no_constant(name: str) -> None:
 
 
 def for_template(messages: Sequence[Mapping[str, Any]]) -> list[dict]:
-    """Messages of OpenAI's as chat templates take them: with the arguments of a call as an object. Raises
-    ValueError where they are not JSON."""
+    """Returns OpenAI's messages as chat templates expect them: the arguments of a call are an object.
+
+    Raises ValueError where they are not JSON.
+    """
     return [_for_template(message) for message in messages]
 
 

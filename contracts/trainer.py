@@ -1,6 +1,6 @@
-"""The trainer contract: what a training backend must offer, one `TrainerWorker` per rank.
+"""The trainer contract: what a training backend must offer, as one `TrainerWorker` per rank.
 
-Every rank calls every method in the same order. RL mathematics is outside: `loss = objective(scores,
+Every rank calls every method in the same order. RL mathematics stays outside: `loss = objective(scores,
 batch)` is plain PyTorch on `[T]` tensors, so an objective runs on every backend.
 """
 
@@ -22,7 +22,7 @@ from contracts.weights import WeightManifest
 
 
 class WorkerSpec(BaseModel):
-    """What a worker is told at birth. `rank` 0 is the coordinator."""
+    """The arguments with which a worker is initialised. The worker with `rank` 0 is the coordinator."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -56,23 +56,23 @@ _ARRAYS = {  # of every training sequence, and their dtype in a batch
 
 @dataclass(frozen=True)
 class PackedBatch:
-    """One rank's micro-batch: sequences laid end to end, T tokens in all (T may be 0)."""
+    """One rank's micro-batch: sequences laid end to end, with T tokens in all. T may be 0."""
 
     token_ids: torch.Tensor  # [T] int64
     position_ids: torch.Tensor  # [T] int64, from 0 in each sequence
-    sequence_ids: torch.Tensor  # [T] int64, which of the S sequences
-    rollout_ids: torch.Tensor  # [T] int64, which of the R rollouts: all sequences of one are here
+    sequence_ids: torch.Tensor  # [T] int64, index of the sequence, 0 to S - 1
+    rollout_ids: torch.Tensor  # [T] int64, index of the rollout, 0 to R - 1; all its sequences are here
     cu_seqlens: torch.Tensor  # [S + 1] int32, where each sequence begins; the last is T
     temperature: torch.Tensor  # [T] float32
     loss_mask: torch.Tensor  # [T] bool
-    loss_weights: torch.Tensor  # [T] float32: of each token in the step's loss, 0 where the mask is off
+    loss_weights: torch.Tensor  # [T] float32, weight in the step's loss; 0 where the mask is off
     behaviour_logprobs: torch.Tensor  # [T] float32
     versions: torch.Tensor  # [T] int64, of the weights that sampled it; -1 where not sampled
     advantages: torch.Tensor  # [T] float32
     reference_logprobs: torch.Tensor | None  # [T] float32
     num_rollouts: int  # R
-    proximal_logprobs: torch.Tensor | None = None  # [T] float32, of the policy that the step began with
-    step: int = 0  # that it trains: the version of the weights that the step starts from
+    proximal_logprobs: torch.Tensor | None = None  # [T] float32, under the weights before the step
+    step: int = 0  # weight version that the step starts from: a token's lag is step - versions
     token_fields: TokenFields = field(default_factory=TokenFields)  # [T] each, in the declared dtype
 
     @classmethod
@@ -82,8 +82,10 @@ class PackedBatch:
         step: int = 0,
         token_fields: Mapping[str, TokenField] = {},
     ) -> "PackedBatch":
-        """`token_fields` are the declared ones: a batch without sequences has them too.
+        """Returns the sequences as one batch of CPU tensors, in their order.
 
+        `loss_weights` is 0 where a sequence's `loss_mask` is off. `reference_logprobs` is None unless every
+        sequence has them. `token_fields` are the declared ones: a batch without sequences has them too.
         Raises TokenFieldError where a sequence has others.
         """
         for sequence in sequences:
@@ -120,13 +122,16 @@ class PackedBatch:
 
     @property
     def num_tokens(self) -> int:
+        """T, the number of tokens."""
         return self.token_ids.shape[0]
 
     @property
     def num_sequences(self) -> int:
+        """S, the number of sequences."""
         return self.cu_seqlens.shape[0] - 1
 
     def to(self, device: torch.device | str) -> "PackedBatch":
+        """Returns a copy of the batch whose tensors are on `device`."""
         values = {f.name: getattr(self, f.name) for f in fields(self)}
         moved = {name: v.to(device) for name, v in values.items() if isinstance(v, torch.Tensor)}
         token_fields = TokenFields({name: tensor.to(device) for name, tensor in self.token_fields.items()})
@@ -140,87 +145,111 @@ def _end_to_end(sequences: Sequence[TrainingSequence], name: str, field: TokenFi
 
 @dataclass(frozen=True)
 class TokenScores:
-    """What `forward` knows of each token of a `PackedBatch`; with `grad=True` all of it is differentiable."""
+    """The scores of each token of a `PackedBatch`. With `grad=True` all are differentiable."""
 
     logprobs: torch.Tensor  # [T] float32: log p(token | before it in its sequence); 0 at its first token
-    entropy: torch.Tensor | None = None  # [T] float32, of the distribution it was drawn from
-    values: torch.Tensor | None = None  # [T] float32, of the state before it; of a backend with a value head
+    entropy: torch.Tensor | None = None  # [T] float32 nats, of the distribution the token was drawn from
+    values: torch.Tensor | None = None  # [T] float32, value of the state before the token; needs a value head
 
 
 @dataclass(frozen=True)
 class StepReport:
-    grad_norm: float  # global, before clipping, over all ranks
-    learning_rate: float  # that this step used
-    skipped: bool  # the gradient was not finite: weights unchanged, gradient discarded
+    """The report of one optimizer step, the same on every rank."""
+
+    grad_norm: float  # global norm over all ranks, before clipping
+    learning_rate: float  # the learning rate that this step used
+    skipped: bool  # whether a gradient that was not finite was discarded, without an update
 
 
 class SaveHandle(abc.ABC):
+    """A handle on a checkpoint that may still be being written."""
+
     @abc.abstractmethod
     def wait(self) -> None:
-        """Return once the checkpoint is whole on disk, raise if it could not be written. Not a collective:
-        rank 0 may wait alone, and in another thread."""
+        """Waits until the checkpoint is complete on disk. Raises an error if it could not be written.
+
+        It is not a collective: rank 0 may wait alone, and in another thread.
+        """
 
 
 class TrainerWorker(abc.ABC):
     """One rank of a training backend.
 
-    `init_worker` makes torch.distributed's default process group, so that the pipeline can open a
-    control group of its own beside it.
+    `init_worker` creates torch.distributed's default process group, so that the pipeline can open a control
+    group of its own.
     """
 
     needs_model: bool = True  # whether `model_path` must be a Hugging Face model directory
-    missing: str | None = None  # what a machine lacks that it could not run on, and how to come by it
+    missing: str | None = None  # why it cannot run on this machine and what to install; None if it can
     device: torch.device
 
     def memory(self, shape: ModelShape, world_size: int, tokens: int) -> dict[str, int] | None:
-        """Of the constructor's options alone, for a plan: the bytes that a rank will hold on its device, by
-        what they are for, while a micro-batch of `tokens` passes. None: it makes no estimate."""
+        """Estimates a rank's device memory in bytes, by purpose, for a micro-batch of `tokens`.
+
+        It uses only the constructor's options, so it can be called before anything is loaded. It returns None
+        if the backend makes no estimate.
+        """
         return None
 
     @abc.abstractmethod
     def init_worker(self, spec: WorkerSpec) -> None:
-        """Load and shard the weights and the optimizer state; join the trainer's process group."""
+        """Loads and shards the weights and the optimizer state, and joins the trainer's process group."""
 
     @abc.abstractmethod
     def forward(self, batch: PackedBatch, grad: bool = True, entropy: bool = False) -> TokenScores:
-        """Log-probability of every token, at the record's temperature; its entropy if asked. With
-        `grad=True` a gradient flows through every score, else through none. Packed neighbours do not see
-        each other; the full `[T, vocab]` logits are never held at once. An empty batch takes part in
-        the ranks' collectives and gives empty scores that `backward` accepts."""
+        """Returns the `[T]` log-probability of every token, in nats, at its sequence's temperature.
+
+        Entropies are returned if asked for. With `grad=True` a gradient flows through every score, otherwise
+        through none. Packed neighbours do not see each other. The full `[T, vocab]` logits are never held at
+        once. An empty batch takes part in the ranks' collectives and gives empty scores that `backward`
+        accepts.
+        """
 
     @abc.abstractmethod
     def backward(self, loss: torch.Tensor) -> None:
-        """Accumulate the gradient of this rank's share. Over micro-batches and ranks it is the plain
-        sum: no division by accumulation steps or world size."""
+        """Accumulates the gradient of this rank's share of the loss, a scalar.
+
+        Over micro-batches and ranks the gradient is the plain sum: it is not divided by accumulation steps or
+        world size.
+        """
 
     @abc.abstractmethod
     def step(self) -> StepReport:
-        """Clip, optimizer step, learning-rate step, zero the gradient. One that is not finite skips the
-        update alone: the step closes, and counts in the learning rate."""
+        """Clips the gradient, steps the optimizer and the learning rate, and zeroes the gradient.
+
+        A gradient that is not finite skips only the update: the step closes, and counts in the learning rate.
+        """
 
     @abc.abstractmethod
     def weight_manifest(self, dtype: str) -> WeightManifest:
-        """Names, shapes and ties, in the order in which `gather_weights` yields them."""
+        """Returns names, shapes and ties of the weights, in the order of `gather_weights`."""
 
     @abc.abstractmethod
     def gather_weights(self) -> Iterator[tuple[str, torch.Tensor | None]]:
-        """Full, contiguous tensors on rank 0, None elsewhere; at most one layer gathered at a time.
-        All ranks iterate in lockstep, to the end."""
+        """Yields names with full, contiguous tensors on rank 0, and with None on the other ranks.
+
+        At most one layer is gathered at a time. All ranks iterate in lockstep, to the end.
+        """
 
     @abc.abstractmethod
     def save(self, directory: Path) -> SaveHandle:
-        """Everything that the next step depends on, as it is now: steps may follow before `wait`."""
+        """Saves everything that the next step depends on, as it is now.
+
+        Steps may follow before the handle's `wait` returns.
+        """
 
     @abc.abstractmethod
-    def load(self, directory: Path) -> None: ...
+    def load(self, directory: Path) -> None:
+        """Restores what `save` wrote. Raises an error if the checkpoint does not fit this model."""
 
     @abc.abstractmethod
     def export(self, directory: Path) -> None:
-        """A Hugging Face checkpoint, tokenizer included."""
+        """Writes a Hugging Face checkpoint, tokenizer included."""
 
     @abc.abstractmethod
-    def reset_optimizer(self) -> None: ...
+    def reset_optimizer(self) -> None:
+        """Discards the optimizer's moments, as if no step had been made."""
 
     @abc.abstractmethod
     def close(self) -> None:
-        """What is still being saved is written first."""
+        """Finishes checkpoints that are still being written, then frees what the worker holds."""

@@ -1,8 +1,8 @@
-"""What both contracts share: the weight manifest, buckets, and the weight group.
+"""The parts that both contracts share: the weight manifest, its buckets, and the weight group.
 
-A weight group is a torch process group apart from any default one: the trainer's rank 0 is rank 0
-and the source of every broadcast; the inference servers' workers are the others. It is built key
-for key as torch's own `new_group` builds it, so that engines which join such groups natively can.
+A weight group is a torch process group separate from the default one. The trainer's rank 0 is its rank 0 and
+the source of every broadcast. The workers of the inference servers are the other ranks. Its store keys are
+those of torch's own `new_group`, so engines that join such groups natively can join it.
 """
 
 import socket
@@ -21,18 +21,19 @@ LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 @dataclass(frozen=True)
 class WeightManifest:
-    """Every weight of a model in the order of the broadcast; a tied one is sent once."""
+    """The weights of a model in the order of the broadcast. A tied weight is sent once."""
 
     parameters: tuple[Parameter, ...]
-    tied: dict[str, str]  # tied name -> name that is sent
+    tied: dict[str, str]  # the name that is sent, by tied name
 
     @property
     def total_bytes(self) -> int:
+        """The number of bytes that one broadcast sends."""
         return sum(parameter_bytes(p) for p in self.parameters)
 
 
 def torch_dtype(name: str) -> torch.dtype:
-    """`"bfloat16"` -> `torch.bfloat16`. Raises ValueError for anything that is not a dtype."""
+    """Returns the dtype of a name, e.g. `"bfloat16"`. Raises ValueError if it is not a torch dtype."""
     dtype = getattr(torch, name, None)
     if not isinstance(dtype, torch.dtype):
         raise ValueError(f"{name!r} is not a torch dtype")
@@ -40,10 +41,12 @@ def torch_dtype(name: str) -> torch.dtype:
 
 
 def dtype_name(dtype: torch.dtype) -> str:
+    """Returns the name of a dtype, e.g. `"bfloat16"`."""
     return str(dtype).removeprefix("torch.")
 
 
 def parameter_bytes(parameter: Parameter) -> int:
+    """Returns the size of a parameter in bytes."""
     elements = 1
     for size in parameter.shape:
         elements *= size
@@ -51,8 +54,10 @@ def parameter_bytes(parameter: Parameter) -> int:
 
 
 def plan_buckets(parameters: Iterable[Parameter], bucket_bytes: int) -> list[list[Parameter]]:
-    """Cut consecutive parameters into buckets: one dtype each, closed before `bucket_bytes` would
-    be exceeded; a larger tensor is a bucket of its own. Both ends compute the same plan."""
+    """Cuts consecutive parameters into buckets of one dtype each. Both ends compute the same plan.
+
+    A bucket is closed before it would exceed `bucket_bytes`; a larger tensor has a bucket to itself.
+    """
     buckets: list[list[Parameter]] = []
     filled = 0
     for parameter in parameters:
@@ -68,13 +73,14 @@ def plan_buckets(parameters: Iterable[Parameter], bucket_bytes: int) -> list[lis
 
 
 def pack_bucket(tensors: Iterable[torch.Tensor]) -> torch.Tensor:
-    """Raw bytes of consecutive tensors without padding, as one uint8 tensor."""
+    """Returns the raw bytes of consecutive tensors, without padding, as one `[bytes]` uint8 tensor."""
     return torch.cat([t.contiguous().reshape(-1).view(torch.uint8) for t in tensors])
 
 
 def unpack_bucket(bucket: torch.Tensor, parameters: list[Parameter]) -> dict[str, torch.Tensor]:
-    """Views into the bucket, one per parameter."""
-    tensors, start = {}, 0
+    """Returns views of the `[bytes]` uint8 bucket, one tensor per parameter, by name."""
+    tensors = {}
+    start = 0
     for parameter in parameters:
         end = start + parameter_bytes(parameter)
         raw = bucket[start:end].view(torch_dtype(parameter.dtype))
@@ -90,7 +96,10 @@ def send_weights(
     bucket_bytes: int,
     timeout_s: float,
 ) -> None:
-    """Broadcast `weights`, which must yield the manifest's parameters in its order."""
+    """Broadcasts `weights`, which must yield the manifest's parameters in its order.
+
+    Raises ValueError if they do not, and RuntimeError if a peer is gone or takes longer than `timeout_s`.
+    """
     for bucket in plan_buckets(manifest.parameters, bucket_bytes):
         tensors = []
         for parameter in bucket:
@@ -107,7 +116,10 @@ def send_weights(
 def receive_weights(
     group: "WeightGroup", parameters: list[Parameter], bucket_bytes: int, timeout_s: float
 ) -> Iterator[dict[str, torch.Tensor]]:
-    """The other end of `send_weights`: one dict of tensors per bucket, in order."""
+    """Yields what `send_weights` sends: one dict of tensors per bucket, in order.
+
+    Raises RuntimeError if no bucket arrives within `timeout_s`, or a peer is gone.
+    """
     for bucket in plan_buckets(parameters, bucket_bytes):
         size = sum(parameter_bytes(p) for p in bucket)
         buffer = torch.empty(size, dtype=torch.uint8, device=group.device)
@@ -116,14 +128,17 @@ def receive_weights(
 
 
 def nccl_version() -> str | None:
-    """This process's NCCL, e.g. "2.27.3"; None where torch has none."""
+    """Returns the NCCL version of this process, e.g. "2.27.3"; None if torch has no NCCL."""
     if not (torch.cuda.is_available() and dist.is_nccl_available()):
         return None
     return ".".join(str(part) for part in torch.cuda.nccl.version())
 
 
 def listening_store(address: str, port: int, timeout_s: float) -> dist.TCPStore:
-    """A rendezvous store's master that listens on `address` alone; torch's own listens on every one."""
+    """Returns the master of a rendezvous store that listens on `address` only.
+
+    torch's own master listens on all addresses.
+    """
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -141,7 +156,7 @@ def listening_store(address: str, port: int, timeout_s: float) -> dist.TCPStore:
 
 
 def connected_store(address: str, port: int, timeout_s: float) -> dist.TCPStore:
-    """The other end of a `listening_store`. Raises at the timeout."""
+    """Returns a client of a `listening_store`. Raises RuntimeError at the timeout."""
     timeout = timedelta(seconds=timeout_s)
     return dist.TCPStore(address, port, is_master=False, timeout=timeout, wait_for_workers=False)
 
@@ -149,7 +164,7 @@ def connected_store(address: str, port: int, timeout_s: float) -> dist.TCPStore:
 class WeightStore:
     """The rendezvous store that trainer rank 0 hosts for one epoch of the weight group.
 
-    Listens on `address` only; `port` 0 takes a free one.
+    It listens on `address` only; `port` 0 takes a free one.
     """
 
     def __init__(self, address: str, port: int, timeout_s: float):
@@ -158,14 +173,18 @@ class WeightStore:
         self.port = self._store.port
 
     def group(self, name: str, world_size: int, backend: str, timeout_s: float) -> "WeightGroup":
-        """Take rank 0. Blocks until every rank has joined, or raises at the timeout."""
+        """Returns the weight group with this process as rank 0.
+
+        Blocks until every rank has joined. Raises RuntimeError at the timeout.
+        """
         return WeightGroup(self._store, self.address, name, 0, world_size, backend, timeout_s)
 
 
 class WeightGroup:
-    """One rank's end of the weight group. The source of every broadcast is rank 0.
+    """One rank's end of the weight group. Rank 0 is the source of every broadcast.
 
-    There is no goodbye: to leave, drop the last reference (`close`); that frees the peers at once.
+    A rank leaves by `close`, which drops the last reference. It sends no message; its peers are unblocked at
+    once.
     """
 
     def __init__(
@@ -178,7 +197,9 @@ class WeightGroup:
         backend: str,
         timeout_s: float,
     ):
-        self.rank, self.world_size, self.backend = rank, world_size, backend
+        self.rank = rank
+        self.world_size = world_size
+        self.backend = backend
         self.device = (
             torch.device("cuda", torch.cuda.current_device()) if backend == "nccl" else torch.device("cpu")
         )
@@ -198,14 +219,18 @@ class WeightGroup:
     def join(
         cls, address: str, port: int, name: str, rank: int, world_size: int, backend: str, timeout_s: float
     ) -> "WeightGroup":
-        """Join the group whose store is at `address:port`. Raises at the timeout."""
+        """Joins the group whose store is at `address:port`. Raises RuntimeError at the timeout."""
         store = connected_store(address, port, timeout_s)
         return cls(store, address, name, rank, world_size, backend, timeout_s)
 
     def broadcast(self, buffer: torch.Tensor, timeout_s: float) -> None:
-        """Send (rank 0) or fill `buffer`, in place. Raises when a peer is gone or silent too long."""
+        """Sends `buffer` (rank 0) or fills it in place (other ranks).
+
+        Raises RuntimeError if a peer is gone, or takes longer than `timeout_s`.
+        """
         options = dist.BroadcastOptions()
-        options.rootRank, options.rootTensor = 0, 0
+        options.rootRank = 0
+        options.rootTensor = 0
         options.timeout = timedelta(seconds=timeout_s)
         work = self._group.broadcast([buffer.to(self.device)], options)
         if self.backend == "gloo":
@@ -214,13 +239,17 @@ class WeightGroup:
             _wait_for_nccl(work, timeout_s)
 
     def close(self) -> None:
+        """Leaves the group, which unblocks its peers."""
         if self.backend == "nccl" and self._group is not None:
             self._group.abort()
         self._group = None
 
 
 def _wait_for_nccl(work: dist.Work, timeout_s: float) -> None:
-    """NCCL's own `wait` only orders streams: it would neither block the host nor end at a timeout."""
+    """Blocks until the broadcast has ended.
+
+    NCCL's own `wait` only orders streams: it neither blocks the host nor ends at a timeout.
+    """
     deadline = time.monotonic() + timeout_s
     while not work.is_completed():
         if time.monotonic() > deadline:
@@ -233,7 +262,7 @@ def _wait_for_nccl(work: dist.Work, timeout_s: float) -> None:
 def _gloo_group(
     store: dist.Store, address: str, rank: int, world_size: int, timeout: timedelta
 ) -> dist.ProcessGroupGloo:
-    """gloo on the loopback interface when the store is there, else on the host's own."""
+    """Returns a gloo group on the loopback interface if the store is there, else on the host's own."""
     if address not in LOOPBACK:
         return dist.ProcessGroupGloo(store, rank, world_size, timeout)
     options = dist.ProcessGroupGloo._Options()

@@ -1,8 +1,9 @@
-"""The contracts, executable: does this inference server, or this trainer backend, keep every guarantee?
+"""Checks whether an inference server, or a trainer backend, keeps every guarantee of its contract.
 
     python -m contracts.conformance inference --url http://127.0.0.1:8000 --model PATH
     python -m contracts.conformance trainer --adapter trainer_adapters.fsdp.FSDPTrainer --ranks 2
 
-Needs the extra `conformance`. Knows no adapter: a server is met over HTTP and in the weight group, a
-trainer through the methods of `TrainerWorker`; what is right, Hugging Face on the CPU says.
+The kit needs the extra `conformance`. It knows no adapter: it reaches a server over HTTP and in the weight
+group, and a trainer through the methods of `TrainerWorker`. The correct results are those of Hugging Face on
+the CPU.
 """

@@ -1,10 +1,11 @@
-"""Prove an adapter, or be told what it breaks:
+"""Checks an adapter and prints what it breaks.
 
-python -m contracts.conformance inference --url URL [--url URL ...] --model PATH [--only G3] [--json]
-python -m contracts.conformance trainer --adapter PACKAGE.CLASS [--ranks 2] [--only T2] [--json]
-python -m contracts.conformance model DIR
+    python -m contracts.conformance inference --url URL [--url URL ...] --model PATH [--only G3] [--json]
+    python -m contracts.conformance trainer --adapter PACKAGE.CLASS [--ranks 2] [--only T2] [--json]
+    python -m contracts.conformance model DIR
 
-Exit status: 0 when every declared guarantee holds, 1 when one does not, 2 when nothing could be tried.
+The exit status is 0 when every declared guarantee holds, 1 when one does not, and 2 when nothing could be
+checked.
 """
 
 import argparse
@@ -15,6 +16,7 @@ from contracts.conformance.trainer.command import add_trainer
 
 
 def main() -> int:
+    """Runs the command that the command line names, and returns its exit status."""
     parser = argparse.ArgumentParser(
         prog="python -m contracts.conformance", description="Prove an adapter of the two contracts."
     )
@@ -35,6 +37,7 @@ def main() -> int:
 
 
 def write_model(options: argparse.Namespace) -> int:
+    """Writes a tiny random model and prints its directory."""
     from contracts.conformance.tiny_model import make_tiny_model
 
     print(make_tiny_model(options.directory))

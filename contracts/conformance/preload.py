@@ -1,4 +1,7 @@
-"""Imported once by the fork server, so that a rank starts in milliseconds. Touches no device."""
+"""Imports what a rank needs, once in the fork server, so that a rank starts in milliseconds.
+
+It does not touch any device.
+"""
 
 import torch.distributed.checkpoint
 import torch.distributed.fsdp
@@ -9,5 +12,5 @@ from transformers.utils import logging
 
 __all__ = ["AutoModelForCausalLM", "AutoTokenizer", "LlamaForCausalLM", "Qwen2ForCausalLM", "torch"]
 
-# A progress bar makes a named semaphore, which a rank that is killed would leave to others to remove.
+# A progress bar creates a named semaphore, which a rank that is killed would not remove.
 logging.disable_progress_bar()

@@ -1,4 +1,4 @@
-"""Both kits as pytest fixtures, for the tests of an adapter in a repository of its own:
+"""Both kits as pytest fixtures, for the tests of an adapter in another repository.
 
     pytest_plugins = ["contracts.conformance.pytest_plugin"]  # in the top-level conftest.py
 
@@ -8,7 +8,7 @@
     def test_my_trainer(trainer_conformance):
         trainer_conformance("my_package.MyTrainer", ranks=2)
 
-A guarantee that does not hold fails the test with the table and how to reproduce it.
+A guarantee that does not hold fails the test with the table and how to reproduce the failure.
 """
 
 from collections.abc import Callable, Sequence
@@ -23,7 +23,7 @@ from contracts.conformance.verdicts import Verdict
 
 @pytest.fixture
 def inference_conformance() -> Callable[..., list[Verdict]]:
-    """`(urls, model, **options)`: those of `check_inference`, as `only`, `token`, `updates`."""
+    """Returns a function `(urls, model, **options)` with the options of `check_inference`, such as `only`."""
 
     def check(urls: Sequence[str], model: str, **options: object) -> list[Verdict]:
         return _fail_unless_held("inference contract", check_inference(urls, model, **options))
@@ -33,7 +33,7 @@ def inference_conformance() -> Callable[..., list[Verdict]]:
 
 @pytest.fixture
 def trainer_conformance() -> Callable[..., list[Verdict]]:
-    """`(adapter, **options)`: those of `check_trainer`, as `ranks`, `only`, `options`, `model`."""
+    """Returns a function `(adapter, **options)` with the options of `check_trainer`, such as `ranks`."""
 
     def check(adapter: str, **options: object) -> list[Verdict]:
         return _fail_unless_held("trainer contract", check_trainer(adapter, **options))

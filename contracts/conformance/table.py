@@ -1,4 +1,4 @@
-"""Verdicts for people and for programs."""
+"""Prints verdicts as a table, and formats them as text and as JSON."""
 
 import io
 import json
@@ -14,13 +14,16 @@ STYLE = {"pass": "green", "fail": "bold red", "not declared": "dim"}
 
 
 def all_hold(verdicts: Sequence[Verdict]) -> bool:
-    """Whether every declared guarantee holds, and at least one was declared."""
+    """Returns whether every declared guarantee holds, and at least one was declared."""
     states = [verdict.state for verdict in verdicts]
     return "fail" not in states and "pass" in states
 
 
 def print_table(title: str, verdicts: Sequence[Verdict], command: str) -> None:
-    """With the story of each failure below. `command`, with ` --only CODE`, runs one guarantee."""
+    """Prints the table, and below it the details of each failure.
+
+    `command` followed by ` --only CODE` checks one guarantee.
+    """
     console = Console()
     _print(console, title, verdicts)
     for verdict in verdicts:
@@ -32,7 +35,7 @@ def print_table(title: str, verdicts: Sequence[Verdict], command: str) -> None:
 
 
 def as_text(title: str, verdicts: Sequence[Verdict]) -> str:
-    """The same for a log."""
+    """Returns the table and the details of each failure as text, for a log."""
     console = Console(file=io.StringIO(), width=160)
     _print(console, title, verdicts)
     return console.file.getvalue() + "\n".join(describe_failure(v) for v in verdicts if v.state == "fail")
@@ -51,7 +54,7 @@ def _print(console: Console, title: str, verdicts: Sequence[Verdict]) -> None:
 
 
 def describe_failure(verdict: Verdict) -> str:
-    """A failure: what was expected, and how to see it again."""
+    """Returns what was expected and how to reproduce the failure, as text."""
     return "\n".join(
         [
             f"\n{verdict.guarantee.code} {verdict.guarantee.name}",
@@ -62,6 +65,7 @@ def describe_failure(verdict: Verdict) -> str:
 
 
 def as_json(verdicts: Sequence[Verdict]) -> str:
+    """Returns the verdicts as JSON; `kept` says whether every declared guarantee holds."""
     rows = [
         {
             "guarantee": v.guarantee.code,

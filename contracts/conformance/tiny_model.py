@@ -1,6 +1,6 @@
-"""A Hugging Face model directory that is made in a moment: random weights, a token a character.
+"""Makes a tiny Hugging Face model directory: random weights, one token per character.
 
-`python -m contracts.conformance model DIR` for who has none at hand; the trainer's kit makes its own.
+`python -m contracts.conformance model DIR` writes one; the trainer's kit makes its own.
 """
 
 from pathlib import Path
@@ -23,7 +23,10 @@ TEMPLATE = (
 def make_tiny_model(
     path: Path, tied: bool = True, context: int = 2048, vocabulary: int = len(VOCABULARY)
 ) -> str:
-    """A Qwen2 with a tied head and attention biases, or a Llama with a head of its own."""
+    """Writes a Qwen2 with a tied head and attention biases, or a Llama with an untied head.
+
+    Returns its path.
+    """
     torch.manual_seed(0)
     model_class, config_class = (Qwen2ForCausalLM, Qwen2Config) if tied else (LlamaForCausalLM, LlamaConfig)
     config = config_class(
@@ -31,11 +34,11 @@ def make_tiny_model(
         hidden_size=64,
         intermediate_size=128,
         num_hidden_layers=2,
-        num_attention_heads=2,  # of 32: engines do not support smaller heads
+        num_attention_heads=2,  # heads of size 32, because engines do not support smaller ones
         num_key_value_heads=1,
         max_position_embeddings=context,
         tie_word_embeddings=tied,
-        initializer_range=0.2,  # far from uniform distributions
+        initializer_range=0.2,  # large enough that distributions are far from uniform
         eos_token_id=0,
         pad_token_id=1,
         bos_token_id=None,

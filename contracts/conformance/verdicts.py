@@ -1,7 +1,7 @@
-"""What a check of one guarantee comes to: pass, fail, or not declared.
+"""The verdict on one guarantee: pass, fail, or not declared.
 
-A check measures, and returns what it measured as one short sentence. It raises `GuaranteeError` where the
-guarantee does not hold and `NotDeclaredError` where the adapter does not claim it.
+A check measures, and returns what it measured as one short sentence. It raises `GuaranteeError` if the
+guarantee does not hold, and `NotDeclaredError` if the adapter does not claim it.
 """
 
 from dataclasses import dataclass
@@ -27,21 +27,29 @@ class GuaranteeError(AssertionError):
 
 
 class NotDeclaredError(Exception):
-    """The adapter does not claim what this guarantee is about; the message says what is missing."""
+    """The adapter does not claim this guarantee; the message says what is missing."""
 
 
 @dataclass(frozen=True)
 class Verdict:
+    """The result of checking one guarantee.
+
+    A failure also says what was expected and how to reproduce it.
+    """
+
     guarantee: Guarantee
     state: Literal["pass", "fail", "not declared"]
     measured: str
     seconds: float
-    expected: str | None = None  # of a failure
+    expected: str | None = None  # what a failed check expected
     reproduce: str | None = None
 
     @classmethod
     def of_failure(cls, guarantee: Guarantee, error: Exception, seconds: float) -> "Verdict":
-        """`GuaranteeError` tells its story; any other error is one that a correct adapter does not cause."""
+        """Returns the verdict for an error that a check raised.
+
+        A GuaranteeError describes itself. Any other error is one that a correct adapter does not cause.
+        """
         if isinstance(error, NotDeclaredError):
             return cls(guarantee, "not declared", str(error), seconds)
         if isinstance(error, GuaranteeError):

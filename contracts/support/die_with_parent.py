@@ -1,4 +1,4 @@
-"""A process that ends with the one that started it, however that ends."""
+"""Ends a process when its parent process ends."""
 
 import ctypes
 import signal
@@ -8,8 +8,9 @@ PR_SET_PDEATHSIG = 1  # <linux/prctl.h>
 
 
 def die_with_parent(number: signal.Signals = signal.SIGKILL) -> None:
-    """Called in the child. On Linux alone; elsewhere nothing happens.
+    """Makes the kernel send `number` to this process when its parent ends. It works on Linux only.
 
-    Python does not act on SIGTERM inside a long call in C."""
+    The default is SIGKILL because Python does not act on SIGTERM inside a long call in C.
+    """
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, number)

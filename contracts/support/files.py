@@ -1,4 +1,4 @@
-"""Files that appear complete or not at all."""
+"""Writes files that appear complete or not at all."""
 
 import os
 from collections.abc import Iterator
@@ -8,9 +8,9 @@ from pathlib import Path
 
 @contextmanager
 def replaced_atomically(path: Path) -> Iterator[Path]:
-    """Yields a path beside `path` to write to, and renames it to `path` when the block ends.
+    """Yields a temporary path next to `path`, and renames it to `path` when the block ends.
 
-    A block that raises leaves `path` as it was and removes what it had written.
+    A block that raises leaves `path` as it was, and the temporary file is removed.
     """
     unfinished = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:

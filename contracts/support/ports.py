@@ -1,17 +1,17 @@
-"""Ports that are chosen before who will listen there is started, and that nobody else gets meanwhile."""
+"""Reserves a port before the process that will listen on it has started."""
 
 import socket
 import sys
 
 
 class ReservedPort:
-    """A TCP port of `address`, kept until it is released; `number` 0 takes a free one.
+    """A TCP port of `address` that stays reserved until it is released; `number` 0 takes a free one.
 
-    Whoever asks the kernel for any port of the address gets another, and only who binds it with SO_REUSEADDR,
-    as servers do, gets this one: on Linux, such sockets share a port as long as at most one of them listens.
-    On other systems they do not, and a port is chosen there without being kept.
+    A process that asks the kernel for any free port gets another one. A process that binds this port with
+    SO_REUSEADDR, as servers do, gets it. On Linux, sockets share a port while at most one of them listens. On
+    other systems they do not, so there the port is chosen but not kept.
 
-    Raises OSError where somebody listens at the port, or the address is not this machine's.
+    Raises OSError if a process listens on the port already, or the address is not this machine's.
     """
 
     def __init__(self, address: str = "127.0.0.1", number: int = 0):
@@ -27,6 +27,7 @@ class ReservedPort:
             self.release()
 
     def release(self) -> None:
+        """Frees the port."""
         self._socket.close()
 
     def __enter__(self) -> "ReservedPort":

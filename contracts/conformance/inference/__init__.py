@@ -1,1 +1,1 @@
-"""Guarantees G1 to G11 of the inference contract, each a file, checked over HTTP and the weight group."""
+"""Checks guarantees G1 to G11 of the inference contract, one file each, over HTTP and the weight group."""

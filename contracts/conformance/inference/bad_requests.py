@@ -1,4 +1,4 @@
-"""Requests that every server has to refuse, each with the code that the contract gives it. For G6."""
+"""The requests that every server must refuse, each with the code that the contract gives it. G6 uses them."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -23,10 +23,12 @@ class BadRequest:
     body: dict
     status: int
     code: str
-    named: str = ""  # what the message must name
+    named: str = ""  # the text that the message must contain
 
 
 def bad_joins(request: dict) -> list[BadRequest]:
+    """Returns requests that must be refused, made from a valid `request` to join."""
+
     def bad(status: int, code: str, **changes: object) -> BadRequest:
         return BadRequest("/init_process_group", request | changes, status, code)
 
@@ -35,11 +37,12 @@ def bad_joins(request: dict) -> list[BadRequest]:
         bad(409, "stale_epoch", epoch=request["epoch"] - 1, group_name="another"),
         bad(409, "stale_epoch", epoch=0),
         bad(422, "unsupported_backend", backend="carrier-pigeon"),
-        bad(504, "rendezvous_timeout", timeout_s=0.5),  # nobody listens there
+        bad(504, "rendezvous_timeout", timeout_s=0.5),  # no process listens at that address
     ]
 
 
 def bad_updates(request: dict) -> list[BadRequest]:
+    """Returns requests that must be refused, made from a valid `request` for a weight update."""
     parameters = request["parameters"]
     name = max(parameters, key=lambda p: len(p["shape"]))["name"]
 
@@ -69,7 +72,7 @@ def bad_updates(request: dict) -> list[BadRequest]:
 
 
 async def undeclared_requests(server: Server, join: dict, update: dict) -> list[BadRequest]:
-    """What `/contract` does not declare is refused too."""
+    """Returns requests that must be refused because `/contract` does not declare what they ask for."""
     contract = await server.contract()
     found = [
         BadRequest("/init_process_group", join | {"backend": backend}, 422, "unsupported_backend")
@@ -91,6 +94,7 @@ async def undeclared_requests(server: Server, join: dict, update: dict) -> list[
 
 
 async def bad_generations(bench: Bench, server: Server) -> list[BadRequest]:
+    """Returns generation requests that must be refused, some because the server lacks a capability."""
     contract = await server.contract()
     body = {"model": contract.model, "prompt": bench.reference.prompt(5), "max_tokens": 2}
     path = "/v1/completions"

@@ -1,4 +1,4 @@
-"""What every check of the inference contract stands on: servers, reference, limits, comparisons."""
+"""The test bench of every inference check: servers, reference, limits and comparisons."""
 
 import asyncio
 import contextlib
@@ -14,19 +14,21 @@ from contracts.conformance.inference.settings import Settings
 from contracts.conformance.inference.trainer_peer import TrainerPeer
 from contracts.conformance.verdicts import GuaranteeError
 
-SHORT = 24  # tokens of a completion that is only compared
+SHORT = 24  # tokens of a completion that is only compared with the reference
 
 
 @dataclass(frozen=True)
 class Bench:
+    """The servers under test, the reference model, and the comparisons between them."""
+
     servers: list[Server]
     reference: Reference
     settings: Settings
-    dtype: torch.dtype  # to which weights are rounded
-    context: int  # longest prompt and completion that every server takes, as far as the kit needs it
+    dtype: torch.dtype  # the dtype to which weights are rounded
+    context: int  # tokens of prompt and completion that every server accepts, at most what the kit needs
 
     def weights(self, seed: int) -> Weights:
-        """What is sent as version `seed`, and what the reference computes with."""
+        """Returns the weights that are sent as version `seed`, and that the reference computes with."""
         return {name: tensor.to(self.dtype) for name, tensor in self.reference.weights(seed).items()}
 
     # --- runs -------------------------------------------------------------------------------------
@@ -36,7 +38,10 @@ class Bench:
 
     @contextlib.asynccontextmanager
     async def new_run(self) -> AsyncIterator[TrainerPeer]:
-        """A run that has taken every server over and published `weights(1)` as version 1."""
+        """Starts a run that takes over every server, and publishes `weights(1)` as version 1.
+
+        Yields the run's trainer.
+        """
         trainer = self.trainer()
         try:
             await trainer.join()
@@ -61,15 +66,23 @@ class Bench:
         temperature: float = 1.0,
         upto: int | None = None,
     ) -> float:
-        """The largest distance, in nats, of a log-probability of the first `upto` tokens from a Hugging
-        Face forward of `weights`. GuaranteeError beyond the tolerance."""
+        """Returns the largest error, in nats, of the first `upto` log-probabilities.
+
+        The expected values are a Hugging Face forward of `weights`. Raises GuaranteeError beyond the
+        tolerance.
+        """
         expected = self.reference.logprobs(weights, sample.prompt_token_ids, sample.token_ids, temperature)
         return self.check_positions(sample, expected, reproduce, range(len(sample.token_ids))[:upto])
 
     def check_positions(
         self, sample: Sample, expected: torch.Tensor, reproduce: str, positions: Sequence[int]
     ) -> float:
-        """The same for given positions, against given log-probabilities [tokens]."""
+        """Returns the largest error, in nats, at `positions`.
+
+        `expected` are `[tokens]` log-probabilities.
+
+        Raises GuaranteeError beyond the tolerance.
+        """
         worst = self.distance(sample, expected, positions)
         if not worst <= self.settings.tolerance:
             given = torch.tensor(sample.logprobs)
@@ -83,13 +96,16 @@ class Bench:
         return worst
 
     def distance(self, sample: Sample, expected: torch.Tensor, positions: Sequence[int]) -> float:
-        """The largest, in nats, at `positions`; 0 where there are none."""
+        """Returns the largest error, in nats, at `positions`; 0 if there are none."""
         chosen = torch.tensor(list(positions), dtype=torch.long)
         errors = (torch.tensor(sample.logprobs)[chosen] - expected[chosen]).abs().nan_to_num(torch.inf)
         return float(errors.max()) if len(chosen) else 0.0
 
     async def check_content(self, server: Server, weights: Weights, version: int, after: str) -> float:
-        """Greedy and sampled completions come from `weights` and say so; the largest distance in nats."""
+        """Checks that greedy and sampled completions come from `weights` and are labelled `version`.
+
+        Returns the largest error in nats.
+        """
         prompt = self.reference.prompt(20, seed=version)
         greedy, sampled = await asyncio.gather(
             server.complete(prompt, SHORT, temperature=0), server.complete(prompt, SHORT, temperature=1)
@@ -110,7 +126,10 @@ class Bench:
         return max(worst)
 
     def check_greedy(self, sample: Sample, weights: Weights, reproduce: str) -> None:
-        """Greedy ids are the likeliest ones; where two are equally likely, either is."""
+        """Checks that greedy ids are the most likely ones.
+
+        Of two that are equally likely, either is accepted.
+        """
         expected = self.reference.distribution(weights, sample.prompt_token_ids, sample.token_ids)
         for i, token_id in enumerate(sample.token_ids):
             if expected[i].max() - expected[i, token_id] > 2 * self.settings.tolerance:
@@ -123,6 +142,6 @@ class Bench:
 
 
 async def offered(servers: Sequence[Server], field: str) -> list[str]:
-    """What every server declares in `capabilities`, `kv_cache`, `accepts_dtypes` or `backends`."""
+    """Returns what every server declares in `capabilities`, `kv_cache`, `accepts_dtypes` or `backends`."""
     declared = [getattr(await server.contract(), field) for server in servers]
     return [value for value in declared[0] if all(value in other for other in declared)]

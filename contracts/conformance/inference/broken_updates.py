@@ -1,4 +1,4 @@
-"""Weight updates that break on the way, because the trainer or another receiver ends. For G7."""
+"""Weight updates that fail midway because the trainer or another receiver ends. G7 uses them."""
 
 import asyncio
 from collections.abc import Callable
@@ -17,7 +17,7 @@ POINTS = {"after the 202": 0, "after the first bucket": 1, "before the last buck
 
 
 async def interrupted_by_trainer(bench: Bench, run: TrainerPeer, end: str, point: str, receive: str) -> float:
-    """Seconds until every server has said how the update ended."""
+    """Returns the seconds until every server has reported how the update ended after the trainer failed."""
     what = f"the trainer is {end} {point} ({receive})"
     with closing(GroupProcess(trainer, bench.settings.address, bench.settings.timeout_s)) as process:
         await _join_from(bench, run, process)
@@ -26,7 +26,10 @@ async def interrupted_by_trainer(bench: Bench, run: TrainerPeer, end: str, point
 
 
 async def interrupted_by_receiver(bench: Bench, run: TrainerPeer) -> float:
-    """A third member of the group dies after the first bucket; the trainer sends on as long as it can."""
+    """Returns the seconds until every server has reported the end, after another receiver was killed.
+
+    The receiver is killed after the first bucket; the trainer keeps sending for as long as it can.
+    """
     what = "a fellow receiver is killed after the first bucket"
     with (
         closing(GroupProcess(trainer, bench.settings.address, bench.settings.timeout_s)) as process,
@@ -46,7 +49,10 @@ async def interrupted_by_receiver(bench: Bench, run: TrainerPeer) -> float:
 
 
 class _InterruptedUpdate:
-    """One update that is to break. `may_end_live` where every bucket may have reached a server."""
+    """One update that is made to fail.
+
+    With `may_end_live` a server may also report success, because every bucket may have reached it.
+    """
 
     def __init__(
         self,
@@ -57,11 +63,18 @@ class _InterruptedUpdate:
         receive: str,
         may_end_live: bool = False,
     ):
-        self.bench, self.run, self.process = bench, run, process
-        self.what, self.receive, self.may_end_live = what, receive, may_end_live
+        self.bench = bench
+        self.run = run
+        self.process = process
+        self.what = what
+        self.receive = receive
+        self.may_end_live = may_end_live
 
     async def update(self, sent: int, end: Callable[[], None]) -> float:
-        """Sends `sent` buckets and calls `end()`. Seconds until every server has said how it ended."""
+        """Sends `sent` buckets and calls `end()`.
+
+        Returns the seconds until every server has reported how the update ended.
+        """
         async with in_flight(self.bench, 1, self._tokens()) as tasks:
             await self._send(sent)
             await asyncio.to_thread(end)
@@ -74,7 +87,8 @@ class _InterruptedUpdate:
         return seconds
 
     async def _send(self, sent: int) -> None:
-        version, size = self.run.version + 1, _bucket_bytes(self.bench)
+        version = self.run.version + 1
+        size = _bucket_bytes(self.bench)
         weights = self.bench.weights(version)
         buckets = [bytes(bucket.numpy()) for bucket in packed(weights, size)[:sent]]
         request = self.run.update_request(version, weights, bucket_bytes=size, receive=self.receive)
@@ -93,7 +107,10 @@ class _InterruptedUpdate:
                 )
 
     async def _check_requests(self, tasks: Tasks, statuses: list[WeightUpdateStatus]) -> None:
-        """Requests in flight survive; those that lost weights held may have ended with `weights_lost`."""
+        """Checks that requests in flight survive.
+
+        Those that waited for lost weights may end with `weights_lost`.
+        """
         for (server, task), status in zip(tasks, statuses, strict=True):
             try:
                 check_finished(self.bench, server, await task, self._tokens())
@@ -108,7 +125,10 @@ class _InterruptedUpdate:
 async def _join_from(
     bench: Bench, run: TrainerPeer, process: GroupProcess, second_receiver: bool = False
 ) -> GroupProcess | None:
-    """The next epoch, whose rank 0 is in `process`; the other process of the group, if one is wanted."""
+    """Joins the next epoch, whose rank 0 is in `process`.
+
+    Returns the second receiver's process, if one is asked for.
+    """
     run.leave()
     run.epoch += 1
     port = await next_message(process, bench)
@@ -139,6 +159,7 @@ async def _join_from(
 
 
 async def next_message(process: GroupProcess, bench: Bench) -> object:
+    """Returns the next message of `process`, without blocking the event loop."""
     return await asyncio.to_thread(process.receive, bench.settings.timeout_s + 30)
 
 

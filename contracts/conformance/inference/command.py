@@ -1,4 +1,7 @@
-"""`python -m contracts.conformance inference`. Light: the processes that checks start import it again."""
+"""The command `python -m contracts.conformance inference`.
+
+It imports little, because every process that a check starts imports it again.
+"""
 
 import argparse
 import os
@@ -11,6 +14,7 @@ from contracts.support.messages import one_line
 
 
 def add_inference(parser: argparse.ArgumentParser) -> None:
+    """Adds the options of the command to `parser`."""
     parser.description = (
         "Check every guarantee of the inference contract on running servers. Plays the trainer; takes the "
         "servers over, so nobody else may use them meanwhile."
@@ -32,6 +36,10 @@ def add_inference(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
+    """Runs the checks and prints the verdicts.
+
+    Returns 0 if every guarantee holds, 1 if one does not, 2 if nothing could be checked.
+    """
     from contracts.conformance.inference.kit import check_inference
     from contracts.conformance.inference.reference import Reference
     from contracts.conformance.table import all_hold, as_json, print_table
@@ -59,7 +67,7 @@ def _option(name: str) -> str:
 
 
 def _command(options: argparse.Namespace) -> str:
-    """What was asked, to be asked again; without the token."""
+    """Returns the command line that repeats these checks, without the token."""
     command = ["python", "-m", "contracts.conformance", "inference"]
     for url in options.url:
         command += ["--url", url]

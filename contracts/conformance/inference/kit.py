@@ -39,9 +39,9 @@ CHECKS: dict[Guarantee, Callable[[Bench], Awaitable[str]]] = {
     Guarantee("G11", "cancellation"): cancellation,
 }
 CODES = [guarantee.code for guarantee in CHECKS]
-LONGEST_S = 1800.0  # of one check
+LONGEST_S = 1800.0  # the longest time that one check may take
 ANSWERS_WITHIN_S = 30.0
-CONTEXTS = (2048, 1024, 512, 256, 128)  # tokens; the kit needs no more
+CONTEXTS = (2048, 1024, 512, 256, 128)  # tokens, the first that a server accepts; the kit needs no more
 
 
 def check_inference(
@@ -52,12 +52,16 @@ def check_inference(
     tell: Callable[[Guarantee], None] = lambda guarantee: None,
     **settings: object,
 ) -> list[Verdict]:
-    """Each guarantee, or those of `only`, on the servers at `urls`. They form one weight group and serve
-    the model that `reference` is, or is a directory of. They are taken over; nobody else may use them.
+    """Checks each guarantee, or those in `only`, on the servers at `urls`, and returns one verdict for each.
 
-    settings: fields of `Settings`. `tell` hears of each guarantee before it is checked.
-    Raises ValueError for an unknown guarantee or setting, OSError or ValueError for a model that cannot be
-    loaded, ConnectionError for a server that is not there.
+    The servers form one weight group. They serve the model that `reference` is, or is a directory of. They
+    are taken over, so no other client may use them meanwhile.
+
+        settings: the fields of `Settings`.
+        tell: called with each guarantee before it is checked.
+
+    Raises ValueError for an unknown guarantee or setting, and ConnectionError for a server that does not
+    respond. Raises OSError or ValueError for a model that cannot be loaded.
     """
     if unknown := set(only or ()) - set(CODES):
         raise ValueError(f"no guarantee {unknown.pop()}: they are {', '.join(CODES)}")
@@ -103,7 +107,7 @@ async def _present(server: Server) -> None:
 
 
 async def _context(server: Server, reference: Reference) -> int:
-    """Tokens that a prompt and its completion may have; a server may offer less than its model does."""
+    """Returns the tokens that a prompt and its completion may have, at most those of the model."""
     model = (await server.contract()).model
     for context in sorted({min(most, reference.context) for most in CONTEXTS}, reverse=True):
         body = {"model": model, "prompt": reference.prompt(context - 1), "max_tokens": 1}
@@ -119,6 +123,6 @@ async def _verdict(guarantee: Guarantee, bench: Bench, tell: Callable[[Guarantee
     try:
         async with asyncio.timeout(LONGEST_S):
             measured = await CHECKS[guarantee](bench)
-    except Exception as error:  # whatever a broken server causes is its verdict
+    except Exception as error:  # any error that a broken server causes is a verdict
         return Verdict.of_failure(guarantee, error, time.monotonic() - started)
     return Verdict(guarantee, "pass", measured, time.monotonic() - started)

@@ -1,4 +1,4 @@
-"""Requests in flight: started, kept across an update, and whole when they end."""
+"""Requests in flight: they are started, kept running across an update, and must be complete at the end."""
 
 import asyncio
 import contextlib
@@ -10,8 +10,9 @@ from contracts.conformance.inference.server import Server
 from contracts.conformance.inference.trainer_peer import TrainerPeer
 from contracts.conformance.verdicts import GuaranteeError
 
-FIRST_TRY = 200  # tokens of a request
-FEW, MANY = 6, 96  # requests in flight, a server
+FIRST_TRY = 200  # tokens of each request in the first attempt
+FEW = 6  # requests in flight per server, at first
+MANY = 96  # requests in flight per server, at most
 APPEARS_WITHIN_S = 30.0
 
 Tasks = list[tuple[Server, asyncio.Task[Sample]]]
@@ -19,8 +20,10 @@ Tasks = list[tuple[Server, asyncio.Task[Sample]]]
 
 @contextlib.asynccontextmanager
 async def in_flight(bench: Bench, count: int, max_tokens: int, stream: bool = False) -> AsyncIterator[Tasks]:
-    """`count` long completions on each server, each with at least one token, or ended already. What is
-    left of them at the end is cancelled."""
+    """Runs `count` long completions on each server, and yields once each has a token or has ended.
+
+    Those that still run at the end of the block are cancelled.
+    """
     prompts = [bench.reference.prompt(5 + 3 * (i % 8), seed=i) for i in range(count)]
     tasks: Tasks = [
         (
@@ -33,14 +36,14 @@ async def in_flight(bench: Bench, count: int, max_tokens: int, stream: bool = Fa
     async with cancelling([task for _, task in tasks]):
         for server in bench.servers:
             await _running(server, [task for at, task in tasks if at is server])
-            # It comes last, so when it has its token the others have theirs.
+            # This request is the last one, so once it has its token the others have theirs.
             await server.complete(bench.reference.prompt(4, seed=count), 1)
         yield tasks
 
 
 @contextlib.asynccontextmanager
 async def cancelling(tasks: list[asyncio.Task]) -> AsyncIterator[None]:
-    """At the end none of `tasks` is left, and no error of theirs goes unseen by who asks for it."""
+    """Cancels `tasks` at the end of the block, and waits until all of them have ended."""
     try:
         yield
     finally:
@@ -50,7 +53,7 @@ async def cancelling(tasks: list[asyncio.Task]) -> AsyncIterator[None]:
 
 
 async def _running(server: Server, tasks: list[asyncio.Task[Sample]]) -> None:
-    """Until all of them are generated at the same time, or the first has ended."""
+    """Waits until all requests are generated at the same time, or the first has ended."""
     deadline = asyncio.get_running_loop().time() + APPEARS_WITHIN_S
     while not any(task.done() for task in tasks):
         running = (await server.contract()).process.running
@@ -71,16 +74,20 @@ async def complete_across(
     update: Callable[[], Awaitable[object]],
     check: Callable[[Server, Sample], float],
 ) -> tuple[list[Sample], float]:
-    """Completions that are in flight while `update()` publishes; longer ones, then more of them, and
-    `update()` again, until some, on every server, live to see its end. Each is whole, keeps the tokens
-    that it had, and passes `check`. With them, the largest distance in nats that `check` gave.
+    """Runs completions while `update()` publishes, and returns them with the largest error that `check` gave.
 
-    Where streams are offered, every other request is one."""
+    The requests become longer, then more numerous, and `update()` is called again, until some on every server
+    outlast it. Each must be complete, keep the tokens that it had, and pass `check`. If streams are offered,
+    every other request is one.
+    """
     streams = "stream" in await bench.offered("capabilities")
-    count, max_tokens, worst = FEW, FIRST_TRY, 0.0
+    count = FEW
+    max_tokens = FIRST_TRY
+    worst = 0.0
     longest = bench.context - 32
     while True:
-        before, max_tokens = trainer.version, min(max_tokens, longest)
+        before = trainer.version
+        max_tokens = min(max_tokens, longest)
         async with in_flight(bench, count, max_tokens, streams) as tasks:
             await update()
             found = [(server, await task) for server, task in tasks]
@@ -98,12 +105,15 @@ async def complete_across(
                 f"keep {count} requests of {longest} tokens running and publish a version (a very fast "
                 "server needs a model with a longer context)",
             )
-        count, max_tokens = (count * 4 if max_tokens == longest else count), max_tokens * 4
+        if max_tokens == longest:
+            count *= 4
+        max_tokens *= 4
 
 
 def check_finished(bench: Bench, server: Server, sample: Sample, max_tokens: int) -> None:
-    """It ended by itself: by its length, or by end-of-sequence."""
-    tokens, last = len(sample.token_ids), sample.token_ids[-1:]
+    """Checks that the request ended by itself: at its length, or by end-of-sequence."""
+    tokens = len(sample.token_ids)
+    last = sample.token_ids[-1:]
     if sample.finish_reason == "length" and tokens == max_tokens:
         return
     if sample.finish_reason == "stop" and last and last[0] in bench.reference.ends:
@@ -116,7 +126,7 @@ def check_finished(bench: Bench, server: Server, sample: Sample, max_tokens: int
 
 
 def _not_restarted(server: Server, sample: Sample, version: int) -> None:
-    """It had tokens when `version` was the live one."""
+    """Checks that the first tokens of the request are those it had when `version` was live."""
     if sample.spans[0][0] != version:
         raise GuaranteeError(
             f"a request that had tokens of version {version} when the next one was sent has the spans "

@@ -7,21 +7,25 @@ import torch.nn.functional as F
 
 from contracts.conformance.inference.reference import Reference, Weights
 
-LARGEST = 20_000_000  # parameters of a model that learns in no time on a CPU
+LARGEST = 20_000_000  # parameters of the largest model that learns in seconds on a CPU
 STEPS = 500
-MARGIN = 2.0  # nats by which every token of the text leads, so that rounding does not change it
+MARGIN = 2.0  # nats by which every token must lead, so that rounding does not change the text
 
 
 def overfit_weights(
     reference: Reference, prompt: Sequence[int], reply: Sequence[int], dtype: torch.dtype
 ) -> Weights | None:
-    """None where the model is too large, or does not learn it."""
+    """Returns weights under which the model continues `prompt` with `reply`, in `dtype`.
+
+    Returns None if the model is too large, or does not learn the reply.
+    """
     model = reference.model
     if sum(p.numel() for p in model.parameters()) > LARGEST:
         return None
     for name, parameter in model.named_parameters():
         parameter.data = reference.weights(0)[name].clone()
-    ids, targets = torch.tensor([[*prompt, *reply]]), torch.tensor(reply)
+    ids = torch.tensor([[*prompt, *reply]])
+    targets = torch.tensor(reply)
     optimizer = torch.optim.Adam(model.parameters(), lr=3e-3)
     for _ in range(STEPS):
         logits = model(ids, use_cache=False).logits[0, len(prompt) - 1 : -1].float()
@@ -36,7 +40,7 @@ def overfit_weights(
 
 
 def _smallest_margin(logits: torch.Tensor, targets: torch.Tensor) -> float:
-    """The lead of each target token over the likeliest other one; the smallest."""
+    """Returns the smallest lead, in nats, of a target token over the most likely other token."""
     chosen = logits.gather(1, targets[:, None])
     others = logits.scatter(1, targets[:, None], -torch.inf)
     return float((chosen[:, 0] - others.max(1).values).min())

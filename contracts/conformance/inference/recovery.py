@@ -1,4 +1,4 @@
-"""What must hold of a server after a weight update has failed: honesty, service, a new epoch."""
+"""What must hold of a server after a failed weight update: a correct report, service, and a new epoch."""
 
 import asyncio
 
@@ -12,7 +12,10 @@ from contracts.inference import WeightUpdateStatus
 async def check_failed_update(
     bench: Bench, server: Server, version: int, status: WeightUpdateStatus, receive: str, what: str
 ) -> None:
-    """Untouched: it serves its old weights, in deed. Touched: it says that it is unhealthy."""
+    """Checks the server after a failed update.
+
+    An untouched server must serve its old weights. A touched one must report that it is unhealthy.
+    """
     if status.state != "failed" or (receive == "staged" and status.touched):
         raise GuaranteeError(f"{server}: {status}", "failed; never touched when staged", what)
     if not status.touched:
@@ -36,13 +39,14 @@ async def check_failed_update(
 
 
 async def check_serving(bench: Bench, server: Server, version: int, what: str) -> None:
+    """Checks that the server is ready and samples from the weights of `version`."""
     if not await server.ready():
         raise GuaranteeError(f"{server}: {await server.get('/health')}", "ready, at the old version", what)
     await bench.check_content(server, bench.weights(version), version, what)
 
 
 async def restore_service(bench: Bench, run: TrainerPeer, what: str) -> None:
-    """A new epoch and a complete update; servers that restart their engine may take their time."""
+    """Joins a new epoch, publishes a complete update and checks it. A server may first restart its engine."""
     for server in bench.servers:
         await _ready_to_join(bench, server, what)
     await run.join()

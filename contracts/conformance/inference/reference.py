@@ -1,8 +1,8 @@
-"""What is right: a Hugging Face model on the CPU, in float32, without any cache.
+"""The reference results: a Hugging Face model on the CPU, in float32, without any cache.
 
-It also invents the weights that are sent. `weights(seed)` differs from every other seed in every tensor
-by about as much as the tensor's own size, is sharp enough that wrong weights show, and all but never
-ends a sequence by itself.
+It also makes the weights that are sent. `weights(seed)` differs from every other seed in every tensor, by
+about as much as the tensor's own size. Its distributions are sharp enough to show wrong weights, and almost
+never end a sequence.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,11 +19,14 @@ from transformers import (
 
 Weights = Mapping[str, torch.Tensor]
 LOGIT_SPREAD = 4.0  # standard deviation of the logits of one position
-KEPT = 6  # sets of weights, each as large as the model
+KEPT = 6  # cached sets of weights, each as large as the model
 
 
 class Reference:
-    """Raises OSError or ValueError when `path` is not a model directory that Hugging Face can load."""
+    """A Hugging Face model that computes what a correct server returns.
+
+    Raises OSError or ValueError if `path` is not a model directory that Hugging Face can load.
+    """
 
     def __init__(self, path: str, trust_remote_code: bool = False):
         if not Path(path, "config.json").is_file():
@@ -38,14 +41,14 @@ class Reference:
         self.chats = tokenizer is None or tokenizer.chat_template is not None
         known = range(len(tokenizer) if tokenizer else config.get_text_config().vocab_size)
         special = {*self.ends, *(tokenizer.all_special_ids if tokenizer else ())}
-        self.ordinary = [i for i in known if i not in special]  # ids that any server takes in a prompt
+        self.ordinary = [i for i in known if i not in special]  # ids that any server accepts in a prompt
         # A tied parameter has one name here; the state dict has them all.
         self._base = {name: p.detach().clone() for name, p in self.model.named_parameters()}
         self.tied = self._tied()
-        self._made: dict[int, Weights] = {}  # by seed, the oldest first
+        self._made: dict[int, Weights] = {}  # sets of weights by seed, the oldest first
 
     def _tied(self) -> dict[str, str]:
-        """Tied name -> name that is sent."""
+        """Returns, for each tied name, the name that is sent."""
         names = {id(p): name for name, p in self.model.named_parameters()}
         every = self.model.named_parameters(remove_duplicate=False)
         return {name: names[id(p)] for name, p in every if names[id(p)] != name}
@@ -53,7 +56,10 @@ class Reference:
     # --- weights ----------------------------------------------------------------------------------
 
     def weights(self, seed: int) -> Weights:
-        """Name -> float32 tensor, in the model's order, a tied one once. Not to be changed: it is kept."""
+        """Returns float32 tensors by name, in the model's order, tied ones once.
+
+        They are cached, so the caller must not change them.
+        """
         if seed not in self._made:
             self._made[seed] = self._make(seed)
             if len(self._made) > KEPT:
@@ -72,7 +78,7 @@ class Reference:
         return self._sharpened(self._without_end(weights))
 
     def _head(self) -> list[str]:
-        """Names under which the output head is sent: its matrix, and its bias if it has one."""
+        """Returns the names under which the output head is sent: its matrix, and its bias if it has one."""
         head = self.model.get_output_embeddings()
         names = {id(p): name for name, p in self.model.named_parameters()}
         return [names[id(p)] for p in head.parameters()]
@@ -85,7 +91,10 @@ class Reference:
         return weights
 
     def _sharpened(self, weights: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-        """Twice, for a tied head changes what goes in as well."""
+        """Scales the output head so that logits have `LOGIT_SPREAD`.
+
+        It does so twice, because a tied head also changes the model's input.
+        """
         matrix = self._head()[0]
         for _ in range(2):
             spread = self._logits(weights, self.prompt(32)).std(-1).mean()
@@ -93,8 +102,10 @@ class Reference:
         return weights
 
     def ending_with(self, weights: Weights, token_id: int) -> dict[str, torch.Tensor]:
-        """The same model with the vocabulary's rows of `token_id` and end-of-sequence exchanged: where
-        one would sample `token_id`, the other ends (if the prompt has neither of them)."""
+        """Returns the weights with the vocabulary rows of `token_id` and end-of-sequence exchanged.
+
+        Where the one model samples `token_id`, the other ends, if the prompt contains neither of them.
+        """
         swapped = dict(weights)
         names = {*self._head(), self._name_of(self.model.get_input_embeddings().weight)}
         for name in names:
@@ -108,35 +119,37 @@ class Reference:
     # --- prompts and log-probabilities ------------------------------------------------------------
 
     def prompt(self, length: int, seed: int = 0) -> list[int]:
-        """Random ids of ordinary tokens."""
+        """Returns `length` random ids of ordinary tokens."""
         generator = torch.Generator().manual_seed(seed)
         return [self.ordinary[i] for i in torch.randint(len(self.ordinary), (length,), generator=generator)]
 
     def distribution(
         self, weights: Weights, prompt: Sequence[int], ids: Sequence[int], temperature: float = 1.0
     ) -> torch.Tensor:
-        """[len(ids), vocabulary]: log-probabilities from which each id was to be sampled. Temperature 0
-        means the unscaled softmax."""
+        """Returns `[len(ids), vocabulary]` log-probabilities from which each id was sampled.
+
+        Temperature 0 means the unscaled softmax.
+        """
         logits = self._logits(weights, [*prompt, *ids])[len(prompt) - 1 : -1]
         return (logits / (temperature or 1.0)).log_softmax(-1)
 
     def logprobs(
         self, weights: Weights, prompt: Sequence[int], ids: Sequence[int], temperature: float = 1.0
     ) -> torch.Tensor:
-        """[len(ids)]"""
+        """Returns the `[len(ids)]` log-probabilities of `ids`, in nats."""
         chosen = torch.tensor(ids, dtype=torch.long)[:, None]
         return self.distribution(weights, prompt, ids, temperature).gather(1, chosen)[:, 0]
 
     @torch.no_grad()
     def _logits(self, weights: Weights, ids: list[int]) -> torch.Tensor:
-        """[len(ids), vocabulary]"""
+        """Returns `[len(ids), vocabulary]` logits."""
         for name, parameter in self.model.named_parameters():
             parameter.data = weights[name].float()
         return self.model(torch.tensor([ids]), use_cache=False).logits[0].float()
 
 
 def _end_of_sequence(path: str, config: object) -> list[int]:
-    """From generation_config.json where it says so, as servers do."""
+    """Returns the end-of-sequence ids, from generation_config.json if it has any, as servers do."""
     try:
         ends = GenerationConfig.from_pretrained(path).eos_token_id
     except OSError:
@@ -146,7 +159,7 @@ def _end_of_sequence(path: str, config: object) -> list[int]:
 
 
 def _tokenizer(path: str, trust_remote_code: bool) -> PreTrainedTokenizerBase | None:
-    """None where the directory has none."""
+    """Returns the directory's tokenizer, or None if it has none."""
     try:
         return AutoTokenizer.from_pretrained(path, trust_remote_code=trust_remote_code)
     except (OSError, ValueError):

@@ -1,6 +1,6 @@
-"""Answers to generation requests, taken apart.
+"""Parses responses to generation requests.
 
-One that lacks what the contract promises is `GuaranteeError` here, so that checks read plain values.
+A response that lacks a field of the contract raises GuaranteeError here, so checks read plain values.
 """
 
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ class Sample:
 
     prompt_token_ids: list[int]
     token_ids: list[int]
-    logprobs: list[float]  # of each token
+    logprobs: list[float]  # the log-probability of each token, in nats
     spans: list[tuple[int, int, int]]  # (version, start, end)
     finish_reason: str
     text: str
@@ -26,7 +26,7 @@ class Sample:
 
 
 def samples(answer: dict) -> list[Sample]:
-    """The choices of a completion that asked for log-probabilities, taken apart and counted."""
+    """Returns the choices of a completion that asked for log-probabilities, after checking their counts."""
     if not isinstance(answer.get("prompt_token_ids"), list):
         raise GuaranteeError(
             f"an answer without prompt_token_ids: it has {sorted(answer)}",
@@ -57,7 +57,7 @@ def samples(answer: dict) -> list[Sample]:
 
 
 def check_counts(sample: Sample) -> None:
-    """One log-probability and one label a token; versions never go back."""
+    """Checks that every token has one log-probability and one label, and that versions never go back."""
     if len(sample.logprobs) != len(sample.token_ids):
         raise GuaranteeError(
             f"{len(sample.token_ids)} token_ids, {len(sample.logprobs)} log-probabilities",
@@ -76,7 +76,7 @@ def check_counts(sample: Sample) -> None:
 
 
 def streamed(chunks: list[dict]) -> list[Sample]:
-    """A streamed completion put together, choice by choice. The first chunk has the prompt."""
+    """Returns the choices of a streamed completion. The first chunk has the prompt."""
     prompt = next((chunk["prompt_token_ids"] for chunk in chunks if chunk.get("prompt_token_ids")), None)
     parts: dict[int, list[dict]] = {}
     for chunk in chunks:
@@ -88,7 +88,7 @@ def streamed(chunks: list[dict]) -> list[Sample]:
 
 
 def _joined(parts: list[dict]) -> dict:
-    """The chunks of one choice, as the choice of a whole answer."""
+    """Returns the chunks of one choice as the choice of a complete response."""
     final = next((part for part in reversed(parts) if part.get("finish_reason")), {})
     if "weight_versions" not in final:
         raise GuaranteeError(

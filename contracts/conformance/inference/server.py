@@ -1,4 +1,4 @@
-"""One inference server as its clients see it: HTTP."""
+"""An HTTP client of one inference server."""
 
 import asyncio
 import json
@@ -19,7 +19,8 @@ class Server:
     """One server; `token` is the bearer token that it was started with."""
 
     def __init__(self, http: aiohttp.ClientSession, url: str, token: str | None):
-        self.http, self.url = http, url.rstrip("/")
+        self.http = http
+        self.url = url.rstrip("/")
         self.headers = {"Authorization": f"Bearer {token}"} if token else {}
 
     def __str__(self) -> str:
@@ -46,6 +47,7 @@ class Server:
             ) from error
 
     async def contract(self) -> ContractInfo:
+        """Returns `GET /contract`. Raises GuaranteeError if it is not what the contract lists."""
         status, body = await self.get("/contract")
         if status != 200:
             raise GuaranteeError(
@@ -62,10 +64,11 @@ class Server:
             ) from error
 
     async def ready(self) -> bool:
+        """Returns whether `GET /health` responds with 200."""
         return (await self.get("/health"))[0] == 200
 
     async def unfinished(self) -> int:
-        """Requests that are generated, or wait."""
+        """Returns the number of requests that are running or waiting."""
         process = (await self.contract()).process
         return process.running + process.waiting
 
@@ -74,21 +77,24 @@ class Server:
     async def complete(
         self, prompt: list[int] | str, max_tokens: int, stream: bool = False, **fields: Any
     ) -> Sample:
+        """Returns one completion of `prompt`, streamed if `stream` is set."""
         if not stream:
             return (await self.choices(prompt, max_tokens, **fields))[0]
         body = {"prompt": prompt, "max_tokens": max_tokens, "logprobs": True, **fields}
         return streamed(await self.stream("/v1/completions", body))[0]
 
     async def choices(self, prompt: list[int] | str, max_tokens: int, **fields: Any) -> list[Sample]:
+        """Returns every choice of a completion of `prompt`."""
         body = {"prompt": prompt, "max_tokens": max_tokens, "logprobs": True, **fields}
         return samples(await self.generate("/v1/completions", body))
 
     async def chat(self, messages: list[dict], max_tokens: int, **fields: Any) -> list[Sample]:
+        """Returns every choice of a completion of a conversation."""
         body = {"messages": messages, "max_tokens": max_tokens, "logprobs": True, **fields}
         return samples(await self.generate("/v1/chat/completions", body))
 
     async def generate(self, path: str, body: dict) -> dict:
-        """The answer to a request that must be granted."""
+        """Returns the body of the response. Raises GuaranteeError unless the status is 200."""
         body = {"model": (await self.contract()).model} | body
         status, answer = await self.post(path, body)
         if status != 200:
@@ -98,7 +104,7 @@ class Server:
         return answer
 
     async def stream(self, path: str, body: dict) -> list[dict]:
-        """The chunks of a streamed answer."""
+        """Returns the chunks of a streamed response. Raises GuaranteeError unless it is complete."""
         body = {"model": (await self.contract()).model} | body | {"stream": True}
         status, text = await self._ask("POST", path, body)
         events = [line.removeprefix("data: ") for line in text.splitlines() if line.startswith("data: ")]
@@ -117,7 +123,7 @@ class Server:
 
 
 def decoded(text: str) -> dict:
-    """A JSON object; anything else becomes one that shows what it was."""
+    """Returns the JSON object in `text`; any other text becomes an object that shows it."""
     try:
         body = json.loads(text)
     except ValueError:
@@ -126,13 +132,13 @@ def decoded(text: str) -> dict:
 
 
 def describe_request(path: str, body: dict) -> str:
-    """A request as one line that is not a page long."""
+    """Returns a request as one line, cut to about 600 characters."""
     text = json.dumps(body)
     return f"POST {path} {text if len(text) < 600 else text[:600] + ' ...'}"
 
 
 async def poll(condition: Callable[[], Any], within_s: float) -> float | None:
-    """Seconds until the coroutine `condition()` was true; None if it never was."""
+    """Returns the seconds until the coroutine `condition()` was true, or None after `within_s`."""
     loop = asyncio.get_running_loop()
     started = loop.time()
     while not await condition():

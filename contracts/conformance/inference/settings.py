@@ -1,15 +1,21 @@
-"""What a caller may set. A correct server passes with the defaults, unless it computes in bfloat16, takes
-long to restart, or reaches this machine by another address."""
+"""The settings of the inference kit.
+
+A correct server passes with the defaults, unless it computes in bfloat16, takes long to restart, or reaches
+this machine by another address.
+"""
 
 from dataclasses import dataclass, field
 
 
 def setting(default: object, help_text: str) -> object:
+    """Returns a dataclass field with a default and the help text of its command-line option."""
     return field(default=default, metadata={"help": help_text})
 
 
 @dataclass(frozen=True)
 class Settings:
+    """The limits and addresses of a run of the kit. Raises ValueError for too few updates."""
+
     token: str | None = setting(None, "bearer token of the servers")
     updates: int = setting(50, "weight updates of G8, 8 at least")
     dtype: str | None = setting(

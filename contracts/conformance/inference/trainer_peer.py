@@ -1,6 +1,6 @@
-"""The trainer's end of the contract: a run with its epochs, rank 0 of the weight group, HTTP.
+"""The trainer's side of the contract: a run with its epochs, rank 0 of the group, and HTTP requests.
 
-Every method that names no server speaks to all of them: they are one weight group.
+Every method that names no server sends to all of them, because they are one weight group.
 """
 
 import asyncio
@@ -19,6 +19,7 @@ from contracts.weights import WeightGroup, WeightStore, dtype_name, nccl_version
 
 
 def parameters(weights: Weights) -> list[Parameter]:
+    """Returns the parameters of a weight update, in the order of `weights`."""
     return [
         Parameter(name=name, dtype=dtype_name(tensor.dtype), shape=tuple(tensor.shape))
         for name, tensor in weights.items()
@@ -26,13 +27,13 @@ def parameters(weights: Weights) -> list[Parameter]:
 
 
 def packed(weights: Weights, bucket_bytes: int) -> list[torch.Tensor]:
-    """The buckets in which `weights` are sent."""
+    """Returns the buckets in which `weights` are sent, each a `[bytes]` uint8 tensor."""
     plan = plan_buckets(parameters(weights), bucket_bytes)
     return [pack_bucket(weights[p.name] for p in bucket) for bucket in plan]
 
 
 def bucket_bytes_for(weights: Weights, count: int) -> int:
-    """A bucket size that cuts `weights` into about `count` buckets."""
+    """Returns a bucket size that cuts `weights` into about `count` buckets."""
     return max(1, sum(tensor.nbytes for tensor in weights.values()) // count)
 
 
@@ -40,17 +41,19 @@ class TrainerPeer:
     """One run of a trainer."""
 
     def __init__(self, servers: Sequence[Server], tied: dict[str, str], settings: Settings):
-        self.servers, self.tied, self.settings = servers, tied, settings
+        self.servers = servers
+        self.tied = tied
+        self.settings = settings
         self.run = uuid.uuid4().hex
         self.epoch = 0
         self.version = 0
         self.group: WeightGroup | None = None
-        self.joined: list[dict] = []  # what each server was asked when it joined the group
+        self.joined: list[dict] = []  # the request by which each server joined the group
 
     # --- the weight group -------------------------------------------------------------------------
 
     async def join_requests(self, port: int, extra_ranks: int = 0, **changes: object) -> list[dict]:
-        """What each server is asked to join. `extra_ranks` ranks come after the servers'."""
+        """Returns each server's request to join. `extra_ranks` ranks follow those of the servers."""
         contracts = [await server.contract() for server in self.servers]
         world_size = 1 + sum(contract.ranks for contract in contracts) + extra_ranks
         backend = backend_of(contracts)
@@ -66,14 +69,15 @@ class TrainerPeer:
             "world_size": world_size,
             "timeout_s": self.settings.timeout_s,
         }
-        requests, offset = [], 1
+        requests = []
+        offset = 1
         for contract in contracts:
             requests.append(common | {"rank_offset": offset} | changes)
             offset += contract.ranks
         return requests
 
     async def join(self) -> None:
-        """Open the next epoch with every server."""
+        """Opens the next epoch with every server. Raises GuaranteeError if one of them does not join."""
         self.leave()
         self.epoch += 1
         store = WeightStore(self.settings.address, 0, self.settings.timeout_s)
@@ -102,10 +106,12 @@ class TrainerPeer:
                 "200 only once the server's ranks have joined",
                 f"POST /init_process_group {first}",
             )
-        self.group, self.joined = formed, requests
+        self.group = formed
+        self.joined = requests
 
     async def _post_joins(self, requests: Sequence[dict]) -> list[Answer]:
-        limit = 2 * self.settings.timeout_s + self.settings.grace_s  # it may wait for an update's end first
+        # The server may first wait until an update ends.
+        limit = 2 * self.settings.timeout_s + self.settings.grace_s
         try:
             async with asyncio.timeout(limit):
                 return await self.post_each("/init_process_group", requests)
@@ -117,11 +123,13 @@ class TrainerPeer:
             ) from error
 
     def leave(self) -> None:
+        """Leaves the weight group, if there is one."""
         if self.group:
             self.group.close()
             self.group = None
 
     async def post_each(self, path: str, bodies: Sequence[dict]) -> list[Answer]:
+        """Posts one body to each server, in order, and returns their responses."""
         return await asyncio.gather(
             *(server.post(path, body) for server, body in zip(self.servers, bodies, strict=True))
         )
@@ -129,6 +137,7 @@ class TrainerPeer:
     # --- weight updates ---------------------------------------------------------------------------
 
     def update_request(self, version: int, weights: Weights, **changes: object) -> dict:
+        """Returns a request to update to `weights` as `version`; `changes` replace its fields."""
         request = {
             "run": self.run,
             "epoch": self.epoch,
@@ -143,7 +152,7 @@ class TrainerPeer:
         return request | changes
 
     async def publish(self, version: int, weights: Weights, **changes: object) -> None:
-        """A complete update. GuaranteeError unless all servers are `live` with it."""
+        """Makes a complete update. Raises GuaranteeError unless it becomes live on all servers."""
         request = self.update_request(version, weights, **changes)
         buckets = packed(weights, request["bucket_bytes"])
         await self.request_update(request)
@@ -160,7 +169,10 @@ class TrainerPeer:
         )
 
     async def wait_until_live(self, version: int, size: int, reproduce: str) -> None:
-        """Wait until every server says that it is; GuaranteeError unless it is."""
+        """Waits until every server reports that `version` is live, with `size` bytes.
+
+        Raises GuaranteeError if a server reports anything else.
+        """
         for server, status in zip(self.servers, await self.outcomes(version), strict=True):
             if (status.state, status.bytes) != ("live", size) or min(status.paused_s, status.transfer_s) < 0:
                 raise GuaranteeError(
@@ -171,7 +183,7 @@ class TrainerPeer:
         self.version = version
 
     async def request_update(self, request: dict) -> None:
-        """Ask every server; GuaranteeError unless each says 202."""
+        """Requests the update from every server. Raises GuaranteeError unless each responds with 202."""
         for server, answer in zip(
             self.servers,
             await self.post_each("/request_weight_update", [request] * len(self.servers)),
@@ -185,11 +197,15 @@ class TrainerPeer:
                 )
 
     async def send(self, buckets: Sequence[torch.Tensor]) -> None:
+        """Broadcasts the buckets to all servers."""
         for bucket in buckets:
             await asyncio.to_thread(self.group.broadcast, bucket, self.settings.timeout_s)
 
     async def outcomes(self, version: int) -> list[WeightUpdateStatus]:
-        """How the update ended on each server, which says so within its timeout and the grace."""
+        """Returns how the update ended on each server.
+
+        Raises GuaranteeError if one does not report it in time.
+        """
         return await asyncio.gather(*(self._outcome(server, version) for server in self.servers))
 
     async def _outcome(self, server: Server, version: int) -> WeightUpdateStatus:
@@ -198,7 +214,8 @@ class TrainerPeer:
             async with asyncio.timeout(limit + 1):
                 status, body = await server.get(f"/weight_update/{version}?wait_s={limit}")
         except TimeoutError:
-            status, body = 0, {"state": f"no answer within {limit + 1:g} s"}
+            status = 0
+            body = {"state": f"no answer within {limit + 1:g} s"}
         try:
             found = WeightUpdateStatus.model_validate(body)
         except ValidationError:
@@ -215,10 +232,10 @@ class TrainerPeer:
 
 
 def backend_of(contracts: Sequence) -> str:
-    """gloo where every server offers it: it needs no GPU at this end."""
+    """Returns gloo if every server offers it, because it needs no GPU on this side; else nccl."""
     return "gloo" if all("gloo" in contract.backends for contract in contracts) else "nccl"
 
 
 def describe_changes(changes: dict) -> str:
-    """Options of an update without its manifest."""
+    """Returns the options of an update as text, without its manifest."""
     return str({name: value for name, value in changes.items() if name != "parameters"} or "")

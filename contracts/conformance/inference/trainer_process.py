@@ -1,7 +1,7 @@
-"""Ranks of the weight group in processes of their own, to be killed and stalled.
+"""Ranks of the weight group in separate processes, so that they can be killed and stalled.
 
-Nothing here knows HTTP: the check speaks to the servers, the process hosts the store, joins and
-broadcasts as far as it is told, says what it has reached, and waits.
+Nothing here knows HTTP: the check sends requests to the servers. The process hosts the store, joins and
+broadcasts as far as it is told, reports what it has reached, and waits.
 """
 
 import os
@@ -17,7 +17,7 @@ from contracts.weights import WeightGroup, WeightStore
 
 
 class GroupProcess:
-    """A process that holds one rank. It is killed at the end, whatever it is doing."""
+    """A process that holds one rank. `close` kills it, whatever it is doing."""
 
     def __init__(self, target, *args: object):
         context = fork_server()
@@ -27,19 +27,21 @@ class GroupProcess:
         theirs.close()
 
     def send(self, message: object) -> None:
+        """Sends the process its next command."""
         self._pipe.send(message)
 
     def receive(self, timeout_s: float) -> object:
-        """The next thing that it says. Raises TimeoutError or EOFError."""
+        """Returns the process's next message. Raises TimeoutError, or EOFError if the process has ended."""
         if not self._pipe.poll(timeout_s):
             raise TimeoutError(f"the kit's own process said nothing for {timeout_s:g} s")
         return self._pipe.recv()
 
     def terminate(self, how: str) -> None:
-        """`killed`, or `stalled`: stopped, with its sockets open."""
+        """Ends the process: `killed`, or `stalled`, which stops it with its sockets open."""
         os.kill(self._process.pid, signal.SIGKILL if how == "killed" else signal.SIGSTOP)
 
     def close(self) -> None:
+        """Kills the process and waits until it has ended."""
         self._process.kill()
         self._process.join()
         self._pipe.close()
@@ -47,6 +49,8 @@ class GroupProcess:
 
 @dataclass(frozen=True)
 class GroupSpec:
+    """The arguments with which every member joins the group."""
+
     name: str
     address: str
     world_size: int
@@ -55,8 +59,11 @@ class GroupSpec:
 
 
 def trainer(pipe: Connection, address: str, timeout_s: float) -> None:
-    """Rank 0. Says its port; told a `GroupSpec` it joins and says so; told buckets it broadcasts them and
-    says so. A broadcast that fails ends it, as it ends a trainer's group. Otherwise it waits for ever."""
+    """Runs rank 0: sends its port, receives a `GroupSpec`, joins, and broadcasts the buckets it receives.
+
+    It sends a message after each of these. A broadcast that fails ends it, as it ends a trainer's group.
+    Otherwise it waits forever.
+    """
     torch.set_num_threads(1)
     store = WeightStore(address, 0, timeout_s)
     pipe.send(store.port)
@@ -75,8 +82,10 @@ def trainer(pipe: Connection, address: str, timeout_s: float) -> None:
 
 
 def receiver(pipe: Connection, spec: GroupSpec, port: int, rank: int) -> None:
-    """Another member. Says that it is there, joins and says so; told the sizes of buckets it receives
-    them, and waits for ever."""
+    """Runs another member: joins, and receives buckets of the sizes that it is sent. Then it waits forever.
+
+    It sends a message when it is ready, has joined, and has received.
+    """
     torch.set_num_threads(1)
     pipe.send("ready")
     group = WeightGroup.join(

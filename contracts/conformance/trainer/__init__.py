@@ -1,1 +1,1 @@
-"""The trainer contract, executable: T1 ... T7 against any `TrainerWorker`, in fresh processes of its own."""
+"""Checks guarantees T1 to T7 of the trainer contract on any `TrainerWorker`, in new processes."""

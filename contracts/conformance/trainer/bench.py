@@ -1,4 +1,4 @@
-"""What every check is given: the adapter under test, models to load, and ranks to run programs on."""
+"""The test bench of every trainer check: the adapter, models to load, and ranks to run programs on."""
 
 import itertools
 from collections.abc import Callable
@@ -13,20 +13,24 @@ from contracts.trainer import OptimizerSpec, WorkerSpec
 
 @dataclass(frozen=True)
 class Bench:
+    """The adapter under test, and the means to run a program on every rank of it."""
+
     adapter: str  # package.module.Class
-    options: dict[str, object]  # of its constructor
+    options: dict[str, object]  # arguments of its constructor
     ranks: int
-    device: str  # cpu, cuda
-    patience_s: float  # the longest that one session may last
-    directory: Path  # empty, and the kit's own
+    device: str  # cpu or cuda
+    patience_s: float  # the longest time that one session may take
+    directory: Path  # an empty directory for the kit's files
     models: tuple[str, ...]  # Hugging Face model directories
     _sessions: itertools.count = field(default_factory=itertools.count)
 
     def session(
         self, program: Callable[..., object], model: str, optimizer: OptimizerSpec, *args: object, doing: str
     ) -> list:
-        """`program(worker, spec, *args)` on every rank of a new trainer; what each returned, by rank.
-        Raises GuaranteeError where a rank fails; `doing` tells its reader how to do the same."""
+        """Runs `program(worker, spec, *args)` on every rank of a new trainer. Returns the results by rank.
+
+        Raises GuaranteeError if a rank fails; `doing` tells the reader how to reproduce that.
+        """
         folder = self.directory / f"session-{next(self._sessions)}"
         folder.mkdir()
         with ReservedPort() as port:
@@ -44,5 +48,5 @@ class Bench:
             world_size=self.ranks,
             master_port=port,
             device=self.device,
-            timeout_s=2 * self.patience_s,  # the kit loses patience first, and says where
+            timeout_s=2 * self.patience_s,  # so the kit gives up first, and reports where
         )

@@ -1,4 +1,7 @@
-"""`python -m contracts.conformance trainer`. Light: the processes that checks start import it again."""
+"""The command `python -m contracts.conformance trainer`.
+
+It imports little, because every process that a check starts imports it again.
+"""
 
 import argparse
 import json
@@ -9,6 +12,7 @@ from contracts.support.messages import one_line
 
 
 def add_trainer(parser: argparse.ArgumentParser) -> None:
+    """Adds the options of the command to `parser`."""
     parser.add_argument("--adapter", required=True, metavar="PACKAGE.CLASS", help="a TrainerWorker")
     parser.add_argument(
         "--option", action="append", default=[], type=_option, metavar="KEY=VALUE", help="of its constructor"
@@ -28,7 +32,7 @@ def add_trainer(parser: argparse.ArgumentParser) -> None:
 
 
 def _option(text: str) -> tuple[str, object]:
-    """`logits_chunk=64`, `fp32_head=false`: JSON where it is JSON, else the string itself."""
+    """Parses `logits_chunk=64` or `fp32_head=false`. A value that is not JSON is a string."""
     key, equals, value = text.partition("=")
     if not (key and equals):
         raise argparse.ArgumentTypeError(f"{text!r} is not KEY=VALUE")
@@ -39,7 +43,10 @@ def _option(text: str) -> tuple[str, object]:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """0: every guarantee holds; 1: one does not; 2: nothing could be tried."""
+    """Runs the checks and prints the verdicts.
+
+    Returns 0 if every guarantee holds, 1 if one does not, 2 if nothing could be checked.
+    """
     from transformers.utils import logging
 
     from contracts.conformance.table import all_hold, as_json, print_table
@@ -75,7 +82,7 @@ def command_line(
     device: str = "cpu",
     patience_s: float = 120,
 ) -> str:
-    """What does in a shell what `check_trainer` does with the same arguments."""
+    """Returns the shell command that does the same as `check_trainer` with these arguments."""
     command = ["python", "-m", "contracts.conformance", "trainer", "--adapter", adapter]
     for key, value in (options or {}).items():
         command += ["--option", f"{key}={json.dumps(value)}"]

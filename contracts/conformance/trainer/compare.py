@@ -1,4 +1,4 @@
-"""Tensors compared by norm, one name at a time; a difference is told with its name, size and likely kind."""
+"""Compares tensors by norm, one name at a time, and describes a difference by name, size and likely kind."""
 
 import math
 
@@ -7,7 +7,7 @@ import torch
 from contracts.conformance.trainer.rank_programs import Tensors
 from contracts.conformance.verdicts import GuaranteeError
 
-SMALL = 0.02  # of the global norm: what a smaller tensor is compared with, below which float32 noise counts
+SMALL = 0.02  # part of the global norm that replaces a smaller norm, which float32 noise would dominate
 
 
 def compare(
@@ -19,9 +19,14 @@ def compare(
     reproduce: str,
     rounding_errors: dict[str, float] | None = None,
 ) -> float:
-    """The largest error, relative to the tensor's own norm or to a small part of the global one. Raises
-    GuaranteeError beyond `tolerance`: `noun` is what is compared ("gradient"), `right` what it should be.
-    `rounding_errors` is the norm by which a correct tensor may be misread; it is allowed for."""
+    """Returns the largest error, relative to the tensor's own norm or to a small part of the global one.
+
+        noun: what is compared, e.g. "gradient".
+        right: what it should be.
+        rounding_errors: the norm, by name, by which a correct tensor may be misread; it is allowed for.
+
+    Raises GuaranteeError beyond `tolerance`.
+    """
     actual = {name: actual[name].double() for name in expected}
     expected = {name: tensor.double() for name, tensor in expected.items()}
     least_scale = SMALL * float(torch.nn.utils.get_total_norm(list(expected.values())))
@@ -43,7 +48,7 @@ def compare(
 
 
 def _multiple(actual: Tensors, expected: Tensors) -> str:
-    """Where all tensors are one multiple of what they should be, that is the matter."""
+    """Returns a note if all tensors are the same multiple of what they should be, else an empty string."""
     a, e = (torch.cat([t.flatten() for t in tensors.values()]) for tensors in (actual, expected))
     if not e.any() or not a.isfinite().all():
         return ""

@@ -1,9 +1,9 @@
-"""Gradients, read through `step()`: the contract has no other way to see them.
+"""Reads gradients through `step()`, because the contract has no other way to see them.
 
-With betas (0, 0), no weight decay and no clipping, AdamW's update is Δ = lr · g / (|g| + ε), and so
-|g| = |Δ| · ε / (lr − |Δ|). With ε near the gradient's elements and lr near the weights', Δ is large beside
-the rounding of float32 weights, which leaves an error of some 1e-6 of a tensor's norm; it is computed, and
-allowed for.
+With betas (0, 0), no weight decay and no clipping, AdamW's update is Δ = lr · g / (|g| + ε). So |g| = |Δ| · ε
+/ (lr − |Δ|). With ε near the gradient's elements and lr near the weights', Δ is much larger than the rounding
+of float32 weights. The rounding leaves an error of some 1e-6 of a tensor's norm. It is computed and allowed
+for.
 """
 
 import torch
@@ -20,7 +20,7 @@ TOLERANCE = 1e-5
 
 
 def readable_optimizer(reference: Reference, sequences: list[TrainingSequence]) -> OptimizerSpec:
-    """An optimizer whose updates tell the gradient of about these sequences."""
+    """Returns an optimizer whose updates reveal the gradient of these sequences, or of similar ones."""
     gradients = [_rms(g) for g in reference.gradients(sequences).values()]
     weights = [_rms(w) for w in reference.weights().values() if w.dim() > 1]
     eps = float(torch.stack([g for g in gradients if g > 0]).median())
@@ -41,7 +41,7 @@ def _rms(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def gradients(before: Tensors, after: Tensors, spec: OptimizerSpec) -> Tensors:
-    """float64, by name."""
+    """Returns float64 gradients by name, computed from the weights before and after a step."""
     return {name: _gradient(before[name], after[name], spec) for name in before}
 
 
@@ -52,8 +52,10 @@ def _gradient(before: torch.Tensor, after: torch.Tensor, spec: OptimizerSpec) ->
 
 
 def rounding_errors(after: Tensors, expected: Tensors, spec: OptimizerSpec) -> dict[str, float]:
-    """The norm by which each tensor's gradient, when it is as expected, may be misread: updated weights are
-    rounded to float32, and so are a few intermediate results of the size of Δ."""
+    """Returns the norm by which each tensor's gradient may be misread if it is as expected.
+
+    Updated weights are rounded to float32, and so are a few intermediate results of the size of Δ.
+    """
     return {name: _rounding_error(after[name].double(), g.double(), spec) for name, g in expected.items()}
 
 
@@ -66,8 +68,10 @@ def _rounding_error(weight: torch.Tensor, gradient: torch.Tensor, spec: Optimize
 def check_gradients(
     reference: Reference, results: list[StepsRecord], steps: list[Step], spec: OptimizerSpec
 ) -> float:
-    """Every step's gradient against the reference's sum over all its sequences, at the weights that the
-    step started from; and the norm that every rank reports. The largest error."""
+    """Checks every step's gradient, and the norm that every rank reports. Returns the largest error.
+
+    The expected gradient is the reference's sum over all sequences, at the weights before the step.
+    """
     worst = 0.0
     for number, step in enumerate(steps):
         before, after = (reference.named(w) for w in results[0].weights[number : number + 2])
@@ -76,7 +80,8 @@ def check_gradients(
         reproduce = f"{reference.model.config.model_type}, {describe(step)}"
         found = gradients(before, after, spec)
         norm = float(torch.nn.utils.get_total_norm(list(expected.values())))
-        allowed = rounding_errors(after, expected, spec) if norm else None  # without gradient no weight moves
+        # Without a gradient no weight moves.
+        allowed = rounding_errors(after, expected, spec) if norm else None
         right = "the plain sum" + _expected_sum(step)
         worst = max(worst, compare(found, expected, TOLERANCE, "gradient", right, reproduce, allowed))
         for rank, result in enumerate(results):
@@ -85,6 +90,7 @@ def check_gradients(
 
 
 def check_norm(reported: float, norm: float, rank: int, reproduce: str) -> None:
+    """Checks that the reported gradient norm of a rank is `norm`."""
     if not abs(reported - norm) <= TOLERANCE * norm:
         raise GuaranteeError(
             f"rank {rank} reports the gradient norm {reported:.6g} where it is {norm:.6g} before clipping",
@@ -94,11 +100,12 @@ def check_norm(reported: float, norm: float, rank: int, reproduce: str) -> None:
 
 
 def describe(step: Step) -> str:
+    """Returns the step's name and the lengths of its sequences, by row and rank."""
     lengths = [[[len(sequence.token_ids) for sequence in share] for share in row] for row in step.rows]
     return f"{step.name}, sequences of lengths {lengths} [row][rank]"
 
 
 def _expected_sum(step: Step) -> str:
-    """The divisors by which a wrong sum is usually off."""
+    """Returns text that names the divisors by which a wrong sum is usually off."""
     ranks = len(step.rows[0]) if step.rows else 0
     return f" over {len(step.rows)} row(s) of {ranks} rank(s), divided by nothing"

@@ -1,4 +1,4 @@
-"""The seven guarantees of the trainer contract, and `check_trainer`, which tries them on an adapter."""
+"""The seven guarantees of the trainer contract, and `check_trainer`, which checks them on an adapter."""
 
 import tempfile
 import time
@@ -43,17 +43,17 @@ def check_trainer(
     device: str = "cpu",
     patience_s: float = 120,
 ) -> list[Verdict]:
-    """One verdict a guarantee, in order.
+    """Checks each guarantee, or those in `only`, and returns one verdict for each, in order.
 
-    adapter: `package.module.Class`, importable in a new process with this one's `sys.path`.
-    ranks: processes; with one, no sum over ranks and no idle rank can be tried.
-    options: of its constructor.
-    model: a Hugging Face model directory, small and float32; None makes a tied Qwen2 and an untied Llama,
-        both tiny.
-    only: codes of guarantees; None is all of them.
-    patience_s: the longest that one session of the ranks may take.
+        adapter: `package.module.Class`, importable in a new process with this one's `sys.path`.
+        ranks: number of processes; with one, sums over ranks and idle ranks cannot be tried.
+        options: arguments of its constructor.
+        model: a Hugging Face model directory, small and float32; None makes a tied Qwen2 and an untied Llama,
+            both tiny.
+        only: codes of guarantees; None means all.
+        patience_s: the longest time that one session of the ranks may take, in seconds.
 
-    Raises ValueError, in one line, where nothing can be tried.
+    Raises ValueError, with a message of one line, if nothing can be checked.
     """
     wanted = _wanted(only)
     _check_input(adapter, ranks, options or {}, model, device, patience_s)
@@ -73,7 +73,7 @@ def _try(guarantee: Guarantee, bench: Bench) -> Verdict:
     began = time.monotonic()
     try:
         measured = CHECKS[guarantee](bench)
-    except Exception as error:  # whatever a wrong adapter brings about is a verdict on it
+    except Exception as error:  # any error that a wrong adapter causes is a verdict
         return Verdict.of_failure(guarantee, error, time.monotonic() - began)
     return Verdict(guarantee, "pass", measured, time.monotonic() - began)
 

@@ -1,4 +1,4 @@
-"""One rank, seen from inside its process: make the worker, run the program, leave the result in a file."""
+"""The main function of one rank's process: it makes the worker, runs the program and writes the result."""
 
 import multiprocessing
 import os
@@ -22,8 +22,11 @@ def run_rank(
     program: Callable[..., object],
     args: tuple,
 ) -> None:
-    """In `folder`: RANK.result holds what `program` returned, RANK.error the last line of what it raised,
-    RANK.position where it is, RANK.log what it printed."""
+    """Runs `program` on a new worker, and leaves files in `folder`.
+
+    RANK.result holds what `program` returned, RANK.error the last line of what it raised, RANK.position the
+    call it is in, and RANK.log what it printed.
+    """
     os.setsid()
     threading.Thread(target=_end_with_parent, daemon=True).start()
     _keep_quiet(folder / f"{spec.rank}.log")
@@ -46,7 +49,7 @@ def _end_with_parent() -> None:
 
 
 def _keep_quiet(log: Path) -> None:
-    """What the backend prints does not belong into the table."""
+    """Redirects what the backend prints to a file, because it does not belong in the table."""
     sys.stdout.flush()
     sys.stderr.flush()
     with log.open("w") as file:

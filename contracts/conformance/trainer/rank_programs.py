@@ -1,4 +1,4 @@
-"""What ranks do in several checks, through the contract alone."""
+"""Programs that ranks run in several checks, through the contract alone."""
 
 import math
 from dataclasses import dataclass
@@ -14,15 +14,18 @@ Tensors = dict[str, torch.Tensor]
 
 @dataclass(frozen=True)
 class StepsRecord:
-    """Steps as one rank saw them. `weights` has one more: those before the first step."""
+    """The steps of a program, as one rank saw them.
 
-    weights: list[Tensors]  # float32 on the CPU; empty on other ranks than 0
+    `weights` has one more element: the weights before the first step.
+    """
+
+    weights: list[Tensors]  # float32 weights on the CPU; empty except on rank 0
     reports: list[StepReport]
-    losses: list[list[float]]  # [step][micro-batch]
+    losses: list[list[float]]  # [step][micro-batch], losses of this rank
 
 
 def weight_copies(worker: RecordingWorker) -> Tensors:
-    """Copies of the full weights on rank 0; empty elsewhere."""
+    """Returns copies of the full weights on rank 0, and an empty dict on other ranks."""
     return {
         name: tensor.detach().to("cpu", torch.float32, copy=True)
         for name, tensor in worker.gather_weights()
@@ -31,7 +34,10 @@ def weight_copies(worker: RecordingWorker) -> Tensors:
 
 
 def run_steps(worker: RecordingWorker, spec: WorkerSpec, steps: list[Step]) -> StepsRecord:
-    weights, reports, losses = [weight_copies(worker)], [], []
+    """Makes every step, and returns weights, reports and losses."""
+    weights = [weight_copies(worker)]
+    reports = []
+    losses = []
     for step in steps:
         if step.reset:
             worker.reset_optimizer()
@@ -42,7 +48,7 @@ def run_steps(worker: RecordingWorker, spec: WorkerSpec, steps: list[Step]) -> S
 
 
 def accumulate(worker: RecordingWorker, spec: WorkerSpec, step: Step) -> list[float]:
-    """Forward and backward of this rank's micro-batches; the losses."""
+    """Runs forward and backward of this rank's micro-batches, and returns the losses."""
     last = spec.rank == spec.world_size - 1
     scale = step.scale if math.isfinite(step.scale) or last else 1.0
     losses = []

@@ -1,7 +1,7 @@
-"""One fresh process per rank, from a fork server that has torch and transformers imported already.
+"""Starts one new process per rank, from a fork server that has already imported what it needs.
 
-A rank runs a program, `program(worker, spec, *args)`, and what it returns travels back in a file. The
-first rank that raises or dies, or that outlives the patience, ends them all.
+A rank runs `program(worker, spec, *args)`; its result is returned in a file. The first rank that raises, dies
+or takes longer than the patience ends them all.
 """
 
 import contextlib
@@ -21,7 +21,7 @@ from contracts.trainer import WorkerSpec
 
 
 class RankFailedError(Exception):
-    """One rank raised, died or did not end; the message says which, where and why."""
+    """One rank raised, died or did not end. The message says which one, where and why."""
 
 
 def run_ranks(
@@ -33,7 +33,7 @@ def run_ranks(
     args: tuple,
     patience_s: float,
 ) -> list:
-    """What `program` returned on each rank. Raises RankFailedError; no process outlives the call."""
+    """Returns what `program` returned on each rank. Raises RankFailedError; no process outlives the call."""
     context = fork_server()
     processes = [
         context.Process(target=run_rank, args=(folder, adapter, options, spec, program, args))
@@ -52,7 +52,7 @@ def _start(processes: list) -> None:
     for rank, process in enumerate(processes):
         try:
             process.start()
-        except BrokenPipeError:  # its end came before it had read what to do
+        except BrokenPipeError:  # the process ended before it had read its arguments
             raise RankFailedError(f"rank {rank} died before it could import the program") from None
 
 
@@ -71,18 +71,19 @@ def _wait(processes: list, folder: Path, patience_s: float) -> None:
 
 
 def _failed(folder: Path, rank: int, process: multiprocessing.process.BaseProcess) -> bool:
-    """Also where it ended quietly, without a result."""
+    """Returns whether the rank has ended with an error, or without a result."""
     code = process.exitcode
     return code is not None and (code != 0 or not (folder / f"{rank}.result").exists())
 
 
 def _describe_failure(folder: Path, failed: list[int], processes: list) -> str:
-    """Of the rank that failed first: the others may only have lost their peer."""
+    """Describes the rank that failed first. The others may only have lost their peer."""
     errors = {rank: folder / f"{rank}.error" for rank in range(len(processes))}
     with_error = [rank for rank, file in errors.items() if file.exists()]
     without_error = [rank for rank in failed if rank not in with_error]
     if without_error:
-        rank, code = without_error[0], processes[without_error[0]].exitcode
+        rank = without_error[0]
+        code = processes[rank].exitcode
         died = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"exited with status {code}"
         return f"rank {rank} {died} {_where(folder, rank)}"
     rank = min(with_error, key=lambda rank: errors[rank].stat().st_mtime_ns)
@@ -95,7 +96,7 @@ def _where(folder: Path, rank: int) -> str:
 
 
 def _kill(process: multiprocessing.process.BaseProcess) -> None:
-    """With the processes that the rank itself has started: it leads a process group."""
+    """Kills the rank and the processes that it has started; it leads a process group."""
     if process.pid is None:
         return
     with contextlib.suppress(ProcessLookupError):

@@ -1,4 +1,4 @@
-"""A worker of which only the contract can be used, and which says what it is doing."""
+"""A worker that only exposes the contract, and records which call it is in."""
 
 import importlib
 from collections.abc import Callable, Iterator
@@ -8,8 +8,10 @@ from contracts.trainer import TrainerWorker
 
 
 def import_adapter(path: str) -> type[TrainerWorker]:
-    """`"package.module.Class"` -> the class. Raises ValueError, in one line, for anything that is not a
-    `TrainerWorker` that can be made."""
+    """Returns the class at `"package.module.Class"`.
+
+    Raises ValueError, with a message of one line, if it is not a `TrainerWorker` that can be instantiated.
+    """
     module, _, name = path.rpartition(".")
     if not module:
         raise ValueError(f"{path!r} is not a path to a class, package.module.Class")
@@ -25,11 +27,14 @@ def import_adapter(path: str) -> type[TrainerWorker]:
 
 
 class RecordingWorker:
-    """`worker` without all that is not in the contract. The file `position_file` always holds where it is:
-    "in forward()", "after step()"."""
+    """A proxy of `worker` with only the methods of the contract.
+
+    The file `position_file` always holds where it is: "in forward()", "after step()".
+    """
 
     def __init__(self, worker: TrainerWorker, position_file: Path):
-        self._worker, self._position_file = worker, position_file
+        self._worker = worker
+        self._position_file = position_file
 
     def __getattr__(self, name: str) -> Callable:
         if name not in TrainerWorker.__abstractmethods__:
@@ -45,7 +50,7 @@ class RecordingWorker:
         return call
 
     def _each(self, name: str, items: Iterator) -> Iterator:
-        """The work of a generator is done when it is asked for the next item."""
+        """Yields the items of a generator, which works when it is asked for the next one."""
         self._position_file.write_text(f"in {name}()")
         for item in items:
             self._position_file.write_text(f"after {name}() yielded {item[0]}")

@@ -1,4 +1,4 @@
-"""What is right: plain Hugging Face on the CPU, float32, eager attention, one sequence at a time."""
+"""The reference results: plain Hugging Face on the CPU, float32, eager attention, one sequence at a time."""
 
 import torch
 from transformers import AutoModelForCausalLM
@@ -20,18 +20,24 @@ class Reference:
         )
 
     def weights(self) -> Tensors:
+        """Returns a copy of the model's weights by name, tied ones once."""
         return {name: parameter.detach().clone() for name, parameter in self.model.named_parameters()}
 
     def groups(self) -> dict[torch.nn.Parameter, list[str]]:
-        """The names of each parameter; a tied one has several, of which transformers uses the first."""
+        """Returns the names of each parameter.
+
+        A tied one has several, of which transformers uses the first.
+        """
         groups: dict[torch.nn.Parameter, list[str]] = {}
         for name, parameter in self.model.named_parameters(remove_duplicate=False):
             groups.setdefault(parameter, []).append(name)
         return groups
 
     def named(self, weights: Tensors) -> Tensors:
-        """`weights` under the names that `weights()` has; of a tied one any name will do. Raises
-        GuaranteeError where a parameter is missing."""
+        """Returns `weights` under the names of `weights()`; of a tied weight any of its names is accepted.
+
+        Raises GuaranteeError if a parameter is missing.
+        """
         named = {}
         for names in self.groups().values():
             there = [name for name in names if name in weights]
@@ -46,13 +52,18 @@ class Reference:
 
     @torch.no_grad()
     def put(self, weights: Tensors) -> None:
+        """Replaces the model's weights."""
         named = self.named(weights)
         for parameter, names in self.groups().items():
             parameter.copy_(named[names[0]])
 
     def scores(self, sequences: list[TrainingSequence], temperature: float | None = None) -> TokenScores:
-        """`[T]` log-probabilities and entropies, at each record's temperature unless one is given."""
-        logprobs, entropy = [torch.zeros(0)], [torch.zeros(0)]
+        """Returns `[T]` log-probabilities and entropies in nats.
+
+        Each sequence is scored at its own temperature unless one is given.
+        """
+        logprobs = [torch.zeros(0)]
+        entropy = [torch.zeros(0)]
         for sequence in sequences:
             ids = torch.from_numpy(sequence.token_ids).long()
             logits = self.model(ids[None], use_cache=False).logits[0, :-1]
@@ -63,7 +74,7 @@ class Reference:
         return TokenScores(torch.cat(logprobs), torch.cat(entropy))
 
     def gradients(self, sequences: list[TrainingSequence], scale: float = 1.0) -> Tensors:
-        """Of the plain sum; also left in the model's `.grad`."""
+        """Returns the gradient of the plain sum, which is also left in the model's `.grad`."""
         for parameter in self.model.parameters():
             parameter.grad = torch.zeros_like(parameter)
         if sequences:
@@ -72,12 +83,16 @@ class Reference:
         return {name: parameter.grad.clone() for name, parameter in self.model.named_parameters()}
 
     def adamw(self, spec: OptimizerSpec) -> torch.optim.AdamW:
+        """Returns torch's AdamW over the model's parameters."""
         return torch.optim.AdamW(self.model.parameters(), spec.lr, spec.betas, spec.eps, spec.weight_decay)
 
 
 def learning_rate(spec: OptimizerSpec, closed_steps: int) -> float:
-    """Of the step that follows `closed_steps` others: linear warm-up, the first step at lr / warmup_steps;
-    then linear decay, the step after the warm-up at lr."""
+    """Returns the learning rate of the step that follows `closed_steps` others.
+
+    Linear warm-up makes the first step at lr / warmup_steps. Linear decay makes the step after the warm-up at
+    lr.
+    """
     if closed_steps < spec.warmup_steps:
         return spec.lr * (closed_steps + 1) / spec.warmup_steps
     if spec.decay_steps is None:

@@ -1,4 +1,4 @@
-"""Random training sequences, each at a temperature of its own, and how steps cut them into rows."""
+"""Random training sequences, each at its own temperature, and how steps cut them into rows."""
 
 from dataclasses import dataclass
 
@@ -18,19 +18,22 @@ Rows = list[list[list[TrainingSequence]]]  # [row][rank][sequence]
 class Step:
     """One optimizer step: its micro-batches, and what is special about it."""
 
-    name: str  # for messages: "one micro-batch a sequence"
+    name: str  # the name in messages, e.g. "one micro-batch a sequence"
     rows: Rows
-    scale: float = 1.0  # of the loss; an infinite one counts on the last rank only
-    reset: bool = False  # forget the optimizer's moments first
+    scale: float = 1.0  # factor of the loss; an infinite one applies on the last rank only
+    reset: bool = False  # whether the optimizer is reset before the step
 
     @property
     def sequences(self) -> list[TrainingSequence]:
+        """All sequences of the step."""
         return [sequence for row in self.rows for share in row for sequence in share]
 
 
 def make_sequences(model: str, lengths: list[int], seed: int) -> list[TrainingSequence]:
-    """Token ids of `model`'s vocabulary, without the padding token: its embedding is zero, and a
-    gradient through the norm of zero is mere noise."""
+    """Returns one random sequence for each length, with ids of `model`'s vocabulary.
+
+    The padding token is left out: its embedding is zero, and a gradient through the norm of zero is noise.
+    """
     config = AutoConfig.from_pretrained(model)
     allowed = np.setdiff1d(np.arange(config.vocab_size), [config.pad_token_id or 0]).astype(np.int32)
     rng = np.random.default_rng(seed)
@@ -51,23 +54,29 @@ def make_sequences(model: str, lengths: list[int], seed: int) -> list[TrainingSe
 
 
 def round_robin(sequences: list[TrainingSequence], ranks: int, per_share: int = 1) -> Rows:
-    """Shares of `per_share` sequences, given to the ranks in turn; the last row may have empty ones."""
+    """Returns rows of shares of `per_share` sequences, one share per rank.
+
+    The last row may have empty shares.
+    """
     shares = [sequences[i : i + per_share] for i in range(0, len(sequences), per_share)]
     shares += [[]] * (-len(shares) % ranks)
     return [shares[i : i + ranks] for i in range(0, len(shares), ranks)]
 
 
 def split_evenly(sequences: list[TrainingSequence], ranks: int) -> Rows:
-    """One row in which every rank has some."""
+    """Returns one row in which every rank has some sequences."""
     return [[sequences[rank::ranks] for rank in range(ranks)]]
 
 
 def all_on_rank(sequences: list[TrainingSequence], rank: int, ranks: int) -> Rows:
-    """A micro-batch a sequence, all on one rank; the others' are empty."""
+    """Returns one micro-batch per sequence, all on one rank; those of the others are empty."""
     return [[[sequence] if r == rank else [] for r in range(ranks)] for sequence in sequences]
 
 
 def objective(scores: TokenScores, batch: PackedBatch) -> torch.Tensor:
-    """-Σ w (A log p + bonus · H) over unmasked tokens: every token's gradient has a weight of its own."""
+    """Returns -Σ w (A log p + bonus · H) over unmasked tokens, a scalar.
+
+    Every token's gradient has its own weight.
+    """
     batch = batch.to(scores.logprobs.device)
     return -(batch.loss_weights * (batch.advantages * scores.logprobs + ENTROPY_BONUS * scores.entropy)).sum()

@@ -12,6 +12,7 @@ DTYPES = ("float32", "bfloat16", "float16")
 
 
 async def content(bench: Bench) -> str:
+    """Publishes weights in every dtype, bucket size and receive mode, and checks what they sample."""
     dtypes = [d for d in DTYPES if d in await bench.offered("accepts_dtypes")]
     cases = [
         (dtype, count, receive)
@@ -35,7 +36,7 @@ async def content(bench: Bench) -> str:
 
 
 def cast(weights: Weights, dtype: str) -> dict[str, torch.Tensor]:
-    """`mixed`: what is one-dimensional stays float32, as optimizers like to keep it."""
+    """Returns the weights in `dtype`. With `mixed`, one-dimensional tensors stay float32."""
     if dtype == "mixed":
         return {name: w if w.dim() < 2 else w.bfloat16() for name, w in weights.items()}
     return {name: w.to(getattr(torch, dtype)) for name, w in weights.items()}

@@ -1,4 +1,4 @@
-"""G2: requests that run during an update finish, whole, with the right spans; those that arrive wait."""
+"""G2: requests that run during an update complete with the right spans; those that arrive then wait."""
 
 import asyncio
 
@@ -9,11 +9,13 @@ from contracts.conformance.inference.server import Server
 from contracts.conformance.inference.trainer_peer import TrainerPeer, bucket_bytes_for, packed
 from contracts.conformance.verdicts import GuaranteeError
 
-ENOUGH = 8  # tokens after a boundary that tell old weights from new ones
+ENOUGH = 8  # tokens after a boundary that suffice to tell old weights from new ones
 
 
 async def in_flight(bench: Bench) -> str:
-    crossed, worst = 0, 0.0
+    """Publishes weights while requests run, and while requests arrive, in every offered mode."""
+    crossed = 0
+    worst = 0.0
     receives = await bench.receive_modes()
     modes = [(kv, receive) for kv in await bench.offered("kv_cache") for receive in receives]
     async with bench.new_run() as trainer:
@@ -41,14 +43,18 @@ async def _across_one_update(
 
 
 def _boundary(bench: Bench, server: Server, sample: Sample, version: int, kv_cache: str) -> float:
-    """Tokens before the update come from the old weights; those after it not, and with `recompute` from
-    the new ones. The largest distance in nats."""
+    """Returns the largest error, in nats, of a request that ran during the update.
+
+    Tokens before the update must come from the old weights. Later tokens must not, and with `recompute` they
+    must come from the new ones.
+    """
     where = f"{server}: publish version {version} with kv_cache {kv_cache} while this request runs"
     if [span[0] for span in sample.spans] not in ([version - 1], [version - 1, version]):
         raise GuaranteeError(
             f"spans {sample.spans}", f"one of version {version - 1}, then one of {version}", where
         )
-    boundary, n = sample.spans[0][2], len(sample.token_ids)
+    boundary = sample.spans[0][2]
+    n = len(sample.token_ids)
     old, new = (
         bench.reference.logprobs(bench.weights(v), sample.prompt_token_ids, sample.token_ids)
         for v in (version - 1, version)
@@ -67,8 +73,10 @@ def _boundary(bench: Bench, server: Server, sample: Sample, version: int, kv_cac
 
 
 async def _arriving_meanwhile(bench: Bench, trainer: TrainerPeer, receive: str) -> None:
-    """A request that comes after the first bucket is queued, not refused; a server that receives beside
-    generation answers it before the next bucket."""
+    """Checks that a request that arrives after the first bucket is queued, not refused.
+
+    A server that receives while it generates (`staged`) answers it before the next bucket.
+    """
     version = trainer.version + 1
     weights = bench.weights(version)
     first, *rest = buckets = packed(weights, bucket_bytes_for(weights, 4))

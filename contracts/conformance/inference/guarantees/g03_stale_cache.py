@@ -1,4 +1,4 @@
-"""G3: a new request after `live` never meets keys and values of older weights."""
+"""G3: a new request after `live` never uses keys and values of older weights."""
 
 import asyncio
 
@@ -9,8 +9,11 @@ from contracts.conformance.inference.trainer_peer import TrainerPeer
 
 
 async def stale_cache(bench: Bench) -> str:
-    """The same long prompt is completed before the update, is in flight during it, and comes again: at
-    once, and after the one in flight has ended and given its blocks back."""
+    """Completes the same long prompt before, during and after an update, and checks the later completions.
+
+    The prompt is repeated at once, and again after the request in flight has ended and freed its cache
+    blocks.
+    """
     length = min(256, bench.context // 2)
     prompt = bench.reference.prompt(length)
     longer = prompt[: length // 2] + bench.reference.prompt(length // 2, seed=1)
@@ -29,7 +32,7 @@ async def _across_one(
 ) -> float:
     version = trainer.version + 1
     for server in bench.servers:
-        for _ in range(2):  # the second fills whatever the first did not
+        for _ in range(2):  # the second fills the cache blocks that the first did not
             await server.complete(prompts[0], SHORT)
     max_tokens = min(400, bench.context - len(prompts[0]))
     held = [asyncio.create_task(server.complete(prompts[0], max_tokens)) for server in bench.servers]

@@ -12,10 +12,12 @@ from contracts.conformance.verdicts import GuaranteeError
 
 TEMPERATURES = (0.0, 0.6, 1.0, 1.7)
 DRAWS = 512
-TOP_K, TOP_P = 5, 0.7
+TOP_K = 5
+TOP_P = 0.7
 
 
 async def logprobs(bench: Bench) -> str:
+    """Checks log-probabilities at several temperatures, over many draws and with every capability."""
     capabilities = await bench.offered("capabilities")
     tried = [f"T = {', '.join(f'{t:g}' for t in TEMPERATURES)}"]
     worst = 0.0
@@ -38,9 +40,13 @@ async def logprobs(bench: Bench) -> str:
 
 
 async def _draws(bench: Bench, server: Server, weights: Weights) -> float:
-    """Tokens really are sampled from the reported distribution: over many draws the mean of log p is the
-    negative entropy. The deviation in standard errors."""
-    prompt, temperature, n = bench.reference.prompt(9), 1.7, 64
+    """Checks that tokens are sampled from the reported distribution.
+
+    Over many draws the mean of log p is the negative entropy. Returns the deviation in standard errors.
+    """
+    prompt = bench.reference.prompt(9)
+    temperature = 1.7
+    n = 64
     draws: list[Sample] = []
     while len(draws) < DRAWS:
         draws += await server.choices(prompt, 1, temperature=temperature, n=n)
@@ -58,7 +64,7 @@ async def _draws(bench: Bench, server: Server, weights: Weights) -> float:
 
 
 async def _truncated(bench: Bench, server: Server, weights: Weights) -> float:
-    """Renormalised over the tokens that are kept."""
+    """Checks that log-probabilities are renormalised over the tokens that top_k and top_p keep."""
     worst = 0.0
     both = {"top_k": TOP_K, "top_p": TOP_P}
     for fields, keep in (
@@ -78,7 +84,10 @@ async def _truncated(bench: Bench, server: Server, weights: Weights) -> float:
 
 
 def _unambiguous(log_p: torch.Tensor, tolerance: float) -> list[int]:
-    """Positions at which rounding cannot move a token over a cut: the likeliest tokens are well apart."""
+    """Returns the positions at which rounding cannot move a token across the cut.
+
+    There, the most likely tokens are well apart.
+    """
     gaps = -log_p.topk(min(2 * TOP_K, log_p.shape[-1]), -1).values.diff(dim=-1)
     mass = log_p.exp().sort(-1, descending=True).values.cumsum(-1)
     apart = (mass - TOP_P).abs().amin(-1) > tolerance
@@ -86,13 +95,13 @@ def _unambiguous(log_p: torch.Tensor, tolerance: float) -> list[int]:
 
 
 def top_k(log_p: torch.Tensor) -> torch.Tensor:
-    """[tokens, vocabulary]: renormalised over the likeliest `TOP_K`."""
+    """Returns `[tokens, vocabulary]` log-probabilities, renormalised over the `TOP_K` most likely tokens."""
     least = log_p.topk(TOP_K, -1).values[:, -1:]
     return log_p.masked_fill(log_p < least, -torch.inf).log_softmax(-1)
 
 
 def top_p(log_p: torch.Tensor) -> torch.Tensor:
-    """Renormalised over the fewest likeliest that hold `TOP_P`."""
+    """Returns `[tokens, vocabulary]` log-probabilities, renormalised over the tokens that hold `TOP_P`."""
     ordered, order = log_p.sort(-1, descending=True)
     likelier = ordered.exp().cumsum(-1) - ordered.exp()
     kept = ordered.masked_fill(likelier >= TOP_P, -torch.inf)

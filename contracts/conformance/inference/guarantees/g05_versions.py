@@ -1,4 +1,4 @@
-"""G5: the label on a token is the version that sampled it."""
+"""G5: the label of a token is the version that sampled it."""
 
 import asyncio
 
@@ -13,6 +13,7 @@ UPDATES = 4
 
 
 async def versions(bench: Bench) -> str:
+    """Publishes several versions while requests run, and checks labels against the weights they name."""
     recompute = "recompute" in await bench.offered("kv_cache")
     async with bench.new_run() as trainer:
         for server in bench.servers:
@@ -36,7 +37,7 @@ async def versions(bench: Bench) -> str:
 
 
 async def _fresh(bench: Bench, server: Server, version: int) -> None:
-    """A request that begins after `live` has no other label, and its tokens come from that version."""
+    """Checks that a request that begins after `live` has only that label and comes from that version."""
     await bench.check_content(server, bench.weights(version), version, f"publish version {version}")
     weights = (await server.contract()).weights
     if (weights.version, weights.state) != (version, "live"):
@@ -48,8 +49,11 @@ async def _fresh(bench: Bench, server: Server, version: int) -> None:
 
 
 def _labelled(bench: Bench, trainer: TrainerPeer, server: Server, sample: Sample, recompute: bool) -> float:
-    """With keys and values of its own version throughout, each token fits no weights but those that its
-    label names; without, only those before the first update do. The largest distance in nats."""
+    """Returns the largest error, in nats, of tokens under the weights that their labels name.
+
+    With `recompute`, every span is checked, because all its keys and values are of its own version. Without
+    it, only the tokens before the first update are.
+    """
     worst = 0.0
     for version, start, end in sample.spans if recompute else sample.spans[:1]:
         where = (

@@ -1,4 +1,4 @@
-"""G6: every bad request gets its code, and changes nothing."""
+"""G6: every bad request is refused with its code, and changes nothing."""
 
 import asyncio
 
@@ -20,6 +20,7 @@ from contracts.weights import WeightStore
 
 
 async def refusals(bench: Bench) -> str:
+    """Sends bad requests and retries, and checks the codes and that completions stay the same."""
     tried = 0
     async with bench.new_run() as trainer:
         before = [await _greedy(bench, server) for server in bench.servers]
@@ -39,8 +40,8 @@ async def refusals(bench: Bench) -> str:
         await _while_receiving(bench, trainer)
         await trainer.join()
         await trainer.publish(2, bench.weights(2))
-        await trainer.request_update(trainer.update_request(2, bench.weights(2)))  # a retry, long after
-        await trainer.publish(3, bench.weights(3))  # so it was not received again
+        await trainer.request_update(trainer.update_request(2, bench.weights(2)))  # a late retry
+        await trainer.publish(3, bench.weights(3))  # possible only if version 2 was not received again
         for server in bench.servers:
             await bench.check_content(server, bench.weights(3), 3, "refuse bad requests, publish version 3")
     return f"{tried} bad requests, each with its code; greedy answers unchanged; retries repeat their answer"
@@ -60,7 +61,7 @@ async def _refused(server: Server, bad: BadRequest) -> None:
 
 
 async def _retried(trainer: TrainerPeer) -> None:
-    """An HTTP retry repeats the first answer."""
+    """Checks that an HTTP retry repeats the first response."""
     path = "/init_process_group"
     for answer, request in zip(await trainer.post_each(path, trainer.joined), trainer.joined, strict=True):
         if answer[0] != 200:
@@ -70,8 +71,11 @@ async def _retried(trainer: TrainerPeer) -> None:
 
 
 async def _joining(bench: Bench, trainer: TrainerPeer) -> None:
-    """While a group is being joined there is none to receive by; a join that fails leaves the old one."""
-    store = WeightStore(bench.settings.address, 0, bench.settings.timeout_s)  # whose rank 0 never comes
+    """Checks that updates are refused while a group is being joined.
+
+    A join that fails must keep the old group.
+    """
+    store = WeightStore(bench.settings.address, 0, bench.settings.timeout_s)  # its rank 0 never joins
     requests = await trainer.join_requests(store.port, epoch=trainer.epoch + 1, timeout_s=1.0)
     joining = asyncio.create_task(trainer.post_each("/init_process_group", requests))
     update = trainer.update_request(2, bench.weights(2), epoch=trainer.epoch + 1)
@@ -103,7 +107,10 @@ async def _unknown_update(server: Server) -> None:
 
 
 async def _while_receiving(bench: Bench, trainer: TrainerPeer) -> None:
-    """A retry of the request is not refused, another update is; calling it off leaves all as it was."""
+    """Checks requests that arrive while an update is received: a retry is accepted, another update refused.
+
+    Cancelling the update must leave everything as it was.
+    """
     weights = bench.weights(2)
     request = trainer.update_request(2, weights)
     await trainer.request_update(request)

@@ -1,6 +1,9 @@
-"""G7: nothing waits for ever. The trainer dies, or stalls, at each point of rendezvous and broadcast; a
-fellow receiver dies; another run takes over. The server answers in time, says truly whether its weights
-were touched, and a new epoch restores it. A trainer that is merely slow is waited for."""
+"""G7: a server never waits forever.
+
+The trainer dies, or stalls, at each point of rendezvous and broadcast; another receiver dies; another run
+takes over. The server must respond in time and report correctly whether its weights were touched. A new epoch
+must restore it. It must wait for a trainer that is merely slow.
+"""
 
 import asyncio
 from contextlib import closing
@@ -20,6 +23,7 @@ from contracts.conformance.verdicts import GuaranteeError
 
 
 async def failures(bench: Bench) -> str:
+    """Makes updates slow, repeated, taken over and interrupted, and checks that every server recovers."""
     async with bench.new_run() as run:
         await _slow_trainer(bench, run)
         await _same_version_again(bench, run)
@@ -39,8 +43,9 @@ async def failures(bench: Bench) -> str:
 
 
 async def _slow_trainer(bench: Bench, run: TrainerPeer) -> None:
-    """`timeout_s` is the longest silence between two buckets; all of them may take longer."""
-    version, pause_s = run.version + 1, 0.6 * bench.settings.timeout_s
+    """Checks that `timeout_s` limits the time between two buckets, not that of all of them."""
+    version = run.version + 1
+    pause_s = 0.6 * bench.settings.timeout_s
     size = bucket_bytes_for(bench.weights(version), 4)
     buckets = packed(bench.weights(version), size)
     what = f"{len(buckets)} buckets, {pause_s:g} s apart, with timeout_s {bench.settings.timeout_s:g}"
@@ -57,7 +62,7 @@ async def _slow_trainer(bench: Bench, run: TrainerPeer) -> None:
 
 
 async def _same_version_again(bench: Bench, run: TrainerPeer) -> None:
-    """After a rebuilt group some members hold the version that is sent already: they take part."""
+    """Checks that members that already hold the version take part when it is sent to a rebuilt group."""
     await run.join()
     await run.publish(run.version, bench.weights(run.version))
     for server in bench.servers:
@@ -65,9 +70,14 @@ async def _same_version_again(bench: Bench, run: TrainerPeer) -> None:
 
 
 async def _taken_over(bench: Bench) -> None:
-    """By a run at a lower version. What is in flight ends with `abort`; a fast server gets more of it."""
+    """Checks that requests in flight end with `abort` when a run at a lower version takes over.
+
+    The number of requests grows until a fast server still has some at that moment.
+    """
     what = "a run at version 1 is taken over by one at version 0"
-    count, ended, tokens = 1, "nothing", min(480, bench.context - 32)
+    count = 1
+    ended = "nothing"
+    tokens = min(480, bench.context - 32)
     while count <= MANY:
         other = bench.trainer()
         async with bench.new_run(), in_flight(bench, count, tokens) as tasks:
@@ -85,19 +95,20 @@ async def _taken_over(bench: Bench) -> None:
         aborted = {server for server, sample in samples if sample.finish_reason == "abort"}
         if len(aborted) == len(bench.servers):
             return
-        count, ended = 8 * count, f"{count} requests of {tokens} tokens with length or stop"
+        ended = f"{count} requests of {tokens} tokens with length or stop"
+        count *= 8
     raise GuaranteeError(f"requests in flight ended: {ended}", "abort", what)
 
 
 async def _before_joining(bench: Bench, run: TrainerPeer, end: str) -> float:
-    """The store is there, rank 0 never comes. Seconds until every server has said so."""
+    """Returns the seconds until every server has reported that rank 0, whose store is up, never joined."""
     what = f"the trainer is {end} before it joins"
     with closing(GroupProcess(trainer, bench.settings.address, bench.settings.timeout_s)) as process:
         port = await next_message(process, bench)
         requests = await run.join_requests(port, epoch=run.epoch + 1)
         began = asyncio.get_running_loop().time()
         asking = asyncio.ensure_future(run.post_each("/init_process_group", requests))
-        await asyncio.wait([asking], timeout=0.3)  # the servers are at the store by then
+        await asyncio.wait([asking], timeout=0.3)  # by then the servers are connected to the store
         process.terminate(end)
         limit = bench.settings.timeout_s + bench.settings.grace_s
         await asyncio.wait([asking], timeout=limit)

@@ -1,4 +1,4 @@
-"""G8: many updates under load: memory stays flat, labels stay right, no request is lost."""
+"""G8: over many updates under load, memory stays flat, labels stay right and no request is lost."""
 
 import asyncio
 import itertools
@@ -12,17 +12,18 @@ from contracts.conformance.inference.server import Server
 from contracts.conformance.inference.trainer_peer import TrainerPeer
 from contracts.conformance.verdicts import GuaranteeError
 
-CLIENTS = 4  # a server
-TOKENS = 48  # a request
+CLIENTS = 4  # clients per server
+TOKENS = 48  # tokens per request
 MIB = 2**20
-ROUNDS = 4  # of updates, in one of which memory has to stay flat
-NOISE = 4 * MIB  # by which memory may grow after the first quarter of a round, whatever the model
-COPIES = 2  # of the weights, by which it may grow besides
-SETS = 5  # of weights, in turn
-CHECKED = 24  # answers compared with the reference
+ROUNDS = 4  # rounds of updates; memory must stay flat in one of them
+NOISE = 4 * MIB  # bytes by which memory may grow after the first quarter of a round, for any model
+COPIES = 2  # copies of the weights by which memory may grow in addition
+SETS = 5  # sets of weights, published in turn
+CHECKED = 24  # responses compared with the reference
 
 
 async def endurance(bench: Bench) -> str:
+    """Publishes many versions while clients send requests, and checks memory, labels and responses."""
     answers: list[tuple[Server, Sample]] = []
     async with bench.new_run() as trainer:
         stop = asyncio.Event()
@@ -43,8 +44,12 @@ async def endurance(bench: Bench) -> str:
 
 
 async def _flat(bench: Bench, trainer: TrainerPeer, clients: list[asyncio.Task]) -> int:
-    """Publishes until memory stays flat for a round: an engine may fill its caches in the rounds before,
-    a leak grows in each. Bytes by which it grew in the last round, on the worst server."""
+    """Publishes until memory stays flat for a round.
+
+    Returns the bytes by which the worst server grew in that round.
+
+    An engine may fill its caches in the first rounds, but a leak grows in every round.
+    """
     updates = bench.settings.updates
     for _ in range(ROUNDS):
         memory = [await _update(bench, trainer, clients) for _ in range(updates)]
@@ -68,7 +73,10 @@ async def _client(
     stop: asyncio.Event,
     answers: list[tuple[Server, Sample]],
 ) -> None:
-    """One request after the other; each is whole, and not older than what was live when it began."""
+    """Sends one request after the other.
+
+    Each must be complete, and not older than the version that was live when it began.
+    """
     for i in itertools.count():
         if stop.is_set():
             return
@@ -90,22 +98,26 @@ def _weights(bench: Bench, version: int) -> Weights:
 
 
 async def _update(bench: Bench, trainer: TrainerPeer, clients: list[asyncio.Task]) -> list[int]:
-    """Publish the next version; resident bytes of each server after it."""
+    """Publishes the next version, and returns each server's resident bytes after it."""
     kv_cache = await bench.offered("kv_cache")
     version = trainer.version + 1
-    weights, mode = _weights(bench, version), kv_cache[version % len(kv_cache)]
+    weights = _weights(bench, version)
+    mode = kv_cache[version % len(kv_cache)]
     publish = asyncio.create_task(trainer.publish(version, weights, kv_cache=mode))
     async with cancelling([publish]):
         await asyncio.wait([publish, *clients], return_when=asyncio.FIRST_COMPLETED)
         for client in clients:
-            if client.done():  # while updates go on, only a failure ends it
+            if client.done():  # during updates a client only ends by a failure
                 client.result()
         await publish
     return [(await server.contract()).process.resident_bytes for server in bench.servers]
 
 
 def _labels(bench: Bench, trainer: TrainerPeer, answers: list[tuple[Server, Sample]]) -> float:
-    """First spans of some answers under the weights that they name; the largest distance in nats."""
+    """Returns the largest error, in nats, of the first spans of some responses.
+
+    The expected values come from the weights that the spans name.
+    """
     worst = 0.0
     for server, sample in answers[:: max(1, len(answers) // CHECKED)]:
         version, _, end = sample.spans[0]
@@ -120,7 +132,10 @@ def _allowed(bench: Bench) -> int:
 
 
 def _growth(resident: Sequence[int]) -> int:
-    """Bytes by which memory grew from the first quarter of the updates to the last one. Each end is the
-    least of a few readings: what an update holds while it lasts is no leak."""
-    quarter, few = len(resident) // 4, len(resident) // 8
+    """Returns the bytes by which memory grew from the first quarter of the updates to the last one.
+
+    Each end is the least of a few readings, because memory that is held only during an update is no leak.
+    """
+    quarter = len(resident) // 4
+    few = len(resident) // 8
     return min(resident[-few:]) - min(resident[quarter - 1 : quarter - 1 + few])

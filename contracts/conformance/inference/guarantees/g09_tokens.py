@@ -1,4 +1,4 @@
-"""G9: tokens go in and out unchanged, by every path, to the end-of-sequence."""
+"""G9: tokens go in and out unchanged, by every path, end-of-sequence included."""
 
 from contracts.conformance.inference.bench import SHORT, Bench
 from contracts.conformance.inference.guarantees.g09_tools import tools
@@ -11,6 +11,7 @@ MESSAGES = [{"role": "user", "content": "What is 2 + 3?"}]
 
 
 async def tokens(bench: Bench) -> str:
+    """Sends ids, text and conversations by every offered path, and checks that the tokens agree."""
     capabilities = await bench.offered("capabilities")
     async with bench.new_run() as trainer:
         for server in bench.servers:
@@ -41,7 +42,7 @@ def _expect(holds: bool, measured: object, expected: str, reproduce: str) -> Non
 
 
 async def _tokens_in(bench: Bench, server: Server) -> None:
-    """Ids that no tokenizer would give for any text: end-of-sequence in the middle, rare neighbours."""
+    """Checks prompts of ids that no tokenizer would produce, such as end-of-sequence in the middle."""
     prompt = bench.reference.prompt(7, seed=3) + bench.reference.ends[:1] + bench.reference.prompt(4, seed=4)
     where = f"{server}: complete {prompt}"
     two = await server.choices(prompt, SHORT, n=2, temperature=1)
@@ -69,8 +70,10 @@ async def _stop_token(bench: Bench, server: Server) -> None:
 
 
 async def _chat(bench: Bench, server: Server) -> bool:
-    """What the chat path says equals what its own prompt ids say, token-in; so does a text prompt. False
-    for a model without a chat template, with which no conversation is tried."""
+    """Checks that text and chat prompts give the same completion as their own prompt ids.
+
+    Returns False for a model without a chat template, for which no conversation is tried.
+    """
     status, models = await server.get("/v1/models")
     model = (await server.contract()).model
     listed = status == 200 and model in [entry["id"] for entry in models["data"]]
@@ -92,7 +95,10 @@ async def _as_ids(bench: Bench, server: Server, sample: Sample) -> None:
 
 
 def _same(bench: Bench, one: Sample, other: Sample, reproduce: str) -> None:
-    """Two paths to one greedy completion. Where their ids part, each must be greedy: rounding may differ."""
+    """Checks that two paths give one greedy completion.
+
+    Their ids may differ by rounding, but each must be greedy.
+    """
     for sample in (one, other):
         bench.check_greedy(sample, bench.weights(1), reproduce)
         bench.compare(sample, bench.weights(1), reproduce)
@@ -125,7 +131,7 @@ async def _stop_string(bench: Bench, server: Server) -> None:
     prompt = bench.reference.prompt(6)
     free = (await server.complete(prompt, SHORT, temperature=0)).text
     stop = free[len(free) // 2 :][:2]
-    if not (stop and stop.isascii() and stop.isprintable()):  # nothing, or half a character
+    if not (stop and stop.isascii() and stop.isprintable()):  # empty, or part of a character
         return
     sample = await server.complete(prompt, SHORT, temperature=0, stop=[stop])
     _expect(
@@ -137,7 +143,7 @@ async def _stop_string(bench: Bench, server: Server) -> None:
 
 
 async def _ending(bench: Bench) -> tuple[Sample, dict]:
-    """A greedy completion, and weights under which it ends at one of its later tokens."""
+    """Returns a greedy completion, and weights under which it ends at one of its later tokens."""
     for seed in range(100):
         prompt = bench.reference.prompt(6, seed=seed)
         sample = await bench.servers[0].complete(prompt, SHORT, temperature=0)

@@ -1,4 +1,4 @@
-"""G9, where `tools` is declared: tools and results reach the model, and a call that it says is one."""
+"""G9 where `tools` is declared: tools and results reach the model, and a sampled call is a call."""
 
 import json
 from collections.abc import Sequence
@@ -26,7 +26,7 @@ CallsAndReason = tuple[list[tuple[str, object]], str]  # names and arguments, an
 
 
 async def tools(bench: Bench, trainer: TrainerPeer, messages: list[dict], version: int, streams: bool) -> str:
-    """What was tried. `version` is one that may be published."""
+    """Checks tools on every server and returns what was tried. `version` is one that may be published."""
     for server in bench.servers:
         prompt = await _check_tools_shown(server, messages)
     call_ids = _call_ids(bench, messages)
@@ -58,7 +58,10 @@ async def tools(bench: Bench, trainer: TrainerPeer, messages: list[dict], versio
 
 
 async def _check_tools_shown(server: Server, messages: list[dict]) -> list[int]:
-    """The prompt with tools, which is another than that without; so it is with results."""
+    """Returns the prompt ids with tools.
+
+    They must differ from those without tools, and depend on a tool's result.
+    """
     plain = (await server.chat(messages, 1))[0].prompt_token_ids
     shown = (await server.chat(messages, 1, tools=[TOOL]))[0].prompt_token_ids
     if plain == shown:
@@ -81,8 +84,12 @@ async def _check_tools_shown(server: Server, messages: list[dict]) -> list[int]:
 
 
 def _call_ids(bench: Bench, messages: list[dict]) -> list[int]:
-    """The call as the model's own template writes it, and end-of-sequence; nothing where it writes none."""
-    tokenizer, ends = bench.reference.tokenizer, bench.reference.ends
+    """Returns the ids of a call as the model's template writes it, with end-of-sequence.
+
+    The list is empty if the template writes no call.
+    """
+    tokenizer = bench.reference.tokenizer
+    ends = bench.reference.ends
     if tokenizer is None or not ends:
         return []
     before = tokenizer.apply_chat_template(messages, tools=[TOOL], tokenize=False, add_generation_prompt=True)
@@ -110,7 +117,7 @@ def _expect_call(calls: Sequence[dict] | None, answer: dict, expected: CallsAndR
 
 
 def _joined(chunks: list[dict]) -> list[dict]:
-    """The calls of a stream; a call may come in several pieces."""
+    """Returns the calls of a stream, each joined from its pieces."""
     calls: dict[int, dict] = {}
     for chunk in chunks:
         for piece in chunk["choices"][0]["delta"].get("tool_calls") or []:

@@ -1,4 +1,4 @@
-"""G10: with a token configured, every route but `/health` answers 401 without it."""
+"""G10: with a token configured, every route but `/health` responds 401 without it."""
 
 from contracts.conformance.inference.bench import Bench
 from contracts.conformance.inference.server import Server
@@ -19,6 +19,7 @@ ROUTES = [
 
 
 async def authorization(bench: Bench) -> str:
+    """Sends requests without a token and with wrong tokens to every route, and checks the responses."""
     if not bench.settings.token:
         raise NotDeclaredError("start the server with a token and pass it as --token")
     wrong = [None, bench.settings.token + "x", bench.settings.token[:-1]]
@@ -38,5 +39,5 @@ async def authorization(bench: Bench) -> str:
                 raise GuaranteeError(
                     "GET /health without a token is not 200", "200: /health is open", "ask it"
                 )
-        await server.contract()  # and the right one opens
+        await server.contract()  # the right token is accepted
     return f"{len(ROUTES)} routes closed to {len(wrong)} wrong tokens, /health open"

@@ -11,7 +11,9 @@ MOST_REQUESTS = 256
 
 
 async def cancellation(bench: Bench) -> str:
-    slowest, counts = 0.0, []
+    """Closes the connections of running requests and checks how soon the server is idle."""
+    slowest = 0.0
+    counts = []
     streams = [False, *([True] if "stream" in await bench.offered("capabilities") else [])]
     async with bench.new_run():
         for server in bench.servers:
@@ -28,16 +30,18 @@ def _tokens(bench: Bench) -> int:
 
 
 async def _enough(bench: Bench, server: Server) -> int:
-    """So many requests of half the length that they take longer than `WITHIN_S` and a half: whole ones,
-    once they run, would not end by themselves before a slot has to be free."""
+    """Returns a number of requests that takes longer than 1.5 times `WITHIN_S`, at half the length.
+
+    That many requests of full length, once running, cannot end by themselves before a slot must be free.
+    """
     count = 2
     while count <= MOST_REQUESTS:
         tasks = _send(bench, server, count, _tokens(bench) // 2, stream=False)
         done, unfinished = await asyncio.wait(tasks, timeout=1.5 * WITHIN_S)
         await _close(tasks)
-        await poll(lambda: _idle(server), within_s=60)  # also a server that breaks this guarantee gets there
+        await poll(lambda: _idle(server), within_s=60)  # long enough for a server that breaks the guarantee
         for task in done:
-            task.result()  # one that was refused is no fast one
+            task.result()  # raises if the request was refused
         if len(unfinished) == count:
             return count
         count *= 2
@@ -49,7 +53,7 @@ async def _enough(bench: Bench, server: Server) -> int:
 
 
 async def _closed(bench: Bench, server: Server, count: int, stream: bool) -> float:
-    """Seconds from closing the connections to an empty server."""
+    """Returns the seconds from closing the connections until the server is idle."""
     tasks = _send(bench, server, count, _tokens(bench), stream)
     arrived = await poll(lambda: _all_there(server, count), within_s=10)
     await _close(tasks)

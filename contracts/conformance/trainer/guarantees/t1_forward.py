@@ -13,20 +13,24 @@ from contracts.conformance.verdicts import GuaranteeError
 from contracts.records import TrainingSequence
 from contracts.trainer import OptimizerSpec, PackedBatch, TokenScores, WorkerSpec
 
-TOLERANCE = 1e-4  # absolute, in nats: float32 attention and softmax in another order
+TOLERANCE = 1e-4  # nats, absolute: float32 attention and softmax may sum in another order
 Pack = list[TrainingSequence]
 
 
 @dataclass(frozen=True)
 class Scored:
+    """The scores of one pack on one rank, with each combination of options that is checked."""
+
     bare: TokenScores  # grad=False, entropy=False
     probe: TokenScores  # grad=False, entropy=True
     scores: TokenScores  # grad=True, entropy=True
-    wrong_gradients: list[str]  # what there is to say of requires_grad
+    wrong_gradients: list[str]  # descriptions of scores whose requires_grad is wrong
 
 
 def score(worker: RecordingWorker, spec: WorkerSpec, packs: list[list[Pack]]) -> tuple[Tensors, list[Scored]]:
-    weights, scored = weight_copies(worker), []
+    """Returns this rank's weights, and its scores of each pack."""
+    weights = weight_copies(worker)
+    scored = []
     for pack in packs:
         batch = PackedBatch.pack(pack[spec.rank])
         bare = worker.forward(batch, grad=False)
@@ -56,6 +60,7 @@ def _cpu(scores: TokenScores) -> TokenScores:
 
 
 def check(bench: Bench) -> str:
+    """Scores several packs with every model, and compares them with the reference."""
     worst = 0.0
     for model in bench.models:
         packs = _packs(model, bench.ranks)
@@ -78,7 +83,10 @@ def check(bench: Bench) -> str:
 
 
 def _packs(model: str, ranks: int) -> list[list[Pack]]:
-    """[pack][rank]. The second repeats the first one's sequences at odd places among other neighbours."""
+    """Returns packs as [pack][rank].
+
+    The second repeats the first one's sequences at odd indices, among other neighbours.
+    """
     first = [make_sequences(model, LENGTHS, seed=10 + rank) for rank in range(ranks)]
     other = [make_sequences(model, LENGTHS, seed=50 + rank) for rank in range(ranks)]
     second = [
@@ -89,7 +97,8 @@ def _packs(model: str, ranks: int) -> list[list[Pack]]:
 
 
 def _check_form(pack: Pack, scored: Scored) -> None:
-    tokens, doing = sum(len(s.token_ids) for s in pack), f"forward a pack of {len(pack)} sequences"
+    tokens = sum(len(s.token_ids) for s in pack)
+    doing = f"forward a pack of {len(pack)} sequences"
     if [one.entropy is not None for one in (scored.bare, scored.probe, scored.scores)] != [False, True, True]:
         raise GuaranteeError(
             "entropy is not there exactly when asked for", "entropy with entropy=True only", doing
@@ -105,7 +114,7 @@ def _check_form(pack: Pack, scored: Scored) -> None:
 
 
 def _check_isolation(pack: Pack, scored: list[Scored]) -> None:
-    """Same sequence, same place, other neighbours: same scores."""
+    """Checks that the same sequence at the same place has the same scores among other neighbours."""
     lengths = [len(sequence.token_ids) for sequence in pack]
     ones, others = (one.scores.logprobs.split(lengths) for one in scored[:2])
     for i in range(1, len(lengths), 2):
@@ -121,7 +130,8 @@ def _check_isolation(pack: Pack, scored: list[Scored]) -> None:
 
 def _check_scores(reference: Reference, pack: Pack, scored: Scored) -> float:
     with torch.no_grad():
-        right, plain = reference.scores(pack), reference.scores(pack, temperature=1.0)
+        right = reference.scores(pack)
+        plain = reference.scores(pack, temperature=1.0)
     pairs = [
         ("logprob", scored.scores.logprobs, right.logprobs, plain.logprobs),
         ("logprob (grad=False)", scored.bare.logprobs, right.logprobs, plain.logprobs),

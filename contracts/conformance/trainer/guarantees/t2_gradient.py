@@ -1,5 +1,7 @@
-"""T2: the gradient is the plain sum over micro-batches and ranks, however the step is cut. It flows through
-log-probabilities and entropies: the kit's objective is made of both."""
+"""T2: the gradient is the plain sum over micro-batches and ranks, however the step is cut.
+
+The gradient flows through log-probabilities and entropies, because the kit's objective uses both.
+"""
 
 from contracts.conformance.trainer.bench import Bench
 from contracts.conformance.trainer.gradient_readout import check_gradients, describe, readable_optimizer
@@ -17,6 +19,7 @@ from contracts.records import TrainingSequence
 
 
 def check(bench: Bench) -> str:
+    """Trains on the same sequences, cut in several ways, and checks each gradient."""
     worst = 0.0
     for model in bench.models:
         sequences = make_sequences(model, LENGTHS, seed=2)
@@ -34,7 +37,7 @@ def check(bench: Bench) -> str:
 
 
 def _cuts(sequences: list[TrainingSequence], ranks: int) -> list[Step]:
-    """The same sequences each time; the weights differ, since each step moves them."""
+    """Returns steps of the same sequences. Their weights differ, because each step changes them."""
     nothing = [[[]] * ranks]
     return [
         Step("one micro-batch a rank", split_evenly(sequences, ranks)),

@@ -1,4 +1,4 @@
-"""T3: a step is torch's AdamW: clipping, weight decay, schedule, skipped updates, forgotten moments."""
+"""T3: a step is torch's AdamW: clipping, weight decay, schedule, skipped updates, reset moments."""
 
 import math
 
@@ -13,10 +13,10 @@ from contracts.conformance.trainer.sequences import LENGTHS, Step, make_sequence
 from contracts.conformance.verdicts import GuaranteeError
 from contracts.trainer import OptimizerSpec, StepReport
 
-TOLERANCE = 1e-4  # of the norm of an update, which is some 1e-2 of the weights
+TOLERANCE = 1e-4  # relative to the norm of an update, which is some 1e-2 of that of the weights
 SPEC = OptimizerSpec(
     lr=1e-2,
-    eps=1e-4,  # about the size of clipped gradients: wrong clipping shows, and float noise does not
+    eps=1e-4,  # about the size of clipped gradients: wrong clipping shows, but float noise does not
     weight_decay=0.1,
     max_grad_norm=0.02,
     warmup_steps=2,
@@ -25,6 +25,7 @@ SPEC = OptimizerSpec(
 
 
 def check(bench: Bench) -> str:
+    """Makes a few special steps, and compares each update with torch's."""
     worst = 0.0
     for model in bench.models:
         steps = _steps(model, bench.ranks)
@@ -53,7 +54,8 @@ def _steps(model: str, ranks: int) -> list[Step]:
 
 
 def _replay(reference: Reference, results: list[StepsRecord], steps: list[Step]) -> float:
-    optimizer, worst = reference.adamw(SPEC), 0.0
+    optimizer = reference.adamw(SPEC)
+    worst = 0.0
     for number, step in enumerate(steps):
         doing = f"{reference.model.config.model_type}, {step.name}, of lengths {LENGTHS} with {SPEC!r}"
         before, after = (reference.named(w) for w in results[0].weights[number : number + 2])
@@ -80,7 +82,10 @@ def _difference(before: Tensors, after: Tensors) -> Tensors:
 
 
 def _check_reports(reports: list[StepReport], norm: float, rate: float | None, doing: str) -> None:
-    """`rate` None: after `reset_optimizer`, of whose effect on the schedule the contract says nothing."""
+    """Checks the norm and learning rate that every rank reports.
+
+    `rate` is None after `reset_optimizer`, because the contract does not define its effect on the schedule.
+    """
     for rank, report in enumerate(reports):
         check_norm(report.grad_norm, norm, rank, doing)
         if rate is not None and not math.isclose(report.learning_rate, rate, rel_tol=1e-6):

@@ -1,4 +1,4 @@
-"""The other half of T4: `export` writes a Hugging Face checkpoint, tokenizer included."""
+"""The second half of T4: `export` writes a Hugging Face checkpoint, tokenizer included."""
 
 from pathlib import Path
 
@@ -15,8 +15,10 @@ DOING = "one optimizer step, list(worker.gather_weights()), then worker.export(d
 def check_export(
     model: str, directory: Path, loaded: dict[str, torch.Tensor], weights: dict[str, torch.Tensor]
 ) -> None:
-    """Raises GuaranteeError unless `directory` holds `weights`, in the dtype it was written in, and `model`'s
-    tokenizer. `loaded` is what the step before the export started from."""
+    """Checks that `directory` holds `weights`, in the dtype it was written in, and `model`'s tokenizer.
+
+    `loaded` are the weights before the step that preceded the export. Raises GuaranteeError otherwise.
+    """
     if all(torch.equal(tensor, loaded[name]) for name, tensor in weights.items()):
         raise GuaranteeError(
             "an optimizer step changed no weight", "what is gathered after a step is new", DOING

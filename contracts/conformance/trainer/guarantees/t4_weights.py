@@ -1,4 +1,4 @@
-"""T4: the manifest is the iteration; every Hugging Face parameter is there exactly once, and exports."""
+"""T4: the manifest matches the iteration; every parameter is there exactly once, and is exported."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +20,8 @@ DOING = "worker.weight_manifest('bfloat16'), list(worker.gather_weights()) twice
 
 @dataclass(frozen=True)
 class Gathered:
+    """One item that `gather_weights` yielded, copied to the CPU."""
+
     name: str
     tensor: torch.Tensor | None
     contiguous: bool
@@ -28,7 +30,10 @@ class Gathered:
 def gather(
     worker: RecordingWorker, spec: WorkerSpec, step: Step, directory: Path
 ) -> tuple[WeightManifest, list[list[Gathered]]]:
-    """Two iterations over what was loaded; one after an optimizer step, which is also exported."""
+    """Returns the manifest, two iterations over the loaded weights, and one after an optimizer step.
+
+    The weights after the step are also exported.
+    """
     manifest = worker.weight_manifest("bfloat16")
     iterations = [_iteration(worker), _iteration(worker)]
     accumulate(worker, spec, step)
@@ -49,6 +54,7 @@ def _kept(name: str, tensor: torch.Tensor | None) -> Gathered:
 
 
 def check(bench: Bench) -> str:
+    """Gathers and exports the weights of every model, and checks manifest, order, values and export."""
     counts = []
     for number, model in enumerate(bench.models):
         directory = bench.directory / f"export-{number}"
@@ -80,7 +86,8 @@ def check(bench: Bench) -> str:
 
 
 def _check_order(manifest: WeightManifest, iteration: list[Gathered]) -> None:
-    listed, names = [p.name for p in manifest.parameters], [one.name for one in iteration]
+    listed = [p.name for p in manifest.parameters]
+    names = [one.name for one in iteration]
     if wrong := [p for p in manifest.parameters if p.dtype != "bfloat16"]:
         raise GuaranteeError(
             f"manifest says {wrong[0].dtype} of {wrong[0].name}", "the dtype asked for", DOING
@@ -116,11 +123,12 @@ def _check_ranks(ranks: list[list[list[Gathered]]]) -> None:
 
 
 def _check_complete(reference: Reference, iteration: list[Gathered], manifest: WeightManifest) -> None:
-    """Of a set of tied names one is yielded, and the manifest ties every other to it."""
+    """Checks that one of each set of tied names is yielded, and that the manifest ties the others to it."""
     names = [one.name for one in iteration]
     if twice := [name for name in names if names.count(name) > 1]:
         raise GuaranteeError(f"{twice[0]} is yielded more than once", "every parameter exactly once", DOING)
-    groups, tied = list(reference.groups().values()), {}
+    groups = list(reference.groups().values())
+    tied = {}
     for group in groups:
         sent = [name for name in group if name in names]
         if not sent:

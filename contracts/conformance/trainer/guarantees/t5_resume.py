@@ -1,4 +1,4 @@
-"""T5: save, new processes, load: what follows is what an uninterrupted run would have done."""
+"""T5: after saving and loading in new processes, training continues as an uninterrupted run would."""
 
 import math
 from pathlib import Path
@@ -12,8 +12,9 @@ from contracts.conformance.trainer.sequences import LENGTHS, Step, make_sequence
 from contracts.conformance.verdicts import GuaranteeError
 from contracts.trainer import WorkerSpec
 
-TOLERANCE = 1e-6  # relative: with as many ranks, only the order of sums inside a kernel may differ
-BEFORE, AFTER = 3, 2  # steps; the learning rate warms up and decays
+TOLERANCE = 1e-6  # relative: with the same ranks, only the order of sums inside a kernel may differ
+BEFORE = 3  # steps before the checkpoint, in which the learning rate warms up
+AFTER = 2  # steps after it, in which the learning rate decays
 DOING = (
     f"{BEFORE - 1} steps, save; 1 step, save to the same directory, {AFTER} steps before handle.wait(); "
     f"new processes, load, {AFTER} steps"
@@ -23,14 +24,17 @@ DOING = (
 def save_and_go_on(
     worker: RecordingWorker, spec: WorkerSpec, steps: list[Step], directory: Path
 ) -> StepsRecord:
-    """The first save is one step older: the second replaces it. That one is waited for when weights and
-    moments are others already: it must hold those of its own moment."""
+    """Saves twice to the same directory, trains on, and returns the last steps.
+
+    The second save replaces the first, which is one step older. It is waited for only after weights and
+    moments have changed, because it must hold those of the moment it was called.
+    """
     run_steps(worker, spec, steps[: BEFORE - 1])
     worker.save(directory).wait()
     run_steps(worker, spec, steps[BEFORE - 1 : BEFORE])
     handle = worker.save(directory)
     whole = run_steps(worker, spec, steps[BEFORE:])
-    if spec.rank == 0:  # alone: to wait is not a collective
+    if spec.rank == 0:  # waiting is not a collective
         handle.wait()
     return whole
 
@@ -38,11 +42,13 @@ def save_and_go_on(
 def load_and_go_on(
     worker: RecordingWorker, spec: WorkerSpec, steps: list[Step], directory: Path
 ) -> StepsRecord:
+    """Loads the checkpoint, and returns the steps after it."""
     worker.load(directory)
     return run_steps(worker, spec, steps[BEFORE:])
 
 
 def check(bench: Bench) -> str:
+    """Compares the steps after loading with those of an uninterrupted run."""
     model = bench.models[0]
     steps = [
         Step(f"step {seed}", round_robin(make_sequences(model, LENGTHS, seed), bench.ranks, per_share=2))
@@ -57,7 +63,8 @@ def check(bench: Bench) -> str:
         worst = max(worst, _check_numbers(rank, one, other))
     for number, pair in enumerate(zip(whole[0].weights, resumed[0].weights, strict=True)):
         when = "loaded" if number == 0 else f"after resumed step {number}"
-        noun, right = f"weight ({when})", "the uninterrupted run's weights"
+        noun = f"weight ({when})"
+        right = "the uninterrupted run's weights"
         worst = max(worst, compare(pair[1], pair[0], TOLERANCE, noun, right, DOING))
     how = f"within {worst:.0e} of" if worst else "bit for bit those of"
     return f"losses, reports and weights of {AFTER} steps after loading are {how} an uninterrupted run"

@@ -1,8 +1,7 @@
-"""T6: ranks with different amounts of work, or none, all finish the step; the gradient stays right.
+"""T6: ranks with different amounts of work, or none, all finish the step, with the right gradient.
 
-Rows as the pipeline makes them: every rank calls `forward` and `backward` for every row, and where there is
-nothing for it, with an empty batch. With one rank nobody waits for another; empty batches and empty steps
-are still tried.
+Rows are as the pipeline makes them: every rank calls `forward` and `backward` for every row, if need be with
+an empty batch. With one rank no rank waits for another, but empty batches and empty steps are still tried.
 """
 
 from contracts.conformance.trainer.bench import Bench
@@ -13,6 +12,7 @@ from contracts.conformance.trainer.sequences import LENGTHS, Step, all_on_rank, 
 
 
 def check(bench: Bench) -> str:
+    """Trains on steps with idle ranks and empty micro-batches, and checks each gradient."""
     model = bench.models[0]
     reference = Reference(model)
     steps = _steps(model, bench.ranks)

@@ -1,5 +1,7 @@
-"""T7: peak memory of forward and backward does not grow with vocabulary × length, and gathering the weights
-to send them holds few of them at a time."""
+"""T7: peak memory of forward and backward does not grow with vocabulary × length.
+
+Gathering the weights to send them holds few of them at a time.
+"""
 
 import itertools
 from collections.abc import Callable
@@ -18,16 +20,20 @@ from contracts.records import TrainingSequence
 from contracts.trainer import OptimizerSpec, PackedBatch, WorkerSpec
 
 VOCABULARY = 12_000
-SHORT, LONG, LENGTH = 2048, 3584, 64  # tokens in all, and in each sequence: attention stays small
-ALLOWED = 0.4  # of one copy of the additional logits: half a copy is one in bfloat16; activations are less
-LAYERS = 24  # equal ones, each some 4 % of the weights
-ALLOWED_GATHERED = 0.4  # of all weights: a layer, twice, and the next one already on its way, is 0.2
+SHORT = 2048  # tokens of the smaller pack
+LONG = 3584  # tokens of the larger pack
+LENGTH = 64  # tokens of each sequence, few enough that attention needs little memory
+ALLOWED = 0.4  # copies of the additional logits; one in bfloat16 is 0.5, and activations are less
+LAYERS = 24  # equal layers, each some 4 % of the weights
+ALLOWED_GATHERED = 0.4  # part of all weights; two copies of a layer and the next one are 0.2
 MIB = 2**20
 
 
 def measure(worker: RecordingWorker, spec: WorkerSpec, packs: list[list[TrainingSequence]]) -> list[int]:
-    """Peak bytes of each pack's forward with entropy and backward, beyond what was held before. The
-    first, of a few tokens, makes gradients and buffers."""
+    """Returns the peak bytes of each pack's forward and backward, beyond those held before.
+
+    The first pack, of a few tokens, allocates gradients and buffers.
+    """
     return [_peak_bytes(spec.device, lambda pack=pack: _learn(worker, pack)) for pack in packs]
 
 
@@ -37,7 +43,7 @@ def _learn(worker: RecordingWorker, pack: list[TrainingSequence]) -> None:
 
 
 def _peak_bytes(device: str, work: Callable[[], None]) -> int:
-    """What torch allocated; resident memory would measure how the C library's heap fragments."""
+    """Returns the bytes that torch allocated; resident memory would measure fragmentation of the C heap."""
     if device == "cuda":
         torch.cuda.synchronize()
         torch.cuda.reset_peak_memory_stats()
@@ -51,7 +57,7 @@ def _peak_bytes(device: str, work: Callable[[], None]) -> int:
 
 
 def gather(worker: RecordingWorker, spec: WorkerSpec) -> tuple[int, int]:
-    """Peak bytes of the first iteration, beyond what was held before; bytes of all that was yielded."""
+    """Returns the peak bytes of the first iteration, beyond those held before, and those of all tensors."""
     yielded = 0
 
     def iterate() -> None:
@@ -63,7 +69,8 @@ def gather(worker: RecordingWorker, spec: WorkerSpec) -> tuple[int, int]:
 
 
 def check(bench: Bench) -> str:
-    gathered = _check_gathering(bench)  # first: it takes a moment, and scoring seconds
+    """Measures the memory of gathering and of scoring, and checks both."""
+    gathered = _check_gathering(bench)  # first, because it is much faster than scoring
     return f"{_check_scoring(bench)}; {gathered}"
 
 
