@@ -1,6 +1,7 @@
 """The error codes of the inference contract: `{"error": {"code": ..., "message": ...}}`."""
 
 from enum import Enum
+from typing import Any
 
 
 class ErrorCode(Enum):
@@ -43,5 +44,5 @@ class ContractError(Exception):
         self.code = code
         self.message = message
 
-    def body(self) -> dict:
+    def body(self) -> dict[str, Any]:
         return {"error": {"code": self.code.code, "message": self.message}}

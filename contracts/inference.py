@@ -319,7 +319,7 @@ class TokenEngine(InferenceEngine):
         """Longest prompt + completion, in tokens."""
 
     @abc.abstractmethod
-    def encode_chat(self, messages: list[dict], tools: list[dict] | None) -> list[int]:
+    def encode_chat(self, messages: list[dict[str, Any]], tools: list[dict[str, Any]] | None) -> list[int]:
         """Prompt token ids of a conversation, generation prompt included. Arguments of calls in `messages`
         are objects."""
 

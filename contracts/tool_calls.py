@@ -51,13 +51,13 @@ def _no_constant(name: str) -> None:
     raise ValueError(f"{name} is no JSON")
 
 
-def for_template(messages: Sequence[Mapping[str, Any]]) -> list[dict]:
+def for_template(messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Messages of OpenAI's as chat templates take them: with the arguments of a call as an object. Raises
     ValueError where they are not JSON."""
     return [_for_template(message) for message in messages]
 
 
-def _for_template(message: Mapping[str, Any]) -> dict:
+def _for_template(message: Mapping[str, Any]) -> dict[str, Any]:
     if not message.get("tool_calls"):
         return dict(message)
     calls = []

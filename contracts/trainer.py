@@ -8,14 +8,14 @@ import abc
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
 from pydantic import BaseModel, ConfigDict, Field
 
 from contracts.model_shape import ModelShape
-from contracts.optimizer import OptimizerSpec
+from contracts.optimizer import OptimizerSpec as OptimizerSpec
 from contracts.records import TrainingSequence
 from contracts.weights import WeightManifest
 
@@ -96,10 +96,10 @@ class PackedBatch:
         return self.cu_seqlens.shape[0] - 1
 
     def to(self, device: torch.device | str) -> "PackedBatch":
-        moved = {f.name: getattr(self, f.name) for f in fields(self)}
-        return PackedBatch(
-            **{k: v.to(device) if isinstance(v, torch.Tensor) else v for k, v in moved.items()}
-        )
+        def moved(value: Any) -> Any:
+            return value.to(device) if isinstance(value, torch.Tensor) else value
+
+        return PackedBatch(**{f.name: moved(getattr(self, f.name)) for f in fields(self)})
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ A guarantee that does not hold fails the test with the table and how to reproduc
 """
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import pytest
 
@@ -25,7 +26,7 @@ from contracts.conformance.verdicts import Verdict
 def inference_conformance() -> Callable[..., list[Verdict]]:
     """`(urls, model, **options)`: those of `check_inference`, as `only`, `token`, `updates`."""
 
-    def check(urls: Sequence[str], model: str, **options: object) -> list[Verdict]:
+    def check(urls: Sequence[str], model: str, **options: Any) -> list[Verdict]:
         return _held("inference contract", check_inference(urls, model, **options))
 
     return check
@@ -35,7 +36,7 @@ def inference_conformance() -> Callable[..., list[Verdict]]:
 def trainer_conformance() -> Callable[..., list[Verdict]]:
     """`(adapter, **options)`: those of `check_trainer`, as `ranks`, `only`, `options`, `model`."""
 
-    def check(adapter: str, **options: object) -> list[Verdict]:
+    def check(adapter: str, **options: Any) -> list[Verdict]:
         return _held("trainer contract", check_trainer(adapter, **options))
 
     return check

@@ -2,11 +2,12 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from contracts.conformance.inference.bench import Bench
 from contracts.conformance.inference.server import Server
 
-BY_CAPABILITY = {
+BY_CAPABILITY: dict[str, dict[str, Any]] = {
     "truncation": {"top_p": 0.5},
     "seed": {"seed": 1},
     "stop_strings": {"stop": ["x"]},
@@ -20,13 +21,13 @@ class Bad:
     """A request that must be refused."""
 
     path: str
-    body: dict
+    body: dict[str, Any]
     status: int
     code: str
     named: str = ""  # what the message must name
 
 
-def bad_joins(request: dict) -> list[Bad]:
+def bad_joins(request: dict[str, Any]) -> list[Bad]:
     def bad(status: int, code: str, **changes: object) -> Bad:
         return Bad("/init_process_group", request | changes, status, code)
 
@@ -39,17 +40,17 @@ def bad_joins(request: dict) -> list[Bad]:
     ]
 
 
-def bad_updates(request: dict) -> list[Bad]:
+def bad_updates(request: dict[str, Any]) -> list[Bad]:
     parameters = request["parameters"]
     name = max(parameters, key=lambda p: len(p["shape"]))["name"]
 
     def bad(status: int, code: str, named: str = "", **changes: object) -> Bad:
         return Bad("/request_weight_update", request | changes, status, code, named)
 
-    def changed(**fields: object) -> list[dict]:
+    def changed(**fields: object) -> list[dict[str, Any]]:
         return [p | fields if p["name"] == name else p for p in parameters]
 
-    def reshaped(change: Callable[[list[int]], list[int]]) -> list[dict]:
+    def reshaped(change: Callable[[list[int]], list[int]]) -> list[dict[str, Any]]:
         return [p | {"shape": change(list(p["shape"]))} if p["name"] == name else p for p in parameters]
 
     return [
@@ -68,7 +69,7 @@ def bad_updates(request: dict) -> list[Bad]:
     ]  # fmt: skip
 
 
-async def unoffered(server: Server, join: dict, update: dict) -> list[Bad]:
+async def unoffered(server: Server, join: dict[str, Any], update: dict[str, Any]) -> list[Bad]:
     """What `/contract` does not declare is refused too."""
     contract = await server.contract()
     found = [

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable
 from contextlib import closing
+from typing import Any, cast
 
 from contracts.conformance.inference.bench import SHORT, Bench
 from contracts.conformance.inference.load import Tasks, in_flight, whole
@@ -30,7 +31,7 @@ async def fellow_killed(bench: Bench, run: TrainerEnd) -> float:
     what = "a fellow receiver is killed after the first bucket"
     with (
         closing(GroupProcess(trainer, bench.settings.address, bench.settings.timeout_s)) as process,
-        closing(await _joined_from(bench, run, process, fellow=True)) as fellow,
+        closing(cast(GroupProcess, await _joined_from(bench, run, process, fellow=True))) as fellow,
     ):
         first, *rest = packed(bench.weights(run.version + 1), _bucket_bytes(bench))
         fellow.tell([first.numel()])
@@ -132,7 +133,7 @@ async def _joined_from(
         raise
 
 
-async def heard(process: GroupProcess, bench: Bench) -> object:
+async def heard(process: GroupProcess, bench: Bench) -> Any:
     return await asyncio.to_thread(process.heard, bench.settings.timeout_s + 30)
 
 

@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
 
 import aiohttp
 
@@ -50,7 +51,7 @@ def check_inference(
     *,
     only: Sequence[str] | None = None,
     tell: Callable[[Guarantee], None] = lambda guarantee: None,
-    **settings: object,
+    **settings: Any,
 ) -> list[Verdict]:
     """Each guarantee, or those of `only`, on the servers at `urls`. They form one weight group and serve
     the model that `reference` is, or is a directory of. They are taken over; nobody else may use them.

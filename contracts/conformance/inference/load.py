@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
 
 from contracts.conformance.inference.bench import Bench
 from contracts.conformance.inference.samples import Sample
@@ -39,7 +40,7 @@ async def in_flight(bench: Bench, count: int, max_tokens: int, stream: bool = Fa
 
 
 @contextlib.asynccontextmanager
-async def cancelled(tasks: list[asyncio.Task]) -> AsyncIterator[None]:
+async def cancelled(tasks: list[asyncio.Task[Any]]) -> AsyncIterator[None]:
     """At the end none of `tasks` is left, and no error of theirs goes unseen by who asks for it."""
     try:
         yield

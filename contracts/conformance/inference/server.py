@@ -12,7 +12,7 @@ from contracts.conformance.inference.samples import Sample, samples, streamed
 from contracts.conformance.verdicts import Broken
 from contracts.inference import ContractInfo
 
-Answer = tuple[int, dict]  # HTTP status, decoded body
+Answer = tuple[int, dict[str, Any]]  # HTTP status, decoded body
 
 
 class Server:
@@ -29,11 +29,11 @@ class Server:
         status, text = await self._ask("GET", path)
         return status, decoded(text)
 
-    async def post(self, path: str, body: dict) -> Answer:
+    async def post(self, path: str, body: dict[str, Any]) -> Answer:
         status, text = await self._ask("POST", path, body)
         return status, decoded(text)
 
-    async def _ask(self, method: str, path: str, body: dict | None = None) -> tuple[int, str]:
+    async def _ask(self, method: str, path: str, body: dict[str, Any] | None = None) -> tuple[int, str]:
         asked = self.http.request(method, self.url + path, json=body, headers=self.headers)
         try:
             async with asked as answer:
@@ -81,11 +81,11 @@ class Server:
         body = {"prompt": prompt, "max_tokens": max_tokens, "logprobs": True, **fields}
         return samples(await self.generate("/v1/completions", body))
 
-    async def chat(self, messages: list[dict], max_tokens: int, **fields: Any) -> list[Sample]:
+    async def chat(self, messages: list[dict[str, Any]], max_tokens: int, **fields: Any) -> list[Sample]:
         body = {"messages": messages, "max_tokens": max_tokens, "logprobs": True, **fields}
         return samples(await self.generate("/v1/chat/completions", body))
 
-    async def generate(self, path: str, body: dict) -> dict:
+    async def generate(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
         """The answer to a request that must be granted."""
         body = {"model": (await self.contract()).model} | body
         status, answer = await self.post(path, body)
@@ -93,7 +93,7 @@ class Server:
             raise Broken(f"POST {path}: {status} {answer}", "200 and a completion", short(path, body))
         return answer
 
-    async def stream(self, path: str, body: dict) -> list[dict]:
+    async def stream(self, path: str, body: dict[str, Any]) -> list[dict[str, Any]]:
         """The chunks of a streamed answer."""
         body = {"model": (await self.contract()).model} | body | {"stream": True}
         status, text = await self._ask("POST", path, body)
@@ -110,7 +110,7 @@ class Server:
         return chunks
 
 
-def decoded(text: str) -> dict:
+def decoded(text: str) -> dict[str, Any]:
     """A JSON object; anything else becomes one that shows what it was."""
     try:
         body = json.loads(text)
@@ -119,7 +119,7 @@ def decoded(text: str) -> dict:
     return body if isinstance(body, dict) else {"not a JSON object": text[:300]}
 
 
-def short(path: str, body: dict) -> str:
+def short(path: str, body: dict[str, Any]) -> str:
     """A request as one line that is not a page long."""
     text = json.dumps(body)
     return f"POST {path} {text if len(text) < 600 else text[:600] + ' ...'}"

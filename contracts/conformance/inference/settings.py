@@ -2,9 +2,10 @@
 long to restart, or reaches this machine by another address."""
 
 from dataclasses import dataclass, field
+from typing import Any
 
 
-def setting(default: object, told: str) -> object:
+def setting(default: object, told: str) -> Any:
     return field(default=default, metadata={"help": told})
 
 

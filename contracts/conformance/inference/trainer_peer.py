@@ -6,6 +6,7 @@ Every method that names no server speaks to all of them: they are one weight gro
 import asyncio
 import uuid
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from pydantic import ValidationError
@@ -45,11 +46,11 @@ class TrainerEnd:
         self.epoch = 0
         self.version = 0
         self.group: WeightGroup | None = None
-        self.joined: list[dict] = []  # what each server was asked when it joined the group
+        self.joined: list[dict[str, Any]] = []  # what each server was asked when it joined the group
 
     # --- the weight group -------------------------------------------------------------------------
 
-    async def join_requests(self, port: int, fellows: int = 0, **changes: object) -> list[dict]:
+    async def join_requests(self, port: int, fellows: int = 0, **changes: object) -> list[dict[str, Any]]:
         """What each server is asked to join. `fellows` ranks come after the servers'."""
         contracts = [await server.contract() for server in self.servers]
         world_size = 1 + sum(contract.ranks for contract in contracts) + fellows
@@ -104,7 +105,7 @@ class TrainerEnd:
             )
         self.group, self.joined = formed, requests
 
-    async def _asked_to_join(self, requests: Sequence[dict]) -> list[Answer]:
+    async def _asked_to_join(self, requests: Sequence[dict[str, Any]]) -> list[Answer]:
         limit = 2 * self.settings.timeout_s + self.settings.grace_s  # it may wait for an update's end first
         try:
             async with asyncio.timeout(limit):
@@ -121,14 +122,14 @@ class TrainerEnd:
             self.group.close()
             self.group = None
 
-    async def post_each(self, path: str, bodies: Sequence[dict]) -> list[Answer]:
+    async def post_each(self, path: str, bodies: Sequence[dict[str, Any]]) -> list[Answer]:
         return await asyncio.gather(
             *(server.post(path, body) for server, body in zip(self.servers, bodies, strict=True))
         )
 
     # --- weight updates ---------------------------------------------------------------------------
 
-    def update_request(self, version: int, weights: Weights, **changes: object) -> dict:
+    def update_request(self, version: int, weights: Weights, **changes: object) -> dict[str, Any]:
         request = {
             "run": self.run,
             "epoch": self.epoch,
@@ -168,7 +169,7 @@ class TrainerEnd:
                 )
         self.version = version
 
-    async def request_update(self, request: dict) -> None:
+    async def request_update(self, request: dict[str, Any]) -> None:
         """Ask every server; Broken unless each says 202."""
         for server, answer in zip(
             self.servers,
@@ -183,6 +184,7 @@ class TrainerEnd:
                 )
 
     async def send(self, buckets: Sequence[torch.Tensor]) -> None:
+        assert self.group is not None, "join() opens the group"
         for bucket in buckets:
             await asyncio.to_thread(self.group.broadcast, bucket, self.settings.timeout_s)
 
@@ -202,7 +204,7 @@ class TrainerEnd:
         except ValidationError:
             found = None
         named = found and (found.run, found.epoch, found.version) == (self.run, self.epoch, version)
-        if status != 200 or not named or found.state == "receiving":
+        if status != 200 or found is None or not named or found.state == "receiving":
             raise Broken(
                 f"{server}: GET /weight_update/{version}?wait_s={limit:g}: {status} {body}",
                 f"how version {version} of run {self.run}, epoch {self.epoch} ended, within timeout_s + "
@@ -212,11 +214,11 @@ class TrainerEnd:
         return found
 
 
-def backend_of(contracts: Sequence) -> str:
+def backend_of(contracts: Sequence[Any]) -> str:
     """gloo where every server offers it: it needs no GPU at this end."""
     return "gloo" if all("gloo" in contract.backends for contract in contracts) else "nccl"
 
 
-def shown(changes: dict) -> str:
+def shown(changes: dict[str, Any]) -> str:
     """Options of an update without its manifest."""
     return str({name: value for name, value in changes.items() if name != "parameters"} or "")

@@ -6,7 +6,7 @@ broadcasts as far as it is told, says what it has reached, and waits.
 
 import os
 import signal
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 
@@ -19,7 +19,7 @@ from contracts.weights import WeightGroup, WeightStore
 class GroupProcess:
     """A process that holds one rank. It is killed at the end, whatever it is doing."""
 
-    def __init__(self, target, *args: object):
+    def __init__(self, target: Callable[..., None], *args: object):
         context = fork_server()
         self._pipe, theirs = context.Pipe()
         self._process = context.Process(target=target, args=(theirs, *args), daemon=True)
@@ -37,6 +37,7 @@ class GroupProcess:
 
     def end(self, how: str) -> None:
         """`killed`, or `stalled`: stopped, with its sockets open."""
+        assert self._process.pid is not None  # it was started
         os.kill(self._process.pid, signal.SIGKILL if how == "killed" else signal.SIGSTOP)
 
     def close(self) -> None:

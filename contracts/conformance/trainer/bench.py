@@ -4,6 +4,7 @@ import itertools
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from contracts.conformance.trainer.ranks import RankFailed, run_ranks
 from contracts.conformance.verdicts import Broken
@@ -20,11 +21,11 @@ class Bench:
     patience_s: float  # the longest that one session may last
     directory: Path  # empty, and the kit's own
     models: tuple[str, ...]  # Hugging Face model directories
-    _sessions: itertools.count = field(default_factory=itertools.count)
+    _sessions: "itertools.count[int]" = field(default_factory=itertools.count)
 
     def session(
         self, program: Callable[..., object], model: str, optimizer: OptimizerSpec, *args: object, doing: str
-    ) -> list:
+    ) -> list[Any]:
         """`program(worker, spec, *args)` on every rank of a new trainer; what each returned, by rank.
         Raises Broken where a rank fails; `doing` tells its reader how to do the same."""
         folder = self.directory / f"session-{next(self._sessions)}"

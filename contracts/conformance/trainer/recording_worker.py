@@ -3,6 +3,7 @@
 import importlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 from contracts.trainer import TrainerWorker
 
@@ -31,7 +32,7 @@ class Watched:
     def __init__(self, worker: TrainerWorker, told: Path):
         self._worker, self._told = worker, told
 
-    def __getattr__(self, name: str) -> Callable:
+    def __getattr__(self, name: str) -> Callable[..., Any]:
         if name not in TrainerWorker.__abstractmethods__:
             raise AttributeError(f"{name} is not part of the trainer contract")
         method = getattr(self._worker, name)
@@ -44,7 +45,7 @@ class Watched:
 
         return call
 
-    def _each(self, name: str, items: Iterator) -> Iterator:
+    def _each(self, name: str, items: Iterator[Any]) -> Iterator[Any]:
         """The work of a generator is done when it is asked for the next item."""
         self._told.write_text(f"in {name}()")
         for item in items:

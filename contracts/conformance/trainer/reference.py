@@ -69,7 +69,8 @@ class Reference:
         if sequences:
             batch = PackedBatch.pack(sequences)
             (objective(self.scores(sequences), batch) * scale).backward()
-        return {name: parameter.grad.clone() for name, parameter in self.model.named_parameters()}
+        named = self.model.named_parameters()
+        return {name: parameter.grad.clone() for name, parameter in named if parameter.grad is not None}
 
     def adamw(self, spec: OptimizerSpec) -> torch.optim.AdamW:
         return torch.optim.AdamW(self.model.parameters(), spec.lr, spec.betas, spec.eps, spec.weight_decay)

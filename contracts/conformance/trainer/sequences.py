@@ -69,5 +69,6 @@ def alone(sequences: list[TrainingSequence], rank: int, ranks: int) -> Rows:
 
 def objective(scores: TokenScores, batch: PackedBatch) -> torch.Tensor:
     """-Σ w (A log p + bonus · H) over unmasked tokens: every token's gradient has a weight of its own."""
+    assert scores.entropy is not None, "forward(entropy=True) gave no entropy"
     batch = batch.to(scores.logprobs.device)
     return -(batch.loss_weights * (batch.advantages * scores.logprobs + ENTROPY_BONUS * scores.entropy)).sum()

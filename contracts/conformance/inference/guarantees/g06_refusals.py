@@ -73,7 +73,7 @@ async def _joining(bench: Bench, trainer: TrainerEnd) -> None:
     update = trainer.update_request(2, bench.weights(2), epoch=trainer.epoch + 1)
     async with cancelled([joining]):
         for server in bench.servers:
-            codes = set()
+            codes: set[str | None] = set()
             while "joining" not in codes:
                 if joining.done():
                     raise Broken(

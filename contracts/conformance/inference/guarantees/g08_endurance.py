@@ -3,6 +3,7 @@
 import asyncio
 import itertools
 from collections.abc import Sequence
+from typing import Any
 
 from contracts.conformance.inference.bench import Bench
 from contracts.conformance.inference.load import cancelled, whole
@@ -42,7 +43,7 @@ async def endurance(bench: Bench) -> str:
     )
 
 
-async def _flat(bench: Bench, trainer: TrainerEnd, clients: list[asyncio.Task]) -> int:
+async def _flat(bench: Bench, trainer: TrainerEnd, clients: list[asyncio.Task[Any]]) -> int:
     """Publishes until memory stays flat for a round: an engine may fill its caches in the rounds before,
     a leak grows in each. Bytes by which it grew in the last round, on the worst server."""
     updates = bench.settings.updates
@@ -89,7 +90,7 @@ def _weights(bench: Bench, version: int) -> Weights:
     return bench.weights(1 + (version - 1) % SETS)
 
 
-async def _update(bench: Bench, trainer: TrainerEnd, clients: list[asyncio.Task]) -> list[int]:
+async def _update(bench: Bench, trainer: TrainerEnd, clients: list[asyncio.Task[Any]]) -> list[int]:
     """Publish the next version; resident bytes of each server after it."""
     kv_cache = await bench.offered("kv_cache")
     version = trainer.version + 1

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Sequence
+from typing import Any
 
 from contracts.conformance.inference.bench import Bench
 from contracts.conformance.inference.overfit_model import taught
@@ -25,7 +26,9 @@ CALLED = {"role": "assistant", "content": None, "tool_calls": [CALL]}
 Found = tuple[list[tuple[str, object]], str]  # names and arguments, and the finish reason
 
 
-async def tools(bench: Bench, trainer: TrainerEnd, messages: list[dict], version: int, streams: bool) -> str:
+async def tools(
+    bench: Bench, trainer: TrainerEnd, messages: list[dict[str, Any]], version: int, streams: bool
+) -> str:
     """What was tried. `version` is one that may be published."""
     for server in bench.servers:
         prompt = await _shown(server, messages)
@@ -55,7 +58,7 @@ async def tools(bench: Bench, trainer: TrainerEnd, messages: list[dict], version
     return "tools are shown and called"
 
 
-async def _shown(server: Server, messages: list[dict]) -> list[int]:
+async def _shown(server: Server, messages: list[dict[str, Any]]) -> list[int]:
     """The prompt with tools, which is another than that without; so it is with results."""
     plain = (await server.chat(messages, 1))[0].prompt_token_ids
     shown = (await server.chat(messages, 1, tools=[TOOL]))[0].prompt_token_ids
@@ -78,14 +81,16 @@ async def _shown(server: Server, messages: list[dict]) -> list[int]:
     return shown
 
 
-def _call_ids(bench: Bench, messages: list[dict]) -> list[int]:
+def _call_ids(bench: Bench, messages: list[dict[str, Any]]) -> list[int]:
     """The call as the model's own template writes it, and end-of-sequence; nothing where it writes none."""
     tokenizer, ends = bench.reference.tokenizer, bench.reference.ends
     if tokenizer is None or not ends:
         return []
-    before = tokenizer.apply_chat_template(messages, tools=[TOOL], tokenize=False, add_generation_prompt=True)
+    before = str(
+        tokenizer.apply_chat_template(messages, tools=[TOOL], tokenize=False, add_generation_prompt=True)
+    )
     called = for_template([*messages, CALLED])
-    after = tokenizer.apply_chat_template(called, tools=[TOOL], tokenize=False)
+    after = str(tokenizer.apply_chat_template(called, tools=[TOOL], tokenize=False))
     if not after.startswith(before) or "add" not in (said := after.removeprefix(before).rstrip()):
         return []
     ids = tokenizer(said, add_special_tokens=False)["input_ids"]
@@ -93,8 +98,11 @@ def _call_ids(bench: Bench, messages: list[dict]) -> list[int]:
     return [*ids[:first_end], ends[0]]
 
 
-def _expect_call(calls: Sequence[dict] | None, answer: dict, expected: Found, body: dict) -> None:
+def _expect_call(
+    calls: Sequence[dict[str, Any]] | None, answer: dict[str, Any], expected: Found, body: dict[str, Any]
+) -> None:
     reason = answer["choices"][0]["finish_reason"]
+    found: object
     try:
         found = [
             (call["function"]["name"], json.loads(call["function"]["arguments"])) for call in calls or []
@@ -105,9 +113,9 @@ def _expect_call(calls: Sequence[dict] | None, answer: dict, expected: Found, bo
         raise Broken(f"{(found, reason)}", f"{expected}", f"teach the model to say so; {short(PATH, body)}")
 
 
-def _joined(chunks: list[dict]) -> list[dict]:
+def _joined(chunks: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """The calls of a stream; a call may come in several pieces."""
-    calls: dict[int, dict] = {}
+    calls: dict[int, dict[str, Any]] = {}
     for chunk in chunks:
         for piece in chunk["choices"][0]["delta"].get("tool_calls") or []:
             function = calls.setdefault(piece["index"], {"name": "", "arguments": ""})

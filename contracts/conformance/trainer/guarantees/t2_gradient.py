@@ -5,7 +5,7 @@ from contracts.conformance.trainer.bench import Bench
 from contracts.conformance.trainer.gradient_readout import describe, examine, readable
 from contracts.conformance.trainer.rank_programs import walk
 from contracts.conformance.trainer.reference import Reference
-from contracts.conformance.trainer.sequences import LENGTHS, Step, alone, dealt, evenly, make_sequences
+from contracts.conformance.trainer.sequences import LENGTHS, Rows, Step, alone, dealt, evenly, make_sequences
 from contracts.records import TrainingSequence
 
 
@@ -28,7 +28,7 @@ def check(bench: Bench) -> str:
 
 def _cuts(sequences: list[TrainingSequence], ranks: int) -> list[Step]:
     """The same sequences each time; the weights differ, since each step moves them."""
-    nothing = [[[]] * ranks]
+    nothing: Rows = [[[]] * ranks]
     return [
         Step("one micro-batch a rank", evenly(sequences, ranks)),
         Step("one micro-batch a sequence", dealt(sequences, ranks)),

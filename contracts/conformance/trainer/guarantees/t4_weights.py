@@ -109,7 +109,8 @@ def _check_complete(reference: Reference, iteration: list[Gathered], manifest: W
     names = [one.name for one in iteration]
     if twice := [name for name in names if names.count(name) > 1]:
         raise Broken(f"{twice[0]} is yielded more than once", "every parameter exactly once", DOING)
-    groups, tied = list(reference.groups().values()), {}
+    groups = list(reference.groups().values())
+    tied: dict[str, str] = {}
     for group in groups:
         sent = [name for name in group if name in names]
         if not sent:
@@ -123,6 +124,7 @@ def _check_complete(reference: Reference, iteration: list[Gathered], manifest: W
         raise Broken(f"{unknown[0]} is not a parameter of the model", "the model's parameters only", DOING)
     shapes = {p.name: p.shape for p in manifest.parameters}
     for one in iteration:
+        assert one.tensor is not None  # on rank 0: _check_ranks
         if tuple(one.tensor.shape) != shapes[one.name]:
             wrong = f"{one.name} has shape {tuple(one.tensor.shape)} and in the manifest {shapes[one.name]}"
             raise Broken(wrong, "the manifest's shapes", DOING)
@@ -134,6 +136,7 @@ def _check_values(reference: Reference, iterations: list[list[Gathered]]) -> Non
         for one in iteration:
             if not one.contiguous:
                 raise Broken(f"{one.name} is not contiguous", "full, contiguous tensors", DOING)
+            assert one.tensor is not None  # on rank 0: _check_ranks
             if one.tensor.shape != weights[one.name].shape:
                 wrong = f"{one.name} has shape {list(one.tensor.shape)}"
                 raise Broken(wrong, f"the checkpoint's {list(weights[one.name].shape)}", DOING)

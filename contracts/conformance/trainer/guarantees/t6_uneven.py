@@ -9,7 +9,7 @@ from contracts.conformance.trainer.bench import Bench
 from contracts.conformance.trainer.gradient_readout import describe, examine, readable
 from contracts.conformance.trainer.rank_programs import walk
 from contracts.conformance.trainer.reference import Reference
-from contracts.conformance.trainer.sequences import LENGTHS, Step, alone, evenly, make_sequences
+from contracts.conformance.trainer.sequences import LENGTHS, Rows, Step, alone, evenly, make_sequences
 
 
 def check(bench: Bench) -> str:
@@ -29,7 +29,7 @@ def check(bench: Bench) -> str:
 
 def _steps(model: str, ranks: int) -> list[Step]:
     sequences = make_sequences(model, LENGTHS, seed=6)
-    nothing = [[[] for _ in range(ranks)]]
+    nothing: Rows = [[[] for _ in range(ranks)]]
     one_token = make_sequences(model, [1], seed=7)
     return [
         Step("all work on rank 0", alone(sequences, 0, ranks)),

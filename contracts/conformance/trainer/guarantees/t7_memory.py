@@ -3,6 +3,7 @@ to send them holds few of them at a time."""
 
 import itertools
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -28,7 +29,7 @@ MIB = 2**20
 def measure(worker: Watched, spec: WorkerSpec, packs: list[list[TrainingSequence]]) -> list[int]:
     """Peak bytes of each pack's forward with entropy and backward, beyond what was held before. The
     first, of a few tokens, makes gradients and buffers."""
-    return [_peak_bytes(spec.device, lambda pack=pack: _learn(worker, pack)) for pack in packs]
+    return [_peak_bytes(spec.device, partial(_learn, worker, pack)) for pack in packs]
 
 
 def _learn(worker: Watched, pack: list[TrainingSequence]) -> None:
