@@ -20,7 +20,7 @@ from omegaconf.errors import OmegaConfBaseException
 from contracts.support.messages import first_line
 from pipelinerl.config import Component, RunConfig
 from pipelinerl.errors import PlanError
-from pipelinerl.paths import ROOT
+from pipelinerl.paths import ROOT, conf_directory
 
 FIXED = ("seed", "group_size", "model", "domain", "sampler", "streams")  # while a run goes on
 
@@ -42,7 +42,7 @@ def _composed(overrides: list[str]) -> dict:
     if own.is_dir() and own != ROOT / "conf":
         path = str(own).replace("\\", "\\\\").replace("'", "\\'")
         overrides = [*overrides, f"hydra.searchpath=['file://{path}']"]
-    with initialize_config_dir(str(ROOT / "conf"), version_base="1.3"):
+    with initialize_config_dir(str(conf_directory()), version_base="1.3"):
         return OmegaConf.to_container(compose("config", overrides=overrides), resolve=True)
 
 
