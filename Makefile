@@ -58,14 +58,15 @@ soak: $(VENV)/test-engines .venv-vllm/ready .venv-sglang/ready
 	SOAK_UPDATES=200 $(VENV)/bin/python -m pytest -m engines -k transformers tests/conformance/test_inference_kit.py
 	$(VENV)/bin/python -m pytest -m long
 
-lint: $(VENV)/test
-	$(VENV)/bin/pip install --quiet ruff==0.17.5
-	$(VENV)/bin/ruff check . && $(VENV)/bin/ruff format --check .
+lint: $(VENV)/lint
+	$(VENV)/bin/ruff check .
+	$(VENV)/bin/ruff format --check .
+	$(VENV)/bin/mypy
 
 clean:
 	rm -rf $(VENV) .venv-vllm .venv-sglang .cache
 
-$(VENV)/demo $(VENV)/test $(VENV)/deepspeed $(VENV)/test-engines: pyproject.toml
+$(VENV)/demo $(VENV)/test $(VENV)/deepspeed $(VENV)/test-engines $(VENV)/lint: pyproject.toml
 	test -x $(VENV)/bin/python || $(PYTHON) -m venv $(VENV)
 	$(VENV)/bin/pip install --quiet --editable ".[$(@F)]"
 	touch $@

@@ -1,6 +1,7 @@
 """The error codes of the inference contract: `{"error": {"code": ..., "message": ...}}`."""
 
 from enum import Enum
+from typing import Any
 
 
 class ErrorCode(Enum):
@@ -43,6 +44,6 @@ class ContractError(Exception):
         self.code = code
         self.message = message
 
-    def body(self) -> dict:
+    def body(self) -> dict[str, Any]:
         """Returns the JSON body of the response."""
         return {"error": {"code": self.code.code, "message": self.message}}

@@ -336,7 +336,7 @@ class TokenEngine(InferenceEngine):
         """Returns the largest number of tokens that a prompt and its completion may have together."""
 
     @abc.abstractmethod
-    def encode_chat(self, messages: list[dict], tools: list[dict] | None) -> list[int]:
+    def encode_chat(self, messages: list[dict[str, Any]], tools: list[dict[str, Any]] | None) -> list[int]:
         """Returns the prompt token ids of a conversation, generation prompt included.
 
         The arguments of tool calls in `messages` are objects, not JSON strings.

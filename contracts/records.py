@@ -305,7 +305,7 @@ def _check_array(expected: type, value: object) -> object:
 
 
 _encoder = msgspec.msgpack.Encoder(enc_hook=_encode_array)
-_decoder = msgspec.msgpack.Decoder(
+_decoder: msgspec.msgpack.Decoder[Record] = msgspec.msgpack.Decoder(
     Rollout | MicroBatchRow | Event, ext_hook=_decode_array, dec_hook=_check_array
 )
 

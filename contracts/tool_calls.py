@@ -57,7 +57,7 @@ def _no_constant(name: str) -> None:
     raise ValueError(f"{name} is no JSON")
 
 
-def for_template(messages: Sequence[Mapping[str, Any]]) -> list[dict]:
+def for_template(messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Returns OpenAI's messages as chat templates expect them: the arguments of a call are an object.
 
     Raises ValueError where they are not JSON.
@@ -65,7 +65,7 @@ def for_template(messages: Sequence[Mapping[str, Any]]) -> list[dict]:
     return [_for_template(message) for message in messages]
 
 
-def _for_template(message: Mapping[str, Any]) -> dict:
+def _for_template(message: Mapping[str, Any]) -> dict[str, Any]:
     if not message.get("tool_calls"):
         return dict(message)
     calls = []

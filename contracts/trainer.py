@@ -6,16 +6,16 @@ batch)` is plain PyTorch on `[T]` tensors, so an objective runs on every backend
 
 import abc
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
 from pydantic import BaseModel, ConfigDict, Field
 
 from contracts.model_shape import ModelShape
-from contracts.optimizer import OptimizerSpec
+from contracts.optimizer import OptimizerSpec as OptimizerSpec
 from contracts.records import TrainingSequence
 from contracts.token_fields import TokenField, check_token_fields
 from contracts.weights import WeightManifest
@@ -132,10 +132,12 @@ class PackedBatch:
 
     def to(self, device: torch.device | str) -> "PackedBatch":
         """Returns a copy of the batch whose tensors are on `device`."""
-        values = {f.name: getattr(self, f.name) for f in fields(self)}
-        moved = {name: v.to(device) for name, v in values.items() if isinstance(v, torch.Tensor)}
-        token_fields = TokenFields({name: tensor.to(device) for name, tensor in self.token_fields.items()})
-        return replace(self, **moved, token_fields=token_fields)
+        moved: dict[str, Any] = {f.name: getattr(self, f.name) for f in fields(self)}
+        for name, value in moved.items():
+            if isinstance(value, torch.Tensor):
+                moved[name] = value.to(device)
+        token_fields = {name: tensor.to(device) for name, tensor in self.token_fields.items()}
+        return PackedBatch(**moved | {"token_fields": TokenFields(token_fields)})
 
 
 def _end_to_end(sequences: Sequence[TrainingSequence], name: str, field: TokenField) -> torch.Tensor:

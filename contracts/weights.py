@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -206,6 +207,7 @@ class WeightGroup:
         timeout = timedelta(seconds=timeout_s)
         prefix = dist.PrefixStore(f"{name}/", dist.PrefixStore(name, store))
         prefix = dist.PrefixStore(f"{self.device.type}/", prefix)
+        self._group: Any  # torch's stubs lack what both of its backends inherit
         if backend == "gloo":
             self._group = _gloo_group(prefix, address, rank, world_size, timeout)
         elif backend == "nccl":
@@ -265,7 +267,7 @@ def _gloo_group(
     """Returns a gloo group on the loopback interface if the store is there, else on the host's own."""
     if address not in LOOPBACK:
         return dist.ProcessGroupGloo(store, rank, world_size, timeout)
-    options = dist.ProcessGroupGloo._Options()
+    options = dist.ProcessGroupGloo._Options()  # type: ignore[attr-defined]
     options._timeout = timeout
     options._devices = [dist.ProcessGroupGloo.create_device(hostname="127.0.0.1")]
     return dist.ProcessGroupGloo(store, rank, world_size, options)

@@ -8,14 +8,13 @@ HTTP nor which requests are allowed when: that is `weight_updates`.
 import abc
 import asyncio
 import contextlib
-import os
 import threading
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
-from pathlib import Path
 
+import psutil
 import torch
 
 from contracts.errors import ContractError, ErrorCode
@@ -33,8 +32,7 @@ from inference_adapters.threads import in_daemon_thread
 
 def resident_bytes() -> int:
     """Resident memory of this process, for `ProcessFigures`."""
-    pages = int(Path("/proc/self/statm").read_text().split()[1])
-    return pages * os.sysconf("SC_PAGE_SIZE")
+    return psutil.Process().memory_info().rss
 
 
 class EmbeddedEngine(TokenEngine):

@@ -2,4 +2,14 @@
 
 from pathlib import Path
 
+from pipelinerl.errors import PlanError
+
 ROOT = Path(__file__).resolve().parents[1]  # of launch.py, conf/ and the engines' environments
+
+
+def conf_directory() -> Path:
+    """Returns `conf/`, which a checkout has and an installed wheel does not. Raises PlanError without it."""
+    conf = ROOT / "conf"
+    if not conf.is_dir():
+        raise PlanError(f"there is no {conf}: a wheel does not bring it; use a checkout of the project")
+    return conf

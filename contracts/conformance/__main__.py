@@ -10,6 +10,7 @@ checked.
 
 import argparse
 import sys
+from collections.abc import Callable
 
 from contracts.conformance.inference.command import add_inference
 from contracts.conformance.trainer.command import add_trainer
@@ -30,7 +31,8 @@ def main() -> int:
     model.set_defaults(run=write_model)
     options = parser.parse_args()
     try:
-        return options.run(options)
+        run: Callable[[argparse.Namespace], int] = options.run
+        return run(options)
     except ModuleNotFoundError as error:
         print(f'cannot check: {error}; the kit needs: pip install "pipelinerl[conformance]"', file=sys.stderr)
         return 2

@@ -12,6 +12,7 @@ A guarantee that does not hold fails the test with the table and how to reproduc
 """
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import pytest
 
@@ -25,7 +26,7 @@ from contracts.conformance.verdicts import Verdict
 def inference_conformance() -> Callable[..., list[Verdict]]:
     """Returns a function `(urls, model, **options)` with the options of `check_inference`, such as `only`."""
 
-    def check(urls: Sequence[str], model: str, **options: object) -> list[Verdict]:
+    def check(urls: Sequence[str], model: str, **options: Any) -> list[Verdict]:
         return _fail_unless_held("inference contract", check_inference(urls, model, **options))
 
     return check
@@ -35,7 +36,7 @@ def inference_conformance() -> Callable[..., list[Verdict]]:
 def trainer_conformance() -> Callable[..., list[Verdict]]:
     """Returns a function `(adapter, **options)` with the options of `check_trainer`, such as `ranks`."""
 
-    def check(adapter: str, **options: object) -> list[Verdict]:
+    def check(adapter: str, **options: Any) -> list[Verdict]:
         return _fail_unless_held("trainer contract", check_trainer(adapter, **options))
 
     return check

@@ -36,9 +36,9 @@ def print_table(title: str, verdicts: Sequence[Verdict], command: str) -> None:
 
 def as_text(title: str, verdicts: Sequence[Verdict]) -> str:
     """Returns the table and the details of each failure as text, for a log."""
-    console = Console(file=io.StringIO(), width=160)
-    _print(console, title, verdicts)
-    return console.file.getvalue() + "\n".join(describe_failure(v) for v in verdicts if v.state == "fail")
+    text = io.StringIO()
+    _print(Console(file=text, width=160), title, verdicts)
+    return text.getvalue() + "\n".join(describe_failure(v) for v in verdicts if v.state == "fail")
 
 
 def _print(console: Console, title: str, verdicts: Sequence[Verdict]) -> None:

@@ -19,6 +19,8 @@ import argparse
 from pathlib import Path
 
 from pipelinerl.demo_model.registry import DEMO_MODELS, SEED, make_named
+from pipelinerl.errors import PlanError
+from pipelinerl.paths import conf_directory
 
 
 def main() -> None:
@@ -32,6 +34,10 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=SEED)
     parser.add_argument("--from", dest="begins_with", type=Path, help="the finished one to go on from")
     arguments = parser.parse_args()
+    try:
+        conf_directory()  # a demo model is taught the domain of a file there
+    except PlanError as error:
+        parser.error(str(error))
     demo_model = DEMO_MODELS[arguments.name]
     if arguments.begins_with and not demo_model.begins_with:
         parser.error(f"{arguments.name} begins with nothing: leave out --from")

@@ -21,7 +21,7 @@ from contracts.support.messages import first_line
 from pipelinerl.config import Component, RunConfig
 from pipelinerl.errors import PlanError
 from pipelinerl.launcher.defaults import register_defaults
-from pipelinerl.paths import ROOT
+from pipelinerl.paths import ROOT, conf_directory
 
 FIXED = ("seed", "group_size", "model", "domain", "sampler", "streams")  # while a run goes on
 
@@ -44,7 +44,7 @@ def _composed(overrides: list[str]) -> dict:
         path = str(own).replace("\\", "\\\\").replace("'", "\\'")
         overrides = [*overrides, f"hydra.searchpath=['file://{path}']"]
     register_defaults()
-    with initialize_config_dir(str(ROOT / "conf"), version_base="1.3"):
+    with initialize_config_dir(str(conf_directory()), version_base="1.3"):
         return OmegaConf.to_container(compose("config", overrides=overrides), resolve=True)
 
 

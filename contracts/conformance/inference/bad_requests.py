@@ -2,11 +2,12 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from contracts.conformance.inference.bench import Bench
 from contracts.conformance.inference.server import Server
 
-BY_CAPABILITY = {
+BY_CAPABILITY: dict[str, dict[str, Any]] = {
     "truncation": {"top_p": 0.5},
     "seed": {"seed": 1},
     "stop_strings": {"stop": ["x"]},
@@ -20,13 +21,13 @@ class BadRequest:
     """A request that must be refused."""
 
     path: str
-    body: dict
+    body: dict[str, Any]
     status: int
     code: str
     named: str = ""  # the text that the message must contain
 
 
-def bad_joins(request: dict) -> list[BadRequest]:
+def bad_joins(request: dict[str, Any]) -> list[BadRequest]:
     """Returns requests that must be refused, made from a valid `request` to join."""
 
     def bad(status: int, code: str, **changes: object) -> BadRequest:
@@ -41,7 +42,7 @@ def bad_joins(request: dict) -> list[BadRequest]:
     ]
 
 
-def bad_updates(request: dict) -> list[BadRequest]:
+def bad_updates(request: dict[str, Any]) -> list[BadRequest]:
     """Returns requests that must be refused, made from a valid `request` for a weight update."""
     parameters = request["parameters"]
     name = max(parameters, key=lambda p: len(p["shape"]))["name"]
@@ -49,10 +50,10 @@ def bad_updates(request: dict) -> list[BadRequest]:
     def bad(status: int, code: str, named: str = "", **changes: object) -> BadRequest:
         return BadRequest("/request_weight_update", request | changes, status, code, named)
 
-    def changed(**fields: object) -> list[dict]:
+    def changed(**fields: object) -> list[dict[str, Any]]:
         return [p | fields if p["name"] == name else p for p in parameters]
 
-    def reshaped(change: Callable[[list[int]], list[int]]) -> list[dict]:
+    def reshaped(change: Callable[[list[int]], list[int]]) -> list[dict[str, Any]]:
         return [p | {"shape": change(list(p["shape"]))} if p["name"] == name else p for p in parameters]
 
     return [
@@ -71,7 +72,9 @@ def bad_updates(request: dict) -> list[BadRequest]:
     ]  # fmt: skip
 
 
-async def undeclared_requests(server: Server, join: dict, update: dict) -> list[BadRequest]:
+async def undeclared_requests(
+    server: Server, join: dict[str, Any], update: dict[str, Any]
+) -> list[BadRequest]:
     """Returns requests that must be refused because `/contract` does not declare what they ask for."""
     contract = await server.contract()
     found = [

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable
 from contextlib import closing
+from typing import Any, cast
 
 from contracts.conformance.inference.bench import SHORT, Bench
 from contracts.conformance.inference.load import Tasks, check_finished, in_flight
@@ -33,7 +34,7 @@ async def interrupted_by_receiver(bench: Bench, run: TrainerPeer) -> float:
     what = "a fellow receiver is killed after the first bucket"
     with (
         closing(GroupProcess(trainer, bench.settings.address, bench.settings.timeout_s)) as process,
-        closing(await _join_from(bench, run, process, second_receiver=True)) as second,
+        closing(cast(GroupProcess, await _join_from(bench, run, process, second_receiver=True))) as second,
     ):
         first, *rest = packed(bench.weights(run.version + 1), _bucket_bytes(bench))
         second.send([first.numel()])
@@ -158,7 +159,7 @@ async def _join_from(
         raise
 
 
-async def next_message(process: GroupProcess, bench: Bench) -> object:
+async def next_message(process: GroupProcess, bench: Bench) -> Any:
     """Returns the next message of `process`, without blocking the event loop."""
     return await asyncio.to_thread(process.receive, bench.settings.timeout_s + 30)
 

@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
 
 import aiohttp
 
@@ -50,7 +51,7 @@ def check_inference(
     *,
     only: Sequence[str] | None = None,
     tell: Callable[[Guarantee], None] = lambda guarantee: None,
-    **settings: object,
+    **settings: Any,
 ) -> list[Verdict]:
     """Checks each guarantee, or those in `only`, on the servers at `urls`, and returns one verdict for each.
 

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
 
 from contracts.conformance.inference.bench import Bench
 from contracts.conformance.inference.samples import Sample
@@ -42,7 +43,7 @@ async def in_flight(bench: Bench, count: int, max_tokens: int, stream: bool = Fa
 
 
 @contextlib.asynccontextmanager
-async def cancelling(tasks: list[asyncio.Task]) -> AsyncIterator[None]:
+async def cancelling(tasks: list[asyncio.Task[Any]]) -> AsyncIterator[None]:
     """Cancels `tasks` at the end of the block, and waits until all of them have ended."""
     try:
         yield

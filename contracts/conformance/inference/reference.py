@@ -14,6 +14,7 @@ from transformers import (
     AutoModelForCausalLM,
     AutoTokenizer,
     GenerationConfig,
+    PreTrainedConfig,
     PreTrainedTokenizerBase,
 )
 
@@ -114,7 +115,8 @@ class Reference:
         return swapped
 
     def _name_of(self, parameter: torch.nn.Parameter) -> str:
-        return next(name for name, p in self.model.named_parameters() if p is parameter)
+        names: dict[int, str] = {id(p): name for name, p in self.model.named_parameters()}
+        return names[id(parameter)]
 
     # --- prompts and log-probabilities ------------------------------------------------------------
 
@@ -145,10 +147,11 @@ class Reference:
         """Returns `[len(ids), vocabulary]` logits."""
         for name, parameter in self.model.named_parameters():
             parameter.data = weights[name].float()
-        return self.model(torch.tensor([ids]), use_cache=False).logits[0].float()
+        logits: torch.Tensor = self.model(torch.tensor([ids]), use_cache=False).logits[0]
+        return logits.float()
 
 
-def _end_of_sequence(path: str, config: object) -> list[int]:
+def _end_of_sequence(path: str, config: PreTrainedConfig) -> list[int]:
     """Returns the end-of-sequence ids, from generation_config.json if it has any, as servers do."""
     try:
         ends = GenerationConfig.from_pretrained(path).eos_token_id

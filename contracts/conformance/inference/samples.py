@@ -4,6 +4,7 @@ A response that lacks a field of the contract raises GuaranteeError here, so che
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 from contracts.conformance.verdicts import GuaranteeError
 
@@ -25,7 +26,7 @@ class Sample:
         return [version for version, start, end in self.spans for _ in range(start, end)]
 
 
-def samples(answer: dict) -> list[Sample]:
+def samples(answer: dict[str, Any]) -> list[Sample]:
     """Returns the choices of a completion that asked for log-probabilities, after checking their counts."""
     if not isinstance(answer.get("prompt_token_ids"), list):
         raise GuaranteeError(
@@ -75,10 +76,10 @@ def check_counts(sample: Sample) -> None:
         )
 
 
-def streamed(chunks: list[dict]) -> list[Sample]:
+def streamed(chunks: list[dict[str, Any]]) -> list[Sample]:
     """Returns the choices of a streamed completion. The first chunk has the prompt."""
     prompt = next((chunk["prompt_token_ids"] for chunk in chunks if chunk.get("prompt_token_ids")), None)
-    parts: dict[int, list[dict]] = {}
+    parts: dict[int, list[dict[str, Any]]] = {}
     for chunk in chunks:
         for choice in chunk["choices"]:
             parts.setdefault(choice["index"], []).append(choice)
@@ -87,9 +88,9 @@ def streamed(chunks: list[dict]) -> list[Sample]:
     )
 
 
-def _joined(parts: list[dict]) -> dict:
+def _joined(parts: list[dict[str, Any]]) -> dict[str, Any]:
     """Returns the chunks of one choice as the choice of a complete response."""
-    final = next((part for part in reversed(parts) if part.get("finish_reason")), {})
+    final: dict[str, Any] = next((part for part in reversed(parts) if part.get("finish_reason")), {})
     if "weight_versions" not in final:
         raise GuaranteeError(
             f"the chunk with finish_reason has {sorted(final)}",

@@ -12,7 +12,7 @@ from contracts.conformance.inference.samples import Sample, samples, streamed
 from contracts.conformance.verdicts import GuaranteeError
 from contracts.inference import ContractInfo
 
-Answer = tuple[int, dict]  # HTTP status, decoded body
+Answer = tuple[int, dict[str, Any]]  # HTTP status, decoded body
 
 
 class Server:
@@ -30,11 +30,11 @@ class Server:
         status, text = await self._ask("GET", path)
         return status, decoded(text)
 
-    async def post(self, path: str, body: dict) -> Answer:
+    async def post(self, path: str, body: dict[str, Any]) -> Answer:
         status, text = await self._ask("POST", path, body)
         return status, decoded(text)
 
-    async def _ask(self, method: str, path: str, body: dict | None = None) -> tuple[int, str]:
+    async def _ask(self, method: str, path: str, body: dict[str, Any] | None = None) -> tuple[int, str]:
         asked = self.http.request(method, self.url + path, json=body, headers=self.headers)
         try:
             async with asked as answer:
@@ -88,12 +88,12 @@ class Server:
         body = {"prompt": prompt, "max_tokens": max_tokens, "logprobs": True, **fields}
         return samples(await self.generate("/v1/completions", body))
 
-    async def chat(self, messages: list[dict], max_tokens: int, **fields: Any) -> list[Sample]:
+    async def chat(self, messages: list[dict[str, Any]], max_tokens: int, **fields: Any) -> list[Sample]:
         """Returns every choice of a completion of a conversation."""
         body = {"messages": messages, "max_tokens": max_tokens, "logprobs": True, **fields}
         return samples(await self.generate("/v1/chat/completions", body))
 
-    async def generate(self, path: str, body: dict) -> dict:
+    async def generate(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
         """Returns the body of the response. Raises GuaranteeError unless the status is 200."""
         body = {"model": (await self.contract()).model} | body
         status, answer = await self.post(path, body)
@@ -103,7 +103,7 @@ class Server:
             )
         return answer
 
-    async def stream(self, path: str, body: dict) -> list[dict]:
+    async def stream(self, path: str, body: dict[str, Any]) -> list[dict[str, Any]]:
         """Returns the chunks of a streamed response. Raises GuaranteeError unless it is complete."""
         body = {"model": (await self.contract()).model} | body | {"stream": True}
         status, text = await self._ask("POST", path, body)
@@ -122,7 +122,7 @@ class Server:
         return chunks
 
 
-def decoded(text: str) -> dict:
+def decoded(text: str) -> dict[str, Any]:
     """Returns the JSON object in `text`; any other text becomes an object that shows it."""
     try:
         body = json.loads(text)
@@ -131,7 +131,7 @@ def decoded(text: str) -> dict:
     return body if isinstance(body, dict) else {"not a JSON object": text[:300]}
 
 
-def describe_request(path: str, body: dict) -> str:
+def describe_request(path: str, body: dict[str, Any]) -> str:
     """Returns a request as one line, cut to about 600 characters."""
     text = json.dumps(body)
     return f"POST {path} {text if len(text) < 600 else text[:600] + ' ...'}"

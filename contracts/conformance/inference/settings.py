@@ -5,9 +5,10 @@ this machine by another address.
 """
 
 from dataclasses import dataclass, field
+from typing import Any
 
 
-def setting(default: object, help_text: str) -> object:
+def setting(default: object, help_text: str) -> Any:
     """Returns a dataclass field with a default and the help text of its command-line option."""
     return field(default=default, metadata={"help": help_text})
 

@@ -6,6 +6,7 @@ Every method that names no server sends to all of them, because they are one wei
 import asyncio
 import uuid
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from pydantic import ValidationError
@@ -48,11 +49,11 @@ class TrainerPeer:
         self.epoch = 0
         self.version = 0
         self.group: WeightGroup | None = None
-        self.joined: list[dict] = []  # the request by which each server joined the group
+        self.joined: list[dict[str, Any]] = []  # the request by which each server joined the group
 
     # --- the weight group -------------------------------------------------------------------------
 
-    async def join_requests(self, port: int, extra_ranks: int = 0, **changes: object) -> list[dict]:
+    async def join_requests(self, port: int, extra_ranks: int = 0, **changes: object) -> list[dict[str, Any]]:
         """Returns each server's request to join. `extra_ranks` ranks follow those of the servers."""
         contracts = [await server.contract() for server in self.servers]
         world_size = 1 + sum(contract.ranks for contract in contracts) + extra_ranks
@@ -109,7 +110,7 @@ class TrainerPeer:
         self.group = formed
         self.joined = requests
 
-    async def _post_joins(self, requests: Sequence[dict]) -> list[Answer]:
+    async def _post_joins(self, requests: Sequence[dict[str, Any]]) -> list[Answer]:
         # The server may first wait until an update ends.
         limit = 2 * self.settings.timeout_s + self.settings.grace_s
         try:
@@ -128,7 +129,7 @@ class TrainerPeer:
             self.group.close()
             self.group = None
 
-    async def post_each(self, path: str, bodies: Sequence[dict]) -> list[Answer]:
+    async def post_each(self, path: str, bodies: Sequence[dict[str, Any]]) -> list[Answer]:
         """Posts one body to each server, in order, and returns their responses."""
         return await asyncio.gather(
             *(server.post(path, body) for server, body in zip(self.servers, bodies, strict=True))
@@ -136,7 +137,7 @@ class TrainerPeer:
 
     # --- weight updates ---------------------------------------------------------------------------
 
-    def update_request(self, version: int, weights: Weights, **changes: object) -> dict:
+    def update_request(self, version: int, weights: Weights, **changes: object) -> dict[str, Any]:
         """Returns a request to update to `weights` as `version`; `changes` replace its fields."""
         request = {
             "run": self.run,
@@ -182,7 +183,7 @@ class TrainerPeer:
                 )
         self.version = version
 
-    async def request_update(self, request: dict) -> None:
+    async def request_update(self, request: dict[str, Any]) -> None:
         """Requests the update from every server. Raises GuaranteeError unless each responds with 202."""
         for server, answer in zip(
             self.servers,
@@ -198,6 +199,7 @@ class TrainerPeer:
 
     async def send(self, buckets: Sequence[torch.Tensor]) -> None:
         """Broadcasts the buckets to all servers."""
+        assert self.group is not None, "join() opens the group"
         for bucket in buckets:
             await asyncio.to_thread(self.group.broadcast, bucket, self.settings.timeout_s)
 
@@ -221,7 +223,7 @@ class TrainerPeer:
         except ValidationError:
             found = None
         named = found and (found.run, found.epoch, found.version) == (self.run, self.epoch, version)
-        if status != 200 or not named or found.state == "receiving":
+        if status != 200 or found is None or not named or found.state == "receiving":
             raise GuaranteeError(
                 f"{server}: GET /weight_update/{version}?wait_s={limit:g}: {status} {body}",
                 f"how version {version} of run {self.run}, epoch {self.epoch} ended, within timeout_s + "
@@ -231,11 +233,11 @@ class TrainerPeer:
         return found
 
 
-def backend_of(contracts: Sequence) -> str:
+def backend_of(contracts: Sequence[Any]) -> str:
     """Returns gloo if every server offers it, because it needs no GPU on this side; else nccl."""
     return "gloo" if all("gloo" in contract.backends for contract in contracts) else "nccl"
 
 
-def describe_changes(changes: dict) -> str:
+def describe_changes(changes: dict[str, Any]) -> str:
     """Returns the options of an update as text, without its manifest."""
     return str({name: value for name, value in changes.items() if name != "parameters"} or "")

@@ -6,7 +6,7 @@ broadcasts as far as it is told, reports what it has reached, and waits.
 
 import os
 import signal
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 
@@ -19,7 +19,7 @@ from contracts.weights import WeightGroup, WeightStore
 class GroupProcess:
     """A process that holds one rank. `close` kills it, whatever it is doing."""
 
-    def __init__(self, target, *args: object):
+    def __init__(self, target: Callable[..., None], *args: object):
         context = fork_server()
         self._pipe, theirs = context.Pipe()
         self._process = context.Process(target=target, args=(theirs, *args), daemon=True)
@@ -38,6 +38,7 @@ class GroupProcess:
 
     def terminate(self, how: str) -> None:
         """Ends the process: `killed`, or `stalled`, which stops it with its sockets open."""
+        assert self._process.pid is not None  # it was started
         os.kill(self._process.pid, signal.SIGKILL if how == "killed" else signal.SIGSTOP)
 
     def close(self) -> None:

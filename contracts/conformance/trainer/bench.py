@@ -4,6 +4,7 @@ import itertools
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from contracts.conformance.trainer.ranks import RankFailedError, run_ranks
 from contracts.conformance.verdicts import GuaranteeError
@@ -22,11 +23,11 @@ class Bench:
     patience_s: float  # the longest time that one session may take
     directory: Path  # an empty directory for the kit's files
     models: tuple[str, ...]  # Hugging Face model directories
-    _sessions: itertools.count = field(default_factory=itertools.count)
+    _sessions: "itertools.count[int]" = field(default_factory=itertools.count)
 
     def session(
         self, program: Callable[..., object], model: str, optimizer: OptimizerSpec, *args: object, doing: str
-    ) -> list:
+    ) -> list[Any]:
         """Runs `program(worker, spec, *args)` on every rank of a new trainer. Returns the results by rank.
 
         Raises GuaranteeError if a rank fails; `doing` tells the reader how to reproduce that.

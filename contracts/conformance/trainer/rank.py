@@ -20,7 +20,7 @@ def run_rank(
     options: dict[str, object],
     spec: WorkerSpec,
     program: Callable[..., object],
-    args: tuple,
+    args: tuple[object, ...],
 ) -> None:
     """Runs `program` on a new worker, and leaves files in `folder`.
 
@@ -44,7 +44,9 @@ def run_rank(
 
 
 def _end_with_parent() -> None:
-    multiprocessing.parent_process().join()
+    parent = multiprocessing.parent_process()
+    assert parent is not None  # a rank is never the main process
+    parent.join()
     os.killpg(os.getpid(), signal.SIGKILL)
 
 

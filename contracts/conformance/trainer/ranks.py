@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable
 from multiprocessing.connection import wait
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -30,9 +31,9 @@ def run_ranks(
     options: dict[str, object],
     specs: list[WorkerSpec],
     program: Callable[..., object],
-    args: tuple,
+    args: tuple[object, ...],
     patience_s: float,
-) -> list:
+) -> list[Any]:
     """Returns what `program` returned on each rank. Raises RankFailedError; no process outlives the call."""
     context = fork_server()
     processes = [
@@ -48,7 +49,7 @@ def run_ranks(
             _kill(process)
 
 
-def _start(processes: list) -> None:
+def _start(processes: list[Any]) -> None:
     for rank, process in enumerate(processes):
         try:
             process.start()
@@ -56,7 +57,7 @@ def _start(processes: list) -> None:
             raise RankFailedError(f"rank {rank} died before it could import the program") from None
 
 
-def _wait(processes: list, folder: Path, patience_s: float) -> None:
+def _wait(processes: list[Any], folder: Path, patience_s: float) -> None:
     deadline = time.monotonic() + patience_s
     running = dict(enumerate(processes))
     while running:
@@ -76,7 +77,7 @@ def _failed(folder: Path, rank: int, process: multiprocessing.process.BaseProces
     return code is not None and (code != 0 or not (folder / f"{rank}.result").exists())
 
 
-def _describe_failure(folder: Path, failed: list[int], processes: list) -> str:
+def _describe_failure(folder: Path, failed: list[int], processes: list[Any]) -> str:
     """Describes the rank that failed first. The others may only have lost their peer."""
     errors = {rank: folder / f"{rank}.error" for rank in range(len(processes))}
     with_error = [rank for rank, file in errors.items() if file.exists()]

@@ -3,6 +3,7 @@
 import importlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 from contracts.trainer import TrainerWorker
 
@@ -36,7 +37,7 @@ class RecordingWorker:
         self._worker = worker
         self._position_file = position_file
 
-    def __getattr__(self, name: str) -> Callable:
+    def __getattr__(self, name: str) -> Callable[..., Any]:
         if name not in TrainerWorker.__abstractmethods__:
             raise AttributeError(f"{name} is not part of the trainer contract")
         method = getattr(self._worker, name)
@@ -49,7 +50,7 @@ class RecordingWorker:
 
         return call
 
-    def _each(self, name: str, items: Iterator) -> Iterator:
+    def _each(self, name: str, items: Iterator[Any]) -> Iterator[Any]:
         """Yields the items of a generator, which works when it is asked for the next one."""
         self._position_file.write_text(f"in {name}()")
         for item in items:

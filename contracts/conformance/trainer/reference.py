@@ -80,7 +80,8 @@ class Reference:
         if sequences:
             batch = PackedBatch.pack(sequences)
             (objective(self.scores(sequences), batch) * scale).backward()
-        return {name: parameter.grad.clone() for name, parameter in self.model.named_parameters()}
+        named = self.model.named_parameters()
+        return {name: parameter.grad.clone() for name, parameter in named if parameter.grad is not None}
 
     def adamw(self, spec: OptimizerSpec) -> torch.optim.AdamW:
         """Returns torch's AdamW over the model's parameters."""

@@ -78,5 +78,6 @@ def objective(scores: TokenScores, batch: PackedBatch) -> torch.Tensor:
 
     Every token's gradient has its own weight.
     """
+    assert scores.entropy is not None, "forward(entropy=True) gave no entropy"
     batch = batch.to(scores.logprobs.device)
     return -(batch.loss_weights * (batch.advantages * scores.logprobs + ENTROPY_BONUS * scores.entropy)).sum()

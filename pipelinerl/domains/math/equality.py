@@ -7,6 +7,7 @@ which would give a silent "wrong".
 
 import logging
 import resource
+import sys
 
 from math_verify import ExprExtractionConfig, LatexExtractionConfig, parse, verify
 
@@ -17,7 +18,8 @@ EXTRACTION = [LatexExtractionConfig(boxed_match_priority=0), ExprExtractionConfi
 
 def begin(memory_bytes: int) -> None:
     die_with_parent()
-    resource.setrlimit(resource.RLIMIT_AS, (memory_bytes, memory_bytes))
+    if sys.platform == "linux":  # macOS refuses a limit below what a process has mapped already
+        resource.setrlimit(resource.RLIMIT_AS, (memory_bytes, memory_bytes))
     logging.getLogger("math_verify").setLevel(logging.ERROR)  # it warns that it keeps no time; the pool does
     if not equal("1", r"\frac{2}{2}"):  # reads its grammar too, which is not to count as a verdict's time
         raise RuntimeError("math-verify does not work here")

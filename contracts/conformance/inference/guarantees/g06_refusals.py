@@ -81,7 +81,7 @@ async def _joining(bench: Bench, trainer: TrainerPeer) -> None:
     update = trainer.update_request(2, bench.weights(2), epoch=trainer.epoch + 1)
     async with cancelling([joining]):
         for server in bench.servers:
-            codes = set()
+            codes: set[str | None] = set()
             while "joining" not in codes:
                 if joining.done():
                     raise GuaranteeError(

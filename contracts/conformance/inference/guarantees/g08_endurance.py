@@ -3,6 +3,7 @@
 import asyncio
 import itertools
 from collections.abc import Sequence
+from typing import Any
 
 from contracts.conformance.inference.bench import Bench
 from contracts.conformance.inference.load import cancelling, check_finished
@@ -43,7 +44,7 @@ async def endurance(bench: Bench) -> str:
     )
 
 
-async def _flat(bench: Bench, trainer: TrainerPeer, clients: list[asyncio.Task]) -> int:
+async def _flat(bench: Bench, trainer: TrainerPeer, clients: list[asyncio.Task[Any]]) -> int:
     """Publishes until memory stays flat for a round.
 
     Returns the bytes by which the worst server grew in that round.
@@ -97,7 +98,7 @@ def _weights(bench: Bench, version: int) -> Weights:
     return bench.weights(1 + (version - 1) % SETS)
 
 
-async def _update(bench: Bench, trainer: TrainerPeer, clients: list[asyncio.Task]) -> list[int]:
+async def _update(bench: Bench, trainer: TrainerPeer, clients: list[asyncio.Task[Any]]) -> list[int]:
     """Publishes the next version, and returns each server's resident bytes after it."""
     kv_cache = await bench.offered("kv_cache")
     version = trainer.version + 1

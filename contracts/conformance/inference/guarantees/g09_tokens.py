@@ -1,5 +1,7 @@
 """G9: tokens go in and out unchanged, by every path, end-of-sequence included."""
 
+from typing import Any
+
 from contracts.conformance.inference.bench import SHORT, Bench
 from contracts.conformance.inference.guarantees.g09_tools import tools
 from contracts.conformance.inference.load import check_finished
@@ -111,7 +113,7 @@ def _same(bench: Bench, one: Sample, other: Sample, reproduce: str) -> None:
 
 
 async def _streamed(bench: Bench, server: Server, chats: bool) -> None:
-    asked = {"/v1/completions": {"prompt": bench.reference.prompt(6)}}
+    asked: dict[str, dict[str, Any]] = {"/v1/completions": {"prompt": bench.reference.prompt(6)}}
     if chats:
         asked["/v1/chat/completions"] = {"messages": MESSAGES}
     for path, what in asked.items():
@@ -142,7 +144,7 @@ async def _stop_string(bench: Bench, server: Server) -> None:
     )
 
 
-async def _ending(bench: Bench) -> tuple[Sample, dict]:
+async def _ending(bench: Bench) -> tuple[Sample, dict[str, Any]]:
     """Returns a greedy completion, and weights under which it ends at one of its later tokens."""
     for seed in range(100):
         prompt = bench.reference.prompt(6, seed=seed)
@@ -156,7 +158,7 @@ async def _ending(bench: Bench) -> tuple[Sample, dict]:
     )
 
 
-async def _ends(bench: Bench, server: Server, greedy: Sample, weights: dict) -> None:
+async def _ends(bench: Bench, server: Server, greedy: Sample, weights: dict[str, Any]) -> None:
     expected = greedy.token_ids[:-1] + bench.reference.ends[:1]
     sample = await server.complete(greedy.prompt_token_ids, SHORT, temperature=0)
     ending = f"weights that end {greedy.prompt_token_ids} after {len(expected)} tokens"

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Sequence
+from typing import Any
 
 from contracts.conformance.inference.bench import Bench
 from contracts.conformance.inference.overfit_model import overfit_weights
@@ -25,7 +26,9 @@ CALLED = {"role": "assistant", "content": None, "tool_calls": [CALL]}
 CallsAndReason = tuple[list[tuple[str, object]], str]  # names and arguments, and the finish reason
 
 
-async def tools(bench: Bench, trainer: TrainerPeer, messages: list[dict], version: int, streams: bool) -> str:
+async def tools(
+    bench: Bench, trainer: TrainerPeer, messages: list[dict[str, Any]], version: int, streams: bool
+) -> str:
     """Checks tools on every server and returns what was tried. `version` is one that may be published."""
     for server in bench.servers:
         prompt = await _check_tools_shown(server, messages)
@@ -57,7 +60,7 @@ async def tools(bench: Bench, trainer: TrainerPeer, messages: list[dict], versio
     return "tools are shown and called"
 
 
-async def _check_tools_shown(server: Server, messages: list[dict]) -> list[int]:
+async def _check_tools_shown(server: Server, messages: list[dict[str, Any]]) -> list[int]:
     """Returns the prompt ids with tools.
 
     They must differ from those without tools, and depend on a tool's result.
@@ -83,7 +86,7 @@ async def _check_tools_shown(server: Server, messages: list[dict]) -> list[int]:
     return shown
 
 
-def _call_ids(bench: Bench, messages: list[dict]) -> list[int]:
+def _call_ids(bench: Bench, messages: list[dict[str, Any]]) -> list[int]:
     """Returns the ids of a call as the model's template writes it, with end-of-sequence.
 
     The list is empty if the template writes no call.
@@ -92,9 +95,11 @@ def _call_ids(bench: Bench, messages: list[dict]) -> list[int]:
     ends = bench.reference.ends
     if tokenizer is None or not ends:
         return []
-    before = tokenizer.apply_chat_template(messages, tools=[TOOL], tokenize=False, add_generation_prompt=True)
+    before = str(
+        tokenizer.apply_chat_template(messages, tools=[TOOL], tokenize=False, add_generation_prompt=True)
+    )
     called = for_template([*messages, CALLED])
-    after = tokenizer.apply_chat_template(called, tools=[TOOL], tokenize=False)
+    after = str(tokenizer.apply_chat_template(called, tools=[TOOL], tokenize=False))
     if not after.startswith(before) or "add" not in (call_text := after.removeprefix(before).rstrip()):
         return []
     ids = tokenizer(call_text, add_special_tokens=False)["input_ids"]
@@ -102,8 +107,14 @@ def _call_ids(bench: Bench, messages: list[dict]) -> list[int]:
     return [*ids[:first_end], ends[0]]
 
 
-def _expect_call(calls: Sequence[dict] | None, answer: dict, expected: CallsAndReason, body: dict) -> None:
+def _expect_call(
+    calls: Sequence[dict[str, Any]] | None,
+    answer: dict[str, Any],
+    expected: CallsAndReason,
+    body: dict[str, Any],
+) -> None:
     reason = answer["choices"][0]["finish_reason"]
+    found: object
     try:
         found = [
             (call["function"]["name"], json.loads(call["function"]["arguments"])) for call in calls or []
@@ -116,9 +127,9 @@ def _expect_call(calls: Sequence[dict] | None, answer: dict, expected: CallsAndR
         )
 
 
-def _joined(chunks: list[dict]) -> list[dict]:
+def _joined(chunks: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Returns the calls of a stream, each joined from its pieces."""
-    calls: dict[int, dict] = {}
+    calls: dict[int, dict[str, Any]] = {}
     for chunk in chunks:
         for piece in chunk["choices"][0]["delta"].get("tool_calls") or []:
             function = calls.setdefault(piece["index"], {"name": "", "arguments": ""})

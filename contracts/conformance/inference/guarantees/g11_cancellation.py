@@ -1,6 +1,7 @@
 """G11: a closed connection frees its slot within a second."""
 
 import asyncio
+from typing import Any
 
 from contracts.conformance.inference.bench import Bench
 from contracts.conformance.inference.server import Server, poll
@@ -73,7 +74,7 @@ async def _closed(bench: Bench, server: Server, count: int, stream: bool) -> flo
     return seconds
 
 
-def _send(bench: Bench, server: Server, count: int, max_tokens: int, stream: bool) -> list[asyncio.Task]:
+def _send(bench: Bench, server: Server, count: int, max_tokens: int, stream: bool) -> list[asyncio.Task[Any]]:
     request = server.stream if stream else server.generate
     bodies = [
         {"prompt": bench.reference.prompt(8, seed=seed), "max_tokens": max_tokens, "temperature": 1}
@@ -82,7 +83,7 @@ def _send(bench: Bench, server: Server, count: int, max_tokens: int, stream: boo
     return [asyncio.create_task(request("/v1/completions", body)) for body in bodies]
 
 
-async def _close(tasks: list[asyncio.Task]) -> None:
+async def _close(tasks: list[asyncio.Task[Any]]) -> None:
     for task in tasks:
         task.cancel()
     await asyncio.wait(tasks)

@@ -1,6 +1,7 @@
 """T1: packed scores equal an unpacked Hugging Face forward, token for token."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
@@ -132,7 +133,7 @@ def _check_scores(reference: Reference, pack: Pack, scored: Scored) -> float:
     with torch.no_grad():
         right = reference.scores(pack)
         plain = reference.scores(pack, temperature=1.0)
-    pairs = [
+    pairs: list[tuple[str, Any, Any, Any]] = [  # no entropy is None: each was asked for
         ("logprob", scored.scores.logprobs, right.logprobs, plain.logprobs),
         ("logprob (grad=False)", scored.bare.logprobs, right.logprobs, plain.logprobs),
         ("entropy", scored.scores.entropy, right.entropy, plain.entropy),

@@ -9,6 +9,7 @@ from contracts.conformance.trainer.rank_programs import run_steps
 from contracts.conformance.trainer.reference import Reference
 from contracts.conformance.trainer.sequences import (
     LENGTHS,
+    Rows,
     Step,
     all_on_rank,
     make_sequences,
@@ -38,7 +39,7 @@ def check(bench: Bench) -> str:
 
 def _cuts(sequences: list[TrainingSequence], ranks: int) -> list[Step]:
     """Returns steps of the same sequences. Their weights differ, because each step changes them."""
-    nothing = [[[]] * ranks]
+    nothing: Rows = [[[]] * ranks]
     return [
         Step("one micro-batch a rank", split_evenly(sequences, ranks)),
         Step("one micro-batch a sequence", round_robin(sequences, ranks)),

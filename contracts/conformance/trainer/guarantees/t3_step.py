@@ -1,6 +1,7 @@
 """T3: a step is torch's AdamW: clipping, weight decay, schedule, skipped updates, reset moments."""
 
 import math
+from typing import Any
 
 import torch
 
@@ -38,7 +39,7 @@ def check(bench: Bench) -> str:
 
 
 def _steps(model: str, ranks: int) -> list[Step]:
-    def rows(seed: int) -> list:
+    def rows(seed: int) -> list[Any]:
         return round_robin(
             make_sequences(model, LENGTHS, seed), ranks, per_share=len(LENGTHS) // (2 * ranks) or 1
         )

@@ -128,7 +128,7 @@ def _check_complete(reference: Reference, iteration: list[Gathered], manifest: W
     if twice := [name for name in names if names.count(name) > 1]:
         raise GuaranteeError(f"{twice[0]} is yielded more than once", "every parameter exactly once", DOING)
     groups = list(reference.groups().values())
-    tied = {}
+    tied: dict[str, str] = {}
     for group in groups:
         sent = [name for name in group if name in names]
         if not sent:
@@ -148,6 +148,7 @@ def _check_complete(reference: Reference, iteration: list[Gathered], manifest: W
         )
     shapes = {p.name: p.shape for p in manifest.parameters}
     for one in iteration:
+        assert one.tensor is not None  # on rank 0: _check_ranks
         if tuple(one.tensor.shape) != shapes[one.name]:
             wrong = f"{one.name} has shape {tuple(one.tensor.shape)} and in the manifest {shapes[one.name]}"
             raise GuaranteeError(wrong, "the manifest's shapes", DOING)
@@ -159,6 +160,7 @@ def _check_values(reference: Reference, iterations: list[list[Gathered]]) -> Non
         for one in iteration:
             if not one.contiguous:
                 raise GuaranteeError(f"{one.name} is not contiguous", "full, contiguous tensors", DOING)
+            assert one.tensor is not None  # on rank 0: _check_ranks
             if one.tensor.shape != weights[one.name].shape:
                 wrong = f"{one.name} has shape {list(one.tensor.shape)}"
                 raise GuaranteeError(wrong, f"the checkpoint's {list(weights[one.name].shape)}", DOING)

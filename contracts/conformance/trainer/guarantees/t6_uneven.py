@@ -8,7 +8,14 @@ from contracts.conformance.trainer.bench import Bench
 from contracts.conformance.trainer.gradient_readout import check_gradients, describe, readable_optimizer
 from contracts.conformance.trainer.rank_programs import run_steps
 from contracts.conformance.trainer.reference import Reference
-from contracts.conformance.trainer.sequences import LENGTHS, Step, all_on_rank, make_sequences, split_evenly
+from contracts.conformance.trainer.sequences import (
+    LENGTHS,
+    Rows,
+    Step,
+    all_on_rank,
+    make_sequences,
+    split_evenly,
+)
 
 
 def check(bench: Bench) -> str:
@@ -29,7 +36,7 @@ def check(bench: Bench) -> str:
 
 def _steps(model: str, ranks: int) -> list[Step]:
     sequences = make_sequences(model, LENGTHS, seed=6)
-    nothing = [[[] for _ in range(ranks)]]
+    nothing: Rows = [[[] for _ in range(ranks)]]
     one_token = make_sequences(model, [1], seed=7)
     return [
         Step("all work on rank 0", all_on_rank(sequences, 0, ranks)),

@@ -5,6 +5,7 @@ Gathering the weights to send them holds few of them at a time.
 
 import itertools
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -34,7 +35,7 @@ def measure(worker: RecordingWorker, spec: WorkerSpec, packs: list[list[Training
 
     The first pack, of a few tokens, allocates gradients and buffers.
     """
-    return [_peak_bytes(spec.device, lambda pack=pack: _learn(worker, pack)) for pack in packs]
+    return [_peak_bytes(spec.device, partial(_learn, worker, pack)) for pack in packs]
 
 
 def _learn(worker: RecordingWorker, pack: list[TrainingSequence]) -> None:
