@@ -40,7 +40,7 @@ class Member:
 class AttemptRunner:
     """Makes attempts at problems.
 
-    token_fields: the declared ones, which every attempt must give. None where the rollouts are not trained on:
+    token_fields: the declared ones, which every attempt must give. None where rollouts are not trained on:
         they are recorded without any.
     """
 
