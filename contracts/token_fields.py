@@ -30,7 +30,7 @@ class TokenField(BaseModel):
     def _fits(cls, fill: object, info: ValidationInfo) -> object:
         dtype = info.data.get("dtype")
         if dtype is not None and not _holds(np.dtype(dtype), fill):
-            raise ValueError(f"{fill!r} is not {_RANGES[np.dtype(dtype).kind]}, as dtype={dtype} needs")
+            raise ValueError(f"{fill!r} is not {_values_of(np.dtype(dtype))}, as dtype={dtype} needs")
         return fill
 
     @property
@@ -38,12 +38,12 @@ class TokenField(BaseModel):
         return np.dtype(self.dtype)
 
 
-_RANGES = {
-    "b": "true or false",
-    "i": "a whole number in its range",
-    "u": "a whole number in its range",
-    "f": "a finite number",
-}
+def _values_of(dtype: np.dtype) -> str:
+    if dtype.kind == "b":
+        return "true or false"
+    if dtype.kind == "f":
+        return "a finite number"
+    return f"a whole number from {np.iinfo(dtype).min} to {np.iinfo(dtype).max}"
 
 
 def _holds(dtype: np.dtype, fill: object) -> bool:

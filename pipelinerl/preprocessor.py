@@ -71,6 +71,7 @@ class Preprocessor:
         self._in_rows: dict[int, list[int]] = {}  # step -> its groups
         self._begins: dict[int, int] = {}  # group in no closed step -> where its first rollout begins
         self._dropped: Counter[str] = Counter()
+        self._failures: Counter[str] = Counter()  # rollouts, by status
         self._dropped_in_a_row = 0  # groups dropped since the last one that was kept
         self._next_metrics = 0.0
 
@@ -100,6 +101,7 @@ class Preprocessor:
         group = self._groups.collect(rollout)
         if group is None:
             return
+        self._failures.update(member.status for member in group if member.failed)
         outcome = self._formation.add_group(group)
         if outcome.dropped is not None:
             del self._begins[rollout.group_id]
@@ -121,9 +123,11 @@ class Preprocessor:
         self._dropped_in_a_row += 1
         if self._dropped_in_a_row >= self._config.give_up_after:
             dropped = ", ".join(f"{reason} {count}" for reason, count in self._dropped.items())
+            failures = ", ".join(f"{count} x {status}" for status, count in self._failures.items())
+            why = f"; rollouts that failed, of which logs/actor.log says why: {failures}" if failures else ""
             raise RuntimeError(
                 f"gave up: {self._dropped_in_a_row} groups in a row were dropped (give_up_after), "
-                f"in all {dropped}"
+                f"in all {dropped}{why}"
             )
 
     def _settle(self, group_ids: list[int], reason: str) -> None:

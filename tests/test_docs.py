@@ -20,3 +20,9 @@ def test_a_page_quotes_its_example(page, example):
     quoted = [piece for block in blocks for piece in block.split("\n\n")]
     assert len(quoted) > 7
     assert [p for p in quoted if p not in source and textwrap.indent(p, "    ") not in source] == []
+
+
+@pytest.mark.parametrize("file", ["confident_sums.py", "weighed_objective.py", "conf/exp/confidence.yaml"])
+def test_the_page_that_writes_an_objective_quotes_the_example_of_a_token_field(file):
+    text = (ROOT / "docs" / "write-an-objective.md").read_text()
+    assert f"# {file}\n{(ROOT / 'examples' / 'token_fields' / file).read_text()}```" in text

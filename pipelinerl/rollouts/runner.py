@@ -42,7 +42,7 @@ class RolloutSpec:
 class RolloutRunner:
     """Makes attempts at problems.
 
-    token_fields: the declared ones, which every attempt must give. None where nothing is trained on rollouts:
+    token_fields: the declared ones, which every attempt must give. None where rollouts are not trained on:
         they are recorded without any.
     """
 

@@ -1,5 +1,9 @@
+import numpy as np
+
 from contracts.records import VersionSpan
+from contracts.token_fields import TokenField
 from pipelinerl.batching.sequences import training_sequences
+from pipelinerl.batching.staleness import StalePolicy
 from tests.builders import completion, rollout
 
 
@@ -29,3 +33,35 @@ def test_a_turn_whose_prompt_was_rewritten_begins_a_new_sequence():
     assert first.token_ids.tolist() == [1, 2, 3]
     assert second.token_ids.tolist() == [1, 2, 8, 4]
     assert second.loss_mask.tolist() == [False, False, False, True]
+
+
+MARK = {"mark": TokenField(dtype="uint8", fill=9)}
+
+
+def marked(*values: int) -> dict[str, np.ndarray]:
+    return {"mark": np.array(values, dtype=np.uint8)}
+
+
+def test_token_fields_lie_where_their_tokens_were_sampled():
+    turns = [
+        completion([1], [2, 3], version=1, token_fields=marked(20, 30)),
+        completion([1, 2, 3, 8], [4], version=2, token_fields=marked(40)),
+        completion([5, 6], [7], token_fields=marked(70)),
+    ]
+    merged, other = training_sequences(rollout(0, completions=turns), [1.0] * 3, token_fields=MARK)
+    assert merged.token_fields["mark"].tolist() == [9, 20, 30, 9, 40]
+    assert other.token_fields["mark"].tolist() == [9, 9, 70]
+    assert merged.token_fields["mark"].dtype == np.uint8
+
+
+def test_a_completion_without_a_token_field_has_its_fill():
+    (sequence,) = training_sequences(rollout(0), [1.0], token_fields=MARK)
+    assert sequence.token_fields["mark"].tolist() == [9] * 5
+
+
+def test_tokens_that_leave_the_loss_keep_their_fields():
+    one = completion([1], [2, 3, 4], token_fields=marked(20, 30, 40), segments=[2])
+    (last,) = training_sequences(rollout(0, completions=[one]), [1.0], last_segments=True, token_fields=MARK)
+    (masked,) = StalePolicy("mask", max_lag=1).mask([last], step=5)
+    assert not masked.loss_mask.any()
+    assert masked.token_fields["mark"].tolist() == [9, 20, 30, 40]

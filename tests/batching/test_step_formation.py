@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from contracts.records import DropReason, VersionSpan
+from contracts.token_fields import TokenField
 from pipelinerl.advantages import LeaveOneOut
 from pipelinerl.batching.credit import whole_trajectory
 from pipelinerl.batching.sequences import training_sequences
@@ -16,7 +17,14 @@ from tests.builders import completion, group, rollout
 
 
 def formation(
-    batch_size=4, ranks=1, budget=1000, on_stale="drop", max_lag=None, buffer_whole_step=False, first_step=0
+    batch_size=4,
+    ranks=1,
+    budget=1000,
+    on_stale="drop",
+    max_lag=None,
+    buffer_whole_step=False,
+    first_step=0,
+    token_fields=None,
 ) -> StepFormation:
     return StepFormation(
         partial(whole_trajectory, advantage=LeaveOneOut()),
@@ -28,6 +36,7 @@ def formation(
         batch_size,
         buffer_whole_step,
         first_step,
+        token_fields or {},
     )
 
 
@@ -150,3 +159,14 @@ def test_members_are_in_their_own_order_however_they_end():
 def test_steps_count_on_from_the_version_that_is_resumed():
     (row,) = formation(batch_size=2, first_step=7).add_group(group(0, [0, 1])).rows
     assert row.step == 7 and row.closes_step
+
+
+def test_a_group_without_the_declared_token_fields_is_dropped_by_name():
+    steps = formation(token_fields={"mark": TokenField(dtype="uint8", fill=9)})
+    fields = {"mark": np.zeros(3, dtype=np.uint8)}
+    marked = [completion([1, 2], [3, 4, 5], token_fields=fields)]
+    assert steps.add_group(group(0, [0, 1])).dropped == DropReason.TOKEN_FIELDS
+    assert steps.add_group(group(1, [0, 1], completions=marked)).dropped is None
+    failed = rollout(2, 2, status="failed:timeout", completions=[])
+    assert steps.add_group([*group(2, [0, 1], completions=marked), failed]).dropped is None
+    assert formation().add_group(group(0, [0, 1], completions=marked)).dropped == DropReason.TOKEN_FIELDS

@@ -91,6 +91,17 @@ def test_tokens_keep_their_log_probabilities_and_versions():
     assert both.segments == [2]
 
 
+def test_token_fields_of_the_parts_are_joined():
+    def part(prompt: list[int], sampled: list[int], **fields: list[int]):
+        arrays = {name: np.array(values, dtype=np.uint8) for name, values in fields.items()}
+        return completion(prompt, sampled, token_fields=arrays)
+
+    both = joined(part([1], [2, 3], mark=[20, 30], one=[1, 1]), part([1, 2, 3], [4], mark=[40]))
+    assert both.token_fields["mark"].tolist() == [20, 30, 40]
+    assert both.token_fields["mark"].dtype == np.uint8
+    assert len(both.token_fields["one"]) == 2  # of three tokens, which no check lets pass
+
+
 def test_earlier_segments_can_be_left_out_of_the_loss():
     one = rollout(0, completions=[in_two_segments()])
     (every,) = training_sequences(one, [1.0])

@@ -29,6 +29,10 @@ def refused(capsys, *overrides: str) -> str:
     return lines[0]
 
 
+class Needy:
+    needs_token_fields = ("mine",)
+
+
 @pytest.mark.parametrize(
     ("override", "says"),
     [
@@ -57,6 +61,18 @@ def refused(capsys, *overrides: str) -> str:
         ("+eval.attempts_of.chain_sum=0", "eval.attempts_of.chain_sum"),
         ("eval.attempts_of.chain_sum=4", "added with a plus: +eval.attempts_of.chain_sum=4"),
         ("world.nodes=2", "world.nodes=2 needs streams=redis"),
+        ("+token_fields.mine={dtype: float64, fill: 0.0}", "token_fields.mine.dtype"),
+        ("+token_fields.mine={dtype: bool, fill: 1}", "token_fields.mine.fill: 1 is not true or false"),
+        ("+token_fields.mine={dtype: uint8, fill: 300}", "300 is not a whole number from 0 to 255"),
+        ("+token_fields.mine={dtype: float32}", "token_fields.mine.fill"),
+        ("+token_fields.mine=float32", "token_fields.mine"),
+        ("+token_fields.advantages={dtype: float32, fill: 0}", "has a field advantages already"),
+        ("+token_fields.my-own={dtype: float32, fill: 0}", "token_fields: my-own is no name"),
+        ("token_fields.mine={dtype: float32, fill: 0}", "added with a plus: +token_fields.mine"),
+        (
+            [f"objective._target_={__name__}.Needy", "~objective.max_importance_weight"],
+            "objective: Needy needs token_fields.mine: declare its dtype and fill",
+        ),
     ],
 )
 def test_configuration(capsys, override, says):

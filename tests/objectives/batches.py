@@ -7,7 +7,7 @@ micro-batch of a step can be scored by itself.
 import dataclasses
 import math
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -15,7 +15,8 @@ import numpy as np
 import torch
 
 from contracts.records import TrainingSequence
-from contracts.trainer import PackedBatch, TokenScores
+from contracts.token_fields import TokenField
+from contracts.trainer import PackedBatch, TokenFields, TokenScores
 from pipelinerl.normalisations import (
     GroupTokens,
     Normalisation,
@@ -150,10 +151,26 @@ def in_loss(rollout: RolloutSequences) -> int:
     return sum(int(sequence.loss_mask.sum()) for sequence in rollout)
 
 
-def packed(sequences: Sequence[TrainingSequence]) -> PackedBatch:
+def with_token_fields(step: Step, declared: Mapping[str, TokenField], seed: int) -> Step:
+    """The step with random values in these fields: from 0 to 1, or of 0 and 1."""
+    rng = np.random.default_rng(seed)
+
+    def values(field: TokenField, tokens: int) -> np.ndarray:
+        numbers = rng.random(tokens) if field.dtype == "float32" else rng.integers(0, 2, tokens)
+        return numbers.astype(field.array_dtype)
+
+    def with_fields(sequence: TrainingSequence) -> TrainingSequence:
+        fields = {name: values(field, len(sequence.token_ids)) for name, field in declared.items()}
+        return msgspec.structs.replace(sequence, token_fields=fields)
+
+    rollouts = [[with_fields(sequence) for sequence in rollout] for rollout in step.rollouts]
+    return dataclasses.replace(step, rollouts=rollouts)
+
+
+def packed(sequences: Sequence[TrainingSequence], token_fields: Mapping[str, TokenField] = {}) -> PackedBatch:
     """The real batch with its floats widened. A weight like 1/3 is taken from the sequence again, for float32
     has rounded it."""
-    batch = PackedBatch.pack(sequences, STEP_VERSION)
+    batch = PackedBatch.pack(sequences, STEP_VERSION, token_fields)
     lengths = torch.tensor([len(s.token_ids) for s in sequences], dtype=torch.int64)
     weights = torch.tensor([s.loss_weight for s in sequences], dtype=torch.float64)
     weights = torch.repeat_interleave(weights, lengths) * batch.loss_mask
@@ -163,7 +180,8 @@ def packed(sequences: Sequence[TrainingSequence]) -> PackedBatch:
         for field in dataclasses.fields(batch)
         if isinstance(value := getattr(batch, field.name), torch.Tensor) and value.dtype == torch.float32
     }
-    return dataclasses.replace(batch, **(floats | {"loss_weights": weights}))
+    wide = {n: t.double() if t.is_floating_point() else t for n, t in batch.token_fields.items()}
+    return dataclasses.replace(batch, **(floats | {"loss_weights": weights}), token_fields=TokenFields(wide))
 
 
 def with_proximal(batch: PackedBatch, tables: Tables) -> PackedBatch:

@@ -1,12 +1,13 @@
 """However a step is cut into micro-batches and over ranks, it is the same step: for any objective."""
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import pytest
 import torch
 
 from contracts.records import TrainingSequence
+from contracts.token_fields import TokenField
 from pipelinerl.normalisations import Normalisation, PerSequence
 from pipelinerl.objectives.base import Objective
 from pipelinerl.packing import Fifo
@@ -17,6 +18,7 @@ from tests.objectives.batches import (
     random_step,
     scores_of_parameters,
     with_proximal,
+    with_token_fields,
 )
 
 Cut = list[list[TrainingSequence]]  # the micro-batches of all ranks: their gradients are added up
@@ -52,13 +54,17 @@ def cuts(step: Step, seed: int) -> Iterator[Cut]:
 
 
 def trained(
-    objective: Objective, proximal: bool, step: Step, cut: Cut
+    objective: Objective,
+    proximal: bool,
+    step: Step,
+    cut: Cut,
+    token_fields: Mapping[str, TokenField] = {},
 ) -> tuple[float, torch.Tensor, dict[str, float]]:
     """Σ loss, its gradient by the parameters [PARAMETERS], and the token sums."""
     parameters = torch.zeros(PARAMETERS, dtype=torch.float64, requires_grad=True)
     total, totals = 0.0, {}
     for sequences in cut:
-        batch = packed(sequences)
+        batch = packed(sequences, token_fields)
         if proximal:
             batch = with_proximal(batch, step.tables)
         loss, sums = objective(scores_of_parameters(batch, step.tables, parameters), batch)
@@ -73,13 +79,15 @@ def assert_same_under_every_cut(
     normalisation: Normalisation = PerSequence(),  # noqa: B008
     seed: int = 0,
     proximal: bool = False,
+    token_fields: Mapping[str, TokenField] = {},
 ) -> None:
-    """Loss, gradient and token sums of a random step, in float64; `proximal`: as from its second epoch on."""
-    step = random_step(seed, normalisation)
-    loss, gradient, sums = trained(objective, proximal, step, [step.sequences])
+    """Loss, gradient and token sums of a random step, in float64; `proximal`: as from its second epoch on.
+    Those `token_fields` have random values."""
+    step = with_token_fields(random_step(seed, normalisation), token_fields, seed)
+    loss, gradient, sums = trained(objective, proximal, step, [step.sequences], token_fields)
     assert gradient.abs().max() > 1e-5
     for cut in cuts(step, seed):
-        loss_of_cut, gradient_of_cut, sums_of_cut = trained(objective, proximal, step, cut)
+        loss_of_cut, gradient_of_cut, sums_of_cut = trained(objective, proximal, step, cut, token_fields)
         hint = f"the loss is {loss:.6f} uncut and {loss_of_cut:.6f} in {len(cut)} micro-batches: is it a sum?"
         assert loss_of_cut == pytest.approx(loss, rel=1e-10), hint
         torch.testing.assert_close(gradient_of_cut, gradient, rtol=1e-10, atol=1e-12)

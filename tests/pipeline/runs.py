@@ -37,12 +37,12 @@ def resume(run_dir: Path, *overrides: str) -> Forked:
 
 
 def launch(
-    run_dir: Path, *overrides: str, environment: dict[str, str] | None = None
+    run_dir: Path, *overrides: str, environment: dict[str, str] | None = None, directory: Path = ROOT
 ) -> subprocess.Popen[str]:
-    """The command itself. `environment`: beside the one of the tests."""
+    """`environment`: beside the one of the tests. `directory`: in which its user works."""
     return subprocess.Popen(
-        [sys.executable, "launch.py", f"run_dir={run_dir}", *overrides],
-        cwd=ROOT,
+        [sys.executable, str(ROOT / "launch.py"), f"run_dir={run_dir}", *overrides],
+        cwd=directory,
         env=os.environ | (environment or {}),
         text=True,
         stdout=subprocess.PIPE,

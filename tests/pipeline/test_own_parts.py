@@ -130,11 +130,12 @@ def test_a_reward(own_run):
 
 def test_the_page_that_writes_an_objective_does_what_it_says(tmp_path):
     page = (ROOT / "docs" / "write-an-objective.md").read_text()
-    source, proof = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
-    (config,) = re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)
+    own_part, _ = page.split("## 4. ")
+    source, proof = re.findall(r"```python\n(.*?)```", own_part, re.DOTALL)
+    (config,) = re.findall(r"```yaml\n(.*?)```", own_part, re.DOTALL)
     put(tmp_path, "my_file", source, "objective/mine", config)
     (tmp_path / "test_my_file.py").write_text(proof)
-    commands = re.findall(r"^python \$PROJECT/launch.py (.*)$", page, re.MULTILINE)
+    commands = re.findall(r"^python \$PROJECT/launch.py (.*)$", own_part, re.MULTILINE)
     assert len(commands) == 3
     for i, command in enumerate(commands[:2]):
         assert run_from(tmp_path, *shlex.split(command), f"run_dir=run{i}")["optimizer_steps"] == 3

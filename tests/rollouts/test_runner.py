@@ -3,9 +3,13 @@
 import asyncio
 
 import aiohttp
+import msgspec
+import numpy as np
 import pytest
 from aiohttp import web
 
+from contracts.records import encode
+from contracts.token_fields import TokenField
 from pipelinerl.clients.llm_client import LLMClient, Sampling
 from pipelinerl.clients.server_pool import ServerPool
 from pipelinerl.config import RolloutConfig
@@ -33,8 +37,8 @@ def changed(**choice) -> dict:
 class Echo(Domain):
     name, train_size, heldout_size = "echo", 1, 1
 
-    def __init__(self, judge=lambda text: 1.0, delay_s=0.0):
-        self._judge, self._delay_s = judge, delay_s
+    def __init__(self, judge=lambda text: 1.0, delay_s=0.0, token_fields=None):
+        self._judge, self._delay_s, self._token_fields = judge, delay_s, token_fields or {}
 
     def train_problem(self, index: int) -> Problem:
         return Problem("p", [{"role": "user", "content": "x"}])
@@ -44,7 +48,8 @@ class Echo(Domain):
     async def rollout(self, client, problem):
         answer = await client.chat(problem.messages)
         await asyncio.sleep(self._delay_s)
-        return Attempt([answer.completion], reward=self._judge(answer.text), success=True)
+        completion = msgspec.structs.replace(answer.completion, token_fields=self._token_fields)
+        return Attempt([completion], reward=self._judge(answer.text), success=True)
 
 
 ECHO = Echo()
@@ -58,6 +63,7 @@ def attempt(
     seed: int | None = None,
     name: str = "train 0 0",
     seeds: list | None = None,
+    token_fields: dict[str, TokenField] | None = None,
 ):
     """The rollout that comes of a server giving these answers in turn: a body, or a status. `seeds` is given
     the seed of each request."""
@@ -82,7 +88,8 @@ def attempt(
         await pool.set_servers([f"http://127.0.0.1:{port}"])
         async with aiohttp.ClientSession() as session:
             client = LLMClient(session, pool, Sampling("m", 1.0, 8, seed))
-            run = RolloutRunner("r", domain, client, RolloutConfig(retries=retries, timeout_s=timeout_s))
+            policy = RolloutConfig(retries=retries, timeout_s=timeout_s)
+            run = RolloutRunner("r", domain, client, policy, token_fields)
             rollout = await run(domain.train_problem(0), RolloutSpec(0, "0-0", name))
         await runner.cleanup()
         assert pool.in_flight == 0
@@ -136,6 +143,38 @@ def test_a_verifier_that_breaks():
 
 def test_a_reward_that_is_no_number():
     assert attempt([GOOD], Echo(judge=lambda text: float("nan"))).status == "failed:bad_reward"
+
+
+CONFIDENCE = {"confidence": TokenField(dtype="float32", fill=0.0)}
+
+
+def test_the_declared_token_fields_are_recorded():
+    given = {"confidence": np.array([0.5, 1], dtype=np.float32)}
+    rollout = attempt([GOOD], Echo(token_fields=given), token_fields=CONFIDENCE)
+    assert rollout.status == "ok"
+    assert rollout.completions[0].token_fields["confidence"].tolist() == [0.5, 1]
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {},
+        {"confidence": [0.5, 1]},
+        {"confidence": np.zeros(2)},
+        {"confidence": np.zeros(3, dtype=np.float32)},
+        {"confidence": np.zeros(2, dtype=np.float32), "other": np.zeros(2, dtype=np.float32)},
+    ],
+)
+def test_other_token_fields_fail_the_rollout(given, caplog):
+    rollout = attempt([GOOD], Echo(token_fields=given), token_fields=CONFIDENCE)
+    assert rollout.status == "failed:bad_token_fields" and rollout.completions == []
+    assert "the token field" in caplog.text
+
+
+def test_what_is_not_trained_on_is_recorded_without_token_fields():
+    rollout = attempt([GOOD], Echo(token_fields={"confidence": np.zeros(7)}))
+    assert rollout.status == "ok" and rollout.completions[0].token_fields == {}
+    assert encode(rollout)
 
 
 def test_an_attempt_that_takes_too_long():

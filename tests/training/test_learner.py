@@ -1,5 +1,6 @@
 """A step's updates: several on the same rollouts, and the optimizer's moments forgotten after it."""
 
+import msgspec
 import numpy as np
 import pytest
 import torch
@@ -19,15 +20,18 @@ class Recording:
     """The step's sum of A log π, and what it was called with."""
 
     calls: list = []
+    batches: list = []
 
     def __call__(self, scores, batch):
         Recording.calls.append((scores.logprobs.detach().clone(), batch.proximal_logprobs))
+        Recording.batches.append(batch)
         return -(batch.advantages * scores.logprobs * batch.loss_weights).sum(), {}
 
 
 @pytest.fixture
 def worker():
     Recording.calls = []
+    Recording.batches = []
     trainer = ScriptedTrainer()
     trainer.init_worker(WorkerSpec(**SPEC, master_port=free_port()))
     yield trainer
@@ -105,3 +109,18 @@ def test_moments_are_forgotten_after_the_steps_that_are_asked_for(worker):
         learning.close_step(step, Ranks(0, 1, 60))
         moments.append(len(worker._optimizer.state) > 0)
     assert moments == [True, False, True, False]
+
+
+def test_every_epoch_knows_its_step_and_the_declared_token_fields(worker):
+    learning = learner(worker, "epochs=2", "+token_fields.mark={dtype: int32, fill: 0}")
+    for step in (4, 5):
+        marks = np.arange(6, dtype=np.int32) + step
+        marked = [msgspec.structs.replace(s, token_fields={"mark": marks}) for s in sequences(step)]
+        learning.add(marked, step)
+        learning.add([], step)
+        learning.close_step(step, Ranks(0, 1, 60))
+    assert [batch.step for batch in Recording.batches] == [4] * 4 + [5] * 4
+    for batch in Recording.batches:
+        marks = [*range(batch.step, batch.step + 6)] * batch.num_sequences
+        assert batch.token_fields["mark"].tolist() == marks
+        assert batch.token_fields["mark"].dtype == torch.int32
