@@ -19,6 +19,7 @@ from contracts.conformance.table import all_hold
 from contracts.conformance.trainer.command import add_trainer
 from contracts.conformance.trainer.kit import GUARANTEES, check_trainer
 from contracts.conformance.verdicts import Verdict
+from tests.trainer_adapters.conftest import DEEPSPEED as DEEPSPEED_MODULES
 
 ROOT = Path(__file__).parents[2]
 CODES = [guarantee.code for guarantee in GUARANTEES]
@@ -60,9 +61,8 @@ def test_the_example(ranks):
 
 
 def preload_deepspeed() -> None:
-    """Once for all ranks, which it can be where there is no device that it would touch. ZeRO imports Muon
-    when it starts, and with it torch's compiler."""
-    processes.PRELOAD += ["deepspeed", "deepspeed.runtime.zero.muon.original_muon"]
+    """Once for all ranks, which it can be where there is no device that it would touch."""
+    processes.PRELOAD += DEEPSPEED_MODULES
 
 
 ZERO = [(stage, ranks) for stage in (1, 2, 3) for ranks in (1, 2)]

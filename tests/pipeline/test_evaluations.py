@@ -4,12 +4,12 @@ import json
 import os
 import re
 import signal
-import subprocess
 from pathlib import Path
 
 import pytest
 
 from contracts.records import Evaluated, Pinned, Record, Released, SetResult, WeightsPublished
+from tests.forked import Forked
 from tests.pipeline.runs import (
     assert_accounted,
     finish,
@@ -142,7 +142,7 @@ def test_what_is_due_at_the_version_that_a_run_is_resumed_with_is_evaluated_once
 
 def start_and_wait_for_a_pinned_evaluation(
     tmp_path: Path,
-) -> tuple[Path, subprocess.Popen[str], dict[str, int]]:
+) -> tuple[Path, Forked, dict[str, int]]:
     """The run's directory, its launcher, and the process of each server."""
     run = tmp_path / "run"
     launcher = start(run, *PINNED, "+domain.heldout_s=0.5", "max_steps=30")

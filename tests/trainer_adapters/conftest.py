@@ -1,7 +1,17 @@
 import pytest
 import torch
 
+from contracts.conformance.processes import PRELOAD
 from tests.trainer_adapters.models import FAMILIES, make_model
+
+# ZeRO imports Muon when it starts, and with it torch's compiler.
+DEEPSPEED = ["deepspeed", "deepspeed.runtime.zero.muon.original_muon"]
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Has the fork server import DeepSpeed once for all ranks, where a test of it is going to run."""
+    if any("deepspeed" in item.nodeid for item in session.items):
+        PRELOAD.extend(DEEPSPEED)
 
 
 @pytest.fixture(scope="session", autouse=True)
