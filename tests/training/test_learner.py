@@ -116,8 +116,8 @@ def test_every_epoch_knows_its_step_and_the_declared_token_fields(worker):
     for step in (4, 5):
         marks = np.arange(6, dtype=np.int32) + step
         marked = [msgspec.structs.replace(s, token_fields={"mark": marks}) for s in sequences(step)]
-        learning.add(marked, step)
-        learning.add([], step)
+        learning.accumulate(marked, step)
+        learning.accumulate([], step)
         learning.close_step(step, Ranks(0, 1, 60))
     assert [batch.step for batch in Recording.batches] == [4] * 4 + [5] * 4
     for batch in Recording.batches:
