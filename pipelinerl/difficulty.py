@@ -86,6 +86,7 @@ class Measurement:
 
 
 def with_system_prompt(problem: Problem, system: str | None) -> Problem:
+    """Returns the problem with `system` as its system prompt, or as it is if `system` is None."""
     if system is None:
         return problem
     rest = [message for message in problem.messages if message["role"] != "system"]

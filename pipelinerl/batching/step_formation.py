@@ -24,13 +24,14 @@ MIN_GOOD_MEMBERS = 2  # fewer give no baseline
 
 
 class Groups:
-    """Collects rollouts until their group is whole; its members are in their own order then."""
+    """Collects rollouts until their group is complete."""
 
     def __init__(self, group_size: int):
         self._group_size = group_size
         self._members: dict[int, list[Rollout]] = {}
 
     def collect(self, rollout: Rollout) -> list[Rollout] | None:
+        """Returns the group in the order of its members if this rollout completes it, else None."""
         members = self._members.setdefault(rollout.group_id, [])
         members.append(rollout)
         if len(members) < self._group_size:

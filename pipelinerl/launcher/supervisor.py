@@ -34,7 +34,7 @@ class JobFailedError(Exception):
 
 @dataclass(frozen=True)
 class NodeState:
-    """How the jobs of one node are."""
+    """The state of the jobs of one node."""
 
     servers: int = 0  # that live
     working: bool = False  # whether a worker has yet to end

@@ -25,7 +25,7 @@ ETA_STEPS = 20  # how many of the latest steps the remaining time is judged by
 
 
 class RunState:
-    """What the metrics of a run have said so far. No files and no clock in here."""
+    """What the metrics of a run have reported so far. No files and no clock in here."""
 
     def __init__(self, max_steps: int):
         self.max_steps = max_steps
@@ -34,7 +34,7 @@ class RunState:
         self.servers_alive: int | None = None
         self.heldout_start: float | None = None
         self.latest: dict[str, float] = {}  # "process/name" -> newest number
-        self.warnings: list[str] = []  # not yet said
+        self.warnings: list[str] = []  # not yet printed
         self._step_times: deque[tuple[int, float]] = deque(maxlen=ETA_STEPS + 1)
 
     def observe(self, process: str, line: dict) -> None:

@@ -88,4 +88,5 @@ def seconds(began: float | None, ended: float | None) -> float | None:
 
 
 def divide(amount: float, of: float | None) -> float | None:
+    """Returns `amount / of`, or None if `of` is zero or not known."""
     return amount / of if of else None

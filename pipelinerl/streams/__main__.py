@@ -86,8 +86,10 @@ def check_run(run_dir: Path) -> None:
                 f"{run_dir} is not the directory of a run: it has no streams/ and no config.yaml"
             )
         parent = run_dir.parent
-        beside = sorted(entry.name for entry in parent.iterdir() if entry.is_dir()) if parent.is_dir() else []
-        known = f"; in {parent} there are: {', '.join(beside) or 'no directories'}"
+        siblings = (
+            sorted(entry.name for entry in parent.iterdir() if entry.is_dir()) if parent.is_dir() else []
+        )
+        known = f"; in {parent} there are: {', '.join(siblings) or 'no directories'}"
         raise InvalidInputError(f"there is no run directory {run_dir}{known if parent.is_dir() else ''}")
 
 

@@ -31,12 +31,12 @@ from pipelinerl.streams.base import (
 )
 from pipelinerl.streams.segments import frame, read_payloads, segment_path, segment_starts
 
-SHORTEST_PAUSE_S, LONGEST_PAUSE_S = 0.002, 0.025  # between two looks at a stream without news
+SHORTEST_PAUSE_S, LONGEST_PAUSE_S = 0.002, 0.025  # between two polls of a stream without news
 
 
 class FileStreams(Streams):
     """`keep_bytes` bounds the disk that each stream takes: a writer lets go of older segments, except of
-    those that it was told to protect, and of events, which are the ledger of a run."""
+    those that it was told to protect, and of events, which are the ledger of the run."""
 
     def __init__(self, directory: str | Path, segment_bytes: int = 64 * 2**20, keep_bytes: int | None = None):
         self._directory = Path(directory)
@@ -61,7 +61,7 @@ class FileWriter(StreamWriter):
         self._segment_bytes, self._keep_bytes = segment_bytes, keep_bytes
         self._protected: int | None = None
         directory.mkdir(parents=True, exist_ok=True)
-        self._lock = _hold(directory / "writer.lock")
+        self._lock = _lock_writer(directory / "writer.lock")
         starts = segment_starts(directory) or [0]
         self._start = starts[-1]  # of the segment that is appended to
         self._file = segment_path(directory, self._start).open("ab", buffering=0)
@@ -143,7 +143,7 @@ class FileReader(StreamReader):
                     yield entry
                     offset, pause, waiting_since = entry.next_offset, SHORTEST_PAUSE_S, None
             except StreamCorruptError:
-                # A look is not atomic: it may miss a segment that begins, or mix a torn tail with
+                # A poll is not atomic: it may miss a segment that begins, or mix a torn tail with
                 # what a restarted writer puts in its place. Only damage stays.
                 if suspect == offset:
                     raise
@@ -191,7 +191,8 @@ def _decode(payload: memoryview, path: Path, offset: int) -> Record:
         raise StreamCorruptError(f"{path} holds no known record at offset {offset}: {error}") from error
 
 
-def _hold(path: Path) -> TextIO:
+def _lock_writer(path: Path) -> TextIO:
+    """Locks the file at `path` while it is open. Raises StreamBusyError if another process has it."""
     lock = path.open("a+")
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

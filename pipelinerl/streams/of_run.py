@@ -27,7 +27,7 @@ from pipelinerl.streams.redis_server import RedisServer, served
 
 
 def open_streams(config: RunConfig, run_dir: Path, url: str | None = None) -> Streams:
-    """As the run itself does; `url`: of the Redis server, by default as the launcher has said."""
+    """As the run itself does; `url`: of the Redis server, by default the one in the environment."""
     options = config.streams
     if options.backend == "files":
         return FileStreams(run_dir / "streams", options.segment_bytes, options.keep_bytes)

@@ -207,5 +207,6 @@ def connection_name(purpose: str) -> str:
 
 
 def format_holder(holder: str) -> str:
+    """Returns the holder of a stream's writer, which is a connection name, as text."""
     host, process, *_ = holder.split(":")
     return f"process {process} on {host}"

@@ -28,13 +28,14 @@ class Learner:
         self._statistics = StepStatistics()
 
     def accumulate(self, sequences: list[TrainingSequence], step: int) -> None:
+        """Adds the gradient of one micro-batch to the update that is being made."""
         batch = PackedBatch.pack(sequences, step, self._token_fields)
         logprobs = self._backward(batch)
         if self._epochs > 1:
             self._kept.append(replace(batch, proximal_logprobs=logprobs))
 
     def _backward(self, batch: PackedBatch) -> torch.Tensor:
-        """Returns log π of the batch's tokens, [T], on the CPU."""
+        """Runs forward, objective and backward. Returns log π of the batch's tokens, [T], on the CPU."""
         batch = batch.to(self._worker.device)
         scores = self._worker.forward(batch, entropy=True)
         loss, sums = self._objective(scores, batch)

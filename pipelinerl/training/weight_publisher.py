@@ -88,7 +88,7 @@ class WeightPublisher:
             time.sleep(0.2)
 
     def open(self, version: int) -> None:
-        """Until every member of the weight group has said 202. Raises NoServersError."""
+        """Requests the update until every member of the weight group answered 202. Raises NoServersError."""
         self._started = time.monotonic()
         while True:
             self._ensure_group()
