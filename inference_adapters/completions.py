@@ -1,7 +1,7 @@
-"""The shapes of OpenAI-compatible answers, and what the contract adds to them.
+"""Builds OpenAI-compatible responses, with the fields that the contract adds to them.
 
-Called by `generation_routes`; pure: deltas in, dicts out. The chat and the text API differ in the
-names of a few fields only (`Chat`, `Text`).
+It is called by `generation_routes` and is pure: deltas in, dicts out. The chat and the text API differ only
+in the names of a few fields (`Chat`, `Text`).
 """
 
 import time
@@ -55,6 +55,7 @@ class Choice:
     finish_reason: str | None = None
 
     def extend(self, delta: TokenDelta) -> None:
+        """Adds newly sampled tokens."""
         self.token_ids += delta.token_ids
         self.logprobs += delta.logprobs
         self.versions += delta.versions
@@ -62,11 +63,11 @@ class Choice:
 
 
 class Detokenizer:
-    """Text of a growing completion, piece by piece: the pieces together are the text of the whole.
+    """Decodes a growing completion in pieces, which together are the text of all its tokens.
 
     A token may hold part of a character, and may read differently after another. So each piece is the
-    difference between two decodings of a window that starts at the piece before, and a window that ends
-    within a character (decoded to U+FFFD) waits for the rest.
+    difference between two decodings of a window that starts at the previous piece. A window that ends within
+    a character (decoded to U+FFFD) waits for the rest.
     """
 
     def __init__(self, decode: Decode):
@@ -75,6 +76,7 @@ class Detokenizer:
         self._open: list[int] = []  # tokens whose text has not been given yet
 
     def decode_next(self, token_ids: Sequence[int], last: bool) -> str:
+        """Returns the text of the new tokens, which may be empty unless they are the last."""
         self._open += token_ids
         before = self._decode(self._settled)
         after = self._decode(self._settled + self._open)
@@ -85,19 +87,20 @@ class Detokenizer:
 
 
 class CallReader:
-    """Text of a growing completion as far as it cannot be part of a call; at its end the rest, or calls."""
+    """Separates the text of a growing completion from the tool calls in it."""
 
     def __init__(self) -> None:
         self._text, self._emitted = "", 0
 
     def read_text(self, piece: str, last: bool) -> tuple[str, list[ToolCall]]:
+        """Returns the text that cannot be part of a call; for the last piece also the rest, or the calls."""
         self._text += piece
         content, calls = parse_tool_calls(self._text) if last else (self._text[: self._call_begins()], [])
         start, self._emitted = self._emitted, len(content)
         return content[start:], calls
 
     def _call_begins(self) -> int:
-        """Where it does, or may: a token can end within the tag."""
+        """Returns the index at which a call begins, or may begin: a token can end within the tag."""
         text = self._text
         if OPENING in text:
             return text.index(OPENING)
@@ -106,7 +109,10 @@ class CallReader:
 
 
 def spans(versions: Sequence[int]) -> list[dict]:
-    """[3, 3, 4] -> [{version 3, 0 ... 2}, {version 4, 2 ... 3}]"""
+    """Returns the half-open spans of equal versions: [3, 3, 4] -> [{version 3, 0 ...
+
+    2}, {version 4, 2 ... 3}].
+    """
     found: list[VersionSpan] = []
     for position, version in enumerate(versions):
         if found and found[-1].version == version:
@@ -127,7 +133,7 @@ def logprob_content(token_ids: Sequence[int], logprobs: Sequence[float], decode:
 
 
 class Completion:
-    """Builds the answer to one request, whole or in chunks. `with_calls`: calls of tools are read in it."""
+    """Builds the response to one request, complete or in chunks. `with_calls` reads tool calls in it."""
 
     def __init__(
         self,
@@ -149,9 +155,11 @@ class Completion:
         self._started = False
 
     def append_delta(self, index: int, delta: TokenDelta) -> None:
+        """Adds newly sampled tokens to the choice `index`."""
         self.choices[index].extend(delta)
 
     def whole(self) -> dict:
+        """Returns the complete response."""
         choices = []
         for index, choice in enumerate(self.choices):
             text, calls = self.decode(choice.token_ids), []
@@ -167,8 +175,10 @@ class Completion:
         return head | {"choices": choices, "usage": usage}
 
     def chunk(self, index: int, delta: TokenDelta) -> dict:
-        """The next chunk of a stream; the first of all carries the prompt, the last of each choice its
-        spans."""
+        """Returns the next chunk of a stream.
+
+        The first chunk carries the prompt, and the last one of each choice its spans.
+        """
         choice = self.choices[index]
         first_of_choice = not choice.token_ids
         choice.extend(delta)

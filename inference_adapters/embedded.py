@@ -1,8 +1,8 @@
 """The weight side of an engine whose model lives in the server's own process.
 
-An adapter derives from `EmbeddedEngine`, says how to stop its forward passes and how to copy tensors
-into its model, and generates; joining, receiving and failing honestly are done here. Knows neither
-HTTP nor which requests are allowed when: that is `weight_updates`.
+An adapter derives from `EmbeddedEngine`. It implements how to stop its forward passes, how to copy tensors
+into its model, and how to generate. Joining, receiving and failing are implemented here. This module knows
+neither HTTP nor which requests are allowed when: that is `weight_updates`.
 """
 
 import abc
@@ -32,17 +32,17 @@ from inference_adapters.threads import in_daemon_thread
 
 
 def resident_bytes() -> int:
-    """Resident memory of this process, for `ProcessFigures`."""
+    """Returns the resident memory of this process in bytes, for `ProcessFigures`."""
     pages = int(Path("/proc/self/statm").read_text().split()[1])
     return pages * os.sysconf("SC_PAGE_SIZE")
 
 
 class EmbeddedEngine(TokenEngine):
-    """One rank, one process. Every bucket is buffered before any is applied, so an update that fails
-    on the way has touched nothing and generation goes on as before.
+    """An engine of one rank in one process.
 
-    Only a failing `apply_weights` loses the weights: generation then stays held, and `health` says
-    unhealthy, until the next complete update.
+    Every bucket is buffered before any is applied, so an update that fails midway has touched nothing and
+    generation continues. Only a failing `apply_weights` loses the weights. Generation then stays paused, and
+    `health` reports unhealthy, until the next complete update.
     """
 
     def __init__(self) -> None:
@@ -54,8 +54,11 @@ class EmbeddedEngine(TokenEngine):
 
     @abc.abstractmethod
     def pause_generation(self) -> contextlib.AbstractContextManager[None]:
-        """Entered in a worker thread. On entry no forward pass runs any more, and none starts before
-        the exit, when requests in flight go on."""
+        """Pauses generation while the block runs. It is entered in a worker thread.
+
+        On entry no forward pass runs any more. None starts before the exit, after which requests in flight
+        continue.
+        """
 
     @abc.abstractmethod
     def apply_weights(
@@ -65,13 +68,16 @@ class EmbeddedEngine(TokenEngine):
         version: int,
         kv_cache: KvCacheMode,
     ) -> None:
-        """Called inside the pause, in the same thread. Copies `tensors` (by Hugging Face name; views
-        into receive buffers) into the model, casting to its dtype, every copy of a tied one included;
-        labels what is sampled next with `version`; with "recompute" makes requests in flight compute
-        their keys and values again."""
+        """Copies `tensors` into the model, casting to its dtype. Called inside the pause, in the same thread.
+
+        tensors: views into receive buffers, by Hugging Face name.
+        tied: the name that is sent, by tied name; every copy of a tied weight must be filled.
+        version: the label of what is sampled next.
+        kv_cache: with "recompute", requests in flight compute their keys and values again.
+        """
 
     def buffered(self, bucket: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-        """A bucket as it waits for the others: an engine may move it to other memory."""
+        """Returns a bucket as it waits for the others; an engine may move it to other memory."""
         return bucket
 
     def health(self) -> Health:
@@ -138,7 +144,7 @@ class EmbeddedEngine(TokenEngine):
 
     @contextlib.asynccontextmanager
     async def _generation_held(self, progress: UpdateProgress):
-        """Hold generation; let it go on afterwards, unless the weights are lost."""
+        """Pauses generation and resumes it afterwards, unless the weights are lost."""
         held_at = time.monotonic()
         try:
             await self._in_model_thread(self._hold)
@@ -166,8 +172,10 @@ class EmbeddedEngine(TokenEngine):
             pause.__exit__(None, None, None)
 
     async def _in_model_thread(self, function: Callable[..., None], *args: object) -> None:
-        """Run `function` to its end, even when the caller is cancelled: a pause half entered could
-        not be left."""
+        """Runs `function` to its end, even if the caller is cancelled.
+
+        A pause that is only half entered could not be left.
+        """
         future = asyncio.get_running_loop().run_in_executor(self._model_thread, function, *args)
         try:
             await asyncio.shield(future)

@@ -1,8 +1,8 @@
-"""Which weight group and which weight update a server accepts, and how each ended.
+"""Decides which weight group and which weight update a server accepts, and records how each ended.
 
-The state machine that every adapter shares: run, takeover, epoch and version; validation before any
-collective; idempotent retries; waiting; calling off. Knows no HTTP and no tensors: `control_routes`
-speaks for it, an `InferenceEngine` does what it decides. All of it runs in one event loop.
+It is the state machine that every adapter shares: run, takeover, epoch and version; validation before any
+collective; idempotent retries; waiting; cancelling. It knows no HTTP and no tensors: `control_routes` calls
+it, and an `InferenceEngine` carries out its decisions. All of it runs in one event loop.
 """
 
 import asyncio
@@ -34,7 +34,7 @@ NOTICE_S = 1.0  # for an update that ran into its timeout to be seen to have end
 
 @dataclass
 class _Join:
-    """A weight group, being joined or joined."""
+    """A weight group that is being joined, or was joined."""
 
     request: InitProcessGroupRequest
     task: asyncio.Task[list[int]]
@@ -42,7 +42,7 @@ class _Join:
 
 @dataclass
 class _Update:
-    """A weight update that was accepted, and how it stands."""
+    """A weight update that was accepted, and its state."""
 
     fingerprint: str
     timeout_s: float
@@ -58,7 +58,7 @@ class _Update:
         return self.outcome.state == "receiving"
 
     async def wait(self, timeout_s: float | None = None) -> None:
-        """For its end; at most `timeout_s`."""
+        """Waits until the update has ended, at most `timeout_s`."""
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self.ended.wait(), timeout_s)
 
@@ -69,7 +69,7 @@ class _Update:
 
 
 class WeightUpdates:
-    """The control side of one server. Refusals are `ContractError`s; a refusal changes nothing."""
+    """The control side of one server. It refuses by ContractError, and a refusal changes nothing."""
 
     def __init__(self, engine: InferenceEngine, hold_timeout_s: float):
         self.engine = engine
@@ -94,7 +94,7 @@ class WeightUpdates:
         self.loaded = True
 
     async def end_requests(self) -> None:
-        """The server is closing: whoever waits gets an answer."""
+        """Ends every request that waits, with a response, because the server is closing."""
         if self._joining:
             self._joining.task.cancel()
         if update := self._receiving():
@@ -112,7 +112,10 @@ class WeightUpdates:
         return self.engine.health()
 
     def require_ready(self) -> None:
-        """Refuses new requests; those that an update merely delays are queued by the engine."""
+        """Raises ContractError unless new requests are accepted.
+
+        The engine queues those that an update delays.
+        """
         health = self.health()
         if health.status != "ready":
             raise ContractError(ErrorCode.UNHEALTHY, f"{health.status}: {health.reason}")
@@ -134,7 +137,7 @@ class WeightUpdates:
     # --- joining ----------------------------------------------------------------------------------
 
     async def join(self, request: InitProcessGroupRequest) -> list[int]:
-        """Join a newer weight group; returns this server's ranks."""
+        """Joins a newer weight group and returns this server's ranks."""
         while True:
             for known in (self._joining, self._joined):
                 if known and known.request == request:  # an HTTP retry
@@ -188,8 +191,10 @@ class WeightUpdates:
             )
 
     async def _end_of(self, update: _Update, request: InitProcessGroupRequest) -> None:
-        """Wait for the update under way, as long as it may itself be silent. A takeover does not wait:
-        it says that the other run is over."""
+        """Waits for the current update, for at most its own timeout.
+
+        A takeover does not wait, because it says that the other run is over.
+        """
         if request.run != self.run:
             await self._call_off(update, f"run {request.run} took over")
             return
@@ -225,7 +230,7 @@ class WeightUpdates:
     # --- updating ---------------------------------------------------------------------------------
 
     def request(self, request: WeightUpdateRequest) -> WeightUpdateAccepted:
-        """Accept an update, and begin to receive it."""
+        """Accepts an update and starts to receive it."""
         fingerprint = _fingerprint(request)
         known = self._updates.get(request.version)
         if known and known.fingerprint == fingerprint:  # an HTTP retry
@@ -300,7 +305,7 @@ class WeightUpdates:
     # --- asking, calling off ----------------------------------------------------------------------
 
     async def status(self, version: int, wait_s: float) -> WeightUpdateStatus:
-        """How the update to `version` stands; waits up to `wait_s` for its end."""
+        """Returns the state of the update to `version`; waits up to `wait_s` for its end."""
         update = self._updates.get(version)
         if update is None:
             raise ContractError(ErrorCode.NOT_FOUND, f"version {version} was never requested in this run")
@@ -308,7 +313,7 @@ class WeightUpdates:
         return update.status()
 
     async def abort(self, request: AbortWeightUpdateRequest) -> WeightUpdateStatus:
-        """Call off an update; says how it ended, also when it had ended before."""
+        """Cancels an update. Returns how it ended, even if it had ended before."""
         self._check_run(request.run)
         update = self._updates.get(request.version)
         if update is None or update.outcome.epoch != request.epoch:
@@ -319,7 +324,7 @@ class WeightUpdates:
         return update.status()
 
     async def _call_off(self, update: _Update, why: str) -> None:
-        """End an update. One that is being applied can only be waited for."""
+        """Cancels an update and waits for its end. An update that is being applied is not cancelled."""
         if update.receiving and not update.progress.touched:
             update.called_off, update.progress.cancelled = why, True
             update.task.cancel()
@@ -327,5 +332,5 @@ class WeightUpdates:
 
 
 def _fingerprint(request: WeightUpdateRequest) -> str:
-    """Equal for equal arguments; a manifest of a large model is not kept for the sake of retries."""
+    """Returns a hash of the request, by which retries are detected without keeping manifests."""
     return hashlib.sha256(request.model_dump_json().encode()).hexdigest()

@@ -1,10 +1,11 @@
 """DeepSpeedTrainer: the trainer contract on DeepSpeed's ZeRO, stages 1 to 3, CPU (gloo) and CUDA (NCCL).
 
-Stage 1 shards the optimizer state, 2 the gradients too, 3 also the parameters, which are gathered layer by
-layer where they are used. DeepSpeed averages gradients over ranks and divides them by its accumulation
-steps; the contract wants their plain sum, so losses are scaled up by the ranks, and accumulation is ours.
+Stage 1 shards the optimizer state, stage 2 also the gradients, and stage 3 also the parameters, which are
+gathered layer by layer. DeepSpeed averages gradients over ranks and divides them by its accumulation steps.
+The contract wants their plain sum, so losses are multiplied by the number of ranks, and this class
+accumulates.
 
-DeepSpeed compiles a communication kernel at first use on a CPU: that needs a C++ compiler and ninja.
+On a CPU, DeepSpeed compiles a communication kernel at first use, which needs a C++ compiler and ninja.
 """
 
 import os
@@ -48,7 +49,7 @@ DECIDED = {
 
 
 class DeepSpeedTrainer(HuggingFaceTrainer):
-    """Options beside those of HuggingFaceTrainer:
+    """A trainer on DeepSpeed. Its options, in addition to those of HuggingFaceTrainer:
 
     zero_stage: 1, 2 or 3.
     config: any part of DeepSpeed's own JSON configuration that the contract does not decide, such as
@@ -75,8 +76,11 @@ class DeepSpeedTrainer(HuggingFaceTrainer):
         return None if find_spec("deepspeed") else "deepspeed is not installed: pip install -e '.[deepspeed]'"
 
     def _state_memory(self, shape: ModelShape, world_size: int) -> dict[str, int]:
-        """Gathered: of stage 3 what may be whole at a time; and the bucket in which gradients are reduced,
-        in float32. What is offloaded does not count."""
+        """Returns the bytes of the ZeRO state. What is offloaded does not count.
+
+        "gathered" is what stage 3 may gather at a time, and the float32 bucket in which gradients are
+        reduced.
+        """
         stage, value = self._zero["stage"], self._compute_dtype.itemsize
 
         def on_device(part: str, elements: int) -> int:
@@ -125,7 +129,7 @@ class DeepSpeedTrainer(HuggingFaceTrainer):
         self._accumulated = False  # a gradient, since the last step
 
     def _float32_masters(self) -> dict[str, torch.Tensor]:
-        """On rank 0. DeepSpeed makes its masters from the bfloat16 model."""
+        """Returns the float32 weights on rank 0. DeepSpeed makes its masters from the bfloat16 model."""
         if self._compute_dtype is torch.float32 or self._spec.rank > 0:
             return {}
         return {name: parameter.detach().clone() for name, parameter in self._trained()}
@@ -199,7 +203,10 @@ class DeepSpeedTrainer(HuggingFaceTrainer):
 
     @torch.no_grad()
     def _state(self) -> dict[str, torch.Tensor]:
-        """Gathered one parameter at a time, each kept by one rank: together they keep one copy."""
+        """Returns the parameters that this rank keeps.
+
+        They are gathered one at a time; all ranks keep one copy.
+        """
         state = {}
         for index, (name, parameter) in enumerate(self._trained()):
             whole = {f"model.{name}": self._states.weight(parameter)}

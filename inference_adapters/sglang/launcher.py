@@ -1,6 +1,6 @@
 """SGLang's own HTTP server, as a program that also starts where its CUDA parts are missing.
 
-Run as a file: SGLang's worker processes are spawned and import it again, so that what holds here holds there.
+It is run as a file, because SGLang's worker processes are spawned and import it again.
 """
 
 import os

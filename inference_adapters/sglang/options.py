@@ -1,4 +1,4 @@
-"""From the adapter's command line to SGLang's: what the contract decides, and the rest as it is given."""
+"""Translates the adapter's command line into SGLang's: some options are decided, the others are passed on."""
 
 import argparse
 import os
@@ -35,7 +35,7 @@ DECIDED = {  # by the contract: the option, or how a family of them begins, and 
 
 @dataclass(frozen=True)
 class Options:
-    """Raises ValueError, in one line, for what cannot be served."""
+    """The options of the server. Raises ValueError, with a message of one line, for what cannot be served."""
 
     model: str
     workers: int  # of tensor parallelism
@@ -54,6 +54,7 @@ class Options:
         return cls(args.model, args.tensor_parallel_size, context, config.vocab_size, tuple(others))
 
     def for_sglang(self, version: int) -> list[str]:
+        """Returns the command line of SGLang's server, whose first weights are labelled `version`."""
         decided = {
             "--model-path": self.model,
             "--tensor-parallel-size": self.workers,
@@ -70,7 +71,10 @@ class Options:
 
 
 def environment(workers: int) -> dict[str, str]:
-    """What SGLang is told of the machine; threads are OMP_NUM_THREADS."""
+    """Returns the environment variables that describe the machine to SGLang.
+
+    OMP_NUM_THREADS sets its threads.
+    """
     if torch.cuda.is_available():
         return {}
     cores = ",".join(map(str, sorted(os.sched_getaffinity(0))))  # of each worker
@@ -79,7 +83,7 @@ def environment(workers: int) -> dict[str, str]:
 
 
 def _decided(option: str) -> str | None:
-    """Why it cannot be set; SGLang takes any beginning of a name that no other has."""
+    """Returns why the option cannot be set, or None. SGLang accepts any unambiguous prefix of a name."""
     if not option.startswith("--"):
         return None
     for name, why in DECIDED.items():

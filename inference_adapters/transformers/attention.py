@@ -1,10 +1,10 @@
-"""Attention over the paged cache, every request by itself.
+"""Attention over the paged cache, computed for each request by itself.
 
-Without flash attention the library packs a batch into one row and masks a dense [all queries, all
-keys] product: the work grows with the square of the number of requests. Here requests with equally
-many new tokens form a group, whose cached keys are gathered side by side: a step of 64 requests of some
-100 tokens takes a third of the time, of 150 tokens a fifth. For models whose every layer attends to the
-whole sequence.
+Without flash attention the library packs a batch into one row and masks a dense [all queries, all keys]
+product. That work grows with the square of the number of requests. Here, requests with equally many new
+tokens form a group, whose cached keys are gathered side by side. A step of 64 requests of some 100 tokens
+takes a third of the time, of 150 tokens a fifth. It needs a model whose every layer attends to the whole
+sequence.
 """
 
 from collections import defaultdict
@@ -37,7 +37,7 @@ def plan_groups(
     heads_per_key: int,
     dtype: torch.dtype,
 ) -> tuple[list[Group], Tensor]:
-    """The groups, and the cache slots to read for them: B * L of each, one group after the other."""
+    """Returns the groups, and the cache slots to read for them: B * L of each, one group after the other."""
     by_length: dict[int, list[int]] = defaultdict(list)
     for request, new_tokens in enumerate(cu_seq_lens_q.diff().tolist()):
         by_length[new_tokens].append(request)
@@ -73,8 +73,10 @@ def attend(
     groups: list[Group],
     **kwargs: Any,
 ) -> tuple[Tensor, None]:
-    """Attention function of `transformers`; `groups` and the read index come from `plan_groups`.
-    Returns [1, packed, heads, D]."""
+    """Returns the `[1, packed, heads, D]` attention, with the signature of transformers' attention functions.
+
+    `groups` and the read index come from `plan_groups`.
+    """
     key, value = cache.update(key_states=key, value_states=value, layer_idx=module.layer_idx, kwargs=kwargs)
     _, heads, packed, dim = query.shape
     key_heads = key.shape[1]

@@ -1,7 +1,7 @@
-"""The inference contract on transformers' continuous batching: a model in the server's own process.
+"""The inference contract on transformers' continuous batching, with the model in the server's process.
 
-Loads model and tokenizer, hands requests to the `Batcher`, and changes weights while it is paused.
-The default engine; runs on a CPU. One process, one device; vLLM and SGLang are for many GPUs.
+It loads model and tokenizer, passes requests to the `Batcher`, and changes weights while it is paused. It is
+the default engine, and runs on a CPU. It has one process and one device; vLLM and SGLang are for many GPUs.
 """
 
 import contextlib
@@ -37,7 +37,10 @@ CAPABILITIES = ["score", "staged", "truncation", "seed", "stream"]
 
 
 class TransformersEngine(TokenizerMixin, EmbeddedEngine):
-    """Raises ValueError, in one line, when `model` cannot be served."""
+    """An engine on transformers.
+
+    Raises ValueError, with a message of one line, if `model` cannot be served.
+    """
 
     def __init__(self, model: str, dtype: str, device: str, max_batch_tokens: int, num_blocks: int):
         super().__init__()

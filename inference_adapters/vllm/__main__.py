@@ -1,6 +1,6 @@
-"""Serve a model by vLLM behind the contract: `python -m inference_adapters.vllm --model PATH --port 8000`.
+"""Serves a model by vLLM behind the contract: `python -m inference_adapters.vllm --model PATH --port 8000`.
 
-Takes the options of `vllm serve`, except those that the contract decides.
+It takes the options of `vllm serve`, except those that the contract decides.
 """
 
 import argparse
@@ -32,6 +32,7 @@ DECIDED = {  # by the contract: the option, its value and the reason
 
 
 def main() -> None:
+    """Starts the server, or exits with a message if vLLM cannot be used."""
     _check_version()
     if os.environ.get("VLLM_SERVER_DEV_MODE", "0") != "0" or os.environ.get("VLLM_API_KEY"):
         sys.exit(

@@ -1,4 +1,4 @@
-"""vLLM's own HTTP app around an engine client: its serving layer, and the routes that stay as they are."""
+"""vLLM's own HTTP app around an engine client: its serving layer, and the routes that stay unchanged."""
 
 from argparse import Namespace
 from collections.abc import Awaitable
@@ -15,7 +15,7 @@ from vllm.v1.engine.async_llm import AsyncLLM
 
 
 class Serving:
-    """An ASGI app, once it has started."""
+    """An ASGI app that answers once it has been started."""
 
     def __init__(self) -> None:
         self._app: FastAPI | None = None
