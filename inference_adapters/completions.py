@@ -16,7 +16,9 @@ Decode = Callable[[Sequence[int]], str]
 
 
 class Chat:
-    id_prefix, whole_object, chunk_object = "chatcmpl", "chat.completion", "chat.completion.chunk"
+    id_prefix = "chatcmpl"
+    whole_object = "chat.completion"
+    chunk_object = "chat.completion.chunk"
 
     @staticmethod
     def whole(text: str, calls: Sequence[ToolCall]) -> dict:
@@ -34,7 +36,9 @@ class Chat:
 
 
 class Text:
-    id_prefix, whole_object, chunk_object = "cmpl", "text_completion", "text_completion"
+    id_prefix = "cmpl"
+    whole_object = "text_completion"
+    chunk_object = "text_completion"
 
     @staticmethod
     def whole(text: str, calls: Sequence[ToolCall]) -> dict:
@@ -82,7 +86,8 @@ class Detokenizer:
         after = self._decode(self._settled + self._open)
         if after.endswith("\ufffd") and not last:
             return ""
-        self._settled, self._open = self._open or self._settled, []
+        self._settled = self._open or self._settled
+        self._open = []
         return after[len(before) :]
 
 
@@ -90,13 +95,15 @@ class CallReader:
     """Separates the text of a growing completion from the tool calls in it."""
 
     def __init__(self) -> None:
-        self._text, self._emitted = "", 0
+        self._text = ""
+        self._emitted = 0
 
     def read_text(self, piece: str, last: bool) -> tuple[str, list[ToolCall]]:
         """Returns the text that cannot be part of a call; for the last piece also the rest, or the calls."""
         self._text += piece
         content, calls = parse_tool_calls(self._text) if last else (self._text[: self._call_begins()], [])
-        start, self._emitted = self._emitted, len(content)
+        start = self._emitted
+        self._emitted = len(content)
         return content[start:], calls
 
     def _call_begins(self) -> int:
@@ -145,7 +152,10 @@ class Completion:
         decode: Decode,
         with_calls: bool = False,
     ):
-        self.form, self.logprobs, self.decode, self.with_calls = form, logprobs, decode, with_calls
+        self.form = form
+        self.logprobs = logprobs
+        self.decode = decode
+        self.with_calls = with_calls
         self.prompt_token_ids = prompt_token_ids
         self.choices = [Choice() for _ in range(n)]
         self._detokenizers = [Detokenizer(decode) for _ in range(n)]
@@ -162,7 +172,8 @@ class Completion:
         """Returns the complete response."""
         choices = []
         for index, choice in enumerate(self.choices):
-            text, calls = self.decode(choice.token_ids), []
+            text = self.decode(choice.token_ids)
+            calls = []
             if self.with_calls:
                 text, calls = parse_tool_calls(text)
             reason = _reason(choice.finish_reason, calls)
@@ -183,7 +194,8 @@ class Completion:
         first_of_choice = not choice.token_ids
         choice.extend(delta)
         last = delta.finish_reason is not None
-        text, calls = self._detokenizers[index].decode_next(delta.token_ids, last), []
+        text = self._detokenizers[index].decode_next(delta.token_ids, last)
+        calls = []
         if self.with_calls:
             text, calls = self._call_readers[index].read_text(text, last)
         reason = _reason(delta.finish_reason, calls)

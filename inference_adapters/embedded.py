@@ -168,7 +168,8 @@ class EmbeddedEngine(TokenEngine):
 
     def _release(self) -> None:
         if self._pause is not None:
-            pause, self._pause = self._pause, None
+            pause = self._pause
+            self._pause = None
             pause.__exit__(None, None, None)
 
     async def _in_model_thread(self, function: Callable[..., None], *args: object) -> None:

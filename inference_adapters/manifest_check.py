@@ -19,7 +19,8 @@ def check_manifest(request: WeightUpdateRequest, engine: InferenceEngine) -> Non
         )
     if request.receive == "staged" and "staged" not in info.capabilities:
         raise ContractError(ErrorCode.UNSUPPORTED_RECEIVE, "receive staged: this server offers only paused")
-    shapes, tied = engine.parameter_shapes(), engine.tied_parameters()
+    shapes = engine.parameter_shapes()
+    tied = engine.tied_parameters()
     for parameter in request.parameters:
         _check_parameter(parameter, shapes, tied, info.accepts_dtypes)
     _check_complete([p.name for p in request.parameters], shapes)

@@ -35,8 +35,12 @@ VOCABULARY = len(ALPHABET) + 1
 HIDDEN = 8
 CONTEXT = 4096
 
-EMBED, HEAD, HEAD_BIAS = "model.embed_tokens.weight", "lm_head.weight", "lm_head.bias"
-WEIGHT, BIAS, NORM = "model.layers.0.weight", "model.layers.0.bias", "model.norm.weight"
+EMBED = "model.embed_tokens.weight"
+HEAD = "lm_head.weight"
+HEAD_BIAS = "lm_head.bias"
+WEIGHT = "model.layers.0.weight"
+BIAS = "model.layers.0.bias"
+NORM = "model.norm.weight"
 
 
 @dataclass(eq=False)

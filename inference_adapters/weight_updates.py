@@ -163,9 +163,11 @@ class WeightUpdates:
 
     def _check_join(self, request: InitProcessGroupRequest) -> None:
         # A group that is still forming claims the server already.
-        run, epoch = self.run, self._epoch
+        run = self.run
+        epoch = self._epoch
         if self._joining:
-            run, epoch = self._joining.request.run, self._joining.request.epoch
+            run = self._joining.request.run
+            epoch = self._joining.request.epoch
         if run not in (None, request.run) and not request.takeover:
             raise ContractError(ErrorCode.OTHER_RUN, f"this server belongs to run {run}, not {request.run}")
         if run == request.run and epoch is not None and request.epoch <= epoch:
@@ -211,7 +213,8 @@ class WeightUpdates:
             ranks = await self.engine.join_group(request)
             if request.run != self.run:
                 await self._change_run(request)
-            self._joined, self._epoch = self._joining, request.epoch
+            self._joined = self._joining
+            self._epoch = request.epoch
             self._group = GroupInfo(
                 epoch=request.epoch, rank_offset=request.rank_offset, world_size=request.world_size
             )
@@ -223,7 +226,8 @@ class WeightUpdates:
     async def _change_run(self, request: InitProcessGroupRequest) -> None:
         if self.run is not None:
             await self.engine.abort_requests()
-        self.run, self._any_version = request.run, request.takeover
+        self.run = request.run
+        self._any_version = request.takeover
         self._updates.clear()
         self._current = None
 
@@ -291,7 +295,8 @@ class WeightUpdates:
             self._hold_timer.cancel()
 
     def _failed(self, update: _Update, why: str) -> None:
-        update.outcome.state, update.outcome.error = "failed", why
+        update.outcome.state = "failed"
+        update.outcome.error = why
         self.engine.leave_group()  # one member's failure breaks a group for all
         self._group = None
         if update.progress.touched and not self._lost:
@@ -326,7 +331,8 @@ class WeightUpdates:
     async def _call_off(self, update: _Update, why: str) -> None:
         """Cancels an update and waits for its end. An update that is being applied is not cancelled."""
         if update.receiving and not update.progress.touched:
-            update.called_off, update.progress.cancelled = why, True
+            update.called_off = why
+            update.progress.cancelled = True
             update.task.cancel()
         await update.wait()
 

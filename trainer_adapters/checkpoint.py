@@ -38,7 +38,8 @@ class _RenamedIntoPlace(dcp.FileSystemWriter):
     """A writer of a temporary directory that rank 0 renames to `directory` once every rank has written."""
 
     def __init__(self, directory: Path):
-        self._directory, self._partial = directory, _partial(directory)
+        self._directory = directory
+        self._partial = _partial(directory)
         super().__init__(self._partial)
 
     def set_up_storage_writer(self, is_coordinator: bool, *args: object, **kwargs: object) -> None:

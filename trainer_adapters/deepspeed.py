@@ -23,7 +23,8 @@ from trainer_adapters.learning_rate import learning_rate
 from trainer_adapters.memory import FLOAT32
 from trainer_adapters.token_scores import Scores
 
-LIVE, BUCKET = 10**9, 5 * 10**8  # elements: DeepSpeed's defaults
+LIVE = 10**9  # elements, DeepSpeed's default
+BUCKET = 5 * 10**8  # elements, DeepSpeed's default
 TRUE_TO_T2 = "gradients are summed over ranks in float32, whatever the model"
 DECIDED = {
     "optimizer": "the run's optimizer section decides",
@@ -69,7 +70,8 @@ class DeepSpeedTrainer(HuggingFaceTrainer):
         for part in ("offload_optimizer", "offload_param"):
             if (zero.get(part) or {}).get("device") == "nvme":
                 raise ValueError(f"config.zero_optimization.{part}.device: cpu, or no offloading; not nvme")
-        self._zero, self._config = {"overlap_comm": False, **zero, "stage": zero_stage}, config
+        self._zero = {"overlap_comm": False, **zero, "stage": zero_stage}
+        self._config = config
 
     @property
     def missing(self) -> str | None:
@@ -81,7 +83,8 @@ class DeepSpeedTrainer(HuggingFaceTrainer):
         "gathered" is what stage 3 may gather at a time, and the float32 bucket in which gradients are
         reduced.
         """
-        stage, value = self._zero["stage"], self._compute_dtype.itemsize
+        stage = self._zero["stage"]
+        value = self._compute_dtype.itemsize
 
         def on_device(part: str, elements: int) -> int:
             return 0 if (self._zero.get(f"offload_{part}") or {}).get("device") == "cpu" else elements

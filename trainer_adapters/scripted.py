@@ -23,7 +23,8 @@ from contracts.weights import WeightManifest
 from trainer_adapters.learning_rate import learning_rate
 from trainer_adapters.process_group import join_process_group
 
-VOCABULARY, HIDDEN = 97, 8
+VOCABULARY = 97
+HIDDEN = 8
 SHAPES = {
     "model.embed_tokens.weight": (VOCABULARY, HIDDEN),
     "model.layers.0.weight": (HIDDEN, HIDDEN),
@@ -68,7 +69,8 @@ class ScriptedTrainer(TrainerWorker):
 
     def _log_softmax(self, token_ids: torch.Tensor, temperature: torch.Tensor) -> torch.Tensor:
         embed, weight, bias, norm, head_bias = self._weights.values()
-        state, logits = torch.zeros(len(token_ids), HIDDEN), []
+        state = torch.zeros(len(token_ids), HIDDEN)
+        logits = []
         for column in token_ids.T:
             state = torch.tanh(state @ weight.T + bias + embed[column])
             logits.append((norm * state) @ embed.T + head_bias)

@@ -85,9 +85,11 @@ class TokenScorer(torch.nn.Module):
         would reduce different sets of gradients.
         """
         head = self.model.get_output_embeddings()
-        weight, bias = head.weight, head.bias
+        weight = head.weight
+        bias = head.bias
         if self.fp32_head:
-            hidden, weight = hidden.float(), weight.float()
+            hidden = hidden.float()
+            weight = weight.float()
             bias = None if bias is None else bias.float()
         chunks = zip(*(x.split(self.logits_chunk) for x in (hidden, token_ids, temperature)), strict=True)
         scores = [
@@ -124,7 +126,8 @@ def score_chunk(
 
 def check_supported(model: PreTrainedModel) -> None:
     """Raises ValueError for a model that would be scored wrongly without an error."""
-    config, name = model.config, type(model).__name__
+    config = model.config
+    name = type(model).__name__
     if config._attn_implementation != PACKED:
         raise ValueError(f"{name} must be loaded with attn_implementation={PACKED!r}")
     if not hasattr(model.get_decoder(), "layers"):

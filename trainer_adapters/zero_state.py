@@ -31,7 +31,8 @@ class ZeroState:
 
         `fresh` returns our state before the first step.
         """
-        self._zero, self._fresh = zero, fresh
+        self._zero = zero
+        self._fresh = fresh
         self.reset()
 
     def reset(self) -> None:
@@ -88,6 +89,7 @@ class ZeroState:
 
 def _partition(parameter: torch.nn.Parameter, whole: torch.Tensor) -> torch.Tensor:
     """Returns this rank's partition of a stage 3 parameter, padded."""
-    size, rank = parameter.ds_tensor.ds_numel, torch.distributed.get_rank()
+    size = parameter.ds_tensor.ds_numel
+    rank = torch.distributed.get_rank()
     own = whole.flatten()[rank * size : (rank + 1) * size]
     return torch.nn.functional.pad(own, (0, size - own.numel()))

@@ -53,7 +53,8 @@ class SglangEngine(TokenizerMixin, EmbeddedEngine):
 
     def __init__(self, options: Options, version: str):
         super().__init__()
-        self._options, self._engine_version = options, version
+        self._options = options
+        self._engine_version = version
         self._tokenizer = load_tokenizer(options.model)
         self._knows_tools = knows_tools(self._tokenizer)
         self._sglang: SglangServer | None = None
@@ -206,7 +207,9 @@ class SglangEngine(TokenizerMixin, EmbeddedEngine):
             stream=True,
             extra_key=str(self._updates),  # keys and values of other weights are not found
         )
-        given, finished, aborted = 0, False, self._aborted
+        given = 0
+        finished = False
+        aborted = self._aborted
         try:
             async with contextlib.aclosing(events):
                 async for event in events:
@@ -253,7 +256,8 @@ def read_delta(event: dict, given: int) -> TokenDelta:
         raise SglangError(reason["message"])
     # What an abort of a waiting request repeats comes last: a token, and every log-probability.
     new = meta["completion_tokens"] - given
-    ids, logprobs = event["output_ids"], meta["output_token_logprobs"]
+    ids = event["output_ids"]
+    logprobs = meta["output_token_logprobs"]
     if min(len(ids), len(logprobs)) < new:
         raise SglangError(f"SGLang sampled {new} tokens, and sent {len(ids)}")
     spans = meta["weight_versions"] if reason else []

@@ -42,7 +42,8 @@ def plan_groups(
     for request, new_tokens in enumerate(cu_seq_lens_q.diff().tolist()):
         by_length[new_tokens].append(request)
 
-    groups, reads = [], []
+    groups = []
+    reads = []
     for new_tokens, requests in by_length.items():
         chosen = torch.tensor(requests, device=slots.device)
         new = torch.arange(new_tokens, device=slots.device)

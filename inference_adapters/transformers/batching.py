@@ -111,7 +111,8 @@ class Runner(ModelRunner):
 
     def _forward_process_and_sample(self, model, batch_data, *outputs) -> None:
         if self.attends_per_request:
-            read, write = batch_data["read_index"][0], batch_data["write_index"][0]
+            read = batch_data["read_index"][0]
+            write = batch_data["write_index"][0]
             batch_data["groups"], slots = plan_groups(
                 batch_data["cu_seq_lens_q"],
                 batch_data["cu_seq_lens_k"][FULL_ATTENTION],
@@ -190,7 +191,9 @@ class Batcher(ContinuousBatchingManager):
         """
         now = time.monotonic()
         if now - self._woken > FLUSH_S or any(outbox.closed for outbox in self.changed_outboxes):
-            changed, self.changed_outboxes, self._woken = self.changed_outboxes, set(), now
+            changed = self.changed_outboxes
+            self.changed_outboxes = set()
+            self._woken = now
             self.loop.call_soon_threadsafe(lambda: [outbox.changed.set() for outbox in changed])
 
     def recompute_active(self) -> None:

@@ -239,7 +239,8 @@ def _note(states: list[dict], progress: UpdateProgress) -> None:
 
 def _resident_bytes() -> int:
     """Returns the resident memory of this process and of vLLM's others, in bytes."""
-    me, resident = psutil.Process(), 0
+    me = psutil.Process()
+    resident = 0
     for process in [me, *me.children(recursive=True)]:
         with contextlib.suppress(psutil.NoSuchProcess):
             resident += process.memory_info().rss

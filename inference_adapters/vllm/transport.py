@@ -63,7 +63,8 @@ class Transfer:
                 return
 
     def drop(self) -> None:
-        self.dropped, self.buckets = True, Queue()
+        self.dropped = True
+        self.buckets = Queue()
 
     def take(self) -> dict[str, torch.Tensor]:
         """Returns the next bucket; an empty one once the transfer has failed."""
