@@ -77,7 +77,7 @@ class Detokenizer:
     def __init__(self, decode: Decode):
         self._decode = decode
         self._settled: list[int] = []  # tokens of the last piece: context for the next
-        self._open: list[int] = []  # tokens whose text has not been given yet
+        self._open: list[int] = []  # tokens whose text has not been returned yet
 
     def decode_next(self, token_ids: Sequence[int], last: bool) -> str:
         """Returns the text of the new tokens, which may be empty unless they are the last."""
@@ -133,7 +133,7 @@ def logprob_content(token_ids: Sequence[int], logprobs: Sequence[float], decode:
     content = []
     for token_id, logprob in zip(token_ids, logprobs, strict=True):
         token = decode([token_id])
-        # The bytes of a token that is part of a character are not to be had from its text.
+        # The text of a token that is part of a character does not tell its bytes.
         known = None if "\ufffd" in token else list(token.encode())
         content.append({"token": token, "bytes": known, "logprob": logprob, "top_logprobs": []})
     return {"content": content}

@@ -47,8 +47,8 @@ class EmbeddedEngine(TokenEngine):
 
     def __init__(self) -> None:
         self._group: WeightGroup | None = None
-        self._pause: contextlib.AbstractContextManager[None] | None = None  # open while held
-        self._lost: str | None = None  # why the served weights are half new
+        self._pause: contextlib.AbstractContextManager[None] | None = None  # the pause that is open
+        self._lost: str | None = None  # why the served weights are incomplete
         # One thread for everything that touches the model: a pause is entered, used and left in it.
         self._model_thread = ThreadPoolExecutor(1, thread_name_prefix="model")
 
@@ -128,19 +128,19 @@ class EmbeddedEngine(TokenEngine):
                 tensors.update(self.buffered(bucket))
                 progress.bytes += sum(tensor.nbytes for tensor in bucket.values())
                 progress.transfer_s = time.monotonic() - started
-                del bucket  # which a failure's traceback would keep
+                del bucket  # the traceback of a failure would keep it
 
         try:
-            # "paused" stops generation as late as it may: once the sender is seen to send.
+            # "paused" stops generation as late as possible: once the first bucket has arrived.
             await in_daemon_thread(receive, 1 if request.receive == "paused" else None)
             async with self._generation_held(progress):
                 await in_daemon_thread(receive, None)
-                progress.touched = True  # from here on the update can no longer be called off
+                progress.touched = True  # from here on the update can no longer be cancelled
                 await self._in_model_thread(
                     self.apply_weights, tensors, request.tied, request.version, request.kv_cache
                 )
         finally:
-            tensors.clear()  # a copy of the model, which the traceback of a failure would keep
+            tensors.clear()  # the traceback of a failure would keep this copy of the model
 
     @contextlib.asynccontextmanager
     async def _generation_held(self, progress: UpdateProgress):
@@ -161,7 +161,7 @@ class EmbeddedEngine(TokenEngine):
             progress.paused_s = time.monotonic() - held_at
 
     def _hold(self) -> None:
-        if self._pause is None:  # still held when the update before this one lost the weights
+        if self._pause is None:  # still open if the previous update lost the weights
             pause = self.pause_generation()
             pause.__enter__()
             self._pause = pause

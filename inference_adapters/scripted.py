@@ -47,8 +47,8 @@ NORM = "model.norm.weight"
 class _Sequence:
     """One request in flight."""
 
-    token_ids: list[int]  # prompt and what has been sampled
-    state: torch.Tensor  # [HIDDEN] after the last token
+    token_ids: list[int]  # tokens of the prompt and those sampled so far
+    state: torch.Tensor  # [HIDDEN] state after the last token
     aborted: bool = False
 
 
@@ -66,7 +66,7 @@ class ScriptedEngine(EmbeddedEngine):
         self._version = 0
         self._sequences: set[_Sequence] = set()
         self._paused = False
-        self._changed = asyncio.Condition()  # a pause or an abort began or ended
+        self._changed = asyncio.Condition()  # notified when a pause or an abort begins or ends
 
     @staticmethod
     def initial_weights(seed: int) -> dict[str, torch.Tensor]:
@@ -77,7 +77,7 @@ class ScriptedEngine(EmbeddedEngine):
             return torch.randn(*shape, generator=generator)
 
         head_bias = 0.1 * normal(VOCABULARY)
-        head_bias[EOS] = -4.0  # a completion of some hundred tokens is usual
+        head_bias[EOS] = -4.0  # makes completions of some hundred tokens usual
         return {
             EMBED: normal(VOCABULARY, HIDDEN),
             WEIGHT: 0.5 * normal(HIDDEN, HIDDEN),

@@ -34,7 +34,7 @@ async def merged(
             async with aclosing(source):
                 async for delta in source:
                     arrived.put_nowait((index, delta))
-        except ContractError as error:  # belongs to whoever reads the queue
+        except ContractError as error:  # raised again by the reader of the queue
             arrived.put_nowait(error)
         except Exception as error:
             log.exception("the engine failed in a request")

@@ -29,7 +29,7 @@ def daemon_thread(function: Callable[..., T], *args: object) -> Future[T]:
         future.set_running_or_notify_cancel()
         try:
             future.set_result(function(*args))
-        except BaseException as error:  # handed to whoever awaits
+        except BaseException as error:  # raised again where the future is awaited
             future.set_exception(error)
         finally:
             del future  # the error's traceback holds this frame: it would keep itself, and all that it holds

@@ -29,7 +29,7 @@ from contracts.inference import (
 from inference_adapters.manifest_check import check_manifest
 
 log = logging.getLogger(__name__)
-NOTICE_S = 1.0  # for an update that ran into its timeout to be seen to have ended
+NOTICE_S = 1.0  # extra time in which an update that timed out is noticed to have ended
 
 
 @dataclass
@@ -51,7 +51,7 @@ class _Update:
     ended: asyncio.Event = field(default_factory=asyncio.Event)
     # Only while receiving: the traceback of a failed task would keep the buffers that it received.
     task: asyncio.Task[None] | None = None
-    called_off: str | None = None  # by whom
+    called_off: str | None = None  # why the update was cancelled
 
     @property
     def receiving(self) -> bool:
@@ -77,14 +77,14 @@ class WeightUpdates:
         self.loaded = False
         self.version = 0
         self.run: str | None = None
-        self.weights_given_up = asyncio.Event()  # lost weights did not come back within hold_timeout_s
-        self._epoch: int | None = None  # of the last group joined in this run, gone or not
+        self.weights_given_up = asyncio.Event()  # set if lost weights are not replaced within hold_timeout_s
+        self._epoch: int | None = None  # epoch of the last group joined in this run, even if it is gone
         self._group: GroupInfo | None = None
         self._joined: _Join | None = None
         self._joining: _Join | None = None
-        self._updates: dict[int, _Update] = {}  # by version; those of this run
-        self._current: _Update | None = None  # the last one accepted
-        self._any_version = False  # a new run took over: its first version may be lower
+        self._updates: dict[int, _Update] = {}  # updates of this run, by version
+        self._current: _Update | None = None  # the last update that was accepted
+        self._any_version = False  # whether a new run took over, whose first version may be lower
         self._lost: str | None = None
         self._hold_timer: asyncio.TimerHandle | None = None
 
@@ -146,7 +146,7 @@ class WeightUpdates:
             update = self._receiving()
             if update is None:
                 break
-            await self._end_of(update, request)  # after which all is to be asked again
+            await self._end_of(update, request)  # then everything is checked again
         if self._joining:
             self._joining.task.cancel()
         self._joining = _Join(request, asyncio.create_task(self._join(request)))
@@ -188,7 +188,7 @@ class WeightUpdates:
         if request.rank_offset + info.ranks > request.world_size:
             raise ContractError(
                 ErrorCode.INVALID_REQUEST,
-                f"world_size {request.world_size} has no room for {info.ranks} rank(s) from rank_offset "
+                f"world_size {request.world_size} cannot hold {info.ranks} rank(s) from rank_offset "
                 f"{request.rank_offset} on",
             )
 

@@ -61,7 +61,7 @@ class ShardedCheckpoints:
 
     def save(self, state: dict[str, torch.Tensor], directory: Path) -> SaveHandle:
         """Starts to write a copy of the state that every rank passes."""
-        self.close()  # waits for the one before
+        self.close()  # waits for the previous checkpoint
         written = dcp.async_save(
             state, storage_writer=_RenamedIntoPlace(directory), process_group=self._group
         )

@@ -102,7 +102,7 @@ class DeepSpeedTrainer(HuggingFaceTrainer):
     # --- sharding -----------------------------------------------------------------------------
 
     def _shard(self) -> None:
-        # DeepSpeed takes both from its launcher, and from nothing else.
+        # DeepSpeed reads both from the environment that its launcher sets.
         os.environ.setdefault("DS_ACCELERATOR", self.device.type)
         os.environ.setdefault("LOCAL_RANK", str(self.device.index or 0))
         import deepspeed
@@ -129,7 +129,7 @@ class DeepSpeedTrainer(HuggingFaceTrainer):
             )
         self._states = ZeroState(self._engine.optimizer, self._fresh_moments)
         self._put_masters(masters)
-        self._accumulated = False  # a gradient, since the last step
+        self._accumulated = False  # whether there is a gradient since the last step
 
     def _float32_masters(self) -> dict[str, torch.Tensor]:
         """Returns the float32 weights on rank 0. DeepSpeed makes its masters from the bfloat16 model."""
@@ -178,7 +178,7 @@ class DeepSpeedTrainer(HuggingFaceTrainer):
         self._accumulated = True
 
     def step(self) -> StepReport:
-        if not self._accumulated:  # DeepSpeed cannot step without a gradient, be it zero
+        if not self._accumulated:  # DeepSpeed cannot step without a gradient, even a zero one
             self.backward(self.forward(PackedBatch.pack([])).logprobs.sum())
         rate = learning_rate(self._spec.optimizer, int(self._closed_steps))
         for group in self._engine.optimizer.param_groups:
@@ -195,7 +195,7 @@ class DeepSpeedTrainer(HuggingFaceTrainer):
     # --- weights and checkpoints --------------------------------------------------------------
 
     def _shape(self, parameter: torch.nn.Parameter) -> torch.Size:
-        return getattr(parameter, "ds_shape", parameter.shape)  # of stage 3, whose own shape is [0]
+        return getattr(parameter, "ds_shape", parameter.shape)  # in stage 3 its own shape is [0]
 
     @torch.no_grad()
     def gather_weights(self) -> Iterator[tuple[str, torch.Tensor | None]]:

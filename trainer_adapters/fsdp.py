@@ -120,7 +120,7 @@ class FSDPTrainer(HuggingFaceTrainer):
         for name, parameter in self._served():
             tensor = parameter.full_tensor().contiguous()
             if self._spec.world_size == 1:
-                tensor = tensor.clone()  # the whole tensor is the shard: a later step would change it
+                tensor = tensor.clone()  # here the full tensor is the shard, which a later step would change
             yield name, tensor if self._spec.rank == 0 else None
             del tensor  # before the next is gathered
 

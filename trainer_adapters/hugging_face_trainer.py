@@ -25,7 +25,7 @@ from trainer_adapters.process_group import join_on_device
 from trainer_adapters.token_scores import Scores, TokenScorer
 
 ComputeDtype = Literal["float32", "bfloat16"]
-MOMENTS = ("exp_avg", "exp_avg_sq")  # AdamW's, beside its count of steps
+MOMENTS = ("exp_avg", "exp_avg_sq")  # the moments of AdamW
 
 
 class HuggingFaceTrainer(TrainerWorker):

@@ -7,7 +7,7 @@ gated feed-forward. A test measures it. What the kernels themselves need for a m
 from contracts.model_shape import ModelShape
 
 FLOAT32 = 4
-LOGITS_AT_ONCE = 4  # of a chunk, float32: logits, their log-softmax, its gradient, and theirs
+LOGITS_AT_ONCE = 4  # float32 copies of a chunk: logits, log-softmax, and the gradients of both
 
 
 def activations(shape: ModelShape, tokens: int, value_bytes: int, checkpointing: bool) -> int:

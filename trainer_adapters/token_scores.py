@@ -112,7 +112,7 @@ def _joined_for_backward(scores: Scores) -> Scores:
 
 
 def score_chunk(
-    hidden: torch.Tensor,  # [C, hidden], of the token before
+    hidden: torch.Tensor,  # [C, hidden] state of the token before
     token_ids: torch.Tensor,  # [C]
     temperature: torch.Tensor,  # [C] float32
     weight: torch.Tensor,  # [vocab, hidden]

@@ -34,7 +34,7 @@ class _MissingKernels(types.ModuleType):
         return missing
 
 
-@cache  # a library that is dropped takes its operators back
+@cache  # a library that is garbage-collected removes its operators
 def _torchvision_operators() -> object:
     """Defines torchvision's operators.
 

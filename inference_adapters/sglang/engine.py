@@ -40,7 +40,7 @@ from inference_adapters.tokenizer_mixin import TokenizerMixin, check_ids, load_t
 
 log = logging.getLogger(__name__)
 WATCH_EVERY_S = 0.25
-WEIGHTS_S = 300.0  # within which SGLang takes a model's weights in
+WEIGHTS_S = 300.0  # longest time in which SGLang loads a model's weights
 SHARED_MEMORY = "/dev/shm"
 ABORTED = TokenDelta(token_ids=[], logprobs=[], versions=[], finish_reason="abort")
 
@@ -60,10 +60,10 @@ class SglangEngine(TokenizerMixin, EmbeddedEngine):
         self._sglang: SglangServer | None = None
         self._watching: asyncio.Task[None] | None = None
         self._running = self._waiting = 0
-        self._updates = 0  # a run that begins again gives its versions' names to other weights
-        self._updating = False  # a session of SGLang's is open
-        self._aborted = 0  # how often all requests were
-        torch.multiprocessing.set_sharing_strategy("file_system")  # a name says all: no socket between us
+        self._updates = 0  # number of updates, because a resumed run reuses versions for other weights
+        self._updating = False  # whether one of SGLang's update sessions is open
+        self._aborted = 0  # how often all requests were aborted
+        torch.multiprocessing.set_sharing_strategy("file_system")  # names the memory, without a socket
 
     # --- what it is -------------------------------------------------------------------------------
 
@@ -166,7 +166,7 @@ class SglangEngine(TokenizerMixin, EmbeddedEngine):
         recompute = kv_cache == "recompute"
         if recompute:
             self._command("/pause_generation", mode="retract")
-        if not self._updating:  # one that broke off left it open
+        if not self._updating:  # an update that failed left it open
             self._command("/begin_weight_update")
             self._updating = True
         self._command(

@@ -12,7 +12,7 @@ from inference_adapters.sglang.cpu_stubs import install_cpu_stubs
 
 
 def main() -> None:
-    die_with_parent()  # SGLang sees to it only once it is loaded
+    die_with_parent()  # SGLang does so itself, but only once it is loaded
     if os.getppid() != int(os.environ.get(PARENT_VARIABLE, os.getppid())):
         sys.exit("the server that SGLang was started by has ended")
     install_cpu_stubs()

@@ -11,7 +11,7 @@ from transformers import AutoConfig
 from inference_adapters.tokenizer_mixin import check_model_directory
 
 SPARE = 8  # tokens of a context that SGLang keeps for itself
-DECIDED = {  # by the contract: the option, or how a family of them begins, and the reason
+DECIDED = {  # options that the contract decides, or the prefix of several, and the reason
     "--model-path": "it is --model here",
     "--api-key": "use --token; SGLang itself is reached through this server alone",
     "--admin-api-key": "use --token; SGLang itself is reached through this server alone",
@@ -38,10 +38,10 @@ class Options:
     """The options of the server. Raises ValueError, with a message of one line, for what cannot be served."""
 
     model: str
-    workers: int  # of tensor parallelism
+    workers: int  # processes of tensor parallelism
     context: int  # longest prompt + completion, in tokens
     vocabulary: int
-    others: tuple[str, ...]  # as SGLang is given them
+    others: tuple[str, ...]  # options that are passed on to SGLang
 
     @classmethod
     def of(cls, args: argparse.Namespace, others: list[str]) -> "Options":
@@ -77,7 +77,7 @@ def environment(workers: int) -> dict[str, str]:
     """
     if torch.cuda.is_available():
         return {}
-    cores = ",".join(map(str, sorted(os.sched_getaffinity(0))))  # of each worker
+    cores = ",".join(map(str, sorted(os.sched_getaffinity(0))))  # the cores of each worker
     bound = os.environ.get("SGLANG_CPU_OMP_THREADS_BIND", "|".join([cores] * workers))
     return {"SGLANG_USE_CPU_ENGINE": "1", "SGLANG_CPU_OMP_THREADS_BIND": bound}
 

@@ -23,7 +23,7 @@ from inference_adapters.sglang import API_KEY_VARIABLE, PARENT_VARIABLE
 LAUNCHER = Path(__file__).with_name("launcher.py")
 ASK_EVERY_S = 0.2
 ANSWER_S = 60.0
-LINE_BYTES = 2**24  # of an event: an aborted request's has every log-probability
+LINE_BYTES = 2**24  # size of the longest event: an aborted request's has every log-probability
 STOP_S = 5.0
 
 
@@ -39,9 +39,15 @@ class SglangServer:
         self._key = secrets.token_hex(16)
         address = ["--host", "127.0.0.1", "--port", str(self._port.number)]
         self._process = subprocess.Popen(
-            [sys.executable, "-P", str(LAUNCHER), *options, *address],  # -P: our directory is no package path
+            [
+                sys.executable,
+                "-P",
+                str(LAUNCHER),
+                *options,
+                *address,
+            ],  # -P keeps our directory off the module path
             env=os.environ | environment | self._variables(),
-            start_new_session=True,  # Ctrl-C is for this server, which ends its child
+            start_new_session=True,  # so Ctrl-C only reaches this server, which ends its child
         )
         self._session: aiohttp.ClientSession | None = None
 
@@ -68,7 +74,7 @@ class SglangServer:
         while not await self._takes_requests():
             if self.ended():
                 raise SglangError(
-                    f"SGLang ended with status {self._process.returncode}: its own words stand before this"
+                    f"SGLang ended with status {self._process.returncode}: see its messages before this"
                 )
             await asyncio.sleep(ASK_EVERY_S)
 

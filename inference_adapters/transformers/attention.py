@@ -15,15 +15,15 @@ import torch
 from torch import Tensor, nn
 from transformers import AttentionInterface
 
-IMPLEMENTATION = "per_request"  # the name that a model's config selects it by
+IMPLEMENTATION = "per_request"  # the name by which a model's config selects it
 
 
 @dataclass(frozen=True)
 class Group:
     """B requests with q new tokens each, and at most L tokens in all."""
 
-    rows: Tensor  # [B * q] where their queries stand in the packed batch
-    mask: Tensor  # [B, 1, heads_per_key * q, L] 0 where a query may look, else -inf
+    rows: Tensor  # [B * q] index of each query in the packed batch
+    mask: Tensor  # [B, 1, heads_per_key * q, L] 0 where a query attends, else -inf
 
     @property
     def key_slots(self) -> int:
@@ -49,7 +49,7 @@ def plan_groups(
         new = torch.arange(new_tokens, device=slots.device)
         length = cu_seq_lens_k.diff()[chosen][:, None]  # [B, 1]
         key = torch.arange(int(length.max()), device=slots.device)  # [L]
-        # A shorter request repeats its last slot; no query looks there.
+        # A shorter request repeats its last slot; no query attends to it.
         reads.append(slots[cu_seq_lens_k[chosen][:, None] + key.minimum(length - 1)].flatten())
         seen = key <= (length - new_tokens + new)[:, :, None]  # [B, q, L]
         mask = torch.zeros(seen.shape, dtype=dtype, device=slots.device).masked_fill_(~seen, -torch.inf)

@@ -31,8 +31,8 @@ from inference_adapters.transformers.attention import IMPLEMENTATION, plan_group
 from inference_adapters.transformers.outbox import Outbox
 from inference_adapters.transformers.sampling import sample
 
-PAGE_TOKENS = 32  # tokens a block of the cache holds; small, for requests are short
-FLUSH_S = 0.05  # how long sampled tokens may wait before the event loop is woken for them
+PAGE_TOKENS = 32  # tokens of a cache block; small because requests are short
+FLUSH_S = 0.05  # longest time that sampled tokens wait until the event loop is woken
 
 
 @dataclass(kw_only=True, repr=False, eq=False)
@@ -42,7 +42,7 @@ class Request(RequestState):
     sampling: SamplingParameters
     outbox: Outbox
     batcher: "Batcher"
-    generator: torch.Generator | None = None  # of its own when it is seeded
+    generator: torch.Generator | None = None  # the generator of a request with a seed
 
     def update_and_check_completion(self, token_id: int, logprob: float | None) -> bool:
         """Takes a sampled token and returns whether the request has ended.
@@ -116,7 +116,7 @@ class Runner(ModelRunner):
             batch_data["groups"], slots = plan_groups(
                 batch_data["cu_seq_lens_q"],
                 batch_data["cu_seq_lens_k"][FULL_ATTENTION],
-                read if len(read) else write,  # nothing is cached yet: all there is, is new
+                read if len(read) else write,  # nothing is cached yet, so all tokens are new
                 self.heads_per_key,
                 model.dtype,
             )
@@ -163,7 +163,7 @@ class Batcher(ContinuousBatchingManager):
         self.version = version
         self.loop = asyncio.get_running_loop()
         self.output_router = Router(self.loop)
-        self.changed_outboxes: set[Outbox] = set()  # outboxes whose readers are still to be told
+        self.changed_outboxes: set[Outbox] = set()  # outboxes whose readers have not been woken
         self._woken = 0.0
         attention_types = group_layers_by_attn_type(model.config.get_text_config())
         attends_per_request = set(attention_types) == {FULL_ATTENTION}
@@ -206,12 +206,12 @@ class Batcher(ContinuousBatchingManager):
         for state in states:
             scheduler.finish_request(state.request_id)
             scheduler.add_waiting_request(state.create_equivalent_initial_request())
-        # They were there first: before those that wait.
+        # They came first, so they go before those that wait.
         scheduler.waiting_requests_order.rotate(len(states))
 
     def _generation_loop_body(self, batch_processor: ContinuousBatchProcessor, bootstrapping: bool) -> bool:
         # The library blocks new requests until a running one finishes; when the running ones were
-        # cancelled or made to recompute, none is left to do so, and the queue would stand for ever.
+        # cancelled or made to recompute, none is left to do so, and the queue would wait forever.
         if not batch_processor.scheduler.active_requests:
             batch_processor.scheduler.block_new_requests = False
         goes_on = super()._generation_loop_body(batch_processor, bootstrapping)

@@ -53,10 +53,10 @@ class TransformersEngine(TokenizerMixin, EmbeddedEngine):
             raise ValueError("device cuda: torch sees no GPU here")
         self._tokenizer = load_tokenizer(model)
         self._knows_tools = knows_tools(self._tokenizer)
-        self._batcher: Batcher | None = None  # until it has started
+        self._batcher: Batcher | None = None  # None until `start`
         self._ids = itertools.count()
         self._live: set[Outbox] = set()
-        # Held while weights change and while a score is computed: a score sees one version, whole.
+        # Held while weights change and while a score is computed: so a score sees one version only.
         self._weights_lock = Lock()
 
     def info(self) -> EngineInfo:
@@ -112,7 +112,7 @@ class TransformersEngine(TokenizerMixin, EmbeddedEngine):
         if self._batcher is None:
             return
         await self.abort_requests()
-        await self._in_model_thread(self._release)  # a loop that is held could not end
+        await self._in_model_thread(self._release)  # a paused loop could not end
         await in_daemon_thread(lambda: self._batcher.stop(hard_stop=True))
 
     # --- weights ----------------------------------------------------------------------------------

@@ -12,8 +12,8 @@ from contracts.inference import SamplingParameters
 
 def sample(
     logits: Tensor,  # [N, V] float32
-    sampling: list[SamplingParameters],  # one a row
-    generators: list[torch.Generator | None],  # one a row; None draws from torch's own
+    sampling: list[SamplingParameters],  # [N] parameters of each row
+    generators: list[torch.Generator | None],  # [N] generator of each row; None is torch's own
 ) -> tuple[Tensor, Tensor]:
     """Returns token ids `[N]` and their log-probabilities `[N]`, in nats.
 
@@ -48,6 +48,6 @@ def _truncate(scaled: Tensor, sampling: list[SamplingParameters]) -> Tensor:
     rank = torch.arange(vocabulary, device=scaled.device)
     ordered = ordered.masked_fill(rank >= top_k[:, None], -torch.inf)
     p = ordered.softmax(-1)
-    likelier = p.cumsum(-1) - p  # [N, V] the mass of the tokens before each
+    likelier = p.cumsum(-1) - p  # [N, V] probability of the tokens before each
     cut = (likelier >= top_p[:, None]) & (rank > 0)  # rounding must not cut the likeliest
     return torch.empty_like(scaled).scatter_(-1, order, ordered.masked_fill(cut, -torch.inf))

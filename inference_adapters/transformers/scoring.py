@@ -17,7 +17,7 @@ def score(
     """
     logprobs: list[list[float]] = []
     for batch in _batches(sequences, batch_tokens):
-        # Padded on the right: causal attention keeps the padding out of sight.
+        # Padded on the right: causal attention ignores the padding.
         ids = torch.nn.utils.rnn.pad_sequence([torch.tensor(s) for s in batch], batch_first=True)
         ids = ids.to(model.device)  # [B, T]
         logits: Tensor = model(input_ids=ids, use_cache=False).logits[:, :-1].float() / temperature

@@ -5,4 +5,4 @@ engine client, and `openai_routes` its OpenAI API with the contract's fields. In
 receives weights; `plugin` registers it with vLLM.
 """
 
-KNOWN_VERSIONS = "0.32"  # vLLM's weight-transfer lifecycle changes from release to release
+KNOWN_VERSIONS = "0.32"  # vLLM versions whose weight-transfer lifecycle this adapter knows

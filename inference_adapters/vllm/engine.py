@@ -37,8 +37,8 @@ from inference_adapters.vllm.serving import Serving
 
 log = logging.getLogger(__name__)
 CAPABILITIES = ["staged", "truncation", "seed", "stop_strings", "stream"]
-ASK_EVERY_S = 0.02  # how workers stand
-ASK_SELDOM_S = 0.1  # while they generate: an answer waits for the steps that are under way
+ASK_EVERY_S = 0.02  # interval of asking workers for their state
+ASK_SELDOM_S = 0.1  # interval while they generate, when an answer waits for the current steps
 WATCH_EVERY_S = 1.0
 Result = TypeVar("Result")
 
@@ -51,7 +51,7 @@ class VllmEngine(InferenceEngine):
         self.serving = Serving()
         self._llm: EngineClient | None = None
         self._lost: str | None = None
-        self._watching: asyncio.Task[None] | None = None  # ends when vLLM's engine does
+        self._watching: asyncio.Task[None] | None = None  # a task that ends when vLLM's engine does
 
     # --- what it is -------------------------------------------------------------------------------
 
@@ -168,7 +168,7 @@ class VllmEngine(InferenceEngine):
         return list(range(request.rank_offset, request.rank_offset + self._info.ranks))
 
     def leave_group(self) -> None:
-        self._leaving = asyncio.create_task(self._leave_group())  # before whatever is asked later
+        self._leaving = asyncio.create_task(self._leave_group())  # started before any later call
 
     async def _leave_group(self) -> None:
         with contextlib.suppress(EngineDeadError):
@@ -188,7 +188,7 @@ class VllmEngine(InferenceEngine):
 
         await self._until("state", begun, ASK_SELDOM_S if staged else ASK_EVERY_S)
         async with self._generation_held(request, progress):
-            progress.touched = True  # from here on the update can no longer be called off
+            progress.touched = True  # from here on the update can no longer be cancelled
             await self._llm.start_weight_update()
             await self._llm.update_weights(WeightTransferUpdateRequest({"tied": request.tied}))
             await self._llm.finish_weight_update()

@@ -23,7 +23,7 @@ class CurrentRequest:
 
     max_tokens: int | None
     prompts: int = 0
-    spans: dict[int, list[dict]] = field(default_factory=dict)  # by index of the choice
+    spans: dict[int, list[dict]] = field(default_factory=dict)  # spans by index of the choice
     cut_short: set[int] = field(default_factory=set)  # choices that max_tokens ended
 
 
@@ -45,7 +45,7 @@ class EngineClient(AsyncLLM):
         salted = prompt | {"cache_salt": f"{prompt.get('cache_salt', '')}/{self.generation}"}
         outputs = super().generate(salted, sampling_params, request_id, **options)
         answer = current_request.get()
-        if answer is None:  # another API of vLLM's
+        if answer is None:  # a request of another API of vLLM's
             return outputs
         self._check_length(len(prompt.get("prompt_token_ids", ())), answer.max_tokens)
         answer.prompts += 1

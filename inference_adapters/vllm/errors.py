@@ -11,7 +11,7 @@ from contracts.errors import ContractError, ErrorCode
 
 Request = TypeVar("Request", bound=OpenAIBaseModel)
 
-NOT_SAMPLED = ("use_beam_search",)  # its tokens were not drawn from any distribution
+NOT_SAMPLED = ("use_beam_search",)  # parameters under which tokens are not drawn from any distribution
 BY_STATUS = {
     404: ErrorCode.NOT_FOUND,
     500: ErrorCode.ENGINE_FAILED,

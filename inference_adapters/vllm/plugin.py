@@ -9,7 +9,7 @@ from vllm.distributed.weight_transfer import WeightTransferEngineFactory
 
 from inference_adapters.threads import daemon_thread
 
-BACKEND = "pipelinerl"  # of vLLM's --weight-transfer-config
+BACKEND = "pipelinerl"  # the backend in vLLM's --weight-transfer-config
 SERVER_VARIABLE = "PIPELINERL_VLLM_SERVER"  # set in the processes of an adapter's server
 
 

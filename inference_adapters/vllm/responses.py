@@ -3,7 +3,7 @@
 import json
 from collections.abc import Collection
 
-Spans = dict[int, list[dict]]  # by index of the choice
+Spans = dict[int, list[dict]]  # spans by index of the choice
 
 
 def with_ends(answer: dict, spans: Spans, cut_short: Collection[int]) -> dict:

@@ -25,7 +25,7 @@ class Serving:
         tasks = await llm.get_supported_tasks()
         app = build_app(args, tasks, llm.model_config)
         await init_app_state(llm, app.state, args, tasks)
-        app.state.server = Namespace()  # which vLLM would tell to exit; `VllmEngine` sees to that
+        app.state.server = Namespace()  # vLLM would set its exit flag; `VllmEngine` ends the server
         await self._open.enter_async_context(app.router.lifespan_context(app))
         self._app = app
 

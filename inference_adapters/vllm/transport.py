@@ -109,7 +109,7 @@ class GroupTransport(WeightTransferEngine[GroupAddress, TiedWeights]):
 
     def _join(self, address: GroupAddress) -> WeightGroup:
         if self.device.type == "cuda":
-            torch.cuda.set_device(self.device)  # of this thread
+            torch.cuda.set_device(self.device)  # the device of this thread
         return WeightGroup.join(
             address.master_address,
             address.master_port,
@@ -165,7 +165,7 @@ class GroupTransport(WeightTransferEngine[GroupAddress, TiedWeights]):
             for bucket in buckets:
                 transfer.received_bytes += sum(tensor.nbytes for tensor in bucket.values())
                 transfer.seconds = time.monotonic() - started
-                # A GPU has no room for the whole model twice.
+                # A GPU cannot hold the model twice.
                 transfer.put({name: tensor.cpu() for name, tensor in bucket.items()} if staged else bucket)
                 if transfer.dropped:
                     return
@@ -197,7 +197,7 @@ class GroupTransport(WeightTransferEngine[GroupAddress, TiedWeights]):
         while copied < transfer.total_bytes and (bucket := transfer.take()):
             copied += sum(tensor.nbytes for tensor in bucket.values())
             loaded = self.model.load_weights(_with_copies(bucket, tied))
-            missing -= missing if loaded is None else loaded  # not every model says
+            missing -= missing if loaded is None else loaded  # not every model reports what it loaded
             if self.device.type == "cuda":
                 torch.cuda.current_stream().synchronize()  # before the bucket's memory is used again
         if missing and not transfer.error and self.model_config.quantization is None:
