@@ -64,9 +64,7 @@ class Rollout(Record, frozen=True, kw_only=True):
     draw: int = -1  # draw of the group (see `Started`); -1 in evaluation
     completions: list[Completion] = []
     reward: float = 0.0
-    reward_components: dict[
-        str, float
-    ] = {}  # parts of `reward`, by name; if there are any, they add up to it
+    reward_components: dict[str, float] = {}  # parts of `reward` by name, which add up to it; may be empty
     turn_rewards: list[float] = []  # the part of `reward` that each completion earned by itself
     metrics: dict[str, float] = {}
     started_at: float = 0.0  # unix seconds
@@ -134,7 +132,7 @@ class DropReason(StrEnum):
     """
 
     ZERO_ADVANTAGE = "zero_advantage"  # all rewards are equal, so there is no signal
-    OVERLONG = "overlong"  # a rollout was truncated at the token limit
+    OVERLONG = "overlong"  # members were truncated at the token limit
     ADVANTAGE_RANGE = "advantage_range"  # an advantage is larger than the rewards can explain
     STALE = "stale"  # tokens were sampled by weights older than max_lag allows
     FAILED = "failed"  # fewer than two members ended without failure

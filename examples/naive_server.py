@@ -1,9 +1,9 @@
-"""The smallest honest inference adapter: a Hugging Face model that reads every sequence anew for each token.
+"""The smallest complete inference adapter: a Hugging Face model that rereads the sequence for each token.
 
     python -m examples.naive_server --model PATH --port 8000
 
-The worked example of docs/write-an-inference-adapter.md. It keeps every guarantee and is slow: one forward
-pass at a time, no cache of keys and values, no batching.
+It is the worked example of docs/write-an-inference-adapter.md. It keeps every guarantee and is slow: one
+forward pass at a time, no cache of keys and values, no batching.
 """
 
 import asyncio
@@ -139,7 +139,7 @@ class NaiveEngine(EmbeddedEngine):
 
     @torch.no_grad()
     def _next(self, ids: list[int], temperature: float) -> tuple[int, float, int]:
-        """A token, its log-probability under the distribution it is sampled from, its version."""
+        """Returns a token, its log-probability under the distribution sampled from, and its version."""
         with self._forward:
             logits = self._model(torch.tensor([ids]), use_cache=False, logits_to_keep=1).logits[0, -1]
             version = self._version

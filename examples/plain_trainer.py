@@ -1,7 +1,7 @@
 """PlainTrainer: a complete trainer adapter in plain PyTorch over a Hugging Face model.
 
-Every rank holds the whole model and optimizer, so it is for models that fit; gradients are added up over
-ranks once, in `step`. Sequences of a pack run one at a time, which is simple, exact and slow.
+Every rank holds the full model and optimizer, so it is for models that fit. Gradients are summed over ranks
+once, in `step`. Sequences of a pack run one at a time, which is simple, exact and slow.
 
     python -m contracts.conformance trainer --adapter examples.plain_trainer.PlainTrainer --ranks 2
 """
@@ -31,7 +31,7 @@ from contracts.weights import WeightManifest, connected_store, listening_store
 
 class Saved(SaveHandle):
     def wait(self) -> None:
-        """The checkpoint was whole when `save` returned."""
+        """Returns at once: the checkpoint was complete when `save` returned."""
 
 
 class PlainTrainer(TrainerWorker):
@@ -74,7 +74,7 @@ class PlainTrainer(TrainerWorker):
         return TokenScores(logprobs, entropies if entropy else None)
 
     def _hidden(self, batch: PackedBatch) -> torch.Tensor:
-        """[T, hidden]; a sequence alone sees no neighbour."""
+        """Returns `[T, hidden]` states. Sequences run one by one, so neighbours are not seen."""
         decoder = self._model.get_decoder()
         states = [torch.zeros(0, self._model.config.hidden_size, device=self.device)]
         for token_ids in batch.token_ids.split(batch.cu_seqlens.diff().tolist()):
@@ -84,7 +84,7 @@ class PlainTrainer(TrainerWorker):
     def _score(
         self, hidden: torch.Tensor, token_ids: torch.Tensor, temperature: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Chunk by chunk; backward computes a chunk's logits again in place of keeping them."""
+        """Scores chunk by chunk; backward computes a chunk's logits again in place of keeping them."""
         head = self._model.get_output_embeddings()
         chunks = zip(*(x.split(self._logits_chunk) for x in (hidden, token_ids, temperature)), strict=True)
         scores = [checkpoint(score_chunk, head, *chunk, use_reentrant=False) for chunk in chunks]
@@ -166,13 +166,13 @@ def score_chunk(
     token_ids: torch.Tensor,  # [C]
     temperature: torch.Tensor,  # [C] float32
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Log-probability of each token, and the entropy of what it was drawn from: `[C]` each."""
+    """Returns each token's log-probability and the entropy of its distribution, `[C]` each."""
     log_p = (head(hidden).float() / temperature[:, None]).log_softmax(-1)  # [C, vocab]
     return log_p.gather(1, token_ids[:, None]).squeeze(1), -(log_p.exp() * log_p).sum(-1)
 
 
 def learning_rate(spec: OptimizerSpec, closed_steps: int) -> float:
-    """Linear warm-up, the first step at lr / warmup_steps; then constant, or linear decay to 0."""
+    """Returns the rate: linear warm-up from lr / warmup_steps, then constant or decaying to 0."""
     if closed_steps < spec.warmup_steps:
         return spec.lr * (closed_steps + 1) / spec.warmup_steps
     if spec.decay_steps is None:

@@ -1,1 +1,1 @@
-"""Inference servers behind the contract; each needs only `contracts` and its own engine."""
+"""Inference servers behind the contract. Each adapter needs only `contracts` and its own engine."""

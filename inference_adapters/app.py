@@ -1,6 +1,6 @@
 """The HTTP server around any `InferenceEngine`: routes, token, errors, start and end.
 
-Called by `serve`. Knows no engine and decides nothing about weights.
+It is called by `serve`. It knows no engine and decides nothing about weights.
 """
 
 import asyncio
@@ -32,10 +32,13 @@ def create_app(
     on_start_failure: Callable[[BaseException], None] | None = None,
     add_generation: AddGeneration | None = None,
 ) -> FastAPI:
-    """`version` labels the weights that the engine starts with; requests in flight whose weights were
-    lost end after `hold_timeout_s`. The model loads while `/health` already says `loading`; should that
-    fail, `on_start_failure` is told. An engine that is no `TokenEngine` brings `add_generation`: it adds
-    the OpenAI-compatible routes."""
+    """Returns the HTTP app around `engine`.
+
+    version: the label of the weights that the engine starts with.
+    hold_timeout_s: requests in flight whose weights were lost end after this time.
+    on_start_failure: called if the model does not load. It loads while `/health` reports `loading`.
+    add_generation: adds the OpenAI-compatible routes for an engine that is no `TokenEngine`.
+    """
     updates = WeightUpdates(engine, hold_timeout_s)
 
     def started(task: asyncio.Task[None]) -> None:
@@ -69,7 +72,7 @@ def create_app(
 
 
 class BearerToken:
-    """Every route but `/health` needs `Authorization: Bearer <token>`."""
+    """Middleware that requires `Authorization: Bearer <token>` on every route but `/health`."""
 
     def __init__(self, app: ASGIApp, token: str):
         self.app = app

@@ -1,7 +1,7 @@
-"""The shapes of OpenAI-compatible answers, and what the contract adds to them.
+"""Builds OpenAI-compatible responses, with the fields that the contract adds to them.
 
-Called by `generation_routes`; pure: deltas in, dicts out. The chat and the text API differ in the
-names of a few fields only (`Chat`, `Text`).
+It is called by `generation_routes` and is pure: deltas in, dicts out. The chat and the text API differ only
+in the names of a few fields (`Chat`, `Text`).
 """
 
 import time
@@ -16,7 +16,9 @@ Decode = Callable[[Sequence[int]], str]
 
 
 class Chat:
-    id_prefix, whole_object, chunk_object = "chatcmpl", "chat.completion", "chat.completion.chunk"
+    id_prefix = "chatcmpl"
+    whole_object = "chat.completion"
+    chunk_object = "chat.completion.chunk"
 
     @staticmethod
     def whole(text: str, calls: Sequence[ToolCall]) -> dict:
@@ -34,7 +36,9 @@ class Chat:
 
 
 class Text:
-    id_prefix, whole_object, chunk_object = "cmpl", "text_completion", "text_completion"
+    id_prefix = "cmpl"
+    whole_object = "text_completion"
+    chunk_object = "text_completion"
 
     @staticmethod
     def whole(text: str, calls: Sequence[ToolCall]) -> dict:
@@ -55,6 +59,7 @@ class Choice:
     finish_reason: str | None = None
 
     def extend(self, delta: TokenDelta) -> None:
+        """Adds newly sampled tokens."""
         self.token_ids += delta.token_ids
         self.logprobs += delta.logprobs
         self.versions += delta.versions
@@ -62,42 +67,47 @@ class Choice:
 
 
 class Detokenizer:
-    """Text of a growing completion, piece by piece: the pieces together are the text of the whole.
+    """Decodes a growing completion in pieces, which together are the text of all its tokens.
 
     A token may hold part of a character, and may read differently after another. So each piece is the
-    difference between two decodings of a window that starts at the piece before, and a window that ends
-    within a character (decoded to U+FFFD) waits for the rest.
+    difference between two decodings of a window that starts at the previous piece. A window that ends within
+    a character (decoded to U+FFFD) waits for the rest.
     """
 
     def __init__(self, decode: Decode):
         self._decode = decode
         self._settled: list[int] = []  # tokens of the last piece: context for the next
-        self._open: list[int] = []  # tokens whose text has not been given yet
+        self._open: list[int] = []  # tokens whose text has not been returned yet
 
     def decode_next(self, token_ids: Sequence[int], last: bool) -> str:
+        """Returns the text of the new tokens, which may be empty unless they are the last."""
         self._open += token_ids
         before = self._decode(self._settled)
         after = self._decode(self._settled + self._open)
         if after.endswith("\ufffd") and not last:
             return ""
-        self._settled, self._open = self._open or self._settled, []
+        self._settled = self._open or self._settled
+        self._open = []
         return after[len(before) :]
 
 
 class CallReader:
-    """Text of a growing completion as far as it cannot be part of a call; at its end the rest, or calls."""
+    """Separates the text of a growing completion from the tool calls in it."""
 
     def __init__(self) -> None:
-        self._text, self._emitted = "", 0
+        self._text = ""
+        self._emitted = 0
 
     def read_text(self, piece: str, last: bool) -> tuple[str, list[ToolCall]]:
+        """Returns the text that cannot be part of a call; for the last piece also the rest, or the calls."""
         self._text += piece
         content, calls = parse_tool_calls(self._text) if last else (self._text[: self._call_begins()], [])
-        start, self._emitted = self._emitted, len(content)
+        start = self._emitted
+        self._emitted = len(content)
         return content[start:], calls
 
     def _call_begins(self) -> int:
-        """Where it does, or may: a token can end within the tag."""
+        """Returns the index at which a call begins, or may begin: a token can end within the tag."""
         text = self._text
         if OPENING in text:
             return text.index(OPENING)
@@ -106,7 +116,10 @@ class CallReader:
 
 
 def spans(versions: Sequence[int]) -> list[dict]:
-    """[3, 3, 4] -> [{version 3, 0 ... 2}, {version 4, 2 ... 3}]"""
+    """Returns the half-open spans of equal versions: [3, 3, 4] -> [{version 3, 0 ...
+
+    2}, {version 4, 2 ... 3}].
+    """
     found: list[VersionSpan] = []
     for position, version in enumerate(versions):
         if found and found[-1].version == version:
@@ -120,14 +133,14 @@ def logprob_content(token_ids: Sequence[int], logprobs: Sequence[float], decode:
     content = []
     for token_id, logprob in zip(token_ids, logprobs, strict=True):
         token = decode([token_id])
-        # The bytes of a token that is part of a character are not to be had from its text.
+        # The text of a token that is part of a character does not tell its bytes.
         known = None if "\ufffd" in token else list(token.encode())
         content.append({"token": token, "bytes": known, "logprob": logprob, "top_logprobs": []})
     return {"content": content}
 
 
 class Completion:
-    """Builds the answer to one request, whole or in chunks. `with_calls`: calls of tools are read in it."""
+    """Builds the response to one request, complete or in chunks. `with_calls` reads tool calls in it."""
 
     def __init__(
         self,
@@ -139,7 +152,10 @@ class Completion:
         decode: Decode,
         with_calls: bool = False,
     ):
-        self.form, self.logprobs, self.decode, self.with_calls = form, logprobs, decode, with_calls
+        self.form = form
+        self.logprobs = logprobs
+        self.decode = decode
+        self.with_calls = with_calls
         self.prompt_token_ids = prompt_token_ids
         self.choices = [Choice() for _ in range(n)]
         self._detokenizers = [Detokenizer(decode) for _ in range(n)]
@@ -149,12 +165,15 @@ class Completion:
         self._started = False
 
     def append_delta(self, index: int, delta: TokenDelta) -> None:
+        """Adds newly sampled tokens to the choice `index`."""
         self.choices[index].extend(delta)
 
     def whole(self) -> dict:
+        """Returns the complete response."""
         choices = []
         for index, choice in enumerate(self.choices):
-            text, calls = self.decode(choice.token_ids), []
+            text = self.decode(choice.token_ids)
+            calls = []
             if self.with_calls:
                 text, calls = parse_tool_calls(text)
             reason = _reason(choice.finish_reason, calls)
@@ -167,13 +186,16 @@ class Completion:
         return head | {"choices": choices, "usage": usage}
 
     def chunk(self, index: int, delta: TokenDelta) -> dict:
-        """The next chunk of a stream; the first of all carries the prompt, the last of each choice its
-        spans."""
+        """Returns the next chunk of a stream.
+
+        The first chunk carries the prompt, and the last one of each choice its spans.
+        """
         choice = self.choices[index]
         first_of_choice = not choice.token_ids
         choice.extend(delta)
         last = delta.finish_reason is not None
-        text, calls = self._detokenizers[index].decode_next(delta.token_ids, last), []
+        text = self._detokenizers[index].decode_next(delta.token_ids, last)
+        calls = []
         if self.with_calls:
             text, calls = self._call_readers[index].read_text(text, last)
         reason = _reason(delta.finish_reason, calls)

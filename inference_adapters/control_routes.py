@@ -1,6 +1,6 @@
-"""The routes by which a trainer sees, joins and updates a server; every adapter serves these.
+"""The routes by which a trainer inspects, joins and updates a server. Every adapter serves them.
 
-HTTP only: what is accepted and what it means is decided in `weight_updates`.
+They are HTTP only: `weight_updates` decides what is accepted and what it means.
 """
 
 from typing import Annotated
@@ -33,6 +33,8 @@ def health_routes(updates: WeightUpdates) -> APIRouter:
 
 
 def control_routes(updates: WeightUpdates) -> APIRouter:
+    """Returns the routes of the weight group and its updates."""
+
     async def loaded() -> None:
         updates.require_loaded()
 

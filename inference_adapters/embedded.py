@@ -1,8 +1,8 @@
 """The weight side of an engine whose model lives in the server's own process.
 
-An adapter derives from `EmbeddedEngine`, says how to stop its forward passes and how to copy tensors
-into its model, and generates; joining, receiving and failing honestly are done here. Knows neither
-HTTP nor which requests are allowed when: that is `weight_updates`.
+An adapter derives from `EmbeddedEngine`. It implements how to stop its forward passes, how to copy tensors
+into its model, and how to generate. Joining, receiving and failing are implemented here. This module knows
+neither HTTP nor which requests are allowed when: that is `weight_updates`.
 """
 
 import abc
@@ -31,29 +31,32 @@ from inference_adapters.threads import in_daemon_thread
 
 
 def resident_bytes() -> int:
-    """Resident memory of this process, for `ProcessFigures`."""
+    """Returns the resident memory of this process in bytes, for `ProcessFigures`."""
     return psutil.Process().memory_info().rss
 
 
 class EmbeddedEngine(TokenEngine):
-    """One rank, one process. Every bucket is buffered before any is applied, so an update that fails
-    on the way has touched nothing and generation goes on as before.
+    """An engine of one rank in one process.
 
-    Only a failing `apply_weights` loses the weights: generation then stays held, and `health` says
-    unhealthy, until the next complete update.
+    Every bucket is buffered before any is applied, so an update that fails midway has touched nothing and
+    generation continues. Only a failing `apply_weights` loses the weights. Generation then stays paused, and
+    `health` reports unhealthy, until the next complete update.
     """
 
     def __init__(self) -> None:
         self._group: WeightGroup | None = None
-        self._pause: contextlib.AbstractContextManager[None] | None = None  # open while held
-        self._lost: str | None = None  # why the served weights are half new
+        self._pause: contextlib.AbstractContextManager[None] | None = None  # the pause that is open
+        self._lost: str | None = None  # why the served weights are incomplete
         # One thread for everything that touches the model: a pause is entered, used and left in it.
         self._model_thread = ThreadPoolExecutor(1, thread_name_prefix="model")
 
     @abc.abstractmethod
     def pause_generation(self) -> contextlib.AbstractContextManager[None]:
-        """Entered in a worker thread. On entry no forward pass runs any more, and none starts before
-        the exit, when requests in flight go on."""
+        """Pauses generation while the block runs. It is entered in a worker thread.
+
+        On entry no forward pass runs any more. None starts before the exit, after which requests in flight
+        continue.
+        """
 
     @abc.abstractmethod
     def apply_weights(
@@ -63,13 +66,16 @@ class EmbeddedEngine(TokenEngine):
         version: int,
         kv_cache: KvCacheMode,
     ) -> None:
-        """Called inside the pause, in the same thread. Copies `tensors` (by Hugging Face name; views
-        into receive buffers) into the model, casting to its dtype, every copy of a tied one included;
-        labels what is sampled next with `version`; with "recompute" makes requests in flight compute
-        their keys and values again."""
+        """Copies `tensors` into the model, casting to its dtype. Called inside the pause, in the same thread.
+
+        tensors: views into receive buffers, by Hugging Face name.
+        tied: the name that is sent, by tied name; every copy of a tied weight must be filled.
+        version: the label of what is sampled next.
+        kv_cache: with "recompute", requests in flight compute their keys and values again.
+        """
 
     def buffered(self, bucket: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-        """A bucket as it waits for the others: an engine may move it to other memory."""
+        """Returns a bucket as it waits for the others; an engine may move it to other memory."""
         return bucket
 
     def health(self) -> Health:
@@ -120,23 +126,23 @@ class EmbeddedEngine(TokenEngine):
                 tensors.update(self.buffered(bucket))
                 progress.bytes += sum(tensor.nbytes for tensor in bucket.values())
                 progress.transfer_s = time.monotonic() - started
-                del bucket  # which a failure's traceback would keep
+                del bucket  # the traceback of a failure would keep it
 
         try:
-            # "paused" stops generation as late as it may: once the sender is seen to send.
+            # "paused" stops generation as late as possible: once the first bucket has arrived.
             await in_daemon_thread(receive, 1 if request.receive == "paused" else None)
             async with self._generation_held(progress):
                 await in_daemon_thread(receive, None)
-                progress.touched = True  # from here on the update can no longer be called off
+                progress.touched = True  # from here on the update can no longer be cancelled
                 await self._in_model_thread(
                     self.apply_weights, tensors, request.tied, request.version, request.kv_cache
                 )
         finally:
-            tensors.clear()  # a copy of the model, which the traceback of a failure would keep
+            tensors.clear()  # the traceback of a failure would keep this copy of the model
 
     @contextlib.asynccontextmanager
     async def _generation_held(self, progress: UpdateProgress):
-        """Hold generation; let it go on afterwards, unless the weights are lost."""
+        """Pauses generation and resumes it afterwards, unless the weights are lost."""
         held_at = time.monotonic()
         try:
             await self._in_model_thread(self._hold)
@@ -153,19 +159,22 @@ class EmbeddedEngine(TokenEngine):
             progress.paused_s = time.monotonic() - held_at
 
     def _hold(self) -> None:
-        if self._pause is None:  # still held when the update before this one lost the weights
+        if self._pause is None:  # still open if the previous update lost the weights
             pause = self.pause_generation()
             pause.__enter__()
             self._pause = pause
 
     def _release(self) -> None:
         if self._pause is not None:
-            pause, self._pause = self._pause, None
+            pause = self._pause
+            self._pause = None
             pause.__exit__(None, None, None)
 
     async def _in_model_thread(self, function: Callable[..., None], *args: object) -> None:
-        """Run `function` to its end, even when the caller is cancelled: a pause half entered could
-        not be left."""
+        """Runs `function` to its end, even if the caller is cancelled.
+
+        A pause that is only half entered could not be left.
+        """
         future = asyncio.get_running_loop().run_in_executor(self._model_thread, function, *args)
         try:
             await asyncio.shield(future)

@@ -1,6 +1,6 @@
 """The OpenAI-compatible routes over an engine's `generate`, and `/score`.
 
-For engines that bring no HTTP server of their own. Knows nothing of weight groups; it asks
+They serve engines that have no HTTP server of their own. They know nothing of weight groups; they ask
 `weight_updates` only whether requests may come in, and whether lost weights have been given up.
 """
 
@@ -29,6 +29,8 @@ from inference_adapters.weight_updates import WeightUpdates
 
 
 def generation_routes(engine: TokenEngine, updates: WeightUpdates) -> APIRouter:
+    """Returns the routes that generate and score with `engine`."""
+
     async def ready() -> None:
         updates.require_ready()
 
@@ -121,7 +123,10 @@ async def _whole(completion: Completion, deltas: AsyncIterator[tuple[int, TokenD
 async def _events(
     completion: Completion, deltas: AsyncIterator[tuple[int, TokenDelta]]
 ) -> AsyncIterator[str]:
-    """Server-sent events; an error after the first of them can only be an event itself."""
+    """Yields server-sent events.
+
+    An error after the first one is an event itself, because the status is sent.
+    """
     try:
         async with aclosing(deltas):
             async for index, delta in deltas:

@@ -1,7 +1,7 @@
-"""Whether a weight update can be received at all: checked before any collective.
+"""Checks whether a weight update can be received at all, before any collective.
 
-Called by `weight_updates`. Every refusal names the parameter, and nothing has changed. Reads only
-what the engine declares of itself.
+It is called by `weight_updates`. Every refusal names the parameter and changes nothing. It reads only what
+the engine declares.
 """
 
 from collections.abc import Mapping
@@ -11,6 +11,7 @@ from contracts.inference import InferenceEngine, Parameter, WeightUpdateRequest
 
 
 def check_manifest(request: WeightUpdateRequest, engine: InferenceEngine) -> None:
+    """Raises ContractError unless the engine can receive the update's parameters in the requested mode."""
     info = engine.info()
     if request.kv_cache not in info.kv_cache:
         raise ContractError(
@@ -18,7 +19,8 @@ def check_manifest(request: WeightUpdateRequest, engine: InferenceEngine) -> Non
         )
     if request.receive == "staged" and "staged" not in info.capabilities:
         raise ContractError(ErrorCode.UNSUPPORTED_RECEIVE, "receive staged: this server offers only paused")
-    shapes, tied = engine.parameter_shapes(), engine.tied_parameters()
+    shapes = engine.parameter_shapes()
+    tied = engine.tied_parameters()
     for parameter in request.parameters:
         _check_parameter(parameter, shapes, tied, info.accepts_dtypes)
     _check_complete([p.name for p in request.parameters], shapes)
@@ -53,7 +55,7 @@ def _check_complete(names: list[str], shapes: Mapping[str, tuple[int, ...]]) -> 
 
 
 def _check_tied(sent: Mapping[str, str], tied: Mapping[str, str]) -> None:
-    """Both ends must tie alike, or a copy would keep its old weights."""
+    """Checks that both ends tie the same weights; otherwise a copy would keep its old values."""
     for name in sorted(sent.keys() | tied.keys()):
         if name not in sent:
             raise ContractError(

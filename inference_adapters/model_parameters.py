@@ -1,4 +1,4 @@
-"""What weights a model has, by Hugging Face name: for engines that keep them in a form of their own."""
+"""Lists a model's weights by Hugging Face name, for engines that keep them in another form."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -13,7 +13,10 @@ def model_parameters(
     trust_remote_code: bool = False,
     overrides: Mapping[str, Any] | None = None,
 ) -> tuple[dict[str, tuple[int, ...]], dict[str, str]]:
-    """Shapes of what an update must bring, and tied names. Holds no memory for the weights."""
+    """Returns the shapes of the weights that an update must contain, and the tied names.
+
+    It allocates no memory for the weights.
+    """
     config = AutoConfig.from_pretrained(
         model, revision=revision, trust_remote_code=trust_remote_code, **(overrides or {})
     )

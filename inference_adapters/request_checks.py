@@ -1,7 +1,7 @@
-"""From a generation request to sampling parameters, or to the refusal that the contract names.
+"""Turns a generation request into sampling parameters, or into the refusal that the contract names.
 
-Called by `generation_routes`. A parameter that the engine does not honour is refused, never ignored;
-its neutral value (top_p 1, top_k 0 or -1, an empty list) asks for nothing and is always taken.
+It is called by `generation_routes`. A parameter that the engine does not honour is refused, never ignored.
+Its neutral value (top_p 1, top_k 0 or -1, an empty list) asks for nothing and is always accepted.
 """
 
 from collections.abc import Sequence
@@ -13,7 +13,10 @@ from contracts.inference import ChatCompletionRequest, GenerationRequest, Sampli
 def sampling_parameters(
     request: GenerationRequest, max_tokens: int | None, prompt_length: int, max_context: int
 ) -> list[SamplingParameters]:
-    """One per completion asked for: with a seed, the i-th is sampled with seed + i."""
+    """Returns the parameters of each completion; with a seed, the i-th is sampled with seed + i.
+
+    Raises ContractError if the prompt is empty or does not fit into `max_context`.
+    """
     if request.top_k is not None and request.top_k < -1:
         raise ContractError(ErrorCode.INVALID_REQUEST, f"top_k: {request.top_k} is below -1")
     available = max_context - prompt_length
@@ -39,7 +42,7 @@ def sampling_parameters(
 
 
 def check_capabilities(request: GenerationRequest, capabilities: Sequence[str]) -> None:
-    """Refuse what the engine does not declare."""
+    """Raises ContractError if the request uses a capability that the engine does not declare."""
     tools = request.tools if isinstance(request, ChatCompletionRequest) else None
     asked = {
         "top_p": ("truncation", request.top_p not in (None, 1)),
@@ -58,7 +61,7 @@ def check_capabilities(request: GenerationRequest, capabilities: Sequence[str]) 
 
 
 def calls_tools(request: ChatCompletionRequest) -> bool:
-    """Whether a call in what is sampled is to be read as one."""
+    """Returns whether a call in the sampled text is to be returned as a tool call."""
     if request.tool_choice not in (None, "auto", "none"):
         raise ContractError(
             ErrorCode.UNSUPPORTED_PARAMETER, f"tool_choice {request.tool_choice!r}: there are auto and none"

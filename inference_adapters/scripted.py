@@ -1,12 +1,12 @@
-"""An engine without a model: the worked example of an adapter, and what the tests run against.
+"""An engine without a real model: the worked example of an adapter, and what the tests run against.
 
-Its "language model" is a recurrent net of about a thousand weights over characters, so that weights,
-log-probabilities, a tied head and stale keys/values all mean what they mean for a real one:
+Its "language model" is a recurrent net of about a thousand weights over characters. So weights,
+log-probabilities, a tied head and stale keys and values mean what they mean for a real model:
 
     h_t = tanh(W h_{t-1} + b + embed[token_t]),   logits = embed @ (norm * h_t) + head_bias
 
-The running state h is its "KV cache": "keep" carries it over an update, "recompute" rebuilds it.
-Knows no HTTP and no rule of the contract. `python -m inference_adapters.scripted --port 8001`
+The running state h is its "KV cache": "keep" carries it over an update, "recompute" rebuilds it. It knows no
+HTTP and no rule of the contract. Run it by `python -m inference_adapters.scripted --port 8001`.
 """
 
 import asyncio
@@ -35,21 +35,28 @@ VOCABULARY = len(ALPHABET) + 1
 HIDDEN = 8
 CONTEXT = 4096
 
-EMBED, HEAD, HEAD_BIAS = "model.embed_tokens.weight", "lm_head.weight", "lm_head.bias"
-WEIGHT, BIAS, NORM = "model.layers.0.weight", "model.layers.0.bias", "model.norm.weight"
+EMBED = "model.embed_tokens.weight"
+HEAD = "lm_head.weight"
+HEAD_BIAS = "lm_head.bias"
+WEIGHT = "model.layers.0.weight"
+BIAS = "model.layers.0.bias"
+NORM = "model.norm.weight"
 
 
 @dataclass(eq=False)
 class _Sequence:
     """One request in flight."""
 
-    token_ids: list[int]  # prompt and what has been sampled
-    state: torch.Tensor  # [HIDDEN] after the last token
+    token_ids: list[int]  # tokens of the prompt and those sampled so far
+    state: torch.Tensor  # [HIDDEN] state after the last token
     aborted: bool = False
 
 
 class ScriptedEngine(EmbeddedEngine):
-    """`token_delay_s` after each token keeps requests in flight for as long as a test needs."""
+    """The scripted engine.
+
+    A delay of `token_delay_s` after each token keeps requests in flight for a test.
+    """
 
     def __init__(self, token_delay_s: float = 0.0, seed: int = 0):
         super().__init__()
@@ -59,18 +66,18 @@ class ScriptedEngine(EmbeddedEngine):
         self._version = 0
         self._sequences: set[_Sequence] = set()
         self._paused = False
-        self._changed = asyncio.Condition()  # a pause or an abort began or ended
+        self._changed = asyncio.Condition()  # notified when a pause or an abort begins or ends
 
     @staticmethod
     def initial_weights(seed: int) -> dict[str, torch.Tensor]:
-        """What an update must bring: Hugging Face-like names, float32; the tied head is not in it."""
+        """Returns the float32 weights of an update, by Hugging Face-like name, without the tied head."""
         generator = torch.Generator().manual_seed(seed)
 
         def normal(*shape: int) -> torch.Tensor:
             return torch.randn(*shape, generator=generator)
 
         head_bias = 0.1 * normal(VOCABULARY)
-        head_bias[EOS] = -4.0  # a completion of some hundred tokens is usual
+        head_bias[EOS] = -4.0  # makes completions of some hundred tokens usual
         return {
             EMBED: normal(VOCABULARY, HIDDEN),
             WEIGHT: 0.5 * normal(HIDDEN, HIDDEN),
@@ -152,14 +159,14 @@ class ScriptedEngine(EmbeddedEngine):
         return torch.tanh(w[WEIGHT] @ state + w[BIAS] + w[EMBED][token_id])
 
     def _states(self, token_ids: Sequence[int]) -> torch.Tensor:
-        """[len(token_ids), HIDDEN]"""
+        """Returns the `[len(token_ids), HIDDEN]` states after each token."""
         states = [torch.zeros(HIDDEN)]
         for token_id in token_ids:
             states.append(self._advance(states[-1], token_id))
         return torch.stack(states[1:])
 
     def _logits(self, states: torch.Tensor) -> torch.Tensor:
-        """[..., HIDDEN] -> [..., VOCABULARY]"""
+        """Returns `[..., VOCABULARY]` logits of `[..., HIDDEN]` states."""
         return (self._weights[NORM] * states) @ self._weights[EMBED].T + self._weights[HEAD_BIAS]
 
     # --- generation -------------------------------------------------------------------------------
@@ -230,7 +237,7 @@ def _check_ids(token_ids: Sequence[int]) -> None:
 def _sample(
     logits: torch.Tensor, sampling: SamplingParameters, generator: torch.Generator
 ) -> tuple[int, float]:
-    """A token id and its log-probability under the distribution it is sampled from."""
+    """Returns a token id and its log-probability under the distribution it is sampled from."""
     if sampling.temperature == 0:
         log_p = torch.log_softmax(logits, -1)
         token_id = int(log_p.argmax())
@@ -241,7 +248,7 @@ def _sample(
 
 
 def _truncate(log_p: torch.Tensor, sampling: SamplingParameters) -> torch.Tensor:
-    """Renormalised over the `top_k` likeliest tokens, then over the fewest that hold `top_p`."""
+    """Renormalises over the `top_k` most likely tokens, then over the fewest that hold `top_p`."""
     if sampling.top_k is not None and sampling.top_k < len(log_p):
         kept = torch.full_like(log_p, -torch.inf)
         top = log_p.topk(sampling.top_k)

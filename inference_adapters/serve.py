@@ -1,6 +1,6 @@
 """The command line that every adapter shares: options, the listening socket, the server's end.
 
-An adapter's `__main__` calls `arguments`, adds options of its own, builds its engine and calls `run`.
+An adapter's `__main__` calls `arguments`, adds its own options, builds its engine and calls `run`.
 """
 
 import argparse
@@ -25,7 +25,7 @@ def arguments(description: str) -> argparse.ArgumentParser:
 
 
 def add_contract_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options that the contract needs, for a parser that has a host and a port already."""
+    """Adds the options that the contract needs to a parser that already has a host and a port."""
     parser.add_argument(
         "--token", default=os.environ.get("PIPELINERL_TOKEN"), help="bearer token (or PIPELINERL_TOKEN)"
     )
@@ -41,7 +41,7 @@ def add_contract_arguments(parser: argparse.ArgumentParser) -> None:
 def run(
     engine: InferenceEngine, args: argparse.Namespace, add_generation: AddGeneration | None = None
 ) -> None:
-    """Serve until SIGTERM. A port in use, and a model that does not load, end it with status 1."""
+    """Serves until SIGTERM. Exits with status 1 if the port is in use or the model does not load."""
     listener = _listen(args.host, args.port)
     failures: list[BaseException] = []
 
@@ -60,8 +60,10 @@ def run(
 
 
 class Server(uvicorn.Server):
-    """Ends its open requests (long generations, long polls) before it closes; those that do not end
-    within a second are cut off."""
+    """A uvicorn server that ends its open requests (long generations, long polls) before it closes.
+
+    Requests that do not end within a second are cut off.
+    """
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         await self.config.app.state.end_requests()

@@ -1,6 +1,7 @@
-"""Requests in flight: several completions as one stream, which ends when its client goes.
+"""Merges the completions of one request into one stream, which ends when its client disconnects.
 
-Called by `generation_routes`. Knows no wire format: it moves deltas and closes what nobody reads.
+It is called by `generation_routes`. It knows no wire format: it moves deltas, and closes streams that no
+client reads.
 """
 
 import asyncio
@@ -21,8 +22,11 @@ log = logging.getLogger(__name__)
 async def merged(
     sources: list[AsyncIterator[TokenDelta]], weights_given_up: asyncio.Event
 ) -> AsyncIterator[tuple[int, TokenDelta]]:
-    """(index of the source, its next tokens), as they come. Closing this cancels what is still being
-    sampled; `weights_given_up` ends it with `weights_lost`."""
+    """Yields (index of the source, its next tokens) in the order of arrival.
+
+    Closing the iterator cancels the sources. Setting `weights_given_up` ends it with ContractError
+    (`weights_lost`).
+    """
     arrived: asyncio.Queue[tuple[int, TokenDelta] | ContractError] = asyncio.Queue()
 
     async def pump(index: int, source: AsyncIterator[TokenDelta]) -> None:
@@ -30,7 +34,7 @@ async def merged(
             async with aclosing(source):
                 async for delta in source:
                     arrived.put_nowait((index, delta))
-        except ContractError as error:  # belongs to whoever reads the queue
+        except ContractError as error:  # raised again by the reader of the queue
             arrived.put_nowait(error)
         except Exception as error:
             log.exception("the engine failed in a request")
@@ -57,7 +61,7 @@ async def merged(
 
 
 async def until_disconnect(receive: Receive, work: Coroutine[Any, Any, Any]) -> Any:
-    """The result of `work`; None when the client closed the connection first, which cancels it."""
+    """Returns the result of `work`, or None if the client disconnects first, which cancels `work`."""
     gone = asyncio.create_task(_disconnected(receive))
     task = asyncio.create_task(work)
     try:
@@ -75,7 +79,7 @@ async def _disconnected(receive: Receive) -> None:
 
 
 class EventStream(StreamingResponse):
-    """A StreamingResponse whose iterator is closed as soon as the client is gone."""
+    """A StreamingResponse whose iterator is closed as soon as the client disconnects."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         async with aclosing(self.body_iterator):

@@ -1,7 +1,7 @@
-"""Blocking calls that may have to be abandoned: a rendezvous, a gloo wait.
+"""Runs blocking calls that may have to be abandoned: a rendezvous, a gloo wait.
 
-Such a call can be stuck until its own timeout. `asyncio.to_thread` would keep the process alive for
-it, and a few of them would fill its pool; a daemon thread each does neither.
+Such a call can be stuck until its own timeout. `asyncio.to_thread` would keep the process alive for it, and a
+few of them would fill its pool. One daemon thread for each call avoids both.
 """
 
 import asyncio
@@ -14,20 +14,22 @@ T = TypeVar("T")
 
 
 async def in_daemon_thread(function: Callable[..., T], *args: object) -> T:
-    """Run `function` in a thread of its own. Cancelling the await abandons the thread: it runs to its
-    end, and its result is dropped."""
+    """Runs `function` in a thread of its own and returns its result.
+
+    Cancelling the await abandons the thread: it runs to its end, and its result is dropped.
+    """
     return await asyncio.wrap_future(daemon_thread(function, *args))
 
 
 def daemon_thread(function: Callable[..., T], *args: object) -> Future[T]:
-    """Start `function` in a thread of its own; its result, or what it raises."""
+    """Starts `function` in a thread of its own. Returns a future of its result or error."""
     result: Future[T] = Future()
 
     def run(future: Future[T]) -> None:
         future.set_running_or_notify_cancel()
         try:
             future.set_result(function(*args))
-        except BaseException as error:  # handed to whoever awaits
+        except BaseException as error:  # raised again where the future is awaited
             future.set_exception(error)
         finally:
             del future  # the error's traceback holds this frame: it would keep itself, and all that it holds

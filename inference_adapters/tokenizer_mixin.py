@@ -1,4 +1,4 @@
-"""Text and token ids of a Hugging Face model directory: for engines that speak in token ids alone."""
+"""Text and token ids of a Hugging Face model directory, for engines that only handle token ids."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,7 +10,7 @@ from contracts.support.messages import first_line
 
 
 class TokenizerMixin:
-    """The text side of a `TokenEngine`."""
+    """The text methods of a `TokenEngine`."""
 
     _tokenizer: PreTrainedTokenizerBase
 
@@ -27,13 +27,16 @@ class TokenizerMixin:
 
 
 def check_model_directory(path: str) -> None:
-    """Raises ValueError, in one line, where no model is."""
+    """Raises ValueError, with a message of one line, unless the directory holds a model."""
     if not (Path(path) / "config.json").is_file():
         raise ValueError(f"{path} is not a model directory: it has no config.json")
 
 
 def load_tokenizer(model: str) -> PreTrainedTokenizerBase:
-    """Of the directory `model`. Raises ValueError, in one line, where there is none for conversations."""
+    """Returns the tokenizer of the directory `model`.
+
+    Raises ValueError, with a message of one line, if it has none for conversations.
+    """
     check_model_directory(model)
     try:
         tokenizer = AutoTokenizer.from_pretrained(model, local_files_only=True)
@@ -45,7 +48,10 @@ def load_tokenizer(model: str) -> PreTrainedTokenizerBase:
 
 
 def check_ids(token_ids: Sequence[int], vocabulary: int) -> None:
-    """One id outside the embedding would end the forward pass of every request."""
+    """Raises ContractError for an id outside the embedding.
+
+    Such an id would end the forward pass of every request.
+    """
     if not token_ids or not all(0 <= token_id < vocabulary for token_id in token_ids):
         raise ContractError(
             ErrorCode.INVALID_REQUEST, f"token ids must be given, and lie between 0 and {vocabulary - 1}"

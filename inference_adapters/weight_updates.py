@@ -1,8 +1,8 @@
-"""Which weight group and which weight update a server accepts, and how each ended.
+"""Decides which weight group and which weight update a server accepts, and records how each ended.
 
-The state machine that every adapter shares: run, takeover, epoch and version; validation before any
-collective; idempotent retries; waiting; calling off. Knows no HTTP and no tensors: `control_routes`
-speaks for it, an `InferenceEngine` does what it decides. All of it runs in one event loop.
+It is the state machine that every adapter shares: run, takeover, epoch and version; validation before any
+collective; idempotent retries; waiting; cancelling. It knows no HTTP and no tensors: `control_routes` calls
+it, and an `InferenceEngine` carries out its decisions. All of it runs in one event loop.
 """
 
 import asyncio
@@ -29,12 +29,12 @@ from contracts.inference import (
 from inference_adapters.manifest_check import check_manifest
 
 log = logging.getLogger(__name__)
-NOTICE_S = 1.0  # for an update that ran into its timeout to be seen to have ended
+NOTICE_S = 1.0  # extra time in which an update that timed out is noticed to have ended
 
 
 @dataclass
 class _Join:
-    """A weight group, being joined or joined."""
+    """A weight group that is being joined, or was joined."""
 
     request: InitProcessGroupRequest
     task: asyncio.Task[list[int]]
@@ -42,7 +42,7 @@ class _Join:
 
 @dataclass
 class _Update:
-    """A weight update that was accepted, and how it stands."""
+    """A weight update that was accepted, and its state."""
 
     fingerprint: str
     timeout_s: float
@@ -51,14 +51,14 @@ class _Update:
     ended: asyncio.Event = field(default_factory=asyncio.Event)
     # Only while receiving: the traceback of a failed task would keep the buffers that it received.
     task: asyncio.Task[None] | None = None
-    called_off: str | None = None  # by whom
+    called_off: str | None = None  # why the update was cancelled
 
     @property
     def receiving(self) -> bool:
         return self.outcome.state == "receiving"
 
     async def wait(self, timeout_s: float | None = None) -> None:
-        """For its end; at most `timeout_s`."""
+        """Waits until the update has ended, at most `timeout_s`."""
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self.ended.wait(), timeout_s)
 
@@ -69,7 +69,7 @@ class _Update:
 
 
 class WeightUpdates:
-    """The control side of one server. Refusals are `ContractError`s; a refusal changes nothing."""
+    """The control side of one server. It refuses by ContractError, and a refusal changes nothing."""
 
     def __init__(self, engine: InferenceEngine, hold_timeout_s: float):
         self.engine = engine
@@ -77,14 +77,14 @@ class WeightUpdates:
         self.loaded = False
         self.version = 0
         self.run: str | None = None
-        self.weights_given_up = asyncio.Event()  # lost weights did not come back within hold_timeout_s
-        self._epoch: int | None = None  # of the last group joined in this run, gone or not
+        self.weights_given_up = asyncio.Event()  # set if lost weights are not replaced within hold_timeout_s
+        self._epoch: int | None = None  # epoch of the last group joined in this run, even if it is gone
         self._group: GroupInfo | None = None
         self._joined: _Join | None = None
         self._joining: _Join | None = None
-        self._updates: dict[int, _Update] = {}  # by version; those of this run
-        self._current: _Update | None = None  # the last one accepted
-        self._any_version = False  # a new run took over: its first version may be lower
+        self._updates: dict[int, _Update] = {}  # updates of this run, by version
+        self._current: _Update | None = None  # the last update that was accepted
+        self._any_version = False  # whether a new run took over, whose first version may be lower
         self._lost: str | None = None
         self._hold_timer: asyncio.TimerHandle | None = None
 
@@ -94,7 +94,7 @@ class WeightUpdates:
         self.loaded = True
 
     async def end_requests(self) -> None:
-        """The server is closing: whoever waits gets an answer."""
+        """Ends every request that waits, with a response, because the server is closing."""
         if self._joining:
             self._joining.task.cancel()
         if update := self._receiving():
@@ -112,7 +112,10 @@ class WeightUpdates:
         return self.engine.health()
 
     def require_ready(self) -> None:
-        """Refuses new requests; those that an update merely delays are queued by the engine."""
+        """Raises ContractError unless new requests are accepted.
+
+        The engine queues those that an update delays.
+        """
         health = self.health()
         if health.status != "ready":
             raise ContractError(ErrorCode.UNHEALTHY, f"{health.status}: {health.reason}")
@@ -134,7 +137,7 @@ class WeightUpdates:
     # --- joining ----------------------------------------------------------------------------------
 
     async def join(self, request: InitProcessGroupRequest) -> list[int]:
-        """Join a newer weight group; returns this server's ranks."""
+        """Joins a newer weight group and returns this server's ranks."""
         while True:
             for known in (self._joining, self._joined):
                 if known and known.request == request:  # an HTTP retry
@@ -143,7 +146,7 @@ class WeightUpdates:
             update = self._receiving()
             if update is None:
                 break
-            await self._end_of(update, request)  # after which all is to be asked again
+            await self._end_of(update, request)  # then everything is checked again
         if self._joining:
             self._joining.task.cancel()
         self._joining = _Join(request, asyncio.create_task(self._join(request)))
@@ -160,9 +163,11 @@ class WeightUpdates:
 
     def _check_join(self, request: InitProcessGroupRequest) -> None:
         # A group that is still forming claims the server already.
-        run, epoch = self.run, self._epoch
+        run = self.run
+        epoch = self._epoch
         if self._joining:
-            run, epoch = self._joining.request.run, self._joining.request.epoch
+            run = self._joining.request.run
+            epoch = self._joining.request.epoch
         if run not in (None, request.run) and not request.takeover:
             raise ContractError(ErrorCode.OTHER_RUN, f"this server belongs to run {run}, not {request.run}")
         if run == request.run and epoch is not None and request.epoch <= epoch:
@@ -183,13 +188,15 @@ class WeightUpdates:
         if request.rank_offset + info.ranks > request.world_size:
             raise ContractError(
                 ErrorCode.INVALID_REQUEST,
-                f"world_size {request.world_size} has no room for {info.ranks} rank(s) from rank_offset "
+                f"world_size {request.world_size} cannot hold {info.ranks} rank(s) from rank_offset "
                 f"{request.rank_offset} on",
             )
 
     async def _end_of(self, update: _Update, request: InitProcessGroupRequest) -> None:
-        """Wait for the update under way, as long as it may itself be silent. A takeover does not wait:
-        it says that the other run is over."""
+        """Waits for the current update, for at most its own timeout.
+
+        A takeover does not wait, because it says that the other run is over.
+        """
         if request.run != self.run:
             await self._call_off(update, f"run {request.run} took over")
             return
@@ -206,7 +213,8 @@ class WeightUpdates:
             ranks = await self.engine.join_group(request)
             if request.run != self.run:
                 await self._change_run(request)
-            self._joined, self._epoch = self._joining, request.epoch
+            self._joined = self._joining
+            self._epoch = request.epoch
             self._group = GroupInfo(
                 epoch=request.epoch, rank_offset=request.rank_offset, world_size=request.world_size
             )
@@ -218,14 +226,15 @@ class WeightUpdates:
     async def _change_run(self, request: InitProcessGroupRequest) -> None:
         if self.run is not None:
             await self.engine.abort_requests()
-        self.run, self._any_version = request.run, request.takeover
+        self.run = request.run
+        self._any_version = request.takeover
         self._updates.clear()
         self._current = None
 
     # --- updating ---------------------------------------------------------------------------------
 
     def request(self, request: WeightUpdateRequest) -> WeightUpdateAccepted:
-        """Accept an update, and begin to receive it."""
+        """Accepts an update and starts to receive it."""
         fingerprint = _fingerprint(request)
         known = self._updates.get(request.version)
         if known and known.fingerprint == fingerprint:  # an HTTP retry
@@ -286,7 +295,8 @@ class WeightUpdates:
             self._hold_timer.cancel()
 
     def _failed(self, update: _Update, why: str) -> None:
-        update.outcome.state, update.outcome.error = "failed", why
+        update.outcome.state = "failed"
+        update.outcome.error = why
         self.engine.leave_group()  # one member's failure breaks a group for all
         self._group = None
         if update.progress.touched and not self._lost:
@@ -300,7 +310,7 @@ class WeightUpdates:
     # --- asking, calling off ----------------------------------------------------------------------
 
     async def status(self, version: int, wait_s: float) -> WeightUpdateStatus:
-        """How the update to `version` stands; waits up to `wait_s` for its end."""
+        """Returns the state of the update to `version`; waits up to `wait_s` for its end."""
         update = self._updates.get(version)
         if update is None:
             raise ContractError(ErrorCode.NOT_FOUND, f"version {version} was never requested in this run")
@@ -308,7 +318,7 @@ class WeightUpdates:
         return update.status()
 
     async def abort(self, request: AbortWeightUpdateRequest) -> WeightUpdateStatus:
-        """Call off an update; says how it ended, also when it had ended before."""
+        """Cancels an update. Returns how it ended, even if it had ended before."""
         self._check_run(request.run)
         update = self._updates.get(request.version)
         if update is None or update.outcome.epoch != request.epoch:
@@ -319,13 +329,14 @@ class WeightUpdates:
         return update.status()
 
     async def _call_off(self, update: _Update, why: str) -> None:
-        """End an update. One that is being applied can only be waited for."""
+        """Cancels an update and waits for its end. An update that is being applied is not cancelled."""
         if update.receiving and not update.progress.touched:
-            update.called_off, update.progress.cancelled = why, True
+            update.called_off = why
+            update.progress.cancelled = True
             update.task.cancel()
         await update.wait()
 
 
 def _fingerprint(request: WeightUpdateRequest) -> str:
-    """Equal for equal arguments; a manifest of a large model is not kept for the sake of retries."""
+    """Returns a hash of the request, by which retries are detected without keeping manifests."""
     return hashlib.sha256(request.model_dump_json().encode()).hexdigest()

@@ -1,1 +1,1 @@
-"""Training backends behind the contract; each needs only `contracts` and its own engine."""
+"""Training backends behind the contract. Each needs only `contracts` and its own engine."""

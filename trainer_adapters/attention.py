@@ -1,9 +1,9 @@
 """Attention over packed sequences that keeps neighbours apart; registered with transformers as "packed".
 
-A model loaded with `attn_implementation="packed"` and called with `packing=Packing(...)` runs every other
-operation on the `[1, T]` pack as it is; only attention looks at where sequences begin. Two paths: torch's
-variable-length flash kernel (CUDA, half precision), and else padding by length class, which needs no mask:
-behind a causal diagonal no real token sees the padding on its right.
+The model must be loaded with `attn_implementation="packed"` and called with `packing=Packing(...)`. It runs
+every other operation on the `[1, T]` pack as it is; only attention uses where sequences begin. On CUDA in
+half precision, attention is torch's variable-length flash kernel. Otherwise sequences are padded by length
+class. That needs no mask, because under a causal mask no real token sees the padding on its right.
 """
 
 from functools import cached_property
@@ -17,7 +17,7 @@ PACKED = "packed"
 
 
 class Packing:
-    """Where each sequence of a pack begins, and the indices that both paths derive from it once per batch."""
+    """The start of each sequence of a pack, and the indices that both paths derive from it once per batch."""
 
     def __init__(self, cu_seqlens: torch.Tensor):
         self.cu_seqlens = cu_seqlens  # [S + 1] int32
@@ -26,8 +26,11 @@ class Packing:
 
     @cached_property
     def padded(self) -> list[torch.Tensor]:
-        """One `[s, L]` index into the pack per length class (powers of two, so that padding at most
-        doubles the work). A slot of padding repeats the sequence's last token."""
+        """One `[s, L]` index into the pack per length class.
+
+        Classes are powers of two, so padding at most doubles the work. A padding slot repeats the sequence's
+        last token.
+        """
         classes: dict[int, list[tuple[int, int]]] = {}
         for start, end in self._bounds:
             if end > start:
@@ -41,7 +44,7 @@ class Packing:
 
     @cached_property
     def restore(self) -> torch.Tensor:
-        """`[T]` index: where each token of the pack stands in the concatenated padded classes."""
+        """The `[T]` index of each token of the pack in the concatenated padded classes."""
         slots = torch.cat([index.flatten() for index in self.padded])
         own = torch.cat([_is_own_slot(index).flatten() for index in self.padded]).nonzero().squeeze(1)
         where = torch.empty_like(own)
@@ -50,7 +53,7 @@ class Packing:
 
 
 def _is_own_slot(index: torch.Tensor) -> torch.Tensor:
-    """False where a slot only repeats the sequence's last token."""
+    """Returns False where a slot only repeats the sequence's last token."""
     return torch.cat([index[:, :1] >= 0, index[:, 1:] > index[:, :-1]], dim=1)
 
 
@@ -67,8 +70,11 @@ def packed_attention(
     dropout: float = 0.0,
     **kwargs: object,
 ) -> tuple[torch.Tensor, None]:
-    """Causal attention within each sequence, `[1, T, H, D]`. Dropout is not applied: a policy's
-    log-probabilities are compared with those of a server, which has none."""
+    """Returns causal attention within each sequence, `[1, T, H, D]`.
+
+    Dropout is not applied, because log-probabilities are compared with those of a server, which has none.
+    Raises ValueError for a model that needs another kind of attention.
+    """
     if unknown := [name for name in ("softcap", "s_aux", "position_bias") if kwargs.get(name) is not None]:
         raise ValueError(f"packed attention does not support {', '.join(unknown)} ({type(module).__name__})")
     rows = [states[0].transpose(0, 1) for states in (query, key, value)]
@@ -113,15 +119,18 @@ def _padded(query, key, value, packing: Packing, scaling: float, window: int | N
 
 
 def _pad(states: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
-    """`[T, H, D]` -> `[s, H, L, D]`. Whole rows of `H * D` at a time: several times the speed of
-    indexing a three-dimensional tensor, backward above all."""
+    """Returns the states of `[T, H, D]` at `index`, as `[s, H, L, D]`.
+
+    It copies whole rows of `H * D`, several times faster than indexing three dimensions, most of all in
+    backward.
+    """
     tokens, heads, size = states.shape
     rows = states.reshape(tokens, heads * size).index_select(0, index.flatten())
     return rows.view(*index.shape, heads, size).transpose(1, 2)
 
 
 def _band(length: int, window: int, device: torch.device) -> torch.Tensor:
-    """Causal mask `[L, L]` in which a token sees itself and the `window - 1` tokens before it."""
+    """Returns the causal mask `[L, L]` in which a token sees itself and the `window - 1` tokens before it."""
     causal = torch.ones(length, length, dtype=torch.bool, device=device).tril()
     return causal.triu(1 - window)
 

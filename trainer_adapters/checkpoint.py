@@ -1,7 +1,7 @@
-"""Checkpoints that are either whole or absent: torch.distributed.checkpoint, renamed into place.
+"""Checkpoints that are either complete or absent: torch.distributed.checkpoint, renamed into place.
 
-Tensors are copied at once and written in the background, each rank its own shards, while training goes
-on; they are read in place. The number of ranks may differ.
+Tensors are copied at once and written in the background while training continues, each rank its own shards.
+They are read in place. The number of ranks may differ.
 """
 
 import shutil
@@ -21,7 +21,7 @@ from contracts.trainer import SaveHandle
 
 
 class Saving(SaveHandle):
-    """Of a checkpoint that is being written. On any rank, done means that it is whole on disk."""
+    """A handle on a checkpoint that is being written. On any rank, done means that it is complete on disk."""
 
     def __init__(self, written: futures.Future):
         self._written = written
@@ -30,15 +30,16 @@ class Saving(SaveHandle):
         self._written.result()
 
     def wait_ended(self) -> None:
-        """Return once nothing is written any more, whatever came of it: that is for `wait` to say."""
+        """Waits until writing has ended. It does not raise if writing failed; `wait` does."""
         futures.wait([self._written])
 
 
 class _RenamedIntoPlace(dcp.FileSystemWriter):
-    """Writes beside `directory`; `finish`, which rank 0 calls once every rank has written, renames."""
+    """A writer of a temporary directory that rank 0 renames to `directory` once every rank has written."""
 
     def __init__(self, directory: Path):
-        self._directory, self._partial = directory, _partial(directory)
+        self._directory = directory
+        self._partial = _partial(directory)
         super().__init__(self._partial)
 
     def set_up_storage_writer(self, is_coordinator: bool, *args: object, **kwargs: object) -> None:
@@ -52,15 +53,15 @@ class _RenamedIntoPlace(dcp.FileSystemWriter):
 
 
 class ShardedCheckpoints:
-    """Writes one checkpoint at a time, over a process group of its own: training's collectives go on."""
+    """Writes one checkpoint at a time, over its own process group, so training's collectives continue."""
 
     def __init__(self, timeout_s: float):
         self._group = dist.new_group(backend="gloo", timeout=timedelta(seconds=timeout_s))
         self._saving: Saving | None = None
 
     def save(self, state: dict[str, torch.Tensor], directory: Path) -> SaveHandle:
-        """What every rank gives is written as it is now."""
-        self.close()  # waits for the one before
+        """Starts to write a copy of the state that every rank passes."""
+        self.close()  # waits for the previous checkpoint
         written = dcp.async_save(
             state, storage_writer=_RenamedIntoPlace(directory), process_group=self._group
         )
@@ -68,8 +69,10 @@ class ShardedCheckpoints:
         return self._saving
 
     def load(self, state: dict[str, torch.Tensor], directory: Path) -> None:
-        """Fill the tensors of `state`. Random-number state that the checkpoint has none of (it was
-        written by fewer ranks) stays as it is; anything else that is missing raises ValueError."""
+        """Fills the tensors of `state`. Raises ValueError if the checkpoint lacks one of them.
+
+        Random-number state that is missing stays as it is: the checkpoint was written by fewer ranks.
+        """
         stored = dcp.FileSystemReader(directory).read_metadata().state_dict_metadata
         wanted = {key: tensor for key, tensor in state.items() if key in stored or not is_rng(key)}
         if missing := wanted.keys() - stored.keys():
@@ -86,8 +89,10 @@ class ShardedCheckpoints:
 
 @contextmanager
 def complete_or_absent(directory: Path) -> Iterator[Path]:
-    """A directory for all ranks to write to, which becomes `directory` when all have left the block
-    without an error. Replaces what was there."""
+    """Yields a directory for all ranks to write to, which becomes `directory` when all have left the block.
+
+    It replaces what was there. If the block raises, `directory` stays as it was.
+    """
     partial = _partial(directory)
     coordinator = dist.get_rank() == 0
     if coordinator:
@@ -111,7 +116,7 @@ def _put_in_place(partial: Path, directory: Path) -> None:
 
 
 def rng_state(rank: int, device: torch.device) -> dict[str, torch.Tensor]:
-    """Named by rank: each has its own."""
+    """Returns the state of the random-number generators, under names that contain the rank."""
     state = {f"rng.cpu.{rank}": torch.get_rng_state()}
     if device.type == "cuda":
         state[f"rng.cuda.{rank}"] = torch.cuda.get_rng_state(device)

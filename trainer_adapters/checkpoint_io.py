@@ -1,4 +1,4 @@
-"""Hugging Face checkpoints: float32 master weights in, scattered to all ranks; tokenizer files over."""
+"""Loads Hugging Face checkpoints in float32, scatters them to all ranks, and copies tokenizers."""
 
 import shutil
 from pathlib import Path
@@ -18,8 +18,11 @@ TOKENIZER_FILES = (
 
 
 def load_model(path: str, rank: int) -> PreTrainedModel:
-    """Whole on rank 0. On the others the parameters are allocated and never written, which costs no
-    memory, until `scatter_weights` fills the shards."""
+    """Returns the model, with its weights on rank 0 only.
+
+    On other ranks the parameters are allocated but not written, which needs no memory, until
+    `scatter_weights` fills the shards.
+    """
     options = {"dtype": torch.float32, "attn_implementation": PACKED}
     if rank == 0:
         return AutoModelForCausalLM.from_pretrained(path, **options)
@@ -31,7 +34,7 @@ def load_model(path: str, rank: int) -> PreTrainedModel:
 
 @torch.no_grad()
 def scatter_weights(model: torch.nn.Module, full: dict[str, torch.Tensor]) -> None:
-    """Fill every rank's shards from `full`, which only rank 0 needs to hold."""
+    """Fills every rank's shards from `full`, which only rank 0 needs to hold."""
     for name, parameter in model.named_parameters():
         local = parameter.to_local()
         whole = full[name].to(local.device) if full else local.new_empty(parameter.shape)
@@ -40,8 +43,11 @@ def scatter_weights(model: torch.nn.Module, full: dict[str, torch.Tensor]) -> No
 
 
 def copy_tokenizer(model_path: str, directory: Path) -> None:
-    """File by file: `AutoTokenizer` may load another class than the one that was saved, and writing that
-    one out again changes token ids."""
+    """Copies the files of a model's tokenizer.
+
+    `AutoTokenizer` may load another class than the one that was saved, and saving that class changes token
+    ids.
+    """
     source = Path(model_path)
     if not source.is_dir():
         source = Path(snapshot_download(model_path, allow_patterns=list(TOKENIZER_FILES)))

@@ -1,10 +1,11 @@
 """DeepSpeedTrainer: the trainer contract on DeepSpeed's ZeRO, stages 1 to 3, CPU (gloo) and CUDA (NCCL).
 
-Stage 1 shards the optimizer state, 2 the gradients too, 3 also the parameters, which are gathered layer by
-layer where they are used. DeepSpeed averages gradients over ranks and divides them by its accumulation
-steps; the contract wants their plain sum, so losses are scaled up by the ranks, and accumulation is ours.
+Stage 1 shards the optimizer state, stage 2 also the gradients, and stage 3 also the parameters, which are
+gathered layer by layer. DeepSpeed averages gradients over ranks and divides them by its accumulation steps.
+The contract wants their plain sum, so losses are multiplied by the number of ranks, and this class
+accumulates.
 
-DeepSpeed compiles a communication kernel at first use on a CPU: that needs a C++ compiler and ninja.
+On a CPU, DeepSpeed compiles a communication kernel at first use, which needs a C++ compiler and ninja.
 """
 
 import os
@@ -22,7 +23,8 @@ from trainer_adapters.learning_rate import learning_rate
 from trainer_adapters.memory import FLOAT32
 from trainer_adapters.token_scores import Scores
 
-LIVE, BUCKET = 10**9, 5 * 10**8  # elements: DeepSpeed's defaults
+LIVE = 10**9  # elements, DeepSpeed's default
+BUCKET = 5 * 10**8  # elements, DeepSpeed's default
 TRUE_TO_T2 = "gradients are summed over ranks in float32, whatever the model"
 DECIDED = {
     "optimizer": "the run's optimizer section decides",
@@ -48,7 +50,7 @@ DECIDED = {
 
 
 class DeepSpeedTrainer(HuggingFaceTrainer):
-    """Options beside those of HuggingFaceTrainer:
+    """A trainer on DeepSpeed. Its options, in addition to those of HuggingFaceTrainer:
 
     zero_stage: 1, 2 or 3.
     config: any part of DeepSpeed's own JSON configuration that the contract does not decide, such as
@@ -68,16 +70,21 @@ class DeepSpeedTrainer(HuggingFaceTrainer):
         for part in ("offload_optimizer", "offload_param"):
             if (zero.get(part) or {}).get("device") == "nvme":
                 raise ValueError(f"config.zero_optimization.{part}.device: cpu, or no offloading; not nvme")
-        self._zero, self._config = {"overlap_comm": False, **zero, "stage": zero_stage}, config
+        self._zero = {"overlap_comm": False, **zero, "stage": zero_stage}
+        self._config = config
 
     @property
     def missing(self) -> str | None:
         return None if find_spec("deepspeed") else "deepspeed is not installed: pip install -e '.[deepspeed]'"
 
     def _state_memory(self, shape: ModelShape, world_size: int) -> dict[str, int]:
-        """Gathered: of stage 3 what may be whole at a time; and the bucket in which gradients are reduced,
-        in float32. What is offloaded does not count."""
-        stage, value = self._zero["stage"], self._compute_dtype.itemsize
+        """Returns the bytes of the ZeRO state. What is offloaded does not count.
+
+        "gathered" is what stage 3 may gather at a time, and the float32 bucket in which gradients are
+        reduced.
+        """
+        stage = self._zero["stage"]
+        value = self._compute_dtype.itemsize
 
         def on_device(part: str, elements: int) -> int:
             return 0 if (self._zero.get(f"offload_{part}") or {}).get("device") == "cpu" else elements
@@ -95,7 +102,7 @@ class DeepSpeedTrainer(HuggingFaceTrainer):
     # --- sharding -----------------------------------------------------------------------------
 
     def _shard(self) -> None:
-        # DeepSpeed takes both from its launcher, and from nothing else.
+        # DeepSpeed reads both from the environment that its launcher sets.
         os.environ.setdefault("DS_ACCELERATOR", self.device.type)
         os.environ.setdefault("LOCAL_RANK", str(self.device.index or 0))
         import deepspeed
@@ -122,10 +129,10 @@ class DeepSpeedTrainer(HuggingFaceTrainer):
             )
         self._states = ZeroState(self._engine.optimizer, self._fresh_moments)
         self._put_masters(masters)
-        self._accumulated = False  # a gradient, since the last step
+        self._accumulated = False  # whether there is a gradient since the last step
 
     def _float32_masters(self) -> dict[str, torch.Tensor]:
-        """On rank 0. DeepSpeed makes its masters from the bfloat16 model."""
+        """Returns the float32 weights on rank 0. DeepSpeed makes its masters from the bfloat16 model."""
         if self._compute_dtype is torch.float32 or self._spec.rank > 0:
             return {}
         return {name: parameter.detach().clone() for name, parameter in self._trained()}
@@ -171,7 +178,7 @@ class DeepSpeedTrainer(HuggingFaceTrainer):
         self._accumulated = True
 
     def step(self) -> StepReport:
-        if not self._accumulated:  # DeepSpeed cannot step without a gradient, be it zero
+        if not self._accumulated:  # DeepSpeed cannot step without a gradient, even a zero one
             self.backward(self.forward(PackedBatch.pack([])).logprobs.sum())
         rate = learning_rate(self._spec.optimizer, int(self._closed_steps))
         for group in self._engine.optimizer.param_groups:
@@ -188,7 +195,7 @@ class DeepSpeedTrainer(HuggingFaceTrainer):
     # --- weights and checkpoints --------------------------------------------------------------
 
     def _shape(self, parameter: torch.nn.Parameter) -> torch.Size:
-        return getattr(parameter, "ds_shape", parameter.shape)  # of stage 3, whose own shape is [0]
+        return getattr(parameter, "ds_shape", parameter.shape)  # in stage 3 its own shape is [0]
 
     @torch.no_grad()
     def gather_weights(self) -> Iterator[tuple[str, torch.Tensor | None]]:
@@ -199,7 +206,10 @@ class DeepSpeedTrainer(HuggingFaceTrainer):
 
     @torch.no_grad()
     def _state(self) -> dict[str, torch.Tensor]:
-        """Gathered one parameter at a time, each kept by one rank: together they keep one copy."""
+        """Returns the parameters that this rank keeps.
+
+        They are gathered one at a time; all ranks keep one copy.
+        """
         state = {}
         for index, (name, parameter) in enumerate(self._trained()):
             whole = {f"model.{name}": self._states.weight(parameter)}

@@ -1,8 +1,8 @@
 """FSDPTrainer: the trainer contract on PyTorch FSDP2, from one process to many, CPU (gloo) and CUDA (NCCL).
 
-Every rank holds a shard of each parameter, in float32, with its gradient and AdamW state. The decoder
-layers are gathered one at a time; embedding, final norm and head, which belong to the root, stay gathered
-from a forward to its backward, because the head is used outside any module of its own.
+Every rank holds a shard of each parameter, in float32, with its gradient and AdamW state. The decoder layers
+are gathered one at a time. Embedding, final norm and head belong to the root. They stay gathered from a
+forward to its backward, because the head is used outside any module of its own.
 """
 
 import math
@@ -25,10 +25,13 @@ from trainer_adapters.token_scores import Scores
 
 
 class FSDPTrainer(HuggingFaceTrainer):
-    """Its options are those of HuggingFaceTrainer."""
+    """A trainer on FSDP2. Its options are those of HuggingFaceTrainer."""
 
     def _state_memory(self, shape: ModelShape, world_size: int) -> dict[str, int]:
-        """Gathered: embedding and head with their gradients, a layer, and the one that is fetched ahead."""
+        """Returns the bytes of the sharded state.
+
+        "gathered" is embedding and head with their gradients, one layer, and the layer that is fetched ahead.
+        """
         shard = FLOAT32 * shape.parameters // world_size
         root = (1 if shape.tied else 2) * shape.embedding * (self._compute_dtype.itemsize + FLOAT32)
         layers = 2 * shape.layer * self._compute_dtype.itemsize
@@ -79,14 +82,20 @@ class FSDPTrainer(HuggingFaceTrainer):
         return StepReport(grad_norm=norm, learning_rate=rate, skipped=not finite)
 
     def _global_norm(self, gradients: list[torch.Tensor]) -> float:
-        """Every gradient is sharded and none replicated, so squares add up over ranks."""
+        """Returns the norm over all ranks.
+
+        Every gradient is sharded and none replicated, so squares add up.
+        """
         square = torch.nn.utils.get_total_norm(gradients).to(self.device, torch.float64).square()
         dist.all_reduce(square)
         return square.sqrt().item()
 
     def reset_optimizer(self) -> None:
-        """Forget the moments. Their tensors exist from the start: memory that will not suffice fails
-        here, and a checkpoint has the same keys at every step."""
+        """Resets the moments.
+
+        Their tensors exist from the start, so a lack of memory fails here and a checkpoint always has the
+        same keys.
+        """
         parameters = [parameter for _, parameter in self._trained()]
         self._optimizer = self._adamw(parameters)
         for parameter in parameters:
@@ -103,8 +112,7 @@ class FSDPTrainer(HuggingFaceTrainer):
         return super()._trained()
 
     def _reshard(self) -> None:
-        """After a forward that has had no backward the root is still gathered; a step would leave that
-        copy behind, out of date."""
+        """Drops what a forward without a backward left gathered, which a step would make out of date."""
         self._scorer.reshard()
 
     @torch.no_grad()
@@ -112,14 +120,14 @@ class FSDPTrainer(HuggingFaceTrainer):
         for name, parameter in self._served():
             tensor = parameter.full_tensor().contiguous()
             if self._spec.world_size == 1:
-                tensor = tensor.clone()  # the whole tensor is the shard: a later step would change it
+                tensor = tensor.clone()  # here the full tensor is the shard, which a later step would change
             yield name, tensor if self._spec.rank == 0 else None
             del tensor  # before the next is gathered
 
     # --- checkpoints --------------------------------------------------------------------------
 
     def _state(self) -> dict[str, torch.Tensor]:
-        """The shards themselves: to write from, and to read into."""
+        """Returns the shards themselves, to write from and to read into."""
         state = {}
         for name, parameter in self._trained():
             state[f"model.{name}"] = parameter.detach()

@@ -1,8 +1,8 @@
-"""What the backends share that train a Hugging Face causal language model by AdamW: `fsdp` and `deepspeed`.
+"""The base of the backends that train a Hugging Face causal language model by AdamW: `fsdp` and `deepspeed`.
 
-A backend shards `TokenScorer` in its own way and says how a parameter is scored, stepped and gathered.
-Options, empty batches, manifest, checkpoint format and export are here, so that a checkpoint or an
-export of one backend loads in the other.
+A backend shards `TokenScorer` in its own way, and implements how a parameter is scored, stepped and gathered.
+Options, empty batches, manifest, checkpoint format and export are here. So a checkpoint or an export of one
+backend loads in the other.
 """
 
 import abc
@@ -25,11 +25,11 @@ from trainer_adapters.process_group import join_on_device
 from trainer_adapters.token_scores import Scores, TokenScorer
 
 ComputeDtype = Literal["float32", "bfloat16"]
-MOMENTS = ("exp_avg", "exp_avg_sq")  # AdamW's, beside its count of steps
+MOMENTS = ("exp_avg", "exp_avg_sq")  # the moments of AdamW
 
 
 class HuggingFaceTrainer(TrainerWorker):
-    """Constructor options of every such backend:
+    """A backend for Hugging Face models. Constructor options of every such backend:
 
     compute_dtype: dtype of the forward and backward pass. Master weights, gradient reduction and
         optimizer are float32 either way.
@@ -37,8 +37,8 @@ class HuggingFaceTrainer(TrainerWorker):
     activation_checkpointing: keep only the decoder layers' inputs and compute the rest again in backward.
     logits_chunk: tokens whose logits exist at the same time; the head's peak memory is a few times
         `logits_chunk * vocab` floats.
-    value_head: learn the value of each state too, by a linear layer over the hidden states that begins at 0.
-        It is stepped and kept like any parameter, and never sent, listed or exported.
+    value_head: also learn the value of each state, by a linear layer over the hidden states that begins
+        at 0. It is stepped and kept like any parameter, and never sent, listed or exported.
     """
 
     def __init__(
@@ -72,37 +72,36 @@ class HuggingFaceTrainer(TrainerWorker):
 
     @abc.abstractmethod
     def _state_memory(self, shape: ModelShape, world_size: int) -> dict[str, int]:
-        """Bytes on a rank's device, by what they are for: weights, gradients, optimizer, what is gathered."""
+        """Returns bytes on a rank's device by purpose: weights, gradients, optimizer, gathered."""
 
     @abc.abstractmethod
     def _shard(self) -> None:
-        """Deal `self._scorer`, which is whole on rank 0, out to the ranks, with an AdamW over it."""
+        """Shards `self._scorer`, which rank 0 holds in full, over the ranks, with an AdamW over it."""
 
     @abc.abstractmethod
     def _score(self, batch: PackedBatch, entropy: bool) -> Scores:
-        """`TokenScorer.forward` of a batch that is not empty, on this rank's device."""
+        """Returns `TokenScorer.forward` of a batch that is not empty, on this rank's device."""
 
     @abc.abstractmethod
     def _state(self) -> dict[str, torch.Tensor]:
-        """This rank's part of each trained parameter's `model.<name>` and `optimizer.<moment>.<name>`, to
-        be written."""
+        """Returns this rank's part of each trained `model.<name>` and `optimizer.<moment>.<name>`."""
 
     @abc.abstractmethod
     def _restore(self, directory: Path) -> None:
-        """Read what `_state` wrote, on however many ranks."""
+        """Reads what `_state` wrote, on any number of ranks."""
 
     # --- parameters and optimizer -------------------------------------------------------------
 
     def _served(self) -> Iterator[tuple[str, torch.nn.Parameter]]:
-        """The model's own by name, in its order, a tied one once."""
+        """Returns an iterator over the model's parameters by name, in its order, tied ones once."""
         return self._model.named_parameters()
 
     def _trained(self) -> Iterator[tuple[str, torch.nn.Parameter]]:
-        """These and the value head's."""
+        """Returns an iterator over the model's parameters and then those of the value head."""
         return ((name.removeprefix("model."), p) for name, p in self._scorer.named_parameters())
 
     def _shape(self, parameter: torch.nn.Parameter) -> torch.Size:
-        """The whole parameter's."""
+        """Returns the shape of the full parameter."""
         return parameter.shape
 
     def _adamw(self, parameters: list[torch.nn.Parameter]) -> torch.optim.AdamW:
@@ -118,7 +117,7 @@ class HuggingFaceTrainer(TrainerWorker):
 
     @staticmethod
     def _fresh_moments(parameter: torch.Tensor) -> dict[str, torch.Tensor]:
-        """AdamW's state of a parameter before its first step."""
+        """Returns AdamW's state of a parameter before its first step."""
         moments = {name: torch.zeros_like(parameter) for name in MOMENTS}
         return {"step": torch.zeros((), device=parameter.device), **moments}
 
@@ -176,7 +175,7 @@ class HuggingFaceTrainer(TrainerWorker):
         )
 
     def export(self, directory: Path) -> None:
-        """The float32 master weights; rank 0 holds them all in host memory meanwhile."""
+        """Writes the float32 master weights, which rank 0 holds in host memory meanwhile."""
         with complete_or_absent(directory) as partial:
             weights = {name: None if t is None else t.cpu() for name, t in self.gather_weights()}
             if self._spec.rank == 0:
@@ -200,8 +199,10 @@ class HuggingFaceTrainer(TrainerWorker):
 
 
 def _placeholder_batch(empty: PackedBatch) -> PackedBatch:
-    """Two tokens that no score is kept of, for a rank without work: their zero gradient passes through
-    every parameter, so that the ranks' collectives match."""
+    """Returns two tokens whose scores are dropped, for a rank without work.
+
+    Their zero gradient passes through every parameter, so that the ranks' collectives match.
+    """
     return replace(
         empty,
         token_ids=torch.zeros(2, dtype=torch.int64),

@@ -4,9 +4,11 @@ from contracts.trainer import OptimizerSpec
 
 
 def learning_rate(spec: OptimizerSpec, closed_steps: int) -> float:
-    """Of the step that follows `closed_steps` others, skipped ones included. The first of
-    `warmup_steps` has lr / warmup_steps, since a step at 0 would waste its rollouts; then lr, falling to
-    0 over `decay_steps`."""
+    """Returns the learning rate of the step that follows `closed_steps` others, skipped ones included.
+
+    The first of `warmup_steps` has lr / warmup_steps, since a step at 0 would waste its rollouts. Then comes
+    lr, which falls to 0 over `decay_steps`.
+    """
     warm = min(1.0, (closed_steps + 1) / max(1, spec.warmup_steps))
     if spec.decay_steps is None:
         return spec.lr * warm

@@ -1,17 +1,17 @@
-"""What a forward and backward pass holds on a rank's device, estimated from the model's shape; in bytes.
+"""Estimates the bytes that a forward and backward pass holds on a rank's device, from the model's shape.
 
-Counted as PyTorch's autograd keeps it for a decoder layer of RMSNorm, attention by a flash kernel, and a
-gated feed-forward; a test measures it. What the kernels themselves need for a moment is not in it.
+It counts what PyTorch's autograd keeps for a decoder layer of RMSNorm, attention by a flash kernel, and a
+gated feed-forward. A test measures it. What the kernels themselves need for a moment is not included.
 """
 
 from contracts.model_shape import ModelShape
 
 FLOAT32 = 4
-LOGITS_AT_ONCE = 4  # of a chunk, float32: logits, their log-softmax, its gradient, and theirs
+LOGITS_AT_ONCE = 4  # float32 copies of a chunk: logits, log-softmax, and the gradients of both
 
 
 def activations(shape: ModelShape, tokens: int, value_bytes: int, checkpointing: bool) -> int:
-    """Of the decoder, while `tokens` pass: of all its layers, or of one and what each begins with."""
+    """Returns the bytes of the decoder for `tokens`: all its layers, or one and the inputs of each."""
     layer = tokens * _kept_by_a_layer(shape, value_bytes)
     if not checkpointing:
         return shape.layers * layer
@@ -19,7 +19,7 @@ def activations(shape: ModelShape, tokens: int, value_bytes: int, checkpointing:
 
 
 def _kept_by_a_layer(shape: ModelShape, value_bytes: int) -> int:
-    """Of one token."""
+    """Returns the bytes that a layer keeps for one token."""
     attended = shape.heads * shape.head_dim
     keys_and_values = 2 * shape.kv_heads * shape.head_dim
     norms = 2 * (value_bytes + 2 * FLOAT32) * shape.hidden_size  # they compute in float32
@@ -28,7 +28,7 @@ def _kept_by_a_layer(shape: ModelShape, value_bytes: int) -> int:
 
 
 def scoring(shape: ModelShape, chunk: int, tokens: int, value_bytes: int, fp32_head: bool) -> int:
-    """Of the output head: a chunk's logits, and float32 copies of what it reads, with their gradients."""
+    """Returns the bytes of the output head: a chunk's logits, and float32 inputs with gradients."""
     logits = LOGITS_AT_ONCE * min(chunk, tokens) * shape.vocab_size * FLOAT32
     copied = fp32_head and value_bytes != FLOAT32
     copies = 2 * FLOAT32 * (shape.embedding + tokens * shape.hidden_size) if copied else 0

@@ -1,4 +1,4 @@
-"""The trainer's own process group: torch.distributed's default one, its store on one address only."""
+"""The trainer's own process group: torch.distributed's default one, with a store on one address only."""
 
 import os
 from datetime import timedelta
@@ -11,7 +11,7 @@ from contracts.weights import connected_store, listening_store
 
 
 def join_on_device(spec: WorkerSpec) -> torch.device:
-    """NCCL on `spec.device` cuda, else gloo; returns the device of this rank."""
+    """Joins over NCCL if `spec.device` is cuda, else over gloo. Returns the device of this rank."""
     device = torch.device("cpu")
     if spec.device == "cuda":
         if not torch.cuda.is_available():
@@ -27,7 +27,7 @@ def join_on_device(spec: WorkerSpec) -> torch.device:
 
 
 def join_process_group(spec: WorkerSpec, backend: str, device: torch.device | None = None) -> None:
-    """Rank 0 hosts the store at `master_address`; `device` is the GPU of an NCCL rank."""
+    """Joins the default process group, whose store rank 0 hosts. `device` is the GPU of an NCCL rank."""
     make_store = listening_store if spec.rank == 0 else connected_store
     dist.init_process_group(
         backend,

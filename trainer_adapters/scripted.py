@@ -1,11 +1,11 @@
 """ScriptedTrainer: the worked example of a trainer adapter, and what the pipeline's tests train.
 
-Plain PyTorch, every rank a full copy, gradients added up by one all-reduce. Its model is the scripted
-inference engine's recurrent net over characters:
+It is plain PyTorch with a full copy on every rank; gradients are added up by one all-reduce. Its model is the
+scripted inference engine's recurrent net over characters:
 
     h_t = tanh(W h_{t-1} + b + embed[token_t]),   logits = embed @ (norm * h_t) + head_bias
 
-It is not for real use: every rank holds everything, and rank 0 writes it.
+It is not for real use, because every rank holds everything and rank 0 writes it.
 """
 
 import math
@@ -23,7 +23,8 @@ from contracts.weights import WeightManifest
 from trainer_adapters.learning_rate import learning_rate
 from trainer_adapters.process_group import join_process_group
 
-VOCABULARY, HIDDEN = 97, 8
+VOCABULARY = 97
+HIDDEN = 8
 SHAPES = {
     "model.embed_tokens.weight": (VOCABULARY, HIDDEN),
     "model.layers.0.weight": (HIDDEN, HIDDEN),
@@ -68,7 +69,8 @@ class ScriptedTrainer(TrainerWorker):
 
     def _log_softmax(self, token_ids: torch.Tensor, temperature: torch.Tensor) -> torch.Tensor:
         embed, weight, bias, norm, head_bias = self._weights.values()
-        state, logits = torch.zeros(len(token_ids), HIDDEN), []
+        state = torch.zeros(len(token_ids), HIDDEN)
+        logits = []
         for column in token_ids.T:
             state = torch.tanh(state @ weight.T + bias + embed[column])
             logits.append((norm * state) @ embed.T + head_bias)
@@ -92,7 +94,7 @@ class ScriptedTrainer(TrainerWorker):
         return StepReport(grad_norm=norm, learning_rate=rate, skipped=not finite)
 
     def _zero_gradients(self) -> None:
-        """Zero, not None: a rank without work has a gradient to add as well."""
+        """Sets gradients to zero, not None, because a rank without work also adds a gradient."""
         for weight in self._weights.values():
             weight.grad = torch.zeros_like(weight)
 
@@ -143,6 +145,6 @@ class ScriptedTrainer(TrainerWorker):
 
 
 def _packed(values: torch.Tensor, lengths: list[int]) -> torch.Tensor:
-    """[S, L - 1] -> [T], with a 0 at the first token of each sequence."""
+    """Returns `[S, L - 1]` scores as `[T]`, with 0 at the first token of each sequence."""
     first = torch.zeros(1)
     return torch.cat([part for row, n in zip(values, lengths, strict=True) for part in (first, row[: n - 1])])

@@ -1,8 +1,7 @@
-"""A causal language model that scores the tokens of a pack without ever holding `[T, vocab]` logits; if
-asked to, with a value head beside it.
+"""A causal language model that scores the tokens of a pack without ever holding `[T, vocab]` logits.
 
-Knows nothing of sharding or optimizers: a backend wraps `TokenScorer` as the root of its own engine, so
-that head and embedding are whole wherever `forward` and its backward use them.
+It may have a value head. It knows nothing of sharding or optimizers. A backend wraps `TokenScorer` as the
+root of its own engine, so that head and embedding are gathered wherever `forward` and its backward use them.
 """
 
 import torch
@@ -21,8 +20,10 @@ Scores = tuple[torch.Tensor, torch.Tensor | None, torch.Tensor | None]  # as in 
 
 
 class ValueHead(torch.nn.Linear):
-    """`[C, hidden]` -> `[C]`: what is to be expected of a state. It begins at 0, on every rank alike, and
-    computes in float32."""
+    """A linear layer `[C, hidden]` -> `[C]` that predicts the value of a state.
+
+    It begins at 0 on every rank, and computes in float32.
+    """
 
     def __init__(self, hidden: int):
         super().__init__(hidden, 1, dtype=torch.float32)
@@ -34,7 +35,7 @@ class ValueHead(torch.nn.Linear):
 
 
 class TokenScorer(torch.nn.Module):
-    """`forward(batch)` gives every token's log-probability; `model` must use "packed" attention."""
+    """A module whose `forward(batch)` scores every token; `model` must use "packed" attention."""
 
     def __init__(
         self, model: PreTrainedModel, *, fp32_head: bool, logits_chunk: int, value_head: bool = False
@@ -51,8 +52,10 @@ class TokenScorer(torch.nn.Module):
         return self.model.get_decoder().layers
 
     def forward(self, batch: PackedBatch, entropy: bool) -> Scores:
-        """Log-probabilities, entropies if asked, values if there is a head; 0 at the first token of a
-        sequence."""
+        """Returns log-probabilities, entropies if asked, and values if there is a head, each `[T]` float32.
+
+        The first token of a sequence has 0.
+        """
         decoder = self.model.get_decoder()
         hidden = decoder(
             input_ids=batch.token_ids.unsqueeze(0),
@@ -76,12 +79,17 @@ class TokenScorer(torch.nn.Module):
     def _score(
         self, hidden: torch.Tensor, token_ids: torch.Tensor, temperature: torch.Tensor, entropy: bool
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """Chunk by chunk; backward computes a chunk's logits again. Without a token there is still one
-        (empty) chunk: the head must take part in every backward, or ranks would reduce different sets."""
+        """Scores chunk by chunk; backward computes a chunk's logits again.
+
+        Without tokens there is still one (empty) chunk. The head must take part in every backward, or ranks
+        would reduce different sets of gradients.
+        """
         head = self.model.get_output_embeddings()
-        weight, bias = head.weight, head.bias
+        weight = head.weight
+        bias = head.bias
         if self.fp32_head:
-            hidden, weight = hidden.float(), weight.float()
+            hidden = hidden.float()
+            weight = weight.float()
             bias = None if bias is None else bias.float()
         chunks = zip(*(x.split(self.logits_chunk) for x in (hidden, token_ids, temperature)), strict=True)
         scores = [
@@ -95,14 +103,16 @@ class TokenScorer(torch.nn.Module):
 
 
 def _joined_for_backward(scores: Scores) -> Scores:
-    """The same, but a backward through one goes through all, with gradient 0 where the loss is without
-    them: both heads take part in every backward, whatever of the scores its loss is made of."""
+    """Ties the score tensors together so that backward always reaches both heads.
+
+    A head that the loss does not use gets a zero gradient.
+    """
     tied = iter(torch.stack([score for score in scores if score is not None]).unbind())
     return tuple(None if score is None else next(tied) for score in scores)
 
 
 def score_chunk(
-    hidden: torch.Tensor,  # [C, hidden], of the token before
+    hidden: torch.Tensor,  # [C, hidden] state of the token before
     token_ids: torch.Tensor,  # [C]
     temperature: torch.Tensor,  # [C] float32
     weight: torch.Tensor,  # [vocab, hidden]
@@ -115,8 +125,9 @@ def score_chunk(
 
 
 def check_supported(model: PreTrainedModel) -> None:
-    """Refuse, before training, what would be scored wrongly without an error."""
-    config, name = model.config, type(model).__name__
+    """Raises ValueError for a model that would be scored wrongly without an error."""
+    config = model.config
+    name = type(model).__name__
     if config._attn_implementation != PACKED:
         raise ValueError(f"{name} must be loaded with attn_implementation={PACKED!r}")
     if not hasattr(model.get_decoder(), "layers"):

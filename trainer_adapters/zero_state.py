@@ -1,7 +1,7 @@
-"""Weights and AdamW moments that ZeRO has flattened and scattered: as whole tensors, and back.
+"""Reads and writes weights and AdamW moments that ZeRO has flattened and scattered, as full tensors.
 
-Hides which of DeepSpeed's optimizers is at work: stages 1 and 2, stage 1 under bfloat16, or stage 3. What
-asks for a parameter is a collective: all ranks ask for the same one.
+It hides which of DeepSpeed's optimizers is in use: stages 1 and 2, stage 1 under bfloat16, or stage 3. Every
+access to a parameter is a collective: all ranks ask for the same one.
 """
 
 from collections.abc import Callable
@@ -27,12 +27,16 @@ FLAT_MASTERS = (
 
 class ZeroState:
     def __init__(self, zero: torch.optim.Optimizer, fresh: Callable[[torch.Tensor], dict]):
-        """`zero`: DeepSpeed's optimizer, around ours. `fresh`: the state of ours before its first step."""
-        self._zero, self._fresh = zero, fresh
+        """Wraps `zero`, DeepSpeed's optimizer around ours.
+
+        `fresh` returns our state before the first step.
+        """
+        self._zero = zero
+        self._fresh = fresh
         self.reset()
 
     def reset(self) -> None:
-        """Forget the moments. DeepSpeed would make them in the first step; a checkpoint may come before."""
+        """Resets the moments. DeepSpeed creates them in the first step, but a checkpoint may come before."""
         for flat in self._flat_masters():
             self._zero.optimizer.state[flat] = self._fresh(flat)
         if hasattr(self._zero, "_hp_optimizer_states_linked"):
@@ -40,7 +44,7 @@ class ZeroState:
             self._zero._lazy_init_hp_params_optimizer_state()
 
     def _flat_masters(self) -> list[torch.Tensor]:
-        """This rank's float32 partitions, which the optimizer steps."""
+        """Returns this rank's float32 partitions, which the optimizer steps."""
         return next(getattr(self._zero, name) for name in FLAT_MASTERS if hasattr(self._zero, name))
 
     @property
@@ -54,14 +58,14 @@ class ZeroState:
             self._zero.optimizer.state[flat]["step"].copy_(steps)
 
     def weight(self, parameter: torch.nn.Parameter) -> torch.Tensor:
-        """Whole, float32, its elements in the parameter's order."""
+        """Returns the full float32 weight, its elements in the parameter's order."""
         return safe_get_full_fp32_param(parameter)
 
     def moment(self, parameter: torch.nn.Parameter, name: str) -> torch.Tensor:
         return safe_get_full_optimizer_state(parameter, name)
 
     def put(self, parameter: torch.nn.Parameter, weight: torch.Tensor, moments: Tensors) -> None:
-        """Every rank gives the whole tensors. `publish` follows, once all parameters are put."""
+        """Replaces the full tensors, which every rank passes. `publish` must follow once all are replaced."""
         if hasattr(parameter, "ds_id"):
             self._put_partition(parameter, weight, moments)
             return
@@ -70,7 +74,7 @@ class ZeroState:
             safe_set_full_optimizer_state(parameter, moment, name)
 
     def _put_partition(self, parameter: torch.nn.Parameter, weight: torch.Tensor, moments: Tensors) -> None:
-        """Stage 3. Through partitions of our own cutting: DeepSpeed's does not pad the last one."""
+        """Replaces the tensors of stage 3, cut into partitions here: DeepSpeed does not pad the last one."""
         with GatheredParameters([parameter], modifier_rank=0):
             parameter.data.copy_(weight)
         safe_set_local_fp32_param(parameter, _partition(parameter, weight))
@@ -78,13 +82,14 @@ class ZeroState:
             safe_set_local_optimizer_state(parameter, _partition(parameter, moment), name)
 
     def publish(self) -> None:
-        """Compute with what was put."""
+        """Makes the model compute with the replaced weights."""
         if hasattr(self._zero, "update_lp_params"):
             self._zero.update_lp_params()
 
 
 def _partition(parameter: torch.nn.Parameter, whole: torch.Tensor) -> torch.Tensor:
-    """This rank's, of a stage 3 parameter."""
-    size, rank = parameter.ds_tensor.ds_numel, torch.distributed.get_rank()
+    """Returns this rank's partition of a stage 3 parameter, padded."""
+    size = parameter.ds_tensor.ds_numel
+    rank = torch.distributed.get_rank()
     own = whole.flatten()[rank * size : (rank + 1) * size]
     return torch.nn.functional.pad(own, (0, size - own.numel()))

@@ -4,6 +4,6 @@
 process, which begins at `launcher`. `cpu_stubs` is for machines without CUDA.
 """
 
-KNOWN_VERSIONS = "0.5.23"  # of SGLang; its weight-update routes change from release to release
-API_KEY_VARIABLE = "PIPELINERL_SGLANG_KEY"  # of SGLang; not on a command line, which every user can read
+KNOWN_VERSIONS = "0.5.23"  # SGLang versions whose weight-update routes this adapter knows
+API_KEY_VARIABLE = "PIPELINERL_SGLANG_KEY"  # SGLang's key; every user can read a command line
 PARENT_VARIABLE = "PIPELINERL_SGLANG_PARENT"  # process id of the server

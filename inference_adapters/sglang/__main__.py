@@ -1,6 +1,6 @@
-"""Serve a model by SGLang behind the contract: `python -m inference_adapters.sglang --model PATH`.
+"""Serves a model by SGLang behind the contract: `python -m inference_adapters.sglang --model PATH`.
 
-Takes the options of SGLang's server too, except those that the contract decides.
+It also takes the options of SGLang's server, except those that the contract decides.
 """
 
 import sys
@@ -13,6 +13,7 @@ from inference_adapters.sglang.cpu_stubs import install_cpu_stubs
 
 
 def main() -> None:
+    """Starts the server, or exits with a message if SGLang or the model cannot be used."""
     found = _known_version()
     install_cpu_stubs()
     from inference_adapters.sglang.engine import SglangEngine

@@ -1,4 +1,4 @@
-"""Stand-ins for what is missing where SGLang is installed without CUDA: a CPU needs their names alone."""
+"""Stubs for what is missing where SGLang is installed without CUDA. On a CPU only their names are needed."""
 
 import importlib.util
 import sys
@@ -7,14 +7,20 @@ from functools import cache
 
 
 def install_cpu_stubs() -> None:
-    """Before transformers or SGLang is imported. Does nothing where SGLang's kernels are installed."""
+    """Installs the stubs if SGLang's kernels are missing.
+
+    It must be called before transformers or SGLang is imported.
+    """
     if importlib.util.find_spec("sgl_kernel") is None:
         sys.modules["sgl_kernel"] = _MissingKernels("sgl_kernel")
         _torchvision_operators()
 
 
 class _MissingKernels(types.ModuleType):
-    """Has every name; what is called raises. SGLang imports by name what a dense model never calls."""
+    """A module that has every name; calling one raises NotImplementedError.
+
+    SGLang imports by name what a dense model never calls.
+    """
 
     __path__: list[str] = []
 
@@ -28,9 +34,12 @@ class _MissingKernels(types.ModuleType):
         return missing
 
 
-@cache  # a library that is dropped takes its operators back
+@cache  # a library that is garbage-collected removes its operators
 def _torchvision_operators() -> object:
-    """torchvision's build for CUDA registers fake kernels of operators that it could not load."""
+    """Defines torchvision's operators.
+
+    Its CUDA build registers fake kernels for them even where it could not load them.
+    """
     from torch import library
 
     operators = library.Library("torchvision", "DEF")

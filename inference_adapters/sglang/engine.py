@@ -1,9 +1,9 @@
-"""The inference contract on SGLang's own routes: token ids through `/generate`, weights through
-`/update_weights_from_tensor`.
+"""The inference contract on SGLang's own routes.
 
-SGLang would join the weight group itself, but its routes know no timeout: while nobody sends, its scheduler
-neither generates nor answers. So this process is the group's member, waits, buffers in shared memory, and
-hands over what has come whole.
+Token ids go through `/generate`, weights through `/update_weights_from_tensor`. SGLang could join the weight
+group itself, but its routes have no timeout. While no bucket arrives, its scheduler neither generates nor
+responds. So this process is the group's member. It waits, buffers in shared memory, and passes complete
+updates on.
 """
 
 import asyncio
@@ -40,26 +40,30 @@ from inference_adapters.tokenizer_mixin import TokenizerMixin, check_ids, load_t
 
 log = logging.getLogger(__name__)
 WATCH_EVERY_S = 0.25
-WEIGHTS_S = 300.0  # within which SGLang takes a model's weights in
+WEIGHTS_S = 300.0  # longest time in which SGLang loads a model's weights
 SHARED_MEMORY = "/dev/shm"
 ABORTED = TokenDelta(token_ids=[], logprobs=[], versions=[], finish_reason="abort")
 
 
 class SglangEngine(TokenizerMixin, EmbeddedEngine):
-    """Raises ValueError, in one line, when the model cannot be served."""
+    """An engine in front of an SGLang server.
+
+    Raises ValueError, with a message of one line, if the model cannot be served.
+    """
 
     def __init__(self, options: Options, version: str):
         super().__init__()
-        self._options, self._engine_version = options, version
+        self._options = options
+        self._engine_version = version
         self._tokenizer = load_tokenizer(options.model)
         self._knows_tools = knows_tools(self._tokenizer)
         self._sglang: SglangServer | None = None
         self._watching: asyncio.Task[None] | None = None
         self._running = self._waiting = 0
-        self._updates = 0  # a run that begins again gives its versions' names to other weights
-        self._updating = False  # a session of SGLang's is open
-        self._aborted = 0  # how often all requests were
-        torch.multiprocessing.set_sharing_strategy("file_system")  # a name says all: no socket between us
+        self._updates = 0  # number of updates, because a resumed run reuses versions for other weights
+        self._updating = False  # whether one of SGLang's update sessions is open
+        self._aborted = 0  # how often all requests were aborted
+        torch.multiprocessing.set_sharing_strategy("file_system")  # names the memory, without a socket
 
     # --- what it is -------------------------------------------------------------------------------
 
@@ -106,7 +110,7 @@ class SglangEngine(TokenizerMixin, EmbeddedEngine):
         self._watching = asyncio.create_task(self._watch())
 
     async def _watch(self) -> None:
-        """SGLang does not come back; a server that ends can be started again."""
+        """Ends this server when SGLang has ended. SGLang cannot be restarted, but this server can."""
         while not self._sglang.ended():
             with contextlib.suppress(SglangError):
                 loads = (await self._sglang.get("/v1/loads?include=core"))["loads"]
@@ -140,8 +144,10 @@ class SglangEngine(TokenizerMixin, EmbeddedEngine):
             self._command("/continue_generation")
 
     def buffered(self, bucket: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-        """In memory that SGLang reads too, so that the pause has nothing to copy; not in a GPU's, which has
-        no room for a second copy of the model beside SGLang."""
+        """Returns the bucket in memory that SGLang also reads, so the pause has nothing to copy.
+
+        The memory is not a GPU's, which cannot hold a second copy of the model besides SGLang's.
+        """
         size = sum(tensor.nbytes for tensor in bucket.values())
         if size > (free := shutil.disk_usage(SHARED_MEMORY).free):
             raise SglangError(
@@ -160,7 +166,7 @@ class SglangEngine(TokenizerMixin, EmbeddedEngine):
         recompute = kv_cache == "recompute"
         if recompute:
             self._command("/pause_generation", mode="retract")
-        if not self._updating:  # one that broke off left it open
+        if not self._updating:  # an update that failed left it open
             self._command("/begin_weight_update")
             self._updating = True
         self._command(
@@ -175,7 +181,7 @@ class SglangEngine(TokenizerMixin, EmbeddedEngine):
         self._updates += 1
 
     def _command(self, path: str, **body: Any) -> None:
-        """From the model's thread."""
+        """Posts a command to SGLang from the model's thread."""
         asyncio.run_coroutine_threadsafe(self._sglang.post(path, **body), self._loop).result()
 
     # --- generation -------------------------------------------------------------------------------
@@ -201,7 +207,9 @@ class SglangEngine(TokenizerMixin, EmbeddedEngine):
             stream=True,
             extra_key=str(self._updates),  # keys and values of other weights are not found
         )
-        given, finished, aborted = 0, False, self._aborted
+        given = 0
+        finished = False
+        aborted = self._aborted
         try:
             async with contextlib.aclosing(events):
                 async for event in events:
@@ -221,19 +229,25 @@ class SglangEngine(TokenizerMixin, EmbeddedEngine):
                 await asyncio.shield(self._cancel(request))
 
     async def _cancel(self, request: str) -> None:
-        """SGLang itself would take seconds to see that nobody reads any more."""
+        """Aborts the request. SGLang itself would take seconds to notice that its client has gone."""
         with contextlib.suppress(SglangError):
             await self._sglang.post("/abort_request", rid=request)
 
 
 def _names_of_memory(tensors: Mapping[str, torch.Tensor]) -> str:
-    """For one of SGLang's workers: each takes a reference away when it has opened the memory."""
+    """Returns the tensors' shared-memory names for one SGLang worker.
+
+    Each worker drops a reference when it has opened the memory.
+    """
     return base64.b64encode(ForkingPickler.dumps(list(tensors.items()))).decode()
 
 
 def read_delta(event: dict, given: int) -> TokenDelta:
-    """`given` tokens came before. SGLang says at a request's end which weights sampled its tokens: the
-    versions come with the last. Raises SglangError where SGLang could not answer."""
+    """Returns the new tokens of an event of SGLang's, after the `given` ones.
+
+    SGLang reports at a request's end which weights sampled its tokens, so versions come with the last event.
+    Raises SglangError if SGLang could not answer.
+    """
     if error := event.get("error"):
         raise SglangError(error["message"])
     meta = event["meta_info"]
@@ -242,7 +256,8 @@ def read_delta(event: dict, given: int) -> TokenDelta:
         raise SglangError(reason["message"])
     # What an abort of a waiting request repeats comes last: a token, and every log-probability.
     new = meta["completion_tokens"] - given
-    ids, logprobs = event["output_ids"], meta["output_token_logprobs"]
+    ids = event["output_ids"]
+    logprobs = meta["output_token_logprobs"]
     if min(len(ids), len(logprobs)) < new:
         raise SglangError(f"SGLang sampled {new} tokens, and sent {len(ids)}")
     spans = meta["weight_versions"] if reason else []

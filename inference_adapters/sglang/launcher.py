@@ -1,6 +1,6 @@
 """SGLang's own HTTP server, as a program that also starts where its CUDA parts are missing.
 
-Run as a file: SGLang's worker processes are spawned and import it again, so that what holds here holds there.
+It is run as a file, because SGLang's worker processes are spawned and import it again.
 """
 
 import os
@@ -12,7 +12,7 @@ from inference_adapters.sglang.cpu_stubs import install_cpu_stubs
 
 
 def main() -> None:
-    die_with_parent()  # SGLang sees to it only once it is loaded
+    die_with_parent()  # SGLang does so itself, but only once it is loaded
     if os.getppid() != int(os.environ.get(PARENT_VARIABLE, os.getppid())):
         sys.exit("the server that SGLang was started by has ended")
     install_cpu_stubs()

@@ -1,4 +1,4 @@
-"""From the adapter's command line to SGLang's: what the contract decides, and the rest as it is given."""
+"""Translates the adapter's command line into SGLang's: some options are decided, the others are passed on."""
 
 import argparse
 import os
@@ -11,7 +11,7 @@ from transformers import AutoConfig
 from inference_adapters.tokenizer_mixin import check_model_directory
 
 SPARE = 8  # tokens of a context that SGLang keeps for itself
-DECIDED = {  # by the contract: the option, or how a family of them begins, and the reason
+DECIDED = {  # options that the contract decides, or the prefix of several, and the reason
     "--model-path": "it is --model here",
     "--api-key": "use --token; SGLang itself is reached through this server alone",
     "--admin-api-key": "use --token; SGLang itself is reached through this server alone",
@@ -35,13 +35,13 @@ DECIDED = {  # by the contract: the option, or how a family of them begins, and 
 
 @dataclass(frozen=True)
 class Options:
-    """Raises ValueError, in one line, for what cannot be served."""
+    """The options of the server. Raises ValueError, with a message of one line, for what cannot be served."""
 
     model: str
-    workers: int  # of tensor parallelism
+    workers: int  # processes of tensor parallelism
     context: int  # longest prompt + completion, in tokens
     vocabulary: int
-    others: tuple[str, ...]  # as SGLang is given them
+    others: tuple[str, ...]  # options that are passed on to SGLang
 
     @classmethod
     def of(cls, args: argparse.Namespace, others: list[str]) -> "Options":
@@ -54,6 +54,7 @@ class Options:
         return cls(args.model, args.tensor_parallel_size, context, config.vocab_size, tuple(others))
 
     def for_sglang(self, version: int) -> list[str]:
+        """Returns the command line of SGLang's server, whose first weights are labelled `version`."""
         decided = {
             "--model-path": self.model,
             "--tensor-parallel-size": self.workers,
@@ -70,16 +71,19 @@ class Options:
 
 
 def environment(workers: int) -> dict[str, str]:
-    """What SGLang is told of the machine; threads are OMP_NUM_THREADS."""
+    """Returns the environment variables that describe the machine to SGLang.
+
+    OMP_NUM_THREADS sets its threads.
+    """
     if torch.cuda.is_available():
         return {}
-    cores = ",".join(map(str, sorted(os.sched_getaffinity(0))))  # of each worker
+    cores = ",".join(map(str, sorted(os.sched_getaffinity(0))))  # the cores of each worker
     bound = os.environ.get("SGLANG_CPU_OMP_THREADS_BIND", "|".join([cores] * workers))
     return {"SGLANG_USE_CPU_ENGINE": "1", "SGLANG_CPU_OMP_THREADS_BIND": bound}
 
 
 def _decided(option: str) -> str | None:
-    """Why it cannot be set; SGLang takes any beginning of a name that no other has."""
+    """Returns why the option cannot be set, or None. SGLang accepts any unambiguous prefix of a name."""
     if not option.startswith("--"):
         return None
     for name, why in DECIDED.items():

@@ -1,4 +1,7 @@
-"""SGLang's server as a child of this one: its life, its routes, its memory. Knows nothing of the contract."""
+"""SGLang's server as a child process: its start and end, its routes, its memory.
+
+It knows nothing of the contract.
+"""
 
 import asyncio
 import contextlib
@@ -20,25 +23,31 @@ from inference_adapters.sglang import API_KEY_VARIABLE, PARENT_VARIABLE
 LAUNCHER = Path(__file__).with_name("launcher.py")
 ASK_EVERY_S = 0.2
 ANSWER_S = 60.0
-LINE_BYTES = 2**24  # of an event: an aborted request's has every log-probability
+LINE_BYTES = 2**24  # size of the longest event: an aborted request's has every log-probability
 STOP_S = 5.0
 
 
 class SglangError(RuntimeError):
-    """SGLang refused, or has ended."""
+    """SGLang refused a request, or has ended."""
 
 
 class SglangServer:
-    """Listens on loopback alone, with a key that nobody else has."""
+    """An SGLang server that listens on loopback only, with a key that no other process has."""
 
     def __init__(self, options: list[str], environment: dict[str, str]):
         self._port = ReservedPort()
         self._key = secrets.token_hex(16)
         address = ["--host", "127.0.0.1", "--port", str(self._port.number)]
         self._process = subprocess.Popen(
-            [sys.executable, "-P", str(LAUNCHER), *options, *address],  # -P: our directory is no package path
+            [
+                sys.executable,
+                "-P",
+                str(LAUNCHER),
+                *options,
+                *address,
+            ],  # -P keeps our directory off the module path
             env=os.environ | environment | self._variables(),
-            start_new_session=True,  # Ctrl-C is for this server, which ends its child
+            start_new_session=True,  # so Ctrl-C only reaches this server, which ends its child
         )
         self._session: aiohttp.ClientSession | None = None
 
@@ -54,7 +63,7 @@ class SglangServer:
         return self._process.poll() is not None
 
     async def ready(self) -> None:
-        """Waits until it takes requests. Raises SglangError when it ends before."""
+        """Waits until SGLang accepts requests. Raises SglangError if it ends before."""
         self._session = aiohttp.ClientSession(
             f"http://127.0.0.1:{self._port.number}",
             headers={"Authorization": f"Bearer {self._key}"},
@@ -65,7 +74,7 @@ class SglangServer:
         while not await self._takes_requests():
             if self.ended():
                 raise SglangError(
-                    f"SGLang ended with status {self._process.returncode}: its own words stand before this"
+                    f"SGLang ended with status {self._process.returncode}: see its messages before this"
                 )
             await asyncio.sleep(ASK_EVERY_S)
 
@@ -79,8 +88,10 @@ class SglangServer:
         return await self._answer("GET", path, None, ANSWER_S)
 
     async def post(self, path: str, *, within_s: float = ANSWER_S, **body: Any) -> dict:
-        """Raises SglangError, with SGLang's words, unless it succeeds. An SGLang that does not answer in time
-        is ended: nobody knows what it would do yet."""
+        """Returns SGLang's response. Raises SglangError, with SGLang's message, unless the request succeeds.
+
+        An SGLang that does not respond in time is killed, because its state is unknown.
+        """
         return await self._answer("POST", path, body, within_s)
 
     async def _answer(self, method: str, path: str, body: dict | None, within_s: float) -> dict:
@@ -100,7 +111,7 @@ class SglangServer:
         return body_read
 
     async def events(self, path: str, **body: Any) -> AsyncIterator[dict]:
-        """The server-sent events of an answer. Raises SglangError when they break off."""
+        """Yields the server-sent events of a response. Raises SglangError if they break off."""
         try:
             async with self._session.post(path, json=body) as answer:
                 if answer.status != 200:
@@ -112,7 +123,7 @@ class SglangServer:
             raise SglangError(f"SGLang does not answer at {path}: {error!r}") from error
 
     def resident_bytes(self) -> int:
-        """Of all its processes."""
+        """Returns the resident memory of all SGLang processes, in bytes."""
         resident = 0
         with contextlib.suppress(psutil.NoSuchProcess):
             child = psutil.Process(self._process.pid)

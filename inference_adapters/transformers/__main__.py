@@ -1,5 +1,7 @@
-"""Serve a Hugging Face model directory by transformers' continuous batching, on a CPU or one GPU:
-`python -m inference_adapters.transformers --model PATH --port 8000`."""
+"""Serves a Hugging Face model directory by transformers' continuous batching, on a CPU or one GPU.
+
+Run it by `python -m inference_adapters.transformers --model PATH --port 8000`.
+"""
 
 import sys
 
@@ -11,6 +13,7 @@ from inference_adapters.transformers.engine import TransformersEngine
 
 
 def main() -> None:
+    """Starts the server, or exits with a message if the model cannot be served."""
     parser = arguments("Serve a Hugging Face model by transformers' continuous batching.")
     parser.add_argument("--model", required=True, help="directory of a Hugging Face causal language model")
     parser.add_argument("--dtype", choices=["float32", "bfloat16"], default="float32")

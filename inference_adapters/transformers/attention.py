@@ -1,10 +1,10 @@
-"""Attention over the paged cache, every request by itself.
+"""Attention over the paged cache, computed for each request by itself.
 
-Without flash attention the library packs a batch into one row and masks a dense [all queries, all
-keys] product: the work grows with the square of the number of requests. Here requests with equally
-many new tokens form a group, whose cached keys are gathered side by side: a step of 64 requests of some
-100 tokens takes a third of the time, of 150 tokens a fifth. For models whose every layer attends to the
-whole sequence.
+Without flash attention the library packs a batch into one row and masks a dense [all queries, all keys]
+product. That work grows with the square of the number of requests. Here, requests with equally many new
+tokens form a group, whose cached keys are gathered side by side. A step of 64 requests of some 100 tokens
+takes a third of the time, of 150 tokens a fifth. It needs a model whose every layer attends to the whole
+sequence.
 """
 
 from collections import defaultdict
@@ -15,15 +15,15 @@ import torch
 from torch import Tensor, nn
 from transformers import AttentionInterface
 
-IMPLEMENTATION = "per_request"  # the name that a model's config selects it by
+IMPLEMENTATION = "per_request"  # the name by which a model's config selects it
 
 
 @dataclass(frozen=True)
 class Group:
     """B requests with q new tokens each, and at most L tokens in all."""
 
-    rows: Tensor  # [B * q] where their queries stand in the packed batch
-    mask: Tensor  # [B, 1, heads_per_key * q, L] 0 where a query may look, else -inf
+    rows: Tensor  # [B * q] index of each query in the packed batch
+    mask: Tensor  # [B, 1, heads_per_key * q, L] 0 where a query attends, else -inf
 
     @property
     def key_slots(self) -> int:
@@ -37,18 +37,19 @@ def plan_groups(
     heads_per_key: int,
     dtype: torch.dtype,
 ) -> tuple[list[Group], Tensor]:
-    """The groups, and the cache slots to read for them: B * L of each, one group after the other."""
+    """Returns the groups, and the cache slots to read for them: B * L of each, one group after the other."""
     by_length: dict[int, list[int]] = defaultdict(list)
     for request, new_tokens in enumerate(cu_seq_lens_q.diff().tolist()):
         by_length[new_tokens].append(request)
 
-    groups, reads = [], []
+    groups = []
+    reads = []
     for new_tokens, requests in by_length.items():
         chosen = torch.tensor(requests, device=slots.device)
         new = torch.arange(new_tokens, device=slots.device)
         length = cu_seq_lens_k.diff()[chosen][:, None]  # [B, 1]
         key = torch.arange(int(length.max()), device=slots.device)  # [L]
-        # A shorter request repeats its last slot; no query looks there.
+        # A shorter request repeats its last slot; no query attends to it.
         reads.append(slots[cu_seq_lens_k[chosen][:, None] + key.minimum(length - 1)].flatten())
         seen = key <= (length - new_tokens + new)[:, :, None]  # [B, q, L]
         mask = torch.zeros(seen.shape, dtype=dtype, device=slots.device).masked_fill_(~seen, -torch.inf)
@@ -73,8 +74,10 @@ def attend(
     groups: list[Group],
     **kwargs: Any,
 ) -> tuple[Tensor, None]:
-    """Attention function of `transformers`; `groups` and the read index come from `plan_groups`.
-    Returns [1, packed, heads, D]."""
+    """Returns the `[1, packed, heads, D]` attention, with the signature of transformers' attention functions.
+
+    `groups` and the read index come from `plan_groups`.
+    """
     key, value = cache.update(key_states=key, value_states=value, layer_idx=module.layer_idx, kwargs=kwargs)
     _, heads, packed, dim = query.shape
     key_heads = key.shape[1]

@@ -1,9 +1,11 @@
-"""The library's continuous batching manager, made to keep the contract.
+"""The library's continuous batching manager, extended to keep the contract.
 
-Every request carries its own sampling parameters; its tokens leave through an `Outbox`, labelled with
-the weights that sampled them; weights may change between forward passes. Used by `engine`; runs in the
-manager's generation thread where it does not say otherwise. Knows no tokenizer and no weight group. It
-overrides internals of transformers 5.19 (`attention` relies on its cache): read it when that is raised.
+Every request carries its own sampling parameters. Its tokens leave through an `Outbox`, labelled with the
+weights that sampled them. Weights may change between forward passes. The code runs in the manager's
+generation thread unless it says otherwise. It knows no tokenizer and no weight group.
+
+It overrides internals of transformers 5.19 (`attention` relies on its cache); read it before that version
+changes.
 """
 
 import asyncio
@@ -29,8 +31,8 @@ from inference_adapters.transformers.attention import IMPLEMENTATION, plan_group
 from inference_adapters.transformers.outbox import Outbox
 from inference_adapters.transformers.sampling import sample
 
-PAGE_TOKENS = 32  # tokens a block of the cache holds; small, for requests are short
-FLUSH_S = 0.05  # how long sampled tokens may wait before the event loop is woken for them
+PAGE_TOKENS = 32  # tokens of a cache block; small because requests are short
+FLUSH_S = 0.05  # longest time that sampled tokens wait until the event loop is woken
 
 
 @dataclass(kw_only=True, repr=False, eq=False)
@@ -40,11 +42,14 @@ class Request(RequestState):
     sampling: SamplingParameters
     outbox: Outbox
     batcher: "Batcher"
-    generator: torch.Generator | None = None  # of its own when it is seeded
+    generator: torch.Generator | None = None  # the generator of a request with a seed
 
     def update_and_check_completion(self, token_id: int, logprob: float | None) -> bool:
-        """Called right after the forward pass that sampled the token. Weights change only before the
-        next one, so the version now is the version that sampled it."""
+        """Takes a sampled token and returns whether the request has ended.
+
+        The library calls it right after the forward pass that sampled the token. Weights change only before
+        the next pass, so the current version is the one that sampled it.
+        """
         if self.outbox.closed:  # aborted meanwhile, or its client has gone
             self.status = RequestStatus.FINISHED
             return True
@@ -57,8 +62,10 @@ class Request(RequestState):
         return finished
 
     def create_equivalent_initial_request(self) -> "Request":
-        """The rest of this request, its tokens so far made part of the prompt. The library asks for it
-        when the cache is full."""
+        """Returns the rest of this request, with its tokens so far as part of the prompt.
+
+        The library calls it when the cache is full.
+        """
         return Request(
             request_id=self.request_id,
             initial_tokens=self.initial_tokens + self.generated_tokens,
@@ -72,7 +79,7 @@ class Request(RequestState):
 
 
 class Router(OutputRouter):
-    """Tokens leave through the outboxes; only failures come this way."""
+    """The library's output router, which only delivers failures; tokens leave through the outboxes."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop):
         super().__init__()
@@ -87,7 +94,7 @@ class Router(OutputRouter):
 
 
 class Runner(ModelRunner):
-    """One forward pass: attention request by request, sampling row by row."""
+    """Runs one forward pass: attention request by request, sampling row by row."""
 
     def __init__(self, processor: ContinuousBatchProcessor, attends_per_request: bool):
         super().__init__(
@@ -104,11 +111,12 @@ class Runner(ModelRunner):
 
     def _forward_process_and_sample(self, model, batch_data, *outputs) -> None:
         if self.attends_per_request:
-            read, write = batch_data["read_index"][0], batch_data["write_index"][0]
+            read = batch_data["read_index"][0]
+            write = batch_data["write_index"][0]
             batch_data["groups"], slots = plan_groups(
                 batch_data["cu_seq_lens_q"],
                 batch_data["cu_seq_lens_k"][FULL_ATTENTION],
-                read if len(read) else write,  # nothing is cached yet: all there is, is new
+                read if len(read) else write,  # nothing is cached yet, so all tokens are new
                 self.heads_per_key,
                 model.dtype,
             )
@@ -129,7 +137,7 @@ class Runner(ModelRunner):
 
 
 class Batcher(ContinuousBatchingManager):
-    """`version` labels what is sampled; it changes only while generation is paused."""
+    """The batching manager. `version` labels what is sampled; it changes only while generation is paused."""
 
     def __init__(self, model: PreTrainedModel, version: int, max_batch_tokens: int, num_blocks: int):
         super().__init__(
@@ -155,7 +163,7 @@ class Batcher(ContinuousBatchingManager):
         self.version = version
         self.loop = asyncio.get_running_loop()
         self.output_router = Router(self.loop)
-        self.changed_outboxes: set[Outbox] = set()  # outboxes whose readers are still to be told
+        self.changed_outboxes: set[Outbox] = set()  # outboxes whose readers have not been woken
         self._woken = 0.0
         attention_types = group_layers_by_attn_type(model.config.get_text_config())
         attends_per_request = set(attention_types) == {FULL_ATTENTION}
@@ -165,38 +173,45 @@ class Batcher(ContinuousBatchingManager):
         self.batch_processor.model_runner = Runner(self.batch_processor, attends_per_request)
 
     def submit(self, request: Request) -> None:
-        """In the event loop."""
+        """Queues a request. It is called in the event loop."""
         self.input_queue.put(request)
         self._wake_up_loop.set()
         if refusal := self.background_thread_status.can_accept_new_requests():
             request.outbox.fail(RuntimeError(refusal))
 
     def load(self) -> tuple[int, int]:
-        """Requests that run, and that wait."""
+        """Returns the number of running requests and of waiting ones."""
         scheduler = self.batch_processor.scheduler
         return len(scheduler.active_requests), len(scheduler.waiting_requests) + self.input_queue.qsize()
 
     def _wake_readers(self) -> None:
-        """Wake the readers of new tokens: at once when a request has finished, else now and then, for
-        waking a reader costs more than sampling a token."""
+        """Wakes the readers of new tokens: at once if a request has finished, else every `FLUSH_S`.
+
+        Waking a reader costs more than sampling a token.
+        """
         now = time.monotonic()
         if now - self._woken > FLUSH_S or any(outbox.closed for outbox in self.changed_outboxes):
-            changed, self.changed_outboxes, self._woken = self.changed_outboxes, set(), now
+            changed = self.changed_outboxes
+            self.changed_outboxes = set()
+            self._woken = now
             self.loop.call_soon_threadsafe(lambda: [outbox.changed.set() for outbox in changed])
 
     def recompute_active(self) -> None:
-        """Inside a pause: forget all keys and values; requests in flight read their tokens again."""
+        """Discards all keys and values, inside a pause.
+
+        Requests in flight compute those of their tokens again.
+        """
         scheduler = self.batch_processor.scheduler
         states = list(scheduler.active_requests.values())
         for state in states:
             scheduler.finish_request(state.request_id)
             scheduler.add_waiting_request(state.create_equivalent_initial_request())
-        # They were there first: before those that wait.
+        # They came first, so they go before those that wait.
         scheduler.waiting_requests_order.rotate(len(states))
 
     def _generation_loop_body(self, batch_processor: ContinuousBatchProcessor, bootstrapping: bool) -> bool:
         # The library blocks new requests until a running one finishes; when the running ones were
-        # cancelled or made to recompute, none is left to do so, and the queue would stand for ever.
+        # cancelled or made to recompute, none is left to do so, and the queue would wait forever.
         if not batch_processor.scheduler.active_requests:
             batch_processor.scheduler.block_new_requests = False
         goes_on = super()._generation_loop_body(batch_processor, bootstrapping)

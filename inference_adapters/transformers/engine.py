@@ -1,7 +1,7 @@
-"""The inference contract on transformers' continuous batching: a model in the server's own process.
+"""The inference contract on transformers' continuous batching, with the model in the server's process.
 
-Loads model and tokenizer, hands requests to the `Batcher`, and changes weights while it is paused.
-The default engine; runs on a CPU. One process, one device; vLLM and SGLang are for many GPUs.
+It loads model and tokenizer, passes requests to the `Batcher`, and changes weights while it is paused. It is
+the default engine, and runs on a CPU. It has one process and one device; vLLM and SGLang are for many GPUs.
 """
 
 import contextlib
@@ -37,7 +37,10 @@ CAPABILITIES = ["score", "staged", "truncation", "seed", "stream"]
 
 
 class TransformersEngine(TokenizerMixin, EmbeddedEngine):
-    """Raises ValueError, in one line, when `model` cannot be served."""
+    """An engine on transformers.
+
+    Raises ValueError, with a message of one line, if `model` cannot be served.
+    """
 
     def __init__(self, model: str, dtype: str, device: str, max_batch_tokens: int, num_blocks: int):
         super().__init__()
@@ -50,10 +53,10 @@ class TransformersEngine(TokenizerMixin, EmbeddedEngine):
             raise ValueError("device cuda: torch sees no GPU here")
         self._tokenizer = load_tokenizer(model)
         self._knows_tools = knows_tools(self._tokenizer)
-        self._batcher: Batcher | None = None  # until it has started
+        self._batcher: Batcher | None = None  # None until `start`
         self._ids = itertools.count()
         self._live: set[Outbox] = set()
-        # Held while weights change and while a score is computed: a score sees one version, whole.
+        # Held while weights change and while a score is computed: so a score sees one version only.
         self._weights_lock = Lock()
 
     def info(self) -> EngineInfo:
@@ -109,7 +112,7 @@ class TransformersEngine(TokenizerMixin, EmbeddedEngine):
         if self._batcher is None:
             return
         await self.abort_requests()
-        await self._in_model_thread(self._release)  # a loop that is held could not end
+        await self._in_model_thread(self._release)  # a paused loop could not end
         await in_daemon_thread(lambda: self._batcher.stop(hard_stop=True))
 
     # --- weights ----------------------------------------------------------------------------------

@@ -1,7 +1,7 @@
-"""Sampled tokens of one request on their way from the generation thread to the event loop.
+"""Passes the sampled tokens of one request from the generation thread to the event loop.
 
-An outbox outlives the library's request state, which is replaced whenever a request is computed anew;
-so no token is delivered twice, and none lost.
+An outbox outlives the library's request state, which is replaced whenever a request is computed again. So no
+token is delivered twice, and none is lost.
 """
 
 import asyncio
@@ -14,8 +14,11 @@ FinishReason = Literal["stop", "length", "abort"]
 
 
 class Outbox:
-    """The generation thread appends, the event loop does all the rest; whoever appends sees to it that
-    the reader is told by `changed`, in the event loop."""
+    """The sampled tokens of one request.
+
+    The generation thread appends; everything else happens in the event loop. The code that appends must also
+    set `changed`, in the event loop, to wake the reader.
+    """
 
     def __init__(self) -> None:
         self.token_ids: list[int] = []
@@ -45,6 +48,7 @@ class Outbox:
         self.changed.set()
 
     async def deltas(self) -> AsyncIterator[TokenDelta]:
+        """Yields the tokens as they are appended, until the request ends. Raises its error if it failed."""
         sent = 0
         while True:
             await self.changed.wait()

@@ -1,7 +1,7 @@
-"""How tokens are drawn, and the log-probability that is reported with each (G4).
+"""Samples tokens, and returns the log-probability that is reported with each (G4).
 
-Pure tensor mathematics on the logits of one forward pass; every row has its own parameters. The
-library's own sampling has one mode for the whole batch and no greedy rows beside sampled ones.
+It is pure tensor mathematics on the logits of one forward pass; every row has its own parameters. The
+library's own sampling has one mode for a batch: it cannot mix greedy rows with sampled ones.
 """
 
 import torch
@@ -12,11 +12,14 @@ from contracts.inference import SamplingParameters
 
 def sample(
     logits: Tensor,  # [N, V] float32
-    sampling: list[SamplingParameters],  # one a row
-    generators: list[torch.Generator | None],  # one a row; None draws from torch's own
+    sampling: list[SamplingParameters],  # [N] parameters of each row
+    generators: list[torch.Generator | None],  # [N] generator of each row; None is torch's own
 ) -> tuple[Tensor, Tensor]:
-    """Token ids [N] and their log-probabilities [N] under the distribution each was drawn from:
-    after temperature and truncation, or the unscaled softmax where the temperature is 0."""
+    """Returns token ids `[N]` and their log-probabilities `[N]`, in nats.
+
+    Each is of the distribution that the token was drawn from: after temperature and truncation, or the
+    unscaled softmax at temperature 0.
+    """
     temperatures = logits.new_tensor([s.temperature for s in sampling])
     greedy = temperatures == 0
     scaled = logits / temperatures.masked_fill(greedy, 1.0)[:, None]
@@ -36,7 +39,7 @@ def sample(
 
 
 def _truncate(scaled: Tensor, sampling: list[SamplingParameters]) -> Tensor:
-    """Keep a row's `top_k` likeliest tokens, and of those the fewest that hold `top_p`; -inf elsewhere."""
+    """Keeps a row's `top_k` most likely tokens, and of those the fewest that hold `top_p`; -inf elsewhere."""
     vocabulary = scaled.shape[-1]
     top_k = scaled.new_tensor([vocabulary if s.top_k is None else s.top_k for s in sampling])
     top_p = scaled.new_tensor([torch.inf if s.top_p is None else s.top_p for s in sampling])
@@ -45,6 +48,6 @@ def _truncate(scaled: Tensor, sampling: list[SamplingParameters]) -> Tensor:
     rank = torch.arange(vocabulary, device=scaled.device)
     ordered = ordered.masked_fill(rank >= top_k[:, None], -torch.inf)
     p = ordered.softmax(-1)
-    likelier = p.cumsum(-1) - p  # [N, V] the mass of the tokens before each
+    likelier = p.cumsum(-1) - p  # [N, V] probability of the tokens before each
     cut = (likelier >= top_p[:, None]) & (rank > 0)  # rounding must not cut the likeliest
     return torch.empty_like(scaled).scatter_(-1, order, ordered.masked_fill(cut, -torch.inf))

@@ -1,4 +1,4 @@
-"""Log-probabilities of given tokens: plain forward passes, for `POST /score`."""
+"""Computes log-probabilities of given tokens by plain forward passes, for `POST /score`."""
 
 from collections.abc import Iterator
 
@@ -11,11 +11,13 @@ from transformers import PreTrainedModel
 def score(
     model: PreTrainedModel, sequences: list[list[int]], temperature: float, batch_tokens: int
 ) -> list[list[float]]:
-    """For every sequence log p(token j + 1 | tokens up to j); at most `batch_tokens` with padding in
-    one pass, or one sequence."""
+    """Returns log p(token j + 1 | tokens up to j) of every sequence, in nats.
+
+    One pass holds at most `batch_tokens` with padding, or one sequence.
+    """
     logprobs: list[list[float]] = []
     for batch in _batches(sequences, batch_tokens):
-        # Padded on the right: causal attention keeps the padding out of sight.
+        # Padded on the right: causal attention ignores the padding.
         ids = torch.nn.utils.rnn.pad_sequence([torch.tensor(s) for s in batch], batch_first=True)
         ids = ids.to(model.device)  # [B, T]
         logits: Tensor = model(input_ids=ids, use_cache=False).logits[:, :-1].float() / temperature

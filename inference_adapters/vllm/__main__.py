@@ -1,6 +1,6 @@
-"""Serve a model by vLLM behind the contract: `python -m inference_adapters.vllm --model PATH --port 8000`.
+"""Serves a model by vLLM behind the contract: `python -m inference_adapters.vllm --model PATH --port 8000`.
 
-Takes the options of `vllm serve`, except those that the contract decides.
+It takes the options of `vllm serve`, except those that the contract decides.
 """
 
 import argparse
@@ -15,7 +15,7 @@ from inference_adapters.vllm import KNOWN_VERSIONS
 FROM_THE_MODEL = "a model's own top_p, penalties, ... would change what is sampled"
 SEVERAL = "start more servers instead (world.servers)"
 PROTECTION = "it would not protect the contract's routes; use --token, and a proxy for TLS"
-DECIDED = {  # by the contract: the option, its value and the reason
+DECIDED = {  # options that the contract decides, with value and reason
     "generation_config": ("vllm", FROM_THE_MODEL),
     "override_generation_config": ({}, FROM_THE_MODEL),
     "logprobs_mode": ("processed_logprobs", "log-probabilities are of the distribution that is sampled from"),
@@ -32,6 +32,7 @@ DECIDED = {  # by the contract: the option, its value and the reason
 
 
 def main() -> None:
+    """Starts the server, or exits with a message if vLLM cannot be used."""
     _check_version()
     if os.environ.get("VLLM_SERVER_DEV_MODE", "0") != "0" or os.environ.get("VLLM_API_KEY"):
         sys.exit(

@@ -1,8 +1,8 @@
-"""The inference contract's weight side on vLLM's engine client: which call goes to the workers, when.
+"""The weight side of the inference contract on vLLM's engine client: which calls its workers get, and when.
 
-Generation is vLLM's own; `openai_routes` serves it. Every worker is a rank of the weight group, and
-receives while it generates (`transport`): so both ways to receive are one, and differ in when generation
-stops: once the first bucket has come, or once the last has.
+Generation is vLLM's own; `openai_routes` serves it. Every worker is a rank of the weight group, and receives
+while it generates (`transport`). So both receive modes are alike, except for when generation stops: after the
+first bucket, or after the last.
 """
 
 import asyncio
@@ -37,21 +37,21 @@ from inference_adapters.vllm.serving import Serving
 
 log = logging.getLogger(__name__)
 CAPABILITIES = ["staged", "truncation", "seed", "stop_strings", "stream"]
-ASK_EVERY_S = 0.02  # how workers stand
-ASK_SELDOM_S = 0.1  # while they generate: an answer waits for the steps that are under way
+ASK_EVERY_S = 0.02  # interval of asking workers for their state
+ASK_SELDOM_S = 0.1  # interval while they generate, when an answer waits for the current steps
 WATCH_EVERY_S = 1.0
 Result = TypeVar("Result")
 
 
 class VllmEngine(InferenceEngine):
-    """`args` are vLLM's own."""
+    """An engine on vLLM; `args` are vLLM's own."""
 
     def __init__(self, args: Namespace):
         self.args = args
         self.serving = Serving()
         self._llm: EngineClient | None = None
         self._lost: str | None = None
-        self._watching: asyncio.Task[None] | None = None  # ends when vLLM's engine does
+        self._watching: asyncio.Task[None] | None = None  # a task that ends when vLLM's engine does
 
     # --- what it is -------------------------------------------------------------------------------
 
@@ -101,14 +101,17 @@ class VllmEngine(InferenceEngine):
         )
 
     async def _stop_with_engine(self) -> None:
-        """vLLM's processes do not come back; a server that ends can be started again."""
+        """Ends this server when vLLM's engine has ended. vLLM cannot be restarted, but this server can."""
         while not self._llm.errored:
             await asyncio.sleep(WATCH_EVERY_S)
         log.error("vLLM's engine has ended, and so does this server")
         signal.raise_signal(signal.SIGTERM)
 
     async def _unless_engine_ends(self, work: Coroutine[Any, Any, Result]) -> Result:
-        """vLLM never answers a call during which its engine ended."""
+        """Returns the result of `work`.
+
+        Raises RuntimeError if vLLM's engine ends, because vLLM then never answers.
+        """
         task = asyncio.create_task(work)
         either = {task, self._watching}
         try:
@@ -165,7 +168,7 @@ class VllmEngine(InferenceEngine):
         return list(range(request.rank_offset, request.rank_offset + self._info.ranks))
 
     def leave_group(self) -> None:
-        self._leaving = asyncio.create_task(self._leave_group())  # before whatever is asked later
+        self._leaving = asyncio.create_task(self._leave_group())  # started before any later call
 
     async def _leave_group(self) -> None:
         with contextlib.suppress(EngineDeadError):
@@ -185,7 +188,7 @@ class VllmEngine(InferenceEngine):
 
         await self._until("state", begun, ASK_SELDOM_S if staged else ASK_EVERY_S)
         async with self._generation_held(request, progress):
-            progress.touched = True  # from here on the update can no longer be called off
+            progress.touched = True  # from here on the update can no longer be cancelled
             await self._llm.start_weight_update()
             await self._llm.update_weights(WeightTransferUpdateRequest({"tied": request.tied}))
             await self._llm.finish_weight_update()
@@ -196,7 +199,7 @@ class VllmEngine(InferenceEngine):
     async def _generation_held(
         self, request: WeightUpdateRequest, progress: UpdateProgress
     ) -> AsyncIterator[None]:
-        """Hold generation; let it go on afterwards, unless the weights are lost."""
+        """Pauses generation and resumes it afterwards, unless the weights are lost."""
         held_at = None
         try:
             await self._llm.pause_generation(mode="keep", clear_cache=request.kv_cache == "recompute")
@@ -217,7 +220,7 @@ class VllmEngine(InferenceEngine):
     # --- asking the workers -----------------------------------------------------------------------
 
     async def _ask(self, call: str, *args: object) -> list:
-        """Every worker's answer."""
+        """Returns every worker's result of a call."""
         return await self._llm.collective_rpc("weight_transport", args=(call, *args))
 
     async def _until(self, call: str, settled: Callable[[list], bool], every_s: float) -> list:
@@ -227,7 +230,7 @@ class VllmEngine(InferenceEngine):
 
 
 def _note(states: list[dict], progress: UpdateProgress) -> None:
-    """Raises RuntimeError when a worker's transfer has failed."""
+    """Updates `progress` from the workers' states. Raises RuntimeError if a worker's transfer has failed."""
     progress.bytes = min(state["bytes"] for state in states)
     progress.transfer_s = max(state["seconds"] for state in states)
     if error := next((state["error"] for state in states if state["error"]), None):
@@ -235,8 +238,9 @@ def _note(states: list[dict], progress: UpdateProgress) -> None:
 
 
 def _resident_bytes() -> int:
-    """Of this process and vLLM's others."""
-    me, resident = psutil.Process(), 0
+    """Returns the resident memory of this process and of vLLM's others, in bytes."""
+    me = psutil.Process()
+    resident = 0
     for process in [me, *me.children(recursive=True)]:
         with contextlib.suppress(psutil.NoSuchProcess):
             resident += process.memory_info().rss

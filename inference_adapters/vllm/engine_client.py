@@ -1,7 +1,8 @@
-"""vLLM's engine client, which also notes which weights sampled what, and keeps old weights' cache apart.
+"""vLLM's engine client, which also records which weights sampled what.
 
-vLLM's serving layer calls `generate` and drops the spans that come with its results; so they are noted
-here, for the request that is being answered (`CurrentRequest`). Runs in the API process.
+vLLM's serving layer calls `generate` and drops the spans that come with its results. So they are recorded
+here, for the request that is being answered (`CurrentRequest`). The client also separates the cache of old
+weights from that of new ones. It runs in the API process.
 """
 
 from collections.abc import AsyncGenerator
@@ -18,11 +19,11 @@ from contracts.errors import ContractError, ErrorCode
 
 @dataclass
 class CurrentRequest:
-    """One HTTP request: what it asked for, and what sampled its choices."""
+    """One HTTP request that is being answered, with the spans of its choices."""
 
     max_tokens: int | None
     prompts: int = 0
-    spans: dict[int, list[dict]] = field(default_factory=dict)  # by index of the choice
+    spans: dict[int, list[dict]] = field(default_factory=dict)  # spans by index of the choice
     cut_short: set[int] = field(default_factory=set)  # choices that max_tokens ended
 
 
@@ -30,12 +31,12 @@ current_request: ContextVar[CurrentRequest | None] = ContextVar("current_request
 
 
 class EngineClient(AsyncLLM):
-    """Generates like any other engine client of vLLM's."""
+    """vLLM's engine client, with recorded spans and a cache for each set of weights."""
 
     generation = 0  # how often the weights have been changed
 
     def forget_cache(self) -> None:
-        """Keys and values computed until now are not used by requests that come from now on."""
+        """Makes new requests ignore the keys and values that are cached now."""
         self.generation += 1
 
     def generate(
@@ -44,14 +45,14 @@ class EngineClient(AsyncLLM):
         salted = prompt | {"cache_salt": f"{prompt.get('cache_salt', '')}/{self.generation}"}
         outputs = super().generate(salted, sampling_params, request_id, **options)
         answer = current_request.get()
-        if answer is None:  # another API of vLLM's
+        if answer is None:  # a request of another API of vLLM's
             return outputs
         self._check_length(len(prompt.get("prompt_token_ids", ())), answer.max_tokens)
         answer.prompts += 1
         return _recording_spans(outputs, answer, first_choice=(answer.prompts - 1) * sampling_params.n)
 
     def _check_length(self, prompt: int, max_tokens: int | None) -> None:
-        """vLLM would cut max_tokens to what fits."""
+        """Raises ContractError if the request exceeds the context; vLLM would shorten max_tokens."""
         context = self.model_config.max_model_len
         if prompt + (max_tokens or 1) > context:
             raise ContractError(
@@ -61,13 +62,13 @@ class EngineClient(AsyncLLM):
             )
 
     async def warm_up(self) -> None:
-        """The first decoding step takes seconds: not at the cost of the first weight update."""
+        """Samples once. The first decoding step takes seconds, which would delay the first weight update."""
         sampling = SamplingParams(max_tokens=2, ignore_eos=True, logprobs=0, top_p=0.9, top_k=2)
         async for _ in self.generate({"prompt_token_ids": [0]}, sampling, "warm-up"):
             pass
 
     def load(self) -> tuple[int, int]:
-        """Requests that are generated, and that wait for their first token."""
+        """Returns the number of requests that generate, and of those that wait for their first token."""
         states = self.output_processor.request_states.values()
         waiting = sum(state.is_prefilling for state in states)
         return len(states) - waiting, waiting

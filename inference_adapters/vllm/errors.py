@@ -1,4 +1,4 @@
-"""From vLLM's refusals to the contract's codes, and the refusals that vLLM does not make."""
+"""Maps vLLM's refusals to the contract's codes, and makes the refusals that vLLM does not make."""
 
 import json
 from typing import TypeVar
@@ -11,7 +11,7 @@ from contracts.errors import ContractError, ErrorCode
 
 Request = TypeVar("Request", bound=OpenAIBaseModel)
 
-NOT_SAMPLED = ("use_beam_search",)  # its tokens were not drawn from any distribution
+NOT_SAMPLED = ("use_beam_search",)  # parameters under which tokens are not drawn from any distribution
 BY_STATUS = {
     404: ErrorCode.NOT_FOUND,
     500: ErrorCode.ENGINE_FAILED,
@@ -21,7 +21,7 @@ BY_STATUS = {
 
 
 def parsed(body: dict, form: type[Request]) -> Request:
-    """Raises ContractError where vLLM would ignore a field."""
+    """Returns the parsed body. Raises ContractError if it is invalid, or vLLM would ignore a field of it."""
     known = form.model_fields.keys() | {field.alias for field in form.model_fields.values()}
     for name in [*sorted(body.keys() - known), *(name for name in NOT_SAMPLED if body.get(name))]:
         raise ContractError(ErrorCode.UNSUPPORTED_PARAMETER, f"{name}: this server does not honour it")
@@ -46,7 +46,7 @@ def json_object(raw: bytes) -> dict:
 
 
 def refusal(error: Exception | ErrorResponse) -> ContractError:
-    """What vLLM raised, or answered, as an error of the contract."""
+    """Returns what vLLM raised or responded as an error of the contract."""
     if isinstance(error, ContractError):
         return error
     response = error if isinstance(error, ErrorResponse) else create_error_response(error)

@@ -1,7 +1,7 @@
-"""vLLM's OpenAI API with the contract's fields: vLLM's own serving layer answers, this adds to it.
+"""vLLM's OpenAI API with the contract's fields, which are added to the responses of vLLM's serving layer.
 
-Every parameter that vLLM knows is taken; one that it does not know is refused. All other routes of vLLM's
-are served by its own app, as they are: without the contract's fields.
+Every parameter that vLLM knows is accepted; an unknown one is refused. All other routes of vLLM's are served
+by its own app unchanged, without the contract's fields.
 """
 
 import asyncio
@@ -34,7 +34,7 @@ def add_openai_routes(engine: VllmEngine, app: FastAPI, updates: WeightUpdates) 
 
 
 def _own_routes(engine: VllmEngine, updates: WeightUpdates) -> ASGIApp:
-    """Every other route of vLLM's: what generates, while there are weights."""
+    """Returns the other routes of vLLM's. Those that generate are refused while there are no weights."""
 
     async def serve(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and scope["method"] != "POST":
@@ -101,7 +101,10 @@ def _openai_routes(engine: VllmEngine, updates: WeightUpdates) -> APIRouter:
         return JSONResponse(finish(result.model_dump(), note))
 
     async def events(source: AsyncIterator[str], note: CurrentRequest, finish: Finish) -> AsyncIterator[str]:
-        """An error after the first of them can only be an event itself."""
+        """Yields server-sent events.
+
+        An error after the first one is an event itself, because the status is sent.
+        """
         try:
             async with aclosing(source), _ended_when_lost(engine, updates):
                 async for text in source:
@@ -121,7 +124,7 @@ def _openai_routes(engine: VllmEngine, updates: WeightUpdates) -> APIRouter:
 
 @contextlib.asynccontextmanager
 async def _ended_when_lost(engine: VllmEngine, updates: WeightUpdates) -> AsyncIterator[None]:
-    """Requests that wait for lost weights end with that, once the weights have been given up."""
+    """Ends the requests that wait for lost weights once the weights have been given up."""
 
     async def give_up() -> None:
         await updates.weights_given_up.wait()
@@ -141,5 +144,5 @@ def _with_ends(answer: dict, note: CurrentRequest) -> dict:
 
 
 def _with_ids(body: dict) -> dict:
-    """Log-probabilities come with the ids of their tokens."""
+    """Returns a body that also asks for token ids if it asks for log-probabilities."""
     return body | {"return_token_ids": True} if body.get("logprobs") is not None else body

@@ -1,4 +1,4 @@
-"""What vLLM calls in every process that it starts (entry point `vllm.general_plugins`)."""
+"""The functions that vLLM calls in every process it starts (entry point `vllm.general_plugins`)."""
 
 import multiprocessing
 import os
@@ -9,7 +9,7 @@ from vllm.distributed.weight_transfer import WeightTransferEngineFactory
 
 from inference_adapters.threads import daemon_thread
 
-BACKEND = "pipelinerl"  # of vLLM's --weight-transfer-config
+BACKEND = "pipelinerl"  # the backend in vLLM's --weight-transfer-config
 SERVER_VARIABLE = "PIPELINERL_VLLM_SERVER"  # set in the processes of an adapter's server
 
 
@@ -23,6 +23,6 @@ def register() -> None:
 
 
 def _end_with(parent: BaseProcess) -> None:
-    """An engine whose server was killed would keep its memory for ever."""
+    """Ends this process when the server has ended; otherwise an orphaned engine would keep its memory."""
     parent.join()
     os.kill(os.getpid(), signal.SIGKILL)

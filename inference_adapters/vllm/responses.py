@@ -1,14 +1,16 @@
-"""What the contract adds to vLLM's answers. Pure: dicts in, dicts out."""
+"""Adds the contract's fields to vLLM's responses. It is pure: dicts in, dicts out."""
 
 import json
 from collections.abc import Collection
 
-Spans = dict[int, list[dict]]  # by index of the choice
+Spans = dict[int, list[dict]]  # spans by index of the choice
 
 
 def with_ends(answer: dict, spans: Spans, cut_short: Collection[int]) -> dict:
-    """`weight_versions` on every choice that has ended. One that was cut short says so, also where vLLM has
-    read a call in it."""
+    """Adds `weight_versions` to every choice that has ended.
+
+    A choice that was cut short has finish reason `length`, even if vLLM has read a call in it.
+    """
     for choice in answer["choices"]:
         if choice.get("finish_reason"):
             choice["weight_versions"] = spans.get(choice["index"], [])
@@ -18,8 +20,10 @@ def with_ends(answer: dict, spans: Spans, cut_short: Collection[int]) -> dict:
 
 
 def with_text_fields(answer: dict, content: bool) -> dict:
-    """A text completion as the contract has it: the prompt's ids on top (where there is one prompt) and,
-    if `content`, log-probabilities in the form that chat completions have."""
+    """Returns a text completion in the contract's form: with the ids of its prompt, if there is only one.
+
+    With `content`, log-probabilities have the form of chat completions.
+    """
     prompts = [ids for choice in answer["choices"] if (ids := choice.get("prompt_token_ids"))]
     if prompts and all(ids == prompts[0] for ids in prompts):
         answer["prompt_token_ids"] = prompts[0]
@@ -37,7 +41,7 @@ def _content(native: dict) -> list[dict]:
 
 
 def event_body(event: str) -> dict | None:
-    """The JSON of a server-sent event; None for the one that ends a stream."""
+    """Returns the JSON of a server-sent event, or None for the event that ends a stream."""
     data = event.removeprefix("data: ").rstrip()
     return None if data == "[DONE]" else json.loads(data)
 

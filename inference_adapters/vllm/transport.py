@@ -1,9 +1,9 @@
-"""The worker's end of the weight group, as a weight transfer engine of vLLM's.
+"""A worker's end of the weight group, as one of vLLM's weight transfer engines.
 
-Registered by `plugin`. vLLM calls the lifecycle (init, start, update,
-finish) in every worker, each of which is one rank of the group. A worker also generates: so joining and
-receiving run in a thread beside it, and only the copying happens in a call. No method here raises for what
-a peer did: vLLM loses track of its workers' answers when one of several raises. Failures are in `state`.
+`plugin` registers it. vLLM calls the lifecycle (init, start, update, finish) in every worker, each of which
+is one rank of the group. A worker also generates, so joining and receiving run in another thread, and only
+copying happens in a call. No method here raises an error for a peer's failure, because vLLM loses track of
+its workers' results when one of several raises. Failures are in `state`.
 """
 
 import time
@@ -26,7 +26,7 @@ AHEAD = 2  # buckets that wait while one is copied
 
 @dataclass
 class GroupAddress(WeightTransferInitInfo):
-    """Where the group meets, and this server's first rank in it."""
+    """The address of the weight group, and this server's first rank in it."""
 
     master_address: str
     master_port: int
@@ -39,14 +39,14 @@ class GroupAddress(WeightTransferInitInfo):
 
 @dataclass
 class TiedWeights(WeightTransferUpdateInfo):
-    """Tied name -> name under which it is sent."""
+    """The tied names of an update, each with the name that is sent."""
 
     tied: dict[str, str]
 
 
 @dataclass
 class Transfer:
-    """One update on its way in: a thread puts buckets, the worker takes them."""
+    """One incoming update: a thread puts buckets, and the worker takes them."""
 
     buckets: Queue
     total_bytes: int
@@ -56,17 +56,18 @@ class Transfer:
     dropped: bool = False
 
     def put(self, bucket: dict[str, torch.Tensor]) -> None:
-        """Waits for room, unless nobody will make any."""
+        """Waits until the queue can hold the bucket, or the transfer is dropped."""
         while not self.dropped:
             with suppress(Full):
                 self.buckets.put(bucket, timeout=0.1)
                 return
 
     def drop(self) -> None:
-        self.dropped, self.buckets = True, Queue()
+        self.dropped = True
+        self.buckets = Queue()
 
     def take(self) -> dict[str, torch.Tensor]:
-        """The next bucket; none once the transfer has failed."""
+        """Returns the next bucket; an empty one once the transfer has failed."""
         while not self.error:
             with suppress(Empty):
                 return self.buckets.get(timeout=0.05)
@@ -81,7 +82,7 @@ class Transfer:
 
 
 class WeightWorker:
-    """What vLLM adds to its worker (`--worker-extension-cls`), so that the adapter can ask it."""
+    """A mixin for vLLM's worker (`--worker-extension-cls`), so that the adapter can call the transport."""
 
     def weight_transport(self, call: str, *args: object) -> object:
         return getattr(self.weight_transfer_engine, call)(*args)
@@ -103,12 +104,12 @@ class GroupTransport(WeightTransferEngine[GroupAddress, TiedWeights]):
         return nccl_version() if self.device.type == "cuda" else None
 
     def init_transfer_engine(self, address: GroupAddress) -> None:
-        """Begin to join; `joined` tells how it stands. The group there is stays until then."""
+        """Starts to join; `joined` reports the state. The current group stays until `enter`."""
         self._joining = daemon_thread(self._join, address)
 
     def _join(self, address: GroupAddress) -> WeightGroup:
         if self.device.type == "cuda":
-            torch.cuda.set_device(self.device)  # of this thread
+            torch.cuda.set_device(self.device)  # the device of this thread
         return WeightGroup.join(
             address.master_address,
             address.master_port,
@@ -120,7 +121,7 @@ class GroupTransport(WeightTransferEngine[GroupAddress, TiedWeights]):
         )
 
     def joined(self) -> str | bool:
-        """Whether the group has been joined, or why not."""
+        """Returns whether the group has been joined, or the error."""
         if not self._joining.done():
             return False
         if error := self._joining.exception():
@@ -128,7 +129,7 @@ class GroupTransport(WeightTransferEngine[GroupAddress, TiedWeights]):
         return True
 
     def enter(self) -> None:
-        """Take the group that was joined for the old one."""
+        """Replaces the old group by the one that was joined."""
         self.shutdown()
         self._group = self._joining.result()
 
@@ -143,7 +144,7 @@ class GroupTransport(WeightTransferEngine[GroupAddress, TiedWeights]):
     # --- one update -------------------------------------------------------------------------------
 
     def receive(self, parameters: list[dict], bucket_bytes: int, timeout_s: float, staged: bool) -> None:
-        """Begin to receive; `state` tells how it stands."""
+        """Starts to receive an update; `state` reports its progress."""
         manifest = [Parameter(**parameter) for parameter in parameters]
         total = sum(parameter_bytes(p) for p in manifest)
         self._transfer = Transfer(Queue(0 if staged else AHEAD), total)
@@ -164,7 +165,7 @@ class GroupTransport(WeightTransferEngine[GroupAddress, TiedWeights]):
             for bucket in buckets:
                 transfer.received_bytes += sum(tensor.nbytes for tensor in bucket.values())
                 transfer.seconds = time.monotonic() - started
-                # A GPU has no room for the whole model twice.
+                # A GPU cannot hold the model twice.
                 transfer.put({name: tensor.cpu() for name, tensor in bucket.items()} if staged else bucket)
                 if transfer.dropped:
                     return
@@ -186,7 +187,7 @@ class GroupTransport(WeightTransferEngine[GroupAddress, TiedWeights]):
             initialize_layerwise_reload(self.model)
 
     def receive_weights(self, update: TiedWeights) -> None:
-        """Copy every bucket into the model as it comes; ends early when the transfer fails."""
+        """Copies every bucket into the model as it arrives; ends early if the transfer fails."""
         with self._transfer.recording_failure():
             self._copy(self._transfer, update.tied)
 
@@ -196,20 +197,23 @@ class GroupTransport(WeightTransferEngine[GroupAddress, TiedWeights]):
         while copied < transfer.total_bytes and (bucket := transfer.take()):
             copied += sum(tensor.nbytes for tensor in bucket.values())
             loaded = self.model.load_weights(_with_copies(bucket, tied))
-            missing -= missing if loaded is None else loaded  # not every model says
+            missing -= missing if loaded is None else loaded  # not every model reports what it loaded
             if self.device.type == "cuda":
                 torch.cuda.current_stream().synchronize()  # before the bucket's memory is used again
         if missing and not transfer.error and self.model_config.quantization is None:
             raise RuntimeError(f"vLLM found nothing for {sorted(missing)} in what was sent")
 
     def finish_weight_update(self) -> None:
-        """Puts every layer together again, also after a transfer that failed."""
+        """Reassembles every layer, also after a transfer that failed."""
         with self._transfer.recording_failure():
             finalize_layerwise_reload(self.model, self.model_config)
 
 
 def _with_copies(bucket: dict[str, torch.Tensor], tied: dict[str, str]) -> Iterator[tuple[str, torch.Tensor]]:
-    """Engines keep a repacked copy of a tied head, which only its own name reaches."""
+    """Yields the bucket's weights, under their tied names too.
+
+    Engines keep a repacked copy of a tied head, which only its own name reaches.
+    """
     for name, tensor in bucket.items():
         yield name, tensor
         for copy, sent in tied.items():

@@ -1,0 +1,112 @@
+"""Counts offences against the rules of style, by package. A count may only fall, and its limit follows it.
+
+`python -m tests.test_prose` prints every offence, and then the table that LIMITS should be.
+"""
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+LIMITS = {
+    "contracts": {"preposition": 0, "undocumented": 0, "packed": 0, "long sentence": 0},
+    "inference_adapters": {"preposition": 0, "undocumented": 0, "packed": 0},
+    "trainer_adapters": {"preposition": 0, "undocumented": 0, "packed": 0},
+    "pipelinerl": {"preposition": 35, "undocumented": 16, "packed": 139},
+    "launch.py": {"preposition": 1, "undocumented": 3, "packed": 1},
+}
+PREPOSITIONS = {"Of", "As", "By", "With", "Beside", "Until"}
+UNDOCUMENTED_LINES = 12  # of a public function
+SENTENCE_WORDS = 25
+
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+FILES = {package: sorted((ROOT / package).rglob("*.py")) or [ROOT / package] for package in LIMITS}
+TREES = {file: ast.parse(file.read_text()) for files in FILES.values() for file in files}
+CLASSES = {node.name: node for t in TREES.values() for node in t.body if isinstance(node, ast.ClassDef)}
+
+
+def docstrings(tree: ast.Module) -> Iterator[tuple[int, str]]:
+    """Yields the line and the text of every docstring."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Module | ast.ClassDef | Function) and (text := ast.get_docstring(node)):
+            yield node.body[0].lineno, text
+
+
+def prepositions(tree: ast.Module) -> list[int]:
+    """Returns the lines of docstrings whose first sentence begins without its subject."""
+    return [line for line, text in docstrings(tree) if re.match(r"\w*", text)[0] in PREPOSITIONS]
+
+
+def sentences(text: str) -> Iterator[str]:
+    """Yields the sentences of a docstring. An indented block, of code or of arguments, has none."""
+    for paragraph in text.split("\n\n"):
+        if not all(line.startswith("    ") for line in paragraph.splitlines()):
+            yield from re.split(r"(?<=[.!?])\s+|\n(?=[-*] |\w+: )", paragraph)
+
+
+def long_sentences(tree: ast.Module) -> list[int]:
+    """Returns the line of the docstring of every sentence with too many words."""
+    counts = [(line, len(s.split())) for line, text in docstrings(tree) for s in sentences(text)]
+    return [line for line, words in counts if words > SENTENCE_WORDS]
+
+
+def packed_assignments(tree: ast.Module) -> list[int]:
+    """Returns the lines of assignments such as `a, b = x, y`. A swap is not one."""
+    return [
+        node.lineno
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Tuple)
+        for target in node.targets
+        if isinstance(target, ast.Tuple)
+        and {*map(ast.unparse, target.elts)} != {*map(ast.unparse, node.value.elts)}
+    ]
+
+
+def documented_by_bases(cls: ast.ClassDef) -> set[str]:
+    """Returns the names of the methods that a base class in these packages documents."""
+    names = {base.id for base in cls.bases if isinstance(base, ast.Name)} - {cls.name}
+    bases = [CLASSES[name] for name in names & CLASSES.keys()]
+    own = {m.name for base in bases for m in base.body if isinstance(m, Function) and ast.get_docstring(m)}
+    return own.union(*map(documented_by_bases, bases))
+
+
+def undocumented_functions(tree: ast.Module) -> list[int]:
+    """Returns the lines of long public functions and methods without a docstring, inherited or not."""
+    found = [node for node in tree.body if isinstance(node, Function)]
+    for cls in [node for node in tree.body if isinstance(node, ast.ClassDef) and node.name[0] != "_"]:
+        inherited = documented_by_bases(cls)
+        found += [node for node in cls.body if isinstance(node, Function) and node.name not in inherited]
+    public = [f for f in found if f.name[0] != "_" and not ast.get_docstring(f)]
+    return [f.lineno for f in public if f.end_lineno - f.lineno + 1 > UNDOCUMENTED_LINES]
+
+
+OFFENCES = {
+    "preposition": prepositions,
+    "undocumented": undocumented_functions,
+    "packed": packed_assignments,
+    "long sentence": long_sentences,
+}
+
+
+def places(package: str, offence: str) -> list[str]:
+    """Returns where in the package the offence occurs, as `file:line`."""
+    find = OFFENCES[offence]
+    return [f"{file.relative_to(ROOT)}:{line}" for file in FILES[package] for line in find(TREES[file])]
+
+
+@pytest.mark.parametrize(("package", "offence"), [(p, offence) for p in LIMITS for offence in LIMITS[p]])
+def test_an_offence_only_becomes_rarer(package, offence):
+    limit = LIMITS[package][offence]
+    found = places(package, offence)
+    assert len(found) <= limit, f"{len(found)}, at most {limit} are allowed: {', '.join(found)}"
+    assert len(found) == limit, f"lower the limit to {len(found)}"
+
+
+if __name__ == "__main__":
+    for package, limits in LIMITS.items():
+        print(*(f"{place}: {offence}" for offence in limits for place in places(package, offence)), sep="\n")
+    for package, limits in LIMITS.items():
+        print(f'    "{package}": { ({o: len(places(package, o)) for o in limits}) },'.replace("'", '"'))
