@@ -4,10 +4,10 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from contracts.conformance.trainer.rank_programs import Tensors
-from contracts.conformance.trainer.sequences import objective
+from contracts.conformance.trainer.sequences import objective, packed
 from contracts.conformance.verdicts import Broken
 from contracts.records import TrainingSequence
-from contracts.trainer import OptimizerSpec, PackedBatch, TokenScores
+from contracts.trainer import OptimizerSpec, TokenScores
 
 
 class Reference:
@@ -67,7 +67,7 @@ class Reference:
         for parameter in self.model.parameters():
             parameter.grad = torch.zeros_like(parameter)
         if sequences:
-            batch = PackedBatch.pack(sequences)
+            batch = packed(sequences)
             (objective(self.scores(sequences), batch) * scale).backward()
         return {name: parameter.grad.clone() for name, parameter in self.model.named_parameters()}
 

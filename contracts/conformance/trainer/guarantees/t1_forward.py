@@ -8,10 +8,10 @@ from contracts.conformance.trainer.bench import Bench
 from contracts.conformance.trainer.rank_programs import Tensors, gathered
 from contracts.conformance.trainer.recording_worker import Watched
 from contracts.conformance.trainer.reference import Reference
-from contracts.conformance.trainer.sequences import LENGTHS, make_sequences
+from contracts.conformance.trainer.sequences import LENGTHS, make_sequences, packed
 from contracts.conformance.verdicts import Broken
 from contracts.records import TrainingSequence
-from contracts.trainer import OptimizerSpec, PackedBatch, TokenScores, WorkerSpec
+from contracts.trainer import OptimizerSpec, TokenScores, WorkerSpec
 
 TOLERANCE = 1e-4  # absolute, in nats: float32 attention and softmax in another order
 Pack = list[TrainingSequence]
@@ -28,7 +28,7 @@ class Scored:
 def score(worker: Watched, spec: WorkerSpec, packs: list[list[Pack]]) -> tuple[Tensors, list[Scored]]:
     weights, scored = gathered(worker), []
     for pack in packs:
-        batch = PackedBatch.pack(pack[spec.rank])
+        batch = packed(pack[spec.rank])
         bare = worker.forward(batch, grad=False)
         probe = worker.forward(batch, grad=False, entropy=True)
         scores = worker.forward(batch, entropy=True)

@@ -12,10 +12,10 @@ from transformers import AutoConfig, AutoModelForCausalLM
 from contracts.conformance.tiny_model import make_tiny_model
 from contracts.conformance.trainer.bench import Bench
 from contracts.conformance.trainer.recording_worker import Watched
-from contracts.conformance.trainer.sequences import make_sequences, objective
+from contracts.conformance.trainer.sequences import make_sequences, objective, packed
 from contracts.conformance.verdicts import Broken
 from contracts.records import TrainingSequence
-from contracts.trainer import OptimizerSpec, PackedBatch, WorkerSpec
+from contracts.trainer import OptimizerSpec, WorkerSpec
 
 VOCABULARY = 12_000
 SHORT, LONG, LENGTH = 2048, 3584, 64  # tokens in all, and in each sequence: attention stays small
@@ -32,7 +32,7 @@ def measure(worker: Watched, spec: WorkerSpec, packs: list[list[TrainingSequence
 
 
 def _learn(worker: Watched, pack: list[TrainingSequence]) -> None:
-    batch = PackedBatch.pack(pack)
+    batch = packed(pack)
     worker.backward(objective(worker.forward(batch, entropy=True), batch))
 
 
