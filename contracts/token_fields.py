@@ -50,7 +50,7 @@ def _holds(dtype: np.dtype, fill: object) -> bool:
     if dtype.kind == "b" or isinstance(fill, bool):
         return dtype.kind == "b" and isinstance(fill, bool)
     if dtype.kind == "f":
-        return isinstance(fill, int | float) and abs(fill) <= np.finfo(dtype).max
+        return isinstance(fill, int | float) and abs(fill) <= float(np.finfo(dtype).max)
     return isinstance(fill, int) and np.iinfo(dtype).min <= fill <= np.iinfo(dtype).max
 
 

@@ -18,6 +18,7 @@ from pathlib import Path
 
 from contracts.records import MicroBatchRow, Resumed, StepClosed
 from contracts.support.ports import ReservedPort
+from contracts.token_fields import TokenFieldError
 from contracts.trainer import WorkerSpec
 from pipelinerl.clients.http_session import open_session
 from pipelinerl.clients.server_pool import ServerPool
@@ -125,8 +126,11 @@ def main() -> None:
     save_config(config, options.out / "config.yaml")
     if options.process == "actor":
         asyncio.run(replay_actor(config, options.url, options.groups, options.out))
-    else:
+        return
+    try:
         replay_trainer(config, options.run_dir, options.out)
+    except TokenFieldError as error:
+        sys.exit(f"replay: the recorded rows do not fit config.yaml: {error}")
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ from contracts.records import (
     VersionSpan,
 )
 from pipelinerl.streams.files import FileStreams
-from pipelinerl.streams.show import text_of
+from pipelinerl.streams.show import describe_completion, text_of
 from tests.builders import completion, rollout
 
 ROOT = Path(__file__).parents[2]
@@ -161,6 +161,13 @@ def test_a_trimmed_stream_is_shown_from_what_is_kept(tmp_path):
     writer.trim(offsets[5])
     assert shown("show", tmp_path, "actor_events").splitlines()[-1].split()[1] == "group_id=8"
     assert f"(what lay before offset {offsets[5]} is trimmed)" in shown("list", tmp_path)
+
+
+def test_the_token_fields_of_a_completion_are_named():
+    fields = {"confidence": np.zeros(1, dtype=np.float32), "tool": np.zeros(1, dtype=np.uint8)}
+    shown_completion = describe_completion(completion([1], [2], token_fields=fields), None)
+    assert "(1 tokens, stop; v0: 0–1; with confidence, tool)" in shown_completion
+    assert "with" not in describe_completion(completion([1], [2]), None)
 
 
 def test_what_could_move_the_cursor_is_shown_not_obeyed():

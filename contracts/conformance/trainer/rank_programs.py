@@ -6,8 +6,8 @@ from dataclasses import dataclass
 import torch
 
 from contracts.conformance.trainer.recording_worker import RecordingWorker
-from contracts.conformance.trainer.sequences import Step, objective
-from contracts.trainer import PackedBatch, StepReport, WorkerSpec
+from contracts.conformance.trainer.sequences import Step, objective, packed
+from contracts.trainer import StepReport, WorkerSpec
 
 Tensors = dict[str, torch.Tensor]
 
@@ -38,22 +38,22 @@ def run_steps(worker: RecordingWorker, spec: WorkerSpec, steps: list[Step]) -> S
     weights = [weight_copies(worker)]
     reports = []
     losses = []
-    for step in steps:
+    for number, step in enumerate(steps):
         if step.reset:
             worker.reset_optimizer()
-        losses.append(accumulate(worker, spec, step))
+        losses.append(accumulate(worker, spec, step, number))
         reports.append(worker.step())
         weights.append(weight_copies(worker))
     return StepsRecord(weights, reports, losses)
 
 
-def accumulate(worker: RecordingWorker, spec: WorkerSpec, step: Step) -> list[float]:
+def accumulate(worker: RecordingWorker, spec: WorkerSpec, step: Step, number: int = 0) -> list[float]:
     """Runs forward and backward of this rank's micro-batches, and returns the losses."""
     last = spec.rank == spec.world_size - 1
     scale = step.scale if math.isfinite(step.scale) or last else 1.0
     losses = []
     for row in step.rows:
-        batch = PackedBatch.pack(row[spec.rank])
+        batch = packed(row[spec.rank], number)
         loss = objective(worker.forward(batch, entropy=True), batch) * scale
         worker.backward(loss)
         losses.append(loss.item())

@@ -4,10 +4,10 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from contracts.conformance.trainer.rank_programs import Tensors
-from contracts.conformance.trainer.sequences import objective
+from contracts.conformance.trainer.sequences import objective, packed
 from contracts.conformance.verdicts import GuaranteeError
 from contracts.records import TrainingSequence
-from contracts.trainer import OptimizerSpec, PackedBatch, TokenScores
+from contracts.trainer import OptimizerSpec, TokenScores
 
 
 class Reference:
@@ -78,7 +78,7 @@ class Reference:
         for parameter in self.model.parameters():
             parameter.grad = torch.zeros_like(parameter)
         if sequences:
-            batch = PackedBatch.pack(sequences)
+            batch = packed(sequences)
             (objective(self.scores(sequences), batch) * scale).backward()
         named = self.model.named_parameters()
         return {name: parameter.grad.clone() for name, parameter in named if parameter.grad is not None}

@@ -9,10 +9,10 @@ from contracts.conformance.trainer.bench import Bench
 from contracts.conformance.trainer.rank_programs import Tensors, weight_copies
 from contracts.conformance.trainer.recording_worker import RecordingWorker
 from contracts.conformance.trainer.reference import Reference
-from contracts.conformance.trainer.sequences import LENGTHS, make_sequences
+from contracts.conformance.trainer.sequences import LENGTHS, make_sequences, packed
 from contracts.conformance.verdicts import GuaranteeError
 from contracts.records import TrainingSequence
-from contracts.trainer import OptimizerSpec, PackedBatch, TokenScores, WorkerSpec
+from contracts.trainer import OptimizerSpec, TokenScores, WorkerSpec
 
 TOLERANCE = 1e-4  # nats, absolute: float32 attention and softmax may sum in another order
 Pack = list[TrainingSequence]
@@ -33,7 +33,7 @@ def score(worker: RecordingWorker, spec: WorkerSpec, packs: list[list[Pack]]) ->
     weights = weight_copies(worker)
     scored = []
     for pack in packs:
-        batch = PackedBatch.pack(pack[spec.rank])
+        batch = packed(pack[spec.rank])
         bare = worker.forward(batch, grad=False)
         probe = worker.forward(batch, grad=False, entropy=True)
         scores = worker.forward(batch, entropy=True)
