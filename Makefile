@@ -18,7 +18,7 @@ redis-server:
 		|| { test "$$(id -u)" = 0 && apt-get -qq update && apt-get -qq install --yes $@; } \
 		|| { echo "there is no $@; install it: sudo apt-get install $@, or brew install redis" >&2; exit 1; }
 
-# Every engine through every guarantee of its contract, and every broken adapter too.
+# Every engine through every guarantee of its contract, and a quarter of the broken adapters, by the commit's hash.
 test-engines: $(VENV)/test-engines .venv-vllm/ready .venv-sglang/ready redis-server
 	$(VENV)/bin/python -m pytest -m "engines and not long" $(TWO_AT_A_TIME) --durations=30
 
@@ -51,12 +51,34 @@ grid: $(VENV)/demo $(VENV)/deepspeed .venv-vllm/ready .venv-sglang/ready
 recipes: $(VENV)/demo
 	$(VENV)/bin/python -m benchmarks.recipes
 
-# Every group accounted for, over 10,000 groups at each of four values of max_lag. About half an hour.
-# Then 200 weight updates under load, and what takes minutes to learn or to fail.
-soak: $(VENV)/test-engines .venv-vllm/ready .venv-sglang/ready
-	SOAK_GROUPS=10000 $(VENV)/bin/python -m pytest -m "" tests/pipeline/test_accounting.py
+# What takes minutes to learn or to fail, and every broken adapter: docs/soak.md. `make soak-updates` runs that part.
+GROUPS_AT := soak-groups-0 soak-groups-1 soak-groups-4 soak-groups-null
+SOAK := $(GROUPS_AT) soak-updates soak-trainers soak-servers soak-engines soak-runs
+.PHONY: $(SOAK)
+
+soak: $(SOAK)
+
+$(SOAK): $(VENV)/test-engines
+soak-engines: .venv-vllm/ready .venv-sglang/ready
+
+$(GROUPS_AT): soak-groups-%:
+	SOAK_GROUPS=10000 $(VENV)/bin/python -m pytest -m "" \
+		"tests/pipeline/test_accounting.py::test_every_group_is_accounted_for[$*]"
+
+soak-updates:
 	SOAK_UPDATES=200 $(VENV)/bin/python -m pytest -m engines -k transformers tests/conformance/test_inference_kit.py
-	$(VENV)/bin/python -m pytest -m long
+
+soak-trainers:
+	ROTATION=all $(VENV)/bin/python -m pytest -m "" tests/conformance/test_trainer_mutants.py
+
+soak-servers:
+	ROTATION=all $(VENV)/bin/python -m pytest -m "" tests/conformance/test_broken_servers.py tests/domains/math/test_judge.py
+
+soak-engines:
+	$(VENV)/bin/python -m pytest -m long tests/engines
+
+soak-runs:
+	$(VENV)/bin/python -m pytest -m long tests/pipeline tests/conformance
 
 lint: $(VENV)/test
 	$(VENV)/bin/pip install --quiet ruff==0.17.5
