@@ -21,7 +21,7 @@ redis-server:  ## Install the program of Redis where it is missing, for the test
 		|| { test "$$(id -u)" = 0 && apt-get -qq update && apt-get -qq install --yes $@; } \
 		|| { echo "there is no $@; install it: sudo apt-get install $@, or brew install redis" >&2; exit 1; }
 
-test-engines: $(VENV)/test-engines .venv-vllm/ready .venv-sglang/ready redis-server  ## Put every engine, and every broken adapter, through the guarantees of its contract. 40 minutes.
+test-engines: $(VENV)/test-engines .venv-vllm/ready .venv-sglang/ready redis-server  ## Put every engine, and a quarter of the broken adapters, through the guarantees of its contract. 25 minutes.
 	$(VENV)/bin/python -m pytest -m "engines and not long" $(TWO_AT_A_TIME) --durations=30
 
 vllm-env: .venv-vllm/ready  ## Install vLLM for CPUs in .venv-vllm, where inference=vllm finds it. A few minutes.
@@ -48,10 +48,34 @@ grid: $(VENV)/demo $(VENV)/deepspeed .venv-vllm/ready .venv-sglang/ready  ## Run
 recipes: $(VENV)/demo  ## Run every recipe on the demo and print the table of docs/recipes.md. 45 minutes.
 	$(VENV)/bin/python -m benchmarks.recipes
 
-soak: $(VENV)/test-engines .venv-vllm/ready .venv-sglang/ready  ## Account for 10,000 groups at each max_lag, send 200 weight updates under load, run the long tests. Over 30 minutes.
-	SOAK_GROUPS=10000 $(VENV)/bin/python -m pytest -m "" tests/pipeline/test_accounting.py
+# What takes minutes to learn or to fail, and every broken adapter: docs/soak.md. `make soak-updates` runs that part.
+GROUPS_AT := soak-groups-0 soak-groups-1 soak-groups-4 soak-groups-null
+SOAK := $(GROUPS_AT) soak-updates soak-trainers soak-servers soak-engines soak-runs
+.PHONY: $(SOAK)
+
+soak: $(SOAK)  ## Run what is too long for every commit, one part after the other (docs/soak.md). Over an hour.
+
+$(SOAK): $(VENV)/test-engines
+soak-engines: .venv-vllm/ready .venv-sglang/ready
+
+$(GROUPS_AT): soak-groups-%:
+	SOAK_GROUPS=10000 $(VENV)/bin/python -m pytest -m "" \
+		"tests/pipeline/test_accounting.py::test_every_group_is_accounted_for[$*]"
+
+soak-updates:
 	SOAK_UPDATES=200 $(VENV)/bin/python -m pytest -m engines -k transformers tests/conformance/test_inference_kit.py
-	$(VENV)/bin/python -m pytest -m long
+
+soak-trainers:
+	ROTATION=all $(VENV)/bin/python -m pytest -m "" tests/conformance/test_trainer_mutants.py
+
+soak-servers:
+	ROTATION=all $(VENV)/bin/python -m pytest -m "" tests/conformance/test_broken_servers.py tests/domains/math/test_judge.py
+
+soak-engines:
+	$(VENV)/bin/python -m pytest -m long tests/engines
+
+soak-runs:
+	$(VENV)/bin/python -m pytest -m long tests/pipeline tests/conformance
 
 lint: $(VENV)/lint  ## Check format, rules and, in contracts/, strict types. 1 minute.
 	$(VENV)/bin/ruff check .

@@ -20,12 +20,14 @@ PRELOAD.append("tests.preload")
 
 
 class Forked:
-    """`python *words` in the project's directory, with as much of `subprocess.Popen` as tests use."""
+    """`python *words`, with as much of `subprocess.Popen` as tests use."""
 
-    def __init__(self, *words: str, environment: Mapping[str, str] = os.environ):
+    def __init__(
+        self, *words: str, environment: Mapping[str, str] = os.environ, directory: Path | str = ROOT
+    ):
         self._folder = tempfile.TemporaryDirectory(prefix="forked-")
         self._said = [Path(self._folder.name) / name for name in ("stdout", "stderr")]
-        arguments = (words, dict(environment), self._said)
+        arguments = (words, dict(environment), directory, self._said)
         self._process = fork_server().Process(target=_become, args=arguments, daemon=True)
         self._process.start()
         self.pid = self._process.pid
@@ -66,14 +68,16 @@ class Forked:
         return out.read_text().splitlines()[0]
 
 
-def _become(words: Sequence[str], environment: Mapping[str, str], said: Sequence[Path]) -> None:
+def _become(
+    words: Sequence[str], environment: Mapping[str, str], directory: Path | str, said: Sequence[Path]
+) -> None:
     for number, path in enumerate(said, start=1):
         file = os.open(path, os.O_WRONLY | os.O_CREAT)
         os.dup2(file, number)
         os.close(file)
     os.environ.clear()
     os.environ.update(environment)
-    os.chdir(ROOT)
+    os.chdir(directory)
     if words[0] == "-m":
         sys.argv = list(words[1:])
         runpy.run_module(words[1], run_name="__main__", alter_sys=True)

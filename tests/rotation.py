@@ -1,27 +1,28 @@
-"""Which of the broken adapters a run tries: a quarter, chosen by the commit.
+"""Which of the broken adapters and hostile answers a run tries: a quarter, chosen by the commit.
 
 `ROTATION=all` tries all of them, as `make soak` does; `ROTATION=0` to `ROTATION=3` is a given quarter.
 """
 
 import os
 import subprocess
-from collections.abc import Iterable
+from collections.abc import Sequence
 from functools import cache
+from typing import TypeVar
 
 from pipelinerl.paths import ROOT
 
 PARTS = 4
+Item = TypeVar("Item")
 
 
-def quarter(names: Iterable[str]) -> list[str]:
-    """Returns every fourth name in order, or all of them."""
-    return rotated(names, chosen())
+def quarter(items: Sequence[Item]) -> Sequence[Item]:
+    """Returns every fourth item, or all of them."""
+    return rotated(items, chosen())
 
 
-def rotated(names: Iterable[str], part: int | None) -> list[str]:
-    """Returns the names of a part, 0 to 3; None is all of them."""
-    ordered = sorted(names)
-    return ordered if part is None else ordered[part::PARTS]
+def rotated(items: Sequence[Item], part: int | None) -> Sequence[Item]:
+    """Returns the items of a part, 0 to 3; None is all of them."""
+    return items if part is None else items[part::PARTS]
 
 
 @cache
@@ -45,9 +46,9 @@ def part_of(setting: str, commit: str) -> int | None:
 def told() -> str:
     """The choice, in a line for the reader of a run."""
     if chosen() is None:
-        return "broken adapters: all"
+        return "broken adapters and hostile answers: all"
     how = "ROTATION" if os.environ.get("ROTATION") else "the commit"
-    return f"broken adapters: quarter {chosen()} of 0 to {PARTS - 1}, chosen by {how}; ROTATION=all is all"
+    return f"broken adapters and hostile answers: quarter {chosen()}, chosen by {how}; ROTATION=all tries all"
 
 
 def _commit() -> str:

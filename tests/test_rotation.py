@@ -10,7 +10,8 @@ TRAINERS = [mutant.trainer.__name__ for mutant in BROKEN_TRAINERS]
 @pytest.mark.parametrize("names", [list(BROKEN_SERVERS), TRAINERS])
 def test_four_runs_try_each_broken_adapter_once(names):
     quarters = [rotated(names, part) for part in range(PARTS)]
-    assert sorted(name for names in quarters for name in names) == sorted(names) == rotated(names, None)
+    assert sorted(name for names in quarters for name in names) == sorted(rotated(names, None))
+    assert len({name for names in quarters for name in names}) == len(names)
     assert max(map(len, quarters)) - min(map(len, quarters)) <= 1
 
 

@@ -3,6 +3,7 @@ all engines."""
 
 import contextlib
 import signal
+from collections.abc import Iterator
 
 import psutil
 import pytest
@@ -16,6 +17,7 @@ from tests.inference_adapters.servers import Server, contract, health, wait_read
 pytestmark = pytest.mark.engines
 
 TOKEN = "a-token"
+OF_THE_WORKERS = ["G1", "G2", "G3", "G5", "G6"]  # the others are of our own process, which is one
 
 
 @pytest.fixture(scope="module")
@@ -23,20 +25,27 @@ def model(tmp_path_factory) -> str:
     return make_tiny_model(tmp_path_factory.mktemp("model"))
 
 
-def test_it_keeps_everything_it_declares(model):
-    with sglang_server(model, "--token", TOKEN) as url:
-        verdicts = check_inference([url], model, token=TOKEN)
-        declared = contract(url, TOKEN)
+@pytest.fixture(scope="module")
+def server(model) -> Iterator[Server]:
+    """The last test that uses it ends it."""
+    with sglang_process(model, "--token", TOKEN) as server:
+        wait_ready(server.url, within_s=300)
+        yield server
+
+
+def test_it_keeps_everything_it_declares(server, model):
+    verdicts = check_inference([server.url], model, token=TOKEN)
+    declared = contract(server.url, TOKEN)
     assert [verdict for verdict in verdicts if verdict.state != "pass"] == []
     assert set(declared["capabilities"]) == {"staged", "stream", "tools"}
     assert declared["kv_cache"] == ["keep", "recompute"]
 
 
 @pytest.mark.parametrize(
-    "codes", [[code for code in CODES if code != "G7"], pytest.param(["G7"], marks=pytest.mark.long)]
+    "codes",
+    [OF_THE_WORKERS, pytest.param([c for c in CODES if c not in OF_THE_WORKERS], marks=pytest.mark.long)],
 )
 def test_with_two_tensor_parallel_workers_too(tmp_path, codes):
-    """G7 is mostly about our own process, which is one; with two workers it alone takes minutes."""
     model = make_tiny_model(tmp_path / "untied", tied=False)
     with sglang_server(model, "--token", TOKEN, "--tensor-parallel-size", "2") as url:
         verdicts = check_inference([url], model, token=TOKEN, only=codes)
@@ -48,13 +57,12 @@ def engine_of(server: Server) -> psutil.Process | None:
     return next((p for p in children if any("launcher.py" in part for part in p.cmdline())), None)
 
 
-def test_a_server_and_its_engine_end_together(model):
-    with sglang_process(model) as one, sglang_process(model) as other:
-        for server in (one, other):
-            wait_ready(server.url, within_s=300)
-        family = psutil.Process(one.process.pid).children(recursive=True)
-        one.process.kill()
-        one.process.wait()
+def test_a_server_and_its_engine_end_together(server, model):
+    with sglang_process(model) as other:
+        wait_ready(other.url, within_s=300)
+        family = psutil.Process(server.process.pid).children(recursive=True)
+        server.process.kill()
+        server.process.wait()
         assert family and not psutil.wait_procs(family, timeout=30)[1]
         engine_of(other).kill()
         assert other.process.wait(timeout=30) == -signal.SIGTERM  # its own, and no traceback's status

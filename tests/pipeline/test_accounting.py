@@ -1,6 +1,6 @@
 """Whatever happens to rollouts, nothing deadlocks and every group is accounted for by name.
 
-`SOAK_GROUPS=10000 make soak` runs the same at length.
+`make soak` runs the same with 10,000 groups.
 """
 
 import os

@@ -12,7 +12,8 @@ import pytest
 
 from contracts.records import Rollout, Settled
 from pipelinerl.paths import ROOT
-from tests.pipeline.runs import MINIATURE, records
+from tests.forked import Forked
+from tests.pipeline.runs import MINIATURE, finish, records
 
 OBJECTIVE = """
 from pipelinerl.objectives.base import log_ratio
@@ -71,10 +72,10 @@ class Brevity:
 
 def run_from(directory: Path, *overrides: str) -> dict:
     small = *MINIATURE, "max_steps=3", "run_dir=run"
-    command = [sys.executable, str(ROOT / "launch.py"), *small, *overrides]
     environment = os.environ | {"PYTHONPATH": str(ROOT)}  # for the miniature's domain; parts need none
-    done = subprocess.run(command, cwd=directory, text=True, capture_output=True, env=environment)
-    assert done.returncode == 0, done.stderr
+    command = (str(ROOT / "launch.py"), *small, *overrides)
+    status, err = finish(Forked(*command, environment=environment, directory=directory))
+    assert status == 0, err
     return json.loads((directory / "latest" / "summary.json").read_text())
 
 
