@@ -40,6 +40,7 @@ from pipelinerl.streams import StreamError, Streams
 
 
 def main(overrides: list[str]) -> int:
+    """Runs the command and returns its exit status."""
     if {"-h", "--help"} & {*overrides}:
         from pipelinerl.launcher.describe_keys import describe_keys
 
@@ -59,7 +60,7 @@ def main(overrides: list[str]) -> int:
 
 
 def interrupted(*_: object) -> None:
-    """As Ctrl-C, which a shell has its background jobs ignore."""
+    """Handles SIGTERM as Ctrl-C, which a shell makes its background jobs ignore."""
     raise KeyboardInterrupt
 
 
@@ -149,7 +150,8 @@ def supervise(config: RunConfig, nodes: Nodes, jobs: list[Job], run_dir: Path, s
     from pipelinerl.report.console import ConsoleView
     from pipelinerl.report.summary import report
 
-    began, status = time.monotonic(), 0
+    began = time.monotonic()
+    status = 0
     print(f"run directory: {run_dir}")
     try:
         with ConsoleView(run_dir, config.max_steps) as view:

@@ -55,7 +55,8 @@ class SlotFreed:
 
 class Actor:
     def __init__(self, config: RunConfig, run_dir: Path, session: aiohttp.ClientSession):
-        self._config, self._session = config, session
+        self._config = config
+        self._session = session
         self._domain = build_domain(config)
         self._sampler = build_sampler(config, self._domain)
         self._rewards = [instantiate(component) for component in config.rewards]
@@ -168,7 +169,8 @@ class Actor:
                 self._open_group()
 
     def _open_group(self) -> None:
-        group_id, size = self._next_group, self._config.group_size
+        group_id = self._next_group
+        size = self._config.group_size
         self._next_group += 1
         self._admission.start()
         draw, problem = self._redraws.popleft() if self._redraws else self._draw(self._version)

@@ -9,7 +9,7 @@ LOOPBACK = "127.0.0.1"
 
 
 def own_address(towards: str) -> str:
-    """Of this machine, on its route to another, or to itself. Raises OSError where there is none."""
+    """Returns the address of this machine on its route to `towards`. Raises OSError if there is none."""
     found = socket.getaddrinfo(towards, 1, type=socket.SOCK_DGRAM)
     family, *_, there = min(found, key=lambda entry: entry[0] != socket.AF_INET)  # IPv4, if it has both
     with socket.socket(family, socket.SOCK_DGRAM) as probe:  # sends nothing

@@ -29,7 +29,7 @@ def build_domain(config: RunConfig) -> Domain:
 
 
 def needed_capabilities(config: RunConfig, domain: Domain) -> dict[str, str]:
-    """Of every inference server; with what of the configuration asks for it."""
+    """Returns the capabilities that every server must declare, each with what asks for it."""
     seeded = {"seed": "sampling.seeded=true needs seeds"} if config.sampling.seeded else {}
     why = "the domain {} needs {} (docs/extend.md)"
     return seeded | {name: why.format(domain.name, name) for name in sorted(domain.needs)}
@@ -48,7 +48,7 @@ def build_packing(config: RunConfig, first_step: int = 0) -> object:
 
 
 def build_client(config: RunConfig, session: aiohttp.ClientSession, pool: ServerPool) -> LLMClient:
-    """As training samples."""
+    """Returns the client that training rollouts use."""
     segments = SegmentPolicy.of(config.rollout)
     template = None if config.inference.model else ChatTemplate(str(config.model.path))
     decode = build_decoder(config)
@@ -56,8 +56,10 @@ def build_client(config: RunConfig, session: aiohttp.ClientSession, pool: Server
 
 
 def build_decoder(config: RunConfig) -> Callable[[np.ndarray], str] | None:
-    """Of the model's tokens, where completions come in segments: a character may begin in one and end in
-    the next. None where there is no tokenizer."""
+    """Returns a decoder of the model's tokens, or None without segments or without a tokenizer.
+
+    A character may begin in one segment and end in the next.
+    """
     if config.rollout.segment_tokens is None or config.inference.model is not None:
         return None
     from transformers import AutoTokenizer

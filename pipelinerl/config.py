@@ -267,7 +267,8 @@ class RunConfig(Section):
                 f"batch_size={self.batch_size} is not divisible by group_size={self.group_size}; "
                 "a step is made of whole groups"
             )
-        groups, ranks = self.batch_size // self.group_size, self.world.trainer_ranks
+        groups = self.batch_size // self.group_size
+        ranks = self.world.trainer_ranks
         if self.world.equal_shares and groups % ranks:
             raise ValueError(
                 f"batch_size={self.batch_size} in groups of {self.group_size} makes {groups}, which {ranks} "
@@ -303,7 +304,10 @@ class RunConfig(Section):
 
     @property
     def updates_of_optimizer(self) -> OptimizerSpec:
-        """As a worker counts, which knows updates: the configuration speaks of steps, of `epochs` each."""
+        """The optimizer spec in optimizer updates.
+
+        The configuration counts steps; each step makes `epochs` updates.
+        """
         spec = self.optimizer
         decay = None if spec.decay_steps is None else spec.decay_steps * self.epochs
         steps = {"warmup_steps": spec.warmup_steps * self.epochs, "decay_steps": decay}

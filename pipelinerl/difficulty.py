@@ -77,7 +77,8 @@ class Measurement:
     def verdicts(self, low: float, high: float) -> Iterator[tuple[str, Listed]]:
         """What becomes of each problem, in order."""
         for index in range(self.problems):
-            problem, successes = self.attempt.domain.train_problem(index), self._successes[index]
+            problem = self.attempt.domain.train_problem(index)
+            successes = self._successes[index]
             share = sum(successes) / self.attempts
             verdict = "too easy" if share > high else "too hard" if share < low else "kept"
             if len(successes) < self.attempts:

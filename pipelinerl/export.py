@@ -19,16 +19,22 @@ from pipelinerl.training.checkpoints import Checkpoints
 
 
 def export(run_dir: Path, version: int | None, out: Path) -> None:
+    """Writes a checkpoint of the run as a Hugging Face model: that of `version`, or the newest.
+
+    Raises PlanError if `out` exists or there is no such checkpoint.
+    """
     if out.exists():
         raise PlanError(f"{out} exists and is never overwritten; choose a new directory")
-    config, checkpoints = load_config(run_dir), Checkpoints(run_dir)
+    config = load_config(run_dir)
+    checkpoints = Checkpoints(run_dir)
     versions = [position.version for position in checkpoints.complete_checkpoints()]
     if not versions or version not in (None, *versions):
         there = ", ".join(map(str, versions)) or "none"
         raise PlanError(f"{run_dir} has no checkpoint of that version; there are: {there}")
     worker = instantiate(config.trainer)
     with ReservedPort() as port:
-        path, optimizer = str(config.model.path), config.optimizer
+        path = str(config.model.path)
+        optimizer = config.optimizer
         worker.init_worker(WorkerSpec(model_path=path, optimizer=optimizer, master_port=port.number))
     worker.load(checkpoints.worker(versions[-1] if version is None else version))
     worker.export(out)

@@ -19,7 +19,8 @@ class Alarm(StrEnum):
 
     def __new__(cls, value: str, sentence: str):
         member = str.__new__(cls, value)
-        member._value_, member.sentence = value, sentence
+        member._value_ = value
+        member.sentence = sentence
         return member
 
     GRAD_NORM_RISING = (
@@ -111,7 +112,8 @@ class Watch:
     """One alarm: the level of its metric, and whether it is on."""
 
     def __init__(self, metric: str, rule: Rule, window: int):
-        self.metric, self._rule = metric, rule
+        self.metric = metric
+        self._rule = rule
         self._level = Level(window)
         self.active = False
 

@@ -14,8 +14,10 @@ class Fifo:
     """
 
     def __init__(self, micro_batch_tokens: int, ranks: int, first_step: int = 0):
-        self._budget, self._ranks = micro_batch_tokens, ranks
-        self._step, self._index = first_step, 0
+        self._budget = micro_batch_tokens
+        self._ranks = ranks
+        self._step = first_step
+        self._index = 0
         self._clear()
 
     def _clear(self) -> None:
@@ -37,7 +39,8 @@ class Fifo:
     def close_step(self, group_ids: list[int]) -> MicroBatchRow:
         """The row that closes the step, with what is left; the next row begins the next step."""
         row = self._take_row(group_ids, closes_step=True)
-        self._step, self._index = self._step + 1, 0
+        self._step = self._step + 1
+        self._index = 0
         return row
 
     def _take_row(self, group_ids: list[int], closes_step: bool = False) -> MicroBatchRow:

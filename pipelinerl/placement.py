@@ -40,7 +40,8 @@ def _take(free: list[list[int]], count: int, what: str) -> Place:
     """From the first node that has as many left: no job is on two."""
     for node, left in enumerate(free):
         if len(left) >= count:
-            taken, free[node] = left[:count], left[count:]
+            taken = left[:count]
+            free[node] = left[count:]
             return Place(node, tuple(taken))
     raise PlanError(
         f"a {what} needs {count} GPUs of one node, and no node has as many left; "

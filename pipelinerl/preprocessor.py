@@ -76,7 +76,7 @@ class Preprocessor:
         self._next_metrics = 0.0
 
     def run(self) -> None:
-        """Until the trainer is done; then every group still here is settled by name."""
+        """Forms steps until the trainer is done, then settles every remaining group by name."""
         trainer = self._watch("trainer_events", TrainingDone)
         while not trainer.seen():
             for rollout in self._read(timeout_s=POLL_S):
@@ -89,7 +89,8 @@ class Preprocessor:
         """What comes, and first, in a resumed run, what is replayed of the time before."""
         before = self._ends.get("rollouts", 0)
         for entry in self._rollouts.read(self._offset, timeout_s):
-            begin, self._offset = self._offset, entry.next_offset
+            begin = self._offset
+            self._offset = entry.next_offset
             if begin >= before or entry.record.group_id in self._replayed:
                 self._begins.setdefault(entry.record.group_id, begin)
                 yield entry.record
@@ -161,7 +162,9 @@ class EventWatch:
     """Watches an event stream for the one record that ends a phase."""
 
     def __init__(self, reader: StreamReader, from_offset: int, kind: type[Record]):
-        self._reader, self._offset, self._kind = reader, from_offset, kind
+        self._reader = reader
+        self._offset = from_offset
+        self._kind = kind
         self._next_poll = 0.0
         self.event: Record | None = None
 

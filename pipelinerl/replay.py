@@ -71,7 +71,8 @@ def replay_trainer(config: RunConfig, run_dir: Path, out: Path) -> None:
             seed=config.seed,
         )
         worker.init_worker(spec)
-    ranks, learner = Ranks(0, 1, config.world.rank_timeout_s), Learner(config, worker)
+    ranks = Ranks(0, 1, config.world.rank_timeout_s)
+    learner = Learner(config, worker)
     with recorded_streams(run_dir) as streams:
         for row in trained_rows(streams):
             for sequences in row.micro_batches:
@@ -87,8 +88,10 @@ def replay_trainer(config: RunConfig, run_dir: Path, out: Path) -> None:
 
 
 def trained_rows(streams: Streams) -> Iterator[MicroBatchRow]:
-    """Of every step that the run closed, in order. A resumed run has formed some steps more than once: what
-    counts is the last time."""
+    """Yields the rows of every step that the run closed, in order.
+
+    A resumed run has formed some steps more than once; the last time counts.
+    """
     steps = 0
     for event in recorded_events(streams):
         if isinstance(event, StepClosed | Resumed):

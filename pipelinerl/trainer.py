@@ -26,7 +26,8 @@ from pipelinerl.training.weight_publisher import WeightPublisher, publish
 class Trainer:
     def __init__(self, config: RunConfig, run_dir: Path, token: str | None):
         self._config = config
-        rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+        rank = int(os.environ["RANK"])
+        size = int(os.environ["WORLD_SIZE"])
         self._worker = instantiate(config.trainer)
         self._worker.init_worker(_worker_spec(config, rank, size))
         self._ranks = Ranks(rank, size, config.world.rank_timeout_s)
@@ -43,11 +44,13 @@ class Trainer:
         self._rank_zero = None
         if rank == 0:
             urls = os.environ[SERVERS_VARIABLE].split(",")
-            needs, address = needed_capabilities(config, domain), os.environ["MASTER_ADDR"]
+            needs = needed_capabilities(config, domain)
+            address = os.environ["MASTER_ADDR"]
             publisher = WeightPublisher(config, urls, token, manifest, needs, address)
             self._rank_zero = RankZero(config, run_dir, streams, resumed.ends, publisher)
 
     def run(self) -> None:
+        """Publishes the start version, then trains and publishes step by step until `max_steps`."""
         if self._rank_zero:
             self._rank_zero.publisher.wait_for_servers()
         self._publish()

@@ -76,10 +76,14 @@ class StepFormation:
         token_fields: Mapping[str, TokenField] = {},
     ):
         self._token_fields = token_fields
-        self._advantages, self._filters, self._stale = advantages, filters, stale
+        self._advantages = advantages
+        self._filters = filters
+        self._stale = stale
         self._sequences = sequences
-        self._normalisation, self._packing = normalisation, packing
-        self._batch_size, self._buffer_whole_step = batch_size, buffer_whole_step or normalisation.whole_step
+        self._normalisation = normalisation
+        self._packing = packing
+        self._batch_size = batch_size
+        self._buffer_whole_step = buffer_whole_step or normalisation.whole_step
         self.step = first_step
         self.open_groups: list[int] = []  # of the step being formed
         self.masked: Counter[str] = Counter()  # rollouts that filters took out of the loss, by reason
@@ -119,7 +123,8 @@ class StepFormation:
 
     def _keep(self, rollouts: list[Rollout], advantages: TurnAdvantages) -> np.ndarray | str:
         """Which rollouts [G] stay in the loss; the reason, if none does."""
-        kept, masked = np.ones(len(rollouts), dtype=bool), Counter()
+        kept = np.ones(len(rollouts), dtype=bool)
+        masked = Counter()
         for group_filter in self._filters:
             left = kept & group_filter(rollouts, advantages)
             if not left.any():
@@ -149,7 +154,9 @@ class StepFormation:
 
     def _close(self) -> MicroBatchRow:
         row = self._packing.close_step(self.open_groups)
-        self.step, self.open_groups, self._rollouts = self.step + 1, [], 0
+        self.step = self.step + 1
+        self.open_groups = []
+        self._rollouts = 0
         return row
 
 

@@ -18,7 +18,8 @@ class ChatTemplate:
     """That of the model's tokenizer, which is loaded at first use. May be asked by any thread."""
 
     def __init__(self, model_path: str):
-        self._model_path, self._one_at_a_time = model_path, threading.Lock()
+        self._model_path = model_path
+        self._one_at_a_time = threading.Lock()
 
     @cached_property
     def _tokenizer(self):

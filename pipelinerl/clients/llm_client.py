@@ -75,7 +75,8 @@ class LLMClient:
     ) -> Answer:
         prompt = await self._prompt(messages, after)
         answer = await self._request(prompt, self.sampling.max_tokens, None if after else tools)
-        texts, completion = [answer.text], self.segments.stopped(answer.completion)
+        texts = [answer.text]
+        completion = self.segments.stopped(answer.completion)
         while self.segments.unfinished(completion, self.sampling.max_tokens):
             await self.turn()
             left = self.sampling.max_tokens - len(completion.token_ids)
@@ -138,7 +139,8 @@ async def complete(
         request["tools"] = tools
     try:
         async with session.post(url + route, json=request) as response:
-            status, body = response.status, await response.json(content_type=None)
+            status = response.status
+            body = await response.json(content_type=None)
     except aiohttp.ClientError as error:
         raise ServerUnavailableError("connection") from error
     except ValueError as error:

@@ -22,7 +22,8 @@ ANSWER_TIMEOUT_S = 10.0  # for answers that wait for nothing
 class Reference:
     def __init__(self, url: str, token: str | None, start_timeout_s: float, score_timeout_s: float):
         """Waits until the server is ready. Raises TimeoutError, or ValueError where it cannot score."""
-        self._url, self._loop = url, asyncio.Runner()
+        self._url = url
+        self._loop = asyncio.Runner()
         self._session = self._loop.run(_opened(token, score_timeout_s))
         self._loop.run(self._ready(start_timeout_s))
 

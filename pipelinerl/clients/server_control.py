@@ -20,12 +20,14 @@ class ContractRefusalError(Exception):
 
     def __init__(self, url: str, status: int, code: str, message: str):
         super().__init__(f"{url} answered {status} {code}: {message}")
-        self.status, self.code = status, code
+        self.status = status
+        self.code = code
 
 
 class ServerControl:
     def __init__(self, session: aiohttp.ClientSession, url: str):
-        self._session, self.url = session, url
+        self._session = session
+        self.url = url
 
     async def contract(self, wait_s: float = ANSWER_TIMEOUT_S) -> ContractInfo:
         return ContractInfo.model_validate(await self._call("GET", "/contract", wait_s))
@@ -50,6 +52,7 @@ class ServerControl:
             body = await response.json(content_type=None)
             if response.status >= 400:
                 error = body.get("error", {}) if isinstance(body, dict) else {}
-                code, message = error.get("code", "unknown"), error.get("message", str(body))
+                code = error.get("code", "unknown")
+                message = error.get("message", str(body))
                 raise ContractRefusalError(self.url, response.status, code, message)
             return body

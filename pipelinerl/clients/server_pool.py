@@ -9,7 +9,8 @@ from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
-SHORTEST_REST_S, LONGEST_REST_S = 0.2, 10.0  # of a server that failed; doubles with each failure
+SHORTEST_REST_S = 0.2  # after the first failure of a server; doubles with each
+LONGEST_REST_S = 10.0
 
 
 class ServerUnavailableError(Exception):
@@ -41,7 +42,10 @@ class ServerPool:
 
     @property
     def capacity(self) -> int:
-        """Of its servers; beside them, what is still in flight elsewhere takes nobody's place."""
+        """The requests that the pool may have in flight.
+
+        Those still on removed servers do not count against it.
+        """
         return self._limit * len(self._servers) + sum(server.in_flight for server in self._left.values())
 
     @property
@@ -54,7 +58,8 @@ class ServerPool:
         self._servers = {url: known.get(url) or _Server(url) for url in urls}
         self._left = {u: s for u, s in known.items() if u not in self._servers and s.in_flight}
         for server in self._servers.values():
-            server.failures, server.rests_until = 0, 0.0
+            server.failures = 0
+            server.rests_until = 0.0
         await self._wake()
 
     async def close_gate(self) -> None:

@@ -17,7 +17,9 @@ class LocalChatClient:
     """
 
     def __init__(self, model: PreTrainedModel, prompts: Prompts, max_tokens: int):
-        self.model, self.prompts, self._max_tokens = model, prompts, max_tokens
+        self.model = model
+        self.prompts = prompts
+        self._max_tokens = max_tokens
         self._pending: list[tuple[list[int], asyncio.Future]] = []
 
     def success(self, domain: Domain, problems: Sequence[Problem]) -> float:
@@ -37,7 +39,8 @@ class LocalChatClient:
         return await answer
 
     def _answer_all(self) -> None:
-        pending, self._pending = self._pending, []
+        pending = self._pending
+        self._pending = []
         prompts = [prompt for prompt, _ in pending]
         for (prompt, answer), sampled in zip(pending, self._sampled(prompts), strict=True):
             answer.set_result(self.prompts.answer(prompt, sampled))

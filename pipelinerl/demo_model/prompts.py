@@ -14,7 +14,8 @@ class Prompts:
     """tokenizer: as it is saved in `directory`, from which the template loads it as a run does."""
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase, directory: Path):
-        self.tokenizer, self._template = tokenizer, ChatTemplate(str(directory))
+        self.tokenizer = tokenizer
+        self._template = ChatTemplate(str(directory))
 
     def of(self, messages: list[dict[str, str]], after: Answer | None = None) -> list[int]:
         if after is not None:

@@ -79,6 +79,6 @@ def configured(name: str, seed: int, **changes: Any) -> Domain:
 
 
 def read_stamp(directory: Path) -> dict[str, Any] | None:
-    """Of a finished model; None for whatever else is there."""
+    """Returns the stamp of a finished model, or None if the directory holds none."""
     path = directory / STAMP
     return json.loads(path.read_text()) if path.exists() else None

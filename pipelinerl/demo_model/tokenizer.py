@@ -8,7 +8,8 @@ kind would lose its spaces there.)
 from tokenizers.pre_tokenizers import ByteLevel
 from transformers import Qwen2Tokenizer
 
-PAD, END = "<|pad|>", "<|end|>"
+PAD = "<|pad|>"
+END = "<|end|>"
 ROLES = ["<|system|>", "<|user|>", "<|assistant|>"]
 
 # Only the assistant's turns end in END: it is the token the model stops at.
@@ -24,6 +25,7 @@ CHAT_TEMPLATE = """\
 
 
 def byte_tokenizer(max_length: int) -> Qwen2Tokenizer:
+    """Returns a tokenizer with one token a byte, and those of the chat template."""
     tokens = [PAD, END, *ROLES, *sorted(ByteLevel.alphabet())]
     return Qwen2Tokenizer(
         vocab={token: i for i, token in enumerate(tokens)},

@@ -92,7 +92,8 @@ class Wrapped(Domain):
 
     def __init__(self, domain: Domain):
         self._domain = domain
-        self.name, self.needs = domain.name, domain.needs
+        self.name = domain.name
+        self.needs = domain.needs
 
     @property
     def fetches(self) -> bool:

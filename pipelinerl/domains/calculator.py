@@ -51,8 +51,11 @@ class Calculator(Domain):
             raise ValueError(f"digits={digits}, turns={turns}: both must be at least 2")
         if "{expression}" not in prompt:
             raise ValueError(f"prompt {prompt!r} does not contain {{expression}}")
-        self._digits, self._prompt, self._turns = digits, prompt, turns
-        self.train_size, self.heldout_size = train_size, heldout_size
+        self._digits = digits
+        self._prompt = prompt
+        self._turns = turns
+        self.train_size = train_size
+        self.heldout_size = heldout_size
 
     def train_problem(self, index: int) -> Problem:
         return self._problem(index, heldout=False)

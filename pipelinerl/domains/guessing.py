@@ -25,9 +25,12 @@ class Guessing(Domain):
         numbers = list(range(1, highest + 1))
         random.Random(self.name).shuffle(numbers)
         held_out = max(1, highest // HELDOUT_ONE_IN)
-        self._heldout, self._train = numbers[:held_out], numbers[held_out:]
-        self.highest, self._turns = highest, turns
-        self.train_size, self.heldout_size = len(self._train), held_out
+        self._heldout = numbers[:held_out]
+        self._train = numbers[held_out:]
+        self.highest = highest
+        self._turns = turns
+        self.train_size = len(self._train)
+        self.heldout_size = held_out
 
     def train_problem(self, index: int) -> Problem:
         return self._problem(self._train[index])

@@ -26,7 +26,7 @@ class Selection(Wrapped):
 
     @property
     def parts(self) -> dict[str, range]:
-        """Of the inner domain's, those that have a problem here."""
+        """The parts of the inner domain that have a problem here."""
         found = {}
         for name, problems in self._domain.parts.items():
             here = range(
@@ -69,7 +69,8 @@ class Subset(Selection):
             if before and before.index == line.index:
                 raise ValueError(f"{path} lists the training problem {line.index} twice")
         super().__init__(domain, [line.index for line in listed])
-        self._path, self._listed = path, listed
+        self._path = path
+        self._listed = listed
 
     @cached_property
     def train_size(self) -> int:

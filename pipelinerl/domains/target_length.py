@@ -30,7 +30,9 @@ class TargetLength(Wrapped):
             if name not in template:
                 raise ValueError(f"template {template!r} does not contain {name}")
         super().__init__(domain)
-        self._lengths, self._template, self._seed = list(lengths), template, seed
+        self._lengths = list(lengths)
+        self._template = template
+        self._seed = seed
 
     def train_problem(self, index: int) -> Problem:
         return self._stating_length(self._domain.train_problem(index))

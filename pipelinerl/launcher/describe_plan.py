@@ -70,7 +70,8 @@ def _memory(config: RunConfig, model: Model) -> Iterator[str]:
     yield f"memory of a GPU ({config.world.gpu_memory_gib:g} GiB), estimated, in GiB:"
     for use in filter(None, uses):
         yield f"  {_use(use)}"
-    held, longest = sequences_held(config, model.shape), longest_sequence(config)
+    held = sequences_held(config, model.shape)
+    longest = longest_sequence(config)
     yield f"  keys and values of a server: of {held} sequences of {longest} tokens, the longest, or of more"
     if uses[1] is None:
         yield "  a trainer rank: its backend makes no estimate"
@@ -82,8 +83,11 @@ def _use(use: Use) -> str:
 
 
 def _expectations(config: RunConfig) -> Iterator[str]:
-    servers, each, batch = config.world.servers, config.inference.concurrency, config.batch_size
-    offered, limit = servers * each, config.lag_limit
+    servers = config.world.servers
+    each = config.inference.concurrency
+    batch = config.batch_size
+    offered = servers * each
+    limit = config.lag_limit
     admitted = None if limit is None else (limit + 1) * batch
     in_flight = offered if admitted is None else min(offered, admitted)
     bound = "" if in_flight == offered else f", but max_lag={limit} admits {admitted} rollouts"

@@ -19,7 +19,7 @@ SERVERS_SHARE = 0.9  # of a GPU, where the engine's arguments do not say
 
 
 class Use(NamedTuple):
-    """Of one GPU by one process."""
+    """The memory of one GPU that one process uses."""
 
     who: str
     parts: dict[str, int]  # bytes, by what they are for
@@ -69,7 +69,7 @@ def _number(engine: EngineConfig, name: str) -> float | None:
 
 
 def _kv_bytes(engine: EngineConfig, shape: ModelShape) -> int:
-    """Of a token, on each GPU of a server: a head of keys and values is on one of them, or on several."""
+    """Returns the bytes of one token's keys and values on each GPU of a server."""
     return shape.kv_bytes(value_bytes(engine)) // min(engine.gpus_per_server, shape.kv_heads)
 
 
@@ -119,7 +119,7 @@ def check_fits(config: RunConfig, shape: ModelShape) -> None:
 
 
 def _check_split(engine: EngineConfig, shape: ModelShape) -> None:
-    """Of the heads of attention, over the GPUs of one server."""
+    """Checks that the attention heads can be split over the GPUs of one server."""
     gpus = engine.gpus_per_server
     split = engine.arguments.get("tensor_parallel_size") or 1
     if split != gpus:

@@ -40,8 +40,10 @@ def plan_jobs(
     token: str,
     redis_url: str | None = None,
 ) -> list[Job]:
-    """Of all nodes, whichever plans: servers first, then actor, preprocessor and the trainer's ranks.
-    `hosts`: by node."""
+    """Returns the jobs of all nodes: servers, actor, preprocessor, then the trainer's ranks.
+
+    `hosts` holds one entry for each node.
+    """
     urls = server_urls(config, hosts)
     importable = os.pathsep.join([str(ROOT), os.getcwd()])  # parts of one's own, from where one works
     common = {"PYTHONPATH": importable, TOKEN_VARIABLE: token, "PYTHONUNBUFFERED": "1"}
@@ -130,7 +132,7 @@ def _interpreter(engine: EngineConfig) -> str:
 
 
 def _own_python(engine: EngineConfig) -> Path | None:
-    """Of its environment, if that has been made."""
+    """Returns the interpreter of the engine's own environment, or None if it has not been made."""
     python = ROOT / engine.venv / "bin" / "python" if engine.venv else None
     return python if python and python.exists() else None
 

@@ -49,7 +49,7 @@ def accounts_of(streams: Streams) -> GroupAccounts:
 
 
 def launcher_events(streams: Streams) -> StreamWriter:
-    """Of a run that has no other launcher: this one's, while it holds the writer."""
+    """Opens the launcher's stream. Raises PlanError if another launcher holds its writer."""
     try:
         return streams.writer("launcher_events")
     except StreamBusyError as error:

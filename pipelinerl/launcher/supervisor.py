@@ -58,7 +58,8 @@ def is_over(states: Iterable[NodeState]) -> bool:
 
 class Supervisor:
     def __init__(self, jobs: list[Job], run_dir: Path, stop_timeout_s: float):
-        self._jobs, self._logs = jobs, run_dir / "logs"
+        self._jobs = jobs
+        self._logs = run_dir / "logs"
         self._stop_timeout_s = stop_timeout_s
         self._processes: dict[Job, subprocess.Popen] = {}
         self._log_begins: dict[Job, int] = {}  # what an earlier launch had written by then

@@ -29,7 +29,8 @@ class TwoSidedClip:
             )
 
     def __call__(self, scores: TokenScores, batch: PackedBatch) -> tuple[torch.Tensor, TokenSums]:
-        r, advantages = ratio(log_ratio(scores, batch)), batch.advantages  # [T]
+        r = ratio(log_ratio(scores, batch))
+        advantages = batch.advantages  # [T]
         clipped = r.clamp(1 - self.epsilon_low, 1 + self.epsilon_high)
         objective = torch.minimum(r.clamp(max=self.delta) * advantages, clipped * advantages)
         active = clip_is_active(r, advantages, self.epsilon_low, self.epsilon_high)

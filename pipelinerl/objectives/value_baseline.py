@@ -34,7 +34,8 @@ class ValueBaseline:
     def __call__(self, scores: TokenScores, batch: PackedBatch) -> tuple[torch.Tensor, TokenSums]:
         if scores.values is None:
             raise ValueError("the trainer has no value head: set trainer.value_head=true")
-        returns, values = batch.advantages, scores.values
+        returns = batch.advantages
+        values = scores.values
         advantages = (returns - values.detach()).where(batch.loss_mask, 0.0)
         loss, sums = self.policy(scores, replace(batch, advantages=advantages))
         squared = (values - returns).where(batch.loss_mask, 0.0).square()

@@ -29,6 +29,7 @@ class GroupAccounts:
         self._finished = False  # whether the actor ended its work; until then groups may be in flight
 
     def observe(self, event: Started | Settled | ActorStopped | Resumed) -> None:
+        """Takes the next event of the run; a resumption undoes what it rolled back."""
         match event:
             case ActorStopped():
                 self._finished = True

@@ -20,7 +20,8 @@ from pipelinerl.metrics import MetricsTail, metrics_path
 
 ALARM = "alarm_"
 PROCESSES = ("trainer", "actor", "preprocessor")
-PLAIN_EVERY_S, PLAIN_EVERY_STEPS = 5.0, 5
+PLAIN_EVERY_S = 5.0
+PLAIN_EVERY_STEPS = 5
 ETA_STEPS = 20  # how many of the latest steps the remaining time is judged by
 
 
@@ -53,7 +54,8 @@ class RunState:
     def remaining_s(self) -> float | None:
         if len(self._step_times) < 2:
             return None
-        (first, began), (last, ended) = self._step_times[0], self._step_times[-1]
+        (first, began) = self._step_times[0]
+        (last, ended) = self._step_times[-1]
         return (self.max_steps - last) * (ended - began) / (last - first)
 
     def facts(self) -> list[tuple[str, str]]:
@@ -76,7 +78,8 @@ class RunState:
         return number(self.latest.get(name), form)
 
     def _say_updates(self) -> str:
-        seconds, paused = self._say("trainer/publish_seconds"), self._say("trainer/publish_paused_s", ".3f")
+        seconds = self._say("trainer/publish_seconds")
+        paused = self._say("trainer/publish_paused_s", ".3f")
         return f"{self.updates}  last {seconds} s, paused {paused} s"
 
     def _say_dropped(self) -> str:
@@ -92,7 +95,8 @@ class ConsoleView:
         self._tails = {process: MetricsTail(path, from_end=True) for process, path in paths.items()}
         self._console = Console()
         self._live = Live(console=self._console, auto_refresh=False) if self._console.is_terminal else None
-        self._printed_at, self._printed_step = time.monotonic(), 0
+        self._printed_at = time.monotonic()
+        self._printed_step = 0
 
     def __enter__(self) -> "ConsoleView":
         if self._live:
@@ -129,7 +133,8 @@ class ConsoleView:
 
     def _print_line(self) -> None:
         print(" | ".join(f"{label} {text}" for label, text in self._state.facts()), flush=True)
-        self._printed_at, self._printed_step = time.monotonic(), self._state.step
+        self._printed_at = time.monotonic()
+        self._printed_step = self._state.step
 
 
 def render(state: RunState) -> Panel:

@@ -45,6 +45,7 @@ def on_set(result: Evaluated, name: str) -> SetResult | None:
 
 def format_result(of: SetResult, result: Evaluated) -> str:
     """Returns a success as text, with the versions that sampled it and the number of failed attempts."""
-    first, last = result.first_version, result.last_version
+    first = result.first_version
+    last = result.last_version
     versions = f"v{first}" if first == last else f"v{first}–{last}"
     return f"{of.success:.3f} ({versions}{f', {of.failed} failed' if of.failed else ''})"

@@ -9,12 +9,14 @@ from pipelinerl.report.run_totals import VersionMean
 
 
 def draw_rewards(path: Path, training: list[VersionMean], heldout: list[tuple[int, float]]) -> None:
+    """Draws the mean reward and the held-out success by weight version, and saves the picture at `path`."""
     figure = Figure(figsize=(8, 4.5), layout="constrained")
     axes = figure.add_subplot()
     versions = [mean.version for mean in training]
     axes.plot(versions, [mean.reward for mean in training], color="tab:blue", label="reward (training)")
     axes.plot(versions, [mean.success for mean in training], color="tab:orange", label="success (training)")
-    versions, success = [version for version, _ in heldout], [share for _, share in heldout]
+    versions = [version for version, _ in heldout]
+    success = [share for _, share in heldout]
     axes.plot(versions, success, "o", color="black", label="success (held out)")
     axes.set_xlabel("weight version (optimizer steps)")
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))

@@ -99,6 +99,7 @@ class RunTotals:
             self.updates_while_generating |= {(rollout.run, version) for version in arrived}
 
     def add_event(self, event: Record) -> None:
+        """Counts the next event of the run."""
         match event:
             case Started() | Settled() | ActorStopped():
                 self.accounts.observe(event)

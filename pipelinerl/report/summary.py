@@ -44,7 +44,9 @@ def summarise(run_dir: Path, wall_s: float | None = None) -> dict[str, object]:
 def summary_of(totals: RunTotals, wall_s: float | None) -> dict[str, object]:
     """Rates are over the training phase: from the first training rollout to the trainer's last line, without
     the time between a stop and a resumption."""
-    evaluations, rollouts, lags = totals.evaluations, totals.rollouts, totals.lags
+    evaluations = totals.evaluations
+    rollouts = totals.rollouts
+    lags = totals.lags
     lag_tokens = sum(lags.values())
     phase_s = rollouts.seconds(totals.trained_until)
     return {

@@ -43,9 +43,13 @@ class Evaluator:
         evaluated: Collection[int],
         spawn: Callable[[Coroutine], asyncio.Task],
     ):
-        self._config, self._domain = config, domain
+        self._config = config
+        self._domain = domain
         self._client = replace(client, sampling=replace(client.sampling, temperature=1.0))
-        self._rollouts, self._events, self._metrics, self._spawn = rollouts, events, metrics, spawn
+        self._rollouts = rollouts
+        self._events = events
+        self._metrics = metrics
+        self._spawn = spawn
         self._evaluated = evaluated
         self._pool = ServerPool(config.eval.concurrency)  # of all servers
         self._run: str | None = None

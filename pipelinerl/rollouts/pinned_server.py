@@ -31,16 +31,20 @@ class PinnedServer:
 
     def __init__(self, session: aiohttp.ClientSession, url: str, run: str):
         self.url = url
-        self._control, self._run = ServerControl(session, url), run
+        self._control = ServerControl(session, url)
+        self._run = run
 
     async def pool(self, concurrency: int) -> ServerPool:
-        """Of this server alone."""
+        """Returns a pool that holds this server alone."""
         pool = ServerPool(concurrency)
         await pool.set_servers([self.url])
         return pool
 
     async def version(self) -> int:
-        """Of its weights, by its own account; nothing changes it while the server is out of the group."""
+        """Returns the weight version that the server reports.
+
+        It stays the same while the server is out of the weight group.
+        """
         weights = (await self._contract()).weights
         if weights.state != "live":
             raise PinnedServerLostError(f"{self.url}: its weights are not live but {weights.state}")
@@ -51,7 +55,8 @@ class PinnedServer:
 
         Raises PinnedServerLostError then.
         """
-        working, watching = asyncio.create_task(work), asyncio.create_task(self._watch(version))
+        working = asyncio.create_task(work)
+        watching = asyncio.create_task(self._watch(version))
         try:
             ended, _ = await asyncio.wait({working, watching}, return_when=asyncio.FIRST_COMPLETED)
             await (working if working in ended else watching)

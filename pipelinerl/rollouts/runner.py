@@ -54,7 +54,8 @@ class RolloutRunner:
 
     async def __call__(self, problem: Problem, spec: RolloutSpec) -> Rollout:
         started_at = time.time()
-        reason, own_failures = "", 0
+        reason = ""
+        own_failures = 0
         for retry in range(self.policy.retries + 1):
             try:
                 client = self.client.of_attempt(f"{spec.seed_name} {own_failures}")

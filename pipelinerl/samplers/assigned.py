@@ -31,7 +31,8 @@ class Assigned(Sampler):
 
     def next(self, version: int) -> int:
         if version != self._version:
-            self._version, self._count = version, 0
+            self._version = version
+            self._count = 0
         self._count += 1
         return assigned(self._seed, self._node, version, self._count - 1, self._domain.train_size)
 
@@ -39,4 +40,5 @@ class Assigned(Sampler):
         return {"version": self._version, "count": self._count}
 
     def load_state_dict(self, state: dict[str, int]) -> None:
-        self._version, self._count = state["version"], state["count"]
+        self._version = state["version"]
+        self._count = state["count"]

@@ -14,7 +14,8 @@ class Sampler(abc.ABC):
     def __init__(self, domain: Domain, seed: int):
         if domain.train_size < 1:
             raise ValueError(f"the domain has {domain.train_size} training problems; it needs at least one")
-        self._domain, self._seed = domain, seed
+        self._domain = domain
+        self._seed = seed
 
     @abc.abstractmethod
     def next(self, version: int) -> int:
@@ -25,7 +26,7 @@ class Sampler(abc.ABC):
 
     @abc.abstractmethod
     def state_dict(self) -> dict[str, Any]:
-        """As MessagePack carries it: its keys are strings."""
+        """Returns the sampler's state as MessagePack can carry it, with strings as keys."""
 
     @abc.abstractmethod
     def load_state_dict(self, state: dict[str, Any]) -> None: ...

@@ -23,7 +23,8 @@ class Curriculum(Sampler):
         if not ramp_draws >= 1:
             raise ValueError(f"ramp_draws is {ramp_draws}; it is at least 1")
         domain.difficulty(0)  # refused here where there are no labels
-        self._start_share, self._ramp_draws = start_share, ramp_draws
+        self._start_share = start_share
+        self._ramp_draws = ramp_draws
         self._draws = 0
 
     @cached_property

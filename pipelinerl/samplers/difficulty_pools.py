@@ -35,7 +35,9 @@ class DifficultyPools(Sampler):
                 f"weights are {dict(weights)}; easy, normal and hard each have one above 0, "
                 "since any of them may come to hold all problems"
             )
-        self._hard_up_to, self._normal_up_to, self._weights = hard_up_to, normal_up_to, weights
+        self._hard_up_to = hard_up_to
+        self._normal_up_to = normal_up_to
+        self._weights = weights
         self._draws = 0
         self._success: dict[int, float] = {}  # of each problem's latest group
         self._pools = np.full(domain.train_size, POOLS.index("normal"), dtype=np.int8)
@@ -61,7 +63,8 @@ class DifficultyPools(Sampler):
         return {"draws": self._draws, "success": {str(i): s for i, s in self._success.items()}}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        self._draws, self._success = state["draws"], {}
+        self._draws = state["draws"]
+        self._success = {}
         self._pools[:] = POOLS.index("normal")
         for problem, success in state["success"].items():
             self.observe(int(problem), success)

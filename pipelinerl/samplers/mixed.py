@@ -42,7 +42,9 @@ class Mixed(Sampler):
         for name, value in (("rate", rate), ("floor", floor)):
             if not 0 < value <= 1:
                 raise ValueError(f"{name} is {value}; it is above 0 and at most 1")
-        self._adapt, self._rate, self._floor = adapt, rate, floor
+        self._adapt = adapt
+        self._rate = rate
+        self._floor = floor
         self._samplers = {
             part: sampler(domain=Selection(domain, problems), seed=_seed_of(part, seed))
             for part, problems in self._parts.items()
@@ -71,7 +73,8 @@ class Mixed(Sampler):
         return {"draws": self._draws, "success": dict(self._success), "samplers": samplers}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        self._draws, self._success = state["draws"], dict(state["success"])
+        self._draws = state["draws"]
+        self._success = dict(state["success"])
         for part, sampler in self._samplers.items():
             sampler.load_state_dict(state["samplers"][part])
 

@@ -22,7 +22,8 @@ class Prioritised(Sampler):
         for name, value in (("rate", rate), ("floor", floor)):
             if not 0 < value <= 1:
                 raise ValueError(f"{name} is {value}; it is above 0 and at most 1")
-        self._rate, self._floor = rate, floor
+        self._rate = rate
+        self._floor = floor
         self._draws = 0
         self._success: dict[int, float] = {}  # of the problems seen
         self._weights = np.ones(domain.train_size)
@@ -45,7 +46,8 @@ class Prioritised(Sampler):
         return {"draws": self._draws, "success": {str(i): s for i, s in self._success.items()}}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        self._draws, self._success = state["draws"], {}
+        self._draws = state["draws"]
+        self._success = {}
         self._weights[:] = 1
         for problem, success in state["success"].items():
             self._track(int(problem), success)

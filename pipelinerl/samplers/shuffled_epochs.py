@@ -19,7 +19,8 @@ class ShuffledEpochs(Sampler):
 
     def next(self, version: int) -> int:
         if self._position == len(self._order):
-            self._epoch, self._position = self._epoch + 1, 0
+            self._epoch = self._epoch + 1
+            self._position = 0
             self._order = self._shuffled()
         index = self._order[self._position]
         self._position += 1
@@ -29,5 +30,6 @@ class ShuffledEpochs(Sampler):
         return {"epoch": self._epoch, "position": self._position}
 
     def load_state_dict(self, state: dict[str, int]) -> None:
-        self._epoch, self._position = state["epoch"], state["position"]
+        self._epoch = state["epoch"]
+        self._position = state["position"]
         self._order = self._shuffled()

@@ -55,15 +55,18 @@ def list_streams(streams: Streams, arguments: argparse.Namespace) -> int:
     for name in streams.names():
         reader = streams.reader(name)
         first = reader.first_offset()
-        count, end = 0, first
+        count = 0
+        end = first
         for entry in reader.read(first, timeout_s=0):
-            count, end = count + 1, entry.next_offset
+            count = count + 1
+            end = entry.next_offset
         trimmed = f"  (what lay before offset {first} is trimmed)" if first else ""
         print(f"{name:20} {count:8} records  {(end - first) / 2**20:9.2f} MiB{trimmed}")
     return 0
 
 
 def show_stream(streams: Streams, arguments: argparse.Namespace) -> int:
+    """Prints the records of one stream, and returns the exit status."""
     if arguments.stream not in streams.names():
         known = ", ".join(streams.names()) or "none yet"
         raise InvalidInputError(f"no stream {arguments.stream!r} in {arguments.run_dir}; there are: {known}")

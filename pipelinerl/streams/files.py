@@ -31,7 +31,8 @@ from pipelinerl.streams.base import (
 )
 from pipelinerl.streams.segments import frame, read_payloads, segment_path, segment_starts
 
-SHORTEST_PAUSE_S, LONGEST_PAUSE_S = 0.002, 0.025  # between two polls of a stream without news
+SHORTEST_PAUSE_S = 0.002  # between two polls of a stream without news
+LONGEST_PAUSE_S = 0.025
 
 
 class FileStreams(Streams):
@@ -40,7 +41,8 @@ class FileStreams(Streams):
 
     def __init__(self, directory: str | Path, segment_bytes: int = 64 * 2**20, keep_bytes: int | None = None):
         self._directory = Path(directory)
-        self._segment_bytes, self._keep_bytes = segment_bytes, keep_bytes
+        self._segment_bytes = segment_bytes
+        self._keep_bytes = keep_bytes
 
     def writer(self, name: str) -> "FileWriter":
         keep_bytes = None if name.endswith("_events") else self._keep_bytes
@@ -58,7 +60,8 @@ class FileStreams(Streams):
 class FileWriter(StreamWriter):
     def __init__(self, directory: Path, segment_bytes: int, keep_bytes: int | None):
         self._directory = directory
-        self._segment_bytes, self._keep_bytes = segment_bytes, keep_bytes
+        self._segment_bytes = segment_bytes
+        self._keep_bytes = keep_bytes
         self._protected: int | None = None
         directory.mkdir(parents=True, exist_ok=True)
         self._lock = _lock_writer(directory / "writer.lock")
@@ -84,7 +87,8 @@ class FileWriter(StreamWriter):
         except OSError:  # disk full: the next append must not bury half a record
             self._file.truncate(self.end - self._start)
             raise
-        self._last, self.end = self.end, self.end + len(data)
+        self._last = self.end
+        self.end = self.end + len(data)
         return self.end
 
     def last(self) -> Record | None:
@@ -110,11 +114,14 @@ class FileWriter(StreamWriter):
 
     def _find_end(self, starts: list[int]) -> tuple[int | None, int]:
         """Where the newest record begins (in the segment before, if the last is empty), and the end."""
-        last, end = None, starts[-1]
+        last = None
+        end = starts[-1]
         for start in reversed(starts):
-            position, sealed = start, start != starts[-1]
+            position = start
+            sealed = start != starts[-1]
             for _, following in read_payloads(segment_path(self._directory, start), start, sealed):
-                last, position = position, following
+                last = position
+                position = following
             if not sealed:
                 end = position
             if last is not None:
@@ -135,13 +142,17 @@ class FileReader(StreamReader):
         self._directory = directory
 
     def read(self, from_offset: int = 0, timeout_s: float | None = None) -> Iterator[Entry]:
-        offset, suspect = from_offset, None
-        pause, waiting_since = SHORTEST_PAUSE_S, None
+        offset = from_offset
+        suspect = None
+        pause = SHORTEST_PAUSE_S
+        waiting_since = None
         while True:
             try:
                 for entry in self._available(offset):
                     yield entry
-                    offset, pause, waiting_since = entry.next_offset, SHORTEST_PAUSE_S, None
+                    offset = entry.next_offset
+                    pause = SHORTEST_PAUSE_S
+                    waiting_since = None
             except StreamCorruptError:
                 # A poll is not atomic: it may miss a segment that begins, or mix a torn tail with
                 # what a restarted writer puts in its place. Only damage stays.
@@ -173,7 +184,8 @@ class FileReader(StreamReader):
             )
         first = max(bisect_right(starts, offset) - 1, 0)
         for index, start in enumerate(starts[first:], first + 1):
-            path, sealed = segment_path(self._directory, start), index < len(starts)
+            path = segment_path(self._directory, start)
+            sealed = index < len(starts)
             if start > offset:
                 raise StreamCorruptError(f"{path} should follow at offset {offset}: a segment is missing")
             try:

@@ -27,7 +27,10 @@ from pipelinerl.streams.redis_server import RedisServer, served
 
 
 def open_streams(config: RunConfig, run_dir: Path, url: str | None = None) -> Streams:
-    """As the run itself does; `url`: of the Redis server, by default the one in the environment."""
+    """Opens the streams of a run as its processes do.
+
+    `url` is the Redis server, by default the one that the environment names.
+    """
     options = config.streams
     if options.backend == "files":
         return FileStreams(run_dir / "streams", options.segment_bytes, options.keep_bytes)
@@ -36,8 +39,10 @@ def open_streams(config: RunConfig, run_dir: Path, url: str | None = None) -> St
 
 @contextmanager
 def recorded_streams(run_dir: Path) -> Iterator[Streams]:
-    """Of a run, whether it is alive or not, to read. Its own Redis server is started for so long, if it does
-    not run."""
+    """Opens the streams of a run for reading, whether the run is alive or not.
+
+    The run's own Redis server is started for as long as the block lasts, unless it is running.
+    """
     options = _saved_options(run_dir)
     if options.backend == "files":
         yield FileStreams(run_dir / "streams")
@@ -79,7 +84,8 @@ def resolve_streams(config: RunConfig, run_dir: Path, address: str = LOOPBACK) -
     options = config.streams
     if options.backend == "files":
         return StreamsLocation(options)
-    begun, given = config.resume is not False, os.environ.get(REDIS_VARIABLE)
+    begun = config.resume is not False
+    given = os.environ.get(REDIS_VARIABLE)
     # What is saved is an address alone, and none where the server is the run's own.
     url = options.url and (given or options.url) if begun else options.url or given
     if options.run and not begun:

@@ -50,7 +50,9 @@ class RedisStreams(Streams):
     takes, as in FileStreams: protected records and events stay."""
 
     def __init__(self, url: str, run: str, keep_bytes: int | None = None):
-        self._url, self._prefix, self._keep_bytes = url, f"pipelinerl:{run}", keep_bytes
+        self._url = url
+        self._prefix = f"pipelinerl:{run}"
+        self._keep_bytes = keep_bytes
         self._connection = Connection(url, connection_name("reader"))
 
     def writer(self, name: str) -> "RedisWriter":
@@ -71,7 +73,8 @@ class RedisStreams(Streams):
 
 class RedisWriter(StreamWriter):
     def __init__(self, url: str, keys: Keys, keep_bytes: int | None):
-        self._keys, self._keep_bytes = keys, keep_bytes
+        self._keys = keys
+        self._keep_bytes = keep_bytes
         self._protected: int | None = None
         self._holder = f"{connection_name(keys.name)}:{secrets.token_hex(4)}"
         self._connection = Connection(url, self._holder)
@@ -147,7 +150,8 @@ class RedisWriter(StreamWriter):
 
 class RedisReader(StreamReader):
     def __init__(self, connection: Connection, keys: Keys):
-        self._connection, self._keys = connection, keys
+        self._connection = connection
+        self._keys = keys
 
     def read(self, from_offset: int = 0, timeout_s: float | None = None) -> Iterator[Entry]:
         self._check_within(from_offset)

@@ -18,7 +18,8 @@ from pipelinerl.process import REDIS_VARIABLE
 from pipelinerl.streams.base import StreamError
 
 RECONNECT_TIMEOUT_S = 60.0  # longest wait for a server that does not answer
-CONNECT_TIMEOUT_S, ANSWER_TIMEOUT_S = 5.0, 15.0  # of one attempt
+CONNECT_TIMEOUT_S = 5.0  # longest time for one attempt to connect
+ANSWER_TIMEOUT_S = 15.0  # longest wait for one answer
 BACKOFF = ExponentialBackoff(base=0.01, cap=0.5)  # seconds between two attempts
 
 Answer = TypeVar("Answer")
@@ -74,7 +75,8 @@ def without_secrets(url: str) -> str:
     """Scheme, host, port and database. Raises StreamError for what is no URL of a Redis server."""
     try:
         parts = urlsplit(url)
-        host, port = parts.hostname, parts.port or 6379
+        host = parts.hostname
+        port = parts.port or 6379
     except ValueError:
         host = None
     if not host or parts.scheme not in ("redis", "rediss"):

@@ -44,8 +44,10 @@ class RedisServer:
     command = ("redis-server", "-")  # a command line is seen by all: the configuration comes otherwise
 
     def __init__(self, directory: Path, address: str = LOOPBACK):
-        self._directory, self._address = directory, address
-        self._port, self._password = ReservedPort(address), secrets.token_urlsafe(24)
+        self._directory = directory
+        self._address = address
+        self._port = ReservedPort(address)
+        self._password = secrets.token_urlsafe(24)
         self.url = f"redis://:{self._password}@{in_url(address)}:{self._port.number}/0"
 
     @property
@@ -112,7 +114,8 @@ class RedisServer:
         write_atomically(self._directory / "url", self.url, mode=0o600)
 
     def _wait_until_ready(self) -> None:
-        connection, deadline = Connection(self.url, "launcher"), time.monotonic() + START_TIMEOUT_S
+        connection = Connection(self.url, "launcher")
+        deadline = time.monotonic() + START_TIMEOUT_S
         while True:
             try:
                 return connection.ping(within_s=0)

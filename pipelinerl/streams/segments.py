@@ -45,11 +45,13 @@ def read_payloads(path: Path, offset: int, sealed: bool) -> Iterator[tuple[memor
     """
     start = int(path.name.removesuffix(_SUFFIX))
     with path.open("rb", buffering=0) as file:
-        at, wanted = offset - start, _READ_BYTES
+        at = offset - start
+        wanted = _READ_BYTES
         if at > (size := os.fstat(file.fileno()).st_size):
             raise StreamError(f"offset {offset} lies beyond the end ({start + size}) of {path.parent}")
         while True:
-            length_read, wanted = wanted, _READ_BYTES
+            length_read = wanted
+            wanted = _READ_BYTES
             data = memoryview(os.pread(file.fileno(), length_read, at))
             used = 0
             while len(data) - used >= _HEADER.size:

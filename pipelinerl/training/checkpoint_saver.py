@@ -12,7 +12,9 @@ class CheckpointSaver:
     """One checkpoint at a time. What could not be written is raised by the next `poll` or `finish`."""
 
     def __init__(self, checkpoints: Checkpoints, keep: int, announce: Callable[[CheckpointSaved], object]):
-        self._checkpoints, self._keep, self._announce = checkpoints, keep, announce
+        self._checkpoints = checkpoints
+        self._keep = keep
+        self._announce = announce
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
         self._saving: Future[CheckpointSaved] | None = None
 
@@ -32,5 +34,6 @@ class CheckpointSaver:
     def finish(self) -> None:
         """Wait for the one that is being written."""
         if self._saving:
-            saved, self._saving = self._saving.result(), None
+            saved = self._saving.result()
+            self._saving = None
             self._announce(saved)

@@ -22,7 +22,8 @@ class Learner:
         self._worker = worker
         self._objective = instantiate(config.objective)
         self._regularisers = [instantiate(component) for component in config.regularisers]
-        self._epochs, self._reset_every = config.epochs, config.reset_optimizer_every
+        self._epochs = config.epochs
+        self._reset_every = config.reset_optimizer_every
         self._token_fields = config.token_fields
         self._kept: list[PackedBatch] = []  # of the step; on the CPU
         self._statistics = StepStatistics()
@@ -41,7 +42,8 @@ class Learner:
         loss, sums = self._objective(scores, batch)
         for regulariser in self._regularisers:
             more, further = regulariser(scores, batch)
-            loss, sums = loss + more, sums | further
+            loss = loss + more
+            sums = sums | further
         self._worker.backward(loss)
         self._statistics.update(scores, batch, loss, sums)
         return scores.logprobs.detach().cpu()
@@ -58,7 +60,8 @@ class Learner:
             report = self._worker.step()
             skipped = skipped and report.skipped
         statistics = self._statistics.report(ranks)
-        self._statistics, self._kept = StepStatistics(), []
+        self._statistics = StepStatistics()
+        self._kept = []
         if self._reset_every and (version + 1) % self._reset_every == 0:
             self._worker.reset_optimizer()
         return replace(report, skipped=skipped), statistics

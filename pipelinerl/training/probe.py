@@ -23,7 +23,9 @@ class Probe:
     """Lives on every rank; only rank 0 talks to servers."""
 
     def __init__(self, config: RunConfig, domain: Domain, ranks: Ranks, token: str | None):
-        self._probe, self._ranks, self._token = config.probe, ranks, token
+        self._probe = config.probe
+        self._ranks = ranks
+        self._token = token
         self._token_fields = config.token_fields  # of no domain's giving here: their fill
         count = min(config.probe.prompts, domain.heldout_size)
         self._prompts = [domain.heldout_problem(i).messages for i in range(count)]

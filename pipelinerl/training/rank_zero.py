@@ -45,7 +45,8 @@ class RankZero:
         publisher: WeightPublisher,
     ):
         """`ends`: the ends of the streams when this launch of the run began."""
-        self._config, self.publisher = config, publisher
+        self._config = config
+        self.publisher = publisher
         self._rows = streams.reader("rows").read(ends.get("rows", 0))
         self._actor_events = streams.reader("actor_events")
         self._actor_offset = ends.get("actor_events", 0)
@@ -74,10 +75,12 @@ class RankZero:
             lags, tokens = np.unique(row.step - np.concatenate(versions), return_counts=True)
             self._lags.update(dict(zip(lags.tolist(), tokens.tolist(), strict=True)))
         self._masked_tokens += row.masked_tokens
-        self._groups, self._rollouts_offset = row.group_ids, row.rollouts_offset
+        self._groups = row.group_ids
+        self._rollouts_offset = row.rollouts_offset
         return row
 
     def close_step(self, version: int, report: StepReport, statistics: dict[str, float]) -> None:
+        """Records the step that made `version`: its event, its metrics and its alarms."""
         self.saver.poll()
         tokens = int(statistics["trained_tokens"])
         self._events.append(

@@ -13,7 +13,8 @@ import torch.distributed as dist
 class Ranks:
     def __init__(self, rank: int, size: int, timeout_s: float):
         """After `init_worker`, which makes the default process group."""
-        self.rank, self.size = rank, size
+        self.rank = rank
+        self.size = size
         alone = size == 1
         self._group = None if alone else dist.new_group(backend="gloo", timeout=timedelta(seconds=timeout_s))
 

@@ -27,6 +27,7 @@ class StepStatistics:
         self._gap_by_lag = torch.zeros(2, LAG_BUCKETS, dtype=torch.float64)  # Σ|log r|, tokens
 
     def update(self, scores: TokenScores, batch: PackedBatch, loss: torch.Tensor, sums: TokenSums) -> None:
+        """Adds one micro-batch. Raises ValueError if the objective's sums use a reserved name."""
         if taken := sums.keys() & REPORTED:
             raise ValueError(
                 f"the objective's sums cannot be named {', '.join(taken)}: every step reports those"

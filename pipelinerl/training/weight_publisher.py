@@ -54,7 +54,9 @@ class WeightPublisher:
         `address`: of this machine, where the servers reach it."""
         self.run = secrets.token_hex(8)
         self._needs = needs or {}
-        self._config, self._weights, self._manifest = config, config.weights, manifest
+        self._config = config
+        self._weights = config.weights
+        self._manifest = manifest
         self._address = config.weights.master_address or address
         self._backend = "nccl" if config.device == "cuda" else "gloo"
         self._loop = asyncio.Runner()
@@ -78,7 +80,7 @@ class WeightPublisher:
     # --- one publication: open, send, confirm -------------------------------------------------
 
     def wait_for_servers(self) -> None:
-        """Until every server answers, or `server_start_timeout_s` have passed and some do."""
+        """Waits until every server answers, or `server_start_timeout_s` have passed and some do."""
         deadline = time.monotonic() + self._config.world.server_start_timeout_s
         while len(reached := self._reachable(self._servers)) < len(self._servers):
             if time.monotonic() > deadline:
@@ -140,7 +142,8 @@ class WeightPublisher:
             for_all = len(failures) == len(self._members)
             self._exclude(failures.keys() - statuses.keys() if for_all else failures)
             return None
-        self._attempts, self._excluded = 0, set()
+        self._attempts = 0
+        self._excluded = set()
         return WeightsPublished(
             run=self.run,
             version=version,
@@ -196,7 +199,8 @@ class WeightPublisher:
         self._store = WeightStore(self._address, 0, timeout_s)
         group_name = f"{self.run}-{self._epoch}-{secrets.token_hex(8)}"
         world_size = 1 + sum(info.ranks for info in infos.values())
-        requests, rank_offset = {}, 1
+        requests = {}
+        rank_offset = 1
         for server, info in infos.items():
             requests[server] = InitProcessGroupRequest(
                 run=self.run,
@@ -228,7 +232,8 @@ class WeightPublisher:
         if failures or isinstance(group, Exception):
             log.warning("epoch %d did not form: %s %s", self._epoch, group, failures)
             return
-        self._group, self._members = group, list(requests)
+        self._group = group
+        self._members = list(requests)
         log.info("epoch %d: %s", self._epoch, ", ".join(s.url for s in self._members))
 
     def _refuse_hopeless(self, failures: dict[ServerControl, Exception]) -> None:

@@ -40,7 +40,8 @@ class GuessingRecipe(Recipe):
     max_tokens = 5  # four digits and the end
 
     def __init__(self, seed: int, options: Options = Options()):
-        self.seed, self.options = seed, options
+        self.seed = seed
+        self.options = options
         self.evaluation_problems = options.evaluation_problems
 
     @property
@@ -51,7 +52,8 @@ class GuessingRecipe(Recipe):
         return configured("guessing", self.seed)
 
     def stages(self, client: LocalChatClient, domain: Guessing) -> Iterator[Stage]:
-        options, examples = self.options, GameExamples(domain, client.prompts, self.options, self.seed)
+        options = self.options
+        examples = GameExamples(domain, client.prompts, self.options, self.seed)
         yield Stage(
             muon_and_adamw(client.model),
             examples.clean_batches(),
@@ -70,9 +72,12 @@ class HalvingClient:
     """
 
     def __init__(self, prompts: Prompts, highest: int, shift: int = 0, noise: Iterable[int] = ()):
-        self._prompts, self._noise = prompts, iter(noise)
-        self._low, self._high = 1 + shift, highest + shift
-        self._highest, self._guess = highest, 0
+        self._prompts = prompts
+        self._noise = iter(noise)
+        self._low = 1 + shift
+        self._high = highest + shift
+        self._highest = highest
+        self._guess = 0
 
     async def chat(self, messages: list[dict[str, str]], after: Answer | None = None) -> Answer:
         if messages[-1]["content"] == "higher":
@@ -89,7 +94,9 @@ class GameExamples:
     """Endless batches of games at the training problems."""
 
     def __init__(self, domain: Guessing, prompts: Prompts, options: Options, seed: int):
-        self._domain, self._prompts, self._options = domain, prompts, options
+        self._domain = domain
+        self._prompts = prompts
+        self._options = options
         self._random = random.Random(seed)
         self._problems = [domain.train_problem(index) for index in range(domain.train_size)]
 
@@ -113,7 +120,8 @@ class GameExamples:
         return self._example(problem, HalvingClient(self._prompts, self._domain.highest))
 
     def shifted_game(self) -> Example:
-        options, highest = self._options, self._domain.highest
+        options = self._options
+        highest = self._domain.highest
         far = [
             p for p in self._problems if options.farthest_shift < p.data <= highest - options.farthest_shift
         ]

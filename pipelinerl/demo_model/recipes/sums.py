@@ -64,7 +64,8 @@ class SumsRecipe(Recipe):
     asked_as = "reasoning_gym"  # the domain, by its file in conf
 
     def __init__(self, seed: int, options: Options = OPTIONS):
-        self.seed, self.options = seed, options
+        self.seed = seed
+        self.options = options
         self.evaluation_problems = options.evaluation_problems
 
     @property
@@ -76,7 +77,8 @@ class SumsRecipe(Recipe):
         return configured(self.asked_as, self.seed)
 
     def stages(self, client: LocalChatClient, domain: ReasoningGym) -> Iterator[Stage]:
-        options, examples = self.options, self.examples(client, domain)
+        options = self.options
+        examples = self.examples(client, domain)
         mixed_in = int(len(examples.distinct) * options.as_asked_share / (1 - options.as_asked_share))
         rule = examples.batches(examples.distinct + examples.as_asked[:mixed_in], options.batch_size)
         task = examples.batches(examples.as_asked, options.batch_size)

@@ -61,7 +61,8 @@ class ThinkingRecipe(SumsRecipe):
 
     def __init__(self, seed: int, sums: Path, options: Options = OPTIONS, thoughts: Thoughts = Thoughts()):
         super().__init__(seed, options)
-        self.sums, self.thoughts = sums, thoughts
+        self.sums = sums
+        self.thoughts = thoughts
 
     @property
     def fingerprint(self) -> dict[str, Any]:
@@ -75,7 +76,9 @@ class ThinkingRecipe(SumsRecipe):
         return Qwen2ForCausalLM.from_pretrained(self.sums)
 
     def stages(self, client: LocalChatClient, domain: ThinkingSums) -> Iterator[Stage]:
-        examples, thoughts, batch_size = self.examples(client, domain), self.thoughts, self.options.batch_size
+        examples = self.examples(client, domain)
+        thoughts = self.thoughts
+        batch_size = self.options.batch_size
         answers = examples.batches(examples.as_asked, batch_size, thoughts.as_given)
         yield Stage(muon_and_adamw(client.model), answers, thoughts.answer_steps, warmup=20)
         thinking = examples.batches(examples.as_asked, batch_size, thoughts.as_target)

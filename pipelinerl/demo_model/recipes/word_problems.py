@@ -19,7 +19,8 @@ from pipelinerl.demo_model.training import muon_and_adamw
 from pipelinerl.domains.base import Problem
 from pipelinerl.domains.math.domain import Math
 
-TRAIN, HELDOUT = "word_problems", "word_problems_heldout"  # sources of conf/domain/math.yaml
+TRAIN = "word_problems"  # a source of conf/domain/math.yaml, like HELDOUT
+HELDOUT = "word_problems_heldout"
 
 
 @dataclass(frozen=True)
@@ -35,7 +36,8 @@ class WordProblemsRecipe(Recipe):
     context = 1024
 
     def __init__(self, seed: int, options: Options = Options()):
-        self.seed, self.options = seed, options
+        self.seed = seed
+        self.options = options
         self.evaluation_problems = options.evaluation_problems
 
     @property

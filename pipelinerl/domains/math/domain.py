@@ -41,10 +41,12 @@ class Math(Domain):
         if rewards.keys() != set(Verdict) or not all(isinstance(r, int | float) for r in rewards.values()):
             raise ValueError(f"rewards must give each of {', '.join(Verdict)} a number, and nothing else")
         self._sources = known
-        self._train_names, self._heldout_names = train, heldout
+        self._train_names = train
+        self._heldout_names = heldout
         self._names = dict.fromkeys([*train, *heldout])
         self._system_prompt = system_prompt
-        self._rewards, self._judge = rewards, Judge(**judge)
+        self._rewards = rewards
+        self._judge = Judge(**judge)
 
     @property
     def fetches(self) -> bool:

@@ -44,7 +44,9 @@ class Judge:
     ):
         if workers < 1 or timeout_s <= 0 or memory_bytes < LEAST_MEMORY_BYTES:
             raise ValueError("judge: workers and timeout_s must be positive, memory_bytes at least 1 GiB")
-        self._timeout_s, self._max_characters, self._compare = timeout_s, max_characters, compare
+        self._timeout_s = timeout_s
+        self._max_characters = max_characters
+        self._compare = compare
         self._new_pool = partial(
             ProcessPool,
             workers,
@@ -55,7 +57,7 @@ class Judge:
         self._pool = self._new_pool()
 
     async def __call__(self, text: str, reference: str) -> Verdict:
-        """Of the last boxed answer in `text`."""
+        """Returns the verdict on the last boxed answer in `text`."""
         answer = last_boxed(text)
         if answer is None:
             return Verdict.NO_ANSWER

@@ -52,7 +52,7 @@ class Row(NamedTuple):
 
 
 def sources_of(options: Mapping[str, Mapping[str, str]]) -> dict[str, Source]:
-    """By name, from the configuration. Raises ValueError for what is no field of a source."""
+    """Returns the configured sources by name. Raises ValueError for an option that no source has."""
     known = [field.name for field in fields(Source)]
     for name, given in options.items():
         if unknown := [key for key in given if key not in known]:
@@ -72,7 +72,8 @@ class Rows:
     """The rows of one source, in its order."""
 
     def __init__(self, name: str, source: Source):
-        self.name, self._source = name, source
+        self.name = name
+        self._source = source
         self._rows = _loaded(name, source).flatten()
         for role in ("problem", "answer"):
             field = getattr(source, role)

@@ -41,7 +41,8 @@ def _write(path: Path, problem: Callable[[int], Problem], size: int) -> None:
     for index in count():
         if len(answers) == size:
             break
-        question, answer = problem(index).messages[-1]["content"], problem(index).data["answer"]
+        question = problem(index).messages[-1]["content"]
+        answer = problem(index).data["answer"]
         if len(question) <= LONGEST and answer in ANSWERS:
             answers[question] = answer
     path.parent.mkdir(parents=True, exist_ok=True)
