@@ -41,8 +41,8 @@ class TokenFields(dict[str, torch.Tensor]):
     """The tensors of the declared token fields, by name."""
 
     def __missing__(self, name: str) -> torch.Tensor:
-        declared = ", ".join(self) or "none is"
-        raise KeyError(f"token_fields.{name} is not declared in the configuration ({declared})")
+        declared = ", ".join(self) or "none"
+        raise KeyError(f"token_fields.{name} is not declared: add its dtype and fill (declared: {declared})")
 
 
 _ARRAYS = {  # of every training sequence, and their dtype in a batch

@@ -146,5 +146,5 @@ def test_a_batch_of_sequences_with_others_is_refused():
 
 def test_an_objective_that_asks_for_another_is_told_which_there_are():
     batch = PackedBatch.pack([], token_fields=CONFIDENCE)
-    with pytest.raises(KeyError, match=r"token_fields.novelty is not declared .*\(confidence\)"):
+    with pytest.raises(KeyError, match=r"token_fields.novelty is not declared: .*\(declared: confidence\)"):
         batch.token_fields["novelty"]
