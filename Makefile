@@ -1,8 +1,8 @@
 # From nothing but Python 3.11 and make: everything is set up in .venv.
 PYTHON ?= python3.11
 VENV := .venv
-# Two files of tests at a time: most of them wait for processes. Those with few tests are the long ones.
-TWO_AT_A_TIME := -n 2 --dist loadfile --no-loadscope-reorder
+# Files of tests at a time, in the order of tests/conftest.py. Without engines most tests wait for processes.
+BY_FILE := --dist loadfile --no-loadscope-reorder
 
 .PHONY: demo test test-engines redis-server vllm-env sglang-env grid recipes soak lint clean
 
@@ -10,7 +10,7 @@ demo: $(VENV)/demo
 	$(VENV)/bin/python launch.py
 
 test: $(VENV)/test
-	$(VENV)/bin/python -m pytest $(TWO_AT_A_TIME)
+	$(VENV)/bin/python -m pytest -n 3 $(BY_FILE)
 
 # The program, for the tests of streams=redis.
 redis-server:
@@ -20,7 +20,7 @@ redis-server:
 
 # Every engine through every guarantee of its contract, and a quarter of the broken adapters, by the commit's hash.
 test-engines: $(VENV)/test-engines .venv-vllm/ready .venv-sglang/ready redis-server
-	$(VENV)/bin/python -m pytest -m "engines and not long" $(TWO_AT_A_TIME) --durations=30
+	$(VENV)/bin/python -m pytest -m "engines and not long" -n 2 $(BY_FILE) --durations=30
 
 # vLLM for a machine without a GPU, in an environment of its own: `inference=vllm` finds it.
 vllm-env: .venv-vllm/ready
