@@ -1,8 +1,8 @@
 # From nothing but Python 3.11 and make: everything is set up in .venv.
 PYTHON ?= python3.11
 VENV := .venv
-# Two files of tests at a time: most of them wait for processes. Those with few tests are the long ones.
-TWO_AT_A_TIME := -n 2 --dist loadfile --no-loadscope-reorder
+# Files of tests at a time, in the order of tests/conftest.py. Without engines most tests wait for processes.
+BY_FILE := --dist loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-engines redis-server vllm-env sglang-env grid recipes soak lint clean
@@ -13,8 +13,8 @@ help:  ## List the targets. Minutes are those on two idle cores; installing come
 demo: $(VENV)/demo  ## Train a small language model by reinforcement learning on the CPU. 6 minutes, 12 the first time.
 	$(VENV)/bin/python launch.py
 
-test: $(VENV)/test  ## Run the tests that need no engine and no server. 10 minutes.
-	$(VENV)/bin/python -m pytest $(TWO_AT_A_TIME)
+test: $(VENV)/test  ## Run the tests that need no engine and no server. 5 minutes.
+	$(VENV)/bin/python -m pytest -n 3 $(BY_FILE)
 
 redis-server:  ## Install the program of Redis where it is missing, for the tests of streams=redis.
 	@command -v $@ >/dev/null \
@@ -22,7 +22,7 @@ redis-server:  ## Install the program of Redis where it is missing, for the test
 		|| { echo "there is no $@; install it: sudo apt-get install $@, or brew install redis" >&2; exit 1; }
 
 test-engines: $(VENV)/test-engines .venv-vllm/ready .venv-sglang/ready redis-server  ## Put every engine, and a quarter of the broken adapters, through the guarantees of its contract. 25 minutes.
-	$(VENV)/bin/python -m pytest -m "engines and not long" $(TWO_AT_A_TIME) --durations=30
+	$(VENV)/bin/python -m pytest -m "engines and not long" -n 2 $(BY_FILE) --durations=30
 
 vllm-env: .venv-vllm/ready  ## Install vLLM for CPUs in .venv-vllm, where inference=vllm finds it. A few minutes.
 

@@ -114,7 +114,9 @@ def test_the_death_of_a_worker_ends_the_run(tmp_path, module):
     assert processes_of(run) == [] and not any(map(alive, servers))
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize(
+    "number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=IN_FULL), signal.SIGKILL]
+)
 def test_nothing_outlives_the_launcher(tmp_path, number):
     run = tmp_path / "run"
     launcher = start(run, "max_steps=1000")
