@@ -7,6 +7,7 @@ import argparse
 import json
 import shlex
 import sys
+from contextlib import redirect_stdout
 
 from contracts.support.messages import one_line
 
@@ -61,7 +62,8 @@ def run(arguments: argparse.Namespace) -> int:
         "patience_s": arguments.patience_s,
     }
     try:
-        verdicts = check_trainer(arguments.adapter, only=arguments.only, **asked)
+        with redirect_stdout(sys.stderr):  # what a backend prints does not belong into the table or the JSON
+            verdicts = check_trainer(arguments.adapter, only=arguments.only, **asked)
     except ValueError as error:
         print(f"cannot check: {one_line(error)}", file=sys.stderr)
         return 2
