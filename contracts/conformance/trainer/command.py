@@ -8,6 +8,7 @@ import json
 import shlex
 import sys
 from contextlib import redirect_stdout
+from io import StringIO
 
 from contracts.support.messages import one_line
 
@@ -62,7 +63,7 @@ def run(arguments: argparse.Namespace) -> int:
         "patience_s": arguments.patience_s,
     }
     try:
-        with redirect_stdout(sys.stderr):  # what a backend prints does not belong into the table or the JSON
+        with redirect_stdout(StringIO()):  # what a backend prints does not belong into the table or the JSON
             verdicts = check_trainer(arguments.adapter, only=arguments.only, **asked)
     except ValueError as error:
         print(f"cannot check: {one_line(error)}", file=sys.stderr)
