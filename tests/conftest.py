@@ -35,6 +35,7 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
         return
     if not session.config.getoption("markexpr").startswith("engines"):
         return
+    reporter.write("\n")
     reporter.write_line(rotation.told())
     if reporter.stats.get("skipped"):
         reporter.write_line("a skipped test proves nothing: failed", red=True)
