@@ -56,6 +56,8 @@ SOAK := $(GROUPS_AT) soak-updates soak-trainers soak-servers soak-engines soak-r
 soak: $(SOAK)  ## Run what is too long for every commit, one part after the other (docs/soak.md). Over an hour.
 
 $(SOAK): $(VENV)/test-engines
+$(SOAK): export SOAK_PART = $@
+$(SOAK): export SEED ?= 0
 soak-engines: .venv-vllm/ready .venv-sglang/ready
 
 $(GROUPS_AT): soak-groups-%:

@@ -25,6 +25,7 @@ from pydantic import ValidationError
 
 try:
     from pipelinerl.launcher.compose import compose_config
+    from pipelinerl.launcher.describe_keys import describe_keys
     from pipelinerl.streams.of_run import StreamsLocation, open_streams, resolve_streams
     from pipelinerl.training.checkpoints import Checkpoints, Position
 except ModuleNotFoundError as error:
@@ -41,14 +42,12 @@ from pipelinerl.streams import StreamError, Streams
 
 def main(overrides: list[str]) -> int:
     """Runs the command and returns its exit status."""
-    if {"-h", "--help"} & {*overrides}:
-        from pipelinerl.launcher.describe_keys import describe_keys
-
-        print(__doc__, *describe_keys(), sep="\n")
-        return 0
     sys.path.append(os.getcwd())  # parts of one's own, from where one works
     signal.signal(signal.SIGTERM, interrupted)
     try:
+        if {"-h", "--help"} & {*overrides}:
+            print(__doc__, *describe_keys(), sep="\n")
+            return 0
         config = compose_config(overrides)
         return run(config)
     except (PlanError, ValidationError, StreamError) as error:
@@ -126,6 +125,7 @@ def start_run(
     location: StreamsLocation,
     position: Position | None,
 ) -> int:
+    """Opens the streams, resumes at `position` if there is one, and returns the exit status of the run."""
     from pipelinerl.launcher.resume import describe, launcher_events, resume
 
     with ExitStack() as held:
@@ -145,6 +145,7 @@ def start_run(
 
 
 def supervise(config: RunConfig, nodes: Nodes, jobs: list[Job], run_dir: Path, streams: Streams) -> int:
+    """Runs this node's jobs to their end, reports on the run, and returns its exit status."""
     from pipelinerl.launcher.lead import Verdict, end_others
     from pipelinerl.launcher.supervisor import JobFailedError, Supervisor
     from pipelinerl.report.console import ConsoleView

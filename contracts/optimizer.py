@@ -16,5 +16,5 @@ class OptimizerSpec(BaseModel):
     eps: float = Field(1e-8, gt=0, description="AdamW epsilon.")
     weight_decay: float = Field(0.0, ge=0, description="Decoupled weight decay.")
     max_grad_norm: float = Field(1.0, gt=0, description="Gradients are clipped to this global norm.")
-    warmup_steps: int = Field(ge=0, description="Linear warm-up; the first step has lr / warmup_steps.")
-    decay_steps: int | None = Field(description="Linear decay from lr to 0 after it; null = none.")
+    warmup_steps: int = Field(0, ge=0, description="Linear warm-up; the first step has lr / warmup_steps.")
+    decay_steps: int | None = Field(None, description="Linear decay from lr to 0 after it; null = none.")

@@ -1,4 +1,4 @@
-"""The actor: problems -> rollouts, as many in flight as the servers take, without a stop.
+"""The actor: problems -> rollouts, as many in flight as the servers take, without pausing.
 
 Run by the launcher: `python -m pipelinerl.actor --run-dir DIR`. Reads what the trainer publishes
 and what settles; writes `rollouts`, `eval_rollouts` and `actor_events`. One queue carries all that
@@ -109,7 +109,7 @@ class Actor:
         return self._draws - 1, self._sampler.next(version)
 
     async def run(self) -> None:
-        """From the first published weights to the last evaluation."""
+        """Runs from the first published weights to the last evaluation."""
         while self._version < 0:
             await self._handle(await self._happenings.get())
         if self._version == 0:

@@ -18,7 +18,7 @@ def own_address(towards: str) -> str:
 
 
 def interface_of(address: str) -> str | None:
-    """The network interface that has it."""
+    """Returns the network interface that has the address, or None if there is none."""
     for interface, entries in psutil.net_if_addrs().items():
         if any(entry.address.split("%")[0] == address for entry in entries):
             return interface

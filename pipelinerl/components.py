@@ -1,4 +1,4 @@
-"""Building the parts that the configuration names by class path (`_target_`)."""
+"""Builds the parts that the configuration names by class path (`_target_`)."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -19,7 +19,7 @@ from pipelinerl.samplers.base import Sampler
 
 
 def instantiate(component: Component, **context: object) -> object:
-    """An instance with the configured options; `context` is what only the run knows (ranks, seed)."""
+    """Returns an instance with the configured options; `context` is what only the run knows (ranks, seed)."""
     make = hydra.utils.instantiate(component.model_dump(by_alias=True) | {"_partial_": True})
     return make(**context)
 

@@ -1,4 +1,4 @@
-"""The typed, validated configuration: what `conf/` composes, every process receives as this.
+"""The typed, validated configuration: `conf/` composes it, and every process receives it.
 
 Every field is one sentence. A misspelt key, a wrong type or an impossible combination is refused
 before any process starts. Components (`_target_` and their options) are checked by building them.
@@ -28,7 +28,7 @@ class Section(BaseModel):
 
 
 class Component(Section):
-    """A class by its path, with its options beside it; Hydra instantiates it."""
+    """A class by its path, with its options; Hydra instantiates it."""
 
     model_config = ConfigDict(extra="allow", frozen=True)
 
@@ -44,7 +44,7 @@ class ModelConfig(Section):
     )
     shape: ModelShape | None = Field(None, description="Its shape, for a plan where the model is not.")
     demo: Literal["sums", "thinking", "guessing", "word_problems"] = Field(
-        "sums", description="Which demo model is made: one that was taught the problems of the domain."
+        "sums", description="Which demo model is made: one that was trained on the problems of the domain."
     )
 
 
@@ -131,7 +131,7 @@ class FileStreamsConfig(Section):
     backend: Literal["files"] = Field("files", description="Records travel through the run directory.")
     segment_bytes: Int = Field(64 << 20, ge=4096, description="Size at which a new segment file begins.")
     keep_bytes: Int = Field(
-        16 << 30, ge=4096, description="Oldest segments beyond this leave, per stream; events all stay."
+        16 << 30, ge=4096, description="Oldest segments beyond this are deleted, per stream; events all stay."
     )
 
 
@@ -142,11 +142,18 @@ class RedisStreamsConfig(Section):
     )
     run: str | None = Field(None, description="The run's name on the server: the launcher's to give.")
     keep_bytes: Int = Field(
-        1 << 30, ge=4096, description="Oldest records beyond this leave, per stream; events all stay."
+        1 << 30, ge=4096, description="Oldest records beyond this are deleted, per stream; events all stay."
     )
 
 
 StreamsConfig = Annotated[FileStreamsConfig | RedisStreamsConfig, Field(discriminator="backend")]
+
+
+class OptimizerConfig(OptimizerSpec):
+    """The optimizer of a run: what the contract leaves at "none", a run decides."""
+
+    warmup_steps: Int = Field(ge=0, description="Steps of linear warm-up; the first has lr / warmup_steps.")
+    decay_steps: Int | None = Field(description="Steps of linear decay from lr to 0 after it; null = none.")
 
 
 class WeightsConfig(Section):
@@ -191,7 +198,7 @@ class EvalConfig(Section):
         default_factory=dict, description="The same for the problems of one held-out set, by its name."
     )
     concurrency: Int = Field(
-        16, ge=1, description="Evaluation requests in flight per server, beside training's."
+        16, ge=1, description="Evaluation requests in flight per server, in addition to training's."
     )
     pinned: Bool = Field(
         False, description="Evaluate on one server that keeps its weights meanwhile, and trains nothing."
@@ -211,7 +218,7 @@ class RunConfig(Section):
     seed: Int = Field(0, ge=0, description="Seed of the problems, their order, and the trainer.")
     run_dir: str | None = Field(None, description="Where the run writes; null = runs/<time>.")
     resume: Bool | Int = Field(
-        False, ge=0, description="Go on in run_dir: true = from its newest checkpoint, or of that version."
+        False, ge=0, description="Resume run_dir: true = from its newest checkpoint, or of that version."
     )
     plan: Bool = Field(False, description="Print the jobs and start nothing.")
     schedule: Literal["pipeline", "async", "conventional"] = Field(
@@ -223,14 +230,14 @@ class RunConfig(Section):
     on_stale: Literal["drop", "mask", "keep"] = Field("drop", description="What to do with older tokens.")
     max_steps: Int = Field(ge=1, description="Optimizer steps of the run.")
     give_up_after: Int = Field(5000, ge=1, description="Groups dropped in a row that end the run.")
-    tensorboard: Bool = Field(False, description="Write TensorBoard events beside metrics.jsonl.")
+    tensorboard: Bool = Field(False, description="Also write the metrics as TensorBoard events.")
     model: ModelConfig
     sampling: SamplingConfig
     rollout: RolloutConfig
     domain: Component
     inference: InferenceConfig
     trainer: Component
-    optimizer: OptimizerSpec
+    optimizer: OptimizerConfig
     objective: Component
     regularisers: list[Component] = Field([], description="Terms that are added to the loss.")
     reference: EngineConfig | None = Field(

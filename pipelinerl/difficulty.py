@@ -120,6 +120,7 @@ def write_list(listed: list[Listed], out: Path) -> None:
 
 
 def main(arguments: list[str]) -> None:
+    """Measures how often a model solves each problem, and writes the list."""
     options = _options(arguments)
     try:
         _check(options)

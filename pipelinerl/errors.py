@@ -2,4 +2,4 @@
 
 
 class PlanError(Exception):
-    """A run that cannot be as it was asked for. The message says what to change."""
+    """The run is impossible as it is configured. The message says what to change."""

@@ -1,8 +1,8 @@
 """Filters: which rollouts of a finished group are worth training on. What is left out is named and counted.
 
 A filter has a `reason` and is a callable: (rollouts of the group, advantages [G] of [turns]) -> keep [G].
-A group of which nothing is kept is dropped for that reason, and replaced; of others, the rollouts that are
-not kept stay in the baseline and leave the loss. A filter of your own brings a reason of its own.
+A group of which nothing is kept is dropped for that reason, and replaced. In other groups, the rollouts that
+are not kept stay in the baseline and leave the loss. A filter of your own brings a reason of its own.
 """
 
 from collections.abc import Sequence
@@ -25,8 +25,9 @@ DECIMALS = 6  # sums of several terms are equal only up to rounding
 
 @dataclass(frozen=True)
 class ZeroAdvantage:
-    """Drops a group whose rewards are all equal: compared with each other, nothing is to be learnt. Sampling
-    goes on until the step is full of others (DAPO, arXiv 2503.14476, §3.2, which asks for equal success)."""
+    """Drops a group whose rewards are all equal: compared with each other, they teach nothing. Sampling
+    continues until other groups fill the step (DAPO, arXiv 2503.14476, §3.2, which asks for equal
+    success)."""
 
     reason = DropReason.ZERO_ADVANTAGE
 

@@ -1,6 +1,6 @@
 """Health: warning signs in the metrics of optimizer steps, named when they begin. Pure state, no I/O.
 
-Trainer rank 0 calls `observe` once per step, and says and records what it gets. The signs are those that
+Trainer rank 0 calls `observe` once per step, and logs and records what it gets. The signs are those that
 INTELLECT-2 saw before its runs collapsed (arXiv 2505.07291, training instability), and the effective
 sample size. Nothing is known of steps before the first one observed: a resumed run begins with empty
 windows.

@@ -29,8 +29,10 @@ def metrics_path(run_dir: Path, process: str) -> Path:
 
 
 class MetricsWriter:
-    """Appends lines, each handed to the operating system at once; TensorBoard events beside them if
-    asked, under `RUN_DIR/tensorboard/<process>`."""
+    """Appends lines, each handed to the operating system at once.
+
+    If asked, it also writes TensorBoard events, under `RUN_DIR/tensorboard/<process>`.
+    """
 
     def __init__(self, run_dir: str | Path, process: str, tensorboard: bool = False):
         path = metrics_path(Path(run_dir), process)

@@ -1,4 +1,4 @@
-"""Where each job of a run sits: on which node, and on which of its GPUs. Counts in, places out."""
+"""Where each job of a run is placed: on which node, and on which of its GPUs. Counts in, places out."""
 
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -21,7 +21,8 @@ class Placement(NamedTuple):
 def place(
     nodes: int, gpus: int, servers: int, gpus_per_server: int, trainer_ranks: int, reference: bool
 ) -> Placement:
-    """`gpus`: of each node, 0 for a CPU plan. Raises PlanError where it does not fit."""
+    """Returns each job's place. `gpus`: of each node, 0 for a CPU plan. Raises PlanError if they do not
+    fit."""
     if gpus == 0:
         return _on_cpus(nodes, servers, trainer_ranks, reference)
     needed = (servers + reference) * gpus_per_server + trainer_ranks

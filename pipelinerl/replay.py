@@ -37,7 +37,8 @@ from pipelinerl.training.ranks import Ranks
 
 
 async def replay_actor(config: RunConfig, url: str, groups: int, out: Path) -> None:
-    """`groups` groups of attempts at training problems, sampled by whatever the server holds."""
+    """Makes `groups` groups of attempts at training problems, sampled by the weights that the server
+    holds."""
     domain = build_domain(config)
     sampler = build_sampler(config, domain)
     rollouts = open_streams(config, out).writer("rollouts")
@@ -60,7 +61,7 @@ async def replay_actor(config: RunConfig, url: str, groups: int, out: Path) -> N
 
 
 def replay_trainer(config: RunConfig, run_dir: Path, out: Path) -> None:
-    """Every step of the recorded rows, all ranks' shares in this one process."""
+    """Trains every step of the recorded rows, with all ranks' shares in this one process."""
     worker = instantiate(config.trainer)
     with ReservedPort() as port:
         spec = WorkerSpec(
@@ -110,6 +111,7 @@ def trained_rows(streams: Streams) -> Iterator[MicroBatchRow]:
 
 
 def main() -> None:
+    """Replays one process of a recorded run."""
     parser = argparse.ArgumentParser(prog="python -m pipelinerl.replay", description=__doc__.splitlines()[0])
     parser.add_argument("process", choices=["actor", "trainer"])
     parser.add_argument("run_dir", type=Path, help="the recorded run")

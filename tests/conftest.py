@@ -2,10 +2,13 @@
 
 import os
 import signal
+import subprocess
+import time
 from collections.abc import Iterator
 
 import pytest
 
+from pipelinerl.paths import ROOT
 from tests import rotation
 
 # Tests run many processes at a time: a thread each is fastest. Before anything imports torch.
@@ -33,13 +36,29 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
     reporter = session.config.pluginmanager.get_plugin("terminalreporter")
     if reporter is None:  # one of several processes: what collects their results decides
         return
+    reporter.write("\n")
+    reporter.write_line(rotation.description())
+    if part := os.environ.get("SOAK_PART"):
+        record_soak(part, {name: len(reporter.stats[name]) for name in OUTCOMES if reporter.stats.get(name)})
     if not session.config.getoption("markexpr").startswith("engines"):
         return
-    reporter.write("\n")
-    reporter.write_line(rotation.told())
     if reporter.stats.get("skipped"):
         reporter.write_line("a skipped test proves nothing: failed", red=True)
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+OUTCOMES = ("passed", "failed", "error", "skipped")
+SOAK_LOG = ROOT / "docs" / "soak.md"
+
+
+def record_soak(part: str, counts: dict[str, int]) -> None:
+    """Appends the line of a part that `make soak` has run."""
+    describe = ["git", "describe", "--always", "--dirty", "--exclude=*"]
+    commit = subprocess.run(describe, cwd=ROOT, capture_output=True, text=True).stdout.strip()
+    outcome = ", ".join(f"{count} {name}" for name, count in counts.items())
+    day = time.strftime("%Y-%m-%d")
+    with SOAK_LOG.open("a") as log:
+        log.write(f"| {day} | {commit} | {os.environ.get('SEED', '0')} | {part} | {outcome} |\n")
 
 
 @pytest.fixture(scope="session")

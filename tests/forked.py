@@ -20,15 +20,15 @@ PRELOAD.append("tests.preload")
 
 
 class Forked:
-    """`python *words`, with as much of `subprocess.Popen` as tests use."""
+    """`python *arguments`, with as much of `subprocess.Popen` as tests use."""
 
     def __init__(
-        self, *words: str, environment: Mapping[str, str] = os.environ, directory: Path | str = ROOT
+        self, *arguments: str, environment: Mapping[str, str] = os.environ, directory: Path | str = ROOT
     ):
         self._folder = tempfile.TemporaryDirectory(prefix="forked-")
-        self._said = [Path(self._folder.name) / name for name in ("stdout", "stderr")]
-        arguments = (words, dict(environment), directory, self._said)
-        self._process = fork_server().Process(target=_become, args=arguments, daemon=True)
+        self._outputs = [Path(self._folder.name) / name for name in ("stdout", "stderr")]
+        given = (arguments, dict(environment), directory, self._outputs)
+        self._process = fork_server().Process(target=_become, args=given, daemon=True)
         self._process.start()
         self.pid = self._process.pid
 
@@ -53,14 +53,14 @@ class Forked:
         return self.returncode
 
     def communicate(self, timeout: float | None = None) -> tuple[str, str]:
-        """Waits for the end; returns what was said on stdout and stderr."""
+        """Waits for the end; returns the text of stdout and stderr."""
         self.wait(timeout)
-        out, err = (path.read_text() if path.exists() else "" for path in self._said)
+        out, err = (path.read_text() if path.exists() else "" for path in self._outputs)
         return out, err
 
     def first_line(self) -> str:
         """Waits for the first line on stdout; returns "" where the program ends without one."""
-        out = self._said[0]
+        out = self._outputs[0]
         while not (out.exists() and "\n" in out.read_text()):
             if self.returncode is not None:
                 return ""
@@ -69,18 +69,18 @@ class Forked:
 
 
 def _become(
-    words: Sequence[str], environment: Mapping[str, str], directory: Path | str, said: Sequence[Path]
+    arguments: Sequence[str], environment: Mapping[str, str], directory: Path | str, outputs: Sequence[Path]
 ) -> None:
-    for number, path in enumerate(said, start=1):
+    for number, path in enumerate(outputs, start=1):
         file = os.open(path, os.O_WRONLY | os.O_CREAT)
         os.dup2(file, number)
         os.close(file)
     os.environ.clear()
     os.environ.update(environment)
     os.chdir(directory)
-    if words[0] == "-m":
-        sys.argv = list(words[1:])
-        runpy.run_module(words[1], run_name="__main__", alter_sys=True)
+    if arguments[0] == "-m":
+        sys.argv = list(arguments[1:])
+        runpy.run_module(arguments[1], run_name="__main__", alter_sys=True)
     else:
-        sys.argv = list(words)
-        runpy.run_path(words[0], run_name="__main__")
+        sys.argv = list(arguments)
+        runpy.run_path(arguments[0], run_name="__main__")

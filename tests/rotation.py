@@ -28,7 +28,8 @@ def rotated(items: Sequence[Item], part: int | None) -> Sequence[Item]:
 @cache
 def chosen() -> int | None:
     """The part of this run; None is all of them."""
-    return part_of(os.environ.get("ROTATION", ""), _commit())
+    setting = os.environ.get("ROTATION", "")
+    return part_of(setting, "0" if setting else _commit())
 
 
 def part_of(setting: str, commit: str) -> int | None:
@@ -43,11 +44,11 @@ def part_of(setting: str, commit: str) -> int | None:
     return int(commit, 16) % PARTS
 
 
-def told() -> str:
-    """The choice, in a line for the reader of a run."""
+def description() -> str:
+    """Returns the choice as a line of text."""
     if chosen() is None:
         return "broken adapters and hostile answers: all"
-    how = "ROTATION" if os.environ.get("ROTATION") else "the commit"
+    how = "ROTATION" if os.environ.get("ROTATION") else "the commit's hash"
     return f"broken adapters and hostile answers: quarter {chosen()}, chosen by {how}; ROTATION=all tries all"
 
 

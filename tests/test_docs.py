@@ -26,3 +26,32 @@ def test_a_page_quotes_its_example(page, example):
 def test_the_page_that_writes_an_objective_quotes_the_example_of_a_token_field(file):
     text = (ROOT / "docs" / "write-an-objective.md").read_text()
     assert f"# {file}\n{(ROOT / 'examples' / 'token_fields' / file).read_text()}```" in text
+
+
+PAGES = [*ROOT.glob("*.md"), *sorted((ROOT / "docs").glob("*.md"))]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_what_a_page_links_to_exists(page):
+    text = re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL)
+    for target, _, anchor in (link.partition("#") for link in re.findall(r"\]\(([^)\s]+)\)", text)):
+        if target.startswith("http"):
+            continue
+        file = page.parent / target if target else page
+        assert file.exists(), target
+        assert not anchor or anchor in anchors(file), f"{target}#{anchor}"
+
+
+def anchors(page: Path) -> list[str]:
+    """Returns the anchors of a page's headings, as GitHub makes them."""
+    headings = re.findall(r"^#+ (.*)$", page.read_text(), re.MULTILINE)
+    return [re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_the_files_that_a_page_names_exist(page):
+    if page.name == "CHANGELOG.md":  # names what was, too
+        return
+    packages = "contracts|inference_adapters|trainer_adapters|pipelinerl|tests|benchmarks|examples|docs"
+    for name in re.findall(rf"(?<![\w/.])(?:{packages})/[\w/.]+\.\w+", page.read_text()):
+        assert (ROOT / name).exists(), name

@@ -16,7 +16,8 @@ def test_import_rules():
 
 def test_inference_contract_and_records_import_without_torch():
     code = (
-        "import sys; sys.modules['torch'] = None; import contracts.inference, contracts.records; "
+        "import sys; sys.modules['torch'] = None; "
+        "import contracts.inference, contracts.records, contracts.token_fields; "
         "assert 'transformers' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)

@@ -20,9 +20,11 @@ def whole_trajectory(rollouts: Sequence[Rollout], advantage: Advantage) -> TurnA
 
 
 def per_turn(rollouts: Sequence[Rollout], advantage: Advantage) -> TurnAdvantages:
-    """A turn has the advantage of what was earned from it on, compared with the group's rollouts that came as
-    far. What the domain did not give to a turn (`Rollout.turn_rewards`) belongs to the last one. Turn-level
-    advantages are those of MT-GRPO, arXiv 2505.11821; these are of returns to go, normalised once."""
+    """A turn has the advantage of its return to go, compared with the group's rollouts that have this turn.
+
+    Reward that the domain gave to no turn (`Rollout.turn_rewards`) belongs to the last one. Turn-level
+    advantages are those of MT-GRPO, arXiv 2505.11821; these are of returns to go, normalised once.
+    """
     returns = [_returns_to_go(rollout) for rollout in rollouts]
     advantages = [np.zeros_like(r) for r in returns]
     for turn in range(max(len(r) for r in returns)):

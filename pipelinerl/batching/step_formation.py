@@ -1,7 +1,7 @@
 """Finished groups -> the rows of a step: advantages, filters, staleness, weights, packing. Pure, no I/O.
 
-The group is the unit: it enters a step whole or is dropped with a reason. A member that failed stays
-in its group without tokens and without part in the baseline.
+The group is the unit: a step takes all of it, or it is dropped with a reason. A member that failed stays in
+its group, without tokens and without part in the baseline.
 """
 
 from collections import Counter

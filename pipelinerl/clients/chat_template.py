@@ -15,7 +15,7 @@ BEFORE = [{"role": "user", "content": "question"}, {"role": "assistant", "conten
 
 
 class ChatTemplate:
-    """That of the model's tokenizer, which is loaded at first use. May be asked by any thread."""
+    """The chat template of the model's tokenizer, which is loaded at first use. Any thread may call it."""
 
     def __init__(self, model_path: str):
         self._model_path = model_path
@@ -28,8 +28,10 @@ class ChatTemplate:
         return AutoTokenizer.from_pretrained(self._model_path, local_files_only=True)
 
     def prompt_after(self, completion: Completion, messages: list[dict[str, str]]) -> list[int]:
-        """The prompt of the turn that follows `completion` and then `messages`. Raises ValueError for a
-        template that leaves out what an earlier turn says."""
+        """Returns the prompt of the turn that follows `completion` and then `messages`.
+
+        Raises ValueError for a template that leaves out what an earlier turn says.
+        """
         with self._one_at_a_time:
             return self._prompt_after(completion, messages)
 
@@ -40,7 +42,7 @@ class ChatTemplate:
         )
         _, answered, after = whole.rpartition(ANSWER)
         if not answered:
-            raise ValueError(f"the chat template of {self._model_path} cannot go on from sampled tokens")
+            raise ValueError(f"the chat template of {self._model_path} cannot continue from sampled tokens")
         sampled = completion.token_ids.tolist()
         new = tokenizer(after, add_special_tokens=False)["input_ids"]
         if completion.finish_reason == "stop" and sampled[-1] in new:  # it has sampled its end itself

@@ -1,6 +1,6 @@
 """The async client that rollouts talk to: chat completions, token for token.
 
-Every answer is checked against the contract before anything is made of it; what does not fit is a
+Every response is checked against the contract before it is used. One that does not fit raises
 `InvalidResponseError`, which ends one attempt and never the run.
 """
 
@@ -49,7 +49,7 @@ class LLMClient:
     segments: whether completions are made in several requests.
     turn: waited for between two requests of one completion.
     decode: text of sampled tokens; without one, the texts of its segments are put together.
-    template: of the model; without one, a conversation cannot go on token for token.
+    template: of the model; without one, a conversation cannot continue token for token.
     """
 
     session: aiohttp.ClientSession
@@ -62,7 +62,10 @@ class LLMClient:
     _requests: int = 0  # of this attempt
 
     def of_attempt(self, name: str) -> "LLMClient":
-        """For one attempt alone: where sampling is seeded, its n-th request always has the same seed."""
+        """Returns a client for one attempt alone.
+
+        Where sampling is seeded, its n-th request always has the same seed.
+        """
         if self.sampling.seed is None:
             return self
         return replace(self, sampling=replace(self.sampling, seed=_hashed(f"{self.sampling.seed} {name}")))
@@ -73,6 +76,12 @@ class LLMClient:
         after: Answer | None = None,
         tools: list[dict] | None = None,
     ) -> Answer:
+        """Returns the server's next message, in segments where the policy says so.
+
+        `after` is the answer that `messages` continue: its tokens stay as they were sampled. `tools` are
+        given with the first message of a conversation. Raises RequestRefusedError, ServerUnavailableError
+        or InvalidResponseError.
+        """
         prompt = await self._prompt(messages, after)
         answer = await self._request(prompt, self.sampling.max_tokens, None if after else tools)
         texts = [answer.text]

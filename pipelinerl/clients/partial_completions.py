@@ -1,7 +1,7 @@
 """Completions made in several requests: a token budget for each, and what they add up to.
 
-An answer that its budget cuts short goes on later from its own tokens (partial rollouts, Kimi k1.5, arXiv
-2501.12599, §2.6.2), unless it has begun to repeat itself. Pure, no I/O.
+A completion that its budget cuts short is resumed later from its own tokens (partial rollouts, Kimi k1.5,
+arXiv 2501.12599, §2.6.2), unless it has begun to repeat itself. Pure, no I/O.
 """
 
 from dataclasses import dataclass
@@ -10,6 +10,7 @@ import msgspec
 import numpy as np
 
 from contracts.records import Array, Completion, VersionSpan
+from contracts.token_fields import TokenFieldError
 from pipelinerl.clients.repetition import repeats
 from pipelinerl.config import RepetitionConfig, RolloutConfig
 
@@ -24,17 +25,17 @@ class SegmentPolicy:
         return cls(config.segment_tokens, config.repetition)
 
     def budget(self, left: int) -> int:
-        """Tokens of the next request, of those that the completion may still have."""
+        """Returns the token budget of the next request; `left` is what the completion may still have."""
         return min(left, self.segment_tokens or left)
 
     def unfinished(self, completion: Completion, max_tokens: int) -> bool:
-        """Whether it was its segment's budget that cut the completion short."""
+        """Returns whether its segment's budget cut the completion short."""
         begin = completion.segments[-1] if completion.segments else 0
         full = len(completion.token_ids) - begin == self.segment_tokens
         return completion.finish_reason == "length" and full and len(completion.token_ids) < max_tokens
 
     def stopped(self, completion: Completion) -> Completion:
-        """One that its budget cut short and that repeats itself is over."""
+        """Returns the completion, ended for repetition if it was cut short and repeats itself."""
         rule = self.repetition
         cut_short = completion.finish_reason == "length"
         if rule and cut_short and repeats(completion.token_ids, rule.window, rule.times):
@@ -43,7 +44,7 @@ class SegmentPolicy:
 
 
 def joined(before: Completion, after: Completion) -> Completion:
-    """`after` was sampled from the prompt and the tokens of `before`."""
+    """Returns both as one completion; `after` was sampled from the prompt and the tokens of `before`."""
     start = len(before.token_ids)
     spans = [*before.spans]
     for span in after.spans:
@@ -64,9 +65,11 @@ def joined(before: Completion, after: Completion) -> Completion:
 
 
 def _joined_fields(before: dict[str, Array], after: dict[str, Array]) -> dict[str, Array]:
-    """What only one part has is shorter than the completion, and refused where its length is checked."""
-    names = [*before, *(name for name in after if name not in before)]
-    return {name: np.concatenate([part[name] for part in (before, after) if name in part]) for name in names}
+    """Returns the arrays of both parts end to end. Raises TokenFieldError if one part lacks an array."""
+    if before.keys() != after.keys():
+        names = ", ".join(sorted(before.keys() ^ after.keys()))
+        raise TokenFieldError(f"the segments of a completion do not all carry the token fields {names}")
+    return {name: np.concatenate([before[name], after[name]]) for name in before}
 
 
 def prompt_of_next(completion: Completion) -> list[int]:

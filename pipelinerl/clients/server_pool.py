@@ -53,7 +53,7 @@ class ServerPool:
         return sum(server.in_flight for server in self._servers.values())
 
     async def set_servers(self, urls: Iterable[str]) -> None:
-        """Route to these and no others; a server named again is trusted again."""
+        """Routes requests to these servers alone, and forgets the earlier failures of each."""
         known = self._left | self._servers
         self._servers = {url: known.get(url) or _Server(url) for url in urls}
         self._left = {u: s for u, s in known.items() if u not in self._servers and s.in_flight}
@@ -63,7 +63,7 @@ class ServerPool:
         await self._wake()
 
     async def close_gate(self) -> None:
-        """Start no request, and return when none is in flight."""
+        """Starts no further request, and returns when none is in flight."""
         self._open = False
         async with self._changed:
             await self._changed.wait_for(lambda: self.in_flight == 0)
@@ -74,7 +74,7 @@ class ServerPool:
 
     @asynccontextmanager
     async def server(self) -> AsyncIterator[str]:
-        """The URL to send one request to. ServerUnavailableError inside counts against that server."""
+        """Yields the URL to send one request to. ServerUnavailableError inside counts against that server."""
         async with self._changed:
             await self._changed.wait_for(lambda: self._choose() is not None)
             chosen = self._choose()

@@ -1,4 +1,4 @@
-"""Makes the small models that CPU runs train: most are taught a task, then made unreliable on purpose.
+"""Makes the small models that CPU runs train: most are trained on a task, then made unreliable on purpose.
 
-Called by the launcher, and by `python -m pipelinerl.demo_model`. Must not know how a run trains.
+Called by `launch.py`, and by `python -m pipelinerl.demo_model`. Must not know how a run trains.
 """

@@ -9,21 +9,22 @@ A Qwen2 of 0.8 M parameters; a few minutes on two cores. A finished one is kept.
 * guessing: finds a number by halving what is left, and makes errors (conf/domain/guessing.yaml).
 * word_problems: answers short word problems in a box, at once, and is seldom right (domain=math).
 
-What the first three are not: models that learn a task by reinforcement. They are first taught it with plain
-supervision, until they solve nearly all held-out problems; then they are trained on purpose on solutions that
-are wrong by a plausible amount. What RL then finds again is the reliability that they had: a sparse reward
-does not teach a model an algorithm it does not know in the minutes of a demo.
+What the first three are not: models that learn a task by reinforcement. They are first trained on it with
+plain supervision, until they solve nearly all held-out problems; then they are trained on purpose on
+solutions that are wrong by a plausible amount. What RL then finds again is the reliability that they had: a
+sparse reward does not teach a model an algorithm it does not know in the minutes of a demo.
 """
 
 import argparse
 from pathlib import Path
 
+from contracts.support.messages import one_line
 from pipelinerl.demo_model.registry import DEMO_MODELS, SEED, make_named
 from pipelinerl.errors import PlanError
-from pipelinerl.paths import conf_directory
 
 
 def main() -> None:
+    """Makes the demo model that the command line names."""
     parser = argparse.ArgumentParser(
         prog="pipelinerl.demo_model",
         description=__doc__,
@@ -34,10 +35,6 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=SEED)
     parser.add_argument("--from", dest="begins_with", type=Path, help="the finished one to go on from")
     arguments = parser.parse_args()
-    try:
-        conf_directory()  # a demo model is taught the domain of a file there
-    except PlanError as error:
-        parser.error(str(error))
     demo_model = DEMO_MODELS[arguments.name]
     if arguments.begins_with and not demo_model.begins_with:
         parser.error(f"{arguments.name} begins with nothing: leave out --from")
@@ -46,7 +43,12 @@ def main() -> None:
         parser.error(
             f"{arguments.name} goes on from {demo_model.begins_with}: with --out or --seed, give --from too"
         )
-    make_named(arguments.name, arguments.out or demo_model.directory, arguments.seed, arguments.begins_with)
+    try:
+        make_named(
+            arguments.name, arguments.out or demo_model.directory, arguments.seed, arguments.begins_with
+        )
+    except (PlanError, ValueError) as error:
+        parser.error(one_line(error))
 
 
 if __name__ == "__main__":

@@ -23,11 +23,11 @@ class Prompts:
         return self.tokenizer.apply_chat_template(messages, add_generation_prompt=True, return_dict=False)
 
     def ended(self, text: str) -> list[int]:
-        """What the model samples to say this."""
+        """Returns the tokens that the model samples to produce this text."""
         return [*self.tokenizer(text, add_special_tokens=False)["input_ids"], self.tokenizer.eos_token_id]
 
     def answer(self, prompt: list[int], sampled: list[int]) -> Answer:
-        """But for log-probabilities and versions, at which no domain looks."""
+        """Returns an answer without log-probabilities and versions, which no domain reads."""
         completion = Completion(
             prompt_token_ids=np.array(prompt, dtype=np.int32),
             token_ids=np.array(sampled, dtype=np.int32),

@@ -19,8 +19,8 @@ from pipelinerl.demo_model.examples import Batch
 from pipelinerl.demo_model.local_client import LocalChatClient
 from pipelinerl.demo_model.model import new_model
 from pipelinerl.domains.base import Domain
+from pipelinerl.paths import conf_directory
 
-CONF = Path(__file__).parents[2] / "conf" / "domain"
 STAMP = "demo_model.json"  # in a finished model: its fingerprint, and how good it is
 UNRELIABLE = "unreliable on purpose"
 
@@ -68,8 +68,12 @@ class Recipe(abc.ABC):
         """Yields the stages. Each one is trained before the next one is taken."""
 
 
+def domain_file(name: str) -> Path:
+    return conf_directory() / "domain" / f"{name}.yaml"
+
+
 def domain_config(name: str) -> dict[str, Any]:
-    return OmegaConf.to_container(OmegaConf.load(CONF / f"{name}.yaml"))
+    return OmegaConf.to_container(OmegaConf.load(domain_file(name)))
 
 
 def configured(name: str, seed: int, **changes: Any) -> Domain:

@@ -19,7 +19,8 @@ OPERATIONS = {
 
 
 def calculate(expression: str) -> str:
-    """Whole numbers are exact as long as nothing is divided. Raises ValueError, in words for the model."""
+    """Whole numbers are exact as long as nothing is divided. Raises ValueError, with a message for the
+    model."""
     if len(expression) > LONGEST:
         raise ValueError(f"the expression is longer than {LONGEST} characters")
     try:

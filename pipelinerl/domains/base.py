@@ -25,7 +25,8 @@ class Problem:
 class Answer:
     """One completion of the model under training, as text and token for token.
 
-    Where it calls tools, `text` is what it says before; the calls are in the tokens as they were sampled.
+    Where it calls tools, `text` is the text before the calls; the calls are in the tokens as they were
+    sampled.
     """
 
     text: str
@@ -54,9 +55,11 @@ class ChatClient(Protocol):
         after: Answer | None = None,
         tools: list[dict] | None = None,
     ) -> Answer:
-        """The answer to a conversation; `after` an answer, to the messages that follow it, and all that came
-        before it stays as it is, token for token. Calls are looked for where `tools` are given, which the
-        conversation's first turn shows to the model."""
+        """Returns the answer to a conversation; with `after`, to the messages that follow that answer.
+
+        All tokens up to `after` stay as they are. Calls are looked for where `tools` are given, which the
+        conversation's first turn shows to the model.
+        """
         ...
 
 
@@ -88,7 +91,10 @@ class Domain(abc.ABC):
 
 
 class Wrapped(Domain):
-    """A domain around another one: what it does not say itself is the inner one's."""
+    """Base class of a domain that wraps another one.
+
+    Every method delegates to the inner domain unless it is overridden.
+    """
 
     def __init__(self, domain: Domain):
         self._domain = domain

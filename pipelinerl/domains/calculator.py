@@ -105,7 +105,7 @@ def is_held_out(expression: str) -> bool:
 
 
 def result_of(call: ToolCall) -> dict[str, str]:
-    """The message that answers a call. A call that makes no sense is told so, in words of our own."""
+    """Returns the message that answers a call: the value, or an error of this module for an invalid call."""
     try:
         content = calculate(_expression_of(call))
     except ValueError as error:

@@ -22,7 +22,7 @@ COUNTED_BY = {"filters": "reason", "rewards": "name"}
 
 
 def check_machine(config: RunConfig) -> None:
-    """What a plan may lack and a run may not."""
+    """Checks what a run needs and a plan may lack: the trainer's backend, engines and GPUs."""
     if config.plan:
         return
     if lacking := missing(config):
@@ -35,7 +35,7 @@ def check_machine(config: RunConfig) -> None:
 
 
 def missing(config: RunConfig) -> list[str]:
-    """What is not installed here: the trainer's backend, and engines."""
+    """Returns what is not installed here: the trainer's backend, and engines."""
     engines = [config.inference, *config.inference.others.values(), *filter(None, [config.reference])]
     lacking = [instantiate(config.trainer).missing, *map(missing_engine, engines)]
     return list(dict.fromkeys(filter(None, lacking)))
@@ -59,7 +59,7 @@ def check_components(config: RunConfig) -> None:
 
 
 def check_problems(config: RunConfig) -> None:
-    """That the domain's problems are there, and what draws from them; a plan fetches none."""
+    """Checks the domain's problems, and what draws from them; a plan fetches none."""
     domain = build_domain(config)
     if not (config.plan and domain.fetches):
         _checked("domain", lambda: (domain.train_size, domain.heldout_size))
@@ -91,13 +91,9 @@ def _check_needs(config: RunConfig, name: str, part: object) -> None:
 
 
 def _check_token_fields(config: RunConfig) -> None:
-    from contracts.trainer import PackedBatch
-
     for name in config.token_fields:
         if not name.isidentifier():
             raise PlanError(f"token_fields: {name} is no name; use letters, digits and _")
-        if name in PackedBatch.__dataclass_fields__:
-            raise PlanError(f"token_fields: every batch has a field {name} already; choose another name")
 
 
 def _checked(name: str, make):

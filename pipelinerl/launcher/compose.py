@@ -52,7 +52,7 @@ def _of_stopped_run(given: dict[str, Override]) -> dict:
     """The run's own configuration, with what is given in its place."""
     run_dir = given["run_dir"].value() if "run_dir" in given else None
     if run_dir is None:
-        raise PlanError("resume needs run_dir: the directory of the run that is to go on")
+        raise PlanError("resume needs run_dir: the directory of the run to resume")
     file = Path(run_dir) / "config.yaml"
     if not file.is_file():
         raise PlanError(f"run_dir={run_dir} holds no run to resume (no config.yaml there)")

@@ -1,13 +1,13 @@
 """Every key of the configuration with its value in the demo and its sentence, for `launch.py --help`."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Any
 
 import yaml
 from pydantic import BaseModel
 
-from pipelinerl.config import Component, RunConfig
+from pipelinerl.config import Component
 from pipelinerl.launcher.compose import choices_of, compose_config
 from pipelinerl.paths import ROOT
 
@@ -17,11 +17,12 @@ COLUMN = 36  # where the sentences begin
 def describe_keys() -> Iterator[str]:
     """Yields a line for each choice, then one for each key, with the demo's value and a sentence."""
     yield "Choices, each with its files in conf/ (an option is CHOICE.OPTION=value):"
-    for group, chosen in _chosen().items():
+    choices = _chosen()
+    for group, chosen in choices.items():
         yield _line(f"{group}={chosen or 'null'}", ", ".join(choices_of(group)))
     yield ""
     yield "Keys:"
-    for key, value, sentence in _keys(RunConfig, compose_config([])):
+    for key, value, sentence in _keys(compose_config([]), choices):
         yield _line(f"{key}={json.dumps(value)}", sentence)
 
 
@@ -35,14 +36,22 @@ def _chosen() -> dict[str, str | None]:
     return {group: choice for entry in defaults if isinstance(entry, dict) for group, choice in entry.items()}
 
 
-def _keys(schema: type[BaseModel], values: BaseModel, prefix: str = "") -> Iterator[tuple[str, Any, str]]:
-    for name, field in schema.model_fields.items():
+def _keys(values: BaseModel, skipped: Collection[str], prefix: str = "") -> Iterator[tuple[str, Any, str]]:
+    """Yields each key with its value and its sentence, but for the top-level keys in `skipped`."""
+    plain = values.model_dump(by_alias=True, mode="json")
+    for name, field in type(values).model_fields.items():
         value = getattr(values, name)
-        plain = values.model_dump(by_alias=True, mode="json")[name]
         if isinstance(value, Component):
-            if name not in _chosen():
-                yield from ((f"{name}.{option}", plain[option], "") for option in plain)
+            if name not in skipped:
+                yield from _options(name, plain[name])
         elif isinstance(value, BaseModel):
-            yield from _keys(type(value), value, f"{prefix}{name}.")
-        elif prefix or name not in _chosen():
-            yield prefix + name, plain, field.description or ""
+            yield from _keys(value, (), f"{prefix}{name}.")
+        elif name not in skipped:
+            yield prefix + name, plain[name], field.description or ""
+
+
+def _options(name: str, component: dict[str, Any]) -> Iterator[tuple[str, Any, str]]:
+    target = component.pop("_target_")
+    yield f"{name}._target_", target, "The class; its options follow."
+    for option, value in component.items():
+        yield f"{name}.{option}", value, f"An option of {target}."

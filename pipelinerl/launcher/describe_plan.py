@@ -1,4 +1,4 @@
-"""The plan in words: `plan=true`. What would run where, what it would hold, and what is to be expected."""
+"""Describes the plan (`plan=true`): what would run where, the memory it would need, and the expected lag."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,7 +14,7 @@ from pipelinerl.streams.of_run import StreamsLocation
 def describe_plan(
     config: RunConfig, jobs: list[Job], run_dir: Path, location: StreamsLocation, model: Model
 ) -> Iterator[str]:
-    """Line by line."""
+    """Yields the description line by line."""
     yield f"run directory: {run_dir}"
     yield f"model: {_model(model)}"
     yield f"streams: {_streams(location)}"

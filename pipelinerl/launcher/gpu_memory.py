@@ -2,7 +2,7 @@
 
 The trainer's backend knows its own part (`TrainerWorker.memory`). A server holds the weights, and what is
 left of its share of each GPU is for keys and values. Estimates: they leave out what a kernel needs for a
-moment, so a plan that fits by a hair may not.
+moment, so a plan that barely fits may not fit in fact.
 """
 
 from typing import NamedTuple
@@ -13,7 +13,7 @@ from pipelinerl.config import EngineConfig, RunConfig
 from pipelinerl.errors import PlanError
 
 GIB = 2**30
-RUNTIME = 4 * GIB  # of every process on a GPU: CUDA's context, NCCL's buffers, what lies in pieces
+RUNTIME = 4 * GIB  # of every process on a GPU: CUDA's context, NCCL's buffers, fragmentation
 VALUE_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
 SERVERS_SHARE = 0.9  # of a GPU, where the engine's arguments do not say
 
@@ -30,12 +30,15 @@ class Use(NamedTuple):
 
 
 def longest_sequence(config: RunConfig) -> int:
-    """Tokens of one turn: prompt and completion."""
+    """Returns the most tokens of one turn: prompt and completion."""
     return config.sampling.max_prompt_tokens + config.sampling.max_tokens
 
 
 def largest_micro_batch(config: RunConfig) -> int:
-    """Tokens: a rollout longer than the packing's budget has a micro-batch of its own."""
+    """Returns the most tokens of a micro-batch.
+
+    A rollout longer than the packing's budget has a micro-batch of its own.
+    """
     return max(longest_sequence(config), getattr(config.packing, "micro_batch_tokens", 0))
 
 
@@ -74,7 +77,7 @@ def _kv_bytes(engine: EngineConfig, shape: ModelShape) -> int:
 
 
 def sequences_held(config: RunConfig, shape: ModelShape) -> int:
-    """The longest sequences whose keys and values a server has room for at a time."""
+    """Returns how many of the longest sequences have their keys and values on a server at a time."""
     per_gpu = server_use(config, shape).parts["keys and values"]
     return per_gpu // (longest_sequence(config) * _kv_bytes(config.inference, shape))
 
@@ -84,7 +87,7 @@ def value_bytes(engine: EngineConfig) -> int:
 
 
 def rank_use(config: RunConfig, shape: ModelShape) -> Use | None:
-    """None where the backend makes no estimate."""
+    """Returns what a trainer rank uses, or None where the backend makes no estimate."""
     tokens = largest_micro_batch(config)
     parts = instantiate(config.trainer).memory(shape, config.world.trainer_ranks, tokens)
     return parts and Use("trainer rank", {**parts, "CUDA, NCCL, ...": RUNTIME})

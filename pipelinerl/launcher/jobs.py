@@ -138,7 +138,7 @@ def _own_python(engine: EngineConfig) -> Path | None:
 
 
 def missing_engine(engine: EngineConfig) -> str | None:
-    """Where the engine's package is not installed, what to do about it."""
+    """Returns what to do if the engine's package is not installed, or None if it is."""
     if engine.python or not engine.package or _own_python(engine) or find_spec(engine.package):
         return None
     return (

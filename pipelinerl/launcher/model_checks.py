@@ -1,4 +1,4 @@
-"""Whether the model is one for this run, as far as it is known: each refusal is one clear line."""
+"""Checks whether the model suits this run, as far as it is known: each refusal is one clear line."""
 
 from __future__ import annotations
 
@@ -20,8 +20,10 @@ SAMPLED_PROBLEMS = 64  # of each side, whose prompts are measured
 
 
 def check_model(config: RunConfig, model: Model) -> None:
-    """That its context holds prompt and completion, that it fits on the GPUs, that its chat template does
-    what the domain needs, and that prompts are as short as expected."""
+    """Checks that the context holds prompt and completion, and that the model fits on the GPUs.
+
+    Checks also that its chat template does what the domain needs, and that prompts are as short as expected.
+    """
     if model.state == "here":
         from transformers import AutoTokenizer  # seconds, which a run without a model need not wait
 

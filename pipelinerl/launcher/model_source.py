@@ -1,6 +1,6 @@
 """Where the model is: a directory, a repository of the Hugging Face hub, or a demo model that is made here.
 
-A plan needs neither the model nor a network: `model.shape` says what there is to know of it until it is here.
+A plan needs neither the model nor a network: `model.shape` describes the model until it is here.
 """
 
 import re
@@ -42,7 +42,10 @@ class Model(NamedTuple):
 
 
 def find_model(config: RunConfig, demo: Path) -> Model:
-    """Without a network. `demo`: where the demo model is, or will be made. Raises PlanError."""
+    """Returns the model, without using a network. Raises PlanError.
+
+    `demo`: where the demo model is, or will be made.
+    """
     name = config.model.hub or config.model.path
     directory = Path(name or demo).absolute()
     if not needs_model(config):
@@ -72,7 +75,7 @@ def model_in(directory: Path, hub: str | None = None) -> Model:
 
 
 def fetch_model(name: str) -> Model:
-    """What the hub has by that name; a broken download goes on where it stopped. Raises PlanError."""
+    """Returns the hub's model of that name; a broken download resumes where it stopped. Raises PlanError."""
     if directory := _from_hub(name, local_files_only=False):
         return model_in(Path(directory), name)
     raise PlanError(

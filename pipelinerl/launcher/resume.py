@@ -2,7 +2,7 @@
 
 A group that the checkpoint does not know as trained is *replayed* if all of it had been sampled by weights
 that the resumed run knows: it will be trained without being sampled again. It is dropped as `rolled_back`
-if newer weights took part, and as `interrupted` if it was not whole; then its problem is drawn again.
+if newer weights took part, and as `interrupted` if it was not complete; then its problem is drawn again.
 Groups that had been dropped before stay dropped.
 """
 
@@ -30,7 +30,7 @@ def choose(run_dir: Path, checkpoints: Checkpoints, resume: bool | int, max_step
     if version not in whole:
         raise PlanError(f"resume={resume}: there are checkpoints of versions {', '.join(map(str, whole))}")
     if version > max_steps or (version == max_steps and has_ended(run_dir, checkpoints)):
-        raise PlanError(f"the run has made {version} steps and max_steps is {max_steps}; raise it to go on")
+        raise PlanError(f"the run has made {version} steps and max_steps is {max_steps}; raise it to resume")
     return whole[version]
 
 
@@ -76,7 +76,10 @@ def resume(streams: Streams, launcher: StreamWriter, checkpoints: Checkpoints, p
 
 
 def check_covered(streams: Streams, position: Position, ends: dict[str, int]) -> None:
-    """Streams on a server that was killed may end before a checkpoint that was made of them."""
+    """Checks that the streams still hold what the checkpoint was made of.
+
+    Streams on a server that was killed may end before that.
+    """
     closed = 0
     for event in recorded_events(streams):
         if isinstance(event, Resumed | StepClosed):
@@ -84,7 +87,7 @@ def check_covered(streams: Streams, position: Position, ends: dict[str, int]) ->
     if position.version > closed or position.rollouts_offset > ends["rollouts"]:
         raise PlanError(
             f"the streams have lost what checkpoint {position.version} was made of: they end with version "
-            f"{closed}; resume=VERSION goes on from an older checkpoint"
+            f"{closed}; resume=VERSION resumes from an older checkpoint"
         )
 
 
@@ -123,7 +126,7 @@ def resumption(
 def sort_groups(
     sizes: dict[int, int], rollouts: Iterator[Rollout], version: int
 ) -> tuple[list[int], list[int], list[int]]:
-    """Replayed, interrupted, rolled back. `sizes`: how many rollouts make each group whole."""
+    """Returns the replayed, interrupted and rolled-back groups. `sizes`: rollouts of each complete group."""
     found = dict.fromkeys(sizes, 0)
     rolled_back = set()
     for rollout in rollouts:

@@ -2,7 +2,7 @@
 
 The end of the actor, the preprocessor, the trainer or the reference server ends the run, on whichever node;
 another server's end does so only when none is left on any. Every job is a session of its own, so that its
-children end with it, and is told by the kernel (on Linux) when the launcher dies: nothing is left behind.
+children end with it. The kernel (on Linux) signals it when the launcher dies, so no process is left.
 """
 
 import os
@@ -29,7 +29,7 @@ OF_THE_LAUNCHER = re.compile(  # a secret, and its own place in a job of several
 
 
 class JobFailedError(Exception):
-    """A process ended that the run cannot go on without."""
+    """A process that the run needs has ended."""
 
 
 @dataclass(frozen=True)
@@ -65,8 +65,10 @@ class Supervisor:
         self._log_begins: dict[Job, int] = {}  # what an earlier launch had written by then
 
     def run(self, ended: Callable[[NodeState], bool]) -> None:
-        """Start everything; return once `ended`, which is asked a few times a second, says so or raises.
-        Whatever happens, nothing is left running."""
+        """Starts all jobs; returns once `ended`, called a few times a second, returns true or raises.
+
+        Whatever happens, no job is left running.
+        """
         try:
             for job in self._jobs:
                 self._processes[job] = self._start(job)

@@ -71,7 +71,7 @@ class GroupAccounts:
         return self._finished and self.started.keys() <= self._settled.keys()
 
     def unsettled(self, version: int) -> list[int]:
-        """Groups that nothing has become of, were the run to go on from `version`."""
+        """Returns the groups that would be unsettled if the run resumed from `version`."""
         return [
             group
             for group in self.started
@@ -79,7 +79,7 @@ class GroupAccounts:
         ]
 
     def lost_draws(self, dropped: set[int]) -> list[tuple[int, int]]:
-        """(draw, problem) that no group has decided, were these groups dropped as well; in order."""
+        """Returns, in order, each (draw, problem) that no group has decided if these are dropped as well."""
         latest = {started.draw: started for started in self.started.values()}
         return sorted(
             (started.draw, started.problem)

@@ -1,6 +1,6 @@
 """What a reward term is: an addition to the reward of each member of a group, seen from the whole group.
 
-The actor calls every configured term when a group is whole, adds what it returns to `Rollout.reward` and
+The actor calls every configured term when a group is complete, adds what it returns to `Rollout.reward` and
 records it in `Rollout.reward_components` under the term's name. A term is pure and knows of a rollout only
 what the record says. The length L of a rollout is that of what it sampled, over all its turns.
 

@@ -17,7 +17,7 @@ from pipelinerl.rollouts.runner import RolloutRunner, RolloutSpec
 
 @dataclass(frozen=True)
 class HeldOut:
-    """A held-out problem, as often as it is attempted."""
+    """A held-out problem, and the number of attempts at it."""
 
     index: int
     problem: Problem
@@ -32,7 +32,7 @@ class HeldOut:
 
 
 def held_out(domain: Domain, config: EvalConfig) -> list[HeldOut]:
-    """What an evaluation attempts. ValueError: for attempts at a set that none of it is of."""
+    """Returns what an evaluation attempts. Raises ValueError if `attempts_of` names a set that it lacks."""
     indices = range(min(config.problems, domain.heldout_size))
     problems = [domain.heldout_problem(index) for index in indices]
     names = [problem.domain or domain.name for problem in problems]
@@ -52,7 +52,7 @@ async def attempt_all(
     version: int,
     keep: Callable[[Rollout], object],
 ) -> None:
-    """`keep` is given each rollout as it ends."""
+    """Makes all attempts; `keep` gets each rollout as it ends."""
     limit = asyncio.Semaphore(concurrency)
 
     async def one(problem: Problem, spec: RolloutSpec) -> None:
@@ -67,7 +67,7 @@ async def attempt_all(
 def result_of(
     problems: Sequence[HeldOut], rollouts: Iterable[Rollout], version: int, pinned: bool = False
 ) -> Evaluated:
-    """An attempt that failed, or of which there is no rollout, counts as unsolved."""
+    """Returns the result. An attempt that failed, or that left no rollout, counts as unsolved."""
     ended: defaultdict[int, list[Rollout]] = defaultdict(list)  # by index of the problem
     for rollout in rollouts:
         if not rollout.failed:

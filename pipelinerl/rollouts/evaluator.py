@@ -1,8 +1,10 @@
-"""When held-out problems are attempted, and on which servers. The actor's; it never waits for it in training.
+"""Decides when held-out problems are attempted, and on which servers.
 
-Without `eval.pinned`, an evaluation has a share of its own on every server, beside training. With it, one
-server keeps its weights until the evaluation ends: `Pinned` asks the trainer to leave it out; the first
-`WeightsPublished` that does not name it begins the evaluation; `Released` lets it come back.
+Called by the actor, which never waits for an evaluation during training.
+
+Without `eval.pinned`, an evaluation has a share of its own on every server, in addition to training's. With
+it, one server keeps its weights until the evaluation ends. `Pinned` asks the trainer to leave it out; the
+first `WeightsPublished` that does not name it begins the evaluation; `Released` lets it come back.
 """
 
 import asyncio
@@ -26,10 +28,10 @@ log = logging.getLogger(__name__)
 
 
 class Evaluator:
-    """client: as training samples.
+    """client: the client of the training rollouts; evaluations use it at temperature 1.
     rollouts, events, metrics: where the attempts go, and what becomes of them.
     evaluated: versions that an earlier launch of the run has evaluated.
-    spawn: starts what runs beside training.
+    spawn: starts a task that runs while training continues.
     """
 
     def __init__(
@@ -70,8 +72,10 @@ class Evaluator:
             self._begin(published)
 
     async def close_gate(self) -> None:
-        """`schedule: async`: returns when no request is in flight. A pinned server gets no weights, so that
-        its requests are none of these."""
+        """Closes the gate for `schedule: async`, and returns when no evaluation request is in flight.
+
+        Requests on a pinned server do not count, because it gets no weights.
+        """
         await self._pool.close_gate()
 
     async def evaluate(self, version: int) -> None:
@@ -83,7 +87,7 @@ class Evaluator:
         self._conclude(result_of(self._problems, rollouts, version))
 
     def call_off(self, why: str) -> None:
-        """What waits or is under way ends without a result."""
+        """Ends the evaluation that waits or is under way, without a result."""
         if self._is_busy:
             log.warning("the held-out evaluation under way is called off: %s", why)
         if self._under_way:

@@ -15,7 +15,7 @@ class PendingGroup:
 
     @property
     def success(self) -> float | None:
-        """The share of its members that solved the problem, of those that did not fail."""
+        """The share that solved the problem, among the members that did not fail."""
         successes = [rollout.metrics["success"] for rollout in self.finished if not rollout.failed]
         return sum(successes) / len(successes) if successes else None
 

@@ -1,5 +1,5 @@
-"""A server that is kept out of the weight group while an evaluation runs on it: what it holds, and
-whether it is still there."""
+"""A server that is kept out of the weight group while an evaluation runs on it: which weights it
+holds, and whether it still answers."""
 
 import asyncio
 from collections.abc import Coroutine
@@ -27,7 +27,7 @@ class WeightsReplacedError(PinnedServerLostError):
 
 
 class PinnedServer:
-    """run: whose weights it is to hold."""
+    """run: the run whose weights the server must hold."""
 
     def __init__(self, session: aiohttp.ClientSession, url: str, run: str):
         self.url = url

@@ -15,7 +15,7 @@ class Assigned(Sampler):
     """Fixed data sampling (INTELLECT-2, arXiv 2505.07291, sanity checks), against nodes that pick easy
     problems.
 
-    The paper seeds with address · step + submissions, which is the same for all nodes at step 0, and meets
+    The paper seeds with address · step + submissions, which is the same for all nodes at step 0, and repeats
     itself at later ones; here the run's seed, the node, the version and the count are hashed together.
 
     node: its name; each node of a run has one of its own. What is counted anew are the draws of a launch: in

@@ -1,7 +1,7 @@
 """What a sampler is: pure state that decides which training problem comes next.
 
 Built with the domain and the run's seed. The actor saves its state with every checkpoint. A resumed run
-loads the last one that was saved, and draws on from there.
+loads the last state that was saved, and continues from it.
 """
 
 import abc

@@ -1,7 +1,7 @@
 """Streams carry records between the processes of a run: the interface, two backends, how a run opens them.
 
-Called by every process of a run and by all that reads one. Must not know what a record means, except `events`
-and `show`.
+Called by the launcher, the actor, the preprocessor and the trainer, and by all that reads a run. Must not
+know what a record means, except `events` and `show`.
 """
 
 from pipelinerl.streams.base import (

@@ -33,6 +33,7 @@ def main() -> int:
 
 
 def parse_arguments() -> argparse.Namespace:
+    """Returns the options of the command line; `command` is the function that carries it out."""
     parser = argparse.ArgumentParser("python -m pipelinerl.streams", description="Look into a run's streams.")
     commands = parser.add_subparsers(required=True)
     listing = commands.add_parser("list", help="name the streams, with their records")

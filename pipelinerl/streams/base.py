@@ -51,7 +51,8 @@ class StreamWriter(abc.ABC):
 
     @abc.abstractmethod
     def trim(self, before_offset: int) -> None:
-        """Let go of what lies wholly before the offset; may keep more, never less."""
+        """Deletes records that lie wholly before the offset; it may keep some of them, and deletes no
+        others."""
 
     @abc.abstractmethod
     def close(self) -> None: ...
@@ -60,13 +61,15 @@ class StreamWriter(abc.ABC):
 class StreamReader(abc.ABC):
     @abc.abstractmethod
     def read(self, from_offset: int = 0, timeout_s: float | None = None) -> Iterator[Entry]:
-        """Entries from the offset on, waiting for more; ends after `timeout_s` without one
-        (0 = only what is there, None = never). A stream that does not exist yet is empty.
-        Raises StreamTrimmedError for an offset that retention has let go of, 0 included."""
+        """Yields entries from the offset on, waiting for more; ends after `timeout_s` without one.
+
+        `timeout_s` 0 yields only what is there; None waits for ever. A stream that does not exist yet is
+        empty. Raises StreamTrimmedError for an offset that retention has deleted, 0 included.
+        """
 
     @abc.abstractmethod
     def first_offset(self) -> int:
-        """Where what retention has kept begins; 0 while nothing was let go."""
+        """Returns where the records that retention has kept begin; 0 while nothing was deleted."""
 
 
 class Streams(abc.ABC):
@@ -74,7 +77,7 @@ class Streams(abc.ABC):
 
     @abc.abstractmethod
     def writer(self, name: str) -> StreamWriter:
-        """Raises when another live process writes to it."""
+        """Opens the stream for writing. Raises StreamBusyError when another live process writes to it."""
 
     @abc.abstractmethod
     def reader(self, name: str) -> StreamReader: ...

@@ -61,7 +61,7 @@ def recorded_events(streams: Streams, names: Sequence[str] = EVENT_STREAMS) -> I
 
 
 def recorded(streams: Streams, name: str, begin: int = 0, end: int | None = None) -> Iterator[Record]:
-    """What a stream holds between two offsets; retention may have let go of its beginning."""
+    """Yields the records between two offsets; retention may have deleted the first of them."""
     reader = streams.reader(name)
     begin = max(begin, reader.first_offset())
     if end is not None and begin >= end:

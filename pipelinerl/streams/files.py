@@ -36,8 +36,11 @@ LONGEST_PAUSE_S = 0.025
 
 
 class FileStreams(Streams):
-    """`keep_bytes` bounds the disk that each stream takes: a writer lets go of older segments, except of
-    those that it was told to protect, and of events, which are the ledger of the run."""
+    """Streams in a directory. `keep_bytes` bounds the disk that each stream takes.
+
+    Beyond it a writer deletes older segments, except protected ones. It keeps all events, because they are
+    the ledger of the run.
+    """
 
     def __init__(self, directory: str | Path, segment_bytes: int = 64 * 2**20, keep_bytes: int | None = None):
         self._directory = Path(directory)

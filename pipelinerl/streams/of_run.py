@@ -1,8 +1,8 @@
 """Opening the streams of a run: from its own processes, and from outside.
 
-The saved configuration says where they are, without a password. A run's own Redis server tells its address
-to the processes that the launcher starts, by the environment; a server of the user's is named there by the
-user, where its URL is more than an address.
+The saved configuration says where they are, without a password. The launcher passes the URL of a run's own
+Redis server to the processes that it starts, in the environment. The user sets the URL of another server
+there, if it is more than an address.
 """
 
 import os
@@ -79,8 +79,10 @@ class StreamsLocation(NamedTuple):
 
 
 def resolve_streams(config: RunConfig, run_dir: Path, address: str = LOOPBACK) -> StreamsLocation:
-    """Starts nothing. `address`: where a server of the run's own will listen. Raises StreamError where there
-    is no server to be had."""
+    """Returns where the streams of a run will be; starts nothing. Raises StreamError if there is no server.
+
+    `address`: where a server of the run's own will listen.
+    """
     options = config.streams
     if options.backend == "files":
         return StreamsLocation(options)

@@ -1,7 +1,7 @@
-"""A connection to a Redis server: what is tried again, for how long, and what is said when it fails.
+"""A connection to a Redis server: what is retried, for how long, and the error when it fails.
 
 A command may have arrived although its answer was lost, so only commands that may run twice are given to
-`call`. No message shows what a URL has beside host and port.
+`call`. Messages show only scheme, host, port and database of a URL.
 """
 
 import time
@@ -45,7 +45,7 @@ class Connection:
         self._client = redis.Redis.from_pool(pool)
 
     def call(self, command: Callable[[redis.Redis], Answer], within_s: float = RECONNECT_TIMEOUT_S) -> Answer:
-        """The command's answer, through any number of broken connections. Raises StreamError."""
+        """Returns the command's answer, after any number of broken connections. Raises StreamError."""
         deadline = time.monotonic() + within_s
 
         def give_up(error: Exception) -> None:

@@ -1,8 +1,8 @@
-"""A Redis server of a run's own: it listens on one address, its data lie in `<run_dir>/redis`.
+"""A Redis server of a run's own: it listens on one address, its data are in `<run_dir>/redis`.
 
-Whoever starts it ends it, and it ends with them. Its password is made anew at each start, and is told to the
-processes of the run by their environment; `url`, which only the user may read, tells it to whoever looks at
-the run meanwhile. The lock keeps a second server away from the same data.
+The process that starts it ends it, and it ends with that process. Its password is made anew at each start.
+The processes of the run get it in their environment. Commands that read the run meanwhile get it from the
+file `url`, which only the user may read. The lock keeps a second server from using the same data.
 """
 
 import fcntl
@@ -52,7 +52,7 @@ class RedisServer:
 
     @property
     def missing(self) -> str | None:
-        """What a machine lacks that cannot run it."""
+        """How to install what the machine lacks, or None if it can run the server."""
         if shutil.which(self.command[0]):
             return None
         return (
@@ -70,7 +70,7 @@ class RedisServer:
         except BlockingIOError:
             self._lock.close()
             raise StreamBusyError(
-                f"a Redis server runs over {self._directory}: the run is alive, or looked at"
+                f"a Redis server runs over {self._directory}: the run is alive, or being read"
             ) from None
         (self._directory / "url").unlink(missing_ok=True)  # of one that was killed
         self._start()
@@ -132,7 +132,7 @@ class RedisServer:
 
 @contextmanager
 def served(directory: Path) -> Iterator[str]:
-    """The URL of the server over these data: of the one that runs, or else of one for so long."""
+    """Yields the URL of a server over these data: of the one that runs, or of one that runs for the block."""
     with ExitStack() as held:
         try:
             url = held.enter_context(RedisServer(directory)).url

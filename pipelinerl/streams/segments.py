@@ -1,4 +1,4 @@
-"""Segment files: how the records of one stream lie on disk. Used by `files`; knows bytes, not records.
+"""Segment files: how the records of one stream are stored on disk. Used by `files`; knows bytes, not records.
 
 A stream is a folder of append-only segments; a segment's name is the offset at which it starts, and
 offsets are byte positions in the stream as a whole. A record is a header and its payload. The header

@@ -58,7 +58,7 @@ def describe_completion(completion: Completion, tokenizer: Tokenizer | None) -> 
 
 
 def text_of(token_ids: np.ndarray, tokenizer: Tokenizer | None) -> str:
-    """Indented. What would move the cursor or colour the terminal is shown, not obeyed."""
+    """Returns the text, indented. Characters that would control the terminal are escaped."""
     ids = token_ids.tolist()
     text = tokenizer.decode(ids, skip_special_tokens=False) if tokenizer else " ".join(map(str, ids))
     safe = "".join(c if c.isprintable() or c == "\n" else c.encode("unicode_escape").decode() for c in text)

@@ -9,7 +9,7 @@ from pipelinerl.training.checkpoints import Checkpoints, Position
 
 
 class CheckpointSaver:
-    """One checkpoint at a time. What could not be written is raised by the next `poll` or `finish`."""
+    """Saves one checkpoint at a time. An error of writing is raised by the next `poll` or `finish`."""
 
     def __init__(self, checkpoints: Checkpoints, keep: int, announce: Callable[[CheckpointSaved], object]):
         self._checkpoints = checkpoints

@@ -49,8 +49,10 @@ class Learner:
         return scores.logprobs.detach().cpu()
 
     def close_step(self, version: int, ranks: Ranks) -> tuple[StepReport, dict[str, float]]:
-        """The updates of the step that begins with `version`. What is reported is of the last one; a step
-        was skipped if all of its updates were."""
+        """Makes the updates of the step that begins with `version`, and reports the last one.
+
+        A step was skipped if all of its updates were.
+        """
         report = self._worker.step()
         skipped = report.skipped
         for _ in range(self._epochs - 1):

@@ -1,4 +1,4 @@
-"""The probe: do the servers sample from the very weights that the trainer holds?
+"""The probe: do the servers sample from exactly the weights that the trainer holds?
 
 Right after an update is live, each server completes a few fixed held-out prompts, and the trainer
 scores the sampled tokens before its next step. In float32 the difference of log-probabilities is
@@ -20,7 +20,7 @@ from pipelinerl.training.ranks import Ranks
 
 
 class Probe:
-    """Lives on every rank; only rank 0 talks to servers."""
+    """Exists on every rank; only rank 0 talks to servers."""
 
     def __init__(self, config: RunConfig, domain: Domain, ranks: Ranks, token: str | None):
         self._probe = config.probe

@@ -112,8 +112,10 @@ class RankZero:
         self._step_began = now
 
     def apply_actor_events(self, version: int) -> None:
-        """Takes up the actor's events before `version` is published: which servers are pinned, and with
-        `schedule: async` that no request is in flight."""
+        """Pins and releases servers as the actor's events say, before `version` is published.
+
+        With `schedule: async` it first waits until no request is in flight.
+        """
         if self._config.schedule == "async":
             self._wait_until_quiesced(version)
         else:
@@ -148,7 +150,7 @@ class RankZero:
         )
 
     def settle(self, version: int, skipped: bool) -> None:
-        """The step's groups, once the version that they made is live."""
+        """Settles the step's groups, once the version that they made is live."""
         reason = DropReason.NONFINITE if skipped else None
         rollouts = len(self._groups) * self._config.group_size
         self._events.append(

@@ -1,6 +1,6 @@
-"""The trainer ranks' control group: rank 0 speaks, the others wait for it together.
+"""The trainer ranks' control group: rank 0 broadcasts, and the others wait for it together.
 
-A gloo group of its own beside the backend's, so that waiting for data never happens inside a
+It is a gloo group of its own, in addition to the backend's, so that waiting for data never happens inside a
 model's collective. With one rank nothing is sent.
 """
 
@@ -12,14 +12,14 @@ import torch.distributed as dist
 
 class Ranks:
     def __init__(self, rank: int, size: int, timeout_s: float):
-        """After `init_worker`, which makes the default process group."""
+        """Must be called after `init_worker`, which makes the default process group."""
         self.rank = rank
         self.size = size
         alone = size == 1
         self._group = None if alone else dist.new_group(backend="gloo", timeout=timedelta(seconds=timeout_s))
 
     def share(self, data: bytes | None) -> bytes:
-        """Rank 0's bytes, on every rank."""
+        """Returns rank 0's bytes on every rank."""
         if self._group is None:
             return data
         size = torch.tensor([len(data) if self.rank == 0 else 0])
@@ -32,7 +32,7 @@ class Ranks:
         return data if self.rank == 0 else buffer.numpy().tobytes()
 
     def agree(self, yes: bool) -> bool:
-        """Rank 0's decision, on every rank."""
+        """Returns rank 0's decision on every rank."""
         return self.share(bytes([yes]))[0] == 1
 
     def total(self, values: torch.Tensor) -> torch.Tensor:

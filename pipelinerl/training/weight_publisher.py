@@ -71,7 +71,7 @@ class WeightPublisher:
         self._pinned: set[str] = set()  # URLs of servers that are to keep what they serve
 
     def pin(self, url: str) -> None:
-        """Leave the server out of the weight group, for as long as another one answers."""
+        """Leaves the server out of the weight group, for as long as another one answers."""
         self._pinned.add(url)
 
     def release(self, url: str) -> None:
@@ -121,12 +121,12 @@ class WeightPublisher:
             timeout_s = self._weights.bucket_timeout_s
             send_weights(self._group, self._manifest, weights, self._weights.bucket_bytes, timeout_s)
         except RuntimeError as error:  # what torch raises when a peer is gone or silent
-            # As words: whoever keeps the error keeps the group, and with it the others waiting.
+            # Logged as text: the error object keeps the group alive, and with it the others waiting.
             log.warning("broadcast in epoch %d failed: %s", self._epoch, str(error))
             self._leave_group()
 
     def confirm(self, version: int) -> WeightsPublished | None:
-        """Once every member serves the version; None when it must be published again."""
+        """Waits until every member serves the version. Returns None when it must be published again."""
         statuses: dict[ServerControl, WeightUpdateStatus] = {}
 
         async def ended(server: ServerControl) -> None:

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from contracts.records import VersionSpan
+from contracts.token_fields import TokenFieldError
 from pipelinerl.batching.sequences import training_sequences
 from pipelinerl.clients.http_session import open_session
 from pipelinerl.clients.llm_client import LLMClient, Sampling
@@ -96,10 +97,11 @@ def test_token_fields_of_the_parts_are_joined():
         arrays = {name: np.array(values, dtype=np.uint8) for name, values in fields.items()}
         return completion(prompt, sampled, token_fields=arrays)
 
-    both = joined(part([1], [2, 3], mark=[20, 30], one=[1, 1]), part([1, 2, 3], [4], mark=[40]))
+    both = joined(part([1], [2, 3], mark=[20, 30]), part([1, 2, 3], [4], mark=[40]))
     assert both.token_fields["mark"].tolist() == [20, 30, 40]
     assert both.token_fields["mark"].dtype == np.uint8
-    assert len(both.token_fields["one"]) == 2  # of three tokens, which no check lets pass
+    with pytest.raises(TokenFieldError, match="do not all carry the token fields one"):
+        joined(part([1], [2, 3], mark=[20, 30], one=[1, 1]), part([1, 2, 3], [4], mark=[40]))
 
 
 def test_earlier_segments_can_be_left_out_of_the_loss():

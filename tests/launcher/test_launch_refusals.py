@@ -66,7 +66,6 @@ class Needy:
         ("+token_fields.mine={dtype: uint8, fill: 300}", "300 is not a whole number from 0 to 255"),
         ("+token_fields.mine={dtype: float32}", "token_fields.mine.fill"),
         ("+token_fields.mine=float32", "token_fields.mine"),
-        ("+token_fields.advantages={dtype: float32, fill: 0}", "has a field advantages already"),
         ("+token_fields.my-own={dtype: float32, fill: 0}", "token_fields: my-own is no name"),
         ("token_fields.mine={dtype: float32, fill: 0}", "added with a plus: +token_fields.mine"),
         (

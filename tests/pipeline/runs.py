@@ -25,6 +25,7 @@ MINIATURE = (
     "group_size=4",
     "eval.problems=16",
 )
+SEED = int(os.environ.get("SEED", "0"))  # of `make soak`
 EVENT_STREAMS = ("actor_events", "preprocessor_events", "trainer_events")
 
 

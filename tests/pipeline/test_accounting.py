@@ -8,7 +8,7 @@ import os
 import pytest
 
 from contracts.records import StepClosed
-from tests.pipeline.runs import assert_accounted, records, run_to_the_end
+from tests.pipeline.runs import SEED, assert_accounted, records, run_to_the_end
 
 GROUPS = int(os.environ.get("SOAK_GROUPS", "300"))
 TROUBLE = (
@@ -38,7 +38,7 @@ IN_FULL = pytest.mark.engines  # not in `make test`, for its time
 )
 def test_every_group_is_accounted_for(tmp_path, max_lag):
     steps = max(3, GROUPS // 60)  # about a quarter of the groups has signal, sixteen make a step
-    settings = [f"max_lag={max_lag}", f"max_steps={steps}", *TROUBLE]
+    settings = [f"seed={SEED}", f"max_lag={max_lag}", f"max_steps={steps}", *TROUBLE]
     summary = run_to_the_end(tmp_path / "run", *settings, within_s=240 + GROUPS / 10)
     outcomes = assert_accounted(tmp_path / "run")
     assert len(outcomes["trained"]) == steps * 16

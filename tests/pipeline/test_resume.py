@@ -23,6 +23,7 @@ from pipelinerl.metrics import metrics_path, read_metrics
 from pipelinerl.streams.files import FileStreams
 from pipelinerl.training.checkpoints import Checkpoints
 from tests.pipeline.runs import (
+    SEED,
     assert_accounted,
     finish,
     job_pid,
@@ -70,7 +71,7 @@ def summary(run: Path) -> dict:
     "kills", [1, pytest.param(8, marks=pytest.mark.engines), pytest.param(20, marks=pytest.mark.long)]
 )
 def test_wherever_the_trainer_is_killed_every_group_is_accounted_for_and_the_run_learns(tmp_path, kills):
-    run, chance = tmp_path / "run", random.Random(kills)
+    run, chance = tmp_path / "run", random.Random(kills + 1000 * SEED)
     launcher = start(run, *LEARNING)
     for _ in range(kills):
         status = kill_trainer(launcher, run, events=chance.randint(1, 30), delay_s=0.2)

@@ -31,7 +31,7 @@ def worker() -> Iterator[ScriptedTrainer]:
     worker.init_worker(
         WorkerSpec(
             model_path="",
-            optimizer=OptimizerSpec(lr=0.1, warmup_steps=0, decay_steps=None),
+            optimizer=OptimizerSpec(lr=0.1),
             master_port=free_port(),
             seed=7,
         )

@@ -146,7 +146,7 @@ def test_gradients_are_not_scaled_up_to_the_norm(models):
 
 
 def test_learning_rate_schedule():
-    constant = OptimizerSpec(lr=2.0, warmup_steps=0, decay_steps=None)
+    constant = OptimizerSpec(lr=2.0)
     assert [learning_rate(constant, k) for k in (0, 1000)] == [2.0, 2.0]
     decaying = OptimizerSpec(lr=2.0, warmup_steps=2, decay_steps=4)
     assert [learning_rate(decaying, k) for k in range(8)] == [1.0, 2.0, 2.0, 1.5, 1.0, 0.5, 0.0, 0.0]

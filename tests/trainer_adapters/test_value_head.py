@@ -23,9 +23,7 @@ from trainer_adapters.fsdp import FSDPTrainer
 from trainer_adapters.token_scores import ValueHead
 
 pytestmark = pytest.mark.filterwarnings("ignore:torch.distributed is disabled")  # to read checkpoints alone
-ADAMW = OptimizerSpec(
-    lr=1e-2, betas=(0.0, 0.9), eps=1e-4, weight_decay=0.1, max_grad_norm=1e9, warmup_steps=0, decay_steps=None
-)
+ADAMW = OptimizerSpec(lr=1e-2, betas=(0.0, 0.9), eps=1e-4, weight_decay=0.1, max_grad_norm=1e9)
 HEAD = {"value_head.weight": (1, 32), "value_head.bias": (1,)}
 
 

@@ -13,7 +13,7 @@ from pipelinerl.training.ranks import Ranks
 from tests.ports import free_port
 from trainer_adapters.scripted import ScriptedTrainer
 
-SPEC = {"model_path": "none", "optimizer": OptimizerSpec(lr=0.05, warmup_steps=0, decay_steps=None)}
+SPEC = {"model_path": "none", "optimizer": OptimizerSpec(lr=0.05)}
 
 
 class Recording:

@@ -31,8 +31,6 @@ def readable_optimizer(reference: Reference, sequences: list[TrainingSequence]) 
         eps=eps,
         weight_decay=0.0,
         max_grad_norm=1e9,
-        warmup_steps=0,
-        decay_steps=None,
     )
 
 

@@ -80,8 +80,11 @@ class Reference:
         if sequences:
             batch = packed(sequences)
             (objective(self.scores(sequences), batch) * scale).backward()
-        named = self.model.named_parameters()
-        return {name: parameter.grad.clone() for name, parameter in named if parameter.grad is not None}
+        gradients = {}
+        for name, parameter in self.model.named_parameters():
+            assert parameter.grad is not None
+            gradients[name] = parameter.grad.clone()
+        return gradients
 
     def adamw(self, spec: OptimizerSpec) -> torch.optim.AdamW:
         """Returns torch's AdamW over the model's parameters."""

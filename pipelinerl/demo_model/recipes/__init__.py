@@ -1,1 +1,1 @@
-"""One file a demo model."""
+"""Recipes of the demo models, one file each."""

@@ -20,9 +20,11 @@ from pipelinerl.domains.thinking_sums import MARK, THOUGHT, ThinkingSums
 
 @dataclass(frozen=True)
 class Thoughts:
-    """The answer after any number of thoughts, which tell nothing: neither of the question, nor of whether
-    the answer is right, nor of the length that a part of the prompts name. Those are as the domain
-    `TargetLength` makes them, so that a model can read past that length; it never sees one that is kept.
+    """The answer after any number of thoughts.
+
+    That number depends neither on the question, nor on whether the answer is right, nor on the length that
+    some prompts name. Those prompts are as the domain `TargetLength` makes them, so the model learns to read
+    past the length; it never sees one that is kept.
 
     The number of thoughts is random, so training on it together with the answers would swamp their loss.
     Thoughts are given first, and trained in a stage of their own. It comes before the label noise, because
@@ -67,7 +69,7 @@ class ThinkingRecipe(SumsRecipe):
     @property
     def fingerprint(self) -> dict[str, Any]:
         knows_sums = read_stamp(self.sums)
-        if knows_sums is None:
+        if knows_sums is None or "fingerprint" not in knows_sums:
             make = f"python -m pipelinerl.demo_model sums --out {self.sums}"
             raise ValueError(f"{self.sums} is not a demo model; make it: {make}")
         return {**super().fingerprint, "sums": knows_sums["fingerprint"], **asdict(self.thoughts)}

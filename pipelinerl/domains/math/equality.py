@@ -1,8 +1,8 @@
 """What runs in a worker of the judge: math-verify, under a limit of memory.
 
-Its options are those under which it agrees best with the verdicts of tests/math/verdicts.jsonl: strict, or
-any two names are equal; with relations compared to values, for "x = 4"; and without its own timeouts,
-which would give a silent "wrong".
+Its options are those under which it agrees best with tests/domains/math/verdicts.jsonl. They are strict, or
+any two names are equal. Relations are compared to values, for "x = 4". Its own timeouts are off, because they
+would give a silent "wrong".
 """
 
 import logging

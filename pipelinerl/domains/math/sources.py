@@ -1,6 +1,6 @@
 """Data sets of problems with answers: Hugging Face's, or local files, loaded by the library `datasets`.
 
-The library keeps what it has loaded in its cache, takes up a broken download where it stopped, and maps
+The library keeps what it has loaded in its cache, resumes a broken download where it stopped, and maps
 the rows into memory.
 """
 
@@ -42,7 +42,7 @@ class Source:
 
     @property
     def is_here(self) -> bool:
-        """Or never will be."""
+        """Whether the source is a local file that need not be made first."""
         return self.is_local and (self.made_by is None or Path(self.path).is_file())
 
 

@@ -1,7 +1,8 @@
 """Word problems for domain=math without a network: reasoning-gym's gsm_symbolic, as files in the schema of
 Open-Reasoner-Zero's data set. Short ones, with a small whole answer.
 
-`made_by` of a source names a function of this file. Whoever needs a file makes it, and all make the same.
+`made_by` of a source names a function of this file. Any process that needs a file makes it, and all make the
+same one.
 """
 
 from collections.abc import Callable

@@ -68,7 +68,7 @@ def check(bench: Bench) -> str:
         results = bench.session(
             score,
             model,
-            OptimizerSpec(lr=1e-3, warmup_steps=0, decay_steps=None),
+            OptimizerSpec(lr=1e-3),
             packs,
             doing=f"forward packs of lengths {LENGTHS}, [1] and []",
         )

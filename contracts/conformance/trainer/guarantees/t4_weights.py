@@ -64,7 +64,7 @@ def check(bench: Bench) -> str:
         results = bench.session(
             gather,
             model,
-            OptimizerSpec(lr=1e-2, warmup_steps=0, decay_steps=None),
+            OptimizerSpec(lr=1e-2),
             step,
             directory,
             doing=DOING,

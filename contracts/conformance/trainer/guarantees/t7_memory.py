@@ -78,9 +78,7 @@ def check(bench: Bench) -> str:
 def _check_gathering(bench: Bench) -> str:
     model = _deep_model(bench.directory / "deep")
     doing = f"for _ in worker.gather_weights(): pass; a model of {LAYERS} equal layers"
-    results = bench.session(
-        gather, model, OptimizerSpec(lr=1e-3, warmup_steps=0, decay_steps=None), doing=doing
-    )
+    results = bench.session(gather, model, OptimizerSpec(lr=1e-3), doing=doing)
     total = results[0][1]
     shares = [peak / total if total else 0.0 for peak, _ in results]
     rank = max(range(len(shares)), key=shares.__getitem__)
@@ -102,9 +100,7 @@ def _check_scoring(bench: Bench) -> str:
     model = make_tiny_model(bench.directory / "wide", tied=False, vocabulary=VOCABULARY)
     packs = [make_sequences(model, [LENGTH] * (tokens // LENGTH), 8) for tokens in (LENGTH, SHORT, LONG)]
     doing = f"forward(entropy=True) and backward of {SHORT} and of {LONG} tokens, vocabulary {VOCABULARY}"
-    results = bench.session(
-        measure, model, OptimizerSpec(lr=1e-3, warmup_steps=0, decay_steps=None), packs, doing=doing
-    )
+    results = bench.session(measure, model, OptimizerSpec(lr=1e-3), packs, doing=doing)
     logits = (LONG - SHORT) * VOCABULARY * 4
     shares = [(many - few) / logits for _, few, many in results]
     rank = max(range(len(shares)), key=shares.__getitem__)
