@@ -101,7 +101,7 @@ class RolloutConfig(Section):
 class EngineConfig(Section):
     module: str = Field(description="The adapter, run as `python -m MODULE`.")
     python: str | None = Field(None, description="Its interpreter; null = that of `venv`, or else this one.")
-    venv: str | None = Field(None, description="Its own environment, a directory beside launch.py.")
+    venv: str | None = Field(None, description="Its own environment, a directory next to launch.py.")
     package: str | None = Field(None, description="What must be importable here, where there is no `venv`.")
     model: str | None = Field(None, description="What it serves, if not model.path (given as --model).")
     arguments: dict[str, Any] = Field(default_factory=dict, description="More options: --KEY VALUE.")
@@ -294,7 +294,7 @@ class RunConfig(Section):
                 "eval.pinned=true with world.servers=1 would leave none to train with; set world.servers=2"
             )
         if self.eval.pinned and self.eval.every is None:
-            raise ValueError("eval.pinned=true is for evaluations beside training; set eval.every")
+            raise ValueError("eval.pinned=true is for evaluations during training; set eval.every")
         _ = self.placement  # raises what does not fit
         return self
 

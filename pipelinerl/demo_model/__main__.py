@@ -33,7 +33,7 @@ def main() -> None:
     parser.add_argument("name", choices=DEMO_MODELS)
     parser.add_argument("--out", type=Path, help="directory of the model; by default the one that runs use")
     parser.add_argument("--seed", type=int, default=SEED)
-    parser.add_argument("--from", dest="begins_with", type=Path, help="the finished one to go on from")
+    parser.add_argument("--from", dest="begins_with", type=Path, help="the finished model to start from")
     arguments = parser.parse_args()
     demo_model = DEMO_MODELS[arguments.name]
     if arguments.begins_with and not demo_model.begins_with:
@@ -41,7 +41,7 @@ def main() -> None:
     own = arguments.out is not None or arguments.seed != SEED
     if demo_model.begins_with and own and not arguments.begins_with:
         parser.error(
-            f"{arguments.name} goes on from {demo_model.begins_with}: with --out or --seed, give --from too"
+            f"{arguments.name} starts from {demo_model.begins_with}: with --out or --seed, give --from too"
         )
     try:
         make_named(

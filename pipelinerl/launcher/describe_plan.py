@@ -96,7 +96,7 @@ def _expectations(config: RunConfig) -> Iterator[str]:
     steps = in_flight / batch
     yield (
         f"expected lag: while a sequence is generated the trainer makes about {steps:.2g} steps (in flight / "
-        f"batch_size), and up to one more until its batch is whole: a mean of about {steps / 2 + 0.5:.2g}"
+        f"batch_size), and up to one more until its batch is complete: a mean of about {steps / 2 + 0.5:.2g}"
         + _beyond(limit)
     )
 

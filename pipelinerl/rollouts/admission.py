@@ -2,7 +2,7 @@
 
 A group is admitted while `started − settled + group_size ≤ (max_lag + 1) × batch_size`, counted in
 rollouts. Trained groups settle when the version they made is live, dropped ones at once, so the
-oldest group always makes room and admission cannot deadlock; with `max_lag` 0 every group is
+oldest group always settles and admission cannot deadlock; with `max_lag` 0 every group is
 sampled by the version that it trains.
 """
 

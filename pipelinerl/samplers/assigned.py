@@ -1,4 +1,4 @@
-"""Problems that a node cannot choose: anyone who knows node, version and count can say which was due."""
+"""Problems that a node cannot choose: they follow from node, version and count, so anyone can check them."""
 
 import random
 

@@ -1,4 +1,4 @@
-"""Declares a checkpoint complete once its backend has written it, while training goes on. On rank 0 alone."""
+"""Declares a checkpoint complete once its backend has written it, while training continues. Rank 0 only."""
 
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor

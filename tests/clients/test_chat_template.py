@@ -117,5 +117,5 @@ def test_results_of_tools_follow_the_calls_as_they_were_sampled(tokenizer, templ
 
 
 def test_a_template_that_rewrites_what_came_before_is_refused(template_of):
-    with pytest.raises(ValueError, match="cannot go on from sampled tokens"):
+    with pytest.raises(ValueError, match="cannot continue from sampled tokens"):
         template_of(FORGETFUL).prompt_after(completion([7], [8]), REPLY)
