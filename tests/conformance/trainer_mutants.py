@@ -55,6 +55,13 @@ class LetsNeighboursSeeEachOther(FSDPTrainer):
         return super().forward(replace(batch, cu_seqlens=one), grad, entropy)
 
 
+class ShiftsTheMaskInPlace(FSDPTrainer):
+    def forward(self, batch: PackedBatch, grad: bool = True, entropy: bool = False) -> TokenScores:
+        scores = super().forward(batch, grad, entropy)
+        batch.loss_mask.copy_(batch.loss_mask.roll(1))
+        return scores
+
+
 class ForgetsTemperature(FSDPTrainer):
     def forward(self, batch: PackedBatch, grad: bool = True, entropy: bool = False) -> TokenScores:
         return super().forward(replace(batch, temperature=torch.ones(batch.num_tokens)), grad, entropy)
@@ -267,6 +274,7 @@ MUTANTS = [
         also=frozenset({"T2", "T3", "T6"}),
         why="scores of packs are other scores, with other gradients",
     ),
+    Mutant(ShiftsTheMaskInPlace, "T1", r"forward changes loss_mask of the batch"),
     Mutant(
         ForgetsTemperature,
         "T1",

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 import torch
 
 from contracts.conformance.trainer.recording_worker import RecordingWorker
-from contracts.conformance.trainer.sequences import Step, objective, packed
-from contracts.trainer import StepReport, WorkerSpec
+from contracts.conformance.trainer.sequences import Step, objective
+from contracts.trainer import PackedBatch, StepReport, WorkerSpec
 
 Tensors = dict[str, torch.Tensor]
 
@@ -53,7 +53,7 @@ def accumulate(worker: RecordingWorker, spec: WorkerSpec, step: Step, number: in
     scale = step.scale if math.isfinite(step.scale) or last else 1.0
     losses = []
     for row in step.rows:
-        batch = packed(row[spec.rank], number)
+        batch = PackedBatch.pack(row[spec.rank], number)
         loss = objective(worker.forward(batch, entropy=True), batch) * scale
         worker.backward(loss)
         losses.append(loss.item())

@@ -4,10 +4,10 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from contracts.conformance.trainer.rank_programs import Tensors
-from contracts.conformance.trainer.sequences import objective, packed
+from contracts.conformance.trainer.sequences import objective
 from contracts.conformance.verdicts import GuaranteeError
 from contracts.records import TrainingSequence
-from contracts.trainer import OptimizerSpec, TokenScores
+from contracts.trainer import OptimizerSpec, PackedBatch, TokenScores
 
 
 class Reference:
@@ -78,7 +78,7 @@ class Reference:
         for parameter in self.model.parameters():
             parameter.grad = torch.zeros_like(parameter)
         if sequences:
-            batch = packed(sequences)
+            batch = PackedBatch.pack(sequences)
             (objective(self.scores(sequences), batch) * scale).backward()
         gradients = {}
         for name, parameter in self.model.named_parameters():

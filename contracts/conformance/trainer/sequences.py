@@ -7,12 +7,10 @@ import torch
 from transformers import AutoConfig
 
 from contracts.records import TrainingSequence
-from contracts.token_fields import TokenField
 from contracts.trainer import PackedBatch, TokenScores
 
 LENGTHS = [5, 17, 1, 32, 2, 9, 24, 13]
 ENTROPY_BONUS = 0.1
-TOKEN_FIELDS = {"confidence": TokenField(dtype="float32", fill=0.0)}  # which a worker lets pass unread
 Rows = list[list[list[TrainingSequence]]]  # [row][rank][sequence]
 
 
@@ -50,14 +48,9 @@ def make_sequences(model: str, lengths: list[int], seed: int) -> list[TrainingSe
             behaviour_logprobs=rng.normal(-4, 1, n).astype(np.float32),
             versions=np.zeros(n, np.int32),
             advantages=rng.normal(size=n).astype(np.float32),
-            token_fields={"confidence": np.linspace(0, 1, n, dtype=np.float32)},
         )
         for i, n in enumerate(lengths)
     ]
-
-
-def packed(sequences: list[TrainingSequence], step: int = 0) -> PackedBatch:
-    return PackedBatch.pack(sequences, step, TOKEN_FIELDS)
 
 
 def round_robin(sequences: list[TrainingSequence], ranks: int, per_share: int = 1) -> Rows:

@@ -3,18 +3,24 @@
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
+import numpy as np
 import torch
 
 from contracts.conformance.trainer.bench import Bench
 from contracts.conformance.trainer.rank_programs import Tensors, weight_copies
 from contracts.conformance.trainer.recording_worker import RecordingWorker
 from contracts.conformance.trainer.reference import Reference
-from contracts.conformance.trainer.sequences import LENGTHS, make_sequences, packed
+from contracts.conformance.trainer.sequences import LENGTHS, make_sequences
 from contracts.conformance.verdicts import GuaranteeError
 from contracts.records import TrainingSequence
-from contracts.trainer import OptimizerSpec, TokenScores, WorkerSpec
+from contracts.token_fields import TokenField
+from contracts.trainer import OptimizerSpec, PackedBatch, TokenScores, WorkerSpec
 
 TOLERANCE = 1e-4  # nats, absolute: float32 attention and softmax may sum in another order
+FIELD = "confidence"
+TOKEN_FIELDS = {FIELD: TokenField(dtype="float32", fill=0.0)}
+STEP = 3  # any step: scores do not depend on it
 Pack = list[TrainingSequence]
 
 
@@ -26,6 +32,7 @@ class Scored:
     probe: TokenScores  # grad=False, entropy=True
     scores: TokenScores  # grad=True, entropy=True
     wrong_gradients: list[str]  # descriptions of scores whose requires_grad is wrong
+    changed: list[str]  # names of the batch's tensors that forward has changed
 
 
 def score(worker: RecordingWorker, spec: WorkerSpec, packs: list[list[Pack]]) -> tuple[Tensors, list[Scored]]:
@@ -33,13 +40,14 @@ def score(worker: RecordingWorker, spec: WorkerSpec, packs: list[list[Pack]]) ->
     weights = weight_copies(worker)
     scored = []
     for pack in packs:
-        batch = packed(pack[spec.rank])
+        batch = PackedBatch.pack(pack[spec.rank], STEP, TOKEN_FIELDS)
         bare = worker.forward(batch, grad=False)
         probe = worker.forward(batch, grad=False, entropy=True)
         scores = worker.forward(batch, entropy=True)
         worker.backward(scores.logprobs.sum())
         wrong = [*_wrong_gradients(False, bare, probe), *_wrong_gradients(True, scores)]
-        scored.append(Scored(_cpu(bare), _cpu(probe), _cpu(scores), wrong))
+        changed = _changed(batch, PackedBatch.pack(pack[spec.rank], STEP, TOKEN_FIELDS))
+        scored.append(Scored(_cpu(bare), _cpu(probe), _cpu(scores), wrong, changed))
     return weights, scored
 
 
@@ -50,6 +58,13 @@ def _wrong_gradients(grad: bool, *scored: TokenScores) -> list[str]:
         for name, tensor in _tensors(scores).items()
         if tensor.requires_grad != grad
     ]
+
+
+def _changed(batch: PackedBatch, packed: PackedBatch) -> list[str]:
+    found = vars(batch) | batch.token_fields
+    right = vars(packed) | packed.token_fields
+    tensors = {name: tensor for name, tensor in right.items() if isinstance(tensor, torch.Tensor)}
+    return [name for name, tensor in tensors.items() if not torch.equal(found[name], tensor)]
 
 
 def _tensors(scores: TokenScores) -> dict[str, torch.Tensor]:
@@ -88,13 +103,22 @@ def _packs(model: str, ranks: int) -> list[list[Pack]]:
 
     The second repeats the first one's sequences at odd indices, among other neighbours.
     """
-    first = [make_sequences(model, LENGTHS, seed=10 + rank) for rank in range(ranks)]
-    other = [make_sequences(model, LENGTHS, seed=50 + rank) for rank in range(ranks)]
+    first = [_with_token_fields(make_sequences(model, LENGTHS, seed=10 + rank)) for rank in range(ranks)]
+    other = [_with_token_fields(make_sequences(model, LENGTHS, seed=50 + rank)) for rank in range(ranks)]
     second = [
         [a if i % 2 else b for i, (a, b) in enumerate(zip(*pair, strict=True))]
         for pair in zip(first, other, strict=True)
     ]
     return [first, second, [pack[2:3] for pack in first], [[] for _ in first]]
+
+
+def _with_token_fields(pack: Pack) -> Pack:
+    return [
+        msgspec.structs.replace(
+            s, token_fields={FIELD: np.linspace(0, 1, len(s.token_ids), dtype=np.float32)}
+        )
+        for s in pack
+    ]
 
 
 def _check_form(pack: Pack, scored: Scored) -> None:
@@ -107,6 +131,9 @@ def _check_form(pack: Pack, scored: Scored) -> None:
     if scored.wrong_gradients:
         right = "a gradient through every score with grad=True, through none with grad=False"
         raise GuaranteeError(scored.wrong_gradients[0], right, doing)
+    if scored.changed:
+        right = "a batch that the objective finds as it was packed, its token fields included"
+        raise GuaranteeError(f"forward changes {', '.join(scored.changed)} of the batch", right, doing)
     for scores in (scored.bare, scored.probe, scored.scores):
         for name, tensor in _tensors(scores).items():
             if tensor.dtype != torch.float32 or tensor.shape != (tokens,):

@@ -15,10 +15,10 @@ from transformers import AutoConfig, AutoModelForCausalLM
 from contracts.conformance.tiny_model import make_tiny_model
 from contracts.conformance.trainer.bench import Bench
 from contracts.conformance.trainer.recording_worker import RecordingWorker
-from contracts.conformance.trainer.sequences import make_sequences, objective, packed
+from contracts.conformance.trainer.sequences import make_sequences, objective
 from contracts.conformance.verdicts import GuaranteeError
 from contracts.records import TrainingSequence
-from contracts.trainer import OptimizerSpec, WorkerSpec
+from contracts.trainer import OptimizerSpec, PackedBatch, WorkerSpec
 
 VOCABULARY = 12_000
 SHORT = 2048  # tokens of the smaller pack
@@ -39,7 +39,7 @@ def measure(worker: RecordingWorker, spec: WorkerSpec, packs: list[list[Training
 
 
 def _learn(worker: RecordingWorker, pack: list[TrainingSequence]) -> None:
-    batch = packed(pack)
+    batch = PackedBatch.pack(pack)
     worker.backward(objective(worker.forward(batch, entropy=True), batch))
 
 
