@@ -203,8 +203,8 @@ class TrainerWorker(abc.ABC):
 
         Entropies are returned if asked for. With `grad=True` a gradient flows through every score, otherwise
         through none. Packed neighbours do not see each other. The full `[T, vocab]` logits are never held at
-        once. The batch stays as it was packed. An empty batch takes part in the ranks' collectives and gives empty scores that `backward`
-        accepts.
+        once. The batch stays as it was packed. An empty batch takes part in the ranks' collectives and gives
+        empty scores that `backward` accepts.
         """
 
     @abc.abstractmethod
