@@ -198,7 +198,7 @@ def test_the_command_prints_a_table_and_how_to_see_it_again_and_ends_with_1():
 
 
 def test_a_broken_guarantee_is_printed_as_json_and_ends_with_1(capfd):
-    adapter = "tests.conformance.trainer_mutants.ForgetsTemperature"
+    adapter = "tests.conformance.printing_trainer.PrintsAndForgetsTemperature"
     assert run_here("--adapter", adapter, "--only", "T1", "--ranks", "1", "--json") == 1
     output = json.loads(capfd.readouterr().out)
     assert output["kept"] is False

@@ -1,0 +1,9 @@
+"""A broken trainer whose module prints when it is imported, as some backends do."""
+
+from tests.conformance.trainer_mutants import ForgetsTemperature
+
+print("a backend's greeting")
+
+
+class PrintsAndForgetsTemperature(ForgetsTemperature):
+    """A trainer that the kit must tell in JSON alone."""
