@@ -42,7 +42,7 @@ sglang-env: .venv-sglang/ready  ## Install SGLang for CPUs in .venv-sglang, wher
 		apache-tvm-ffi==0.1.11 gguf==0.19.0 xgrammar==0.2.7
 	touch $@
 
-grid: $(VENV)/demo $(VENV)/deepspeed .venv-vllm/ready .venv-sglang/ready  ## Run the demo on every engine with every trainer, and on all engines at once. 20 minutes.
+grid: $(VENV)/demo $(VENV)/deepspeed .venv-vllm/ready .venv-sglang/ready  ## Run the demo on every engine with every trainer, and on all engines at once. 22 minutes.
 	$(VENV)/bin/python -m benchmarks.grid
 
 recipes: $(VENV)/demo  ## Run every recipe on the demo and print the table of docs/recipes.md. 45 minutes.

@@ -77,7 +77,7 @@ def check_token_fields(declared: Mapping[str, TokenField], given: Any, tokens: i
 
 
 def _check_array(name: str, field: TokenField, array: Array, tokens: int) -> None:
-    if not isinstance(array, np.ndarray):
+    if type(array) is not np.ndarray:  # a masked array hides values from the checks below
         raise TokenFieldError(
             f"the token field {name} is a {type(array).__name__}, not a NumPy array: give "
             f"np.array(values, dtype={field.dtype!r})"

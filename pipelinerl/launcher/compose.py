@@ -23,6 +23,7 @@ from pipelinerl.errors import PlanError
 from pipelinerl.launcher.defaults import register_defaults
 from pipelinerl.paths import ROOT, conf_directory
 
+PARTS_OF_ALL = ("exp", "scale")  # groups whose files set keys of every section
 FIXED = ("seed", "group_size", "model", "domain", "sampler", "streams")  # while a run goes on
 
 
@@ -45,7 +46,11 @@ def _composed(overrides: list[str]) -> dict:
         overrides = [*overrides, f"hydra.searchpath=['file://{path}']"]
     register_defaults()
     with initialize_config_dir(str(conf_directory()), version_base="1.3"):
-        return OmegaConf.to_container(compose("config", overrides=overrides), resolve=True)
+        composed = OmegaConf.to_container(compose("config", overrides=overrides), resolve=True)
+    for group in PARTS_OF_ALL:
+        if group in composed:
+            raise PlanError(f"{group}: the first line of its file must be: # @package _global_")
+    return composed
 
 
 def _of_stopped_run(given: dict[str, Override]) -> dict:
@@ -61,7 +66,7 @@ def _of_stopped_run(given: dict[str, Override]) -> dict:
     for key, override in given.items():
         if override.is_delete():
             raise PlanError(f"{override.input_line}: nothing can be taken out when a run is resumed")
-        if key in ("exp", "scale"):
+        if key in PARTS_OF_ALL:
             raise PlanError(f"{override.input_line}: a resumed run keeps its configuration; leave it out")
         chosen = (ROOT / "conf" / key).is_dir()
         value = _composed([override.input_line.lstrip("+")])[key] if chosen else override.value()
@@ -85,6 +90,8 @@ def _explain(error: Exception, overrides: list[str]) -> str:
         key = override.split("=")[0].lstrip("+~")
         if f"'{key}'" in text or f"'{key.split('.')[-1]}'" in text:
             section = key.split(".")[0]
+            if key in PARTS_OF_ALL:
+                return f"{override}: it is added with a plus: +{override}"
             if section != key and _is_component(section):
                 return f"{override}: {section} has no such option in its file; +{key}=... adds one"
             if _takes_any_name(key):

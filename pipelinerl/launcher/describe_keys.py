@@ -8,7 +8,7 @@ import yaml
 from pydantic import BaseModel
 
 from pipelinerl.config import Component
-from pipelinerl.launcher.compose import choices_of, compose_config
+from pipelinerl.launcher.compose import PARTS_OF_ALL, choices_of, compose_config
 from pipelinerl.paths import ROOT
 
 COLUMN = 36  # where the sentences begin
@@ -16,12 +16,14 @@ COLUMN = 36  # where the sentences begin
 
 def describe_keys() -> Iterator[str]:
     """Yields a line for each choice, then one for each key, with the demo's value and a sentence."""
-    yield "Choices, each with its files in conf/ (an option is CHOICE.OPTION=value):"
+    yield "Choices, each a folder of conf/ with one file a choice:"
     choices = _chosen()
     for group, chosen in choices.items():
         yield _line(f"{group}={chosen or 'null'}", ", ".join(choices_of(group)))
+    for group in PARTS_OF_ALL:
+        yield _line(f"+{group}=...", ", ".join(choices_of(group)))
     yield ""
-    yield "Keys:"
+    yield "Keys, with the demo's values. Other choices have other options: their files in conf/ list them."
     for key, value, sentence in _keys(compose_config([]), choices):
         yield _line(f"{key}={json.dumps(value)}", sentence)
 
@@ -42,8 +44,7 @@ def _keys(values: BaseModel, skipped: Collection[str], prefix: str = "") -> Iter
     for name, field in type(values).model_fields.items():
         value = getattr(values, name)
         if isinstance(value, Component):
-            if name not in skipped:
-                yield from _options(name, plain[name])
+            yield from _options(name, plain[name])
         elif isinstance(value, BaseModel):
             yield from _keys(value, (), f"{prefix}{name}.")
         elif name not in skipped:

@@ -70,6 +70,10 @@ def test_a_declaration_is_read_back_as_it_was():
         ({}, "confidence is declared and missing"),
         ({"confidence": [0.5] * 3}, "is a list, not a NumPy array: give np.array(values, dtype='float32')"),
         ({"confidence": torch.zeros(3)}, "is a Tensor, not a NumPy array"),
+        (
+            {"confidence": np.ma.masked_invalid(np.float32([0, np.nan, 1]))},
+            "is a MaskedArray, not a NumPy array",
+        ),
         ({"confidence": np.zeros(3)}, "has dtype float64, and float32 is declared: give confidence.astype("),
         ({"confidence": np.zeros(3, dtype=">f4")}, "has dtype >f4"),
         ({"confidence": np.zeros(4, dtype=np.float32)}, "has shape (4,) for 3 tokens"),

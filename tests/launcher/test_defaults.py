@@ -72,7 +72,7 @@ def test_a_components_file_and_its_constructor_do_not_contradict_each_other(file
 
 
 def test_help_lists_every_key_with_a_sentence_and_every_choice():
-    lines = [line.strip() for line in describe_keys() if line.startswith("  ")]
+    lines = [line.strip().lstrip("+") for line in describe_keys() if line.startswith("  ")]
     assert any(line.startswith("inference=transformers") and "vllm" in line for line in lines)
     keys = {line.split("=")[0]: line for line in lines}
     assert leaves(defaults_of(RunConfig)) - {"reference"} <= keys.keys() | {"rollout.repetition"}

@@ -61,6 +61,7 @@ class Needy:
         ("+eval.attempts_of.chain_sum=0", "eval.attempts_of.chain_sum"),
         ("eval.attempts_of.chain_sum=4", "added with a plus: +eval.attempts_of.chain_sum=4"),
         ("world.nodes=2", "world.nodes=2 needs streams=redis"),
+        ("exp=dapo", "exp=dapo: it is added with a plus: +exp=dapo"),
         ("+token_fields.mine={dtype: float64, fill: 0.0}", "token_fields.mine.dtype"),
         ("+token_fields.mine={dtype: bool, fill: 1}", "token_fields.mine.fill: 1 is not true or false"),
         ("+token_fields.mine={dtype: uint8, fill: 300}", "300 is not a whole number from 0 to 255"),
@@ -184,7 +185,7 @@ def test_a_resumed_run_keeps_its_configuration_and_takes_what_is_set(stopped):
         (["max_step=9"], "max_step"),
         (["resume=4"], "resume=4: there are checkpoints of versions 0, 5"),
         (["resume=-1"], "resume"),
-        (["max_steps=4"], "the run has made 5 steps and max_steps is 4; raise it to go on"),
+        (["max_steps=4"], "the run has made 5 steps and max_steps is 4; raise it to resume"),
     ],
 )
 def test_a_resumption_that_cannot_be(capsys, stopped, overrides, says):

@@ -188,7 +188,7 @@ def test_streams_that_lost_what_a_checkpoint_was_made_of_are_not_resumed_from_it
     trainer.close()
     launcher = launcher_events(streams)
     for unmade in (Position(version=2, rollouts_offset=0), Position(version=1, rollouts_offset=5)):
-        with pytest.raises(PlanError, match=r"they end with version 1; resume=VERSION goes on"):
+        with pytest.raises(PlanError, match=r"they end with version 1; resume=VERSION resumes"):
             resume(streams, launcher, checkpoints, unmade)
     assert latest_launch(streams) == FRESH_RUN
     assert resume(streams, launcher, checkpoints, Position(version=1, rollouts_offset=0)).version == 1
@@ -224,7 +224,7 @@ def test_checkpoints_are_whole_when_declared_and_the_newest_are_kept(tmp_path):
     assert choose(tmp_path, checkpoints, 0, max_steps=99) == START
     with pytest.raises(PlanError, match="resume=16: there are checkpoints of versions 0, 8, 12"):
         choose(tmp_path, checkpoints, 16, max_steps=99)
-    with pytest.raises(PlanError, match="has made 12 steps and max_steps is 11; raise it to go on"):
+    with pytest.raises(PlanError, match="has made 12 steps and max_steps is 11; raise it to resume"):
         choose(tmp_path, checkpoints, True, max_steps=11)
 
 
@@ -239,7 +239,7 @@ def test_a_run_that_stopped_between_its_last_step_and_its_end_goes_on_to_its_end
     actor.append(ActorStopped())
     assert choose(tmp_path, checkpoints, True, max_steps=3).version == 3  # its model is not exported
     checkpoints.final.mkdir()
-    with pytest.raises(PlanError, match="has made 3 steps and max_steps is 3; raise it to go on"):
+    with pytest.raises(PlanError, match="has made 3 steps and max_steps is 3; raise it to resume"):
         choose(tmp_path, checkpoints, True, max_steps=3)
 
 

@@ -17,11 +17,18 @@ def add_trainer(parser: argparse.ArgumentParser) -> None:
     """Adds the options of the command to `parser`."""
     parser.add_argument("--adapter", required=True, metavar="PACKAGE.CLASS", help="a TrainerWorker")
     parser.add_argument(
-        "--option", action="append", default=[], type=_option, metavar="KEY=VALUE", help="of its constructor"
+        "--option",
+        action="append",
+        default=[],
+        type=_option,
+        metavar="KEY=VALUE",
+        help="of its constructor; may be repeated",
     )
     parser.add_argument("--ranks", type=int, default=2, help="processes, one a rank (default 2)")
     parser.add_argument("--model", help="a small model's directory (default: two tiny ones, made here)")
-    parser.add_argument("--only", action="append", metavar="CODE", help="this guarantee: T1 ... T7")
+    parser.add_argument(
+        "--only", action="append", metavar="CODE", help="this guarantee, T1 ... T7; may be repeated"
+    )
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument(
         "--patience-s",
