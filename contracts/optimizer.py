@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field
 class OptimizerSpec(BaseModel):
     """The settings of AdamW with linear warm-up, then a constant or linearly decaying learning rate."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     lr: float = Field(gt=0, description="Peak learning rate.")
     betas: tuple[float, float] = Field((0.9, 0.95), description="AdamW betas.")

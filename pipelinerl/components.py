@@ -44,7 +44,11 @@ def build_credit(config: RunConfig) -> Callable[[Sequence[Rollout]], TurnAdvanta
 
 
 def build_packing(config: RunConfig, first_step: int = 0) -> object:
-    return instantiate(config.packing, ranks=config.world.trainer_ranks, first_step=first_step)
+    """Returns the packing. Raises TypeError if its class lacks a method of `pipelinerl.packing.Fifo`."""
+    packing = instantiate(config.packing, ranks=config.world.trainer_ranks, first_step=first_step)
+    if missing := [name for name in ("add_rollout", "close_step") if not hasattr(packing, name)]:
+        raise TypeError(f"{type(packing).__name__} has no method {' and no '.join(missing)}")
+    return packing
 
 
 def build_client(config: RunConfig, session: aiohttp.ClientSession, pool: ServerPool) -> LLMClient:

@@ -24,7 +24,7 @@ Bool = Annotated[bool, Field(strict=True)]
 
 
 class Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
 class Component(Section):
@@ -60,11 +60,11 @@ class SamplingConfig(Section):
 
     @model_validator(mode="after")
     def _unbiased(self):
-        if self.top_p < 1:
+        if self.top_p != 1:
             raise ValueError(
                 f"sampling.top_p={self.top_p} would bias the importance ratio; train with top_p=1"
             )
-        if self.top_k > 0:
+        if self.top_k != -1:
             raise ValueError(
                 f"sampling.top_k={self.top_k} would bias the importance ratio; train with top_k=-1"
             )
@@ -153,7 +153,9 @@ class OptimizerConfig(OptimizerSpec):
     """The optimizer of a run: what the contract leaves at "none", a run decides."""
 
     warmup_steps: Int = Field(ge=0, description="Steps of linear warm-up; the first has lr / warmup_steps.")
-    decay_steps: Int | None = Field(description="Steps of linear decay from lr to 0 after it; null = none.")
+    decay_steps: Int | None = Field(
+        ge=1, description="Steps of linear decay from lr to 0 after it; null = none."
+    )
 
 
 class WeightsConfig(Section):

@@ -14,6 +14,8 @@ class Fifo:
     """
 
     def __init__(self, micro_batch_tokens: int, ranks: int, first_step: int = 0):
+        if not isinstance(micro_batch_tokens, int) or micro_batch_tokens < 1:
+            raise ValueError(f"micro_batch_tokens must be a positive whole number, not {micro_batch_tokens}")
         self._budget = micro_batch_tokens
         self._ranks = ranks
         self._step = first_step

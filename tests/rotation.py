@@ -37,7 +37,7 @@ def part_of(setting: str, commit: str) -> int | None:
     if setting == "all":
         return None
     if setting:
-        part = int(setting)
+        part = int(setting) if setting.isdecimal() else PARTS
         if part not in range(PARTS):
             raise ValueError(f"ROTATION={setting} is not all, or 0 to {PARTS - 1}")
         return part

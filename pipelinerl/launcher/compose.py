@@ -16,8 +16,9 @@ from hydra.core.override_parser.types import Override
 from hydra.errors import HydraException
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
+from pydantic import ValidationError
 
-from contracts.support.messages import first_line
+from contracts.support.messages import first_line, one_line
 from pipelinerl.config import Component, RunConfig
 from pipelinerl.errors import PlanError
 from pipelinerl.launcher.defaults import register_defaults
@@ -36,6 +37,10 @@ def compose_config(overrides: list[str]) -> RunConfig:
         return RunConfig.model_validate(_composed(overrides))
     except (HydraException, OmegaConfBaseException) as error:
         raise PlanError(_explain(error, overrides)) from error
+    except ValidationError:
+        raise
+    except (OSError, ValueError, yaml.YAMLError) as error:  # a choice that is no name, a file that is no YAML
+        raise PlanError(f"the configuration cannot be composed: {one_line(error)}") from error
 
 
 def _composed(overrides: list[str]) -> dict:
@@ -61,7 +66,10 @@ def _of_stopped_run(given: dict[str, Override]) -> dict:
     file = Path(run_dir) / "config.yaml"
     if not file.is_file():
         raise PlanError(f"run_dir={run_dir} holds no run to resume (no config.yaml there)")
-    run = OmegaConf.create(yaml.safe_load(file.read_text()))
+    saved = yaml.safe_load(file.read_text())
+    if not isinstance(saved, dict) or not saved.keys() >= {*FIXED}:
+        raise PlanError(f"{file} is not the complete configuration of a run")
+    run = OmegaConf.create(saved)
     before = {key: deepcopy(run[key]) for key in FIXED}
     for key, override in given.items():
         if override.is_delete():

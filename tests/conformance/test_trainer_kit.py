@@ -223,6 +223,7 @@ def test_the_story_of_a_failure_ends_with_the_whole_command(capfd, tmp_path):
         (["--adapter", "PlainTrainer"], "'PlainTrainer' is not a path to a class, package.module.Class"),
         (["--adapter", "examples.missing.Trainer"], "cannot import examples.missing.Trainer: "),
         (["--adapter", "examples.plain_trainer.Other"], "cannot import examples.plain_trainer.Other: "),
+        (["--adapter", "tests.conformance.raising_trainer.T"], "RuntimeError: no such backend here"),
         (["--adapter", "examples.plain_trainer.Saved"], "is not a contracts.trainer.TrainerWorker"),
         (["--adapter", "contracts.trainer.TrainerWorker"], "does not implement backward, close, "),
         (["--adapter", PLAIN, "--only", "T8"], "no guarantee T8: they are T1, T2, T3, T4, T5, T6, T7"),

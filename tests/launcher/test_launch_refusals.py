@@ -33,6 +33,12 @@ class Needy:
     needs_token_fields = ("mine",)
 
 
+class OldPacking:
+    def __init__(self, micro_batch_tokens: int, ranks: int, first_step: int): ...
+
+    def close_step(self): ...
+
+
 @pytest.mark.parametrize(
     ("override", "says"),
     [
@@ -48,6 +54,16 @@ class Needy:
         ("batch_size=12", "not divisible by group_size"),
         ("sampling.top_p=0.9", "bias the importance ratio"),
         ("sampling.top_k=50", "bias the importance ratio"),
+        ("sampling.top_p=nan", "sampling.top_p"),
+        ("optimizer.lr=inf", "optimizer.lr"),
+        ("optimizer.decay_steps=0", "optimizer.decay_steps"),
+        ("domain=null", "cannot be composed: Config group override must be a string"),
+        (
+            "packing.micro_batch_tokens=0",
+            "packing: micro_batch_tokens must be a positive whole number, not 0",
+        ),
+        ("packing.micro_batch_tokens=many", "must be a positive whole number, not many"),
+        (f"packing._target_={__name__}.OldPacking", "packing: OldPacking has no method add_rollout"),
         ("sampling.temperature=0", "sampling.temperature"),
         ("world.gpus=1", "needs 2 GPUs"),
         ("optimizer.lr=-1", "optimizer.lr"),
@@ -202,3 +218,10 @@ def test_plan_of_a_resumption_starts_and_writes_nothing(capsys, stopped):
     assert launch.main([f"run_dir={stopped}", "resume=true", "plan=true"]) == 0
     assert "trainer-0" in capsys.readouterr().out
     assert not (stopped / "streams").exists()
+
+
+@pytest.mark.parametrize("text", ["", "a: [", "seed: 0"])
+def test_a_run_whose_configuration_is_not_complete_is_not_resumed(capsys, tmp_path, text):
+    (tmp_path / "config.yaml").write_text(text)
+    line = refused(capsys, f"run_dir={tmp_path}", "resume=true")
+    assert "is not the complete configuration of a run" in line or "cannot be composed" in line

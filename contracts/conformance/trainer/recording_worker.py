@@ -18,7 +18,7 @@ def import_adapter(path: str) -> type[TrainerWorker]:
         raise ValueError(f"{path!r} is not a path to a class, package.module.Class")
     try:
         found = getattr(importlib.import_module(module), name)
-    except (ImportError, AttributeError) as error:
+    except Exception as error:  # whatever the module of an adapter raises
         raise ValueError(f"cannot import {path}: {type(error).__name__}: {error}") from error
     if not (isinstance(found, type) and issubclass(found, TrainerWorker)):
         raise ValueError(f"{path} is not a contracts.trainer.TrainerWorker")
