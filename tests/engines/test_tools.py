@@ -71,7 +71,8 @@ def _is_one_conversation(rollout: Rollout) -> None:
     prompt, called, said = call.prompt_token_ids.tolist(), call.token_ids.tolist(), answer.token_ids.tolist()
     shown = answer.prompt_token_ids.tolist()[len(prompt) + len(called) :]
     assert answer.prompt_token_ids.tolist() == prompt + called + shown
-    _, (asked,) = parse_tool_calls(TOKENIZER.decode(called))
+    text = TOKENIZER.decode(called, skip_special_tokens=True)  # as servers read it
+    _, (asked,) = parse_tool_calls(text)
     result = result_of(asked)["content"]
     assert TOKENIZER.decode(shown) == f"<|user|>{RESULT}{result}{RESULTED}<|end|><|assistant|>"
     (sequence,) = training_sequences(rollout, [1.0, 1.0])
