@@ -1,0 +1,143 @@
+"""The pool of judging's workers: a verdict is given by a process that ends with it.
+
+Used by the judging service. Must not know the service's clients. It is no pool of a library:
+those receive results as pickles. A worker that has evaluated a hostile text may send one that executes here.
+
+A worker lives for one verdict because a text that is evaluated can change its process: the scorer would
+say "right" to every later text. A fork costs about 10 ms of CPU time with sympy and reasoning-gym imported.
+What a text can still do is to decide its own verdict.
+"""
+
+import asyncio
+import signal
+from collections import Counter
+from collections.abc import Mapping
+
+import msgspec
+
+from pipelinerl.judging.isolation import clean_environment
+from pipelinerl.judging.template import Template, TemplateError, Worker, WorkerLostError
+from pipelinerl.judging.wire import Judgement, undecided
+from pipelinerl.judging.worker_messages import Asked, Ended, Failed, Judged, Setup, checked
+
+TRIES = 3  # for a verdict whose worker is lost
+KILLS = 2  # of a worker by somebody else, after which its text is taken to be the cause
+
+__all__ = ["Setup", "TemplateError", "VerifierError", "WorkerLostError", "Workers"]
+
+
+class VerifierError(Exception):
+    """The verifier raised: the message names the exception."""
+
+
+class Workers:
+    """Gives verdicts, `workers` at a time; who comes later waits.
+
+    setup: of the template.
+    workers: processes that judge at the same time.
+    verdict_s: wall time of one verdict, from when its worker has the text.
+    extra_environment: variables that the verifiers need, besides those of `clean_environment`.
+
+    undecided: counts by reason. restarts: of the template.
+    """
+
+    def __init__(
+        self,
+        setup: Setup,
+        workers: int,
+        verdict_s: float,
+        extra_environment: Mapping[str, str] | None = None,
+    ):
+        self._setup = setup
+        self._verdict_s = verdict_s
+        self._environment = clean_environment(extra_environment or {})
+        self._places = asyncio.Semaphore(workers)
+        self._template: Template | None = None
+        self._starting = asyncio.Lock()
+        self._decode = msgspec.msgpack.Decoder(Judged | Failed).decode
+        self.undecided: Counter[str] = Counter()
+        self.restarts = 0
+        self.busy = 0
+
+    async def start(self) -> None:
+        """Imports the verifiers. Raises TemplateError with the reason where they cannot be had."""
+        await self._running()
+
+    async def close(self) -> None:
+        """Ends all processes."""
+        if self._template:
+            await self._template.close()
+
+    async def judged(self, verifier: str, task: bytes, text: str) -> Judgement:
+        """Returns the judgement; `undecided:<why>` for a text that went beyond a limit.
+
+        Raises VerifierError, WorkerLostError, and TemplateError where the template cannot start again.
+        """
+        question = msgspec.msgpack.encode(Asked(verifier, task, text))
+        async with self._places:
+            self.busy += 1
+            try:
+                judgement = await self._tried(question)
+            finally:
+                self.busy -= 1
+        if judgement.outcome.startswith("undecided:"):
+            self.undecided[judgement.outcome.partition(":")[2]] += 1
+        return judgement
+
+    async def _tried(self, question: bytes) -> Judgement:
+        kills = 0
+        for tries in range(1, TRIES + 1):
+            try:
+                worker = await (await self._running()).worker()
+                answered = await self._asked(worker, question)
+            except WorkerLostError:
+                if tries == TRIES:
+                    raise
+                continue
+            if not isinstance(answered, Ended):
+                return answered
+            kills += answered.code == -signal.SIGKILL
+            why = self._why(answered)
+            if why != "memory" or kills == KILLS:
+                return undecided(why)
+        raise WorkerLostError("workers are killed, or end, before they answer")
+
+    async def _asked(self, worker: Worker, question: bytes) -> Judgement | Ended:
+        """Returns the judgement, or how the worker ended without one."""
+        try:
+            async with asyncio.timeout(self._verdict_s):
+                frame = await worker.ask(question)
+        except TimeoutError:
+            return undecided("time")
+        finally:
+            worker.end()
+        return await worker.ended() if frame is None else self._read(frame)
+
+    def _read(self, frame: bytes) -> Judgement:
+        """Returns what a worker's frame says. It may have been written by the text that was judged."""
+        try:
+            answer = self._decode(frame)
+            if isinstance(answer, Judged):
+                return checked(answer.judgement)
+        except (msgspec.MsgspecError, ValueError, RecursionError):
+            return undecided("output")
+        if answer.why == "error":
+            raise VerifierError(answer.words)
+        return undecided(answer.why if answer.why in ("memory", "processes") else "output")
+
+    def _why(self, ended: Ended) -> str:
+        """Returns which limit a worker met that ended without an answer."""
+        limit_s = self._setup.limits.cpu_s
+        if limit_s is not None and ended.cpu_s >= limit_s:
+            return "time"
+        return "memory" if ended.code == -signal.SIGKILL else "output"
+
+    async def _running(self) -> Template:
+        async with self._starting:
+            if self._template and self._template.is_lost:
+                await self._template.close()
+                self._template = None
+                self.restarts += 1
+            if self._template is None:
+                self._template = await Template.started(self._setup, self._environment)
+            return self._template
