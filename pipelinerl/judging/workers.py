@@ -25,7 +25,6 @@ from pipelinerl.judging.worker_messages import Asked, Ended, Failed, Judged, Set
 
 TRIES = 3  # for a verdict whose worker is lost
 MOST_TEXTS = 100  # of a worker that is reused, against leaks
-CLOCKS_S = 0.1  # by which the kernel's two counts of CPU time may differ
 KILLS = 2  # of a worker by somebody else, after which its text is taken to be the cause
 
 __all__ = ["Setup", "TemplateError", "VerifierError", "WorkerLostError", "Workers"]
@@ -165,7 +164,7 @@ class Workers:
     def _why(self, ended: Ended) -> str:
         """Returns which limit a worker met that ended without an answer."""
         limit_s = self._setup.limits.cpu_s
-        if limit_s is not None and ended.cpu_s > limit_s - CLOCKS_S:
+        if ended.code == -signal.SIGXCPU or (limit_s is not None and ended.cpu_s > limit_s):
             return "time"
         return "memory" if ended.code == -signal.SIGKILL else "output"
 

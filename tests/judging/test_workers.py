@@ -11,7 +11,7 @@ from pipelinerl.judging.isolation import Level, Limits
 from pipelinerl.judging.wire import Judgement
 from pipelinerl.judging.workers import Setup, TemplateError, VerifierError, Workers
 
-LIMITS = Limits(memory_bytes=1 << 28, cpu_s=2)
+LIMITS = Limits(memory_bytes=1 << 28, cpu_s=1)
 JUDGE = "tests.judging.hostile_judge.ExecutingJudge"
 RIGHT = Judgement(1.0, True, "right")
 SLOW = "import time; time.sleep(0.3); reward = 1"
@@ -59,9 +59,11 @@ async def test_a_worker_that_somebody_kills_is_asked_again():
 
 
 @pytest.mark.asyncio
-async def test_cpu_time_is_a_limit_of_its_own():
-    async with pool(verdict_s=30) as workers:
-        assert (await workers.judged("v", b"", "while True:\n    pass")).outcome == "undecided:time"
+@pytest.mark.parametrize("ignoring", ["", "import signal; signal.signal(signal.SIGXCPU, signal.SIG_IGN)\n"])
+async def test_cpu_time_is_a_limit_of_its_own(ignoring):
+    async with pool(verdict_s=60) as workers:
+        judgement = await workers.judged("v", b"", ignoring + "while True:\n    pass")
+        assert judgement.outcome == "undecided:time"
         assert workers.undecided == {"time": 1}
 
 

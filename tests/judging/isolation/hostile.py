@@ -97,7 +97,7 @@ PROCESSES = {
     "queue a signal": "called('rt_sigqueueinfo', parent, 9, (ctypes.c_char * 128)())",
     "signal by descriptor": "called('pidfd_send_signal', os.pidfd_open(victim), 9, None, 0)",
     "signal by owner of a file": "import fcntl; fcntl.fcntl(1, fcntl.F_SETOWN, victim)",
-    "trace": "called('ptrace', 16, victim, 0, 0)",
+    "trace": "called('ptrace', 0x4206, victim, 0, 0)",
     "read memory": "called('process_vm_readv', victim, *[(ctypes.c_uint64 * 2)(), 1] * 2, 0)",
     "write memory": "called('process_vm_writev', victim, *[(ctypes.c_uint64 * 2)(), 1] * 2, 0)",
     "renice": "os.setpriority(os.PRIO_PROCESS, victim, 19)",
