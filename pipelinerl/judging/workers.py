@@ -4,7 +4,7 @@ Used by the judging service. Must not know the service's clients. It is no pool 
 those receive results as pickles. A worker that has evaluated a hostile text may send one that executes here.
 
 A worker lives for one verdict because a text that is evaluated can change its process: the scorer would
-say "right" to every later text. A fork costs about 10 ms of CPU time with sympy and reasoning-gym imported.
+say "right" to every later text. A fork costs 10 to 15 ms of CPU time with sympy and reasoning-gym imported.
 Verifiers that evaluate nothing may share a worker (`Setup.reused`). What a text can still do is to decide
 its own verdict.
 """
