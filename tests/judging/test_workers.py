@@ -14,6 +14,7 @@ from pipelinerl.judging.workers import Setup, TemplateError, VerifierError, Work
 LIMITS = Limits(memory_bytes=1 << 28, cpu_s=1)
 JUDGE = "tests.judging.hostile_judge.ExecutingJudge"
 RIGHT = Judgement(1.0, True, "right")
+IGNORING = "import signal; signal.signal(signal.SIGXCPU, signal.SIG_IGN)\n"
 SLOW = "import time; time.sleep(0.3); reward = 1"
 
 
@@ -59,7 +60,7 @@ async def test_a_worker_that_somebody_kills_is_asked_again():
 
 
 @pytest.mark.asyncio
-@pytest.mark.parametrize("ignoring", ["", "import signal; signal.signal(signal.SIGXCPU, signal.SIG_IGN)\n"])
+@pytest.mark.parametrize("ignoring", ["", pytest.param(IGNORING, marks=pytest.mark.engines)])
 async def test_cpu_time_is_a_limit_of_its_own(ignoring):
     async with pool(verdict_s=60) as workers:
         judgement = await workers.judged("v", b"", ignoring + "while True:\n    pass")

@@ -159,4 +159,22 @@ ENDLESS = {
     "output": "while True:\n    print('x' * 9999)\n    os.write(2, b'x' * 9999)",
     "closed channel": "os.closerange(0, 64)\nwhile True:\n    pass",
 }
+FOREIGN_CALL = (  # fork, in the convention of 32-bit programs
+    "import mmap\npage = mmap.mmap(-1, 4096, prot=7)\npage.write(bytes.fromhex('b802000000cd80c3'))\n"
+    "ctypes.CFUNCTYPE(ctypes.c_int)(ctypes.addressof(ctypes.c_char.from_buffer(page)))()"
+)
+HARMLESS = {
+    "a module that was not imported": "import wave, sympy.combinatorics",
+    "a library of the system": "import ctypes.util; ctypes.CDLL('libm.so.6').cos",
+    "a thread": "import threading; t = threading.Thread(target=print); t.start(); t.join()",
+    "a time limit of its own": (
+        "import signal, time\nsignal.signal(signal.SIGALRM, lambda *_: 1 / 0)\n"
+        "signal.setitimer(signal.ITIMER_REAL, 0.05)\n"
+        "try:\n    time.sleep(9)\n    reward = 1 / 0\nexcept ZeroDivisionError:\n    pass"
+    ),
+    "random numbers": "import random, secrets; random.seed(); secrets.token_hex()",
+    "algebra": "import sympy; assert sympy.simplify('sin(x)**2 + cos(x)**2') == 1",
+    "a time zone": "import zoneinfo, datetime; datetime.datetime.now(zoneinfo.ZoneInfo('Europe/Paris'))",
+    "printing": "print('x' * 10**6); sys.stderr.write('x')",
+}
 ALL = FILES | NETWORK | PROCESSES | KERNEL

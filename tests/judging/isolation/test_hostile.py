@@ -2,14 +2,16 @@
 
 import os
 import pickle
+import platform
 import time
 
 import pytest
 
+from pipelinerl.judging.isolation import Level
 from pipelinerl.judging.wire import Judgement
 from tests.judging.hostile_judge import ExecutingJudge
 from tests.judging.isolation.conftest import SHORT_S
-from tests.judging.isolation.hostile import ALL, ENDLESS, UNBOUNDED
+from tests.judging.isolation.hostile import ALL, ENDLESS, FOREIGN_CALL, HARMLESS, UNBOUNDED
 
 PATIENCE_S = 0.5
 INNOCENT = {"reward = 1": Judgement(1.0, True, "right"), "reward = 0.25": Judgement(0.25, False, "wrong")}
@@ -63,11 +65,18 @@ def test_what_a_worker_uses_is_bounded(at_each_level, text, why):
     assert innocent_verdicts_are_right(at_each_level)
 
 
-@pytest.mark.parametrize("text", ENDLESS.values(), ids=ENDLESS)
-def test_what_does_not_end_is_ended(in_short_time, text, capfd):
+@pytest.mark.parametrize(
+    ("in_short_time", "name"),
+    [(Level.SEALED, name) for name in ENDLESS]
+    + [(Level.PROCESS, name) for name in ("ignored signals", "output", "loop that catches all")],
+    indirect=["in_short_time"],
+)
+def test_what_does_not_end_is_ended(in_short_time, name, capfd):
+    text = ENDLESS[name]
     began = time.monotonic()
-    assert in_short_time.judged(text).outcome in ("undecided:time", "undecided:output", "undecided:memory")
+    outcome = in_short_time.judged(text).outcome
     assert time.monotonic() - began < SHORT_S + PATIENCE_S
+    assert outcome == ("undecided:memory" if name == "closed channel" else "undecided:time")
     assert in_short_time.survivors() == []
     assert capfd.readouterr() == ("", "")
     assert innocent_verdicts_are_right(in_short_time)
@@ -105,6 +114,17 @@ def test_a_frame_without_end_is_not_read(at_each_level, length):
 @pytest.mark.parametrize("reward", ["float('nan')", "float('inf')", "-1e400"])
 def test_a_reward_that_is_not_finite_is_no_judgement(sealed, reward):
     assert sealed.judged(f"reward = {reward}").outcome == "undecided:output"
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="there is no other convention")
+def test_a_call_in_another_convention_ends_the_worker(sealed):
+    assert sealed.judged(FOREIGN_CALL).outcome == "undecided:output"
+    assert sealed.survivors() == []
+
+
+@pytest.mark.parametrize("text", HARMLESS.values(), ids=HARMLESS)
+def test_what_scorers_do_works(at_each_level, text):
+    assert at_each_level.judged("reward = 0.25\n" + text).reward == 0.25
 
 
 def test_a_worker_that_kills_its_parent_costs_no_verdict(at_each_level):

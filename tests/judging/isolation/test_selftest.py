@@ -76,10 +76,9 @@ def test_without_capabilities_given_up_the_environment_of_roots_processes_is_rea
 @pytest.mark.parametrize(
     ("program", "limit"),
     [
-        ("bytearray(1 << 30)", "RLIMIT_AS"),
+        ("bytearray(1 << 29)", "RLIMIT_AS"),
         ("f = open(secret, 'w'); f.write('x'); f.flush()", "RLIMIT_FSIZE"),
         ("x = [open('/dev/null') for _ in range(100)]", "RLIMIT_NOFILE"),
-        ("import signal\nsignal.signal(signal.SIGXCPU, lambda *_: 1 / 0)\nwhile True: pass", "RLIMIT_CPU"),
     ],
 )
 def test_without_a_limit_its_program_gets_through(monkeypatch, tmp_path, program, limit):
