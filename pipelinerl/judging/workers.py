@@ -21,9 +21,10 @@ import msgspec
 from pipelinerl.judging.isolation import clean_environment
 from pipelinerl.judging.template import Template, TemplateError, Worker, WorkerLostError
 from pipelinerl.judging.wire import Judgement, undecided
-from pipelinerl.judging.worker_messages import Asked, Ended, Failed, Judged, Setup, checked
+from pipelinerl.judging.worker_messages import Asked, Ended, Failed, Judged, Setup, checked, names_in
 
 TRIES = 3  # for a verdict whose worker is lost
+MOST_NAMES = 1000  # that judgements may hold, all together
 MOST_TEXTS = 100  # of a worker that is reused, against leaks
 KILLS = 2  # of a worker by somebody else, after which its text is taken to be the cause
 
@@ -60,6 +61,7 @@ class Workers:
         self._idle: list[Worker] = []
         self._starting = asyncio.Lock()
         self._decode = msgspec.msgpack.Decoder(Judged | Failed).decode
+        self._names: set[str] = set()
         self.undecided: Counter[str] = Counter()
         self.restarts = 0
         self.busy = 0
@@ -154,12 +156,23 @@ class Workers:
         try:
             answer = self._decode(frame)
             if isinstance(answer, Judged):
-                return checked(answer.judgement)
+                return self._with_few_names(checked(answer.judgement))
         except (msgspec.MsgspecError, ValueError, RecursionError):
             return undecided("output")
         if answer.why == "error":
             raise VerifierError(answer.words)
         return undecided(answer.why if answer.why in ("memory", "processes") else "output")
+
+    def _with_few_names(self, judgement: Judgement) -> Judgement:
+        """Returns the judgement. Raises ValueError where its names are too many, with all before it.
+
+        They become names of metrics, and a text that forges its judgement could make endless ones.
+        """
+        names = self._names | names_in(judgement)
+        if len(names) > MOST_NAMES:
+            raise ValueError(f"there are more than {MOST_NAMES} names")
+        self._names = names
+        return judgement
 
     def _why(self, ended: Ended) -> str:
         """Returns which limit a worker met that ended without an answer."""

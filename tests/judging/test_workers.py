@@ -105,3 +105,12 @@ async def test_a_judge_that_cannot_be_made_is_told(maker, words):
     with pytest.raises(TemplateError, match=words):
         await pool(maker=maker).start()
     assert children() == []
+
+
+@pytest.mark.asyncio
+async def test_forged_names_are_bounded_and_those_that_were_seen_go_on(monkeypatch):
+    monkeypatch.setattr("pipelinerl.judging.workers.MOST_NAMES", 5)
+    async with pool() as workers:
+        outcomes = [(await workers.judged("v", b"", f"metrics = {{'x{i}': 1.0}}")).outcome for i in range(6)]
+        assert outcomes == ["wrong"] * 4 + ["undecided:output"] * 2
+        assert (await workers.judged("v", b"", "metrics = {'x0': 1.0}")).outcome == "wrong"

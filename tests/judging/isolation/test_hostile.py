@@ -48,7 +48,7 @@ def innocent_verdicts_are_right(court) -> bool:
 @pytest.mark.parametrize("text", ALL.values(), ids=ALL)
 def test_a_sealed_worker_cannot(sealed, text):
     assert not sealed.gets_through(text)
-    assert innocent_verdicts_are_right(sealed)
+    assert sealed.judged("reward = 0.25").reward == 0.25
     assert sorted(path.name for path in sealed.marker.parent.iterdir()) == ["marker.secret"]
     assert not any(os.path.exists(f"{place}/{sealed.marker.name}") for place in ("/tmp", "/dev/shm"))
     assert sealed.survivors() == []
@@ -111,9 +111,24 @@ def test_a_frame_without_end_is_not_read(at_each_level, length):
     assert innocent_verdicts_are_right(at_each_level)
 
 
-@pytest.mark.parametrize("reward", ["float('nan')", "float('inf')", "-1e400"])
-def test_a_reward_that_is_not_finite_is_no_judgement(sealed, reward):
-    assert sealed.judged(f"reward = {reward}").outcome == "undecided:output"
+@pytest.mark.parametrize(
+    "fields",
+    [
+        "reward = float('nan')",
+        "reward = -1e400",
+        "metrics = {'x': float('inf')}",
+        "metrics = dict.fromkeys(map(str, range(100)), 1.0)",
+        "metrics = {'x' * 100: 1.0}",
+        "metrics = {'../x\\n': 1.0}",
+        "metrics = {'x' * 70000: 1.0}",
+        "metrics = {'x': [1]}",
+        "outcome = 'undecided:a word of its own'",
+        "outcome = 'x' * 100",
+        "outcome = None",
+    ],
+)
+def test_a_judgement_that_could_harm_who_reads_it_is_none(sealed, fields):
+    assert sealed.judged(fields).outcome == "undecided:output"
 
 
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="there is no other convention")
