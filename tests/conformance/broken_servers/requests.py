@@ -1,8 +1,10 @@
 """Broken servers. G8 to G11."""
 
 import asyncio
+import os
 
 from contracts.inference import EngineInfo, SamplingParameters, TokenDelta
+from contracts.support.token import TOKEN_VARIABLE
 from inference_adapters.scripted import EOS, ScriptedEngine
 from tests.conformance.broken_servers.mutants import mutant
 
@@ -38,7 +40,7 @@ class HidesTheTools(ScriptedEngine):
 
 @mutant("G10", "with no token: .200")
 def ignores_the_token(options):
-    options.token = None
+    del os.environ[TOKEN_VARIABLE]
 
 
 @mutant("G11", "requests are there")

@@ -21,7 +21,7 @@ ROUTES = [
 async def authorization(bench: Bench) -> str:
     """Sends requests without a token and with wrong tokens to every route, and checks the responses."""
     if not bench.settings.token:
-        raise NotDeclaredError("start the server with a token and pass it as --token")
+        raise NotDeclaredError("start the server and the kit with PIPELINERL_TOKEN")
     wrong = [None, bench.settings.token + "x", bench.settings.token[:-1]]
     for server in bench.servers:
         for token in wrong:
