@@ -6,9 +6,10 @@ It is called by `serve`. It knows no engine and decides nothing about weights.
 import asyncio
 import contextlib
 import hmac
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 
 from fastapi import FastAPI
+from starlette.routing import BaseRoute, Match, Mount
 from starlette.types import ASGIApp, Receive, Scope, Send
 from starlette.websockets import WebSocketClose
 
@@ -67,10 +68,27 @@ def create_app(
     else:
         app.include_router(generation_routes(engine, updates))
     add_error_answers(app)
+    app.add_middleware(RouteMethods, routes=app.routes)
     app.add_middleware(BodyLimits, limits=limits)
     if token:
         app.add_middleware(BearerToken, token=token)
     return app
+
+
+class RouteMethods:
+    """Middleware that refuses a wrong method on a route, also where an adapter mounts an app over all."""
+
+    def __init__(self, app: ASGIApp, routes: Sequence[BaseRoute]):
+        self.app = app
+        self.routes = [route for route in routes if not isinstance(route, Mount)]
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        matches = {route.matches(scope)[0] for route in self.routes} if scope["type"] == "http" else set()
+        if Match.PARTIAL in matches and Match.FULL not in matches:
+            why = f"{scope['method']} {scope['path']}: the route is for another method"
+            await error_answer(ContractError(ErrorCode.METHOD_NOT_ALLOWED, why))(scope, receive, send)
+        else:
+            await self.app(scope, receive, send)
 
 
 class BearerToken:
