@@ -1,4 +1,4 @@
-"""The rule by which the inference contract grows: requests are strict, answers tolerant, defaults not sent."""
+"""How the inference contract grows: requests are strict, answers tolerant, defaults are not sent."""
 
 import pytest
 from pydantic import Field, ValidationError
