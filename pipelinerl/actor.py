@@ -60,7 +60,9 @@ class Actor:
         self._domain = build_domain(config)
         self._sampler = build_sampler(config, self._domain)
         self._rewards = [instantiate(component) for component in config.rewards]
-        self._admission = Admission(config.batch_size, config.group_size, config.lag_limit)
+        self._admission = Admission(
+            config.batch_size, config.group_size, config.lag_limit, config.requests_in_flight
+        )
         self._pool = ServerPool(config.inference.concurrency)
         self._client = build_client(config, session, self._pool)
         streams = open_streams(config, run_dir)
@@ -100,6 +102,7 @@ class Actor:
             self._draw(resumed.version)
         for _ in resumed.replayed:
             self._admission.start()
+            self._admission.finish()
         if self._config.checkpoint.every or resumed.kept_offset is not None:
             self._rollouts.protect(resumed.kept_offset or 0)
 
@@ -148,11 +151,13 @@ class Actor:
         )
         await self._pool.set_servers(published.servers)
         await self._pool.open_gate()
+        self._admission.gate_open = True
         self._metrics.write(self._version, self._pool.in_flight)
         await self._evaluator.on_published(published)
 
     async def _quiesce(self, version: int) -> None:
         """`schedule: async`: no request in flight, none begun until `version` is live."""
+        self._admission.gate_open = False
         await asyncio.gather(self._pool.close_gate(), self._evaluator.close_gate())
         self._events.append(Quiesced(version=version))
 
@@ -164,7 +169,7 @@ class Actor:
             if spec := self._slots.pop_new():
                 self._spawn(self._roll_out(spec), self._rolling)
             elif not self._slots.resume_one():
-                if not self._admission.can_start():
+                if self._admission.blocked_by():
                     return
                 self._open_group()
 
@@ -190,6 +195,7 @@ class Actor:
         for member in with_terms(group.finished, self._rewards, self._version):
             self._rollouts.append(member)
             self._metrics.finished(member)
+        self._admission.finish()
         if group.success is not None:
             self._sampler.observe(group.index, group.success)
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
-from contracts.records import Resumed, Rollout, SamplerState, StepClosed
+from contracts.records import Resumed, Rollout, SamplerState, StepClosed, infrastructure
 from pipelinerl.errors import PlanError
 from pipelinerl.report.accounting import GroupAccounts
 from pipelinerl.streams.base import StreamBusyError, Streams, StreamWriter
@@ -130,8 +130,8 @@ def sort_groups(
     found = dict.fromkeys(sizes, 0)
     rolled_back = set()
     for rollout in rollouts:
-        # One that a server failed may have ended with the run: it is not held against the group.
-        if rollout.group_id in sizes and not rollout.status.startswith("failed:server"):
+        # What a server or a judge failed at may have ended with the run: it is not held against the group.
+        if rollout.group_id in sizes and not infrastructure(rollout.status):
             found[rollout.group_id] += 1
             if max(rollout.versions, default=0) > version:
                 rolled_back.add(rollout.group_id)

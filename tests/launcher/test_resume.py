@@ -113,15 +113,17 @@ def test_whole_groups_of_known_weights_are_replayed():
         sampled_by(0, 1, 4, 4),
         sampled_by(2, 0, 1, 1),
         sampled_by(2, 1, 4, 5),
-        rollout(3, 0, completions=[], status="failed:timeout"),
-        rollout(3, 1, completions=[], status="failed:timeout"),
+        rollout(3, 0, completions=[], status="failed:VerifierBroke"),
+        rollout(3, 1, completions=[], status="failed:server_context_length_exceeded"),
         sampled_by(5, 0, 3, 3),
         rollout(5, 1, completions=[], status="failed:server_connection"),
+        sampled_by(6, 0, 3, 3),
+        rollout(6, 1, completions=[], status="failed:judge"),
         sampled_by(9, 0, 9, 9),
     ]
-    sizes = {group: SIZE for group in range(6)}
+    sizes = {group: SIZE for group in range(7)}
     replayed, interrupted, rolled_back = sort_groups(sizes, iter(rollouts), version=4)
-    assert (replayed, interrupted, rolled_back) == ([0, 3], [1, 4, 5], [2])
+    assert (replayed, interrupted, rolled_back) == ([0, 3], [1, 4, 5, 6], [2])
 
 
 # --- streams and checkpoints ------------------------------------------------------------------
