@@ -40,6 +40,7 @@ from pipelinerl.config import RunConfig
 from pipelinerl.process import process_main
 from pipelinerl.rollouts.admission import Admission
 from pipelinerl.rollouts.evaluator import Evaluator
+from pipelinerl.rollouts.kept_rollouts import KeptRollouts
 from pipelinerl.rollouts.pending_groups import PendingGroups
 from pipelinerl.rollouts.reward_terms import with_terms
 from pipelinerl.rollouts.rollout_metrics import RolloutMetrics
@@ -100,11 +101,13 @@ class Actor:
             self._draws = resumed.sampler.draws
         while self._draws < resumed.draws:
             self._draw(resumed.version)
-        for _ in resumed.replayed:
+        checkpoints = self._config.checkpoint.every or resumed.kept_offset is not None
+        self._kept = KeptRollouts((resumed.kept_offset or 0) if checkpoints else None)
+        for group_id in resumed.replayed:
             self._admission.start()
             self._admission.finish()
-        if self._config.checkpoint.every or resumed.kept_offset is not None:
-            self._rollouts.protect(resumed.kept_offset or 0)
+            self._kept.written(group_id, resumed.rollouts_offset)
+        self._rollouts.protect(self._kept.begin(self._rollouts.end))
 
     def _draw(self, version: int) -> tuple[int, int]:
         """Returns the number of the draw and the index of its problem."""
@@ -133,7 +136,10 @@ class Actor:
                 await self._on_published(happening)
             case Settled():
                 self._admission.settle(happening.rollouts)
+                self._kept.settled(happening.group_ids)
+                self._rollouts.protect(self._kept.begin(self._rollouts.end))
             case CheckpointSaved():
+                self._kept.checkpoint = happening.rollouts_offset
                 self._rollouts.protect(happening.rollouts_offset)
                 self._events.append(SamplerState(draws=self._draws, state=self._sampler.state_dict()))
             case PublishWanted():
@@ -192,6 +198,7 @@ class Actor:
         group = self._groups.add_finished(rollout)
         if group is None:
             return
+        self._kept.written(rollout.group_id, self._rollouts.end)
         for member in with_terms(group.finished, self._rewards, self._version):
             self._rollouts.append(member)
             self._metrics.finished(member)
