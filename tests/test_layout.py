@@ -30,6 +30,7 @@ ENTRIES = {
     "rewards": "Terms of the reward.",
     "samplers": "Which problem comes next.",
     "domains": "What to train on.",
+    "judging": "What answers are worth, decided where they can do no harm.",
     "clients": "The pipeline's side of the inference contract.",
     "rollouts": "What the actor does.",
     "batching": "What the preprocessor does.",

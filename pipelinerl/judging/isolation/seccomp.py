@@ -1,0 +1,84 @@
+"""Seccomp: a process gives up all system calls but those that computing and reading files need.
+
+Called by `confine`. Must not know workers or verdicts. libseccomp writes the filter for this machine's
+architecture; a call in the convention of another one ends the process.
+"""
+
+import ctypes
+import errno
+import tempfile
+from typing import Any
+
+LIBC = ctypes.CDLL(None, use_errno=True)
+PR_SET_SECCOMP = 22
+MODE_FILTER = 2
+INSTRUCTION_BYTES = 8
+CLONE_THREAD = 0x10000
+UNKNOWN = -1  # libseccomp's number of a call that it does not know
+
+MEMORY = "brk madvise mmap mprotect mremap munmap membarrier"
+FILES = """access close close_range dup dup2 dup3 faccessat faccessat2 fadvise64 fstat fstatfs getcwd
+getdents getdents64 lseek lstat newfstatat open openat openat2 pread64 preadv preadv2 pwrite64 read readlink
+readlinkat readv stat statfs statx write writev"""
+WAITING = """clock_getres clock_gettime clock_nanosleep epoll_create1 epoll_ctl epoll_pwait epoll_pwait2
+epoll_wait eventfd2 futex futex_wait futex_waitv futex_wake getitimer gettimeofday nanosleep pause pipe pipe2
+poll ppoll pselect6 restart_syscall select setitimer alarm time times"""
+SIGNALS = """rt_sigaction rt_sigpending rt_sigprocmask rt_sigreturn rt_sigsuspend rt_sigtimedwait
+sigaltstack"""
+ITSELF = """arch_prctl capget exit exit_group getcpu getegid geteuid getgid getgroups getpgid getpgrp getpid
+getppid getpriority getrandom getresgid getresuid getrlimit getrusage getsid gettid getuid rseq
+sched_get_priority_max sched_get_priority_min sched_getaffinity sched_getparam sched_getscheduler sched_yield
+set_robust_list set_tid_address sysinfo uname wait4 waitid"""
+ALLOWED = " ".join([MEMORY, FILES, WAITING, SIGNALS, ITSELF]).split()
+ALLOWED_WORDS = {  # of one argument: its place, and the values that are allowed
+    "fcntl": (1, (0, 1, 2, 3, 4, 1030)),  # duplicates, flags; no owner, which signals would be sent to
+    "ioctl": (1, (0x5401, 0x5413, 0x541B, 0x5421, 0x5450, 0x5451)),  # is it a terminal, flags
+    "prctl": (0, (15, 16, 0x53564D41)),  # names of threads and of memory
+    "prlimit64": (2, (0,)),  # reads a limit, and sets none
+}
+NO_MORE_PROCESSES = ("fork", "vfork")
+REFUSED = ("socket", "socketpair", "connect", "bind", "execve", "execveat", "kill", "tkill", "tgkill")
+
+
+class Program(ctypes.Structure):
+    _fields_ = [("length", ctypes.c_ushort), ("instructions", ctypes.c_char_p)]
+
+
+def program() -> bytes:
+    """Returns the filter as the kernel takes it. Raises OSError without libseccomp."""
+    try:
+        import pyseccomp as library
+    except (ImportError, RuntimeError) as error:
+        raise OSError(errno.ENOSYS, f"libseccomp cannot be used: {error}") from error
+    rules = library.SyscallFilter(library.ERRNO(errno.ENOSYS))
+    for name in ALLOWED:
+        _add(library, rules, library.ALLOW, name)
+    for name, (place, values) in ALLOWED_WORDS.items():
+        for value in values:
+            _add(library, rules, library.ALLOW, name, library.Arg(place, library.EQ, value))
+    is_thread = library.Arg(0, library.MASKED_EQ, CLONE_THREAD, CLONE_THREAD)
+    is_process = library.Arg(0, library.MASKED_EQ, CLONE_THREAD, 0)
+    _add(library, rules, library.ALLOW, "clone", is_thread)
+    _add(library, rules, library.ERRNO(errno.EAGAIN), "clone", is_process)
+    for name in NO_MORE_PROCESSES:
+        _add(library, rules, library.ERRNO(errno.EAGAIN), name)
+    for name in REFUSED:
+        _add(library, rules, library.ERRNO(errno.EACCES), name)
+    with tempfile.TemporaryFile() as file:
+        rules.export_bpf(file)
+        file.seek(0)
+        return file.read()
+
+
+def restrict(instructions: bytes) -> None:
+    """Puts this thread, and what it starts, under the filter for good. It needs no_new_privs."""
+    filter_ = Program(len(instructions) // INSTRUCTION_BYTES, instructions)
+    if LIBC.prctl(PR_SET_SECCOMP, MODE_FILTER, ctypes.byref(filter_), 0, 0):
+        code = ctypes.get_errno()
+        raise OSError(code, "this kernel, or this container, refuses a seccomp filter")
+
+
+def _add(library: Any, rules: Any, action: int, name: str, *arguments: Any) -> None:
+    number = library.resolve_syscall(library.system_arch(), name)
+    if number != UNKNOWN:  # a libseccomp may be older than a name
+        rules.add_rule(action, number, *arguments)

@@ -1,0 +1,83 @@
+"""The self-test: twelve hostile programs are run at level `sealed`, and what got through is told.
+
+`python -m pipelinerl.judging.isolation.selftest PATH ...` prints, as JSON, why the level is not had, or "".
+Called by the judging service at its start. Must not know verifiers or verdicts. Asking the kernel for
+features would not do: a container's profile, or another kernel's idea of them, decides.
+"""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from pipelinerl.judging.isolation.confinement import Confinement, Level
+from pipelinerl.judging.isolation.environment import clean_environment
+from pipelinerl.judging.isolation.limits import Limits
+from pipelinerl.judging.isolation.programs import INNOCENT, PROGRAMS
+
+LIMITS = Limits(memory_bytes=1 << 28, cpu_s=5)
+PATIENCE_S = 60
+ENDED = 0
+REFUSED = 3
+NOT_CONFINED = 4
+
+
+def strongest_level(readable: Sequence[str]) -> tuple[Level, str]:
+    """Returns the strongest level that holds the hostile programs here, and in words why not a stronger."""
+    command = [sys.executable, "-m", "pipelinerl.judging.isolation.selftest", *readable]
+    try:
+        done = subprocess.run(
+            command, env=clean_environment({}), capture_output=True, text=True, timeout=PATIENCE_S
+        )
+        reason = json.loads(done.stdout) if done.returncode == 0 else done.stderr.strip()[-200:]
+    except (OSError, ValueError, subprocess.TimeoutExpired) as error:
+        reason = f"the self-test failed: {error}"
+    return (Level.PROCESS, reason) if reason else (Level.SEALED, "")
+
+
+def why_not_sealed(readable: Sequence[str]) -> str:
+    """Returns in words why the level does not hold in this process's children; "" where it does."""
+    try:
+        confinement = Confinement(Level.SEALED, LIMITS, readable)
+    except OSError as error:
+        return error.strerror or str(error)
+    with tempfile.TemporaryDirectory() as directory:
+        secret = Path(directory) / "secret"
+        secret.write_text("secret")
+        if (code := outcome(confinement, INNOCENT, str(secret))) != ENDED:
+            return "the level cannot be entered" if code == NOT_CONFINED else "a harmless program failed"
+        through = [
+            name for name, text in PROGRAMS.items() if outcome(confinement, text, str(secret)) == ENDED
+        ]
+    return f"hostile programs could: {', '.join(through)}" if through else ""
+
+
+def outcome(confinement: Confinement, program: str, secret: str) -> int:
+    """Returns the exit status of a child that confines itself and runs the program."""
+    parent = os.getpid()
+    child = os.fork()
+    if not child:
+        _run(confinement, program, {"secret": secret, "parent": parent})
+    _, status = os.waitpid(child, 0)
+    return os.waitstatus_to_exitcode(status)
+
+
+def _run(confinement: Confinement, program: str, names: dict[str, object]) -> None:
+    """Does not return."""
+    code = NOT_CONFINED
+    try:
+        signal.alarm(int(LIMITS.cpu_s or 0))
+        confinement.enter()
+        code = REFUSED
+        exec(program, names)
+        code = ENDED
+    finally:
+        os._exit(code)
+
+
+if __name__ == "__main__":
+    print(json.dumps(why_not_sealed(sys.argv[1:])))

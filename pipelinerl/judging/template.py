@@ -1,0 +1,204 @@
+"""The pool's side of the template, and of a worker: processes, channels, and what is read from them.
+
+Used by the pool. Must not know verifiers or judgements' meaning.
+"""
+
+import asyncio
+import itertools
+import socket
+import sys
+from collections.abc import Mapping
+from contextlib import suppress
+
+import msgspec
+
+from pipelinerl.judging.worker_messages import (
+    HEADER_BYTES,
+    LONGEST_ANSWER,
+    LONGEST_CONTROL,
+    READY,
+    End,
+    Ended,
+    Ready,
+    Setup,
+    Start,
+    framed,
+)
+
+IMPORT_S = 300  # the longest that the verifiers' imports may take
+START_S = 30  # the longest that a worker may take to start, and to be reaped
+COMMAND = (sys.executable, "-m", "pipelinerl.judging.worker")
+
+
+class TemplateError(Exception):
+    """The template cannot make the verifiers, or cannot confine workers: the message says why."""
+
+
+class WorkerLostError(Exception):
+    """A worker, or the template, is gone through no fault of the text."""
+
+
+class Template:
+    """A process that has imported the verifiers and forks workers."""
+
+    def __init__(self, process: asyncio.subprocess.Process, control: socket.socket):
+        self._process = process
+        self._control = control
+        self._numbers = itertools.count()
+        self._ended: dict[int, asyncio.Future[Ended]] = {}
+        self._decode = msgspec.msgpack.Decoder(Ended).decode
+        self.is_lost = False
+        asyncio.get_running_loop().add_reader(control, self._receive)
+
+    @classmethod
+    async def started(cls, setup: Setup, environment: Mapping[str, str]) -> "Template":
+        """Returns a template that has imported its verifiers. Raises TemplateError with the reason."""
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        ours.setblocking(False)
+        with theirs:
+            process = await asyncio.create_subprocess_exec(
+                *COMMAND, stdin=theirs, env=dict(environment), start_new_session=True
+            )
+        try:
+            loop = asyncio.get_running_loop()
+            await loop.sock_sendall(ours, msgspec.msgpack.encode(setup))
+            async with asyncio.timeout(IMPORT_S):
+                received = await loop.sock_recv(ours, LONGEST_CONTROL)
+            ready = msgspec.msgpack.decode(received, type=Ready)
+        except BaseException as error:
+            await _close(process, ours)
+            if isinstance(error, OSError | msgspec.MsgspecError | TimeoutError):
+                raise TemplateError(
+                    "the process that imports the verifiers ended, or did not start"
+                ) from error
+            raise
+        if ready.error:
+            await _close(process, ours)
+            raise TemplateError(ready.error)
+        return cls(process, ours)
+
+    @property
+    def process(self) -> int:
+        return self._process.pid
+
+    async def worker(self) -> "Worker":
+        """Returns a new worker that is confined. Raises WorkerLostError."""
+        ours, theirs = socket.socketpair()
+        number = next(self._numbers)
+        ended = asyncio.get_running_loop().create_future()
+        self._ended[number] = ended
+        with theirs:
+            try:
+                socket.send_fds(self._control, [msgspec.msgpack.encode(Start(number))], [theirs.fileno()])
+            except OSError as error:
+                ours.close()
+                self.lose()
+                raise WorkerLostError("the template of the workers is gone") from error
+        reader, writer = await asyncio.open_connection(sock=ours, limit=LONGEST_ANSWER)
+        worker = Worker(self, number, ended, reader, writer)
+        try:
+            async with asyncio.timeout(START_S):
+                first = await reader.read(LONGEST_ANSWER)
+            if first != READY:
+                words = first.decode(errors="replace") or "it ended"
+                raise WorkerLostError(f"a worker was not confined: {words}")
+        except TimeoutError as error:
+            self.lose()
+            raise WorkerLostError(f"no worker was started within {START_S} s") from error
+        except BaseException:
+            worker.end()
+            raise
+        return worker
+
+    def end(self, number: int) -> None:
+        """Has a worker killed, if it is there."""
+        if number in self._ended:
+            try:
+                self._control.send(msgspec.msgpack.encode(End(number)))
+            except OSError:
+                self.lose()
+
+    def lose(self) -> None:
+        """Kills the template; its workers end with it, by themselves."""
+        if self.is_lost:
+            return
+        self.is_lost = True
+        asyncio.get_running_loop().remove_reader(self._control)
+        with suppress(ProcessLookupError):
+            self._process.kill()
+        for ended in self._ended.values():
+            ended.set_exception(WorkerLostError("the template of the workers is gone"))
+            ended.exception()  # nobody may be waiting for it
+        self._ended.clear()
+
+    async def close(self) -> None:
+        """Ends the template and its workers."""
+        self.lose()
+        await _close(self._process, self._control)
+
+    def _receive(self) -> None:
+        try:
+            message = self._control.recv(LONGEST_CONTROL)
+        except BlockingIOError:
+            return
+        except OSError:
+            message = b""
+        if not message:
+            self.lose()
+            return
+        ended = self._decode(message)
+        self._ended.pop(ended.worker).set_result(ended)
+
+
+class Worker:
+    """A confined process that waits for a question. `asked` counts those that it was sent."""
+
+    def __init__(
+        self,
+        template: Template,
+        number: int,
+        ended: asyncio.Future[Ended],
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+    ):
+        self._template = template
+        self._number = number
+        self.asked = 0
+        self._ended = ended
+        self._reader = reader
+        self._writer = writer
+
+    async def ask(self, question: bytes) -> bytes | None:
+        """Returns the worker's frame, empty where it announces more than is read, or None where it ended."""
+        self.asked += 1
+        with suppress(OSError, asyncio.IncompleteReadError):
+            self._writer.write(framed(question))
+            await self._writer.drain()
+            length = int.from_bytes(await self._reader.readexactly(HEADER_BYTES))
+            return await self._reader.readexactly(length) if length <= LONGEST_ANSWER else b""
+        return None
+
+    async def ended(self) -> Ended:
+        """Returns how the worker ended, once it has. Raises WorkerLostError where nobody can say."""
+        try:
+            async with asyncio.timeout(START_S):
+                return await asyncio.shield(self._ended)
+        except TimeoutError as error:
+            self._template.lose()
+            raise WorkerLostError("the template of the workers does not answer") from error
+
+    @property
+    def is_lost(self) -> bool:
+        return self._ended.done()
+
+    def end(self) -> None:
+        """Has the process killed, if it is there."""
+        self._writer.close()
+        self._template.end(self._number)
+
+
+async def _close(process: asyncio.subprocess.Process, control: socket.socket) -> None:
+    control.close()
+    with suppress(ProcessLookupError):
+        process.kill()
+    await process.wait()

@@ -1,0 +1,85 @@
+"""What crosses the socket between rollouts and the judging service: frames of bounded length."""
+
+import asyncio
+import struct
+from typing import TypeVar
+
+import msgspec
+
+Message = TypeVar("Message", bound=msgspec.Struct)
+
+LONGEST_FRAME = 32 << 20  # bytes
+LONGEST_TEXT = 4 << 20  # characters of a text that is sent at all
+LENGTH = struct.Struct(">I")
+
+
+class Judgement(msgspec.Struct, frozen=True):
+    """What a verifier says of one answer.
+
+    outcome: right, wrong, no_answer, undecided:<why>, or a word of the verifier's own. The answer itself is
+        why an undecided one is undecided: time, memory, length, processes or output.
+    components: parts of the reward by name, which add up to it.
+    """
+
+    reward: float
+    success: bool
+    outcome: str
+    components: dict[str, float] = {}
+    metrics: dict[str, float] = {}
+
+    @property
+    def word(self) -> str:
+        """The outcome without its reason."""
+        return self.outcome.partition(":")[0]
+
+
+def undecided(why: str) -> Judgement:
+    """Returns the judgement of an answer that went beyond a limit."""
+    return Judgement(0.0, False, f"undecided:{why}")
+
+
+class Question(msgspec.Struct, frozen=True):
+    """One answer to judge.
+
+    task: what the verifier needs, pickled by the asker. Only a worker opens it.
+    """
+
+    number: int
+    verifier: str
+    task: bytes
+    text: str
+
+
+class Reply(msgspec.Struct, frozen=True):
+    """The judgement on a question, or why the service could not come to any."""
+
+    number: int
+    judgement: Judgement | None = None
+    failed: str = ""
+
+
+class FrameError(Exception):
+    """The other side sent what is no frame."""
+
+
+def frame(message: msgspec.Struct) -> bytes:
+    """Returns the bytes of a message. Raises FrameError for one that is too long."""
+    body = msgspec.msgpack.encode(message)
+    if len(body) > LONGEST_FRAME:
+        raise FrameError(f"a frame of {len(body)} bytes; at most {LONGEST_FRAME} are sent")
+    return LENGTH.pack(len(body)) + body
+
+
+async def read_frame(reader: asyncio.StreamReader, kind: type[Message]) -> Message | None:
+    """Returns the next message, or None at the end of the stream. Raises FrameError."""
+    try:
+        (length,) = LENGTH.unpack(await reader.readexactly(LENGTH.size))
+        if length > LONGEST_FRAME:
+            raise FrameError(f"a frame of {length} bytes is announced; at most {LONGEST_FRAME} are read")
+        return msgspec.msgpack.decode(await reader.readexactly(length), type=kind)
+    except asyncio.IncompleteReadError as error:
+        if error.partial:
+            raise FrameError("the stream ended inside a frame") from error
+        return None
+    except msgspec.MsgspecError as error:
+        raise FrameError(f"a frame holds no {kind.__name__}: {error}") from error

@@ -1,0 +1,197 @@
+"""The pool of judging's workers: a verdict is given by a process that ends with it.
+
+Used by the judging service. Must not know the service's clients. It is no pool of a library:
+those receive results as pickles. A worker that has evaluated a hostile text may send one that executes here.
+
+A worker lives for one verdict because a text that is evaluated can change its process: the scorer would
+say "right" to every later text. A fork costs 10 to 15 ms of CPU time with sympy and reasoning-gym imported.
+Verifiers that evaluate nothing may share a worker (`Setup.reused`). What a text can still do is to decide
+its own verdict.
+"""
+
+import asyncio
+import signal
+from collections import Counter
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import TypeGuard
+
+import msgspec
+
+from pipelinerl.judging.isolation import clean_environment
+from pipelinerl.judging.template import Template, TemplateError, Worker, WorkerLostError
+from pipelinerl.judging.wire import Judgement, undecided
+from pipelinerl.judging.worker_messages import Asked, Ended, Failed, Judged, Setup, checked, names_in
+
+TRIES = 3  # for a verdict whose worker is lost
+MOST_NAMES = 1000  # that judgements may hold, all together
+MOST_TEXTS = 100  # of a worker that is reused, against leaks
+KILLS = 2  # of a worker by somebody else, after which its text is taken to be the cause
+
+__all__ = ["Setup", "TemplateError", "VerifierError", "WorkerLostError", "Workers"]
+
+
+class VerifierError(Exception):
+    """The verifier raised: the message names the exception."""
+
+
+class Workers:
+    """Gives verdicts, `workers` at a time; who comes later waits.
+
+    setup: of the template.
+    workers: processes that judge at the same time.
+    verdict_s: wall time of one verdict, from when its worker has the text.
+    extra_environment: variables that the verifiers need, besides those of `clean_environment`.
+
+    undecided: counts by reason. restarts: of the template.
+    """
+
+    def __init__(
+        self,
+        setup: Setup,
+        workers: int,
+        verdict_s: float,
+        extra_environment: Mapping[str, str] | None = None,
+    ):
+        self._setup = setup
+        self._verdict_s = verdict_s
+        self._environment = clean_environment(extra_environment or {})
+        self._places = asyncio.Semaphore(workers)
+        self._template: Template | None = None
+        self._idle: list[Worker] = []
+        self._starting = asyncio.Lock()
+        self._decode = msgspec.msgpack.Decoder(Judged | Failed).decode
+        self._names: set[str] = set()
+        self.undecided: Counter[str] = Counter()
+        self.restarts = 0
+        self.busy = 0
+
+    @property
+    def template_process(self) -> int | None:
+        """The process that the workers are forked from."""
+        return self._template.process if self._template and not self._template.is_lost else None
+
+    async def start(self) -> None:
+        """Imports the verifiers. Raises TemplateError with the reason where they cannot be had."""
+        await self._running()
+
+    async def __aenter__(self) -> "Workers":
+        await self.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Ends all processes."""
+        if self._template:
+            await self._template.close()
+
+    async def judged(self, verifier: str, task: bytes, text: str) -> Judgement:
+        """Returns the judgement; `undecided:<why>` for a text that went beyond a limit.
+
+        Raises VerifierError, WorkerLostError, and TemplateError where the template cannot start again.
+        """
+        question = msgspec.msgpack.encode(Asked(verifier, task, text))
+        async with self._places:
+            self.busy += 1
+            try:
+                judgement = await self._judged(question, verifier in self._setup.reused)
+            finally:
+                self.busy -= 1
+        if not is_decided(judgement):
+            self.undecided[judgement.outcome.partition(":")[2]] += 1
+        return judgement
+
+    async def _judged(self, question: bytes, is_reused: bool) -> Judgement:
+        """Returns what a worker that is there says, or else a new one, on which no other text counts."""
+        while is_reused and self._idle:
+            worker = self._idle.pop()
+            if worker.is_lost:
+                continue
+            with suppress(WorkerLostError, VerifierError):
+                answered = await self._asked(worker, question, is_reused)
+                if is_decided(answered) or answered == undecided("time"):
+                    return answered
+            break
+        return await self._tried(question, is_reused)
+
+    async def _tried(self, question: bytes, is_reused: bool) -> Judgement:
+        kills = 0
+        for tries in range(1, TRIES + 1):
+            try:
+                worker = await (await self._running()).worker()
+                answered = await self._asked(worker, question, is_reused)
+            except WorkerLostError:
+                if tries == TRIES:
+                    raise
+                continue
+            if not isinstance(answered, Ended):
+                return answered
+            kills += answered.code == -signal.SIGKILL
+            why = self._why(answered)
+            if why != "memory" or kills == KILLS:
+                return undecided(why)
+        raise WorkerLostError("workers are killed, or end, before they answer")
+
+    async def _asked(self, worker: Worker, question: bytes, is_reused: bool) -> Judgement | Ended:
+        """Returns the judgement, or how the worker ended without one."""
+        kept = False
+        try:
+            async with asyncio.timeout(self._verdict_s):
+                frame = await worker.ask(question)
+            judgement = None if frame is None else self._read(frame)
+            kept = is_reused and is_decided(judgement) and worker.asked < MOST_TEXTS
+        except TimeoutError:
+            judgement = undecided("time")
+        finally:
+            if kept:
+                self._idle.append(worker)
+            else:
+                worker.end()
+        return judgement or await worker.ended()
+
+    def _read(self, frame: bytes) -> Judgement:
+        """Returns what a worker's frame says. It may have been written by the text that was judged."""
+        try:
+            answer = self._decode(frame)
+            if isinstance(answer, Judged):
+                return self._with_few_names(checked(answer.judgement))
+        except (msgspec.MsgspecError, ValueError, RecursionError):
+            return undecided("output")
+        if answer.why == "error":
+            raise VerifierError(answer.words)
+        return undecided(answer.why if answer.why in ("memory", "processes") else "output")
+
+    def _with_few_names(self, judgement: Judgement) -> Judgement:
+        """Returns the judgement. Raises ValueError where its names are too many, with all before it.
+
+        They become names of metrics, and a text that forges its judgement could make endless ones.
+        """
+        names = self._names | names_in(judgement)
+        if len(names) > MOST_NAMES:
+            raise ValueError(f"there are more than {MOST_NAMES} names")
+        self._names = names
+        return judgement
+
+    def _why(self, ended: Ended) -> str:
+        """Returns which limit a worker met that ended without an answer."""
+        limit_s = self._setup.limits.cpu_s
+        if ended.code == -signal.SIGXCPU or (limit_s is not None and ended.cpu_s > limit_s):
+            return "time"
+        return "memory" if ended.code == -signal.SIGKILL else "output"
+
+    async def _running(self) -> Template:
+        async with self._starting:
+            if self._template and self._template.is_lost:
+                await self._template.close()
+                self._template = None
+                self.restarts += 1
+            if self._template is None:
+                self._template = await Template.started(self._setup, self._environment)
+            return self._template
+
+
+def is_decided(answered: Judgement | Ended | None) -> TypeGuard[Judgement]:
+    """Returns whether this is a judgement that no limit was in the way of."""
+    return isinstance(answered, Judgement) and not answered.outcome.startswith("undecided:")
