@@ -301,15 +301,19 @@ def publish(
     Every rank exhausts `gather_weights`, whether or not rank 0 is still sending, and rank 0 decides
     for all whether to publish again: no rank can wait in a collective that another has left.
     """
+    published = None
+
+    def confirmed() -> bool:
+        nonlocal published
+        published = publisher.confirm(version)
+        return published is not None
+
     while True:
-        if publisher:
-            publisher.open(version)
-        ranks.agree(True)  # ranks wait for the servers here, not inside a gather
+        ranks.wait_for_rank_0(lambda: publisher.open(version))  # here, not inside a gather
         weights = worker.gather_weights()
         if publisher:
             publisher.send(weights)
         for _ in weights:
             pass
-        published = publisher.confirm(version) if publisher else None
-        if ranks.agree(published is not None):
+        if ranks.agree(confirmed):
             return published
