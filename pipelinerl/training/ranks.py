@@ -58,8 +58,11 @@ class Ranks:
 
     def _received(self) -> bytes:
         size = torch.tensor([STILL_WAITING])
-        while int(size) == STILL_WAITING:
-            dist.broadcast(size, src=0, group=self._group)
+        try:
+            while int(size) == STILL_WAITING:
+                dist.broadcast(size, src=0, group=self._group)
+        except RuntimeError as error:
+            raise RuntimeError(f"trainer rank 0 is gone or silent, its log says why: {error}") from error
         buffer = torch.empty(int(size), dtype=torch.uint8)
         dist.broadcast(buffer, src=0, group=self._group)
         return buffer.numpy().tobytes()

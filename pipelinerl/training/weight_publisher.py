@@ -131,6 +131,8 @@ class WeightPublisher:
         self._strikes.succeeded(live)
         if len(live) < len(endings):
             self._groups.leave()
+            for server in endings.keys() - set(live):
+                log.warning("version %d at %s: %s", version, server.url, statuses.get(server, "no answer"))
             timed_out = self._broken and self._timed_out
             to_blame = self._leave_out(blame(endings, self._manifest.total_bytes, timed_out))
             # Those that lost the broadcast through others get it again, and those that have it take part.
