@@ -32,6 +32,15 @@ class ServerControl:
     async def contract(self, wait_s: float = ANSWER_TIMEOUT_S) -> ContractInfo:
         return ContractInfo.model_validate(await self._call("GET", "/contract", wait_s))
 
+    async def health_status(self) -> str:
+        """What the server says of itself: ready, or why not. A 200 without the contract's body is ready."""
+        timeout = aiohttp.ClientTimeout(total=ANSWER_TIMEOUT_S)
+        async with self._session.get(f"{self.url}/health", timeout=timeout) as response:
+            if response.status == 200:
+                return "ready"
+            body = await response.json(content_type=None)
+            return str(body.get("status", "unhealthy")) if isinstance(body, dict) else "unhealthy"
+
     async def init_process_group(self, request: InitProcessGroupRequest) -> None:
         await self._call("POST", "/init_process_group", request.timeout_s + GRACE_S, request)
 
