@@ -146,7 +146,7 @@ class Actor:
         self._attempt = RolloutRunner(
             published.run, self._domain, client, self._config.rollout, self._config.token_fields
         )
-        await self._pool.set_servers(published.servers)
+        await self._pool.set_servers(published.servers, sparing=self._evaluator.pinned_servers)
         await self._pool.open_gate()
         self._metrics.write(self._version, self._pool.in_flight)
         await self._evaluator.on_published(published)
