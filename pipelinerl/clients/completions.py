@@ -19,6 +19,7 @@ from pipelinerl.clients.faults import (
     ServerFailedError,
     ServerUnavailableError,
 )
+from pipelinerl.clients.server_proof import UnprovenServerError
 from pipelinerl.domains.base import Answer
 
 Prompt = list[dict[str, str]] | list[int]  # a conversation, or token ids
@@ -61,7 +62,9 @@ async def complete(
         async with session.post(url + route, json=request, allow_redirects=False) as response:
             status = response.status
             body = await response.read()
-    except aiohttp.ClientConnectorError as error:
+    except UnprovenServerError as error:
+        raise ServerUnavailableError("unproven") from error
+    except (aiohttp.ClientConnectorError, TimeoutError) as error:
         raise ServerUnavailableError("connection") from error
     except aiohttp.ClientError as error:
         raise ConnectionBrokenError("connection") from error
