@@ -6,7 +6,7 @@ never the run.
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from hashlib import blake2b
 
 import aiohttp
@@ -42,11 +42,8 @@ class LLMClient:
     turn: Callable[[], Awaitable[None]] = at_once
     decode: Callable[[np.ndarray], str] | None = None
     template: ChatTemplate | None = None
-    requests: AttemptRequests = field(init=False)  # of this attempt
-    _asked: int = field(default=0, init=False)
-
-    def __post_init__(self):
-        self.requests = AttemptRequests(self.pool)
+    attempt: AttemptRequests | None = None  # the requests of this attempt
+    _requests: int = 0  # their number
 
     def of_attempt(self, name: str, avoid: str | None = None) -> "LLMClient":
         """Returns a client for one attempt alone; `avoid` is the server that the one before failed on.
@@ -56,9 +53,7 @@ class LLMClient:
         sampling = self.sampling
         if sampling.seed is not None:
             sampling = replace(sampling, seed=_hashed(f"{sampling.seed} {name}"))
-        client = replace(self, sampling=sampling)
-        client.requests.avoid = avoid
-        return client
+        return replace(self, sampling=sampling, attempt=AttemptRequests(self.pool, avoid))
 
     async def chat(
         self,
@@ -100,9 +95,10 @@ class LLMClient:
     async def _request(self, prompt: Prompt, max_tokens: int, tools: list[dict] | None = None) -> Answer:
         sampling = replace(self.sampling, max_tokens=self.segments.budget(max_tokens))
         if sampling.seed is not None:
-            sampling = replace(sampling, seed=_hashed(f"{sampling.seed} {self._asked}"))
-            self._asked += 1
-        return await self.requests.ask(lambda url: complete(self.session, url, prompt, sampling, tools))
+            sampling = replace(sampling, seed=_hashed(f"{sampling.seed} {self._requests}"))
+            self._requests += 1
+        attempt = self.attempt or AttemptRequests(self.pool)
+        return await attempt.ask(lambda url: complete(self.session, url, prompt, sampling, tools))
 
 
 def _hashed(text: str) -> int:

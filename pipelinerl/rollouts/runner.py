@@ -71,8 +71,8 @@ class RolloutRunner:
                     attempt = await self.domain.rollout(client, problem)
                 return self._record(problem, spec, started_at, retry, attempt)
             except Exception as failure:
-                error = client.requests.cause_of(failure)
-                failed_on = client.requests.avoid
+                error = client.attempt.cause_of(failure)
+                failed_on = client.attempt.avoid
                 reason = failure_reason(error)
                 name = spec.rollout_id
                 # What a server failed at is asked again as it was, with the same seed.
