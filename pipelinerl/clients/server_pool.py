@@ -130,6 +130,7 @@ class ServerPool:
         """
         if self._routing.leave_out(url):
             self._call_off(url)
+            self._hand_out()  # some may have waited for this one, to avoid another
 
     def take_back(self, url: str) -> None:
         """The server answers again, and begins with one request."""

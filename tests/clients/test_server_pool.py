@@ -177,11 +177,15 @@ def test_a_request_avoids_a_server_as_long_as_there_is_another():
     async def scenario():
         pool = ServerPool(limit=1)
         await pool.set_servers(["a", "b"])
-        async with pool.server(avoid="a") as url:
-            assert url == "b"
-            assert not await is_given_a_place(pool, avoid="a")
-            pool.leave_out("b")
-            assert await is_given_a_place(pool, avoid="a")
+        with pytest.raises(ServerUnavailableError, match="left_out"):
+            async with pool.server(avoid="a") as url:
+                assert url == "b"
+                assert not await is_given_a_place(pool, avoid="a")
+                waiting = asyncio.create_task(is_given_a_place(pool, avoid="a", within_s=5))
+                await asyncio.sleep(0)
+                pool.leave_out("b")
+                await asyncio.Event().wait()
+        assert await waiting
 
     asyncio.run(scenario())
 
@@ -241,9 +245,9 @@ def test_a_freed_place_wakes_one_request_however_many_wait():
     assert wakeups_of(failing=4) == 2  # its holder, and one of the 32 that wait
 
 
-async def is_given_a_place(pool: ServerPool, avoid: str) -> bool:
+async def is_given_a_place(pool: ServerPool, avoid: str, within_s: float = 0.01) -> bool:
     try:
-        async with asyncio.timeout(0.01), pool.server(avoid):
+        async with asyncio.timeout(within_s), pool.server(avoid):
             return True
     except TimeoutError:
         return False
