@@ -12,8 +12,8 @@ import numpy as np
 from contracts.records import MicroBatchRow, Rollout, TrainingSequence, decode, encode
 from contracts.trainer import PackedBatch, TrainerWorker
 from pipelinerl.batching.sequences import training_sequences
+from pipelinerl.clients.completions import Sampling, complete
 from pipelinerl.clients.http_session import open_session
-from pipelinerl.clients.llm_client import Sampling, complete
 from pipelinerl.config import RunConfig
 from pipelinerl.domains.base import Domain
 from pipelinerl.training.ranks import Ranks
