@@ -33,6 +33,7 @@ from pipelinerl.clients.server_pool import ServerPool
 from pipelinerl.components import (
     build_client,
     build_domain,
+    build_judge,
     build_sampler,
     instantiate,
 )
@@ -62,7 +63,8 @@ class Actor:
         self._rewards = [instantiate(component) for component in config.rewards]
         self._admission = Admission(config.batch_size, config.group_size, config.lag_limit)
         self._pool = ServerPool(config.inference.concurrency)
-        self._client = build_client(config, session, self._pool)
+        self._judge = build_judge(config)
+        self._client = build_client(config, session, self._pool, self._judge)
         streams = open_streams(config, run_dir)
         self._rollouts = streams.writer("rollouts")
         self._events = streams.writer("actor_events")
@@ -144,7 +146,12 @@ class Actor:
         self._version = published.version
         client = replace(self._client, turn=self._slots.yield_slot)
         self._attempt = RolloutRunner(
-            published.run, self._domain, client, self._config.rollout, self._config.token_fields
+            published.run,
+            self._domain,
+            client,
+            self._config.rollout,
+            self._config.token_fields,
+            self._slots.leave_slot,
         )
         await self._pool.set_servers(published.servers)
         await self._pool.open_gate()
@@ -160,13 +167,23 @@ class Actor:
 
     def _start_rollouts(self) -> None:
         """Fills the servers: new rollouts of open groups, then those between segments, then a new group."""
-        while len(self._rolling) - self._slots.between_segments < self._pool.capacity:
+        while self._slots_held < self._pool.capacity:
             if spec := self._slots.pop_new():
                 self._spawn(self._roll_out(spec), self._rolling)
             elif not self._slots.resume_one():
-                if not self._admission.can_start():
+                if not self._admission.can_start() or self._is_judging_behind:
                     return
                 self._open_group()
+
+    @property
+    def _slots_held(self) -> int:
+        return len(self._rolling) - self._slots.between_segments - self._slots.away
+
+    @property
+    def _is_judging_behind(self) -> bool:
+        """Whether so many judgements are waited for that no further group should begin."""
+        most = self._config.judging.max_waiting or 2 * self._pool.capacity
+        return self._judge is not None and self._judge.waiting > most
 
     def _open_group(self) -> None:
         group_id = self._next_group

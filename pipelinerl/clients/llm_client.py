@@ -6,8 +6,10 @@ Every response is checked against the contract before it is used. One that does 
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from hashlib import blake2b
+from typing import Any
 
 import aiohttp
 import numpy as np
@@ -18,6 +20,8 @@ from pipelinerl.clients.chat_template import ChatTemplate
 from pipelinerl.clients.partial_completions import SegmentPolicy, joined, prompt_of_next
 from pipelinerl.clients.server_pool import ServerPool, ServerUnavailableError
 from pipelinerl.domains.base import Answer
+from pipelinerl.judging.client import JudgeError, JudgingClient
+from pipelinerl.judging.wire import Judgement
 
 Prompt = list[dict[str, str]] | list[int]  # a conversation, or token ids
 
@@ -47,9 +51,11 @@ class LLMClient:
     """Samples from whichever server of the pool is least busy.
 
     segments: whether completions are made in several requests.
-    turn: waited for between two requests of one completion.
+    turn: waited for between two requests of one completion, and before one that follows a judgement.
     decode: text of sampled tokens; without one, the texts of its segments are put together.
     template: of the model; without one, a conversation cannot continue token for token.
+    judge: the judging service, where the domain has verifiers.
+    away: entered while a judgement is waited for.
     """
 
     session: aiohttp.ClientSession
@@ -59,7 +65,10 @@ class LLMClient:
     turn: Callable[[], Awaitable[None]] = at_once
     decode: Callable[[np.ndarray], str] | None = None
     template: ChatTemplate | None = None
+    judge: JudgingClient | None = None
+    away: Callable[[], AbstractContextManager[None]] = nullcontext
     _requests: int = 0  # of this attempt
+    _was_away: bool = False  # since the last request of this attempt
 
     def of_attempt(self, name: str) -> "LLMClient":
         """Returns a client for one attempt alone.
@@ -83,6 +92,9 @@ class LLMClient:
         or InvalidResponseError.
         """
         prompt = await self._prompt(messages, after)
+        if self._was_away:
+            self._was_away = False
+            await self.turn()
         answer = await self._request(prompt, self.sampling.max_tokens, None if after else tools)
         texts = [answer.text]
         completion = self.segments.stopped(answer.completion)
@@ -97,6 +109,14 @@ class LLMClient:
         if tools and (after or completion.segments):  # the server was asked for text
             text, calls = parse_tool_calls(text)
         return Answer(text, completion, calls)
+
+    async def judged(self, verifier: str, task: Any, text: str) -> Judgement:
+        """Returns the judgement of a verifier, by the name that the domain gives it. Raises JudgeError."""
+        if self.judge is None:
+            raise JudgeError(f"no judging service runs, because the domain names no verifier {verifier}")
+        with self.away():
+            self._was_away = True
+            return await self.judge.judged(verifier, task, text)
 
     async def _prompt(self, messages: list[dict[str, str]], after: Answer | None) -> Prompt:
         if after is None:

@@ -9,7 +9,8 @@ import logging
 import math
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
 
 import msgspec
 
@@ -19,6 +20,8 @@ from pipelinerl.clients.llm_client import InvalidResponseError, LLMClient, Reque
 from pipelinerl.clients.server_pool import ServerUnavailableError
 from pipelinerl.config import RolloutConfig
 from pipelinerl.domains.base import Attempt, Domain, Problem
+from pipelinerl.judging.client import JudgeError
+from pipelinerl.rollouts.pause import LeavePlace, Pause
 
 log = logging.getLogger(__name__)
 
@@ -44,6 +47,7 @@ class RolloutRunner:
 
     token_fields: the declared ones, which every attempt must give. None where rollouts are not trained on:
         they are recorded without any.
+    leave_place: gives the attempt's place to another while it waits for a judgement.
     """
 
     run: str
@@ -51,6 +55,7 @@ class RolloutRunner:
     client: LLMClient
     policy: RolloutConfig
     token_fields: Mapping[str, TokenField] | None = None
+    leave_place: LeavePlace = nullcontext
 
     async def __call__(self, problem: Problem, spec: RolloutSpec) -> Rollout:
         started_at = time.time()
@@ -59,7 +64,8 @@ class RolloutRunner:
         for retry in range(self.policy.retries + 1):
             try:
                 client = self.client.of_attempt(f"{spec.seed_name} {own_failures}")
-                async with asyncio.timeout(self.policy.timeout_s):
+                async with asyncio.timeout(self.policy.timeout_s) as timeout:
+                    client = replace(client, away=Pause(timeout, self.leave_place))
                     attempt = await self.domain.rollout(client, problem)
                 return self._record(problem, spec, started_at, retry, attempt)
             except Exception as error:
@@ -68,6 +74,8 @@ class RolloutRunner:
                 # What a server failed at is asked again as it was, with the same seed.
                 own_failures += not isinstance(error, ServerUnavailableError | RequestRefusedError)
                 log.warning("rollout %s, attempt %d failed: %s: %s", name, retry + 1, reason, error)
+                if isinstance(error, JudgeError):  # another sample would meet the same judge
+                    break
         return Rollout(
             run=self.run,
             rollout_id=spec.rollout_id,
@@ -77,7 +85,7 @@ class RolloutRunner:
             draw=spec.draw,
             started_at=started_at,
             finished_at=time.time(),
-            metrics={"retries": float(self.policy.retries)},
+            metrics={"retries": float(retry)},
             status=f"failed:{reason}",
         )
 
@@ -132,6 +140,8 @@ def failure_reason(error: Exception) -> str:
             return "bad_answer"
         case InvalidRewardError():
             return "bad_reward"
+        case JudgeError():
+            return "judge"
         case TokenFieldError():
             return "bad_token_fields"
         case _:
