@@ -77,6 +77,10 @@ class Template:
             raise TemplateError(ready.error)
         return cls(process, ours)
 
+    @property
+    def process(self) -> int:
+        return self._process.pid
+
     async def worker(self) -> "Worker":
         """Returns a new worker that is confined. Raises WorkerLostError."""
         ours, theirs = socket.socketpair()
@@ -147,7 +151,7 @@ class Template:
 
 
 class Worker:
-    """A confined process that waits for one question."""
+    """A confined process that waits for a question. `asked` counts those that it was sent."""
 
     def __init__(
         self,
@@ -159,12 +163,14 @@ class Worker:
     ):
         self._template = template
         self._number = number
+        self.asked = 0
         self._ended = ended
         self._reader = reader
         self._writer = writer
 
     async def ask(self, question: bytes) -> bytes | None:
         """Returns the worker's frame, empty where it announces more than is read, or None where it ended."""
+        self.asked += 1
         with suppress(OSError, asyncio.IncompleteReadError):
             self._writer.write(framed(question))
             await self._writer.drain()
@@ -180,6 +186,10 @@ class Worker:
         except TimeoutError as error:
             self._template.lose()
             raise WorkerLostError("the template of the workers does not answer") from error
+
+    @property
+    def is_lost(self) -> bool:
+        return self._ended.done()
 
     def end(self) -> None:
         """Has the process killed, if it is there."""

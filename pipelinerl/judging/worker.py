@@ -127,7 +127,7 @@ class Template:
 
 
 class Worker:
-    """Gives one verdict in a process of its own."""
+    """Gives verdicts in a process of its own, until the pool ends it. Most workers give one."""
 
     def __init__(self, channel: int, judge: Judge, confinement: Confinement):
         self._channel = channel
@@ -135,19 +135,19 @@ class Worker:
         self._confinement = confinement
 
     def run(self) -> None:
-        """Ends the process."""
+        """Does not return."""
         try:
             self._confinement.enter()
         except (OSError, ValueError) as error:
             os.write(self._channel, str(error)[:WORDS].encode())
             os._exit(1)
         os.write(self._channel, READY)
-        asked = self._read(int.from_bytes(self._read(HEADER_BYTES)))
-        frame = msgspec.msgpack.encode(self._answer(asked))
-        if len(frame) > LONGEST_ANSWER:
-            frame = msgspec.msgpack.encode(Failed("output", "the judgement is too long"))
-        self._write(framed(frame))
-        os._exit(0)
+        while True:
+            asked = self._read(int.from_bytes(self._read(HEADER_BYTES)))
+            frame = msgspec.msgpack.encode(self._answer(asked))
+            if len(frame) > LONGEST_ANSWER:
+                frame = msgspec.msgpack.encode(Failed("output", "the judgement is too long"))
+            self._write(framed(frame))
 
     def _answer(self, asked: bytes) -> Judged | Failed:
         try:

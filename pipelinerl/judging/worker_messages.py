@@ -28,6 +28,8 @@ class Setup(msgspec.Struct, frozen=True):
         options. What it imports and warms up is there in every worker.
     options: its keyword arguments.
     readable: paths besides those of Python and the imported packages.
+    reused: verifiers that evaluate nothing of a text: their workers judge one text after another. All others
+        have a worker for each text, for what is evaluated can change its process.
     """
 
     maker: str
@@ -35,6 +37,7 @@ class Setup(msgspec.Struct, frozen=True):
     level: Level
     limits: Limits
     readable: list[str] = []
+    reused: list[str] = []
 
 
 class Ready(msgspec.Struct, frozen=True, tag=True):

@@ -5,13 +5,16 @@ those receive results as pickles. A worker that has evaluated a hostile text may
 
 A worker lives for one verdict because a text that is evaluated can change its process: the scorer would
 say "right" to every later text. A fork costs about 10 ms of CPU time with sympy and reasoning-gym imported.
-What a text can still do is to decide its own verdict.
+Verifiers that evaluate nothing may share a worker (`Setup.reused`). What a text can still do is to decide
+its own verdict.
 """
 
 import asyncio
 import signal
 from collections import Counter
 from collections.abc import Mapping
+from contextlib import suppress
+from typing import TypeGuard
 
 import msgspec
 
@@ -21,6 +24,8 @@ from pipelinerl.judging.wire import Judgement, undecided
 from pipelinerl.judging.worker_messages import Asked, Ended, Failed, Judged, Setup, checked
 
 TRIES = 3  # for a verdict whose worker is lost
+MOST_TEXTS = 100  # of a worker that is reused, against leaks
+CLOCKS_S = 0.1  # by which the kernel's two counts of CPU time may differ
 KILLS = 2  # of a worker by somebody else, after which its text is taken to be the cause
 
 __all__ = ["Setup", "TemplateError", "VerifierError", "WorkerLostError", "Workers"]
@@ -53,15 +58,28 @@ class Workers:
         self._environment = clean_environment(extra_environment or {})
         self._places = asyncio.Semaphore(workers)
         self._template: Template | None = None
+        self._idle: list[Worker] = []
         self._starting = asyncio.Lock()
         self._decode = msgspec.msgpack.Decoder(Judged | Failed).decode
         self.undecided: Counter[str] = Counter()
         self.restarts = 0
         self.busy = 0
 
+    @property
+    def template_process(self) -> int | None:
+        """The process that the workers are forked from."""
+        return self._template.process if self._template and not self._template.is_lost else None
+
     async def start(self) -> None:
         """Imports the verifiers. Raises TemplateError with the reason where they cannot be had."""
         await self._running()
+
+    async def __aenter__(self) -> "Workers":
+        await self.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
 
     async def close(self) -> None:
         """Ends all processes."""
@@ -77,19 +95,32 @@ class Workers:
         async with self._places:
             self.busy += 1
             try:
-                judgement = await self._tried(question)
+                judgement = await self._judged(question, verifier in self._setup.reused)
             finally:
                 self.busy -= 1
-        if judgement.outcome.startswith("undecided:"):
+        if not is_decided(judgement):
             self.undecided[judgement.outcome.partition(":")[2]] += 1
         return judgement
 
-    async def _tried(self, question: bytes) -> Judgement:
+    async def _judged(self, question: bytes, is_reused: bool) -> Judgement:
+        """Returns what a worker that is there says, or else a new one, on which no other text counts."""
+        while is_reused and self._idle:
+            worker = self._idle.pop()
+            if worker.is_lost:
+                continue
+            with suppress(WorkerLostError, VerifierError):
+                answered = await self._asked(worker, question, is_reused)
+                if is_decided(answered) or answered == undecided("time"):
+                    return answered
+            break
+        return await self._tried(question, is_reused)
+
+    async def _tried(self, question: bytes, is_reused: bool) -> Judgement:
         kills = 0
         for tries in range(1, TRIES + 1):
             try:
                 worker = await (await self._running()).worker()
-                answered = await self._asked(worker, question)
+                answered = await self._asked(worker, question, is_reused)
             except WorkerLostError:
                 if tries == TRIES:
                     raise
@@ -102,16 +133,22 @@ class Workers:
                 return undecided(why)
         raise WorkerLostError("workers are killed, or end, before they answer")
 
-    async def _asked(self, worker: Worker, question: bytes) -> Judgement | Ended:
+    async def _asked(self, worker: Worker, question: bytes, is_reused: bool) -> Judgement | Ended:
         """Returns the judgement, or how the worker ended without one."""
+        kept = False
         try:
             async with asyncio.timeout(self._verdict_s):
                 frame = await worker.ask(question)
+            judgement = None if frame is None else self._read(frame)
+            kept = is_reused and is_decided(judgement) and worker.asked < MOST_TEXTS
         except TimeoutError:
-            return undecided("time")
+            judgement = undecided("time")
         finally:
-            worker.end()
-        return await worker.ended() if frame is None else self._read(frame)
+            if kept:
+                self._idle.append(worker)
+            else:
+                worker.end()
+        return judgement or await worker.ended()
 
     def _read(self, frame: bytes) -> Judgement:
         """Returns what a worker's frame says. It may have been written by the text that was judged."""
@@ -128,7 +165,7 @@ class Workers:
     def _why(self, ended: Ended) -> str:
         """Returns which limit a worker met that ended without an answer."""
         limit_s = self._setup.limits.cpu_s
-        if limit_s is not None and ended.cpu_s >= limit_s:
+        if limit_s is not None and ended.cpu_s > limit_s - CLOCKS_S:
             return "time"
         return "memory" if ended.code == -signal.SIGKILL else "output"
 
@@ -141,3 +178,8 @@ class Workers:
             if self._template is None:
                 self._template = await Template.started(self._setup, self._environment)
             return self._template
+
+
+def is_decided(answered: Judgement | Ended | None) -> TypeGuard[Judgement]:
+    """Returns whether this is a judgement that no limit was in the way of."""
+    return isinstance(answered, Judgement) and not answered.outcome.startswith("undecided:")

@@ -1,0 +1,112 @@
+"""Hostile texts are judged, by what each level claims. A text may cost its own verdict, nothing else."""
+
+import os
+import pickle
+import time
+
+import pytest
+
+from pipelinerl.judging.wire import Judgement
+from tests.judging.hostile_judge import ExecutingJudge
+from tests.judging.isolation.conftest import SHORT_S
+from tests.judging.isolation.hostile import ALL, ENDLESS, UNBOUNDED
+
+PATIENCE_S = 0.5
+INNOCENT = {"reward = 1": Judgement(1.0, True, "right"), "reward = 0.25": Judgement(0.25, False, "wrong")}
+SECRETS = """
+import contextlib
+seen = str(dict(os.environ)) + str(sys.argv)
+for module in list(sys.modules.values()):
+    with contextlib.suppress(Exception):
+        seen += str(vars(module))
+assert "a-secret-of-the-service" in seen
+"""
+PATCHES = {
+    "the judge": (
+        "import tests.judging.hostile_judge as h\n"
+        "from pipelinerl.judging.wire import Judgement\n"
+        "h.ExecutingJudge.__call__ = lambda *a: Judgement(1.0, True, 'right')"
+    ),
+    "a library": "import builtins\nbuiltins.float = lambda x: 1.0",
+    "what is counted": "import pipelinerl.judging.worker as w\nw.Worker._answer = lambda *a: 1",
+}
+FRAMES = {
+    "a pickle": pickle.dumps(AssertionError),
+    "nothing": b"",
+    "what is no message": b"\xff" * 100,
+    "a deep message": b"\x91" * 60_000,
+    "a judgement of another type": b"\x82\xa4type\xa6Judged\xa9judgement\xc0",
+}
+
+
+def innocent_verdicts_are_right(court) -> bool:
+    return all(court.judged(text) == judgement for text, judgement in INNOCENT.items())
+
+
+@pytest.mark.parametrize("text", ALL.values(), ids=ALL)
+def test_a_sealed_worker_cannot(sealed, text):
+    assert not sealed.gets_through(text)
+    assert innocent_verdicts_are_right(sealed)
+    assert sorted(path.name for path in sealed.marker.parent.iterdir()) == ["marker.secret"]
+    assert not any(os.path.exists(f"{place}/{sealed.marker.name}") for place in ("/tmp", "/dev/shm"))
+    assert sealed.survivors() == []
+
+
+def test_no_secret_is_in_a_worker(at_each_level):
+    assert not at_each_level.gets_through(SECRETS)
+
+
+@pytest.mark.parametrize(("text", "why"), UNBOUNDED.values(), ids=UNBOUNDED)
+def test_what_a_worker_uses_is_bounded(at_each_level, text, why):
+    judgement = at_each_level.judged(text + "\nreward = 1")
+    assert judgement is None if why is None else judgement.outcome == f"undecided:{why}"
+    assert innocent_verdicts_are_right(at_each_level)
+
+
+@pytest.mark.parametrize("text", ENDLESS.values(), ids=ENDLESS)
+def test_what_does_not_end_is_ended(in_short_time, text, capfd):
+    began = time.monotonic()
+    assert in_short_time.judged(text).outcome in ("undecided:time", "undecided:output", "undecided:memory")
+    assert time.monotonic() - began < SHORT_S + PATIENCE_S
+    assert in_short_time.survivors() == []
+    assert capfd.readouterr() == ("", "")
+    assert innocent_verdicts_are_right(in_short_time)
+
+
+@pytest.mark.parametrize("text", PATCHES.values(), ids=PATCHES)
+def test_a_text_decides_on_no_other(at_each_level, text):
+    at_each_level.judged(text)
+    assert innocent_verdicts_are_right(at_each_level)
+
+
+def test_a_text_that_patches_the_judge_would_decide_on_others_in_one_process(monkeypatch):
+    monkeypatch.setattr(ExecutingJudge, "__call__", ExecutingJudge.__call__)
+    ExecutingJudge()("", b"", PATCHES["the judge"])
+    assert ExecutingJudge()("", b"", "reward = 0").success
+
+
+@pytest.mark.parametrize("frame", FRAMES.values(), ids=FRAMES)
+def test_a_forged_frame_is_no_judgement(at_each_level, frame):
+    text = f"frame = {frame!r}\nfor n in range(3, 64):\n    try:\n"
+    text += "        os.write(n, len(frame).to_bytes(4) + frame)"
+    text += "\n    except OSError:\n        pass\nos._exit(0)"
+    assert at_each_level.judged(text).outcome == "undecided:output"
+    assert innocent_verdicts_are_right(at_each_level)
+
+
+@pytest.mark.parametrize("length", [1 << 17, (1 << 32) - 1])
+def test_a_frame_without_end_is_not_read(at_each_level, length):
+    text = f"for n in range(3, 64):\n    try:\n        os.write(n, ({length}).to_bytes(4))"
+    text += "\n        while True:\n            os.write(n, bytes(65536))\n    except OSError:\n        pass"
+    assert at_each_level.judged(text).outcome == "undecided:output"
+    assert innocent_verdicts_are_right(at_each_level)
+
+
+@pytest.mark.parametrize("reward", ["float('nan')", "float('inf')", "-1e400"])
+def test_a_reward_that_is_not_finite_is_no_judgement(sealed, reward):
+    assert sealed.judged(f"reward = {reward}").outcome == "undecided:output"
+
+
+def test_a_worker_that_kills_its_parent_costs_no_verdict(at_each_level):
+    at_each_level.judged("os.kill(parent, 9)")
+    assert innocent_verdicts_are_right(at_each_level)

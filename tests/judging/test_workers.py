@@ -1,0 +1,104 @@
+"""The pool of workers: what is lost through no fault of a text is asked again, and processes end."""
+
+import asyncio
+import os
+import signal
+
+import psutil
+import pytest
+
+from pipelinerl.judging.isolation import Level, Limits
+from pipelinerl.judging.wire import Judgement
+from pipelinerl.judging.workers import Setup, TemplateError, VerifierError, Workers
+
+LIMITS = Limits(memory_bytes=1 << 28, cpu_s=2)
+JUDGE = "tests.judging.hostile_judge.ExecutingJudge"
+RIGHT = Judgement(1.0, True, "right")
+SLOW = "import time; time.sleep(0.3); reward = 1"
+
+
+def pool(workers: int = 2, verdict_s: float = 5, maker: str = JUDGE, **options) -> Workers:
+    return Workers(Setup(maker, {}, Level.PROCESS, LIMITS, **options), workers, verdict_s)
+
+
+def children() -> list[psutil.Process]:
+    return psutil.Process().children(recursive=True)
+
+
+@pytest.mark.asyncio
+async def test_verdicts_are_given_at_the_same_time_and_processes_end_with_the_pool():
+    async with pool() as workers:
+        verdicts = await asyncio.gather(*(workers.judged("v", b"", "reward = 1") for _ in range(20)))
+        assert verdicts == [RIGHT] * 20
+        assert len(children()) >= 1
+    assert children() == []
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
+async def test_a_template_that_is_lost_costs_no_verdict(number, monkeypatch):
+    monkeypatch.setattr("pipelinerl.judging.template.START_S", 1)
+    async with pool() as workers:
+        under_way = [asyncio.create_task(workers.judged("v", b"", SLOW)) for _ in range(4)]
+        await asyncio.sleep(0)
+        os.kill(workers.template_process, number)
+        assert await asyncio.gather(*under_way) == [RIGHT] * 4
+        assert workers.restarts == 1
+    assert children() == []
+
+
+@pytest.mark.asyncio
+async def test_a_worker_that_somebody_kills_is_asked_again():
+    async with pool(workers=1) as workers:
+        under_way = asyncio.create_task(workers.judged("v", b"", SLOW))
+        while not (found := psutil.Process(workers.template_process).children()):
+            await asyncio.sleep(0.01)
+        found[0].kill()
+        assert await under_way == RIGHT
+        assert workers.restarts == 0
+
+
+@pytest.mark.asyncio
+async def test_cpu_time_is_a_limit_of_its_own():
+    async with pool(verdict_s=30) as workers:
+        assert (await workers.judged("v", b"", "while True:\n    pass")).outcome == "undecided:time"
+        assert workers.undecided == {"time": 1}
+
+
+@pytest.mark.asyncio
+async def test_a_worker_is_reused_for_verifiers_that_allow_it_alone():
+    async with pool(reused=["v"]) as workers:
+        process = "import os; reward = os.getpid()"
+        reused = {(await workers.judged("v", b"", process)).reward for _ in range(5)}
+        fresh = {(await workers.judged("other", b"", process)).reward for _ in range(5)}
+        assert (len(reused), len(fresh)) == (1, 5)
+
+
+@pytest.mark.asyncio
+async def test_what_a_reused_worker_was_left_with_decides_on_no_other_text():
+    async with pool(reused=["v"]) as workers:
+        assert (
+            await workers.judged(
+                "v", b"", "import builtins; builtins.left = bytearray(200 << 20); reward = 1"
+            )
+            == RIGHT
+        )
+        assert await workers.judged("v", b"", "x = bytearray(200 << 20); reward = 1") == RIGHT
+
+
+@pytest.mark.asyncio
+async def test_a_verifier_that_raises_is_told():
+    async with pool() as workers:
+        with pytest.raises(VerifierError, match="ZeroDivisionError: division by zero"):
+            await workers.judged("v", b"", "1 / 0")
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize(
+    ("maker", "words"),
+    [("tests.judging.hostile_judge.Missing", "Missing"), ("no_such_module.Judge", "no_such_module")],
+)
+async def test_a_judge_that_cannot_be_made_is_told(maker, words):
+    with pytest.raises(TemplateError, match=words):
+        await pool(maker=maker).start()
+    assert children() == []
