@@ -68,10 +68,12 @@ def resume(streams: Streams, launcher: StreamWriter, checkpoints: Checkpoints, p
             held.callback(writer.close)
             ends[name] = writer.end
         check_covered(streams, position, ends)
+        streams.sync((*EVENT_STREAMS, *DATA_STREAMS))  # `ends` says what they hold
         checkpoints.discard_after(position.version)  # first: they belong to the history that is undone
         kept = [checkpoint.rollouts_offset for checkpoint in checkpoints.complete_checkpoints()]
         resumed = resumption(streams, position, ends, min(kept, default=None))
         launcher.append(resumed)
+        streams.sync(["launcher_events"])
     return resumed
 
 

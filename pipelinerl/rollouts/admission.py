@@ -1,8 +1,8 @@
 """Admission: whether another group may start. Pure state, no I/O; all counts are rollouts.
 
 With `max_lag`, a group is admitted while `started − settled + group_size ≤ (max_lag + 1) × batch_size`.
-Trained groups settle when the version they made is live, dropped ones at once, so the oldest group always
-settles and admission cannot deadlock; with `max_lag` 0 every group is sampled by the version that it trains.
+Trained groups settle when the version they made is live, dropped ones at once. So the oldest group always
+settles, and admission cannot deadlock. With `max_lag` 0 every group is sampled by the version that it trains.
 
 Without `max_lag`, a group is admitted while fewer than `unread_limit` rollouts are finished and not settled.
 That is more than a step, so the trainer always has a step to close, which settles its groups.
