@@ -31,6 +31,7 @@ try:
     from pipelinerl.training.checkpoints import Checkpoints, Position
 except ModuleNotFoundError as error:
     sys.exit(f"launch.py: {error}; a run needs: pip install -e '.[demo]'")
+from contracts.support.files import remove_unfinished
 from contracts.support.messages import one_line
 from pipelinerl.config import RunConfig, save_config
 from pipelinerl.demo_model import registry
@@ -137,6 +138,7 @@ def start_run(
             held.enter_context(location.server)
         streams = open_streams(config, run_dir, location.url)
         launcher = held.enter_context(closing(launcher_events(streams)))  # a run has one launcher
+        remove_unfinished(run_dir)
         if position:
             print(describe(resume(streams, launcher, Checkpoints(run_dir), position)))
             for of_the_stop in ("summary.json", "reward.png"):

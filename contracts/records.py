@@ -53,6 +53,22 @@ class Completion(msgspec.Struct, frozen=True, kw_only=True):
     token_fields: dict[str, Array] = {}  # [T] each, by the name that `contracts.token_fields` declares
 
 
+# A server's refusals whose cause is the length of what it was asked.
+_TOO_LONG = {"server_context_length_exceeded", "server_too_large"}
+
+
+def infrastructure(status: str) -> bool:
+    """Says whether a rollout of this `status` failed because of what the attempt ran on.
+
+    That is a server, the service that judges, or the time that they took; the attempt may succeed elsewhere
+    or later. Otherwise the model, the problem or the domain is the cause.
+    """
+    kind, _, reason = status.partition(":")
+    if kind != "failed" or reason in _TOO_LONG:
+        return False
+    return reason in ("timeout", "bad_answer", "judge") or reason.startswith(("server_", "judge_"))
+
+
 class Rollout(Record, frozen=True, kw_only=True):
     """One trajectory: a member of a group of attempts at the same problem."""
 

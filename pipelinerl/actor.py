@@ -41,6 +41,7 @@ from pipelinerl.config import RunConfig
 from pipelinerl.process import process_main
 from pipelinerl.rollouts.admission import Admission
 from pipelinerl.rollouts.evaluator import Evaluator
+from pipelinerl.rollouts.kept_rollouts import KeptRollouts
 from pipelinerl.rollouts.pending_groups import PendingGroups
 from pipelinerl.rollouts.reward_terms import with_terms
 from pipelinerl.rollouts.rollout_metrics import RolloutMetrics
@@ -61,7 +62,13 @@ class Actor:
         self._domain = build_domain(config)
         self._sampler = build_sampler(config, self._domain)
         self._rewards = [instantiate(component) for component in config.rewards]
-        self._admission = Admission(config.batch_size, config.group_size, config.lag_limit)
+        self._admission = Admission(
+            config.batch_size,
+            config.group_size,
+            config.lag_limit,
+            config.requests_in_flight,
+            config.judging.max_waiting or 2 * config.requests_in_flight,
+        )
         self._pool = ServerPool(config.inference.concurrency)
         self._judge = build_judge(config)
         self._client = build_client(config, session, self._pool, self._judge)
@@ -100,10 +107,13 @@ class Actor:
             self._draws = resumed.sampler.draws
         while self._draws < resumed.draws:
             self._draw(resumed.version)
-        for _ in resumed.replayed:
+        checkpoints = self._config.checkpoint.every or resumed.kept_offset is not None
+        self._kept = KeptRollouts((resumed.kept_offset or 0) if checkpoints else None)
+        for group_id in resumed.replayed:
             self._admission.start()
-        if self._config.checkpoint.every or resumed.kept_offset is not None:
-            self._rollouts.protect(resumed.kept_offset or 0)
+            self._admission.finish()
+            self._kept.written(group_id, resumed.rollouts_offset)
+        self._rollouts.protect(self._kept.begin(self._rollouts.end))
 
     def _draw(self, version: int) -> tuple[int, int]:
         """Returns the number of the draw and the index of its problem."""
@@ -132,7 +142,10 @@ class Actor:
                 await self._on_published(happening)
             case Settled():
                 self._admission.settle(happening.rollouts)
+                self._kept.settled(happening.group_ids)
+                self._rollouts.protect(self._kept.begin(self._rollouts.end))
             case CheckpointSaved():
+                self._kept.checkpoint = happening.rollouts_offset
                 self._rollouts.protect(happening.rollouts_offset)
                 self._events.append(SamplerState(draws=self._draws, state=self._sampler.state_dict()))
             case PublishWanted():
@@ -155,11 +168,13 @@ class Actor:
         )
         await self._pool.set_servers(published.servers)
         await self._pool.open_gate()
+        self._admission.gate_open = True
         self._metrics.write(self._version, self._pool.in_flight)
         await self._evaluator.on_published(published)
 
     async def _quiesce(self, version: int) -> None:
         """`schedule: async`: no request in flight, none begun until `version` is live."""
+        self._admission.gate_open = False
         await asyncio.gather(self._pool.close_gate(), self._evaluator.close_gate())
         self._events.append(Quiesced(version=version))
 
@@ -171,19 +186,14 @@ class Actor:
             if spec := self._slots.pop_new():
                 self._spawn(self._roll_out(spec), self._rolling)
             elif not self._slots.resume_one():
-                if not self._admission.can_start() or self._is_judging_behind:
+                self._admission.judging = self._judge.waiting if self._judge else 0
+                if self._admission.blocked_by():
                     return
                 self._open_group()
 
     @property
     def _slots_held(self) -> int:
         return len(self._rolling) - self._slots.between_segments - self._slots.away
-
-    @property
-    def _is_judging_behind(self) -> bool:
-        """Whether so many judgements are waited for that no further group should begin."""
-        most = self._config.judging.max_waiting or 2 * self._pool.capacity
-        return self._judge is not None and self._judge.waiting > most
 
     def _open_group(self) -> None:
         group_id = self._next_group
@@ -204,9 +214,11 @@ class Actor:
         group = self._groups.add_finished(rollout)
         if group is None:
             return
+        self._kept.written(rollout.group_id, self._rollouts.end)
         for member in with_terms(group.finished, self._rewards, self._version):
             self._rollouts.append(member)
             self._metrics.finished(member)
+        self._admission.finish()
         if group.success is not None:
             self._sampler.observe(group.index, group.success)
 

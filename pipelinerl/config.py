@@ -330,6 +330,11 @@ class RunConfig(Section):
         return 0 if self.schedule == "conventional" else self.max_lag
 
     @property
+    def requests_in_flight(self) -> int:
+        """The most requests for training that all servers together have at once."""
+        return self.world.servers * self.inference.concurrency
+
+    @property
     def served_model(self) -> str:
         """The name by which requests ask for the model."""
         return self.inference.model or str(self.model.path)

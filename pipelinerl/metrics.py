@@ -79,12 +79,21 @@ class MetricsTail:
                 if not line.endswith(b"\n"):
                     return
                 self._position += len(line)
-                yield json.loads(line)
+                if (numbers := _parsed(line)) is not None:
+                    yield numbers
 
 
 def read_metrics(path: Path) -> Iterator[dict]:
     """The lines of a metrics file, without a torn last one; none when there is no file."""
     return MetricsTail(path).read()
+
+
+def _parsed(line: bytes) -> dict | None:
+    """What a line says; None for what a loss of power has left of one."""
+    try:
+        return json.loads(line)
+    except ValueError:
+        return None
 
 
 def _finite(value: float) -> float | None:

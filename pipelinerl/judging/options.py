@@ -21,7 +21,7 @@ class JudgingConfig(BaseModel):
     verdict_s: float = Field(5.0, gt=0, description="Longest time for one answer, from its start on.")
     queue_s: float = Field(300.0, gt=0, description="Longest wait for a worker, before it counts as failed.")
     max_waiting: Int | None = Field(
-        None, ge=1, description="Unjudged answers that hold back new groups; null = 2 x rollouts in flight."
+        None, ge=1, description="Unjudged answers beyond which no group begins; null = 2 x requests in flight."
     )
     retries: Int = Field(
         1, ge=0, description="Times that the same answer is given again to a verifier that failed."

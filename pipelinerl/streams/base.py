@@ -5,7 +5,7 @@ the beginning of every stream.
 """
 
 import abc
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from contracts.records import Record
@@ -81,6 +81,10 @@ class Streams(abc.ABC):
 
     @abc.abstractmethod
     def reader(self, name: str) -> StreamReader: ...
+
+    @abc.abstractmethod
+    def sync(self, names: Sequence[str]) -> None:
+        """Returns when all that has been appended to these streams would outlast a loss of power."""
 
     @abc.abstractmethod
     def names(self) -> list[str]: ...

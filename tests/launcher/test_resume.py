@@ -1,7 +1,9 @@
 """What a resumed run takes up again is decided by the ledger, the rollouts and the version alone."""
 
 import json
+import os
 from concurrent.futures import Future
+from pathlib import Path
 
 import pytest
 
@@ -22,7 +24,14 @@ from pipelinerl.errors import PlanError
 from pipelinerl.launcher.resume import choose, launcher_events, resume, sort_groups
 from pipelinerl.replay import trained_rows
 from pipelinerl.report.accounting import GroupAccounts
-from pipelinerl.streams.events import EVENT_STREAMS, FRESH_RUN, latest_launch, recorded_events, results_before
+from pipelinerl.streams.events import (
+    EVENT_STREAMS,
+    FRESH_RUN,
+    NEEDED_TO_RESUME,
+    latest_launch,
+    recorded_events,
+    results_before,
+)
 from pipelinerl.streams.files import FileStreams
 from pipelinerl.training.checkpoint_saver import CheckpointSaver
 from pipelinerl.training.checkpoints import START, Checkpoints, Position
@@ -113,15 +122,17 @@ def test_whole_groups_of_known_weights_are_replayed():
         sampled_by(0, 1, 4, 4),
         sampled_by(2, 0, 1, 1),
         sampled_by(2, 1, 4, 5),
-        rollout(3, 0, completions=[], status="failed:timeout"),
-        rollout(3, 1, completions=[], status="failed:timeout"),
+        rollout(3, 0, completions=[], status="failed:VerifierBroke"),
+        rollout(3, 1, completions=[], status="failed:server_context_length_exceeded"),
         sampled_by(5, 0, 3, 3),
         rollout(5, 1, completions=[], status="failed:server_connection"),
+        sampled_by(6, 0, 3, 3),
+        rollout(6, 1, completions=[], status="failed:judge"),
         sampled_by(9, 0, 9, 9),
     ]
-    sizes = {group: SIZE for group in range(6)}
+    sizes = {group: SIZE for group in range(7)}
     replayed, interrupted, rolled_back = sort_groups(sizes, iter(rollouts), version=4)
-    assert (replayed, interrupted, rolled_back) == ([0, 3], [1, 4, 5], [2])
+    assert (replayed, interrupted, rolled_back) == ([0, 3], [1, 4, 5, 6], [2])
 
 
 # --- streams and checkpoints ------------------------------------------------------------------
@@ -243,6 +254,52 @@ def test_a_run_that_stopped_between_its_last_step_and_its_end_goes_on_to_its_end
         choose(tmp_path, checkpoints, True, max_steps=3)
 
 
+@pytest.mark.parametrize("content", [b"", bytes(40), b'{"version": 8, "roll', b'{"version": 8}', b"[]"])
+def test_a_checkpoint_whose_position_is_damaged_is_not_complete(tmp_path, content, caplog):
+    checkpoints = Checkpoints(tmp_path)
+    for version in (4, 8):
+        checkpoints.worker(version).mkdir(parents=True)
+        checkpoints.complete(Position(version, 10 * version), keep=2)
+    damaged = tmp_path / "checkpoints" / "00000008"
+    (damaged / "position.json").write_bytes(content)
+    assert choose(tmp_path, checkpoints, True, max_steps=99) == Position(4, 40)
+    checkpoints.discard_after(4)
+    assert not damaged.exists()
+    assert f"{damaged} is removed: its position.json is damaged" in caplog.text
+
+
+def test_a_checkpoint_and_what_it_needs_are_on_the_disk_before_it_is_declared(tmp_path, monkeypatch):
+    steps: list[str] = []
+
+    def fsync(file: int) -> None:
+        steps.append(Path(f"/proc/self/fd/{file}").resolve().relative_to(tmp_path).as_posix())
+
+    def replace(source: Path, target: Path) -> None:
+        steps.append(f"declared {target.name}")
+        rename(source, target)
+
+    rename = os.replace
+    monkeypatch.setattr(os, "fsync", fsync)
+    monkeypatch.setattr(os, "replace", replace)
+    streams, checkpoints = FileStreams(tmp_path / "streams"), Checkpoints(tmp_path)
+    for name in NEEDED_TO_RESUME:
+        streams.writer(name).append(closed(1))
+    shard = checkpoints.worker(4) / "shards" / "0.pt"
+    shard.parent.mkdir(parents=True)
+    shard.write_bytes(b"weights")
+    writing = Writing()
+    writing.written.set_result(None)
+    saver = CheckpointSaver(checkpoints, 2, lambda _: None, lambda: streams.sync(NEEDED_TO_RESUME))
+    saver.begin(Position(4, 40), writing)
+    saver.finish()
+    declared = steps.index("declared position.json")
+    segments = {f"streams/{name}/{0:020d}.records" for name in NEEDED_TO_RESUME}
+    of_checkpoint = {f"checkpoints/00000004{path}" for path in ("", "/worker", "/worker/shards/0.pt")}
+    assert segments | of_checkpoint | {"streams", "checkpoints", "."} <= {*steps[:declared]}
+    assert steps[declared - 1].startswith("checkpoints/00000004/.position.json.")
+    assert steps[declared + 1] == "checkpoints/00000004"
+
+
 class Writing(SaveHandle):
     def __init__(self):
         self.written = Future()
@@ -253,7 +310,7 @@ class Writing(SaveHandle):
 
 def test_a_checkpoint_is_announced_once_it_is_whole_by_who_looks(tmp_path):
     checkpoints, announced, writing = Checkpoints(tmp_path), [], Writing()
-    saver = CheckpointSaver(checkpoints, 2, announced.append)
+    saver = CheckpointSaver(checkpoints, 2, announced.append, sync_streams=lambda: None)
     checkpoints.worker(4).mkdir(parents=True)
     saver.begin(Position(4, 40), writing)
     saver.poll()
@@ -268,7 +325,7 @@ def test_a_checkpoint_is_announced_once_it_is_whole_by_who_looks(tmp_path):
 
 def test_a_checkpoint_that_could_not_be_written_ends_the_run_with_its_reason(tmp_path):
     writing = Writing()
-    saver = CheckpointSaver(Checkpoints(tmp_path), 2, pytest.fail)
+    saver = CheckpointSaver(Checkpoints(tmp_path), 2, pytest.fail, sync_streams=pytest.fail)
     saver.begin(Position(4, 40), writing)
     writing.written.set_exception(OSError("no space left on device"))
     with pytest.raises(OSError, match="no space left"):
