@@ -76,7 +76,7 @@ class ReasoningGym(Verified):
         if self._system_prompt:
             _check_name("system prompt of reasoning-gym", self._system_prompt, SYSTEM_PROMPTS)
         sample = self._dataset(block=0, draw=0)
-        super().__init__({"_target_": VERIFIER, "task": task, "options": self._options})
+        super().__init__({"_target_": VERIFIER, "_reused_": True, "task": task, "options": self._options})
         if self._difficulty_keys:
             labels = _numbers(sample[0]["metadata"])
             for key in self._difficulty_keys:

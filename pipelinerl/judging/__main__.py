@@ -40,6 +40,7 @@ from pipelinerl.metrics import MetricsWriter
 LEVEL_FILE = "judging.json"
 MEASURED_EVERY_S = 5.0
 REFUSED = 2
+BUILD_JUDGE = "pipelinerl.judging.verifiers.build_judge"
 log = logging.getLogger(__name__)
 
 
@@ -57,15 +58,14 @@ async def main(run_dir: Path, options: JudgingConfig) -> None:
         undumpable()
         level, why_not = isolation(options)
         tell(file, level, why_not)
-        workers = workers_at(level, options)
-        await workers.start()
-        log.info("%d workers are ready", options.processes)
-        measurements = Measurements(options.processes)
-        service = Service(workers, options, measurements, askers | {os.getuid()})
-        async with await asyncio.start_unix_server(service.serve, sock=listening):
-            while True:
-                await asyncio.sleep(MEASURED_EVERY_S)
-                measurements.write(metrics, workers.restarts)
+        async with workers_at(level, options) as workers:
+            log.info("%d workers are ready", options.processes)
+            measurements = Measurements(options.processes)
+            service = Service(workers, options, measurements, askers | {os.getuid()})
+            async with await asyncio.start_unix_server(service.serve, sock=listening):
+                while True:
+                    await asyncio.sleep(MEASURED_EVERY_S)
+                    measurements.write(metrics, workers.restarts)
 
 
 def own_modules(options: JudgingConfig) -> set[str]:
@@ -92,7 +92,7 @@ def workers_at(level: Level, options: JudgingConfig) -> Workers:
     """Returns the workers that the configuration asks for, not started yet."""
     judge = {"verifiers": options.verifiers, "max_characters": options.max_characters}
     limits = Limits(memory_bytes=options.memory_bytes, cpu_s=ceil(options.verdict_s) + 1)
-    setup = Setup("pipelinerl.judging.verifiers.build_judge", judge, level, limits)
+    setup = Setup(BUILD_JUDGE, judge, level, limits, reused=options.reused)
     return Workers(setup, options.processes, options.verdict_s)
 
 

@@ -5,6 +5,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
+REUSED = "_reused_"  # in a verifier's specification: it evaluates nothing of a text, and may share a process
 Int = Annotated[int, Field(strict=True)]
 
 
@@ -21,7 +22,9 @@ class JudgingConfig(BaseModel):
     verdict_s: float = Field(5.0, gt=0, description="Longest time for one answer, from its start on.")
     queue_s: float = Field(300.0, gt=0, description="Longest wait for a worker, before it counts as failed.")
     max_waiting: Int | None = Field(
-        None, ge=1, description="Unjudged answers beyond which no group begins; null = 2 x requests in flight."
+        None,
+        ge=1,
+        description="Unjudged answers beyond which no group begins; null = 2 x requests in flight.",
     )
     retries: Int = Field(
         1, ge=0, description="Times that the same answer is given again to a verifier that failed."
@@ -41,6 +44,11 @@ class JudgingConfig(BaseModel):
             if not isinstance(spec.get("_target_"), str):
                 raise ValueError(f"judging.verifiers.{name} needs a _target_: the path of its class")
         return verifiers
+
+    @property
+    def reused(self) -> list[str]:
+        """The verifiers whose workers judge one text after another."""
+        return [name for name, spec in self.verifiers.items() if spec.get(REUSED)]
 
     @property
     def processes(self) -> int:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pkgutil import resolve_name
 from typing import Any
 
+from pipelinerl.judging.options import REUSED
 from pipelinerl.judging.wire import Judgement, undecided
 
 
@@ -63,7 +64,7 @@ def build_judge(verifiers: Mapping[str, Mapping[str, Any]], max_characters: int)
 
 
 def _made(name: str, spec: Mapping[str, Any]) -> Verifier:
-    options = {key: value for key, value in spec.items() if key != "_target_"}
+    options = {key: value for key, value in spec.items() if key not in ("_target_", REUSED)}
     try:
         return resolve_name(spec["_target_"])(**options)
     except Exception as error:
