@@ -19,6 +19,7 @@ from tests.judging.hostile_answers import CODE, ENDLESS, LARGE, TASKS, THE_SIX
 
 MOST_CPU_S = 0.05  # of one callback of the asker's event loop
 SLEEPER = "987654"
+WITHOUT_AN_ANSWER = "boxnet"  # the library gives none of its own
 
 
 class Target:
@@ -78,8 +79,8 @@ def judge_all(answers: list[tuple[str, str]], verdict_s: float) -> list:
     async def scenario():
         async with judge_of(domain, options) as judge:
             found = await asyncio.gather(*(one(judge, *answer) for answer in answers))
-            for task, entry in entries.items():
-                honest = (await one(judge, task, f"<answer>{entry['answer']}</answer>"))[2]
+            for task in entries.keys() - {WITHOUT_AN_ANSWER}:
+                honest = (await one(judge, task, f"<answer>{entries[task]['answer']}</answer>"))[2]
                 assert honest.success, (task, honest)
             return found
 
@@ -98,6 +99,7 @@ def test_code_in_an_answer_to_the_six_tasks_runs_nowhere(target, longest_callbac
     assert longest_callback[0] < MOST_CPU_S
 
 
+@pytest.mark.engines
 def test_an_endless_or_huge_answer_costs_itself(target, longest_callback):
     answers = [("countdown", ENDLESS["power"]), ("coin_flip", ENDLESS["fraction"])]
     answers += [(task, LARGE[name]) for task in ("n_queens", "jugs") for name in LARGE if "{" not in LARGE[name]]

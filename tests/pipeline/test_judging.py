@@ -33,6 +33,7 @@ def rollouts(run: Path) -> list[Rollout]:
     return records(run, "rollouts", "eval_rollouts")
 
 
+@pytest.mark.engines
 def test_code_that_a_model_writes_runs_nowhere(tmp_path):
     aim = {"marker": tmp_path / "marker", "victim": tmp_path / "victim", "actor": 1, "port": 9}
     names = ("system", "touch", "open", "subclasses", "environ", "sympify")
