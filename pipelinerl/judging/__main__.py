@@ -9,14 +9,12 @@ Exit status 2 means that the service was refused, in one line; to start it again
 
 import argparse
 import asyncio
-import json
 import logging
 import os
 import signal
 import sys
 from math import ceil
 from pathlib import Path
-from typing import TextIO
 
 import yaml
 
@@ -30,6 +28,7 @@ from pipelinerl.judging.isolation import (
     strongest_level,
     undumpable,
 )
+from pipelinerl.judging.level import LEVEL_FILE, write_level
 from pipelinerl.judging.measurements import Measurements
 from pipelinerl.judging.options import JudgingConfig
 from pipelinerl.judging.service import Service, bound
@@ -37,7 +36,6 @@ from pipelinerl.judging.worker_messages import Setup
 from pipelinerl.judging.workers import TemplateError, Workers
 from pipelinerl.metrics import MetricsWriter
 
-LEVEL_FILE = "judging.json"
 MEASURED_EVERY_S = 5.0
 REFUSED = 2
 BUILD_JUDGE = "pipelinerl.judging.verifiers.build_judge"
@@ -57,7 +55,8 @@ async def main(run_dir: Path, options: JudgingConfig) -> None:
             log.warning(why)
         undumpable()
         level, why_not = isolation(options)
-        tell(file, level, why_not)
+        write_level(file, level, why_not)
+        log.info("workers are confined at the level %s%s", level, f" ({why_not})" if why_not else "")
         async with workers_at(level, options) as workers:
             log.info("%d workers are ready", options.processes)
             measurements = Measurements(options.processes)
@@ -94,13 +93,6 @@ def workers_at(level: Level, options: JudgingConfig) -> Workers:
     limits = Limits(memory_bytes=options.memory_bytes, cpu_s=ceil(options.verdict_s) + 1)
     setup = Setup(BUILD_JUDGE, judge, level, limits, reused=options.reused)
     return Workers(setup, options.processes, options.verdict_s)
-
-
-def tell(file: TextIO, level: Level, why_not: str) -> None:
-    """Says how workers are confined: in the run's directory, and in the log."""
-    json.dump({"isolation": level, "why_no_stronger": why_not}, file)
-    file.flush()
-    log.info("workers are confined at the level %s%s", level, f" ({why_not})" if why_not else "")
 
 
 if __name__ == "__main__":

@@ -70,7 +70,7 @@ CODE = {  # `marker` is a file, `port` one of this machine, `actor` the process 
     "subclasses": f"[c for c in {SUBCLASSES} if c.__name__ == 'Popen'][0](['touch', '{{marker}}'])",
     "frames": "__import__('sys')._getframe(3).f_locals.update(score=1.0)",
     "own the scorer": "__import__('reasoning_gym').games.n_queens.NQueensDataset.score_answer.__code__",
-    "an object that is right": "type('R', (str,), {{'__eq__': lambda s, o: True, '__float__': lambda s: 24.0}})()",
+    "an object that is right": "type('R', (str,), {{'__float__': lambda self: 24.0}})()",
     "patch": "exec('import reasoning_gym as r; r.dataset.ProceduralDataset.score_answer = lambda *a: 1.0')",
     "walrus": f"(o := {OS}).system('touch {{marker}}')",
     "lambda": f"(lambda: {OS}.system('touch {{marker}}'))()",

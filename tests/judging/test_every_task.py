@@ -34,7 +34,9 @@ def in_process(scorer: Any, entry: dict[str, Any], answer: str) -> float:
         return 0.0
 
 
-async def differences(judge: JudgingClient, task: str, problems: int) -> list[tuple[str, str, float, Judgement]]:
+async def differences(
+    judge: JudgingClient, task: str, problems: int
+) -> list[tuple[str, str, float, Judgement]]:
     scorer = create_dataset(task, seed=7, size=problems)
     entries = [scorer[index] for index in range(problems)]
     found = []

@@ -88,7 +88,9 @@ def judge_all(answers: list[tuple[str, str]], verdict_s: float) -> list:
 
 
 def assert_withstood(answers: list[tuple[str, str]], target: Target, verdict_s: float = 1.0) -> None:
-    judged = judge_all([(task, f"<answer>{target.aimed(text)}</answer>") for task, text in answers], verdict_s)
+    judged = judge_all(
+        [(task, f"<answer>{target.aimed(text)}</answer>") for task, text in answers], verdict_s
+    )
     assert len(judged) == len(answers)
     assert [each for each in judged if each[2].success or each[2].reward > 0.1] == []
     target.assert_untouched()
@@ -102,7 +104,9 @@ def test_code_in_an_answer_to_the_six_tasks_runs_nowhere(target, longest_callbac
 @pytest.mark.engines
 def test_an_endless_or_huge_answer_costs_itself(target, longest_callback):
     answers = [("countdown", ENDLESS["power"]), ("coin_flip", ENDLESS["fraction"])]
-    answers += [(task, LARGE[name]) for task in ("n_queens", "jugs") for name in LARGE if "{" not in LARGE[name]]
+    answers += [
+        (task, LARGE[name]) for task in ("n_queens", "jugs") for name in LARGE if "{" not in LARGE[name]
+    ]
     assert_withstood(answers, target)
     assert longest_callback[0] < MOST_CPU_S
 
