@@ -34,6 +34,7 @@ from pipelinerl.clients.server_watch import watching
 from pipelinerl.components import (
     build_client,
     build_domain,
+    build_judge,
     build_sampler,
     instantiate,
 )
@@ -63,10 +64,15 @@ class Actor:
         self._sampler = build_sampler(config, self._domain)
         self._rewards = [instantiate(component) for component in config.rewards]
         self._admission = Admission(
-            config.batch_size, config.group_size, config.lag_limit, config.requests_in_flight
+            config.batch_size,
+            config.group_size,
+            config.lag_limit,
+            config.requests_in_flight,
+            config.judging.max_waiting or 2 * config.requests_in_flight,
         )
         self._pool = ServerPool(config.inference.concurrency)
-        self._client = build_client(config, session, self._pool)
+        self._judge = build_judge(config)
+        self._client = build_client(config, session, self._pool, self._judge)
         streams = open_streams(config, run_dir)
         self._rollouts = streams.writer("rollouts")
         self._events = streams.writer("actor_events")
@@ -158,7 +164,12 @@ class Actor:
         self._version = published.version
         client = replace(self._client, turn=self._slots.yield_slot)
         self._attempt = RolloutRunner(
-            published.run, self._domain, client, self._config.rollout, self._config.token_fields
+            published.run,
+            self._domain,
+            client,
+            self._config.rollout,
+            self._config.token_fields,
+            self._slots.leave_slot,
         )
         await self._pool.set_servers(published.servers, sparing=self._evaluator.pinned_servers)
         await self._pool.open_gate()
@@ -176,13 +187,18 @@ class Actor:
 
     def _start_rollouts(self) -> None:
         """Fills the servers: new rollouts of open groups, then those between segments, then a new group."""
-        while len(self._rolling) - self._slots.between_segments < self._pool.capacity:
+        while self._slots_held < self._pool.capacity:
             if spec := self._slots.pop_new():
                 self._spawn(self._roll_out(spec), self._rolling)
             elif not self._slots.resume_one():
+                self._admission.judging = self._judge.waiting if self._judge else 0
                 if self._admission.blocked_by():
                     return
                 self._open_group()
+
+    @property
+    def _slots_held(self) -> int:
+        return len(self._rolling) - self._slots.between_segments - self._slots.away
 
     def _open_group(self) -> None:
         group_id = self._next_group

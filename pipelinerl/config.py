@@ -17,6 +17,7 @@ from contracts.model_shape import ModelShape
 from contracts.optimizer import OptimizerSpec
 from contracts.support.files import write_atomically
 from contracts.token_fields import TokenField
+from pipelinerl.judging.options import JudgingConfig
 from pipelinerl.placement import Placement, place
 
 Int = Annotated[int, Field(strict=True)]  # 128.0 and true are not whole numbers
@@ -237,6 +238,7 @@ class RunConfig(Section):
     sampling: SamplingConfig
     rollout: RolloutConfig
     domain: Component
+    judging: JudgingConfig = JudgingConfig()
     inference: InferenceConfig
     trainer: Component
     optimizer: OptimizerConfig

@@ -13,6 +13,9 @@ the process that writes it, and a reader takes those that it knows. A number tha
                   version that it began with: heldout_success, heldout_success_<set> where there are several,
                   heldout_failed, and the versions that took part: heldout_first_version,
                   heldout_last_version.
+    judging       step = answers judged. Every few seconds: waiting, answers; busy_share of the workers' time;
+                  restarts of the process that they come from. By verifier: seconds_<name>_p50 and _p99 of a
+                  judgement, queue_s_<name>_p99 before it; undecided_<why>_<name> since the start.
     preprocessor  step = step formed. dropped_<reason>: groups, and masked_<reason>: rollouts of
                   others, left out of the loss since the start.
 """

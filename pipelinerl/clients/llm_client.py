@@ -6,8 +6,10 @@ never the run.
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from hashlib import blake2b
+from typing import Any
 
 import aiohttp
 import numpy as np
@@ -19,6 +21,8 @@ from pipelinerl.clients.completions import Prompt, Sampling, complete
 from pipelinerl.clients.partial_completions import SegmentPolicy, joined, prompt_of_next
 from pipelinerl.clients.server_pool import ServerPool
 from pipelinerl.domains.base import Answer
+from pipelinerl.judging.client import JudgeError, JudgingClient
+from pipelinerl.judging.wire import Judgement
 
 
 async def at_once() -> None:
@@ -30,9 +34,11 @@ class LLMClient:
     """Samples from whichever server of the pool is least busy.
 
     segments: whether completions are made in several requests.
-    turn: waited for between two requests of one completion.
+    turn: waited for between two requests of one completion, and before one that follows a judgement.
     decode: text of sampled tokens; without one, the texts of its segments are put together.
     template: of the model; without one, a conversation cannot continue token for token.
+    judge: the judging service, where the domain has verifiers.
+    away: entered while a judgement is waited for.
     """
 
     session: aiohttp.ClientSession
@@ -43,7 +49,10 @@ class LLMClient:
     decode: Callable[[np.ndarray], str] | None = None
     template: ChatTemplate | None = None
     attempt: AttemptRequests | None = None  # the requests of this attempt
+    judge: JudgingClient | None = None
+    away: Callable[[], AbstractContextManager[None]] = nullcontext
     _requests: int = 0  # their number
+    _was_away: bool = False  # since the last request of this attempt
 
     def of_attempt(self, name: str, avoid: str | None = None) -> "LLMClient":
         """Returns a client for one attempt alone; `avoid` is the server that the one before failed on.
@@ -67,6 +76,9 @@ class LLMClient:
         given with the first message of a conversation. Raises RequestRefusedError or a ServerFaultError.
         """
         prompt = await self._prompt(messages, after)
+        if self._was_away:
+            self._was_away = False
+            await self.turn()
         answer = await self._request(prompt, self.sampling.max_tokens, None if after else tools)
         texts = [answer.text]
         completion = self.segments.stopped(answer.completion)
@@ -81,6 +93,14 @@ class LLMClient:
         if tools and (after or completion.segments):  # the server was asked for text
             text, calls = parse_tool_calls(text)
         return Answer(text, completion, calls)
+
+    async def judged(self, verifier: str, task: Any, text: str) -> Judgement:
+        """Returns the judgement of a verifier, by the name that the domain gives it. Raises JudgeError."""
+        if self.judge is None:
+            raise JudgeError(f"no judging service runs, because the domain names no verifier {verifier}")
+        with self.away():
+            self._was_away = True
+            return await self.judge.judged(verifier, task, text)
 
     async def _prompt(self, messages: list[dict[str, str]], after: Answer | None) -> Prompt:
         if after is None:

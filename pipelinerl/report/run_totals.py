@@ -20,6 +20,7 @@ from contracts.records import (
     StepClosed,
     WeightsPublished,
 )
+from pipelinerl.judging.level import isolation_of
 from pipelinerl.metrics import metrics_path, read_metrics
 from pipelinerl.report.accounting import GroupAccounts
 from pipelinerl.streams import Streams
@@ -92,6 +93,7 @@ class RunTotals:
         self.began: float | None = None  # unix seconds of the first and the last thing recorded
         self.ended: float | None = None
         self.trained_until: float | None = None
+        self.judging_isolation: str | None = None
 
     def add_rollout(self, rollout: Rollout) -> None:
         self.began = lowest(self.began, rollout.started_at)
@@ -142,7 +144,9 @@ class RunTotals:
 
 
 def read_totals(run_dir: Path, streams: Streams) -> RunTotals:
+    """Returns the totals of a run, of whatever it has recorded."""
     totals = RunTotals()
+    totals.judging_isolation = isolation_of(run_dir)
     for rollout in recorded(streams, "rollouts"):
         totals.add_rollout(rollout)
         totals.rollouts.count_rollout(rollout)

@@ -69,6 +69,7 @@ def summary_of(totals: RunTotals, wall_s: float | None) -> dict[str, object]:
         "logprob_gap_max_abs": totals.largest_gap,
         "generation_tokens_per_s": divide(rollouts.tokens, phase_s),
         "trained_tokens_per_s": divide(totals.trained_tokens, phase_s),
+        "judging_isolation": totals.judging_isolation,
         "wall_s": wall_s if wall_s is not None else seconds(totals.began, totals.ended),
     }
 

@@ -114,6 +114,7 @@ def test_the_summary_is_what_the_records_say(run_dir):
         "logprob_gap_max_abs": 3e-6,
         "generation_tokens_per_s": pytest.approx(15 / 10),  # from 1000 to 1010
         "trained_tokens_per_s": pytest.approx(10 / 10),
+        "judging_isolation": None,
         "wall_s": 60.0,
     }
     assert summarise(run_dir)["wall_s"] == 20.0  # from the first evaluation at 990
@@ -154,7 +155,14 @@ def test_a_run_that_failed_early_has_nulls(tmp_path, what_exists):
     summary = report(tmp_path, FileStreams(tmp_path / "streams"))
     unknown = {name for name, value in summary.items() if value is None}
     assert unknown == {
-        *("heldout_success_start", "heldout_success_end", "lag_mean", "lag_max", "wall_s"),
+        *(
+            "heldout_success_start",
+            "heldout_success_end",
+            "lag_mean",
+            "lag_max",
+            "wall_s",
+            "judging_isolation",
+        ),
         *("logprob_gap_mean_abs", "logprob_gap_max_abs", "generation_tokens_per_s", "trained_tokens_per_s"),
     }
     assert json.loads((tmp_path / "summary.json").read_text()) == summary
