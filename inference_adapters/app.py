@@ -57,7 +57,7 @@ def create_app(
 
     app = FastAPI(title="inference contract", lifespan=lifespan)
     app.state.end_requests = updates.end_requests  # before the server closes their connections
-    app.include_router(health_routes(updates))
+    app.include_router(health_routes(updates, token))
     app.include_router(control_routes(updates))
     if add_generation:
         add_generation(app, updates)

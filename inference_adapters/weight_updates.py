@@ -26,6 +26,7 @@ from contracts.inference import (
     WeightUpdateRequest,
     WeightUpdateStatus,
 )
+from contracts.limits import Limits
 from inference_adapters.manifest_check import check_manifest
 
 log = logging.getLogger(__name__)
@@ -132,6 +133,7 @@ class WeightUpdates:
             group=self._group,
             weights=WeightsInfo(version=self.version, state=state),
             process=self.engine.process(),
+            limits=Limits(),
         )
 
     # --- joining ----------------------------------------------------------------------------------

@@ -71,7 +71,7 @@ class Reference:
         request = ScoreRequest(
             sequences=[s.token_ids.tolist() for s in sequences], temperature=sequences[0].temperature
         )
-        async with self._session.post(f"{self._url}/score", json=request.model_dump()) as response:
+        async with self._session.post(f"{self._url}/score", json=request.wire()) as response:
             body = await response.json(content_type=None)
             if response.status != 200:
                 raise RuntimeError(f"the reference server answered {response.status} to /score: {body}")

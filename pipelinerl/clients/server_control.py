@@ -8,8 +8,8 @@ from contracts.inference import (
     InitProcessGroupRequest,
     WeightUpdateRequest,
     WeightUpdateStatus,
-    Wire,
 )
+from contracts.wire import Request
 
 ANSWER_TIMEOUT_S = 10.0  # for answers that wait for nothing
 GRACE_S = 5.0  # beyond the time that a server itself may wait
@@ -45,8 +45,8 @@ class ServerControl:
         path = f"/weight_update/{version}?wait_s={wait_s}"
         return WeightUpdateStatus.model_validate(await self._call("GET", path, wait_s + GRACE_S))
 
-    async def _call(self, method: str, path: str, timeout_s: float, request: Wire | None = None) -> dict:
-        json = request.model_dump(mode="json") if request else None
+    async def _call(self, method: str, path: str, timeout_s: float, request: Request | None = None) -> dict:
+        json = request.wire() if request else None
         timeout = aiohttp.ClientTimeout(total=timeout_s)
         async with self._session.request(method, self.url + path, json=json, timeout=timeout) as response:
             body = await response.json(content_type=None)
