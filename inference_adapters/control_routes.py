@@ -27,9 +27,10 @@ Wait = Annotated[float, Query(ge=0, lt=LONGEST_S, allow_inf_nan=False)]
 
 
 def health_routes(updates: WeightUpdates, token: str | None) -> APIRouter:
+    """Returns the route that tells whether the server is ready, and that it knows `token`."""
     router = APIRouter()
 
-    @router.get("/health")
+    @router.get("/health", response_model_exclude_none=True)
     async def health(request: Request, response: Response, challenge: Challenge = None) -> Health:
         health = updates.health()
         response.status_code = 200 if health.status == "ready" else 503

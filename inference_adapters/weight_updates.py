@@ -72,8 +72,9 @@ class _Update:
 class WeightUpdates:
     """The control side of one server. It refuses by ContractError, and a refusal changes nothing."""
 
-    def __init__(self, engine: InferenceEngine, hold_timeout_s: float):
+    def __init__(self, engine: InferenceEngine, hold_timeout_s: float, limits: Limits | None = None):
         self.engine = engine
+        self.limits = limits or Limits()
         self.hold_timeout_s = hold_timeout_s
         self.loaded = False
         self.version = 0
@@ -133,7 +134,7 @@ class WeightUpdates:
             group=self._group,
             weights=WeightsInfo(version=self.version, state=state),
             process=self.engine.process(),
-            limits=Limits(),
+            limits=self.limits,
         )
 
     # --- joining ----------------------------------------------------------------------------------

@@ -25,9 +25,9 @@ def open_session(token: str | None, timeout_s: float | None = None) -> aiohttp.C
 class ProvingConnector(aiohttp.TCPConnector):
     """A connector that uses a new connection only after its server has shown that it knows the token.
 
-    The challenge is sent once the connection is open: whoever accepted the connection still listens there
-    then, unless it gave the port to a real server in the milliseconds between. A server that dies takes its
-    connections along, so a process that takes its port is asked before it is sent anything.
+    The challenge is sent once the connection is open, so the proof is of who listens at that time. Only a
+    process that accepts a connection and leaves its port to a real server at once could be missed. A server
+    that dies takes its connections along. A process that takes its port is asked before it is sent anything.
     """
 
     def __init__(self, token: str, **options: float):

@@ -28,7 +28,7 @@ def model(tmp_path_factory) -> str:
 @pytest.fixture(scope="module")
 def server(model) -> Iterator[Server]:
     """The last test that uses it ends it."""
-    with sglang_process(model, "--token", TOKEN) as server:
+    with sglang_process(model, token=TOKEN) as server:
         wait_ready(server.url, within_s=300)
         yield server
 
@@ -47,7 +47,7 @@ def test_it_keeps_everything_it_declares(server, model):
 )
 def test_with_two_tensor_parallel_workers_too(tmp_path, codes):
     model = make_tiny_model(tmp_path / "untied", tied=False)
-    with sglang_server(model, "--token", TOKEN, "--tensor-parallel-size", "2") as url:
+    with sglang_server(model, "--tensor-parallel-size", "2", token=TOKEN) as url:
         verdicts = check_inference([url], model, token=TOKEN, only=codes)
     assert [verdict for verdict in verdicts if verdict.state != "pass"] == []
 

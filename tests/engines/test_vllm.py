@@ -36,7 +36,7 @@ def untied(tmp_path_factory) -> str:
 
 @pytest.fixture(scope="module")
 def server(tied):
-    with vllm_server(tied, "--token", TOKEN, *TOOLS, *SMALL_BLOCKS) as url:
+    with vllm_server(tied, *TOOLS, *SMALL_BLOCKS, token=TOKEN) as url:
         yield url
 
 

@@ -101,7 +101,9 @@ async def _present(server: Server) -> None:
         raise ConnectionError(f"{server.url}/health is {status} {body}: wait until it is ready")
     status, body = await server.get("/contract")
     if status == 401:
-        raise ConnectionError(f"{server.url} wants its bearer token: give it as --token")
+        raise ConnectionError(
+            f"{server.url} wants its bearer token: set PIPELINERL_TOKEN, or give --token-file"
+        )
     if status != 200 or body.get("contract") not in CONTRACT_VERSIONS:
         raise ConnectionError(
             f"{server.url}/contract is {status} {str(body)[:200]}: versions {KNOWN} are checked here"
