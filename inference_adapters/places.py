@@ -21,7 +21,7 @@ class Places:
         if self.taken + count > self.most:
             raise ContractError(
                 ErrorCode.OVERLOADED,
-                f"{self.taken} completions are under way here, and at most {self.most} may be: ask again later",
+                f"{self.taken} completions are under way, and {self.most} may be: ask again later",
             )
         self.taken += count
         try:

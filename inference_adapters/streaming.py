@@ -79,7 +79,7 @@ async def _disconnected(receive: Receive) -> None:
 
 
 class EventStream(StreamingResponse):
-    """Server-sent events, whose iterator is closed as soon as the client disconnects. Then `held` is closed."""
+    """Server-sent events. As soon as the client disconnects, their iterator is closed, and then `held`."""
 
     def __init__(self, events: AsyncIterator[str], held: ExitStack):
         super().__init__(events, media_type="text/event-stream")

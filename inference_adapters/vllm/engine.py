@@ -73,6 +73,12 @@ class VllmEngine(InferenceEngine):
     def tied_parameters(self) -> Mapping[str, str]:
         return self._tied
 
+    def max_context(self) -> int:
+        return self._llm.model_config.max_model_len
+
+    def vocabulary(self) -> int:
+        return self._llm.model_config.get_vocab_size()
+
     # --- its life ---------------------------------------------------------------------------------
 
     async def start(self, version: int) -> None:

@@ -1,9 +1,11 @@
-"""Sends hostile requests, many at a time, beside a client that only wants to generate; and judges the answers."""
+"""Sends hostile requests, many at a time, beside a client that only generates, and judges the answers."""
 
 import asyncio
 import contextlib
 import itertools
 import json
+import os
+from collections import Counter
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
@@ -17,7 +19,12 @@ AT_A_TIME = 16
 PATIENCE_S = 2.0  # for the answer to a mutation, which may ask for the longest completion there is
 LIMIT_S = 60.0  # for the answer to a request of the table
 CODES = {code.code: code.http_status for code in ErrorCode}
+COUNT = int(os.environ.get("HOSTILE_REQUESTS", "500"))
+SEED = int(os.environ.get("SEED", "0"))
 MEBIBYTE = 2**20
+# What the requests that are under way at a time take together, most of all the long texts, and the allocator
+# may keep for the next ones. It does not grow with their number: a leak of 10 kB a request exceeds it.
+MOST_GROWN = 96 * MEBIBYTE
 
 
 @dataclass
@@ -27,8 +34,20 @@ class Onslaught:
     sent: int = 0
     given_up: int = 0
     faults: list[str] = field(default_factory=list)
+    answers: Counter[int] = field(default_factory=Counter)  # how many of each status
     normal: int = 0  # answers to the normal client
     grown_bytes: int = 0  # by which the engine's processes grew after the first part
+
+
+def harm_nobody(server: Server, model: str, token: str | None = None) -> None:
+    """Asserts that a server withstands the requests: the same process, every answer right, memory flat."""
+    outcome = asyncio.run(onslaught(server, model, COUNT, SEED, token))
+    print(outcome)
+    assert server.process.poll() is None
+    assert outcome.faults == []
+    assert outcome.sent == COUNT and outcome.given_up < COUNT / 20, outcome
+    assert outcome.answers[200] > COUNT / 50 and outcome.answers[422] > COUNT / 10, outcome
+    assert outcome.normal > 10 and outcome.grown_bytes < MOST_GROWN, outcome
 
 
 async def onslaught(
@@ -63,7 +82,7 @@ async def _send_all(server: Server, requests, outcome: Onslaught) -> None:
                 )
             outcome.sent += 1
             try:
-                if fault := await _fault(server.url, request):
+                if fault := await fault_of(server.url, request, outcome.answers):
                     outcome.faults.append(f"{request.name}: {fault}")
             except TimeoutError:
                 outcome.given_up += 1
@@ -73,8 +92,8 @@ async def _send_all(server: Server, requests, outcome: Onslaught) -> None:
             tasks.create_task(work())
 
 
-async def _fault(url: str, request: Hostile) -> str | None:
-    """What is wrong with the answer, or None."""
+async def fault_of(url: str, request: Hostile, answers: Counter[int]) -> str | None:
+    """What is wrong with the answer, or None. Raises TimeoutError where the request may take long."""
     address = urlsplit(url)
     must_answer = request.statuses is not None
     reader, writer = await asyncio.open_connection(address.hostname, address.port)
@@ -96,7 +115,7 @@ async def _fault(url: str, request: Hostile) -> str | None:
         return None
     if not request.is_http:
         return None if not received or b" 400 " in received[:20] else f"answered {received[:80]!r}"
-    return _fault_of_answer(request, received)
+    return _fault_of_answer(request, received, answers)
 
 
 async def _received(reader: asyncio.StreamReader, most: int | None) -> bytes:
@@ -110,11 +129,12 @@ async def _received(reader: asyncio.StreamReader, most: int | None) -> bytes:
     return received
 
 
-def _fault_of_answer(request: Hostile, received: bytes) -> str | None:
+def _fault_of_answer(request: Hostile, received: bytes, answers: Counter[int]) -> str | None:
     head, _, body = received.partition(b"\r\n\r\n")
     if not head.startswith(b"HTTP/1.1 "):
         return f"no answer: {received[:200]!r}"
     status = int(head[9:12])
+    answers[status] += 1
     if b"transfer-encoding: chunked" in head.lower():
         body = _unchunked(body)
     shown = f"{status} {body[:300]!r}"

@@ -1,11 +1,12 @@
-"""Malformed and hostile requests, as the bytes that a client would send: a table, and seeded mutations of valid ones.
+"""Malformed and hostile requests, as bytes: a table, and seeded mutations of valid ones.
 
-JSON is written here by hand, because the numbers and the characters that matter are those which no library writes.
+JSON is written by hand, because the numbers and characters that matter are those which no library writes.
 """
 
 import json
 import random
 from collections.abc import Iterator
+from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -181,7 +182,7 @@ MESSAGES: dict[str, tuple[Any, range | None]] = {
             {"id": "c", "type": "function", "function": {"name": "f", "arguments": "[" * DEEP}}]}],
         REFUSED,
     ),
-    "jinja": ([{"role": "user", "content": "{{ messages.__class__.__mro__ }}{% for i in range(9**9) %}"}], None),
+    "jinja": ([{"role": "user", "content": "{{ messages.__class__ }}{% for i in range(9**9) %}"}], None),
 }  # fmt: skip
 TOOLS: dict[str, tuple[Any, range | None]] = {
     "tools are text": ("f", REFUSED),
@@ -224,8 +225,9 @@ PATHS = {
 ELSEWHERE = [  # paths of other servers' APIs, and of vLLM's own
     "/tokenize", "/detokenize", "/v1/responses", "/v1/messages", "/v1/embeddings", "/pooling", "/classify",
     "/rerank", "/invocations", "/inference/v1/generate", "/v1/audio/transcriptions", "/v1/load_lora_adapter",
-    "/pause", "/resume", "/sleep", "/collective_rpc", "/update_weights", "/reset_prefix_cache", "/abort_requests",
-    "/generate", "/v1/completions/render", "/v1/chat/completions/render", "/scale_elastic_ep", "/server_info",
+    "/pause", "/resume", "/sleep", "/collective_rpc", "/update_weights", "/reset_prefix_cache",
+    "/abort_requests", "/generate", "/v1/completions/render", "/v1/chat/completions/render",
+    "/scale_elastic_ep", "/server_info",
 ]  # fmt: skip
 
 
@@ -358,20 +360,22 @@ def _of_connections(valid: dict[str, dict[str, Any]], token: str | None) -> Iter
 
 EDGES: list[Any] = [
     None, True, False, "", "x", "x" * 300, "\0", "NaN", "💥" * 50, SURROGATE, Raw('"\\udc00\\ud800"'),
-    0, 1, -1, 127, 128, 129, 2**31 - 1, 2**31, 2**53, 2**63 - 1, 2**63, 2**64, -(2**63) - 1, BIG, Raw("1" * 5000),
-    0.5, 1e-3, 1e-5, 1e-38, 1e-45, 1e308, Raw("1e400"), Raw("-1e400"), Raw("1e-400"), Raw("NaN"), Raw("Infinity"),
-    Raw("-Infinity"), Raw("-0.0"), [], {}, [[]], [None], [1, "a", None], {"a": {"b": []}}, list(range(97)),
+    0, 1, -1, 127, 128, 129, 2**31 - 1, 2**31, 2**53, 2**63 - 1, 2**63, 2**64, -(2**63) - 1, BIG,
+    Raw("1" * 5000), 0.5, 1e-3, 1e-5, 1e-38, 1e-45, 1e308, Raw("1e400"), Raw("-1e400"), Raw("1e-400"),
+    Raw("NaN"), Raw("Infinity"), Raw("-Infinity"), Raw("-0.0"), [], {}, [[]], [None],
+    [1, "a", None], {"a": {"b": []}}, list(range(97)),
     Raw("[" * 500 + "]" * 500), Raw('{"a":' * 500 + "1" + "}" * 500), {"type": "text", "text": "x"},
 ]  # fmt: skip
 FIELDS = [  # of other APIs, and some that vLLM honours
-    "min_tokens", "logit_bias", "guided_json", "guided_regex", "structured_outputs", "best_of", "echo", "suffix",
-    "prompt_logprobs", "top_logprobs", "repetition_penalty", "frequency_penalty", "presence_penalty", "min_p",
-    "ignore_eos", "bad_words", "allowed_token_ids", "skip_special_tokens", "truncate_prompt_tokens",
-    "response_format", "stream_options", "chat_template", "chat_template_kwargs", "add_generation_prompt",
-    "continue_final_message", "documents", "mm_processor_kwargs", "priority", "request_id", "cache_salt",
-    "kv_transfer_params", "vllm_xargs", "parallel_tool_calls", "user", "tool_choice", "tools", "functions",
-    "use_beam_search", "length_penalty", "prompt_embeds", "logits_processors", "top_k", "top_p", "seed", "stop",
-    "max_completion_tokens", "return_token_ids", "return_tokens_as_token_ids", "include_reasoning", "surprise",
+    "min_tokens", "logit_bias", "guided_json", "guided_regex", "structured_outputs", "best_of", "echo",
+    "suffix", "prompt_logprobs", "top_logprobs", "repetition_penalty", "frequency_penalty",
+    "presence_penalty", "min_p", "ignore_eos", "bad_words", "allowed_token_ids", "skip_special_tokens",
+    "truncate_prompt_tokens", "response_format", "stream_options", "chat_template",
+    "chat_template_kwargs", "add_generation_prompt", "continue_final_message", "documents",
+    "mm_processor_kwargs", "priority", "request_id", "cache_salt", "kv_transfer_params", "vllm_xargs",
+    "parallel_tool_calls", "user", "tool_choice", "tools", "functions", "use_beam_search",
+    "length_penalty", "prompt_embeds", "logits_processors", "top_k", "top_p", "seed", "stop",
+    "max_completion_tokens", "return_token_ids", "return_tokens_as_token_ids", "include_reasoning",
     "thinking_token_budget", "repetition_detection", "reasoning_effort", "media_io_kwargs", "detokenize",
 ]  # fmt: skip
 KEPT = ("timeout_s", "takeover")  # a valid request to join waits as long as it says
@@ -381,7 +385,7 @@ def mutations(model: str, token: str | None, seed: int) -> Iterator[Hostile]:
     """Endlessly many, the same ones for the same seed."""
     drawn = random.Random(seed)
     valid = valid_bodies(model)
-    for number in iter(int, 1):
+    while True:
         path = drawn.choice([CHAT, CHAT, TEXT, TEXT, SCORE, JOIN, UPDATE, ABORT])
         body = json.loads(json.dumps(valid[path]))
         for _ in range(drawn.choice([1, 1, 2, 3])):
@@ -391,7 +395,6 @@ def mutations(model: str, token: str | None, seed: int) -> Iterator[Hostile]:
         yield Hostile(
             f"{path}: {data[data.index(b'{') :][:300]!r}" if b"{" in data else path, data, hang_up=hang_up
         )
-        number += 1
 
 
 def _mutate(body: Any, drawn: random.Random, generates: bool) -> None:
@@ -400,7 +403,7 @@ def _mutate(body: Any, drawn: random.Random, generates: bool) -> None:
     holder, key = drawn.choice(places)
     match drawn.choices(("replace", "drop", "add"), (6, 1, 2 if generates else 1))[0]:
         case "replace":
-            holder[key] = drawn.choice(EDGES)
+            holder[key] = deepcopy(drawn.choice(EDGES))
         case "drop":
             del holder[key]
         case "add":
