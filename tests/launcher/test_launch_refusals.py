@@ -134,6 +134,13 @@ def test_model_without_a_chat_template(capsys, tmp_path, model):
     assert "has no chat template" in refused(capsys, *settings)
 
 
+def test_a_model_whose_config_tells_that_it_would_be_scored_wrongly(capsys, tmp_path, model):
+    config = json.loads((model / "config.json").read_text())
+    (model / "config.json").write_text(json.dumps(config | {"final_logit_softcapping": 30.0}))
+    settings = ["sampling.max_prompt_tokens=48", f"model.path={model}", f"run_dir={tmp_path}/run"]
+    assert "qwen2 transforms its logits (final_logit_softcapping)" in refused(capsys, *settings)
+
+
 def test_context_longer_than_the_models(capsys, tmp_path, model):
     settings = ["sampling.max_tokens=60", f"model.path={model}", f"run_dir={tmp_path}/run"]
     assert "exceeds the model's context of 64" in refused(capsys, *settings)
