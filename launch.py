@@ -15,6 +15,7 @@ was refused before anything started; 130 that it was interrupted.
 
 import os
 import secrets
+import shutil
 import signal
 import sys
 import time
@@ -30,13 +31,16 @@ try:
     from pipelinerl.training.checkpoints import Checkpoints, Position
 except ModuleNotFoundError as error:
     sys.exit(f"launch.py: {error}; a run needs: pip install -e '.[demo]'")
+from contracts.support.files import remove_unfinished
 from contracts.support.messages import one_line
 from pipelinerl.config import RunConfig, save_config
 from pipelinerl.demo_model import registry
 from pipelinerl.errors import PlanError
+from pipelinerl.judging.client import SOCKET_VARIABLE
 from pipelinerl.launcher.jobs import Job, plan_jobs
 from pipelinerl.launcher.model_source import Model, fetch_model, find_model, model_in
 from pipelinerl.launcher.nodes import Nodes, meet
+from pipelinerl.paths import OWNER_ALONE
 from pipelinerl.streams import StreamError, Streams
 
 
@@ -76,6 +80,7 @@ def run(config: RunConfig) -> int:
 
 def run_head_node(config: RunConfig, nodes: Nodes) -> int:
     """Plans and supervises the run: the work of the only launcher, or of that of node 0."""
+    from pipelinerl.components import build_domain, judging_of
     from pipelinerl.launcher.checks import check_components, check_machine, check_problems
     from pipelinerl.launcher.describe_plan import describe_plan
     from pipelinerl.launcher.lead import gather_hosts, wait_until_ready
@@ -87,6 +92,7 @@ def run_head_node(config: RunConfig, nodes: Nodes) -> int:
     check_components(config)
     check_machine(config)
     check_problems(config)
+    config = config.model_copy(update={"judging": judging_of(config.judging, build_domain(config))})
     location = resolve_streams(config, run_dir, nodes.address)
     model = find_model(config, registry.DEMO_MODELS[config.model.demo].directory)
     config = model.of(config).model_copy(update={"streams": location.options})
@@ -101,7 +107,7 @@ def run_head_node(config: RunConfig, nodes: Nodes) -> int:
         config = model.of(config)
         check_model(config, model)
         jobs = plan_jobs(config, run_dir, hosts, **secret)
-    run_dir.mkdir(parents=True, exist_ok=True)
+    run_dir.mkdir(mode=OWNER_ALONE, parents=True, exist_ok=True)
     wait_until_ready(nodes, run_dir, model=model.path, hosts=hosts, **secret)
     return start_run(config, nodes, jobs, run_dir, location, position)
 
@@ -133,10 +139,16 @@ def start_run(
             held.enter_context(location.server)
         streams = open_streams(config, run_dir, location.url)
         launcher = held.enter_context(closing(launcher_events(streams)))  # a run has one launcher
+        remove_unfinished(run_dir)
         if position:
             print(describe(resume(streams, launcher, Checkpoints(run_dir), position)))
             for of_the_stop in ("summary.json", "reward.png"):
                 (run_dir / of_the_stop).unlink(missing_ok=True)
+        for job in jobs:
+            if job.role == "judging":
+                held.callback(
+                    shutil.rmtree, Path(job.environment[SOCKET_VARIABLE]).parent, ignore_errors=True
+                )
         settled = {"run_dir": str(run_dir), "resume": False}
         save_config(config.model_copy(update=settled), run_dir / "config.yaml")
         point_latest_at(run_dir)

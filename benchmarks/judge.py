@@ -1,4 +1,4 @@
-"""What a verdict of the math judge costs, and how often it is the expected one.
+"""What a judgement of an answer to a mathematical problem costs, and how often it is the expected one.
 
 python -m benchmarks.judge [--workers 2] [--timeout-s 5]
 """
@@ -12,9 +12,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pipelinerl.domains.math.judge import Judge, Verdict
+from pipelinerl.domains.math.domain import VERIFIER
+from pipelinerl.judging.child import judging_service
+from pipelinerl.judging.client import JudgingClient
+from pipelinerl.judging.options import JudgingConfig
 
-VERDICTS = Path(__file__).parents[1] / "tests" / "domains" / "math" / "verdicts.jsonl"
+ANSWERS = Path(__file__).parents[1] / "tests" / "judging" / "math_answers.jsonl"
 
 
 class Pair(NamedTuple):
@@ -27,12 +30,12 @@ class Pair(NamedTuple):
 
 class Judged(NamedTuple):
     pair: Pair
-    verdict: Verdict
+    outcome: str  # without its reason
     seconds: float
 
 
 def pairs() -> list[Pair]:
-    return [_pair(json.loads(line)) for line in VERDICTS.read_text().splitlines()]
+    return [_pair(json.loads(line)) for line in ANSWERS.read_text().splitlines()]
 
 
 def _pair(line: dict) -> Pair:
@@ -41,14 +44,21 @@ def _pair(line: dict) -> Pair:
     return Pair(line["kind"], line["gold"], line["answer"], line["expected"], not line.get("undecidable"))
 
 
-async def judged(judge: Judge, chosen: list[Pair], at_once: int) -> list[Judged]:
+def options(workers: int, verdict_s: float) -> JudgingConfig:
+    """Returns the configuration of a service that knows mathematics alone."""
+    return JudgingConfig(
+        workers=workers, verdict_s=verdict_s, max_characters=2000, verifiers={"math": {"_target_": VERIFIER}}
+    )
+
+
+async def judged(judge: JudgingClient, chosen: list[Pair], at_once: int) -> list[Judged]:
     slots = asyncio.Semaphore(at_once)
 
     async def one(pair: Pair) -> Judged:
         async with slots:
             start = time.monotonic()
-            verdict = await judge(pair.answer, pair.gold)
-            return Judged(pair, verdict, time.monotonic() - start)
+            judgement = await judge.judged("math", pair.gold, pair.answer)
+            return Judged(pair, judgement.word, time.monotonic() - start)
 
     return await asyncio.gather(*map(one, chosen))
 
@@ -57,23 +67,21 @@ async def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--timeout-s", type=float, default=5.0)
-    options = parser.parse_args()
-    judge = Judge(options.workers, options.timeout_s, memory_bytes=4 << 30, max_characters=2000)
-    await judged(judge, [Pair("", "1", r"\boxed{1}", "right", True)] * options.workers, options.workers)
-    results = await judged(judge, pairs(), options.workers)
+    given = parser.parse_args()
+    async with judging_service(options(given.workers, given.timeout_s)) as judge:
+        results = await judged(judge, pairs(), given.workers)
     for name, chosen in [
         ("ordinary", [r for r in results if r.pair.kind != "hostile"]),
         ("hostile", [r for r in results if r.pair.kind == "hostile"]),
     ]:
         seconds = np.array([r.seconds for r in chosen])
-        undecided = sum(r.verdict == Verdict.UNDECIDED for r in chosen)
-        agreed = sum(r.verdict == r.pair.expected for r in chosen)
+        undecided = sum(r.outcome == "undecided" for r in chosen)
+        agreed = sum(r.outcome == r.pair.expected for r in chosen)
         median, late = np.quantile(seconds, [0.5, 0.95])
         print(
             f"{name}: {len(chosen)} answers, {agreed} as expected, {undecided} undecided; "
             f"median {1000 * median:.1f} ms, 95 % within {1000 * late:.0f} ms, longest {seconds.max():.1f} s"
         )
-    judge.close()
 
 
 if __name__ == "__main__":

@@ -30,9 +30,11 @@ from contracts.records import (
 )
 from pipelinerl.clients.http_session import open_session
 from pipelinerl.clients.server_pool import ServerPool
+from pipelinerl.clients.server_watch import watching
 from pipelinerl.components import (
     build_client,
     build_domain,
+    build_judge,
     build_sampler,
     instantiate,
 )
@@ -40,6 +42,7 @@ from pipelinerl.config import RunConfig
 from pipelinerl.process import process_main
 from pipelinerl.rollouts.admission import Admission
 from pipelinerl.rollouts.evaluator import Evaluator
+from pipelinerl.rollouts.kept_rollouts import KeptRollouts
 from pipelinerl.rollouts.pending_groups import PendingGroups
 from pipelinerl.rollouts.reward_terms import with_terms
 from pipelinerl.rollouts.rollout_metrics import RolloutMetrics
@@ -60,9 +63,16 @@ class Actor:
         self._domain = build_domain(config)
         self._sampler = build_sampler(config, self._domain)
         self._rewards = [instantiate(component) for component in config.rewards]
-        self._admission = Admission(config.batch_size, config.group_size, config.lag_limit)
+        self._admission = Admission(
+            config.batch_size,
+            config.group_size,
+            config.lag_limit,
+            config.requests_in_flight,
+            config.judging.max_waiting or 2 * config.requests_in_flight,
+        )
         self._pool = ServerPool(config.inference.concurrency)
-        self._client = build_client(config, session, self._pool)
+        self._judge = build_judge(config)
+        self._client = build_client(config, session, self._pool, self._judge)
         streams = open_streams(config, run_dir)
         self._rollouts = streams.writer("rollouts")
         self._events = streams.writer("actor_events")
@@ -98,15 +108,22 @@ class Actor:
             self._draws = resumed.sampler.draws
         while self._draws < resumed.draws:
             self._draw(resumed.version)
-        for _ in resumed.replayed:
+        checkpoints = self._config.checkpoint.every or resumed.kept_offset is not None
+        self._kept = KeptRollouts((resumed.kept_offset or 0) if checkpoints else None)
+        for group_id in resumed.replayed:
             self._admission.start()
-        if self._config.checkpoint.every or resumed.kept_offset is not None:
-            self._rollouts.protect(resumed.kept_offset or 0)
+            self._admission.finish()
+            self._kept.written(group_id, resumed.rollouts_offset)
+        self._rollouts.protect(self._kept.begin(self._rollouts.end))
 
     def _draw(self, version: int) -> tuple[int, int]:
         """Returns the number of the draw and the index of its problem."""
         self._draws += 1
         return self._draws - 1, self._sampler.next(version)
+
+    @property
+    def pools(self) -> list[ServerPool]:
+        return [self._pool, self._evaluator.pool]
 
     async def run(self) -> None:
         """Runs from the first published weights to the last evaluation."""
@@ -130,7 +147,10 @@ class Actor:
                 await self._on_published(happening)
             case Settled():
                 self._admission.settle(happening.rollouts)
+                self._kept.settled(happening.group_ids)
+                self._rollouts.protect(self._kept.begin(self._rollouts.end))
             case CheckpointSaved():
+                self._kept.checkpoint = happening.rollouts_offset
                 self._rollouts.protect(happening.rollouts_offset)
                 self._events.append(SamplerState(draws=self._draws, state=self._sampler.state_dict()))
             case PublishWanted():
@@ -144,15 +164,22 @@ class Actor:
         self._version = published.version
         client = replace(self._client, turn=self._slots.yield_slot)
         self._attempt = RolloutRunner(
-            published.run, self._domain, client, self._config.rollout, self._config.token_fields
+            published.run,
+            self._domain,
+            client,
+            self._config.rollout,
+            self._config.token_fields,
+            self._slots.leave_slot,
         )
-        await self._pool.set_servers(published.servers)
+        await self._pool.set_servers(published.servers, sparing=self._evaluator.pinned_servers)
         await self._pool.open_gate()
+        self._admission.gate_open = True
         self._metrics.write(self._version, self._pool.in_flight)
         await self._evaluator.on_published(published)
 
     async def _quiesce(self, version: int) -> None:
         """`schedule: async`: no request in flight, none begun until `version` is live."""
+        self._admission.gate_open = False
         await asyncio.gather(self._pool.close_gate(), self._evaluator.close_gate())
         self._events.append(Quiesced(version=version))
 
@@ -160,13 +187,18 @@ class Actor:
 
     def _start_rollouts(self) -> None:
         """Fills the servers: new rollouts of open groups, then those between segments, then a new group."""
-        while len(self._rolling) - self._slots.between_segments < self._pool.capacity:
+        while self._slots_held < self._pool.capacity:
             if spec := self._slots.pop_new():
                 self._spawn(self._roll_out(spec), self._rolling)
             elif not self._slots.resume_one():
-                if not self._admission.can_start():
+                self._admission.judging = self._judge.waiting if self._judge else 0
+                if self._admission.blocked_by():
                     return
                 self._open_group()
+
+    @property
+    def _slots_held(self) -> int:
+        return len(self._rolling) - self._slots.between_segments - self._slots.away
 
     def _open_group(self) -> None:
         group_id = self._next_group
@@ -187,9 +219,11 @@ class Actor:
         group = self._groups.add_finished(rollout)
         if group is None:
             return
+        self._kept.written(rollout.group_id, self._rollouts.end)
         for member in with_terms(group.finished, self._rewards, self._version):
             self._rollouts.append(member)
             self._metrics.finished(member)
+        self._admission.finish()
         if group.success is not None:
             self._sampler.observe(group.index, group.success)
 
@@ -234,7 +268,9 @@ class Actor:
 
 async def main(config: RunConfig, run_dir: Path, token: str | None) -> None:
     async with open_session(token) as session:  # `rollout.timeout_s` is the limit
-        await Actor(config, run_dir, session).run()
+        actor = Actor(config, run_dir, session)
+        async with watching(actor.pools):
+            await actor.run()
 
 
 if __name__ == "__main__":

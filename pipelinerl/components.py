@@ -1,6 +1,8 @@
 """Builds the parts that the configuration names by class path (`_target_`)."""
 
-from collections.abc import Callable, Sequence
+import os
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
 from functools import partial
 
 import aiohttp
@@ -15,6 +17,9 @@ from pipelinerl.clients.partial_completions import SegmentPolicy
 from pipelinerl.clients.server_pool import ServerPool
 from pipelinerl.config import Component, RunConfig
 from pipelinerl.domains.base import Domain
+from pipelinerl.judging.child import judging_service
+from pipelinerl.judging.client import SOCKET_VARIABLE, JudgingClient
+from pipelinerl.judging.options import JudgingConfig
 from pipelinerl.samplers.base import Sampler
 
 
@@ -26,6 +31,36 @@ def instantiate(component: Component, **context: object) -> object:
 
 def build_domain(config: RunConfig) -> Domain:
     return instantiate(config.domain, seed=config.seed)
+
+
+def judging_of(options: JudgingConfig, domain: Domain) -> JudgingConfig:
+    """Returns the options with the verifiers of the domain among them."""
+    return JudgingConfig.model_validate(
+        options.model_dump() | {"verifiers": options.verifiers | dict(domain.verifiers)}
+    )
+
+
+def build_judge(config: RunConfig) -> JudgingClient | None:
+    """Returns the client of the judging service, or None where nothing needs one."""
+    if not config.judging.verifiers:
+        return None
+    return JudgingClient(os.environ[SOCKET_VARIABLE], config.judging)
+
+
+@asynccontextmanager
+async def judge_of(
+    domain: Domain, options: JudgingConfig | None = None
+) -> AsyncIterator[JudgingClient | None]:
+    """Yields a client of a judging service that is started for the context, or None without verifiers.
+
+    It is for commands; in a run the launcher starts the service. Raises JudgingEndedError.
+    """
+    complete = judging_of(options or JudgingConfig(), domain)
+    if not complete.verifiers:
+        yield None
+        return
+    async with judging_service(complete) as judge:
+        yield judge
 
 
 def needed_capabilities(config: RunConfig, domain: Domain) -> dict[str, str]:
@@ -51,12 +86,25 @@ def build_packing(config: RunConfig, first_step: int = 0) -> object:
     return packing
 
 
-def build_client(config: RunConfig, session: aiohttp.ClientSession, pool: ServerPool) -> LLMClient:
+def build_client(
+    config: RunConfig,
+    session: aiohttp.ClientSession,
+    pool: ServerPool,
+    judge: JudgingClient | None = None,
+) -> LLMClient:
     """Returns the client that training rollouts use."""
     segments = SegmentPolicy.of(config.rollout)
     template = None if config.inference.model else ChatTemplate(str(config.model.path))
     decode = build_decoder(config)
-    return LLMClient(session, pool, training_sampling(config), segments, decode=decode, template=template)
+    return LLMClient(
+        session,
+        pool,
+        training_sampling(config),
+        segments,
+        decode=decode,
+        template=template,
+        judge=judge,
+    )
 
 
 def build_decoder(config: RunConfig) -> Callable[[np.ndarray], str] | None:

@@ -17,6 +17,7 @@ from contracts.model_shape import ModelShape
 from contracts.optimizer import OptimizerSpec
 from contracts.support.files import write_atomically
 from contracts.token_fields import TokenField
+from pipelinerl.judging.options import JudgingConfig
 from pipelinerl.placement import Placement, place
 
 Int = Annotated[int, Field(strict=True)]  # 128.0 and true are not whole numbers
@@ -237,6 +238,7 @@ class RunConfig(Section):
     sampling: SamplingConfig
     rollout: RolloutConfig
     domain: Component
+    judging: JudgingConfig = JudgingConfig()
     inference: InferenceConfig
     trainer: Component
     optimizer: OptimizerConfig
@@ -328,6 +330,11 @@ class RunConfig(Section):
         return 0 if self.schedule == "conventional" else self.max_lag
 
     @property
+    def requests_in_flight(self) -> int:
+        """The most requests for training that all servers together have at once."""
+        return self.world.servers * self.inference.concurrency
+
+    @property
     def served_model(self) -> str:
         """The name by which requests ask for the model."""
         return self.inference.model or str(self.model.path)
@@ -338,7 +345,8 @@ class RunConfig(Section):
 
 
 def save_config(config: RunConfig, path: Path) -> None:
-    write_atomically(path, yaml.safe_dump(config.model_dump(by_alias=True, mode="json"), sort_keys=False))
+    text = yaml.safe_dump(config.model_dump(by_alias=True, mode="json"), sort_keys=False)
+    write_atomically(path, text, mode=0o600)
 
 
 def load_config(run_dir: Path) -> RunConfig:

@@ -33,11 +33,12 @@ from contracts.support.files import write_atomically
 from contracts.support.messages import one_line
 from pipelinerl.clients.http_session import open_session
 from pipelinerl.clients.server_pool import ServerPool
-from pipelinerl.components import build_client, build_domain
+from pipelinerl.components import build_client, build_domain, judge_of
 from pipelinerl.config import RunConfig
 from pipelinerl.domains.base import Domain, Problem
 from pipelinerl.domains.subset import Listed
 from pipelinerl.errors import PlanError
+from pipelinerl.judging.child import JudgingEndedError
 from pipelinerl.launcher.compose import compose_config
 from pipelinerl.process import TOKEN_VARIABLE
 from pipelinerl.rollouts.runner import RolloutRunner, RolloutSpec
@@ -95,14 +96,17 @@ def with_system_prompt(problem: Problem, system: str | None) -> Problem:
 
 
 async def measure(config: RunConfig, domain: Domain, options: argparse.Namespace) -> Measurement:
+    """Returns the measurement, once all attempts are made. Raises PlanError and JudgingEndedError."""
     pool = ServerPool(config.inference.concurrency)
     await pool.set_servers([options.url])
     async with open_session(os.environ.get(TOKEN_VARIABLE)) as session:
         await _check_ready(session, options.url)
-        attempt = RolloutRunner("difficulty", domain, build_client(config, session, pool), config.rollout)
-        problems = min(options.problems, domain.train_size)
-        measurement = Measurement(attempt, problems, options.attempts, options.system)
-        await measurement.run(pool.capacity)
+        async with judge_of(domain, config.judging) as judge:
+            client = build_client(config, session, pool, judge)
+            attempt = RolloutRunner("difficulty", domain, client, config.rollout)
+            problems = min(options.problems, domain.train_size)
+            measurement = Measurement(attempt, problems, options.attempts, options.system)
+            await measurement.run(pool.capacity)
     return measurement
 
 
@@ -133,7 +137,7 @@ def main(arguments: list[str]) -> None:
         sys.exit(f"difficulty: {one_line(plain)}")
     try:
         measurement = asyncio.run(measure(config, domain, options))
-    except PlanError as error:
+    except (PlanError, JudgingEndedError) as error:
         sys.exit(f"difficulty: {error}")
     verdicts = list(measurement.verdicts(options.low, options.high))
     counts = Counter(verdict for verdict, _ in verdicts)

@@ -13,6 +13,9 @@ the process that writes it, and a reader takes those that it knows. A number tha
                   version that it began with: heldout_success, heldout_success_<set> where there are several,
                   heldout_failed, and the versions that took part: heldout_first_version,
                   heldout_last_version.
+    judging       step = answers judged. Every few seconds: waiting, answers; busy_share of the workers' time;
+                  restarts of the process that they come from. By verifier: seconds_<name>_p50 and _p99 of a
+                  judgement, queue_s_<name>_p99 before it; undecided_<why>_<name> since the start.
     preprocessor  step = step formed. dropped_<reason>: groups, and masked_<reason>: rollouts of
                   others, left out of the loss since the start.
 """
@@ -79,12 +82,21 @@ class MetricsTail:
                 if not line.endswith(b"\n"):
                     return
                 self._position += len(line)
-                yield json.loads(line)
+                if (numbers := _parsed(line)) is not None:
+                    yield numbers
 
 
 def read_metrics(path: Path) -> Iterator[dict]:
     """The lines of a metrics file, without a torn last one; none when there is no file."""
     return MetricsTail(path).read()
+
+
+def _parsed(line: bytes) -> dict | None:
+    """What a line says; None for what a loss of power has left of one."""
+    try:
+        return json.loads(line)
+    except ValueError:
+        return None
 
 
 def _finite(value: float) -> float | None:

@@ -7,13 +7,22 @@ Run by the launcher: `python -m pipelinerl.preprocessor --run-dir DIR`. Reads `r
 import os
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
 import msgspec
 
-from contracts.records import ActorStopped, DropReason, Record, Rollout, Settled, TrainingDone
+from contracts.records import (
+    ActorStopped,
+    DropReason,
+    MicroBatchRow,
+    Record,
+    Rollout,
+    Settled,
+    StepClosed,
+    TrainingDone,
+)
 from pipelinerl.batching.sequences import training_sequences
 from pipelinerl.batching.staleness import StalePolicy
 from pipelinerl.batching.step_formation import Groups, StepFormation
@@ -27,6 +36,7 @@ from pipelinerl.streams.events import latest_launch
 from pipelinerl.streams.of_run import open_streams
 
 POLL_S = 0.1  # between two reads of the trainer's events
+SCORES_POLL_S = 0.01  # between two looks for rows that the reference server has scored
 METRICS_EVERY_S = 1.0
 
 
@@ -68,6 +78,8 @@ class Preprocessor:
                 start_timeout_s=config.world.server_start_timeout_s,
                 score_timeout_s=config.rollout.timeout_s,
             )
+        self._row_begins: dict[int, int] = {}  # step that is not closed -> where its first row begins
+        self._rows.protect(self._rows.end)
         self._in_rows: dict[int, list[int]] = {}  # step -> its groups
         self._begins: dict[int, int] = {}  # group in no closed step -> where its first rollout begins
         self._dropped: Counter[str] = Counter()
@@ -77,13 +89,18 @@ class Preprocessor:
 
     def run(self) -> None:
         """Forms steps until the trainer is done, then settles every remaining group by name."""
-        trainer = self._watch("trainer_events", TrainingDone)
+        trainer = self._watch("trainer_events", TrainingDone, self._on_trainer_event)
         while not trainer.seen():
-            for rollout in self._read(timeout_s=POLL_S):
+            for rollout in self._read(timeout_s=self._patience_s):
                 self._take(rollout)
                 if trainer.seen():
                     break
+            self._append_scored()
         self._settle_rest(trained_steps=trainer.event.version)
+
+    @property
+    def _patience_s(self) -> float:
+        return SCORES_POLL_S if self._reference and self._reference.is_busy else POLL_S
 
     def _read(self, timeout_s: float) -> Iterator[Rollout]:
         """What comes, and first, in a resumed run, what is replayed of the time before."""
@@ -95,8 +112,16 @@ class Preprocessor:
                 self._begins.setdefault(entry.record.group_id, begin)
                 yield entry.record
 
-    def _watch(self, name: str, kind: type[Record]) -> "EventWatch":
-        return EventWatch(self._streams.reader(name), self._ends.get(name, 0), kind)
+    def _watch(
+        self, name: str, kind: type[Record], on_event: Callable[[Record], None] = lambda _: None
+    ) -> "EventWatch":
+        return EventWatch(self._streams.reader(name), self._ends.get(name, 0), kind, on_event)
+
+    def _on_trainer_event(self, event: Record) -> None:
+        """Rows stay until the step that they belong to has closed: the trainer may not have read them."""
+        if isinstance(event, StepClosed):
+            self._row_begins = {step: at for step, at in self._row_begins.items() if step >= event.version}
+            self._rows.protect(self._row_begins.get(event.version, self._rows.end))
 
     def _take(self, rollout: Rollout) -> None:
         group = self._groups.collect(rollout)
@@ -117,7 +142,19 @@ class Preprocessor:
                     del self._begins[group_id]
             begin = min(self._begins.values(), default=self._offset)
             row = msgspec.structs.replace(row, rollouts_offset=begin)
-            self._rows.append(self._reference.scored(row) if self._reference else row)
+            if self._reference:
+                self._reference.begin(row)
+            else:
+                self._append(row)
+        self._append_scored()
+
+    def _append_scored(self) -> None:
+        for row in self._reference.finished() if self._reference else ():
+            self._append(row)
+
+    def _append(self, row: MicroBatchRow) -> None:
+        self._row_begins.setdefault(row.step, self._rows.end)
+        self._rows.append(row)
 
     def _count_dropped(self) -> None:
         """A solved task, a hopeless one or a broken verifier would otherwise keep the run going for ever."""
@@ -159,12 +196,19 @@ class Preprocessor:
 
 
 class EventWatch:
-    """Watches an event stream for the one record that ends a phase."""
+    """Watches an event stream for the one record that ends a phase, and hands on those before it."""
 
-    def __init__(self, reader: StreamReader, from_offset: int, kind: type[Record]):
+    def __init__(
+        self,
+        reader: StreamReader,
+        from_offset: int,
+        kind: type[Record],
+        on_event: Callable[[Record], None],
+    ):
         self._reader = reader
         self._offset = from_offset
         self._kind = kind
+        self._on_event = on_event
         self._next_poll = 0.0
         self.event: Record | None = None
 
@@ -184,6 +228,7 @@ class EventWatch:
             if isinstance(entry.record, self._kind):
                 self.event = entry.record
                 return
+            self._on_event(entry.record)
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ import torch.distributed.checkpoint as dcp
 from torch.distributed.checkpoint.metadata import Metadata
 from torch.distributed.checkpoint.storage import WriteResult
 
+from contracts.support.files import sync, sync_tree
 from contracts.trainer import SaveHandle
 
 
@@ -111,8 +112,10 @@ def _partial(directory: Path) -> Path:
 
 
 def _put_in_place(partial: Path, directory: Path) -> None:
+    sync_tree(partial)
     shutil.rmtree(directory, ignore_errors=True)
     partial.rename(directory)
+    sync(directory.parent)
 
 
 def rng_state(rank: int, device: torch.device) -> dict[str, torch.Tensor]:

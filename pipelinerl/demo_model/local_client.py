@@ -2,12 +2,16 @@
 
 import asyncio
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from transformers import PreTrainedModel
 
+from pipelinerl.components import judge_of
 from pipelinerl.demo_model.prompts import Prompts
 from pipelinerl.domains.base import Answer, Domain, Problem
+from pipelinerl.judging.client import JudgingClient
+from pipelinerl.judging.wire import Judgement
 
 
 class LocalChatClient:
@@ -21,13 +25,15 @@ class LocalChatClient:
         self.prompts = prompts
         self._max_tokens = max_tokens
         self._pending: list[tuple[list[int], asyncio.Future]] = []
+        self._judge: JudgingClient | None = None
 
     def success(self, domain: Domain, problems: Sequence[Problem]) -> float:
         """Share of the problems that one sample solves."""
         return asyncio.run(self._success(domain, problems))
 
     async def _success(self, domain: Domain, problems: Sequence[Problem]) -> float:
-        attempts = await asyncio.gather(*(domain.rollout(self, problem) for problem in problems))
+        async with judge_of(domain) as self._judge:
+            attempts = await asyncio.gather(*(domain.rollout(self, problem) for problem in problems))
         return sum(attempt.success for attempt in attempts) / len(problems)
 
     async def chat(self, messages: list[dict[str, str]], after: Answer | None = None) -> Answer:
@@ -37,6 +43,9 @@ class LocalChatClient:
             await asyncio.sleep(0)  # until all other rollouts have added theirs
             self._answer_all()
         return await answer
+
+    async def judged(self, verifier: str, task: Any, text: str) -> Judgement:
+        return await self._judge.judged(verifier, task, text)
 
     def _answer_all(self) -> None:
         pending = self._pending

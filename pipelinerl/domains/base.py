@@ -4,12 +4,13 @@ A new domain is one file with a class like this, one config file, and one test.
 """
 
 import abc
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from contracts.records import Completion
 from contracts.tool_calls import ToolCall
+from pipelinerl.judging.wire import Judgement
 
 
 @dataclass(frozen=True)
@@ -46,8 +47,23 @@ class Attempt:
     metrics: dict[str, float] = field(default_factory=dict)
 
 
+def judged_attempt(completions: list[Completion], judgement: Judgement) -> Attempt:
+    """Returns the attempt that a judgement makes of completions. A metric counts the undecided ones."""
+    why = {f"judged_{judgement.outcome.replace(':', '_')}": 1.0} if judgement.word == "undecided" else {}
+    return Attempt(
+        completions=completions,
+        reward=judgement.reward,
+        success=judgement.success,
+        reward_components=judgement.components,
+        metrics=judgement.metrics | why,
+    )
+
+
 class ChatClient(Protocol):
-    """The model under training. Sampling parameters are the run's; they are not the domain's."""
+    """The model under training, and the judge of what it says.
+
+    Sampling parameters are the run's; they are not the domain's.
+    """
 
     async def chat(
         self,
@@ -62,6 +78,14 @@ class ChatClient(Protocol):
         """
         ...
 
+    async def judged(self, verifier: str, task: Any, text: str) -> Judgement:
+        """Returns the judgement of one of the domain's verifiers on a text that the model wrote.
+
+        `task` is what the verifier needs to know. The attempt waits without a place on a server, and its
+        time stands still.
+        """
+        ...
+
 
 class Domain(abc.ABC):
     name: str
@@ -69,6 +93,15 @@ class Domain(abc.ABC):
     heldout_size: int
     fetches = False  # whether problems come over the network, or are made, when they are first asked for
     needs: frozenset[str] = frozenset()  # capabilities of the inference contract that rollouts ask for
+
+    @property
+    def verifiers(self) -> Mapping[str, Mapping[str, Any]]:
+        """What judges answers, by name: `_target_`, the path of a class, and its options.
+
+        The judging service makes them. What a domain itself runs on the text of a model is trusted: it runs
+        in the actor, next to the run's secrets, and stops all other rollouts meanwhile.
+        """
+        return {}
 
     @property
     def parts(self) -> dict[str, range]:
@@ -88,6 +121,25 @@ class Domain(abc.ABC):
 
     @abc.abstractmethod
     async def rollout(self, client: ChatClient, problem: Problem) -> Attempt: ...
+
+
+class Verified(Domain):
+    """Base class of a domain of one turn, whose answers one verifier judges.
+
+    verifier: `_target_`, the path of its class, and its options. It is given `Problem.data` as its task.
+    """
+
+    def __init__(self, verifier: Mapping[str, Any]):
+        self._verifier = verifier
+
+    @property
+    def verifiers(self) -> Mapping[str, Mapping[str, Any]]:
+        return {self.name: self._verifier}
+
+    async def rollout(self, client: ChatClient, problem: Problem) -> Attempt:
+        answer = await client.chat(problem.messages)
+        judgement = await client.judged(self.name, problem.data, answer.text)
+        return judged_attempt([answer.completion], judgement)
 
 
 class Wrapped(Domain):
@@ -112,6 +164,10 @@ class Wrapped(Domain):
     @property
     def heldout_size(self) -> int:
         return self._domain.heldout_size
+
+    @property
+    def verifiers(self) -> Mapping[str, Mapping[str, Any]]:
+        return self._domain.verifiers
 
     @property
     def parts(self) -> dict[str, range]:

@@ -4,13 +4,29 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import accumulate, pairwise
+from typing import Any
 
-from pipelinerl.domains.base import Attempt, ChatClient, Domain, Problem
+from pipelinerl.domains.base import Answer, Attempt, ChatClient, Domain, Problem
+from pipelinerl.judging.wire import Judgement
 
 
 @dataclass(frozen=True, kw_only=True)
 class PartProblem(Problem):
     own: Problem  # as its part made it
+
+
+@dataclass(frozen=True)
+class PartClient:
+    """The client that a part is given: its verifiers are known by the part's name too."""
+
+    client: ChatClient
+    part: str
+
+    async def chat(self, *conversation: Any, **options: Any) -> Answer:
+        return await self.client.chat(*conversation, **options)
+
+    async def judged(self, verifier: str, task: Any, text: str) -> Judgement:
+        return await self.client.judged(f"{self.part}/{verifier}", task, text)
 
 
 class Mixture(Domain):
@@ -33,6 +49,11 @@ class Mixture(Domain):
     @property
     def fetches(self) -> bool:
         return any(part.fetches for part in self._domains.values())
+
+    @property
+    def verifiers(self) -> Mapping[str, Mapping[str, Any]]:
+        parts = self._domains.items()
+        return {f"{part}/{name}": spec for part, domain in parts for name, spec in domain.verifiers.items()}
 
     @property
     def train_size(self) -> int:
@@ -65,7 +86,7 @@ class Mixture(Domain):
 
     async def rollout(self, client: ChatClient, problem: Problem) -> Attempt:
         own = replace(problem.own, messages=problem.messages, data=problem.data)
-        return await self._domains[problem.domain].rollout(client, own)
+        return await self._domains[problem.domain].rollout(PartClient(client, problem.domain), own)
 
     def _place(self, index: int) -> tuple[str, int]:
         """The part, and the index within it."""

@@ -1,7 +1,9 @@
 """Domain: any task of the reasoning-gym library, by name; problems and scorer are the library's own.
 
+The scorer runs in the judging service: several evaluate the answer as Python.
+
 A rollout is one chat turn. Training and held-out problems never share a question: the text of a question
-alone decides on which side it falls, whatever the seed, so a model trained under one seed can be judged
+alone decides on which side it falls, whatever the seed. So a model trained under one seed can be judged
 under another. (Seeds alone would not do: two seeds of a small task ask the same questions.) Training
 follows the task's own distribution; a held-out question is asked once, unless the task runs out of them.
 """
@@ -17,17 +19,17 @@ from typing import Any
 
 from reasoning_gym.dataset import ProceduralDataset
 from reasoning_gym.factory import DATASETS, create_dataset
-from reasoning_gym.utils import SYSTEM_PROMPTS, extract_answer
+from reasoning_gym.utils import SYSTEM_PROMPTS
 
-from pipelinerl.domains.base import Attempt, ChatClient, Domain, Problem
+from pipelinerl.domains.base import Problem, Verified
 
 HELDOUT_ONE_IN = 10  # of a task's distinct questions
 MAX_DRAWS = 400  # so many draws miss one question in ten once in 10^18, unless there is none
 BLOCK = 1000  # positions per dataset of the library; some tasks make all questions of one in advance
-SOLVED = 0.99  # some of the library's scorers reach 1.0 only up to rounding
+VERIFIER = "pipelinerl.judging.verifiers.reasoning_gym.ReasoningGymVerifier"
 
 
-class ReasoningGym(Domain):
+class ReasoningGym(Verified):
     """One task of the library.
 
     task: its name in the library.
@@ -73,9 +75,10 @@ class ReasoningGym(Domain):
             _check_name(f"option of reasoning-gym task {task}", option, _option_names(task))
         if self._system_prompt:
             _check_name("system prompt of reasoning-gym", self._system_prompt, SYSTEM_PROMPTS)
-        self._scorer = self._dataset(block=0, draw=0)
+        sample = self._dataset(block=0, draw=0)
+        super().__init__({"_target_": VERIFIER, "_reused_": True, "task": task, "options": self._options})
         if self._difficulty_keys:
-            labels = _numbers(self._scorer[0]["metadata"])
+            labels = _numbers(sample[0]["metadata"])
             for key in self._difficulty_keys:
                 _check_name(f"difficulty key of reasoning-gym task {task}", key, labels)
 
@@ -95,16 +98,6 @@ class ReasoningGym(Domain):
         if not self._heldout:
             raise self._too_few("held-out")
         return self._heldout[index % len(self._heldout)]
-
-    async def rollout(self, client: ChatClient, problem: Problem) -> Attempt:
-        answer = await client.chat(problem.messages)
-        reward = self.score(answer.text, problem)
-        return Attempt(completions=[answer.completion], reward=reward, success=reward >= SOLVED)
-
-    def score(self, text: str, problem: Problem) -> float:
-        """The library's score, from 0 to 1, of the last `<answer>` in the text, or of all of it."""
-        answer = extract_answer(text)
-        return float(self._scorer.score_answer(text.strip() if answer is None else answer, problem.data))
 
     def _find_heldout(self) -> None:
         for _ in range(MAX_DRAWS):

@@ -7,27 +7,30 @@ The mark makes the end of thinking a decision of its own. Without it, "no more t
 are one token, and whatever makes right digits likelier makes thinking shorter.
 """
 
-from pipelinerl.domains.base import Attempt, ChatClient, Problem
-from pipelinerl.domains.reasoning_gym import SOLVED, ReasoningGym
+from collections.abc import Mapping
+from typing import Any
+
+from pipelinerl.domains.base import Attempt, ChatClient, Problem, judged_attempt
+from pipelinerl.domains.reasoning_gym import ReasoningGym
 
 THOUGHT = "."
 MARK = "="
 
 
 class ThinkingSums(ReasoningGym):
-    """Metrics of an attempt: thinking, its length in characters."""
+    """What follows the last mark is judged; without one there is no answer.
+
+    Metrics of an attempt: thinking, its length in characters.
+    """
+
+    @property
+    def verifiers(self) -> Mapping[str, Mapping[str, Any]]:
+        return {name: {**options, "after": MARK} for name, options in super().verifiers.items()}
 
     async def rollout(self, client: ChatClient, problem: Problem) -> Attempt:
         answer = await client.chat(problem.messages)
-        reward = self.score(answer.text, problem)
-        return Attempt(
-            completions=[answer.completion],
-            reward=reward,
-            success=reward >= SOLVED,
-            metrics={"thinking": float(max(answer.text.rfind(MARK), 0))},
+        attempt = judged_attempt(
+            [answer.completion], await client.judged(self.name, problem.data, answer.text)
         )
-
-    def score(self, text: str, problem: Problem) -> float:
-        """The library's score of what follows the last mark; 0 where there is none."""
-        _, marked, answer = text.rpartition(MARK)
-        return super().score(answer, problem) if marked else 0.0
+        attempt.metrics["thinking"] = float(max(answer.text.rfind(MARK), 0))
+        return attempt

@@ -66,7 +66,10 @@ def _of_stopped_run(given: dict[str, Override]) -> dict:
     file = Path(run_dir) / "config.yaml"
     if not file.is_file():
         raise PlanError(f"run_dir={run_dir} holds no run to resume (no config.yaml there)")
-    saved = yaml.safe_load(file.read_text())
+    try:
+        saved = yaml.safe_load(file.read_text(errors="replace"))
+    except yaml.YAMLError:
+        saved = None
     if not isinstance(saved, dict) or not saved.keys() >= {*FIXED}:
         raise PlanError(f"{file} is not the complete configuration of a run")
     run = OmegaConf.create(saved)

@@ -8,6 +8,7 @@ from pipelinerl.launcher.checks import missing
 from pipelinerl.launcher.gpu_memory import GIB, Use, longest_sequence, rank_use, sequences_held, server_use
 from pipelinerl.launcher.jobs import Job
 from pipelinerl.launcher.model_source import Model
+from pipelinerl.rollouts.admission import unread_limit
 from pipelinerl.streams.of_run import StreamsLocation
 
 
@@ -86,7 +87,7 @@ def _expectations(config: RunConfig) -> Iterator[str]:
     servers = config.world.servers
     each = config.inference.concurrency
     batch = config.batch_size
-    offered = servers * each
+    offered = config.requests_in_flight
     limit = config.lag_limit
     admitted = None if limit is None else (limit + 1) * batch
     in_flight = offered if admitted is None else min(offered, admitted)
@@ -97,11 +98,11 @@ def _expectations(config: RunConfig) -> Iterator[str]:
     yield (
         f"expected lag: while a sequence is generated the trainer makes about {steps:.2g} steps (in flight / "
         f"batch_size), and up to one more until its batch is complete: a mean of about {steps / 2 + 0.5:.2g}"
-        + _beyond(limit)
+        + _beyond(limit, (unread_limit(batch, offered) + offered) / batch)
     )
 
 
-def _beyond(limit: int | None) -> str:
+def _beyond(limit: int | None, steps_ahead: float) -> str:
     if limit is None:
-        return "; it grows without a limit (max_lag=null) while generation is faster than training"
+        return f"; while generation is faster than training up to about {steps_ahead:.2g} (max_lag=null)"
     return f", and {limit} at most (max_lag)"

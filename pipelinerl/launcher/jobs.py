@@ -3,28 +3,34 @@
 import os
 import shutil
 import sys
+import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from hashlib import blake2b
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal
 
 from pipelinerl.config import EngineConfig, RunConfig
 from pipelinerl.errors import PlanError
+from pipelinerl.judging.child import service_command, service_environment
+from pipelinerl.judging.client import SOCKET_VARIABLE
 from pipelinerl.launcher.hosts import INTERFACE_VARIABLE, RANK_0, REFERENCE, Host, server_address, server_urls
 from pipelinerl.paths import ROOT
 from pipelinerl.placement import Place
 from pipelinerl.process import REDIS_VARIABLE, REFERENCE_VARIABLE, SERVERS_VARIABLE, TOKEN_VARIABLE
+from pipelinerl.training.update_times import hold_timeout_s
 
 
 @dataclass(frozen=True, eq=False)
 class Job:
     name: str
-    role: Literal["server", "reference", "actor", "preprocessor", "trainer"]
+    role: Literal["server", "reference", "judging", "actor", "preprocessor", "trainer"]
     command: tuple[str, ...]
-    environment: dict[str, str]  # beside the launcher's own
+    environment: dict[str, str]  # beside the launcher's own, unless it is complete
     node: int = 0
     nodes: int = 1  # of the run
+    has_whole_environment: bool = False  # whether `environment` is all that it is given
 
     @property
     def placement(self) -> str:
@@ -48,15 +54,27 @@ def plan_jobs(
     importable = os.pathsep.join([str(ROOT), os.getcwd()])  # parts of one's own, from where one works
     common = {"PYTHONPATH": importable, TOKEN_VARIABLE: token, "PYTHONUNBUFFERED": "1"}
     streams = {REDIS_VARIABLE: redis_url} if redis_url else {}
+    socket = {SOCKET_VARIABLE: str(judging_socket(run_dir, token))} if config.judging.verifiers else {}
     jobs = [
         *_servers(config, hosts),
-        *_workers(run_dir, streams, urls.pop(REFERENCE, None)),
+        *_workers(run_dir, streams | socket, urls.pop(REFERENCE, None)),
         *_trainers(config, run_dir, hosts, streams | {SERVERS_VARIABLE: ",".join(urls.values())}),
     ]
-    return [
-        replace(job, environment=common | _network(hosts[job.node]) | job.environment, nodes=len(hosts))
-        for job in jobs
-    ]
+    jobs = [replace(job, environment=common | _network(hosts[job.node]) | job.environment) for job in jobs]
+    return [replace(job, nodes=len(hosts)) for job in [*jobs, *_judging(run_dir, socket)]]
+
+
+def judging_socket(run_dir: Path, token: str) -> Path:
+    """Returns where the judging service listens: a short path, in a directory that nobody can guess."""
+    name = blake2b(str(run_dir).encode(), key=token.encode(), digest_size=8).hexdigest()
+    return Path(tempfile.gettempdir()) / f"pipelinerl-{name}" / "judging"
+
+
+def _judging(run_dir: Path, socket: dict[str, str]) -> Iterator[Job]:
+    """On node 0, next to the actor, where anything is judged; it is given no secret."""
+    if socket:
+        environment = service_environment(Path(socket[SOCKET_VARIABLE]))
+        yield Job("judging", "judging", service_command(run_dir), environment, has_whole_environment=True)
 
 
 def _network(host: Host) -> dict[str, str]:
@@ -73,7 +91,7 @@ def _servers(config: RunConfig, hosts: list[Host]) -> Iterator[Job]:
     for name, role, engine, place in named:
         host = hosts[place.node]
         address = server_address(config, host.address)
-        command = _server_command(config, engine, address, host.ports[name])
+        command = _server_command(config, engine, address, host.ports[name], updated=role == "server")
         yield Job(name, role, command, _threads(config) | _gpus(config, place), place.node)
 
 
@@ -105,10 +123,15 @@ def _module(name: str, run_dir: Path) -> tuple[str, ...]:
     return (sys.executable, "-m", f"pipelinerl.{name}", "--run-dir", str(run_dir))
 
 
-def _server_command(config: RunConfig, engine: EngineConfig, address: str, port: int) -> tuple[str, ...]:
+def _server_command(
+    config: RunConfig, engine: EngineConfig, address: str, port: int, updated: bool
+) -> tuple[str, ...]:
+    """`updated`: whether the trainer publishes weights to it."""
     command = [_interpreter(engine), "-m", engine.module, "--host", address, "--port", str(port)]
     if engine.model is None:
         command += ["--model", str(config.model.path)]
+    if updated:
+        command += ["--hold-timeout-s", str(hold_timeout_s(config.weights))]
     for name, value in engine.arguments.items():
         command += _option(name.replace("_", "-"), value)
     return tuple(command)

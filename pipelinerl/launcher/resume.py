@@ -6,11 +6,12 @@ if newer weights took part, and as `interrupted` if it was not complete; then it
 Groups that had been dropped before stay dropped.
 """
 
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
-from contracts.records import Resumed, Rollout, SamplerState, StepClosed
+from contracts.records import Resumed, Rollout, SamplerState, StepClosed, infrastructure
 from pipelinerl.errors import PlanError
 from pipelinerl.report.accounting import GroupAccounts
 from pipelinerl.streams.base import StreamBusyError, Streams, StreamWriter
@@ -68,10 +69,12 @@ def resume(streams: Streams, launcher: StreamWriter, checkpoints: Checkpoints, p
             held.callback(writer.close)
             ends[name] = writer.end
         check_covered(streams, position, ends)
+        streams.sync((*EVENT_STREAMS, *DATA_STREAMS))  # `ends` says what they hold
         checkpoints.discard_after(position.version)  # first: they belong to the history that is undone
         kept = [checkpoint.rollouts_offset for checkpoint in checkpoints.complete_checkpoints()]
         resumed = resumption(streams, position, ends, min(kept, default=None))
         launcher.append(resumed)
+        streams.sync(["launcher_events"])
     return resumed
 
 
@@ -109,6 +112,7 @@ def resumption(
     sizes = {group: accounts.started[group].rollouts for group in unsettled}
     replayed, interrupted, rolled_back = sort_groups(sizes, rollouts, position.version)
     return Resumed(
+        at=time.time(),
         version=position.version,
         ends=ends,
         rollouts_offset=position.rollouts_offset,
@@ -130,8 +134,8 @@ def sort_groups(
     found = dict.fromkeys(sizes, 0)
     rolled_back = set()
     for rollout in rollouts:
-        # One that a server failed may have ended with the run: it is not held against the group.
-        if rollout.group_id in sizes and not rollout.status.startswith("failed:server"):
+        # What a server or a judge failed at may have ended with the run: it is not held against the group.
+        if rollout.group_id in sizes and not infrastructure(rollout.status):
             found[rollout.group_id] += 1
             if max(rollout.versions, default=0) > version:
                 rolled_back.add(rollout.group_id)

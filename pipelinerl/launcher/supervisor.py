@@ -1,8 +1,10 @@
 """The supervisor: starts the planned jobs of a node, watches them, and ends them all.
 
-The end of the actor, the preprocessor, the trainer or the reference server ends the run, on whichever node;
-another server's end does so only when none is left on any. Every job is a session of its own, so that its
-children end with it. The kernel (on Linux) signals it when the launcher dies, so no process is left.
+The end of the actor, the preprocessor, the trainer or the reference server ends the run, on whichever node.
+Another server's end does so only when none is left on any. The judging service is started again.
+
+Every job is a session of its own, so that its children end with it. The kernel (on Linux) signals it when
+the launcher dies, so no process is left.
 """
 
 import os
@@ -14,12 +16,16 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+import psutil
+
 from contracts.support.die_with_parent import die_with_parent
 from pipelinerl.launcher.jobs import Job
+from pipelinerl.launcher.restarts import Restarts
+from pipelinerl.paths import OWNER_ALONE
 from pipelinerl.process import REDIS_VARIABLE
 
 POLL_S = 0.25
-SERVING = ("server", "reference")
+SERVING = ("server", "reference", "judging")
 RAISED = re.compile(r"(\[rank\d+\]: )?[A-Za-z_][\w.]*(Error|Exception)\b")  # the last line of a traceback
 
 
@@ -63,6 +69,7 @@ class Supervisor:
         self._stop_timeout_s = stop_timeout_s
         self._processes: dict[Job, subprocess.Popen] = {}
         self._log_begins: dict[Job, int] = {}  # what an earlier launch had written by then
+        self._restarts = Restarts()  # of the judging service
 
     def run(self, ended: Callable[[NodeState], bool]) -> None:
         """Starts all jobs; returns once `ended`, called a few times a second, returns true or raises.
@@ -78,8 +85,10 @@ class Supervisor:
             self._end_all()
 
     def _start(self, job: Job) -> subprocess.Popen:
-        self._logs.mkdir(exist_ok=True)
+        self._logs.mkdir(mode=OWNER_ALONE, exist_ok=True)
         inherited = {name: value for name, value in os.environ.items() if not OF_THE_LAUNCHER.fullmatch(name)}
+        if job.has_whole_environment:
+            inherited = {}
         with (self._logs / f"{job.name}.log").open("ab") as log:
             self._log_begins[job] = log.tell()
             return subprocess.Popen(
@@ -93,6 +102,7 @@ class Supervisor:
             )
 
     def _poll(self) -> NodeState:
+        self._restart_judging()
         codes = {job: process.poll() for job, process in self._processes.items()}
         servers = [job for job in codes if job.role == "server"]
         alive = sum(codes[job] is None for job in servers)
@@ -104,9 +114,23 @@ class Supervisor:
             last_log_line=self._last_log_line(servers[0]) if servers and not alive else None,
         )
 
+    def _restart_judging(self) -> None:
+        """Starts it again some time after it has ended, and ends it where it was stopped for good."""
+        for job in [job for job in self._jobs if job.role == "judging"]:
+            process = self._processes[job]
+            if process.poll() is None:
+                if is_stopped(process.pid):
+                    _signal([process], signal.SIGKILL)
+            elif self._restarts.is_due(process.returncode):
+                _signal([process], signal.SIGKILL)  # what it has left behind
+                self._processes[job] = self._start(job)
+
     def _failure(self, codes: dict[Job, int | None]) -> str | None:
         for job, code in codes.items():
-            if job.role != "server" and (code or (job.role == "reference" and code is not None)):
+            if job.role == "judging":
+                if self._restarts.is_spent:
+                    return f"{job.name} ended with status {code}; {self._last_log_line(job)}"
+            elif job.role != "server" and (code or (job.role == "reference" and code is not None)):
                 return f"{job.name} ended with status {code}; {self._last_log_line(job)}"
         return None
 
@@ -137,6 +161,14 @@ class Supervisor:
         _signal(processes, signal.SIGKILL)
         for process in processes:
             process.wait()
+
+
+def is_stopped(pid: int) -> bool:
+    """Whether a signal keeps the process from doing anything."""
+    try:
+        return psutil.Process(pid).status() == psutil.STATUS_STOPPED
+    except psutil.Error:
+        return False
 
 
 def _signal(processes: list[subprocess.Popen], number: signal.Signals) -> None:

@@ -16,12 +16,15 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 
 from pipelinerl.health import Alarm
+from pipelinerl.judging.level import isolation_of
 from pipelinerl.metrics import MetricsTail, metrics_path
 
 ALARM = "alarm_"
-PROCESSES = ("trainer", "actor", "preprocessor")
+PROCESSES = ("trainer", "actor", "preprocessor", "judging")
 PLAIN_EVERY_S = 5.0
 PLAIN_EVERY_STEPS = 5
+BUSY = 0.9  # share of the judging workers' time
+BUSY_S = 60.0  # after which it is said
 ETA_STEPS = 20  # how many of the latest steps the remaining time is judged by
 
 
@@ -36,9 +39,12 @@ class RunState:
         self.heldout_start: float | None = None
         self.latest: dict[str, float] = {}  # "process/name" -> newest number
         self.warnings: list[str] = []  # not yet printed
+        self.isolation: str | None = None  # of the workers that judge
+        self._busy_since: float | None = None
         self._step_times: deque[tuple[int, float]] = deque(maxlen=ETA_STEPS + 1)
 
     def observe(self, process: str, line: dict) -> None:
+        """Takes a line of metrics into account."""
         numbers = {name: value for name, value in line.items() if value is not None}
         self.latest |= {f"{process}/{name}": value for name, value in numbers.items()}
         raised = [name.removeprefix(ALARM) for name in numbers if name.startswith(ALARM)]
@@ -48,8 +54,23 @@ class RunState:
             if not self._step_times or line["step"] > self._step_times[-1][0]:
                 self.step = line["step"]
                 self._step_times.append((line["step"], line["time"]))
+        if process == "judging":
+            self._note_busy(line["time"], numbers["busy_share"])
         if self.heldout_start is None:
             self.heldout_start = numbers.get("heldout_success")
+
+    def _note_busy(self, time_s: float, share: float) -> None:
+        if share <= BUSY:
+            self._busy_since = None
+        elif self._busy_since is None:
+            self._busy_since = time_s
+        elif time_s - self._busy_since >= BUSY_S:
+            self._busy_since = float("inf")  # once, until they have had a rest
+            waiting = self._say("judging/waiting", ".0f")
+            self.warnings.append(
+                f"warning: the workers that judge have been busy for {BUSY_S:.0f} s, and {waiting} answers "
+                "wait for them: raise judging.workers"
+            )
 
     def remaining_s(self) -> float | None:
         if len(self._step_times) < 2:
@@ -71,6 +92,7 @@ class RunState:
             ("weight updates", self._say_updates()),
             ("servers", f"{number(self.servers_alive, 'd')} alive"),
             ("groups dropped", self._say_dropped()),
+            *([("judging", self._say_judging())] if self.isolation else []),
             ("time left", duration(self.remaining_s())),
         ]
 
@@ -81,6 +103,10 @@ class RunState:
         seconds = self._say("trainer/publish_seconds")
         paused = self._say("trainer/publish_paused_s", ".3f")
         return f"{self.updates}  last {seconds} s, paused {paused} s"
+
+    def _say_judging(self) -> str:
+        busy = self._say("judging/busy_share", ".0%")
+        return f"{self.isolation}  busy {busy}  waiting {self._say('judging/waiting', '.0f')}"
 
     def _say_dropped(self) -> str:
         prefix = "preprocessor/dropped_"
@@ -93,6 +119,7 @@ class ConsoleView:
         self._state = RunState(max_steps)
         paths = {process: metrics_path(Path(run_dir), process) for process in PROCESSES}
         self._tails = {process: MetricsTail(path, from_end=True) for process, path in paths.items()}
+        self._run_dir = Path(run_dir)
         self._console = Console()
         self._live = Live(console=self._console, auto_refresh=False) if self._console.is_terminal else None
         self._printed_at = time.monotonic()
@@ -124,6 +151,7 @@ class ConsoleView:
             self._print_line()
 
     def _poll(self) -> None:
+        self._state.isolation = isolation_of(self._run_dir)
         for process, tail in self._tails.items():
             for line in tail.read():
                 self._state.observe(process, line)

@@ -20,6 +20,7 @@ from contracts.records import (
     StepClosed,
     WeightsPublished,
 )
+from pipelinerl.judging.level import isolation_of
 from pipelinerl.metrics import metrics_path, read_metrics
 from pipelinerl.report.accounting import GroupAccounts
 from pipelinerl.streams import Streams
@@ -41,6 +42,7 @@ class RolloutTotals:
         self.tokens = 0
         self.multi_version = 0
         self.retried = 0
+        self.failed: Counter[str] = Counter()  # rollouts without a reward, by their status
         self.phases: dict[str, tuple[float, float]] = {}  # launch of the run -> when, in unix seconds
         self._by_version: dict[int, Counter[str]] = {}  # newest version of a rollout -> sums
 
@@ -48,6 +50,7 @@ class RolloutTotals:
         versions = rollout.versions
         self.tokens += rollout.sampled_tokens
         self.multi_version += len(versions) > 1
+        self.failed.update([rollout.status] if rollout.failed else [])
         self.retried += rollout.metrics.get("retries", 0) > 0
         began, ended = self.phases.get(rollout.run, (rollout.started_at, rollout.finished_at))
         self.phases[rollout.run] = min(began, rollout.started_at), max(ended, rollout.finished_at)
@@ -90,6 +93,7 @@ class RunTotals:
         self.began: float | None = None  # unix seconds of the first and the last thing recorded
         self.ended: float | None = None
         self.trained_until: float | None = None
+        self.judging_isolation: str | None = None
 
     def add_rollout(self, rollout: Rollout) -> None:
         self.began = lowest(self.began, rollout.started_at)
@@ -140,7 +144,9 @@ class RunTotals:
 
 
 def read_totals(run_dir: Path, streams: Streams) -> RunTotals:
+    """Returns the totals of a run, of whatever it has recorded."""
     totals = RunTotals()
+    totals.judging_isolation = isolation_of(run_dir)
     for rollout in recorded(streams, "rollouts"):
         totals.add_rollout(rollout)
         totals.rollouts.count_rollout(rollout)

@@ -5,8 +5,9 @@ A problem's domain names its set (`aime_2024`); the success of a set is avg@k ov
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from statistics import fmean
 
 from contracts.records import Evaluated, Rollout, SetResult
@@ -45,6 +46,25 @@ def held_out(domain: Domain, config: EvalConfig) -> list[HeldOut]:
     return [HeldOut(*each) for each in zip(indices, problems, names, attempts, strict=True)]
 
 
+class Place:
+    """The place of one attempt among those that are made at a time. It is given up once, and not taken back:
+    an attempt that waits for its judgement has asked for nearly all that it needs."""
+
+    def __init__(self, limit: asyncio.Semaphore):
+        self._limit = limit
+        self._held = True
+
+    @contextmanager
+    def leave(self) -> Iterator[None]:
+        self.free()
+        yield
+
+    def free(self) -> None:
+        if self._held:
+            self._limit.release()
+        self._held = False
+
+
 async def attempt_all(
     attempt: RolloutRunner,
     problems: Sequence[HeldOut],
@@ -56,8 +76,12 @@ async def attempt_all(
     limit = asyncio.Semaphore(concurrency)
 
     async def one(problem: Problem, spec: RolloutSpec) -> None:
-        async with limit:
-            keep(await attempt(problem, spec))
+        await limit.acquire()
+        place = Place(limit)
+        try:
+            keep(await replace(attempt, leave_place=place.leave)(problem, spec))
+        finally:
+            place.free()
 
     await asyncio.gather(
         *(one(held.problem, spec) for held in problems for spec in held.rollout_specs(version))

@@ -9,18 +9,28 @@ import logging
 import math
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
 
 import msgspec
 
 from contracts.records import Completion, Rollout
 from contracts.token_fields import TokenField, TokenFieldError, check_token_fields
-from pipelinerl.clients.llm_client import InvalidResponseError, LLMClient, RequestRefusedError
-from pipelinerl.clients.server_pool import ServerUnavailableError
+from pipelinerl.clients.faults import (
+    InvalidResponseError,
+    RequestRefusedError,
+    ServerFailedError,
+    ServerUnavailableError,
+)
+from pipelinerl.clients.llm_client import LLMClient
 from pipelinerl.config import RolloutConfig
 from pipelinerl.domains.base import Attempt, Domain, Problem
+from pipelinerl.judging.client import JudgeError
+from pipelinerl.rollouts.pause import LeavePlace, Pause
 
 log = logging.getLogger(__name__)
+
+OF_A_SERVER = RequestRefusedError | ServerUnavailableError | ServerFailedError
 
 
 class InvalidRewardError(Exception):
@@ -44,6 +54,7 @@ class RolloutRunner:
 
     token_fields: the declared ones, which every attempt must give. None where rollouts are not trained on:
         they are recorded without any.
+    leave_place: gives the attempt's place to another while it waits for a judgement.
     """
 
     run: str
@@ -51,23 +62,30 @@ class RolloutRunner:
     client: LLMClient
     policy: RolloutConfig
     token_fields: Mapping[str, TokenField] | None = None
+    leave_place: LeavePlace = nullcontext
 
     async def __call__(self, problem: Problem, spec: RolloutSpec) -> Rollout:
         started_at = time.time()
         reason = ""
         own_failures = 0
+        failed_on = None  # a server
         for retry in range(self.policy.retries + 1):
+            client = self.client.of_attempt(f"{spec.seed_name} {own_failures}", failed_on)
             try:
-                client = self.client.of_attempt(f"{spec.seed_name} {own_failures}")
-                async with asyncio.timeout(self.policy.timeout_s):
+                async with asyncio.timeout(self.policy.timeout_s) as timeout:
+                    client = replace(client, away=Pause(timeout, self.leave_place))
                     attempt = await self.domain.rollout(client, problem)
                 return self._record(problem, spec, started_at, retry, attempt)
-            except Exception as error:
+            except Exception as failure:
+                error = client.attempt.cause_of(failure)
+                failed_on = client.attempt.avoid
                 reason = failure_reason(error)
                 name = spec.rollout_id
                 # What a server failed at is asked again as it was, with the same seed.
-                own_failures += not isinstance(error, ServerUnavailableError | RequestRefusedError)
+                own_failures += not isinstance(error, OF_A_SERVER)
                 log.warning("rollout %s, attempt %d failed: %s: %s", name, retry + 1, reason, error)
+                if isinstance(error, JudgeError):  # another sample would meet the same judge
+                    break
         return Rollout(
             run=self.run,
             rollout_id=spec.rollout_id,
@@ -77,7 +95,7 @@ class RolloutRunner:
             draw=spec.draw,
             started_at=started_at,
             finished_at=time.time(),
-            metrics={"retries": float(self.policy.retries)},
+            metrics={"retries": float(retry)},
             status=f"failed:{reason}",
         )
 
@@ -126,12 +144,14 @@ def failure_reason(error: Exception) -> str:
     match error:
         case TimeoutError():
             return "timeout"
-        case RequestRefusedError() | ServerUnavailableError():
+        case RequestRefusedError() | ServerUnavailableError() | ServerFailedError():
             return f"server_{error}"
         case InvalidResponseError():
             return "bad_answer"
         case InvalidRewardError():
             return "bad_reward"
+        case JudgeError():
+            return "judge"
         case TokenFieldError():
             return "bad_token_fields"
         case _:

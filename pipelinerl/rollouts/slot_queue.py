@@ -6,18 +6,23 @@ budget has cut short waits behind the rollouts that have not started, and before
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 
 from pipelinerl.rollouts.runner import RolloutSpec
 
 
 class SlotQueue:
-    """The rollouts that wait for a slot. `on_slot_freed` is called when a rollout yields its own."""
+    """The rollouts that wait for a slot. `on_slot_freed` is called when a rollout yields its own.
+
+    away: the number of rollouts that hold no slot because they wait for a judgement.
+    """
 
     def __init__(self, on_slot_freed: Callable[[], None]):
         self._on_slot_freed = on_slot_freed
         self._new: deque[RolloutSpec] = deque()
         self._between_segments: deque[asyncio.Future[None]] = deque()
+        self.away = 0
 
     def put(self, specs: Iterable[RolloutSpec]) -> None:
         """Adds rollouts that have not started."""
@@ -33,6 +38,19 @@ class SlotQueue:
         finally:
             if slot in self._between_segments:  # called off meanwhile
                 self._between_segments.remove(slot)
+
+    @contextmanager
+    def leave_slot(self) -> Iterator[None]:
+        """Frees the caller's slot while it is entered. A finished rollout needs none afterwards.
+
+        A rollout that goes on asks for one with `yield_slot`.
+        """
+        self.away += 1
+        self._on_slot_freed()
+        try:
+            yield
+        finally:
+            self.away -= 1
 
     @property
     def between_segments(self) -> int:

@@ -3,22 +3,25 @@
     <directory>/<stream>/00000000000000000000.records    a segment (see `segments`)
     <directory>/<stream>/writer.lock                     held by the live writer, names its process
 
-An append is handed to the operating system before it returns, so it survives a crash of the process,
-though not of the machine. The lock belongs to the writer's open file: it is free once the process is
-gone, and it is shared with a child made by a bare `fork`. A writer or reader serves one thread.
+An append is handed to the operating system before it returns, so it survives a crash of the process. It
+survives a loss of power once a later segment has begun, or `sync` was called. The lock belongs to the
+writer's open file: it is free once the process is gone, and it is shared with a child made by a bare `fork`.
+A writer or reader serves one thread.
 """
 
+import contextlib
 import fcntl
 import os
 import time
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TextIO
 
 import msgspec
 
 from contracts.records import Record, decode, encode
+from contracts.support.files import sync
 from pipelinerl.streams.base import (
     Entry,
     StreamBusyError,
@@ -46,6 +49,7 @@ class FileStreams(Streams):
         self._directory = Path(directory)
         self._segment_bytes = segment_bytes
         self._keep_bytes = keep_bytes
+        self._synced: dict[str, int] = {}  # stream -> start of the segment that was its last at a `sync`
 
     def writer(self, name: str) -> "FileWriter":
         keep_bytes = None if name.endswith("_events") else self._keep_bytes
@@ -53,6 +57,19 @@ class FileStreams(Streams):
 
     def reader(self, name: str) -> "FileReader":
         return FileReader(self._directory / name)
+
+    def sync(self, names: Sequence[str]) -> None:
+        for name in names:
+            directory = self._directory / name
+            starts = segment_starts(directory)
+            for start in starts:
+                if start >= self._synced.get(name, 0):
+                    sync_if_there(segment_path(directory, start))
+            if starts:
+                sync(directory)
+                self._synced[name] = starts[-1]
+        sync(self._directory)
+        sync(self._directory.parent)
 
     def names(self) -> list[str]:
         if not self._directory.is_dir():
@@ -78,7 +95,7 @@ class FileWriter(StreamWriter):
             raise
         self._file.truncate(self.end - self._start)
 
-    def append(self, record: Record) -> int:
+    def _append(self, record: Record) -> int:
         data = frame(encode(record))
         filled = self.end - self._start
         if filled and filled + len(data) > self._segment_bytes:
@@ -132,9 +149,11 @@ class FileWriter(StreamWriter):
         return last, end
 
     def _roll(self) -> None:
+        os.fsync(self._file.fileno())
         self._file.close()
         self._start = self.end
         self._file = segment_path(self._directory, self._start).open("xb", buffering=0)
+        sync(self._directory)
         if self._keep_bytes is not None:
             limit = self.end - self._keep_bytes
             self.trim(limit if self._protected is None else min(limit, self._protected))
@@ -197,6 +216,12 @@ class FileReader(StreamReader):
                     offset = following
             except FileNotFoundError:
                 raise StreamTrimmedError(f"{path} was trimmed while it was read at {offset}") from None
+
+
+def sync_if_there(path: Path) -> None:
+    """Syncs a segment, which retention may have deleted."""
+    with contextlib.suppress(FileNotFoundError):
+        sync(path)
 
 
 def _decode(payload: memoryview, path: Path, offset: int) -> Record:

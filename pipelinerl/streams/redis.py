@@ -15,7 +15,7 @@ import os
 import secrets
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -62,6 +62,9 @@ class RedisStreams(Streams):
     def reader(self, name: str) -> "RedisReader":
         return RedisReader(self._connection, self._keys(name))
 
+    def sync(self, names: Sequence[str]) -> None:
+        """Does nothing: when an append is on the server's disk is for its configuration to say."""
+
     def names(self) -> list[str]:
         names = self._connection.call(lambda client: client.smembers(f"{self._prefix}:names"))
         return sorted(name.decode() for name in names)
@@ -84,7 +87,7 @@ class RedisWriter(StreamWriter):
             self.close()
             raise
 
-    def append(self, record: Record) -> int:
+    def _append(self, record: Record) -> int:
         payload = encode(record)
         end = self.end + len(payload)
         arguments = [self._holder, self.end, end, payload, self._let_go(end)]

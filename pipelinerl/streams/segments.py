@@ -3,6 +3,9 @@
 A stream is a folder of append-only segments; a segment's name is the offset at which it starts, and
 offsets are byte positions in the stream as a whole. A record is a header and its payload. The header
 has a checksum of its own, so that a damaged length is not mistaken for a record still being written.
+
+A segment is on the disk before a later one begins, so a loss of power can only harm the last one. What the
+disk has not got reads as zeros there, in whole blocks or from any byte on. The stream ends where that begins.
 """
 
 import os
@@ -16,6 +19,8 @@ from pipelinerl.streams.base import StreamCorruptError, StreamError
 _HEADER = struct.Struct("<III")  # payload length, crc32 of the payload, crc32 of these two
 _CHECKED = 8  # bytes of the header under its own checksum
 _READ_BYTES = 256 * 1024  # arrays of a record keep the whole read alive, so not larger
+_BLOCK = 4096  # bytes of a file that reach the disk together
+_BLANK = 64  # zeros at the end of a block that say that the rest of it was never written
 _SUFFIX = ".records"
 
 
@@ -40,8 +45,9 @@ def segment_starts(directory: Path) -> list[int]:
 def read_payloads(path: Path, offset: int, sealed: bool) -> Iterator[tuple[memoryview, int]]:
     """The complete payloads of one segment from the offset on, each with the offset after it.
 
-    Stops at a torn record, unless the segment is `sealed` (a later one exists): then it is corrupt.
-    Nothing is kept between two reads of the file: a restarted writer may replace a torn tail.
+    Stops at a record that is torn or was never written to the disk. In a `sealed` segment, which a later one
+    follows, such a record is corrupt. Nothing is kept between two reads of the file: a restarted writer may
+    replace a torn tail.
     """
     start = int(path.name.removesuffix(_SUFFIX))
     with path.open("rb", buffering=0) as file:
@@ -57,6 +63,8 @@ def read_payloads(path: Path, offset: int, sealed: bool) -> Iterator[tuple[memor
             while len(data) - used >= _HEADER.size:
                 length, payload_crc, header_crc = _HEADER.unpack_from(data, used)
                 if crc32(data[used : used + _CHECKED]) != header_crc:
+                    if not sealed and _never_written(file.fileno(), at + used, _HEADER.size):
+                        return
                     raise _corrupt(path, start + at + used, "no record header there")
                 end = used + _HEADER.size + length
                 if end > len(data):
@@ -64,7 +72,8 @@ def read_payloads(path: Path, offset: int, sealed: bool) -> Iterator[tuple[memor
                     break
                 payload = data[used + _HEADER.size : end]
                 if crc32(payload) != payload_crc:
-                    if not sealed and at + end == os.fstat(file.fileno()).st_size:
+                    torn = at + end == os.fstat(file.fileno()).st_size
+                    if not sealed and (torn or _never_written(file.fileno(), at + used, end - used)):
                         return
                     raise _corrupt(path, start + at + used, "the record fails its checksum")
                 yield payload, start + at + end
@@ -74,6 +83,16 @@ def read_payloads(path: Path, offset: int, sealed: bool) -> Iterator[tuple[memor
                 break
         if sealed and len(data) > 0:
             raise _corrupt(path, start + at, "the segment ends inside the record")
+
+
+def _never_written(file: int, begin: int, size: int) -> bool:
+    """Whether the record there ends in zeros, or a block of the file system does that holds a part of it."""
+    reach = (begin + size + _BLOCK - 1) // _BLOCK * _BLOCK  # the end of the record's last block
+    data = os.pread(file, reach - begin, begin)
+    first = _BLOCK - begin % _BLOCK
+    parts = [data[:first], *(data[at : at + _BLOCK] for at in range(first, len(data), _BLOCK))]
+    blank = any(len(part) >= _HEADER.size and not any(part[-_BLANK:]) for part in parts)
+    return blank or len(data.rstrip(b"\0")) < size
 
 
 def _corrupt(path: Path, offset: int, what: str) -> StreamCorruptError:

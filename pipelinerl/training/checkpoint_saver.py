@@ -11,7 +11,14 @@ from pipelinerl.training.checkpoints import Checkpoints, Position
 class CheckpointSaver:
     """Saves one checkpoint at a time. An error of writing is raised by the next `poll` or `finish`."""
 
-    def __init__(self, checkpoints: Checkpoints, keep: int, announce: Callable[[CheckpointSaved], object]):
+    def __init__(
+        self,
+        checkpoints: Checkpoints,
+        keep: int,
+        announce: Callable[[CheckpointSaved], object],
+        sync_streams: Callable[[], None],
+    ):
+        self._sync_streams = sync_streams
         self._checkpoints = checkpoints
         self._keep = keep
         self._announce = announce
@@ -23,6 +30,7 @@ class CheckpointSaver:
 
     def _complete(self, position: Position, handle: SaveHandle) -> CheckpointSaved:
         handle.wait()
+        self._sync_streams()
         oldest = self._checkpoints.complete(position, self._keep)
         return CheckpointSaved(version=position.version, rollouts_offset=oldest.rollouts_offset)
 

@@ -8,11 +8,16 @@ hold: which groups were started and settled, how many problems were drawn, the s
 """
 
 import json
+import logging
 import shutil
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from contracts.support.files import write_atomically
+import msgspec
+
+from contracts.support.files import sync, sync_tree, write_atomically
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, order=True)
@@ -43,10 +48,15 @@ class Checkpoints:
     def complete_checkpoints(self) -> list[Position]:
         """Returns the positions of the complete checkpoints, oldest first."""
         files = self._directory.glob("*/position.json")
-        return sorted(Position(**json.loads(file.read_text())) for file in files)
+        return sorted(filter(None, map(_read_position, files)))
 
     def complete(self, position: Position, keep: int) -> Position:
-        """Declares the checkpoint at `position` complete, removes the oldest, returns the oldest one kept."""
+        """Declares the checkpoint at `position` complete, removes the oldest, returns the oldest one kept.
+
+        It is on the disk before it is declared, and its declaration is before an older one is removed.
+        """
+        sync_tree(self._of(position.version))
+        sync(self._directory.parent)
         file = self._of(position.version) / "position.json"
         write_atomically(file, json.dumps(asdict(position)))
         found = self.complete_checkpoints()
@@ -57,16 +67,27 @@ class Checkpoints:
     def discard_after(self, version: int) -> None:
         """Removes checkpoints newer than `version`, incomplete ones, and the final export.
 
-        The resumed run will write its own.
+        The resumed run will write its own. A checkpoint whose `position.json` is damaged is incomplete.
         """
         shutil.rmtree(self.final, ignore_errors=True)
         for position in self.complete_checkpoints():
             if position.version > version:
                 self._remove(position.version)
+        whole = {self._of(position.version) for position in self.complete_checkpoints()}
         for directory in self._directory.glob("[0-9]*"):
-            if not (directory / "position.json").exists():
+            if directory not in whole:
+                if (directory / "position.json").exists():
+                    log.warning("%s is removed: its position.json is damaged", directory)
                 shutil.rmtree(directory)
 
     def _remove(self, version: int) -> None:
         (self._of(version) / "position.json").unlink()  # first: what is half removed is not complete
         shutil.rmtree(self._of(version))
+
+
+def _read_position(file: Path) -> Position | None:
+    """Returns what the file says, or None if it is damaged: then its checkpoint is not complete."""
+    try:
+        return msgspec.json.decode(file.read_bytes(), type=Position)
+    except msgspec.DecodeError:
+        return None

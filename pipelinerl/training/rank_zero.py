@@ -27,6 +27,7 @@ from pipelinerl.config import RunConfig
 from pipelinerl.health import Health
 from pipelinerl.metrics import MetricsWriter
 from pipelinerl.streams import Streams
+from pipelinerl.streams.events import NEEDED_TO_RESUME
 from pipelinerl.training.checkpoint_saver import CheckpointSaver
 from pipelinerl.training.checkpoints import Checkpoints, Position
 from pipelinerl.training.weight_publisher import WeightPublisher
@@ -51,7 +52,12 @@ class RankZero:
         self._actor_events = streams.reader("actor_events")
         self._actor_offset = ends.get("actor_events", 0)
         self._events = streams.writer("trainer_events")
-        self.saver = CheckpointSaver(Checkpoints(run_dir), config.checkpoint.keep, self._events.append)
+        self.saver = CheckpointSaver(
+            Checkpoints(run_dir),
+            config.checkpoint.keep,
+            self._events.append,
+            sync_streams=lambda: streams.sync(NEEDED_TO_RESUME),
+        )
         self._rollouts_offset = 0  # of the last row
         self.metrics = MetricsWriter(run_dir, "trainer", config.tensorboard)
         self._lags: Counter[int] = Counter()  # lag -> tokens of the step

@@ -4,7 +4,20 @@ import msgspec
 import numpy as np
 import pytest
 
-from contracts.records import DropReason, Settled, decode, encode
+from contracts.records import (
+    CheckpointSaved,
+    Dated,
+    DropReason,
+    Evaluated,
+    Resumed,
+    Settled,
+    Started,
+    StepClosed,
+    WeightsPublished,
+    decode,
+    encode,
+    infrastructure,
+)
 from tests.builders import completion, rollout
 
 
@@ -56,3 +69,22 @@ def test_versions_of_a_rollout():
     assert rollout(
         0, completions=[completion([1], [2], version=4), completion([1], [2], version=2)]
     ).versions == [2, 4]
+
+
+@pytest.mark.parametrize(
+    ("blamed", "statuses"),
+    [
+        (True, "server_connection server_unhealthy server_abort server_500 timeout bad_answer judge"),
+        (False, "server_context_length_exceeded server_too_large bad_reward bad_token_fields VerifierBroke"),
+    ],
+)
+def test_a_failure_is_the_infrastructures_or_it_is_not(blamed, statuses):
+    assert {infrastructure(f"failed:{reason}") for reason in statuses.split()} == {blamed}
+    assert not infrastructure("ok") and not infrastructure("truncated")
+
+
+def test_events_of_earlier_code_have_no_time():
+    data = {"record": "Settled", "schema": 1, "group_ids": [1], "rollouts": 2}
+    assert decode(msgspec.msgpack.encode(data)).at == 0.0
+    dated = {Started, Settled, StepClosed, WeightsPublished, Evaluated, CheckpointSaved, Resumed}
+    assert {*Dated.__subclasses__()} == dated

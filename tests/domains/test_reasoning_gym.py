@@ -7,18 +7,24 @@ from hydra.utils import instantiate
 from omegaconf import OmegaConf
 
 from contracts.records import Completion
-from pipelinerl.domains.base import Answer
+from pipelinerl.domains.base import Answer, Domain
 from pipelinerl.domains.reasoning_gym import ReasoningGym
+from pipelinerl.judging.wire import Judgement
+from tests.judging.here import judged_here
 
 SMALL = {"min_terms": 2, "max_terms": 2, "min_digits": 1, "max_digits": 1}
 
 
 class Says:
-    """A client that answers every chat with the same text."""
+    """A client that answers every chat with the same harmless text, which is judged in this process."""
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, domain: Domain, text: str) -> None:
+        self.domain = domain
         self.text = text
         self.sent: list = []
+
+    async def judged(self, verifier: str, task: object, text: str) -> Judgement:
+        return judged_here(self.domain, verifier, task, text)
 
     async def chat(self, messages: list[dict[str, str]]) -> Answer:
         self.sent.append(messages)
@@ -31,7 +37,7 @@ class Says:
 
 
 def attempt(domain: ReasoningGym, text: str):
-    return asyncio.run(domain.rollout(Says(text), domain.train_problem(0)))
+    return asyncio.run(domain.rollout(Says(domain, text), domain.train_problem(0)))
 
 
 def configured(**overrides) -> ReasoningGym:
@@ -103,7 +109,8 @@ def test_the_library_scores_the_answer():
 
 
 def test_a_rollout_sends_the_problems_messages():
-    domain, client = ReasoningGym("chain_sum", SMALL), Says("1")
+    domain = ReasoningGym("chain_sum", SMALL)
+    client = Says(domain, "1")
     problem = domain.train_problem(4)
     asyncio.run(domain.rollout(client, problem))
     assert client.sent == [problem.messages]
@@ -114,7 +121,7 @@ def test_other_tasks_work_from_the_same_config(task):
     domain = configured(task=task)
     problem = domain.heldout_problem(0)
     assert problem.messages[0]["content"] == problem.data["question"]
-    assert domain.score(problem.data["answer"], problem) >= 0.99
+    assert asyncio.run(domain.rollout(Says(domain, problem.data["answer"]), problem)).success
 
 
 def test_the_config_asks_sums_of_two_numbers_of_one_or_two_digits():

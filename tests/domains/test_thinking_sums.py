@@ -27,7 +27,7 @@ def test_thinking_counts_neither_for_nor_against_an_answer(domain, thinking):
     problem = domain.train_problem(0)
     right = problem.data["answer"]
     for answer, success in [(right, True), (str(int(right) + 1), False), ("", False)]:
-        attempt = asyncio.run(domain.rollout(Says(f"{thinking}={answer}"), problem))
+        attempt = asyncio.run(domain.rollout(Says(domain, f"{thinking}={answer}"), problem))
         assert attempt.success == success and (attempt.reward == 1) == success
         assert attempt.metrics == {"thinking": len(thinking)}
 
@@ -36,4 +36,4 @@ def test_what_is_not_marked_is_no_answer(domain):
     problem = domain.train_problem(0)
     right = problem.data["answer"]
     for text in (right, f"....{right}", "." * 20, f"={right}="):
-        assert asyncio.run(domain.rollout(Says(text), problem)).reward == 0
+        assert asyncio.run(domain.rollout(Says(domain, text), problem)).reward == 0

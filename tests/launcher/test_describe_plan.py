@@ -140,3 +140,10 @@ def test_a_backend_without_an_estimate(capsys):
     shape = ",".join(f"{field}:{value}" for field, value in vars(SHAPE).items())
     text = planned(capsys, "trainer=scripted", "world.gpus=2", f"model.shape={{{shape}}}")
     assert "a trainer rank: its backend makes no estimate" in text
+
+
+def test_without_max_lag_the_plan_says_how_far_the_servers_may_run_ahead(capsys):
+    """16 in flight, and as many and two batches finished beside them: 64 rollouts in batches of 16."""
+    sizes = ["world.servers=2", "inference.concurrency=8", "batch_size=16", "max_lag=null"]
+    text = planned(capsys, *sizes)
+    assert "while generation is faster than training up to about 4 (max_lag=null)" in text

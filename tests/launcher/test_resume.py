@@ -1,7 +1,9 @@
 """What a resumed run takes up again is decided by the ledger, the rollouts and the version alone."""
 
 import json
+import os
 from concurrent.futures import Future
+from pathlib import Path
 
 import pytest
 
@@ -15,6 +17,7 @@ from contracts.records import (
     Settled,
     Started,
     StepClosed,
+    TrainingDone,
     VersionSpan,
 )
 from contracts.trainer import SaveHandle
@@ -22,7 +25,14 @@ from pipelinerl.errors import PlanError
 from pipelinerl.launcher.resume import choose, launcher_events, resume, sort_groups
 from pipelinerl.replay import trained_rows
 from pipelinerl.report.accounting import GroupAccounts
-from pipelinerl.streams.events import EVENT_STREAMS, FRESH_RUN, latest_launch, recorded_events, results_before
+from pipelinerl.streams.events import (
+    EVENT_STREAMS,
+    FRESH_RUN,
+    NEEDED_TO_RESUME,
+    latest_launch,
+    recorded_events,
+    results_before,
+)
 from pipelinerl.streams.files import FileStreams
 from pipelinerl.training.checkpoint_saver import CheckpointSaver
 from pipelinerl.training.checkpoints import START, Checkpoints, Position
@@ -32,16 +42,19 @@ SIZE = 2
 
 
 def started(group: int) -> Started:
-    return Started(group_id=group, rollouts=SIZE, draw=group, problem=100 + group)
+    return Started(at=1.0, group_id=group, rollouts=SIZE, draw=group, problem=100 + group)
 
 
 def settled(*groups: int, reason: DropReason | None = None, version: int | None = None) -> Settled:
-    return Settled(group_ids=list(groups), rollouts=SIZE * len(groups), reason=reason, version=version)
+    size = SIZE * len(groups)
+    return Settled(at=1.0, group_ids=list(groups), rollouts=size, reason=reason, version=version)
 
 
 def evaluated(version: int, last: int | None = None) -> Evaluated:
     last = version if last is None else last
-    return Evaluated(version=version, problems=1, success=0.5, first_version=version, last_version=last)
+    return Evaluated(
+        at=1.0, version=version, problems=1, success=0.5, first_version=version, last_version=last
+    )
 
 
 def resumed(version: int, **changes: object) -> Resumed:
@@ -113,15 +126,17 @@ def test_whole_groups_of_known_weights_are_replayed():
         sampled_by(0, 1, 4, 4),
         sampled_by(2, 0, 1, 1),
         sampled_by(2, 1, 4, 5),
-        rollout(3, 0, completions=[], status="failed:timeout"),
-        rollout(3, 1, completions=[], status="failed:timeout"),
+        rollout(3, 0, completions=[], status="failed:VerifierBroke"),
+        rollout(3, 1, completions=[], status="failed:server_context_length_exceeded"),
         sampled_by(5, 0, 3, 3),
         rollout(5, 1, completions=[], status="failed:server_connection"),
+        sampled_by(6, 0, 3, 3),
+        rollout(6, 1, completions=[], status="failed:judge"),
         sampled_by(9, 0, 9, 9),
     ]
-    sizes = {group: SIZE for group in range(6)}
+    sizes = {group: SIZE for group in range(7)}
     replayed, interrupted, rolled_back = sort_groups(sizes, iter(rollouts), version=4)
-    assert (replayed, interrupted, rolled_back) == ([0, 3], [1, 4, 5], [2])
+    assert (replayed, interrupted, rolled_back) == ([0, 3], [1, 4, 5, 6], [2])
 
 
 # --- streams and checkpoints ------------------------------------------------------------------
@@ -157,6 +172,32 @@ def test_a_resumption_is_one_record_and_events_are_read_life_by_life(tmp_path):
     assert accounts(*events).errors() == []
     second = resume(streams, launcher, checkpoints, Position(version=2, rollouts_offset=0))
     assert (second.replayed, second.interrupted, second.redraws) == ([], [], [(2, 102)])
+
+
+def test_what_an_older_launch_did_not_know_is_read(tmp_path):
+    """A stream that its `Resumed` does not name, and records of other kinds in the launcher's stream."""
+    streams = FileStreams(tmp_path / "streams")
+    launcher, actor, trainer = map(streams.writer, ("launcher_events", "actor_events", "trainer_events"))
+    actor.append(started(0))
+    first = resumed(0, at=1.0, ends={"actor_events": actor.end})
+    launcher.append(first)
+    actor.append(started(1))
+    trainer.append(closed(1))
+    ends = {"actor_events": actor.end, "trainer_events": trainer.end}
+    second = resumed(1, at=1.0, ends=ends)
+    launcher.append(second)
+    launcher.append(TrainingDone(version=1))
+    actor.append(started(2))
+    names = ("actor_events", "trainer_events")
+    assert [*recorded_events(streams, names)] == [
+        started(0),
+        first,
+        started(1),
+        closed(1),
+        second,
+        started(2),
+    ]
+    assert latest_launch(streams) == second
 
 
 def test_results_of_weights_that_are_made_again_do_not_count(tmp_path):
@@ -243,6 +284,52 @@ def test_a_run_that_stopped_between_its_last_step_and_its_end_goes_on_to_its_end
         choose(tmp_path, checkpoints, True, max_steps=3)
 
 
+@pytest.mark.parametrize("content", [b"", bytes(40), b'{"version": 8, "roll', b'{"version": 8}', b"[]"])
+def test_a_checkpoint_whose_position_is_damaged_is_not_complete(tmp_path, content, caplog):
+    checkpoints = Checkpoints(tmp_path)
+    for version in (4, 8):
+        checkpoints.worker(version).mkdir(parents=True)
+        checkpoints.complete(Position(version, 10 * version), keep=2)
+    damaged = tmp_path / "checkpoints" / "00000008"
+    (damaged / "position.json").write_bytes(content)
+    assert choose(tmp_path, checkpoints, True, max_steps=99) == Position(4, 40)
+    checkpoints.discard_after(4)
+    assert not damaged.exists()
+    assert f"{damaged} is removed: its position.json is damaged" in caplog.text
+
+
+def test_a_checkpoint_and_what_it_needs_are_on_the_disk_before_it_is_declared(tmp_path, monkeypatch):
+    steps: list[str] = []
+
+    def fsync(file: int) -> None:
+        steps.append(Path(f"/proc/self/fd/{file}").resolve().relative_to(tmp_path).as_posix())
+
+    def replace(source: Path, target: Path) -> None:
+        steps.append(f"declared {target.name}")
+        rename(source, target)
+
+    rename = os.replace
+    monkeypatch.setattr(os, "fsync", fsync)
+    monkeypatch.setattr(os, "replace", replace)
+    streams, checkpoints = FileStreams(tmp_path / "streams"), Checkpoints(tmp_path)
+    for name in NEEDED_TO_RESUME:
+        streams.writer(name).append(closed(1))
+    shard = checkpoints.worker(4) / "shards" / "0.pt"
+    shard.parent.mkdir(parents=True)
+    shard.write_bytes(b"weights")
+    writing = Writing()
+    writing.written.set_result(None)
+    saver = CheckpointSaver(checkpoints, 2, lambda _: None, lambda: streams.sync(NEEDED_TO_RESUME))
+    saver.begin(Position(4, 40), writing)
+    saver.finish()
+    declared = steps.index("declared position.json")
+    segments = {f"streams/{name}/{0:020d}.records" for name in NEEDED_TO_RESUME}
+    of_checkpoint = {f"checkpoints/00000004{path}" for path in ("", "/worker", "/worker/shards/0.pt")}
+    assert segments | of_checkpoint | {"streams", "checkpoints", "."} <= {*steps[:declared]}
+    assert steps[declared - 1].startswith("checkpoints/00000004/.position.json.")
+    assert steps[declared + 1] == "checkpoints/00000004"
+
+
 class Writing(SaveHandle):
     def __init__(self):
         self.written = Future()
@@ -253,7 +340,7 @@ class Writing(SaveHandle):
 
 def test_a_checkpoint_is_announced_once_it_is_whole_by_who_looks(tmp_path):
     checkpoints, announced, writing = Checkpoints(tmp_path), [], Writing()
-    saver = CheckpointSaver(checkpoints, 2, announced.append)
+    saver = CheckpointSaver(checkpoints, 2, announced.append, sync_streams=lambda: None)
     checkpoints.worker(4).mkdir(parents=True)
     saver.begin(Position(4, 40), writing)
     saver.poll()
@@ -268,7 +355,7 @@ def test_a_checkpoint_is_announced_once_it_is_whole_by_who_looks(tmp_path):
 
 def test_a_checkpoint_that_could_not_be_written_ends_the_run_with_its_reason(tmp_path):
     writing = Writing()
-    saver = CheckpointSaver(Checkpoints(tmp_path), 2, pytest.fail)
+    saver = CheckpointSaver(Checkpoints(tmp_path), 2, pytest.fail, sync_streams=pytest.fail)
     saver.begin(Position(4, 40), writing)
     writing.written.set_exception(OSError("no space left on device"))
     with pytest.raises(OSError, match="no space left"):
@@ -302,4 +389,4 @@ def test_what_is_replayed_of_a_resumed_run_are_the_steps_that_count(tmp_path):
 
 
 def closed(version: int) -> StepClosed:
-    return StepClosed(version=version, rollouts=2, tokens=1, lag_histogram={})
+    return StepClosed(at=1.0, version=version, rollouts=2, tokens=1, lag_histogram={})

@@ -152,3 +152,14 @@ def test_a_warning_is_said_once_and_in_full(tmp_path, capsys):
     assert len(lines) == 1 and lines[0].startswith(
         "warning: step 4: ess_collapsed: few tokens carry the step"
     )
+
+
+def test_it_says_once_that_judging_cannot_keep_up():
+    state = RunState(max_steps=10)
+    for time_s, share in [(0, 0.95), (5, 0.5), (10, 0.95), (60, 1.0), (70, 1.0), (75, 1.0), (80, 0.1)]:
+        state.observe("judging", {"time": time_s, "step": 0, "busy_share": share, "waiting": 7})
+    assert [warning for warning in state.warnings if "7 answers wait" in warning] == state.warnings
+    assert len(state.warnings) == 1
+    assert "judging" not in dict(state.facts())
+    state.isolation = "sealed"
+    assert dict(state.facts())["judging"] == "sealed  busy 10%  waiting 7"

@@ -62,7 +62,8 @@ def run_dir(tmp_path):
         overtaken = completion([1], [2, 3, 4], **spans((group_id, 0, 1), (group_id + 1, 1, 3)))
         good = {"completions": [overtaken], "metrics": {"success": 1.0}}
         rollouts.append(rollout(group_id, 0, 1.0, **good, **times))
-        rollouts.append(rollout(group_id, 1, completions=[], status="failed:timeout", **times))
+        why = "VerifierBroke" if group_id == 3 else "timeout"
+        rollouts.append(rollout(group_id, 1, completions=[], status=f"failed:{why}", **times))
     empty_first = completion([1], [2], **spans((0, 0, 0), (8, 0, 1)))
     evaluation.append(rollout(0, completions=[empty_first], started_at=990.0, finished_at=991.0))
     arriving = completion([1], [2, 3], **spans((5, 0, 1), (9, 1, 2)))
@@ -105,12 +106,15 @@ def test_the_summary_is_what_the_records_say(run_dir):
         "rollouts_lost": 0,
         "accounting_errors": [],
         "rollouts_retried": 0,
+        "rollouts_failed": {"VerifierBroke": 1, "timeout": 4},
+        "rollouts_failed_by_infrastructure": 4,
         "lag_mean": pytest.approx(1.0),
         "lag_max": 4,
         "logprob_gap_mean_abs": pytest.approx(2e-6),
         "logprob_gap_max_abs": 3e-6,
         "generation_tokens_per_s": pytest.approx(15 / 10),  # from 1000 to 1010
         "trained_tokens_per_s": pytest.approx(10 / 10),
+        "judging_isolation": None,
         "wall_s": 60.0,
     }
     assert summarise(run_dir)["wall_s"] == 20.0  # from the first evaluation at 990
@@ -151,7 +155,14 @@ def test_a_run_that_failed_early_has_nulls(tmp_path, what_exists):
     summary = report(tmp_path, FileStreams(tmp_path / "streams"))
     unknown = {name for name, value in summary.items() if value is None}
     assert unknown == {
-        *("heldout_success_start", "heldout_success_end", "lag_mean", "lag_max", "wall_s"),
+        *(
+            "heldout_success_start",
+            "heldout_success_end",
+            "lag_mean",
+            "lag_max",
+            "wall_s",
+            "judging_isolation",
+        ),
         *("logprob_gap_mean_abs", "logprob_gap_max_abs", "generation_tokens_per_s", "trained_tokens_per_s"),
     }
     assert json.loads((tmp_path / "summary.json").read_text()) == summary

@@ -8,10 +8,11 @@ import shutil
 import signal
 import threading
 import time
+from pathlib import Path
 
 import pytest
 
-from contracts.records import Started
+from contracts.records import SamplerState, Started
 from pipelinerl.streams import StreamCorruptError, StreamError, StreamTrimmedError
 from pipelinerl.streams.files import FileStreams
 from pipelinerl.streams.segments import frame, segment_path, segment_starts
@@ -21,7 +22,7 @@ processes = multiprocessing.get_context("spawn")
 
 
 def event(number: int) -> Started:
-    return Started(group_id=number, rollouts=8, draw=number, problem=0)
+    return Started(at=1.0, group_id=number, rollouts=8, draw=number, problem=0)
 
 
 def there(streams, name, offset=0) -> list[int]:
@@ -234,3 +235,96 @@ def test_a_writer_keeps_within_keep_bytes_by_itself(directory):
     assert end > 3 * keep and held <= keep + 2 * SMALL_SEGMENT
     reader = FileStreams(directory.parent).reader("events")
     assert [e.record.group_id for e in reader.read(reader.first_offset(), timeout_s=0)][-1] == 2999
+
+
+# --- loss of power ----------------------------------------------------------------------------
+
+
+def test_zeros_from_any_byte_of_the_last_records_on_are_cut_off_by_the_next_writer(files, directory):
+    _, *ends = fill(files, 4)
+    path, whole = segment_path(directory, 0), segment_path(directory, 0).read_bytes()
+    for first_zero in range(ends[1], ends[3]):
+        for size in (ends[3] + 7, 4096):
+            stored = whole[:first_zero].ljust(size, b"\0")
+            left = sum(stored[:end] == whole[:end] for end in ends)
+            path.write_bytes(stored)
+            assert there(files, "events") == [*range(left)]
+            if size == 4096:
+                writer = files.writer("events")
+                assert writer.last() == event(left - 1) and path.stat().st_size == writer.end
+                writer.append(event(9))
+                writer.close()
+                assert there(files, "events") == [*range(left), 9]
+
+
+@pytest.fixture
+def long_records(directory):
+    """A stream of three records of some blocks each, in one segment; returns the ends of its records."""
+    writer = FileStreams(directory.parent, segment_bytes=2**20).writer("events")
+    ends = [writer.append(SamplerState(draws=n, state={"order": [7] * 10_000})) for n in range(3)]
+    writer.close()
+    return ends
+
+
+def test_a_block_that_was_never_written_ends_the_stream_whatever_follows(directory, files, long_records):
+    first, second, third = long_records
+    path, whole = segment_path(directory, 0), segment_path(directory, 0).read_bytes()
+    for block in range(0, third, 4096):
+        path.write_bytes(whole[:block] + bytes(4096) + whole[block + 4096 :])
+        left = sum(end <= block for end in long_records)
+        records = [entry.record.draws for entry in files.reader("events").read(timeout_s=0)]
+        assert records == list(range(left))
+        files.writer("events").close()
+        assert path.stat().st_size == [0, *long_records][left]
+
+
+def test_a_changed_byte_is_an_error_also_in_long_records(directory, files, long_records):
+    path, whole = segment_path(directory, 0), segment_path(directory, 0).read_bytes()
+    for place in (3, 9, 100, 5000, long_records[0] + 4, long_records[1] - 1):
+        damaged = bytearray(whole)
+        damaged[place] ^= 0x10
+        path.write_bytes(damaged)
+        with pytest.raises(StreamCorruptError):
+            files.writer("events")
+        assert path.read_bytes() == damaged
+
+
+def test_zeros_in_a_segment_before_others_are_an_error(files, directory):
+    fill(files, 500)
+    first, second, *_ = segment_starts(directory)
+    path = segment_path(directory, first)
+    path.write_bytes(path.read_bytes()[:-100] + bytes(100))
+    with pytest.raises(StreamCorruptError, match=f"{path} is corrupt"):
+        there(files, "events")
+
+
+def test_a_segment_is_on_the_disk_before_the_next_one_has_a_record(files, directory, monkeypatch):
+    synced = synced_paths(monkeypatch)
+    fill(files, 500)
+    sealed = [segment_path(directory, start) for start in segment_starts(directory)[:-1]]
+    assert len(sealed) > 3 and [path for path in synced if path.suffix] == sealed
+    assert synced.count(directory) == len(sealed)
+
+
+def test_sync_covers_what_was_appended_since_the_last_one_and_the_names(files, directory, monkeypatch):
+    fill(files, 500)
+    *_, last = segment_starts(directory)
+    synced = synced_paths(monkeypatch)
+    files.sync(["events", "none_yet"])
+    starts = segment_starts(directory)
+    above = [directory, directory.parent, directory.parent.parent]
+    assert synced == [*(segment_path(directory, start) for start in starts), *above]
+    synced.clear()
+    files.sync(["events"])
+    assert synced == [segment_path(directory, last), *above]
+
+
+def synced_paths(monkeypatch) -> list[Path]:
+    """What is given to fsync from here on, in order."""
+    synced = []
+
+    def fsync(file: int) -> None:
+        synced.append(Path(os.readlink(f"/proc/self/fd/{file}")))
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    return synced

@@ -56,12 +56,7 @@ class WordProblemsRecipe(Recipe):
     def stages(self, client: LocalChatClient, domain: Math) -> Iterator[Stage]:
         examples = [answered(p, client.prompts) for p in map(domain.train_problem, range(domain.train_size))]
         batches = self._batches(examples, client.prompts.tokenizer.pad_token_id)
-        try:
-            yield Stage(
-                muon_and_adamw(client.model), batches, self.options.steps, warmup=20, named="supervised"
-            )
-        finally:
-            domain.close()
+        yield Stage(muon_and_adamw(client.model), batches, self.options.steps, warmup=20, named="supervised")
 
     def _batches(self, examples: list[Example], pad: int) -> Iterator[Batch]:
         chosen = random.Random(self.seed)

@@ -1,23 +1,29 @@
-"""The domain: which data sets, how they are asked, and what a verdict is worth."""
+"""The domain: which data sets, how they are asked, and what an outcome is worth."""
 
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
-from pipelinerl.domains.base import Attempt, ChatClient, Domain, Problem
-from pipelinerl.domains.math.judge import Judge, Verdict
+from pipelinerl.domains.base import Attempt, ChatClient, Problem, Verified, judged_attempt
 from pipelinerl.domains.math.sources import Rows, sources_of
 from pipelinerl.domains.mixture import in_turn
 
+VERIFIER = "pipelinerl.judging.verifiers.math.MathVerifier"
+OUTCOMES = ("right", "wrong", "no_answer", "undecided")
+JUDGE_MOVED = (
+    "domain.judge has moved to judging, for all domains: judging.workers, judging.verdict_s (timeout_s), "
+    "judging.memory_bytes, judging.max_characters; for a stopped run, in its config.yaml"
+)
 
-class Math(Domain):
+
+class Math(Verified):
     """Problems with one answer, which the model puts in a box.
 
     train, heldout: names of sources. What is held out is no training problem, word for word.
     sources: data sets by name; the fields of each are `Source`'s.
     system_prompt: shown before every problem; null shows none.
-    rewards: of each verdict.
-    judge: options of `Judge`.
+    rewards: of each outcome.
     """
 
     name = "math"
@@ -29,24 +35,26 @@ class Math(Domain):
         sources: Mapping[str, Mapping[str, str]],
         system_prompt: str | None,
         rewards: Mapping[str, float],
-        judge: Mapping[str, Any],
         seed: int = 0,
+        judge: Mapping[str, Any] | None = None,
     ):
+        if judge is not None:
+            raise ValueError(JUDGE_MOVED)
+        super().__init__({"_target_": VERIFIER})
         known = sources_of(sources)
         for name in [*train, *heldout]:
             if name not in known:
                 raise ValueError(f"no source {name!r}; there are {', '.join(known)}")
         if not train or not heldout:
             raise ValueError("train and heldout must each name a source")
-        if rewards.keys() != set(Verdict) or not all(isinstance(r, int | float) for r in rewards.values()):
-            raise ValueError(f"rewards must give each of {', '.join(Verdict)} a number, and nothing else")
+        if rewards.keys() != set(OUTCOMES) or not all(isinstance(r, int | float) for r in rewards.values()):
+            raise ValueError(f"rewards must give each of {', '.join(OUTCOMES)} a number, and nothing else")
         self._sources = known
         self._train_names = train
         self._heldout_names = heldout
         self._names = dict.fromkeys([*train, *heldout])
         self._system_prompt = system_prompt
         self._rewards = rewards
-        self._judge = Judge(**judge)
 
     @property
     def fetches(self) -> bool:
@@ -67,18 +75,12 @@ class Math(Domain):
         return self._problem(*self._heldout[index])
 
     async def rollout(self, client: ChatClient, problem: Problem) -> Attempt:
+        """Metrics: judged_<outcome>, one for each, of which one is 1."""
         answer = await client.chat(problem.messages)
-        verdict = await self._judge(answer.text, problem.data)
-        return Attempt(
-            completions=[answer.completion],
-            reward=self._rewards[verdict],
-            success=verdict == Verdict.RIGHT,
-            metrics={f"verdict_{name}": float(name == verdict) for name in Verdict},
-        )
-
-    def close(self) -> None:
-        """Ends the judge's processes; another verdict starts them again."""
-        self._judge.close()
+        judgement = await client.judged(self.name, problem.data, answer.text)
+        attempt = judged_attempt([answer.completion], judgement)
+        counts = {f"judged_{outcome}": float(outcome == judgement.word) for outcome in OUTCOMES}
+        return replace(attempt, reward=self._rewards[judgement.word], metrics=attempt.metrics | counts)
 
     # Loaded when they are wanted: a plan shows a run whose data is not here.
 

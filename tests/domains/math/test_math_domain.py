@@ -10,15 +10,14 @@ import pytest
 from pipelinerl.components import build_domain
 from pipelinerl.domains.base import Answer
 from pipelinerl.domains.math.domain import Math
-from pipelinerl.domains.math.judge import Verdict
 from pipelinerl.domains.mixture import Mixture
 from pipelinerl.domains.subset import Subset
 from pipelinerl.domains.target_length import TargetLength
 from pipelinerl.launcher.compose import compose_config
 from tests.builders import completion
+from tests.judging.here import judged_here
 
 REWARDS = {"right": 1.0, "wrong": -0.5, "no_answer": -1.0, "undecided": 0.0}
-JUDGE = {"workers": 1, "timeout_s": 20.0, "memory_bytes": 4 * 2**30, "max_characters": 100}
 
 
 def parquet(path: Path, rows: list[dict]) -> str:
@@ -69,7 +68,7 @@ def sources(tmp_path):
 
 
 def domain(sources, train=("talks",), heldout=("exam",), **changes) -> Math:
-    options = {"system_prompt": "Box it.", "rewards": REWARDS, "judge": JUDGE} | changes
+    options = {"system_prompt": "Box it.", "rewards": REWARDS} | changes
     return Math(train=list(train), heldout=list(heldout), sources=sources, **options)
 
 
@@ -104,26 +103,30 @@ def test_held_out_sets_come_in_turn(sources):
 
 
 class Says:
-    def __init__(self, text: str):
+    def __init__(self, domain: Math, text: str):
+        self._domain = domain
         self._text = text
 
     async def chat(self, messages):
         return Answer(self._text, completion([1], [2]))
 
+    async def judged(self, verifier, task, text):
+        return judged_here(self._domain, verifier, task, text)
+
 
 @pytest.mark.asyncio
-async def test_a_verdict_is_worth_what_the_table_says(sources):
+async def test_an_outcome_is_worth_what_the_table_says(sources):
     math = domain(sources)
     problem = math.heldout_problem(0)
-    for text, verdict in [
-        (r"It is \boxed{\frac{8}{2}}.", Verdict.RIGHT),
-        (r"\boxed{5}", Verdict.WRONG),
-        ("It is 4.", Verdict.NO_ANSWER),
-        (rf"\boxed{{{'1+' * 100}1}}", Verdict.UNDECIDED),
+    for text, outcome, why in [
+        (r"It is \boxed{\frac{8}{2}}.", "right", []),
+        (r"\boxed{5}", "wrong", []),
+        ("It is 4.", "no_answer", []),
+        (rf"\boxed{{{'1+' * 10000}1}}", "undecided", ["judged_undecided_length"]),
     ]:
-        attempt = await math.rollout(Says(text), problem)
-        assert attempt.reward == REWARDS[verdict] and attempt.success == (verdict == Verdict.RIGHT)
-        assert [name for name, count in attempt.metrics.items() if count] == [f"verdict_{verdict}"]
+        attempt = await math.rollout(Says(math, text), problem)
+        assert attempt.reward == REWARDS[outcome] and attempt.success == (outcome == "right")
+        assert {name for name, count in attempt.metrics.items() if count} == {f"judged_{outcome}", *why}
 
 
 @pytest.mark.parametrize(
@@ -138,6 +141,7 @@ async def test_a_verdict_is_worth_what_the_table_says(sources):
             {"sources": {"exam": {"path": "a.json", "field": "x"}}},
             "sources.exam: no field 'field'; there are path",
         ),
+        ({"judge": {"timeout_s": 2.0}}, "domain.judge has moved to judging, .* judging.verdict_s"),
         ({"sources": {"exam": {"problem": "x"}}}, "sources.exam needs a path"),
         (
             {"sources": {"exam": {"path": "org/exam", "made_by": "tests.domains.math.made.exam"}}},

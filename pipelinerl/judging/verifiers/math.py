@@ -1,28 +1,36 @@
-"""What runs in a worker of the judge: math-verify, under a limit of memory.
+"""Whether a boxed answer equals the reference, by math-verify.
 
-Its options are those under which it agrees best with tests/domains/math/verdicts.jsonl. They are strict, or
+Its options are those under which it agrees best with tests/judging/math_answers.jsonl. They are strict, or
 any two names are equal. Relations are compared to values, for "x = 4". Its own timeouts are off, because they
 would give a silent "wrong".
 """
 
 import logging
-import resource
-import sys
 
 from math_verify import ExprExtractionConfig, LatexExtractionConfig, parse, verify
 
-from contracts.support.die_with_parent import die_with_parent
+from pipelinerl.judging.verifiers.base import Verifier
+from pipelinerl.judging.verifiers.boxed import last_boxed
+from pipelinerl.judging.verifiers.math_warm_up import PAIRS
+from pipelinerl.judging.wire import Judgement
 
 EXTRACTION = [LatexExtractionConfig(boxed_match_priority=0), ExprExtractionConfig()]
 
 
-def begin(memory_bytes: int) -> None:
-    die_with_parent()
-    if sys.platform == "linux":  # macOS refuses a limit below what a process has mapped already
-        resource.setrlimit(resource.RLIMIT_AS, (memory_bytes, memory_bytes))
-    logging.getLogger("math_verify").setLevel(logging.ERROR)  # it warns that it keeps no time; the pool does
-    if not equal("1", r"\frac{2}{2}"):  # reads its grammar too, which is not to count as a verdict's time
-        raise RuntimeError("math-verify does not work here")
+class MathVerifier(Verifier):
+    """Judges the last box of a text. A task is the reference, as text."""
+
+    def __init__(self):
+        logging.getLogger("math_verify").setLevel(logging.ERROR)  # it warns that it keeps no time
+        if not [equal(*pair) for pair in PAIRS][0]:
+            raise RuntimeError("math-verify does not work here")
+
+    def answer_in(self, text: str) -> str | None:
+        return last_boxed(text)
+
+    def judge(self, task: str, answer: str) -> Judgement:
+        right = equal(task, answer)
+        return Judgement(float(right), right, "right" if right else "wrong")
 
 
 def equal(reference: str, answer: str) -> bool:

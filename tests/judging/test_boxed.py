@@ -2,7 +2,7 @@ import time
 
 import pytest
 
-from pipelinerl.domains.math.boxed import last_boxed
+from pipelinerl.judging.verifiers.boxed import last_boxed
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,109 @@
+"""The process of the judging service: python -m pipelinerl.judging --run-dir DIR
+
+It reads the section `judging` of `DIR/config.yaml`, listens where PIPELINERL_JUDGING says, and writes its
+metrics and `DIR/judging.json`: how its workers are confined. Its environment holds nothing else: no secret of
+a run. As root it becomes the user nobody, once it has opened its files.
+
+Exit status 2 means that the service was refused, in one line; to start it again would change nothing.
+"""
+
+import argparse
+import asyncio
+import logging
+import os
+import signal
+import sys
+from math import ceil
+from pathlib import Path
+
+import yaml
+
+from contracts.support.messages import one_line
+from pipelinerl.judging.client import SOCKET_VARIABLE
+from pipelinerl.judging.isolation import (
+    Level,
+    Limits,
+    drop_privileges,
+    imported_paths,
+    strongest_level,
+    undumpable,
+)
+from pipelinerl.judging.level import LEVEL_FILE, write_level
+from pipelinerl.judging.measurements import Measurements
+from pipelinerl.judging.options import JudgingConfig
+from pipelinerl.judging.service import Service, bound
+from pipelinerl.judging.worker_messages import Setup
+from pipelinerl.judging.workers import TemplateError, Workers
+from pipelinerl.metrics import MetricsWriter
+
+MEASURED_EVERY_S = 5.0
+REFUSED = 2
+BUILD_JUDGE = "pipelinerl.judging.verifiers.build_judge"
+log = logging.getLogger(__name__)
+
+
+class JudgingRefusedError(Exception):
+    """The service cannot be what the configuration asks for."""
+
+
+async def main(run_dir: Path, options: JudgingConfig) -> None:
+    """Serves until the process is ended. Raises JudgingRefusedError, and TemplateError."""
+    askers = {os.getuid()}
+    metrics = MetricsWriter(run_dir, "judging")
+    with bound(Path(os.environ[SOCKET_VARIABLE])) as listening, (run_dir / LEVEL_FILE).open("w") as file:
+        if why := drop_privileges(", ".join(["pipelinerl.judging.worker", *own_modules(options)])):
+            log.warning(why)
+        undumpable()
+        level, why_not = isolation(options)
+        write_level(file, level, why_not)
+        log.info("workers are confined at the level %s%s", level, f" ({why_not})" if why_not else "")
+        async with workers_at(level, options) as workers:
+            log.info("%d workers are ready", options.processes)
+            measurements = Measurements(options.processes)
+            service = Service(workers, options, measurements, askers | {os.getuid()})
+            async with await asyncio.start_unix_server(service.serve, sock=listening):
+                while True:
+                    await asyncio.sleep(MEASURED_EVERY_S)
+                    measurements.write(metrics, workers.restarts)
+
+
+def own_modules(options: JudgingConfig) -> set[str]:
+    """Returns the modules of verifiers that are the user's own."""
+    modules = {spec["_target_"].rpartition(".")[0] for spec in options.verifiers.values()}
+    return {module for module in modules if module.partition(".")[0] != "pipelinerl"}
+
+
+def isolation(options: JudgingConfig) -> tuple[Level, str]:
+    """Returns the level of the workers, and why it is no stronger one. Raises JudgingRefusedError."""
+    if options.isolation == Level.PROCESS and options.require != Level.SEALED:
+        return Level.PROCESS, "judging.isolation=process"
+    level, why_not = strongest_level(imported_paths())
+    needed = Level.SEALED in (options.isolation, options.require)
+    if options.isolation == Level.PROCESS or (needed and level is not Level.SEALED):
+        raise JudgingRefusedError(
+            f"judging.isolation={options.isolation}, judging.require={options.require}, and workers can be "
+            f"{level} here: {why_not or 'sealed would hold'}"
+        )
+    return level, why_not
+
+
+def workers_at(level: Level, options: JudgingConfig) -> Workers:
+    """Returns the workers that the configuration asks for, not started yet."""
+    judge = {"verifiers": options.verifiers, "max_characters": options.max_characters}
+    limits = Limits(memory_bytes=options.memory_bytes, cpu_s=ceil(options.verdict_s) + 1)
+    setup = Setup(BUILD_JUDGE, judge, level, limits, reused=options.reused)
+    return Workers(setup, options.processes, options.verdict_s)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(prog="python -m pipelinerl.judging")
+    parser.add_argument("--run-dir", type=Path, required=True)
+    directory = parser.parse_args().run_dir
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s judging %(levelname)s %(message)s")
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    given = yaml.safe_load((directory / "config.yaml").read_text())["judging"]
+    try:
+        asyncio.run(main(directory, JudgingConfig.model_validate(given)))
+    except (JudgingRefusedError, TemplateError) as error:
+        print(f"judging: {one_line(error)}", file=sys.stderr)
+        sys.exit(REFUSED)

@@ -1,0 +1,86 @@
+"""A judging service without a run: for a command, or a test, that judges by itself."""
+
+import asyncio
+import os
+import sys
+import tempfile
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+
+import yaml
+
+from contracts.support.die_with_parent import die_with_parent
+from pipelinerl.judging.client import SOCKET_VARIABLE, JudgingClient
+from pipelinerl.judging.isolation import clean_environment
+from pipelinerl.judging.options import JudgingConfig
+from pipelinerl.paths import ROOT
+
+RESTART_S = 1.0  # between the end of a service and its successor
+
+
+class JudgingEndedError(Exception):
+    """The service could not be started; the message is its last words."""
+
+
+@asynccontextmanager
+async def judging_service(options: JudgingConfig) -> AsyncIterator[JudgingClient]:
+    """Yields a client of a service that lives as long as the context, and is started again if it ends.
+
+    Raises JudgingEndedError.
+    """
+    with tempfile.TemporaryDirectory(prefix="pipelinerl-") as directory:
+        run_dir = Path(directory)
+        (run_dir / "config.yaml").write_text(yaml.safe_dump({"judging": options.model_dump()}))
+        client = JudgingClient(run_dir / "socket" / "judging", options)
+        running = asyncio.create_task(_kept_running(run_dir))
+        connecting = asyncio.create_task(client.connect())
+        try:
+            await asyncio.wait({running, connecting}, return_when=asyncio.FIRST_COMPLETED)
+            if running.done():
+                await running
+            yield client
+        finally:
+            connecting.cancel()
+            running.cancel()
+            await client.close()
+            await asyncio.gather(running, connecting, return_exceptions=True)
+
+
+async def _kept_running(run_dir: Path) -> None:
+    """Raises JudgingEndedError where the first service ends before it listens."""
+    socket = run_dir / "socket" / "judging"
+    log = run_dir / "log"
+    while True:
+        with log.open("ab") as output:
+            process = await asyncio.create_subprocess_exec(
+                *service_command(run_dir),
+                env=service_environment(socket),
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                preexec_fn=die_with_parent,
+            )
+        try:
+            await process.wait()
+        finally:
+            with suppress(ProcessLookupError):
+                process.kill()
+            await process.wait()
+        text = log.read_text(errors="replace")
+        if "are ready" not in text:
+            raise JudgingEndedError((text.strip().splitlines() or ["it said nothing"])[-1])
+        await asyncio.sleep(RESTART_S)
+
+
+def service_command(run_dir: Path) -> tuple[str, ...]:
+    """Returns the command of the service."""
+    return (sys.executable, "-m", "pipelinerl.judging", "--run-dir", str(run_dir))
+
+
+def service_environment(socket: Path) -> dict[str, str]:
+    """Returns the environment of the service, which is made from nothing."""
+    importable = os.pathsep.join([str(ROOT), os.getcwd()])  # parts of one's own, from where one works
+    return clean_environment(
+        {"PYTHONPATH": importable, "PYTHONUNBUFFERED": "1", SOCKET_VARIABLE: str(socket)}
+    )

@@ -1,0 +1,147 @@
+"""The side of the judging service that rollouts see: one connection, made again whenever it breaks."""
+
+import asyncio
+import itertools
+import logging
+import pickle
+from pathlib import Path
+from typing import Any
+
+from pipelinerl.judging.options import JudgingConfig
+from pipelinerl.judging.wire import LONGEST_TEXT, Judgement, Question, Reply, frame, read_frame, undecided
+
+SOCKET_VARIABLE = "PIPELINERL_JUDGING"  # path of the service's socket
+SHORTEST_WAIT_S = 0.05  # before the next attempt to connect; doubles up to the longest
+LONGEST_WAIT_S = 2.0
+log = logging.getLogger(__name__)
+
+
+class JudgeError(Exception):
+    """No judgement could be had, through no fault of the answer."""
+
+
+class ConnectionLostError(Exception):
+    """The connection ended before the reply."""
+
+
+class Connection:
+    """One connection to the service; several questions may be open on it."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter):
+        self._writer = writer
+        self._numbers = itertools.count()
+        self._open: dict[int, asyncio.Future[Reply]] = {}
+        self._reading = asyncio.create_task(self._read(reader))
+
+    @property
+    def is_lost(self) -> bool:
+        return self._reading.done()
+
+    async def ask(self, verifier: str, task: bytes, text: str) -> Reply:
+        """Returns the reply. Raises ConnectionLostError, and FrameError for a question that is too long."""
+        number = next(self._numbers)
+        question = frame(Question(number, verifier, task, text))
+        self._open[number] = asyncio.get_running_loop().create_future()
+        try:
+            if self.is_lost:
+                raise ConnectionLostError
+            self._writer.write(question)
+            await self._writer.drain()
+            return await self._open[number]
+        except OSError as error:
+            raise ConnectionLostError from error
+        finally:
+            del self._open[number]
+
+    async def close(self) -> None:
+        self._reading.cancel()
+        await asyncio.gather(self._reading, return_exceptions=True)
+
+    async def _read(self, reader: asyncio.StreamReader) -> None:
+        try:
+            while reply := await read_frame(reader, Reply):
+                if (question := self._open.get(reply.number)) and not question.done():
+                    question.set_result(reply)
+        except OSError as error:
+            log.info("the connection to the judging service broke: %s", error)
+        finally:
+            self._writer.close()
+            for question in self._open.values():
+                if not question.done():
+                    question.set_exception(ConnectionLostError())
+
+
+class JudgingClient:
+    """Asks for judgements. What was asked when the service ended is asked again, of its successor."""
+
+    def __init__(self, socket: str | Path, options: JudgingConfig):
+        self._socket = str(socket)
+        self._options = options
+        self._connecting: asyncio.Task[Connection] | None = None
+        self.waiting = 0  # judgements that were asked for and have not come
+
+    async def judged(self, verifier: str, task: Any, text: str) -> Judgement:
+        """Returns the judgement of the named verifier on a text. `task` is what it needs, of any type.
+
+        Raises JudgeError when the verifier failed too often or gave no reply in time.
+        """
+        if len(text) > LONGEST_TEXT:
+            return undecided("length")
+        readable = text.encode(errors="replace").decode()  # half a surrogate pair cannot be sent
+        self.waiting += 1
+        try:
+            return await self._tried(verifier, pickle.dumps(task), readable)
+        finally:
+            self.waiting -= 1
+
+    async def connect(self) -> None:
+        """Waits until the service listens."""
+        await self._connection()
+
+    async def close(self) -> None:
+        """Ends the connection."""
+        if self._connecting is None:
+            return
+        self._connecting.cancel()
+        (connection,) = await asyncio.gather(self._connecting, return_exceptions=True)
+        if isinstance(connection, Connection):
+            await connection.close()
+
+    async def _tried(self, verifier: str, task: bytes, text: str) -> Judgement:
+        patience_s = self._options.queue_s + 2 * self._options.verdict_s
+        for attempt in range(self._options.retries + 1):
+            try:
+                async with asyncio.timeout(patience_s):
+                    reply = await self._reply(verifier, task, text)
+            except TimeoutError:
+                failure = f"no reply within {patience_s:g} s"
+            else:
+                if reply.judgement:
+                    return reply.judgement
+                failure = reply.failed
+            log.warning("verifier %s, attempt %d: %s", verifier, attempt + 1, failure)
+        raise JudgeError(f"{verifier}: {failure}")
+
+    async def _reply(self, verifier: str, task: bytes, text: str) -> Reply:
+        while True:
+            connection = await self._connection()
+            try:
+                return await connection.ask(verifier, task, text)
+            except ConnectionLostError:
+                continue
+
+    async def _connection(self) -> Connection:
+        """Returns the connection; the same attempt to connect serves all that wait for one."""
+        known = self._connecting
+        if known is None or (known.done() and (known.cancelled() or known.result().is_lost)):
+            self._connecting = asyncio.create_task(self._connect())
+        return await asyncio.shield(self._connecting)
+
+    async def _connect(self) -> Connection:
+        wait_s = SHORTEST_WAIT_S
+        while True:
+            try:
+                return Connection(*await asyncio.open_unix_connection(self._socket))
+            except OSError:
+                await asyncio.sleep(wait_s)
+                wait_s = min(2 * wait_s, LONGEST_WAIT_S)

@@ -1,0 +1,114 @@
+"""The judging service: questions come over a Unix socket, workers answer them, and nothing is ever lost.
+
+The service looks into neither the texts nor the tasks. It counts on being ended at any time: those who
+asked ask its successor.
+"""
+
+import asyncio
+import logging
+import os
+import socket
+import struct
+import sys
+from pathlib import Path
+
+from pipelinerl.judging.measurements import Measurements
+from pipelinerl.judging.options import JudgingConfig
+from pipelinerl.judging.wire import FrameError, Question, Reply, frame, read_frame
+from pipelinerl.judging.workers import TemplateError, VerifierError, WorkerLostError, Workers
+
+LONGEST_QUEUE = 10_000  # questions; beyond, none is read from the socket
+PEER = struct.Struct("3i")  # <sys/socket.h>: ucred
+log = logging.getLogger(__name__)
+
+
+class Service:
+    """askers: the user ids that may ask."""
+
+    def __init__(
+        self, workers: Workers, options: JudgingConfig, measurements: Measurements, askers: set[int]
+    ):
+        self._workers = workers
+        self._options = options
+        self._measurements = measurements
+        self._askers = askers
+        self._room = asyncio.Semaphore(LONGEST_QUEUE)
+        self._free = asyncio.Semaphore(options.processes)
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Answers the questions of one connection, until it ends."""
+        tasks: set[asyncio.Task[None]] = set()
+        try:
+            self._check(writer.get_extra_info("socket"))
+            while True:
+                await self._room.acquire()
+                if (question := await read_frame(reader, Question)) is None:
+                    self._room.release()
+                    return
+                task = asyncio.create_task(self._answer(question, writer))
+                tasks.add(task)
+                task.add_done_callback(tasks.discard)
+        except (FrameError, OSError) as error:
+            log.warning("a connection is closed: %s", error)
+        finally:
+            for task in tasks:
+                task.cancel()
+            writer.close()
+
+    def _check(self, connection: socket.socket) -> None:
+        if sys.platform != "linux":  # the directory's mode is what keeps others out
+            return
+        _, uid, _ = PEER.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, PEER.size))
+        if uid not in self._askers:
+            raise FrameError(f"user {uid} may not ask")
+
+    async def _answer(self, question: Question, writer: asyncio.StreamWriter) -> None:
+        try:
+            reply = frame(await self._reply(question))
+        finally:
+            self._room.release()
+        try:
+            writer.write(reply)
+            await writer.drain()
+        except OSError:  # who asked has gone
+            return
+
+    async def _reply(self, question: Question) -> Reply:
+        with self._measurements.question(question.verifier) as measured:
+            try:
+                async with asyncio.timeout(self._options.queue_s):
+                    await self._free.acquire()
+            except TimeoutError:
+                return Reply(question.number, failed=f"no worker was free for {self._options.queue_s:g} s")
+            try:
+                measured.begin()
+                reply = await self._judged(question)
+            finally:
+                self._free.release()
+            if reply.judgement:
+                measured.judged(reply.judgement)
+            return reply
+
+    async def _judged(self, question: Question) -> Reply:
+        try:
+            judgement = await self._workers.judged(question.verifier, question.task, question.text)
+            return Reply(question.number, judgement)
+        except (VerifierError, WorkerLostError, TemplateError) as error:
+            log.warning("verifier %s failed: %s", question.verifier, error)
+            return Reply(question.number, failed=f"{type(error).__name__}: {error}")
+
+
+def bound(path: Path) -> socket.socket:
+    """Returns a socket in a directory of its own, which this user alone can enter.
+
+    Raises OSError for a directory that is another user's.
+    """
+    path.parent.mkdir(mode=0o700, exist_ok=True)
+    status = path.parent.lstat()
+    if status.st_uid != os.getuid() or status.st_mode & 0o077 or path.parent.is_symlink():
+        raise OSError(f"{path.parent} is not this user's alone")
+    path.unlink(missing_ok=True)
+    listening = socket.socket(socket.AF_UNIX)
+    listening.bind(str(path))
+    path.chmod(0o600)
+    return listening

@@ -1,0 +1,85 @@
+"""Answers that a library would evaluate as Python: only literals, and formulas of arithmetic, get through.
+
+reasoning-gym's scorers call `eval` and sympy's `parse_expr` on answers. In their modules these names are
+given to the functions here. So an answer computes nothing but what it says, and cannot give itself a score.
+"""
+
+import ast
+import importlib
+import io
+import tokenize
+from typing import Any
+
+from sympy.parsing import sympy_parser
+
+EVALUATE = (
+    "algorithmic.binary_matrix",
+    "algorithmic.number_sorting",
+    "algorithmic.spiral_matrix",
+    "algorithmic.string_insertion",
+    "games.n_queens",
+)
+PARSE = ("games.countdown", "games.puzzle24")
+SYMPY = {
+    "algebra.intermediate_integration": "sympy",
+    "algebra.polynomial_multiplication": "sp",
+    "algebra.simple_integration": "sympy",
+}
+OPERATORS = {"+", "-", "*", "/", "**", "^", "(", ")", ","}
+ELEMENTARY = """sqrt exp log ln sin cos tan sec csc cot asin acos atan asec acsc acot sinh cosh tanh asinh
+acosh atanh sech csch coth erf erfi Si Ci Ei li gamma Abs Integral Rational Integer Float"""
+FUNCTIONS = frozenset(ELEMENTARY.split())
+SILENT = (tokenize.NEWLINE, tokenize.NL, tokenize.ENDMARKER)
+
+
+class NoFormulaError(ValueError):
+    """The text is more, or less, than a formula."""
+
+
+class Sympy:
+    """The module sympy, whose parser is the one of this file."""
+
+    def __getattr__(self, name: str) -> Any:
+        import sympy
+
+        return formula if name == "parse_expr" else getattr(sympy, name)
+
+
+def secure() -> None:
+    """Puts the functions of this file in the place of those that the library's modules call."""
+    for name in EVALUATE:
+        vars(_module(name))["eval"] = ast.literal_eval
+    for name in PARSE:
+        vars(_module(name))["parse_expr"] = formula
+    for name, alias in SYMPY.items():
+        vars(_module(name))[alias] = Sympy()
+
+
+def formula(text: str, *arguments: Any, **options: Any) -> Any:
+    """Returns what sympy's `parse_expr` does. Raises NoFormulaError for what is no arithmetic.
+
+    Allowed are numbers, names, operators, and calls of elementary functions.
+    """
+    _check_formula(text)
+    return sympy_parser.parse_expr(text, *arguments, **options)
+
+
+def _check_formula(text: str) -> None:
+    try:
+        tokens = list(tokenize.generate_tokens(io.StringIO(text.strip()).readline))
+    except (tokenize.TokenError, SyntaxError) as error:
+        raise NoFormulaError("this cannot be read") from error
+    name = ""
+    for token in tokens:
+        if token.type == tokenize.OP and token.string in OPERATORS:
+            if token.string == "(" and name and name not in FUNCTIONS:
+                raise NoFormulaError(f"{name} is no elementary function")
+        elif token.type == tokenize.NAME and "__" not in token.string:
+            pass
+        elif token.type not in (tokenize.NUMBER, *SILENT):
+            raise NoFormulaError(f"{token.string!r} is no arithmetic")
+        name = token.string if token.type == tokenize.NAME else ""
+
+
+def _module(name: str) -> Any:
+    return importlib.import_module(f"reasoning_gym.{name}")

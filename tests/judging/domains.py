@@ -1,0 +1,44 @@
+"""Domains whose answers are judged in the service, for runs in miniature."""
+
+import time
+
+from pipelinerl.domains.base import Problem, Verified
+from pipelinerl.domains.mixture import Mixture
+from pipelinerl.domains.reasoning_gym import ReasoningGym
+from pipelinerl.judging.verifiers import Verifier
+from pipelinerl.judging.wire import Judgement
+from tests.judging.hostile_answers import THE_SIX
+
+
+class SixTasks(Mixture):
+    """The tasks whose scorers executed answers."""
+
+    def __init__(self, seed: int):
+        super().__init__({task: ReasoningGym(task, seed=seed) for task in THE_SIX}, seed)
+
+
+class SlowlyJudged(Verified):
+    """Answers of an even length are right; to find out takes `seconds`."""
+
+    name = "slowly"
+    train_size = 1000
+    heldout_size = 64
+
+    def __init__(self, seed: int, seconds: float):
+        super().__init__({"_target_": "tests.judging.domains.Slow", "seconds": seconds})
+
+    def train_problem(self, index: int) -> Problem:
+        return Problem(f"train-{index}", [{"role": "user", "content": f"{index}"}], data=index)
+
+    def heldout_problem(self, index: int) -> Problem:
+        return Problem(f"heldout-{index}", [{"role": "user", "content": f"h{index}"}], data=index)
+
+
+class Slow(Verifier):
+    def __init__(self, seconds: float):
+        self._seconds = seconds
+
+    def judge(self, task: int, answer: str) -> Judgement:
+        time.sleep(self._seconds)
+        right = len(answer) % 2 == 0
+        return Judgement(float(right), right, "right" if right else "wrong")
