@@ -35,6 +35,7 @@ class GroupAddress(WeightTransferInitInfo):
     world_size: int
     backend: str
     timeout_s: float
+    probe: bool
 
 
 @dataclass
@@ -118,6 +119,7 @@ class GroupTransport(WeightTransferEngine[GroupAddress, TiedWeights]):
             address.world_size,
             address.backend,
             address.timeout_s,
+            address.probe,
         )
 
     def joined(self) -> str | bool:
