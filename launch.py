@@ -40,6 +40,7 @@ from pipelinerl.judging.client import SOCKET_VARIABLE
 from pipelinerl.launcher.jobs import Job, plan_jobs
 from pipelinerl.launcher.model_source import Model, fetch_model, find_model, model_in
 from pipelinerl.launcher.nodes import Nodes, meet
+from pipelinerl.paths import OWNER_ALONE
 from pipelinerl.streams import StreamError, Streams
 
 
@@ -106,7 +107,7 @@ def run_head_node(config: RunConfig, nodes: Nodes) -> int:
         config = model.of(config)
         check_model(config, model)
         jobs = plan_jobs(config, run_dir, hosts, **secret)
-    run_dir.mkdir(parents=True, exist_ok=True)
+    run_dir.mkdir(mode=OWNER_ALONE, parents=True, exist_ok=True)
     wait_until_ready(nodes, run_dir, model=model.path, hosts=hosts, **secret)
     return start_run(config, nodes, jobs, run_dir, location, position)
 

@@ -4,4 +4,5 @@
 `contracts.trainer` need it. Nothing here knows an adapter or the pipeline.
 """
 
-CONTRACT_VERSION = 1
+CONTRACT_VERSIONS = (1, 2)  # of the inference contract: those that clients here speak
+CONTRACT_VERSION = CONTRACT_VERSIONS[-1]  # the one that servers here keep

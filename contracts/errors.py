@@ -11,14 +11,17 @@ class ErrorCode(Enum):
         self.code = code
         self.http_status = http_status
 
+    BAD_REQUEST = ("bad_request", 400)  # no valid HTTP, or a body that is no JSON or did not come in time
     UNAUTHORIZED = ("unauthorized", 401)  # the bearer token is missing or wrong
     NOT_FOUND = ("not_found", 404)  # no such route, model or weight update
+    METHOD_NOT_ALLOWED = ("method_not_allowed", 405)  # the route exists for another method
     OTHER_RUN = ("other_run", 409)  # the server belongs to another run, and `takeover` is not set
     NO_GROUP = ("no_group", 409)  # no weight group has been joined
     JOINING = ("joining", 409)  # the weight group is still being joined
     STALE_EPOCH = ("stale_epoch", 409)  # the epoch is not newer (join) or not the current one (update)
     STALE_VERSION = ("stale_version", 409)  # the version is lower than the live one
     UPDATE_IN_PROGRESS = ("update_in_progress", 409)  # another weight update is under way
+    TOO_LARGE = ("too_large", 413)  # the body exceeds the limit that `/contract` states
     INVALID_REQUEST = ("invalid_request", 422)  # a field is missing or has a wrong type or value
     UNKNOWN_PARAMETER = ("unknown_parameter", 422)  # a weight that the model does not have
     MISSING_PARAMETER = ("missing_parameter", 422)  # a weight of the model that is not sent
@@ -31,6 +34,7 @@ class ErrorCode(Enum):
     UNSUPPORTED_PARAMETER = ("unsupported_parameter", 422)  # a sampling parameter that is not honoured
     CONTEXT_LENGTH = ("context_length_exceeded", 422)  # prompt + max_tokens exceed the model's context
     ENGINE_FAILED = ("engine_failed", 500)  # the engine raised an error that the server's log explains
+    OVERLOADED = ("overloaded", 503)  # more connections than `/contract` states
     UNHEALTHY = ("unhealthy", 503)  # the model is loading, or weights were lost
     WEIGHTS_LOST = ("weights_lost", 503)  # a request waited for weights that did not arrive
     RENDEZVOUS_TIMEOUT = ("rendezvous_timeout", 504)  # the weight group did not form in time

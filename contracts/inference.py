@@ -9,42 +9,62 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import ConfigDict, Field
 
 from contracts import CONTRACT_VERSION
 from contracts.errors import ContractError, ErrorCode
+from contracts.limits import (
+    MAX_INTEGER,
+    MAX_MESSAGES,
+    MAX_N,
+    MAX_PARAMETERS,
+    MAX_RANKS,
+    MAX_SEQUENCES,
+    Count,
+    Identifier,
+    Limits,
+    ModelName,
+    ParameterName,
+    Port,
+    Seconds,
+    Shape,
+    StopString,
+    StopStrings,
+    StopTokenIds,
+    Temperature,
+    Text,
+    TokenIds,
+)
+from contracts.wire import Answer, Request
 
 __all__ = ["ContractError", "ErrorCode", "InferenceEngine", "TokenEngine"]
 
+# What a request may ask for. An answer's words are plain strings, for a newer server may have more of them.
 KvCacheMode = Literal["keep", "recompute"]
 ReceiveMode = Literal["paused", "staged"]
-Capability = Literal["score", "staged", "truncation", "seed", "stop_strings", "tools", "stream"]
-
-
-class Wire(BaseModel):
-    """Base class of every wire model. An unknown field is refused, never ignored."""
-
-    model_config = ConfigDict(extra="forbid")
+Backend = Literal["gloo", "nccl"]
 
 
 # --- identity ---------------------------------------------------------------------------------
 
 
-class EngineInfo(Wire):
+class EngineInfo(Answer):
     """The properties that an engine declares. They do not change while it runs."""
 
     engine: str
     engine_version: str
     model: str
     ranks: int = Field(1, description="ranks this server contributes to the weight group")
-    backends: list[Literal["gloo", "nccl"]]
+    backends: list[str] = Field(description="gloo, nccl")
     nccl_version: str | None = None
     accepts_dtypes: list[str] = Field(description="dtypes it casts from, e.g. float32, bfloat16")
-    kv_cache: list[KvCacheMode]
-    capabilities: list[Capability]
+    kv_cache: list[str] = Field(description="keep, recompute")
+    capabilities: list[str] = Field(
+        description="score, staged, truncation, seed, stop_strings, tools, stream; a reader ignores others"
+    )
 
 
-class GroupInfo(Wire):
+class GroupInfo(Answer):
     """The weight group that the server is a member of."""
 
     epoch: int
@@ -52,14 +72,14 @@ class GroupInfo(Wire):
     world_size: int
 
 
-class WeightsInfo(Wire):
+class WeightsInfo(Answer):
     """The weights that the server serves with."""
 
     version: int
-    state: Literal["live", "receiving", "lost"]
+    state: str = Field(description="live, receiving or lost; a reader takes another for a passing one")
 
 
-class ProcessFigures(Wire):
+class ProcessFigures(Answer):
     """Figures of the engine's processes, summed over all of them."""
 
     resident_bytes: int
@@ -75,80 +95,90 @@ class ContractInfo(EngineInfo):
     group: GroupInfo | None
     weights: WeightsInfo
     process: ProcessFigures
+    limits: Limits | None = Field(None, description="null: a server of version 1, which states none")
 
 
-class Health(Wire):
-    """The response to `GET /health`: status 200 when ready, otherwise 503 with the reason."""
+class Health(Answer):
+    """The response to `GET /health`: status 200 when ready, otherwise 503 with the reason.
 
-    status: Literal["ready", "loading", "unhealthy"]
+    With `?challenge=`, a server that has a token answers `proof` and `address` (see `contracts.challenge`).
+    """
+
+    status: str = Field(description="ready, loading or unhealthy; a reader takes another for not ready")
     reason: str | None = None
+    proof: str | None = Field(None, description="shows that the server knows the token")
+    address: str | None = Field(None, description="host:port at which this request reached the server")
 
 
 # --- weights ----------------------------------------------------------------------------------
 
 
-class InitProcessGroupRequest(Wire):
+class InitProcessGroupRequest(Request):
     """The body of `POST /init_process_group`: join the weight group that the trainer hosts."""
 
-    run: str = Field(description="random id that the trainer renews at every start")
+    run: Identifier = Field(description="random id that the trainer renews at every start")
     takeover: bool = Field(False, description="accept another run; its requests end with `abort`")
-    epoch: int = Field(ge=0, description="grows with every rebuild of the group within a run")
-    group_name: str = Field(description="store prefix; contains a one-time secret")
-    backend: Literal["gloo", "nccl"]
-    master_address: str
-    master_port: int
-    rank_offset: int = Field(ge=1)
-    world_size: int = Field(ge=2)
-    timeout_s: float = Field(gt=0)
-    nccl_version: str | None = Field(None, description="the trainer's NCCL, compared before joining")
+    epoch: Count = Field(description="grows with every rebuild of the group within a run")
+    group_name: Identifier = Field(description="store prefix; contains a one-time secret")
+    backend: Backend
+    master_address: Identifier
+    master_port: Port
+    rank_offset: int = Field(ge=1, le=MAX_RANKS)
+    world_size: int = Field(ge=2, le=MAX_RANKS)
+    timeout_s: Seconds
+    nccl_version: Identifier | None = Field(None, description="the trainer's NCCL, compared before joining")
 
 
-class InitProcessGroupResponse(Wire):
+class InitProcessGroupResponse(Answer):
     """The response to `POST /init_process_group`, sent once the server's ranks have joined."""
 
     ranks: list[int]
 
 
-class Parameter(Wire):
+class Parameter(Request):
     """One tensor of a weight update: its Hugging Face state-dict name, torch dtype name and shape."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    name: str
-    dtype: str
-    shape: tuple[int, ...]
+    name: ParameterName
+    dtype: Identifier
+    shape: Shape
 
 
-class WeightUpdateRequest(Wire):
+class WeightUpdateRequest(Request):
     """The body of `POST /request_weight_update`.
 
     It is validated before any collective; then the update is received bucket by bucket.
     """
 
-    run: str
-    epoch: int
-    version: int = Field(ge=0, description="number of optimizer steps closed; 0 = initial weights")
-    parameters: list[Parameter] = Field(min_length=1, description="in the order of the broadcast")
-    tied: dict[str, str] = Field(default_factory=dict, description="tied name -> name that is sent")
-    bucket_bytes: int = Field(gt=0)
+    run: Identifier
+    epoch: Count
+    version: Count = Field(description="number of optimizer steps closed; 0 = initial weights")
+    parameters: list[Parameter] = Field(
+        min_length=1, max_length=MAX_PARAMETERS, fail_fast=True, description="in the order of the broadcast"
+    )
+    tied: dict[ParameterName, ParameterName] = Field(
+        default_factory=dict, max_length=MAX_PARAMETERS, description="tied name -> name that is sent"
+    )
+    bucket_bytes: int = Field(gt=0, lt=MAX_INTEGER)
     kv_cache: KvCacheMode = "keep"
     receive: ReceiveMode = "paused"
-    timeout_s: float = Field(gt=0, description="longest silence between two buckets, from the 202")
+    timeout_s: Seconds = Field(description="longest silence between two buckets, from the 202")
 
 
-class WeightUpdateAccepted(Wire):
+class WeightUpdateAccepted(Answer):
     """The 202 response: the request is valid, and the server is about to join the broadcast."""
 
-    state: Literal["receiving"] = "receiving"
+    state: str = "receiving"
 
 
-class WeightUpdateStatus(Wire):
+class WeightUpdateStatus(Answer):
     """The response to `GET /weight_update/{version}`: how that update stands, or ended."""
 
     run: str
     epoch: int
     version: int
-    state: Literal["receiving", "live", "failed"] = "receiving"
+    state: str = Field("receiving", description="receiving, live or failed")
     touched: bool = Field(False, description="whether any bucket was applied to the served weights")
     error: str | None = None
     paused_s: float = Field(0.0, description="seconds for which generation stood still")
@@ -156,50 +186,56 @@ class WeightUpdateStatus(Wire):
     bytes: int = 0
 
 
-class AbortWeightUpdateRequest(Wire):
+class AbortWeightUpdateRequest(Request):
     """The body of `POST /abort_weight_update`: cancel an update of which nothing has been sent."""
 
-    run: str
-    epoch: int
-    version: int
+    run: Identifier
+    epoch: Count
+    version: Count
 
 
 # --- generation -------------------------------------------------------------------------------
 
 
-class GenerationRequest(Wire):
+class GenerationRequest(Request):
     """The fields that chat and text completions share. Those not honoured are refused with 422."""
 
-    model: str
-    max_tokens: int | None = Field(None, ge=1)
-    temperature: float = Field(1.0, ge=0)
-    n: int = Field(1, ge=1)
+    model: ModelName
+    max_tokens: int | None = Field(None, ge=1, lt=2**31)
+    temperature: Temperature = Field(1.0, description="0, which is greedy, or at least 0.0001")
+    n: int = Field(1, ge=1, le=MAX_N)
     stream: bool = False
-    stop_token_ids: list[int] = Field(default_factory=list)
+    stop_token_ids: StopTokenIds = Field(default_factory=list)
     top_p: float | None = Field(None, gt=0, le=1, description="needs `truncation`")
-    top_k: int | None = Field(None, description="needs `truncation`; null, 0 and -1 mean all")
-    seed: int | None = Field(None, ge=-(2**63), lt=2**63, description="needs `seed`; choice i has seed + i")
-    stop: str | list[str] | None = Field(None, description="needs `stop_strings`")
+    top_k: int | None = Field(
+        None, ge=-1, lt=2**31, description="needs `truncation`; null, 0 and -1 mean all"
+    )
+    seed: int | None = Field(
+        None, ge=-(2**63), lt=2**63 - MAX_N, description="needs `seed`; choice i has seed + i"
+    )
+    stop: StopString | StopStrings | None = Field(None, description="needs `stop_strings`")
 
 
 class ChatCompletionRequest(GenerationRequest):
     """The body of `POST /v1/chat/completions`."""
 
-    messages: list[dict[str, Any]] = Field(min_length=1)
+    messages: list[dict[str, Any]] = Field(min_length=1, max_length=MAX_MESSAGES, fail_fast=True)
     logprobs: bool = False
-    max_completion_tokens: int | None = Field(None, ge=1, description="OpenAI's newer name")
-    tools: list[dict[str, Any]] | None = Field(None, description="needs `tools`")
+    max_completion_tokens: int | None = Field(None, ge=1, lt=2**31, description="OpenAI's newer name")
+    tools: list[dict[str, Any]] | None = Field(
+        None, max_length=MAX_MESSAGES, fail_fast=True, description="needs `tools`"
+    )
     tool_choice: str | dict[str, Any] | None = Field(None, description="auto, or none: a call is text")
 
 
 class CompletionRequest(GenerationRequest):
     """The body of `POST /v1/completions`; `prompt` is text or token ids."""
 
-    prompt: str | list[int]
+    prompt: Text | TokenIds
     logprobs: bool | int | None = None
 
 
-class VersionSpan(Wire):
+class VersionSpan(Answer):
     """Half-open span of sampled tokens that one weight version sampled."""
 
     version: int
@@ -207,14 +243,14 @@ class VersionSpan(Wire):
     end: int
 
 
-class ScoreRequest(Wire):
+class ScoreRequest(Request):
     """The body of `POST /score` (a capability): token ids whose log-probabilities the live weights give."""
 
-    sequences: list[list[int]] = Field(min_length=1)
-    temperature: float = Field(1.0, gt=0)
+    sequences: list[TokenIds] = Field(min_length=1, max_length=MAX_SEQUENCES, fail_fast=True)
+    temperature: Temperature = Field(1.0, gt=0)
 
 
-class ScoreResponse(Wire):
+class ScoreResponse(Answer):
     """The response to `POST /score`: log-probabilities in nats, one fewer than the ids of each sequence.
 
     `logprobs[i][j]` is log p(sequences[i][j+1] | sequences[i][:j+1]).

@@ -159,7 +159,13 @@ class DropReason(StrEnum):
     TOKEN_FIELDS = "token_fields"  # the group was sampled under another declaration of token fields
 
 
-class Started(Record, frozen=True, kw_only=True):
+class Dated(Record, frozen=True, kw_only=True):
+    """Base class of events that say when they were written."""
+
+    at: float = 0.0  # unix seconds; a stream's writer fills it in. 0 in records of earlier code
+
+
+class Started(Dated, frozen=True, kw_only=True):
     """Says that a group was admitted. It is appended before the group's first request."""
 
     group_id: int
@@ -169,7 +175,7 @@ class Started(Record, frozen=True, kw_only=True):
     version: int = 0  # weight version that was live at that time
 
 
-class Settled(Record, frozen=True, kw_only=True):
+class Settled(Dated, frozen=True, kw_only=True):
     """Names groups that are finished: trained (`reason` is null) or dropped."""
 
     group_ids: list[int]
@@ -190,7 +196,7 @@ class Quiesced(Record, frozen=True, kw_only=True):
     version: int
 
 
-class WeightsPublished(Record, frozen=True, kw_only=True):
+class WeightsPublished(Dated, frozen=True, kw_only=True):
     """Says that `version` is live on `servers`, and on no others."""
 
     run: str
@@ -201,7 +207,7 @@ class WeightsPublished(Record, frozen=True, kw_only=True):
     paused_s: float  # the longest pause of a server, in seconds
 
 
-class StepClosed(Record, frozen=True, kw_only=True):
+class StepClosed(Dated, frozen=True, kw_only=True):
     """Says that an optimizer step ended; `version` counts it."""
 
     version: int
@@ -221,7 +227,7 @@ class SetResult(msgspec.Struct, frozen=True, kw_only=True):
     failed: int = 0  # attempts that failed, which count as unsolved
 
 
-class Evaluated(Record, frozen=True, kw_only=True):
+class Evaluated(Dated, frozen=True, kw_only=True):
     """The result of attempts at held-out problems, sampled at temperature 1."""
 
     version: int  # weight version of the servers when the evaluation began
@@ -259,7 +265,7 @@ class TrainingDone(Record, frozen=True, kw_only=True):
     version: int
 
 
-class CheckpointSaved(Record, frozen=True, kw_only=True):
+class CheckpointSaved(Dated, frozen=True, kw_only=True):
     """Says that the checkpoint of `version` is complete on disk."""
 
     version: int
@@ -273,7 +279,7 @@ class SamplerState(Record, frozen=True, kw_only=True):
     state: dict[str, Any]
 
 
-class Resumed(Record, frozen=True, kw_only=True):
+class Resumed(Dated, frozen=True, kw_only=True):
     """Says that the run resumes from `version`: what it trained after that version is undone.
 
     The launcher writes it before any process starts, and is the only writer of `launcher_events`. It contains

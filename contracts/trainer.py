@@ -193,9 +193,19 @@ class TrainerWorker(abc.ABC):
         """
         return None
 
+    def unfit(self, model_path: str) -> str | None:
+        """Returns why it cannot train the model in a directory, as far as `config.json` tells, or None.
+
+        It uses only the constructor's options, so it can be called before anything is loaded.
+        """
+        return None
+
     @abc.abstractmethod
     def init_worker(self, spec: WorkerSpec) -> None:
-        """Loads and shards the weights and the optimizer state, and joins the trainer's process group."""
+        """Loads and shards the weights and the optimizer state, and joins the trainer's process group.
+
+        Raises ValueError, on every rank, for a model whose scores would not be those of its own logits.
+        """
 
     @abc.abstractmethod
     def forward(self, batch: PackedBatch, grad: bool = True, entropy: bool = False) -> TokenScores:

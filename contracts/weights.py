@@ -20,6 +20,15 @@ from contracts.inference import Parameter
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
+class PeerLostError(RuntimeError):
+    """A broadcast failed because a peer is gone or silent. No other error of a broadcast is one of these."""
+
+    def __init__(self, message: str, timed_out: bool):
+        """`timed_out`: nothing was heard for as long as the broadcast may take."""
+        super().__init__(message)
+        self.timed_out = timed_out
+
+
 @dataclass(frozen=True)
 class WeightManifest:
     """The weights of a model in the order of the broadcast. A tied weight is sent once."""
@@ -99,7 +108,8 @@ def send_weights(
 ) -> None:
     """Broadcasts `weights`, which must yield the manifest's parameters in its order.
 
-    Raises ValueError if they do not, and RuntimeError if a peer is gone or takes longer than `timeout_s`.
+    Raises ValueError if they do not, and PeerLostError if a peer is gone or takes longer than `timeout_s`. An
+    error of `weights` itself is raised as it is.
     """
     for bucket in plan_buckets(manifest.parameters, bucket_bytes):
         tensors = []
@@ -119,7 +129,7 @@ def receive_weights(
 ) -> Iterator[dict[str, torch.Tensor]]:
     """Yields what `send_weights` sends: one dict of tensors per bucket, in order.
 
-    Raises RuntimeError if no bucket arrives within `timeout_s`, or a peer is gone.
+    Raises PeerLostError if no bucket arrives within `timeout_s`, or a peer is gone.
     """
     for bucket in plan_buckets(parameters, bucket_bytes):
         size = sum(parameter_bytes(p) for p in bucket)
@@ -228,17 +238,24 @@ class WeightGroup:
     def broadcast(self, buffer: torch.Tensor, timeout_s: float) -> None:
         """Sends `buffer` (rank 0) or fills it in place (other ranks).
 
-        Raises RuntimeError if a peer is gone, or takes longer than `timeout_s`.
+        Raises PeerLostError if a peer is gone, or takes longer than `timeout_s`.
         """
+        on_device = buffer.to(self.device)
         options = dist.BroadcastOptions()
         options.rootRank = 0
         options.rootTensor = 0
         options.timeout = timedelta(seconds=timeout_s)
-        work = self._group.broadcast([buffer.to(self.device)], options)
-        if self.backend == "gloo":
-            work.wait()
-        else:
-            _wait_for_nccl(work, timeout_s)
+        started = time.monotonic()
+        try:
+            work = self._group.broadcast([on_device], options)
+            if self.backend == "gloo":
+                work.wait()
+            else:
+                _wait_for_nccl(work, timeout_s)
+        except torch.OutOfMemoryError:
+            raise
+        except RuntimeError as error:  # what torch raises when a peer is gone or silent
+            raise PeerLostError(str(error), time.monotonic() - started >= timeout_s) from error
 
     def close(self) -> None:
         """Leaves the group, which unblocks its peers."""

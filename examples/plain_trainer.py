@@ -55,6 +55,7 @@ class PlainTrainer(TrainerWorker):
         torch.manual_seed(spec.seed)
         model = AutoModelForCausalLM.from_pretrained(spec.model_path, dtype=torch.float32)
         self._model = model.to(self.device)
+        self._check_head()
         self._closed_steps = 0
         self.reset_optimizer()
 
@@ -75,11 +76,23 @@ class PlainTrainer(TrainerWorker):
 
     def _hidden(self, batch: PackedBatch) -> torch.Tensor:
         """Returns `[T, hidden]` states. Sequences run one by one, so neighbours are not seen."""
-        decoder = self._model.get_decoder()
-        states = [torch.zeros(0, self._model.config.hidden_size, device=self.device)]
+        head = self._model.get_output_embeddings()
+        states = [torch.zeros(0, head.in_features, device=self.device)]
         for token_ids in batch.token_ids.split(batch.cu_seqlens.diff().tolist()):
-            states.append(decoder(token_ids[None], use_cache=False).last_hidden_state[0])
+            states.append(self._states(token_ids))
         return torch.cat(states)
+
+    def _states(self, token_ids: torch.Tensor) -> torch.Tensor:
+        return self._model.get_decoder()(token_ids[None], use_cache=False).last_hidden_state[0]
+
+    @torch.no_grad()
+    def _check_head(self) -> None:
+        """Raises ValueError for a model that does more to its logits than its head does."""
+        token_ids = torch.arange(16, device=self.device)
+        own = self._model(token_ids[None], use_cache=False).logits[0].log_softmax(-1)
+        scored = self._model.get_output_embeddings()(self._states(token_ids)).log_softmax(-1)
+        if not (apart := (own - scored).abs().max()) < 1e-3:
+            raise ValueError(f"{type(self._model).__name__}: scores differ from its own by {apart:.2g} nats")
 
     def _score(
         self, hidden: torch.Tensor, token_ids: torch.Tensor, temperature: torch.Tensor

@@ -6,18 +6,19 @@ It is called by `serve`. It knows no engine and decides nothing about weights.
 import asyncio
 import contextlib
 import hmac
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 
-from fastapi import FastAPI, Request
-from fastapi.exceptions import RequestValidationError
-from fastapi.responses import JSONResponse
-from starlette.exceptions import HTTPException
+from fastapi import FastAPI
+from starlette.routing import BaseRoute, Match, Mount
 from starlette.types import ASGIApp, Receive, Scope, Send
 from starlette.websockets import WebSocketClose
 
 from contracts.errors import ContractError, ErrorCode
 from contracts.inference import InferenceEngine
+from contracts.limits import Limits
+from inference_adapters.body_limits import BodyLimits
 from inference_adapters.control_routes import control_routes, health_routes
+from inference_adapters.error_answers import add_error_answers, error_answer
 from inference_adapters.generation_routes import generation_routes
 from inference_adapters.weight_updates import WeightUpdates
 
@@ -31,6 +32,7 @@ def create_app(
     hold_timeout_s: float = 120.0,
     on_start_failure: Callable[[BaseException], None] | None = None,
     add_generation: AddGeneration | None = None,
+    limits: Limits | None = None,
 ) -> FastAPI:
     """Returns the HTTP app around `engine`.
 
@@ -38,8 +40,10 @@ def create_app(
     hold_timeout_s: requests in flight whose weights were lost end after this time.
     on_start_failure: called if the model does not load. It loads while `/health` reports `loading`.
     add_generation: adds the OpenAI-compatible routes for an engine that is no `TokenEngine`.
+    limits: those of the contract, unless the process has smaller ones.
     """
-    updates = WeightUpdates(engine, hold_timeout_s)
+    limits = limits or Limits()
+    updates = WeightUpdates(engine, hold_timeout_s, limits)
 
     def started(task: asyncio.Task[None]) -> None:
         if not task.cancelled() and (error := task.exception()):
@@ -55,20 +59,36 @@ def create_app(
         start.cancel()
         await engine.close()
 
-    app = FastAPI(title="inference contract", lifespan=lifespan)
+    app = FastAPI(title="inference contract", lifespan=lifespan, redirect_slashes=False)
     app.state.end_requests = updates.end_requests  # before the server closes their connections
-    app.include_router(health_routes(updates))
+    app.include_router(health_routes(updates, token))
     app.include_router(control_routes(updates))
     if add_generation:
         add_generation(app, updates)
     else:
         app.include_router(generation_routes(engine, updates))
-    app.add_exception_handler(ContractError, _contract_error)
-    app.add_exception_handler(RequestValidationError, _validation_error)
-    app.add_exception_handler(HTTPException, _http_error)
+    add_error_answers(app)
+    app.add_middleware(RouteMethods, routes=app.routes)
+    app.add_middleware(BodyLimits, limits=limits)
     if token:
         app.add_middleware(BearerToken, token=token)
     return app
+
+
+class RouteMethods:
+    """Middleware that refuses a wrong method on a route, also where an adapter mounts an app over all."""
+
+    def __init__(self, app: ASGIApp, routes: Sequence[BaseRoute]):
+        self.app = app
+        self.routes = [route for route in routes if not isinstance(route, Mount)]
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        matches = {route.matches(scope)[0] for route in self.routes} if scope["type"] == "http" else set()
+        if Match.PARTIAL in matches and Match.FULL not in matches:
+            why = f"{scope['method']} {scope['path']}: the route is for another method"
+            await error_answer(ContractError(ErrorCode.METHOD_NOT_ALLOWED, why))(scope, receive, send)
+        else:
+            await self.app(scope, receive, send)
 
 
 class BearerToken:
@@ -89,36 +109,4 @@ class BearerToken:
             await WebSocketClose()(scope, receive, send)
         else:
             error = ContractError(ErrorCode.UNAUTHORIZED, "the bearer token is missing or wrong")
-            await _answer(error)(scope, receive, send)
-
-
-def _answer(error: ContractError) -> JSONResponse:
-    return JSONResponse(error.body(), status_code=error.code.http_status)
-
-
-async def _contract_error(request: Request, error: ContractError) -> JSONResponse:
-    return _answer(error)
-
-
-# A value that no server offers is refused as one that this server does not offer.
-UNSUPPORTED_VALUE = {
-    "backend": ErrorCode.UNSUPPORTED_BACKEND,
-    "kv_cache": ErrorCode.UNSUPPORTED_KV_CACHE,
-    "receive": ErrorCode.UNSUPPORTED_RECEIVE,
-}
-
-
-async def _validation_error(request: Request, error: RequestValidationError) -> JSONResponse:
-    first = error.errors()[0]
-    where = ".".join(str(part) for part in first["loc"] if part != "body")
-    code = ErrorCode.INVALID_REQUEST
-    if first["type"] == "literal_error":
-        code = UNSUPPORTED_VALUE.get(where, code)
-    elif first["type"] == "extra_forbidden" and request.url.path.startswith("/v1/"):
-        code = ErrorCode.UNSUPPORTED_PARAMETER
-    where = where or "the body (sent as application/json?)"
-    return _answer(ContractError(code, f"{where}: {first['msg']}"))
-
-
-async def _http_error(request: Request, error: HTTPException) -> JSONResponse:
-    return _answer(ContractError(ErrorCode.NOT_FOUND, f"no route {request.method} {request.url.path}"))
+            await error_answer(error)(scope, receive, send)

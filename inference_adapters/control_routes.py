@@ -5,8 +5,9 @@ They are HTTP only: `weight_updates` decides what is accepted and what it means.
 
 from typing import Annotated
 
-from fastapi import APIRouter, Depends, Query, Response
+from fastapi import APIRouter, Depends, Path, Query, Request, Response
 
+from contracts.challenge import CHALLENGE_PATTERN, address_of, proof_of
 from contracts.inference import (
     AbortWeightUpdateRequest,
     ContractInfo,
@@ -17,16 +18,26 @@ from contracts.inference import (
     WeightUpdateRequest,
     WeightUpdateStatus,
 )
+from contracts.limits import LONGEST_S, MAX_INTEGER
 from inference_adapters.weight_updates import WeightUpdates
 
+Challenge = Annotated[str | None, Query(pattern=CHALLENGE_PATTERN)]
+Version = Annotated[int, Path(ge=0, lt=MAX_INTEGER)]
+Wait = Annotated[float, Query(ge=0, lt=LONGEST_S, allow_inf_nan=False)]
 
-def health_routes(updates: WeightUpdates) -> APIRouter:
+
+def health_routes(updates: WeightUpdates, token: str | None) -> APIRouter:
+    """Returns the route that tells whether the server is ready, and that it knows `token`."""
     router = APIRouter()
 
-    @router.get("/health")
-    async def health(response: Response) -> Health:
+    @router.get("/health", response_model_exclude_none=True)
+    async def health(request: Request, response: Response, challenge: Challenge = None) -> Health:
         health = updates.health()
         response.status_code = 200 if health.status == "ready" else 503
+        if challenge and token:
+            address = address_of(*request.scope["server"])
+            proof = proof_of(token, challenge, address)
+            health = health.model_copy(update={"proof": proof, "address": address})
         return health
 
     return router
@@ -53,7 +64,7 @@ def control_routes(updates: WeightUpdates) -> APIRouter:
         return updates.request(request)
 
     @router.get("/weight_update/{version}")
-    async def weight_update(version: int, wait_s: Annotated[float, Query(ge=0)] = 0.0) -> WeightUpdateStatus:
+    async def weight_update(version: Version, wait_s: Wait = 0.0) -> WeightUpdateStatus:
         return await updates.status(version, wait_s)
 
     @router.post("/abort_weight_update")

@@ -5,43 +5,75 @@ An adapter's `__main__` calls `arguments`, adds its own options, builds its engi
 
 import argparse
 import contextlib
-import os
 import socket
 import sys
 import traceback
+from functools import partial
 
 import uvicorn
 
 from contracts.inference import InferenceEngine
+from contracts.limits import LONGEST_S, MAX_INTEGER, Limits
+from contracts.support.token import TokenError, add_token_arguments, token_of
 from inference_adapters.app import AddGeneration, create_app
+from inference_adapters.http_protocol import LimitedProtocol, limits_here
+
+IDLE_TIMEOUT_S = 5  # after which a connection without a request is closed
 
 
 def arguments(description: str) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--host", default="127.0.0.1")
-    parser.add_argument("--port", type=int, default=8000, help="0 takes a free one")
+    parser.add_argument("--port", type=_port, default=8000, help="0 takes a free one")
     add_contract_arguments(parser)
     return parser
 
 
 def add_contract_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the options that the contract needs to a parser that already has a host and a port."""
-    parser.add_argument(
-        "--token", default=os.environ.get("PIPELINERL_TOKEN"), help="bearer token (or PIPELINERL_TOKEN)"
-    )
-    parser.add_argument("--version", type=int, default=0, help="version of the weights it starts with")
+    add_token_arguments(parser)
+    parser.add_argument("--version", type=_version, default=0, help="version of the weights it starts with")
     parser.add_argument(
         "--hold-timeout-s",
-        type=float,
+        type=_seconds,
         default=120.0,
         help="when weights were lost, requests in flight wait this long for the next complete update",
     )
 
 
+def _port(text: str) -> int:
+    if not text.isdigit() or int(text) > 65535:
+        raise argparse.ArgumentTypeError(f"{text} is no port: 0 ... 65535")
+    return int(text)
+
+
+def _version(text: str) -> int:
+    if not text.isdigit() or int(text) >= MAX_INTEGER:
+        raise argparse.ArgumentTypeError(f"{text} is no version: 0 or more")
+    return int(text)
+
+
+def _seconds(text: str) -> float:
+    seconds = float(text)
+    if not 0 < seconds < LONGEST_S:
+        raise argparse.ArgumentTypeError(f"{text}: more than 0 seconds, and less than a day")
+    return seconds
+
+
 def run(
-    engine: InferenceEngine, args: argparse.Namespace, add_generation: AddGeneration | None = None
+    engine: InferenceEngine,
+    args: argparse.Namespace,
+    add_generation: AddGeneration | None = None,
+    limits: Limits | None = None,
 ) -> None:
-    """Serves until SIGTERM. Exits with status 1 if the port is in use or the model does not load."""
+    """Serves until SIGTERM. Exits with status 1 if the port is in use or the model does not load.
+
+    `limits` are those of the contract unless they are given.
+    """
+    try:
+        token = token_of(args.token_file)
+    except TokenError as error:
+        sys.exit(f"cannot serve: {error}")
     listener = _listen(args.host, args.port)
     failures: list[BaseException] = []
 
@@ -49,8 +81,19 @@ def run(
         failures.append(error)
         server.should_exit = True
 
-    app = create_app(engine, args.token, args.version, args.hold_timeout_s, end, add_generation)
-    server = Server(uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=1))
+    limits = limits_here(limits or Limits())
+    app = create_app(engine, token, args.version, args.hold_timeout_s, end, add_generation, limits)
+    server = Server(
+        uvicorn.Config(
+            app,
+            http=partial(LimitedProtocol, limits),
+            ws="none",
+            h11_max_incomplete_event_size=limits.max_header_bytes,
+            timeout_keep_alive=IDLE_TIMEOUT_S,
+            timeout_graceful_shutdown=1,
+            log_level="error",  # a warning for each malformed request would fill a disk
+        )
+    )
     print(f"listening at http://{args.host}:{listener.getsockname()[1]}", flush=True)
     with contextlib.suppress(KeyboardInterrupt):
         server.run(sockets=[listener])

@@ -26,6 +26,7 @@ from contracts.inference import (
     WeightUpdateRequest,
     WeightUpdateStatus,
 )
+from contracts.limits import Limits
 from inference_adapters.manifest_check import check_manifest
 
 log = logging.getLogger(__name__)
@@ -45,6 +46,7 @@ class _Update:
     """A weight update that was accepted, and its state."""
 
     fingerprint: str
+    parameters: int  # their number
     timeout_s: float
     outcome: WeightUpdateStatus
     progress: UpdateProgress = field(default_factory=UpdateProgress)
@@ -56,6 +58,10 @@ class _Update:
     @property
     def receiving(self) -> bool:
         return self.outcome.state == "receiving"
+
+    def is_repeated_by(self, request: WeightUpdateRequest) -> bool:
+        """Returns whether `request` is the one that was accepted. It hashes no manifest of another length."""
+        return len(request.parameters) == self.parameters and _fingerprint(request) == self.fingerprint
 
     async def wait(self, timeout_s: float | None = None) -> None:
         """Waits until the update has ended, at most `timeout_s`."""
@@ -71,8 +77,9 @@ class _Update:
 class WeightUpdates:
     """The control side of one server. It refuses by ContractError, and a refusal changes nothing."""
 
-    def __init__(self, engine: InferenceEngine, hold_timeout_s: float):
+    def __init__(self, engine: InferenceEngine, hold_timeout_s: float, limits: Limits | None = None):
         self.engine = engine
+        self.limits = limits or Limits()
         self.hold_timeout_s = hold_timeout_s
         self.loaded = False
         self.version = 0
@@ -132,6 +139,7 @@ class WeightUpdates:
             group=self._group,
             weights=WeightsInfo(version=self.version, state=state),
             process=self.engine.process(),
+            limits=self.limits,
         )
 
     # --- joining ----------------------------------------------------------------------------------
@@ -235,14 +243,13 @@ class WeightUpdates:
 
     def request(self, request: WeightUpdateRequest) -> WeightUpdateAccepted:
         """Accepts an update and starts to receive it."""
-        fingerprint = _fingerprint(request)
         known = self._updates.get(request.version)
-        if known and known.fingerprint == fingerprint:  # an HTTP retry
+        if known and known.is_repeated_by(request):  # an HTTP retry
             return WeightUpdateAccepted()
         self._check_update(request)
         check_manifest(request, self.engine)
         outcome = WeightUpdateStatus(run=request.run, epoch=request.epoch, version=request.version)
-        update = _Update(fingerprint, request.timeout_s, outcome)
+        update = _Update(_fingerprint(request), len(request.parameters), request.timeout_s, outcome)
         self._updates[request.version] = self._current = update
         update.task = asyncio.create_task(self.engine.receive_weights(request, update.progress))
         update.task.add_done_callback(partial(self._ended, update))

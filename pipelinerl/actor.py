@@ -30,6 +30,7 @@ from contracts.records import (
 )
 from pipelinerl.clients.http_session import open_session
 from pipelinerl.clients.server_pool import ServerPool
+from pipelinerl.clients.server_watch import watching
 from pipelinerl.components import (
     build_client,
     build_domain,
@@ -120,6 +121,10 @@ class Actor:
         self._draws += 1
         return self._draws - 1, self._sampler.next(version)
 
+    @property
+    def pools(self) -> list[ServerPool]:
+        return [self._pool, self._evaluator.pool]
+
     async def run(self) -> None:
         """Runs from the first published weights to the last evaluation."""
         while self._version < 0:
@@ -166,7 +171,7 @@ class Actor:
             self._config.token_fields,
             self._slots.leave_slot,
         )
-        await self._pool.set_servers(published.servers)
+        await self._pool.set_servers(published.servers, sparing=self._evaluator.pinned_servers)
         await self._pool.open_gate()
         self._admission.gate_open = True
         self._metrics.write(self._version, self._pool.in_flight)
@@ -263,7 +268,9 @@ class Actor:
 
 async def main(config: RunConfig, run_dir: Path, token: str | None) -> None:
     async with open_session(token) as session:  # `rollout.timeout_s` is the limit
-        await Actor(config, run_dir, session).run()
+        actor = Actor(config, run_dir, session)
+        async with watching(actor.pools):
+            await actor.run()
 
 
 if __name__ == "__main__":

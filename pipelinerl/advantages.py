@@ -9,6 +9,14 @@ from dataclasses import dataclass
 import numpy as np
 
 
+class UnfitRewardsError(ValueError):
+    """A group's rewards are outside of what the advantage is defined for; `reason` counts the group."""
+
+    def __init__(self, reason: str, message: str):
+        super().__init__(message)
+        self.reason = reason
+
+
 @dataclass(frozen=True)
 class LeaveOneOut:
     """A_i = r_i − mean of the others' rewards (RLOO, arXiv 2402.14740)."""
@@ -38,9 +46,16 @@ class GroupMean:
 @dataclass(frozen=True)
 class MaxRL:
     """A_i = (r_i − mean) / mean, for rewards that are not negative: towards maximum likelihood of success, so
-    a rare success counts for more (MaxRL, arXiv 2602.02710). 0 where the mean is 0."""
+    a rare success counts for more (MaxRL, arXiv 2602.02710). 0 where the mean is 0.
+
+    Raises UnfitRewardsError for a negative reward. The mean may be close to 0, where nothing bounds the rest.
+    """
+
+    needs_rewards_from_zero = True
 
     def __call__(self, rewards: np.ndarray) -> np.ndarray:
+        if (rewards < 0).any():
+            raise UnfitRewardsError("negative_reward", f"max_rl has no advantage for {rewards.min():g}")
         mean = rewards.mean()
         return (rewards - mean) / mean if mean > 0 else np.zeros_like(rewards)
 
@@ -50,6 +65,7 @@ class Return:
     """A_i = r_i: for an objective that takes a learned value off (`objectives/value_baseline.py`)."""
 
     needs_values = True
+    learned_baseline = True
 
     def __call__(self, rewards: np.ndarray) -> np.ndarray:
         return rewards.copy()

@@ -345,7 +345,8 @@ class RunConfig(Section):
 
 
 def save_config(config: RunConfig, path: Path) -> None:
-    write_atomically(path, yaml.safe_dump(config.model_dump(by_alias=True, mode="json"), sort_keys=False))
+    text = yaml.safe_dump(config.model_dump(by_alias=True, mode="json"), sort_keys=False)
+    write_atomically(path, text, mode=0o600)
 
 
 def load_config(run_dir: Path) -> RunConfig:

@@ -6,6 +6,8 @@ from pipelinerl.errors import PlanError
 
 ROOT = Path(__file__).resolve().parents[1]  # of launch.py, conf/ and the engines' environments
 
+OWNER_ALONE = 0o700  # the mode of a run's directories: its logs and streams hold prompts and settings
+
 
 def conf_directory() -> Path:
     """Returns `conf/`, which a checkout has and an installed wheel does not. Raises PlanError without it."""

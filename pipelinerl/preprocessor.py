@@ -13,7 +13,16 @@ from pathlib import Path
 
 import msgspec
 
-from contracts.records import ActorStopped, DropReason, Record, Rollout, Settled, StepClosed, TrainingDone
+from contracts.records import (
+    ActorStopped,
+    DropReason,
+    MicroBatchRow,
+    Record,
+    Rollout,
+    Settled,
+    StepClosed,
+    TrainingDone,
+)
 from pipelinerl.batching.sequences import training_sequences
 from pipelinerl.batching.staleness import StalePolicy
 from pipelinerl.batching.step_formation import Groups, StepFormation
@@ -27,6 +36,7 @@ from pipelinerl.streams.events import latest_launch
 from pipelinerl.streams.of_run import open_streams
 
 POLL_S = 0.1  # between two reads of the trainer's events
+SCORES_POLL_S = 0.01  # between two looks for rows that the reference server has scored
 METRICS_EVERY_S = 1.0
 
 
@@ -81,11 +91,16 @@ class Preprocessor:
         """Forms steps until the trainer is done, then settles every remaining group by name."""
         trainer = self._watch("trainer_events", TrainingDone, self._on_trainer_event)
         while not trainer.seen():
-            for rollout in self._read(timeout_s=POLL_S):
+            for rollout in self._read(timeout_s=self._patience_s):
                 self._take(rollout)
                 if trainer.seen():
                     break
+            self._append_scored()
         self._settle_rest(trained_steps=trainer.event.version)
+
+    @property
+    def _patience_s(self) -> float:
+        return SCORES_POLL_S if self._reference and self._reference.is_busy else POLL_S
 
     def _read(self, timeout_s: float) -> Iterator[Rollout]:
         """What comes, and first, in a resumed run, what is replayed of the time before."""
@@ -127,8 +142,19 @@ class Preprocessor:
                     del self._begins[group_id]
             begin = min(self._begins.values(), default=self._offset)
             row = msgspec.structs.replace(row, rollouts_offset=begin)
-            self._row_begins.setdefault(row.step, self._rows.end)
-            self._rows.append(self._reference.scored(row) if self._reference else row)
+            if self._reference:
+                self._reference.begin(row)
+            else:
+                self._append(row)
+        self._append_scored()
+
+    def _append_scored(self) -> None:
+        for row in self._reference.finished() if self._reference else ():
+            self._append(row)
+
+    def _append(self, row: MicroBatchRow) -> None:
+        self._row_begins.setdefault(row.step, self._rows.end)
+        self._rows.append(row)
 
     def _count_dropped(self) -> None:
         """A solved task, a hopeless one or a broken verifier would otherwise keep the run going for ever."""

@@ -51,8 +51,7 @@ class Trainer:
 
     def run(self) -> None:
         """Publishes the start version, then trains and publishes step by step until `max_steps`."""
-        if self._rank_zero:
-            self._rank_zero.publisher.wait_for_servers()
+        self._ranks.wait_for_rank_0(lambda: self._rank_zero.publisher.wait_for_servers())
         self._publish()
         while self._version < self._config.max_steps:
             row = self._next_row()
@@ -66,7 +65,7 @@ class Trainer:
 
     def _next_row(self) -> MicroBatchRow:
         """Ranks wait for data here, together."""
-        return decode(self._ranks.share(encode(self._rank_zero.next_row()) if self._rank_zero else None))
+        return decode(self._ranks.share(lambda: encode(self._rank_zero.next_row())))
 
     def _close_step(self) -> None:
         report, statistics = self._learner.close_step(self._version, self._ranks)

@@ -61,20 +61,22 @@ def packed_attention(
     module: torch.nn.Module,
     query: torch.Tensor,  # [1, H, T, D]
     key: torch.Tensor,  # [1, K, T, D]
-    value: torch.Tensor,  # [1, K, T, D]
+    value: torch.Tensor,  # [1, K, T, V], V as D in most models
     attention_mask: None,
     *,
-    packing: Packing,
+    packing: Packing | None = None,
     scaling: float,
     sliding_window: int | None = None,
     dropout: float = 0.0,
     **kwargs: object,
 ) -> tuple[torch.Tensor, None]:
-    """Returns causal attention within each sequence, `[1, T, H, D]`.
+    """Returns causal attention within each sequence, `[1, T, H, V]`.
 
     Dropout is not applied, because log-probabilities are compared with those of a server, which has none.
     Raises ValueError for a model that needs another kind of attention.
     """
+    if packing is None:
+        raise ValueError(f"{type(module).__name__} is not given where sequences begin")
     if unknown := [name for name in ("softcap", "s_aux", "position_bias") if kwargs.get(name) is not None]:
         raise ValueError(f"packed attention does not support {', '.join(unknown)} ({type(module).__name__})")
     rows = [states[0].transpose(0, 1) for states in (query, key, value)]
@@ -114,8 +116,8 @@ def _padded(query, key, value, packing: Packing, scaling: float, window: int | N
             scale=scaling,
             enable_gqa=True,
         )
-        classes.append(attended.transpose(1, 2).reshape(index.numel(), -1))  # [s * L, H * D]
-    return torch.cat(classes).index_select(0, packing.restore).view(query.shape)
+        classes.append(attended.transpose(1, 2).reshape(index.numel(), -1))  # [s * L, H * V]
+    return torch.cat(classes).index_select(0, packing.restore).view(*query.shape[:2], value.shape[2])
 
 
 def _pad(states: torch.Tensor, index: torch.Tensor) -> torch.Tensor:

@@ -24,10 +24,17 @@ def load_model(path: str, rank: int) -> PreTrainedModel:
     `scatter_weights` fills the shards.
     """
     options = {"dtype": torch.float32, "attn_implementation": PACKED}
-    if rank == 0:
-        return AutoModelForCausalLM.from_pretrained(path, **options)
-    with no_init_weights():
-        model = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(path), **options)
+    try:
+        if rank == 0:
+            return AutoModelForCausalLM.from_pretrained(path, **options)
+        with no_init_weights():
+            model = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(path), **options)
+    except KeyError as error:
+        if error.args != (PACKED,):
+            raise
+        raise ValueError(
+            f"the model in {path} has attention layers of its own, which cannot run packed"
+        ) from error
     model.tie_weights()
     return model.eval()
 

@@ -21,7 +21,7 @@ from contracts.trainer import PackedBatch, StepReport
 from trainer_adapters.hugging_face_trainer import MOMENTS, HuggingFaceTrainer
 from trainer_adapters.learning_rate import learning_rate
 from trainer_adapters.memory import FLOAT32
-from trainer_adapters.token_scores import Scores
+from trainer_adapters.start_check import Scores
 
 LIVE = 10**9  # elements, DeepSpeed's default
 BUCKET = 5 * 10**8  # elements, DeepSpeed's default
@@ -170,8 +170,8 @@ class DeepSpeedTrainer(HuggingFaceTrainer):
 
     # --- scoring and learning -----------------------------------------------------------------
 
-    def _score(self, batch: PackedBatch, entropy: bool) -> Scores:
-        return self._engine(batch, entropy)
+    def _score(self, batch: PackedBatch, entropy: bool, own: bool = False) -> Scores:
+        return self._engine(batch, entropy, own)
 
     def backward(self, loss: torch.Tensor) -> None:
         self._engine.backward(loss * self._spec.world_size, scale_wrt_gas=False)

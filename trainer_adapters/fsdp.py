@@ -21,7 +21,7 @@ from trainer_adapters.checkpoint_io import scatter_weights
 from trainer_adapters.hugging_face_trainer import HuggingFaceTrainer
 from trainer_adapters.learning_rate import learning_rate
 from trainer_adapters.memory import FLOAT32
-from trainer_adapters.token_scores import Scores
+from trainer_adapters.start_check import Scores
 
 
 class FSDPTrainer(HuggingFaceTrainer):
@@ -60,8 +60,8 @@ class FSDPTrainer(HuggingFaceTrainer):
 
     # --- scoring and learning -----------------------------------------------------------------
 
-    def _score(self, batch: PackedBatch, entropy: bool) -> Scores:
-        return self._scorer(batch, entropy)
+    def _score(self, batch: PackedBatch, entropy: bool, own: bool = False) -> Scores:
+        return self._scorer(batch, entropy, own)
 
     def backward(self, loss: torch.Tensor) -> None:
         loss.backward()

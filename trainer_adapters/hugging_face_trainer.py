@@ -13,6 +13,7 @@ from typing import Literal, get_args
 
 import torch
 import torch.distributed as dist
+from transformers import AutoConfig
 
 from contracts.inference import Parameter
 from contracts.model_shape import ModelShape
@@ -22,7 +23,8 @@ from trainer_adapters.checkpoint import ShardedCheckpoints, complete_or_absent, 
 from trainer_adapters.checkpoint_io import copy_tokenizer, load_model
 from trainer_adapters.memory import activations, scoring
 from trainer_adapters.process_group import join_on_device
-from trainer_adapters.token_scores import Scores, TokenScorer
+from trainer_adapters.start_check import Scores, check_scores
+from trainer_adapters.token_scores import TokenScorer, unfit_config
 
 ComputeDtype = Literal["float32", "bfloat16"]
 MOMENTS = ("exp_avg", "exp_avg_sq")  # the moments of AdamW
@@ -79,7 +81,7 @@ class HuggingFaceTrainer(TrainerWorker):
         """Shards `self._scorer`, which rank 0 holds in full, over the ranks, with an AdamW over it."""
 
     @abc.abstractmethod
-    def _score(self, batch: PackedBatch, entropy: bool) -> Scores:
+    def _score(self, batch: PackedBatch, entropy: bool, own: bool = False) -> Scores:
         """Returns `TokenScorer.forward` of a batch that is not empty, on this rank's device."""
 
     @abc.abstractmethod
@@ -131,6 +133,11 @@ class HuggingFaceTrainer(TrainerWorker):
             "logits": scoring(shape, self._logits_chunk, tokens, value, self._fp32_head),
         }
 
+    def unfit(self, model_path: str) -> str | None:
+        config = AutoConfig.from_pretrained(model_path, local_files_only=True)
+        why = unfit_config(config)
+        return why and f"{config.model_type} {why}"
+
     # --- birth and end ------------------------------------------------------------------------
 
     def init_worker(self, spec: WorkerSpec) -> None:
@@ -147,6 +154,20 @@ class HuggingFaceTrainer(TrainerWorker):
         self._closed_steps = torch.zeros((), dtype=torch.int64)
         self._checkpoints = ShardedCheckpoints(spec.timeout_s)
         self._shard()
+        self._check_scores()
+
+    def _check_scores(self) -> None:
+        """Raises ValueError, on every rank, unless packed scores equal those of the model's own logits."""
+
+        def largest(found: float) -> float:
+            ranks = torch.tensor(found, device=self.device)
+            dist.all_reduce(ranks, dist.ReduceOp.MAX)
+            return ranks.item()
+
+        def score(batch: PackedBatch, own: bool) -> Scores:
+            return self._score(batch, entropy=True, own=own)
+
+        check_scores(self._model, score, self._compute_dtype, self.device, largest)
 
     def close(self) -> None:
         self._checkpoints.close()

@@ -7,16 +7,15 @@ root of its own engine, so that head and embedding are gathered wherever `forwar
 import torch
 import torch.nn.functional as F
 from torch.utils.checkpoint import checkpoint
-from transformers import PreTrainedModel
+from transformers import PreTrainedConfig, PreTrainedModel
 
 from contracts.trainer import PackedBatch
 from trainer_adapters.attention import PACKED, Packing
+from trainer_adapters.start_check import Scores, own_scores
 
 PACKED_LAYERS = {"full_attention", "sliding_attention"}
-# Config fields that change logits between the head and the softmax; `forward` applies none of them.
+# Fields of the text config that change logits between the head and the softmax; `forward` applies none.
 LOGIT_TRANSFORMS = {"final_logit_softcapping": None, "logit_scale": 1.0, "logits_scaling": 1.0}
-
-Scores = tuple[torch.Tensor, torch.Tensor | None, torch.Tensor | None]  # as in TokenScores, [T] float32 each
 
 
 class ValueHead(torch.nn.Linear):
@@ -51,11 +50,13 @@ class TokenScorer(torch.nn.Module):
     def layers(self) -> torch.nn.ModuleList:
         return self.model.get_decoder().layers
 
-    def forward(self, batch: PackedBatch, entropy: bool) -> Scores:
+    def forward(self, batch: PackedBatch, entropy: bool, own: bool = False) -> Scores:
         """Returns log-probabilities, entropies if asked, and values if there is a head, each `[T]` float32.
 
-        The first token of a sequence has 0.
+        The first token of a sequence has 0. With `own`, the model's own forward gives them, without values.
         """
+        if own:
+            return own_scores(self.model, batch, self.fp32_head)
         decoder = self.model.get_decoder()
         hidden = decoder(
             input_ids=batch.token_ids.unsqueeze(0),
@@ -126,16 +127,23 @@ def score_chunk(
 
 def check_supported(model: PreTrainedModel) -> None:
     """Raises ValueError for a model that would be scored wrongly without an error."""
-    config = model.config
     name = type(model).__name__
-    if config._attn_implementation != PACKED:
+    if model.config.get_text_config()._attn_implementation != PACKED:
         raise ValueError(f"{name} must be loaded with attn_implementation={PACKED!r}")
     if not hasattr(model.get_decoder(), "layers"):
         raise ValueError(f"{name} has no list of decoder layers to shard")
-    if unfit := set(getattr(config, "layer_types", None) or ()) - PACKED_LAYERS:
-        raise ValueError(
-            f"{name} has {', '.join(sorted(unfit))}: its state would run across a pack's sequences"
-        )
+    if unfit := unfit_config(model.config):
+        raise ValueError(f"{name} {unfit}")
+
+
+def unfit_config(config: PreTrainedConfig) -> str | None:
+    """Returns why a model of this config would be scored wrongly, as far as its fields tell."""
+    text = config.get_text_config()
+    if unfit := set(getattr(text, "layer_types", None) or ()) - PACKED_LAYERS:
+        return f"has {', '.join(sorted(unfit))}: its state would run across a pack's sequences"
     for field, neutral in LOGIT_TRANSFORMS.items():
-        if getattr(config, field, None) not in (None, neutral):
-            raise ValueError(f"{name} transforms its logits ({field}), which scoring in chunks does not")
+        if getattr(text, field, None) not in (None, neutral):
+            return f"transforms its logits ({field}), which scoring in chunks does not"
+    if getattr(text, "attn_logit_softcapping", None) is not None:
+        return "bounds its attention scores (attn_logit_softcapping), which packed attention does not"
+    return None

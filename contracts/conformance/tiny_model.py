@@ -7,7 +7,15 @@ from pathlib import Path
 
 import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
-from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
+from transformers import (
+    GraniteConfig,
+    GraniteForCausalLM,
+    LlamaConfig,
+    LlamaForCausalLM,
+    PreTrainedTokenizerFast,
+    Qwen2Config,
+    Qwen2ForCausalLM,
+)
 
 CHARACTERS = "\n" + "".join(map(chr, range(32, 127)))
 VOCABULARY = {"<eos>": 0, "<pad>": 1} | {character: i + 2 for i, character in enumerate(CHARACTERS)}
@@ -44,6 +52,29 @@ def make_tiny_model(
         bos_token_id=None,
     )
     model_class(config).save_pretrained(path)
+    _tokenizer().save_pretrained(path)
+    return str(path)
+
+
+def make_scaled_model(path: Path) -> str:
+    """Writes a Granite, which divides its logits by 4 after the head, and returns its path."""
+    torch.manual_seed(0)
+    config = GraniteConfig(
+        vocab_size=len(VOCABULARY),
+        hidden_size=64,
+        intermediate_size=128,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        num_key_value_heads=1,
+        max_position_embeddings=2048,
+        tie_word_embeddings=True,
+        initializer_range=0.2,
+        logits_scaling=4.0,
+        eos_token_id=0,
+        pad_token_id=1,
+        bos_token_id=None,
+    )
+    GraniteForCausalLM(config).save_pretrained(path)
     _tokenizer().save_pretrained(path)
     return str(path)
 

@@ -13,8 +13,8 @@ from inference_adapters.tokenizer_mixin import check_model_directory
 SPARE = 8  # tokens of a context that SGLang keeps for itself
 DECIDED = {  # options that the contract decides, or the prefix of several, and the reason
     "--model-path": "it is --model here",
-    "--api-key": "use --token; SGLang itself is reached through this server alone",
-    "--admin-api-key": "use --token; SGLang itself is reached through this server alone",
+    "--api-key": "set PIPELINERL_TOKEN; SGLang itself is reached through this server alone",
+    "--admin-api-key": "set PIPELINERL_TOKEN; SGLang itself is reached through this server alone",
     "--skip-tokenizer-init": "SGLang gets and gives token ids",
     "--weight-version": "it is --version here",
     "--served-model-name": "requests name the model by its path",

@@ -1,4 +1,8 @@
-"""Computes log-probabilities of given tokens by plain forward passes, for `POST /score`."""
+"""Computes log-probabilities of given tokens by forward passes, for `POST /score`.
+
+Logits exist for a few tokens at a time: those of a whole sequence would need more memory than the model. Each
+pass continues from the keys and values of the one before, so that the model's own forward makes the logits.
+"""
 
 from collections.abc import Iterator
 
@@ -6,33 +10,56 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
+LOGITS_TOKENS = 512  # tokens that have logits at a time
+LEAST_FILLED = 0.5  # of a batch: the share of a sequence in the longest one
 
-@torch.no_grad()
+
+@torch.inference_mode()
 def score(
     model: PreTrainedModel, sequences: list[list[int]], temperature: float, batch_tokens: int
 ) -> list[list[float]]:
     """Returns log p(token j + 1 | tokens up to j) of every sequence, in nats.
 
-    One pass holds at most `batch_tokens` with padding, or one sequence.
+    One batch holds at most `batch_tokens` with padding, or one sequence.
     """
-    logprobs: list[list[float]] = []
+    logprobs: list[list[float]] = [[] for _ in sequences]
     for batch in _batches(sequences, batch_tokens):
-        # Padded on the right: causal attention ignores the padding.
-        ids = torch.nn.utils.rnn.pad_sequence([torch.tensor(s) for s in batch], batch_first=True)
-        ids = ids.to(model.device)  # [B, T]
-        logits: Tensor = model(input_ids=ids, use_cache=False).logits[:, :-1].float() / temperature
-        chosen = logits.log_softmax(-1).gather(2, ids[:, 1:, None])[:, :, 0]  # [B, T - 1]
-        logprobs += [row[: len(s) - 1] for row, s in zip(chosen.tolist(), batch, strict=True)]
+        scored = _score_batch(model, [sequences[i] for i in batch], temperature)
+        for i, of_sequence in zip(batch, scored.tolist(), strict=True):
+            logprobs[i] = of_sequence[: len(sequences[i]) - 1]
     return logprobs
 
 
-def _batches(sequences: list[list[int]], batch_tokens: int) -> Iterator[list[list[int]]]:
-    batch: list[list[int]] = []
-    for sequence in sequences:
-        longest = max(len(s) for s in (*batch, sequence))
-        if batch and longest * (len(batch) + 1) > batch_tokens:
+def _score_batch(model: PreTrainedModel, sequences: list[list[int]], temperature: float) -> Tensor:
+    """Returns `[B, T - 1]`, with arbitrary values where a sequence is over."""
+    # Padded on the right: causal attention ignores the padding.
+    ids = torch.nn.utils.rnn.pad_sequence([torch.tensor(s) for s in sequences], batch_first=True)
+    ids = ids.to(model.device)  # [B, T]
+    length = max(1, LOGITS_TOKENS // len(sequences))
+    scored = []
+    cache = None
+    for given, predicted in zip(
+        ids[:, :-1].split(length, dim=1), ids[:, 1:].split(length, dim=1), strict=True
+    ):
+        output = model(input_ids=given, past_key_values=cache, use_cache=True)
+        cache = output.past_key_values
+        log_p = output.logits.float().div_(temperature).log_softmax(-1)  # [B, length, vocabulary]
+        scored.append(log_p.gather(2, predicted[:, :, None])[:, :, 0])
+    return torch.cat(scored, dim=1)
+
+
+def _batches(sequences: list[list[int]], batch_tokens: int) -> Iterator[list[int]]:
+    """Yields indices of sequences of similar length, without those that have no token to predict."""
+    predicting = [i for i in range(len(sequences)) if len(sequences[i]) > 1]
+    batch: list[int] = []
+    longest = 0
+    for i in sorted(predicting, key=lambda i: len(sequences[i]), reverse=True):
+        full = longest * (len(batch) + 1) > batch_tokens or len(batch) == LOGITS_TOKENS
+        if batch and (full or len(sequences[i]) < LEAST_FILLED * longest):
             yield batch
             batch = []
-        batch.append(sequence)
+        if not batch:
+            longest = len(sequences[i])
+        batch.append(i)
     if batch:
         yield batch

@@ -14,7 +14,7 @@ from inference_adapters.vllm import KNOWN_VERSIONS
 
 FROM_THE_MODEL = "a model's own top_p, penalties, ... would change what is sampled"
 SEVERAL = "start more servers instead (world.servers)"
-PROTECTION = "it would not protect the contract's routes; use --token, and a proxy for TLS"
+PROTECTION = "it would not protect the contract's routes; set PIPELINERL_TOKEN, and a proxy for TLS"
 DECIDED = {  # options that the contract decides, with value and reason
     "generation_config": ("vllm", FROM_THE_MODEL),
     "override_generation_config": ({}, FROM_THE_MODEL),

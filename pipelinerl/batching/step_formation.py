@@ -14,6 +14,7 @@ import numpy as np
 
 from contracts.records import DropReason, MicroBatchRow, Rollout, TrainingSequence
 from contracts.token_fields import TokenField, TokenFieldError, check_token_fields
+from pipelinerl.advantages import UnfitRewardsError
 from pipelinerl.batching.credit import TurnAdvantages
 from pipelinerl.batching.staleness import StalePolicy
 from pipelinerl.filters import GroupFilter
@@ -97,7 +98,10 @@ class StepFormation:
             return Outcome([], DropReason.FAILED)
         if not all(map(self._carries_token_fields, good)):
             return Outcome([], DropReason.TOKEN_FIELDS)
-        advantages = self._advantages(good)
+        try:
+            advantages = self._advantages(good)
+        except UnfitRewardsError as error:
+            return Outcome([], error.reason)
         kept = self._keep(good, advantages)
         if isinstance(kept, str):
             return Outcome([], kept)

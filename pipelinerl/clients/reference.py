@@ -1,82 +1,84 @@
 """The reference policy: a frozen server, outside the weight group, that scores what is trained on.
 
-It is one more server with the model that the run began with, asked through the inference contract's
-`/score`. Used by the preprocessor when `reference` is configured, for KL terms.
+It is one more server with the model that the run began with. Used by the preprocessor when `reference` is
+configured, for KL terms. Its requests run in a thread of their own, several rows at a time.
 """
 
 import asyncio
-import time
+from collections import deque
+from collections.abc import Coroutine
+from concurrent.futures import FIRST_COMPLETED, Future, wait
+from threading import Thread
+from typing import Any
 
 import aiohttp
 import msgspec
 import numpy as np
 
-from contracts.inference import ContractInfo, ScoreRequest, ScoreResponse
-from contracts.records import MicroBatchRow, TrainingSequence
+from contracts.records import MicroBatchRow
 from pipelinerl.clients.http_session import open_session
+from pipelinerl.clients.score_requests import ScoreRequests
 
-POLL_S = 0.2
-ANSWER_TIMEOUT_S = 10.0  # for answers that wait for nothing
+ROWS_UNDER_WAY = 4
 
 
 class Reference:
+    """start_timeout_s: within which the server must be ready. score_timeout_s: of one request.
+
+    A request may be sent again for as long as both together: the server may start anew meanwhile.
+    """
+
     def __init__(self, url: str, token: str | None, start_timeout_s: float, score_timeout_s: float):
         """Waits until the server is ready. Raises TimeoutError, or ValueError where it cannot score."""
-        self._url = url
-        self._loop = asyncio.Runner()
-        self._session = self._loop.run(_opened(token, score_timeout_s))
-        self._loop.run(self._ready(start_timeout_s))
+        self._under_way: deque[Future[MicroBatchRow]] = deque()  # in the order of the rows
+        self._loop = asyncio.new_event_loop()
+        Thread(target=self._loop.run_forever, name="reference", daemon=True).start()
+        session = self._run(_opened(token, score_timeout_s)).result()
+        self._requests = ScoreRequests(session, url, start_timeout_s + score_timeout_s)
+        self._run(self._requests.ready(start_timeout_s)).result()
 
-    async def _ready(self, timeout_s: float) -> None:
-        deadline = time.monotonic() + timeout_s
-        while time.monotonic() < deadline:
-            try:
-                return await self._check_scores()
-            except (aiohttp.ClientError, TimeoutError):
-                await asyncio.sleep(POLL_S)
-        raise TimeoutError(f"the reference server was not ready within {timeout_s:g} s")
+    def begin(self, row: MicroBatchRow) -> None:
+        """Begins to score a row. Waits while as many as allowed are under way."""
+        while len(unfinished := [f for f in self._under_way if not f.done()]) >= ROWS_UNDER_WAY:
+            wait(unfinished, return_when=FIRST_COMPLETED)
+        self._under_way.append(self._run(self._scored(row)))
 
-    async def _check_scores(self) -> None:
-        timeout = aiohttp.ClientTimeout(total=ANSWER_TIMEOUT_S)
-        async with self._session.get(f"{self._url}/health", timeout=timeout, raise_for_status=True):
-            pass
-        async with self._session.get(
-            f"{self._url}/contract", timeout=timeout, raise_for_status=True
-        ) as answer:
-            info = ContractInfo.model_validate(await answer.json(content_type=None))
-        if "score" not in info.capabilities:
-            raise ValueError(f"reference: {info.engine} does not declare `score`; choose another server")
+    @property
+    def is_busy(self) -> bool:
+        return bool(self._under_way)
 
-    def scored(self, row: MicroBatchRow) -> MicroBatchRow:
-        """The row with `reference_logprobs` in each sequence."""
+    def finished(self) -> list[MicroBatchRow]:
+        """Returns the rows that have their scores by now, in the order in which they were begun.
+
+        Raises NoScoresError for a row that the server does not score.
+        """
+        rows = []
+        while self._under_way and self._under_way[0].done():
+            rows.append(self._under_way.popleft().result())
+        return rows
+
+    def _run(self, work: Coroutine[Any, Any, Any]) -> Future:
+        return asyncio.run_coroutine_threadsafe(work, self._loop)
+
+    async def _scored(self, row: MicroBatchRow) -> MicroBatchRow:
+        """Returns the row with `reference_logprobs` in each sequence: `[T]` float32, 0 at the first token.
+
+        All were sampled at the run's temperature.
+        """
         sequences = [s for micro_batch in row.micro_batches for s in micro_batch]
         if not sequences:
             return row
-        scores = iter(self._loop.run(self._score_with_retry(sequences)))
+        ids = [s.token_ids.tolist() for s in sequences]
+        scores = iter(await self._requests.score(ids, sequences[0].temperature))
         micro_batches = [
-            [msgspec.structs.replace(s, reference_logprobs=next(scores)) for s in micro_batch]
+            [msgspec.structs.replace(s, reference_logprobs=_with_first(next(scores))) for s in micro_batch]
             for micro_batch in row.micro_batches
         ]
         return msgspec.structs.replace(row, micro_batches=micro_batches)
 
-    async def _score_with_retry(self, sequences: list[TrainingSequence]) -> list[np.ndarray]:
-        """A connection may break once."""
-        try:
-            return await self._score(sequences)
-        except aiohttp.ClientConnectionError:
-            return await self._score(sequences)
 
-    async def _score(self, sequences: list[TrainingSequence]) -> list[np.ndarray]:
-        """[T] float32 each, 0 at the first token. All were sampled at the run's temperature."""
-        request = ScoreRequest(
-            sequences=[s.token_ids.tolist() for s in sequences], temperature=sequences[0].temperature
-        )
-        async with self._session.post(f"{self._url}/score", json=request.model_dump()) as response:
-            body = await response.json(content_type=None)
-            if response.status != 200:
-                raise RuntimeError(f"the reference server answered {response.status} to /score: {body}")
-        logprobs = ScoreResponse.model_validate(body).logprobs
-        return [np.array([0.0, *of_sequence], dtype=np.float32) for of_sequence in logprobs]
+def _with_first(logprobs: np.ndarray) -> np.ndarray:
+    return np.concatenate([np.zeros(1, dtype=np.float32), logprobs])
 
 
 async def _opened(token: str | None, timeout_s: float) -> aiohttp.ClientSession:

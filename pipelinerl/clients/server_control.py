@@ -8,8 +8,8 @@ from contracts.inference import (
     InitProcessGroupRequest,
     WeightUpdateRequest,
     WeightUpdateStatus,
-    Wire,
 )
+from contracts.wire import Request
 
 ANSWER_TIMEOUT_S = 10.0  # for answers that wait for nothing
 GRACE_S = 5.0  # beyond the time that a server itself may wait
@@ -32,6 +32,15 @@ class ServerControl:
     async def contract(self, wait_s: float = ANSWER_TIMEOUT_S) -> ContractInfo:
         return ContractInfo.model_validate(await self._call("GET", "/contract", wait_s))
 
+    async def health_status(self) -> str:
+        """What the server says of itself: ready, or why not. A 200 without the contract's body is ready."""
+        timeout = aiohttp.ClientTimeout(total=ANSWER_TIMEOUT_S)
+        async with self._session.get(f"{self.url}/health", timeout=timeout) as response:
+            if response.status == 200:
+                return "ready"
+            body = await response.json(content_type=None)
+            return str(body.get("status", "unhealthy")) if isinstance(body, dict) else "unhealthy"
+
     async def init_process_group(self, request: InitProcessGroupRequest) -> None:
         await self._call("POST", "/init_process_group", request.timeout_s + GRACE_S, request)
 
@@ -45,8 +54,8 @@ class ServerControl:
         path = f"/weight_update/{version}?wait_s={wait_s}"
         return WeightUpdateStatus.model_validate(await self._call("GET", path, wait_s + GRACE_S))
 
-    async def _call(self, method: str, path: str, timeout_s: float, request: Wire | None = None) -> dict:
-        json = request.model_dump(mode="json") if request else None
+    async def _call(self, method: str, path: str, timeout_s: float, request: Request | None = None) -> dict:
+        json = request.wire() if request else None
         timeout = aiohttp.ClientTimeout(total=timeout_s)
         async with self._session.request(method, self.url + path, json=json, timeout=timeout) as response:
             body = await response.json(content_type=None)

@@ -1,44 +1,56 @@
-"""The servers that may get traffic, and how many requests each has in flight.
+"""The servers that may get traffic, and the requests that wait for one.
 
 The actor names the servers after every `WeightsPublished`; the gate closes them all for
-`schedule: async`. Knows nothing of HTTP.
+`schedule: async`; `ServerWatch` says which are silent. Which server is next is `Routing`'s to decide.
+It must not know HTTP.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable
+from collections import deque
+from collections.abc import AsyncIterator, Collection, Iterable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-SHORTEST_REST_S = 0.2  # after the first failure of a server; doubles with each
-LONGEST_REST_S = 10.0
-
-
-class ServerUnavailableError(Exception):
-    """The server could not be reached, or failed a request, so that `ServerPool` rests it. The message is the
-    contract's code, or `connection`."""
+from pipelinerl.clients.faults import ServerFaultError, ServerUnavailableError
+from pipelinerl.clients.routing import Routing, Server
 
 
-@dataclass
-class _Server:
-    url: str
-    in_flight: int = 0
-    failures: int = 0  # since its last success
-    rests_until: float = 0.0  # loop time
+@dataclass(eq=False)
+class _Waiting:
+    """A request that waits for a place on a server other than `avoid`."""
 
-    def takes_more(self, limit: int, now: float) -> bool:
-        """One that failed rests, and then gets a single request to prove itself with."""
-        return self.in_flight < (1 if self.failures else limit) and now >= self.rests_until
+    avoid: str | None
+    place: "asyncio.Future[_Place]"
+
+
+@dataclass(eq=False)
+class _Place:
+    """A request's place on a server, and the means to call the request off."""
+
+    server: Server
+    limit: asyncio.Timeout = field(default_factory=lambda: asyncio.timeout(None))
+    called_off: bool = False
+    entered: bool = False
+
+    def call_off(self) -> None:
+        if not self.called_off and self.entered:
+            self.limit.reschedule(asyncio.get_running_loop().time())
+        self.called_off = True
 
 
 class ServerPool:
-    """Hands out servers, the least busy first, never more than `limit` requests to each."""
+    """Hands out servers, the least busy first, never more than `limit` requests to each.
+
+    Requests get their places in the order in which they came, and a freed place wakes one of them.
+    """
 
     def __init__(self, limit: int):
-        self._limit = limit
-        self._servers: dict[str, _Server] = {}
-        self._left: dict[str, _Server] = {}  # not routed to any more, with requests in flight
+        self._routing = Routing(limit)
+        self._waiting: deque[_Waiting] = deque()
+        self._places: set[_Place] = set()
         self._open = True
-        self._changed = asyncio.Condition()
+        self._no_request: list[asyncio.Future[None]] = []
+        self._timer: asyncio.TimerHandle | None = None
 
     @property
     def capacity(self) -> int:
@@ -46,61 +58,157 @@ class ServerPool:
 
         Those still on removed servers do not count against it.
         """
-        return self._limit * len(self._servers) + sum(server.in_flight for server in self._left.values())
+        return self._routing.capacity
 
     @property
     def in_flight(self) -> int:
-        return sum(server.in_flight for server in self._servers.values())
+        return self._routing.in_flight
 
-    async def set_servers(self, urls: Iterable[str]) -> None:
-        """Routes requests to these servers alone, and forgets the earlier failures of each."""
-        known = self._left | self._servers
-        self._servers = {url: known.get(url) or _Server(url) for url in urls}
-        self._left = {u: s for u, s in known.items() if u not in self._servers and s.in_flight}
-        for server in self._servers.values():
-            server.failures = 0
-            server.rests_until = 0.0
-        await self._wake()
+    @property
+    def urls(self) -> list[str]:
+        """The servers that requests are on, or may be sent to."""
+        return self._routing.urls
+
+    async def set_servers(self, urls: Iterable[str], sparing: Collection[str] = ()) -> None:
+        """Routes requests to these servers alone.
+
+        What is in flight on the others is called off, except on those to spare.
+        """
+        for url in self._routing.set_servers(urls):
+            if url not in sparing:
+                self._routing.leave_out(url)
+                self._call_off(url)
+        self._hand_out()
+        self._tell_if_idle()
 
     async def close_gate(self) -> None:
         """Starts no further request, and returns when none is in flight."""
         self._open = False
-        async with self._changed:
-            await self._changed.wait_for(lambda: self.in_flight == 0)
+        while self.in_flight:
+            none_left = asyncio.get_running_loop().create_future()
+            self._no_request.append(none_left)
+            await none_left
 
     async def open_gate(self) -> None:
         self._open = True
-        await self._wake()
+        self._hand_out()
 
     @asynccontextmanager
-    async def server(self) -> AsyncIterator[str]:
-        """Yields the URL to send one request to. ServerUnavailableError inside counts against that server."""
-        async with self._changed:
-            await self._changed.wait_for(lambda: self._choose() is not None)
-            chosen = self._choose()
-            chosen.in_flight += 1
+    async def server(self, avoid: str | None = None) -> AsyncIterator[str]:
+        """Yields the URL to send one request to; not `avoid`, if another server is in service.
+
+        ServerFaultError inside counts against that server. Raises ServerUnavailableError where the request is
+        called off.
+        """
+        place = await self._place(avoid)
         try:
-            yield chosen.url
-            chosen.failures = 0
-        except ServerUnavailableError:
-            self._rest(chosen)
+            async with place.limit:
+                place.entered = True
+                yield place.server.url
+            self._routing.succeeded(place.server)
+        except TimeoutError as error:
+            if place.limit.expired():
+                raise ServerUnavailableError("left_out") from error
+            raise
+        except ServerFaultError:
+            self.count_against(place.server.url)
             raise
         finally:
-            chosen.in_flight -= 1
-            await self._wake()
+            self._leave(place)
 
-    def _choose(self) -> _Server | None:
+    def count_against(self, url: str) -> None:
+        """Counts a failure against the server that was learned of later."""
+        if server := self._routing.find(url):
+            self._routing.failed(server, asyncio.get_running_loop().time())
+
+    # --- what the watch hears -----------------------------------------------------------------
+
+    def leave_out(self, url: str) -> None:
+        """Sends nothing to a server that is silent, and calls off what is in flight on it.
+
+        Where there is no other, its requests wait for it.
+        """
+        if self._routing.leave_out(url):
+            self._call_off(url)
+            self._hand_out()  # some may have waited for this one, to avoid another
+
+    def take_back(self, url: str) -> None:
+        """The server answers again, and begins with one request."""
+        self._routing.take_back(url)
+        self._hand_out()
+
+    def has_other(self, url: str) -> bool:
+        """Returns whether a server beside `url` is in service."""
+        return self._routing.has_other(url)
+
+    # --- waiting ------------------------------------------------------------------------------
+
+    async def _place(self, avoid: str | None) -> _Place:
+        while True:
+            place = await self._wait(avoid)
+            if not place.called_off:
+                return place
+            self._leave(place)  # its server was left out before the request began
+
+    async def _wait(self, avoid: str | None) -> _Place:
+        waiting = _Waiting(avoid, asyncio.get_running_loop().create_future())
+        self._waiting.append(waiting)
+        self._hand_out()
+        try:
+            return await waiting.place
+        except asyncio.CancelledError:
+            if not waiting.place.cancelled():  # it was given a place meanwhile
+                self._leave(waiting.place.result())
+            elif waiting in self._waiting:
+                self._waiting.remove(waiting)
+            raise
+
+    def _leave(self, place: _Place) -> None:
+        place.server.in_flight -= 1
+        self._places.discard(place)
+        self._hand_out()
+        self._tell_if_idle()
+
+    def _tell_if_idle(self) -> None:
+        if not self.in_flight:
+            for none_left in self._no_request:
+                if not none_left.done():
+                    none_left.set_result(None)
+            self._no_request.clear()
+
+    def _hand_out(self) -> None:
+        """Gives the places that are free to the requests that have waited longest."""
         now = asyncio.get_running_loop().time()
-        free = [s for s in self._servers.values() if s.takes_more(self._limit, now)] if self._open else []
-        return min(free, key=lambda s: s.in_flight, default=None)
+        passed_over: list[_Waiting] = []
+        while self._open and self._waiting and self._routing.choose(now):
+            waiting = self._waiting.popleft()
+            if waiting.place.done():  # cancelled, and not yet gone
+                continue
+            server = self._routing.choose(now, waiting.avoid)
+            if server is None:
+                passed_over.append(waiting)
+                continue
+            server.in_flight += 1
+            place = _Place(server)
+            self._places.add(place)
+            waiting.place.set_result(place)
+        self._waiting.extendleft(reversed(passed_over))
+        self._set_timer(now)
 
-    def _rest(self, server: _Server) -> None:
-        server.failures += 1
-        rest_s = min(SHORTEST_REST_S * 2 ** (server.failures - 1), LONGEST_REST_S)
-        loop = asyncio.get_running_loop()
-        server.rests_until = loop.time() + rest_s
-        loop.call_later(rest_s, lambda: loop.create_task(self._wake()))
+    def _set_timer(self, now: float) -> None:
+        """Hands out again when the next rest ends."""
+        end = self._routing.next_end_of_a_rest(now) if self._waiting else None
+        if self._timer and self._timer.when() != end:
+            self._timer.cancel()
+            self._timer = None
+        if end is not None and self._timer is None:
+            self._timer = asyncio.get_running_loop().call_at(end, self._rest_ended)
 
-    async def _wake(self) -> None:
-        async with self._changed:
-            self._changed.notify_all()
+    def _rest_ended(self) -> None:
+        self._timer = None
+        self._hand_out()
+
+    def _call_off(self, url: str) -> None:
+        for place in self._places:
+            if place.server.url == url:
+                place.call_off()

@@ -24,7 +24,7 @@ import msgspec
 
 from contracts.support.die_with_parent import die_with_parent
 from pipelinerl.judging.isolation import Confinement, imported_paths, undumpable
-from pipelinerl.judging.isolation.privileges import adopt_orphans
+from pipelinerl.judging.isolation.privileges import adopt_orphans, first_when_memory_ends
 from pipelinerl.judging.wire import Judgement
 from pipelinerl.judging.worker_messages import (
     HEADER_BYTES,
@@ -116,8 +116,10 @@ class Template:
                     os.kill(stray, signal.SIGKILL)
 
     def _strays(self) -> set[int]:
-        with open("/proc/thread-self/children") as children:
+        """Returns the adopted children; none on a kernel that does not list children."""
+        with suppress(OSError), open("/proc/thread-self/children") as children:
             return {int(child) for child in children.read().split()} - self._workers.keys()
+        return set()
 
     def _tell(self, worker: int, status: int, used: resource.struct_rusage) -> None:
         code = os.waitstatus_to_exitcode(status)
@@ -185,6 +187,7 @@ def _close_all_but(kept: set[int]) -> None:
 def main() -> None:
     """Makes the judge that the pool names, says whether that worked, and serves."""
     control = socket.socket(fileno=os.dup(0))
+    first_when_memory_ends()  # rather than the trainer; before the kernel closes /proc/self to this user
     undumpable()
     adopt_orphans()
     die_with_parent()

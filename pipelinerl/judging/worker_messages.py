@@ -18,6 +18,7 @@ READY = b"\x01"  # a worker's first byte, once it is confined
 LONGEST_ANSWER = 1 << 16  # bytes
 LONGEST_CONTROL = 1 << 18  # bytes of a message between pool and template
 MOST_NUMBERS = 64  # components, and metrics, of a judgement
+LIMITS = ("time", "memory", "length", "processes", "output")  # that a text may have met
 NAME = re.compile(r"[\w./:+\- ]{1,80}", re.ASCII)
 
 
@@ -101,7 +102,15 @@ def checked(judgement: Judgement) -> Judgement:
         raise ValueError("a number is not finite")
     if any(len(numbers) > MOST_NUMBERS for numbers in named):
         raise ValueError(f"there are more than {MOST_NUMBERS} components or metrics")
-    for name in (judgement.outcome, *judgement.components, *judgement.metrics):
+    word, _, why = judgement.outcome.partition(":")
+    if word == "undecided" and why not in LIMITS:
+        raise ValueError("there is no such limit")
+    for name in names_in(judgement):
         if not NAME.fullmatch(name):
             raise ValueError("a name is too long or has other characters than letters, digits and ._/:+-")
     return judgement
+
+
+def names_in(judgement: Judgement) -> set[str]:
+    """Returns the words of a judgement, which become names of metrics."""
+    return {judgement.outcome, *judgement.components, *judgement.metrics}

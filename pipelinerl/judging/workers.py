@@ -4,7 +4,7 @@ Used by the judging service. Must not know the service's clients. It is no pool 
 those receive results as pickles. A worker that has evaluated a hostile text may send one that executes here.
 
 A worker lives for one verdict because a text that is evaluated can change its process: the scorer would
-say "right" to every later text. A fork costs about 10 ms of CPU time with sympy and reasoning-gym imported.
+say "right" to every later text. A fork costs 10 to 15 ms of CPU time with sympy and reasoning-gym imported.
 Verifiers that evaluate nothing may share a worker (`Setup.reused`). What a text can still do is to decide
 its own verdict.
 """
@@ -21,11 +21,11 @@ import msgspec
 from pipelinerl.judging.isolation import clean_environment
 from pipelinerl.judging.template import Template, TemplateError, Worker, WorkerLostError
 from pipelinerl.judging.wire import Judgement, undecided
-from pipelinerl.judging.worker_messages import Asked, Ended, Failed, Judged, Setup, checked
+from pipelinerl.judging.worker_messages import Asked, Ended, Failed, Judged, Setup, checked, names_in
 
 TRIES = 3  # for a verdict whose worker is lost
+MOST_NAMES = 1000  # that judgements may hold, all together
 MOST_TEXTS = 100  # of a worker that is reused, against leaks
-CLOCKS_S = 0.1  # by which the kernel's two counts of CPU time may differ
 KILLS = 2  # of a worker by somebody else, after which its text is taken to be the cause
 
 __all__ = ["Setup", "TemplateError", "VerifierError", "WorkerLostError", "Workers"]
@@ -61,6 +61,7 @@ class Workers:
         self._idle: list[Worker] = []
         self._starting = asyncio.Lock()
         self._decode = msgspec.msgpack.Decoder(Judged | Failed).decode
+        self._names: set[str] = set()
         self.undecided: Counter[str] = Counter()
         self.restarts = 0
         self.busy = 0
@@ -155,17 +156,28 @@ class Workers:
         try:
             answer = self._decode(frame)
             if isinstance(answer, Judged):
-                return checked(answer.judgement)
+                return self._with_few_names(checked(answer.judgement))
         except (msgspec.MsgspecError, ValueError, RecursionError):
             return undecided("output")
         if answer.why == "error":
             raise VerifierError(answer.words)
         return undecided(answer.why if answer.why in ("memory", "processes") else "output")
 
+    def _with_few_names(self, judgement: Judgement) -> Judgement:
+        """Returns the judgement. Raises ValueError where its names are too many, with all before it.
+
+        They become names of metrics, and a text that forges its judgement could make endless ones.
+        """
+        names = self._names | names_in(judgement)
+        if len(names) > MOST_NAMES:
+            raise ValueError(f"there are more than {MOST_NAMES} names")
+        self._names = names
+        return judgement
+
     def _why(self, ended: Ended) -> str:
         """Returns which limit a worker met that ended without an answer."""
         limit_s = self._setup.limits.cpu_s
-        if limit_s is not None and ended.cpu_s > limit_s - CLOCKS_S:
+        if ended.code == -signal.SIGXCPU or (limit_s is not None and ended.cpu_s > limit_s):
             return "time"
         return "memory" if ended.code == -signal.SIGKILL else "output"
 

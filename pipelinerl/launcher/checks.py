@@ -7,6 +7,7 @@ from contracts.support.messages import one_line
 from pipelinerl.components import build_domain, build_packing, build_sampler, instantiate
 from pipelinerl.config import RunConfig
 from pipelinerl.errors import PlanError
+from pipelinerl.launcher.combinations import check_together
 from pipelinerl.launcher.jobs import missing_engine
 from pipelinerl.rollouts.evaluation import held_out
 
@@ -48,14 +49,15 @@ def check_components(config: RunConfig) -> None:
     named = [(name, getattr(config, name)) for name in SINGLE]
     named += [(name, component) for name in LISTS for component in getattr(config, name)]
     _check_token_fields(config)
-    labels = {name: [] for name in COUNTED_BY}
+    parts: dict[str, list[object]] = {name: [] for name, _ in named}
     for name, component in named:
         part = _checked(name, lambda component=component: instantiate(component))
         _check_needs(config, name, part)
-        if name in COUNTED_BY:
-            labels[name].append(_label_of(part, name))
+        parts[name].append(part)
+    labels = {name: [_label_of(part, name) for part in parts.get(name, [])] for name in COUNTED_BY}
     if len(labels["rewards"]) > len(set(labels["rewards"])):
         raise PlanError(f"rewards: two terms have the same name, of {', '.join(labels['rewards'])}")
+    check_together(config, parts)
 
 
 def check_problems(config: RunConfig) -> None:

@@ -19,6 +19,7 @@ from pipelinerl.launcher.hosts import INTERFACE_VARIABLE, RANK_0, REFERENCE, Hos
 from pipelinerl.paths import ROOT
 from pipelinerl.placement import Place
 from pipelinerl.process import REDIS_VARIABLE, REFERENCE_VARIABLE, SERVERS_VARIABLE, TOKEN_VARIABLE
+from pipelinerl.training.update_times import hold_timeout_s
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,7 +91,7 @@ def _servers(config: RunConfig, hosts: list[Host]) -> Iterator[Job]:
     for name, role, engine, place in named:
         host = hosts[place.node]
         address = server_address(config, host.address)
-        command = _server_command(config, engine, address, host.ports[name])
+        command = _server_command(config, engine, address, host.ports[name], updated=role == "server")
         yield Job(name, role, command, _threads(config) | _gpus(config, place), place.node)
 
 
@@ -122,10 +123,15 @@ def _module(name: str, run_dir: Path) -> tuple[str, ...]:
     return (sys.executable, "-m", f"pipelinerl.{name}", "--run-dir", str(run_dir))
 
 
-def _server_command(config: RunConfig, engine: EngineConfig, address: str, port: int) -> tuple[str, ...]:
+def _server_command(
+    config: RunConfig, engine: EngineConfig, address: str, port: int, updated: bool
+) -> tuple[str, ...]:
+    """`updated`: whether the trainer publishes weights to it."""
     command = [_interpreter(engine), "-m", engine.module, "--host", address, "--port", str(port)]
     if engine.model is None:
         command += ["--model", str(config.model.path)]
+    if updated:
+        command += ["--hold-timeout-s", str(hold_timeout_s(config.weights))]
     for name, value in engine.arguments.items():
         command += _option(name.replace("_", "-"), value)
     return tuple(command)

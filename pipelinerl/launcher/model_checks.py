@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from contracts.tool_templates import knows_tools
-from pipelinerl.components import build_domain
+from pipelinerl.components import build_domain, instantiate
 from pipelinerl.config import RunConfig
 from pipelinerl.domains.base import Domain, Problem
 from pipelinerl.errors import PlanError
@@ -27,6 +27,8 @@ def check_model(config: RunConfig, model: Model) -> None:
     if model.state == "here":
         from transformers import AutoTokenizer  # seconds, which a run without a model need not wait
 
+        if why := instantiate(config.trainer).unfit(model.path):
+            raise PlanError(f"the trainer cannot train the model in model.path={model.path}: {why}")
         tokenizer = AutoTokenizer.from_pretrained(model.path, local_files_only=True)
         domain = build_domain(config)
         _check_template(tokenizer, domain, model.path)

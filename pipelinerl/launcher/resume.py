@@ -6,6 +6,7 @@ if newer weights took part, and as `interrupted` if it was not complete; then it
 Groups that had been dropped before stay dropped.
 """
 
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -111,6 +112,7 @@ def resumption(
     sizes = {group: accounts.started[group].rollouts for group in unsettled}
     replayed, interrupted, rolled_back = sort_groups(sizes, rollouts, position.version)
     return Resumed(
+        at=time.time(),
         version=position.version,
         ends=ends,
         rollouts_offset=position.rollouts_offset,

@@ -21,6 +21,7 @@ import psutil
 from contracts.support.die_with_parent import die_with_parent
 from pipelinerl.launcher.jobs import Job
 from pipelinerl.launcher.restarts import Restarts
+from pipelinerl.paths import OWNER_ALONE
 from pipelinerl.process import REDIS_VARIABLE
 
 POLL_S = 0.25
@@ -84,7 +85,7 @@ class Supervisor:
             self._end_all()
 
     def _start(self, job: Job) -> subprocess.Popen:
-        self._logs.mkdir(exist_ok=True)
+        self._logs.mkdir(mode=OWNER_ALONE, exist_ok=True)
         inherited = {name: value for name, value in os.environ.items() if not OF_THE_LAUNCHER.fullmatch(name)}
         if job.has_whole_environment:
             inherited = {}

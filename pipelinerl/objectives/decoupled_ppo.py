@@ -1,12 +1,16 @@
 """Decoupled PPO: the clip is around a recent policy, the importance weight corrects for an older one.
 
-    J = Σ_tokens  w · (π_prox / μ) · min(ρ A, clip(ρ, 1 − ε_low, 1 + ε_high) A),    ρ = π / π_prox
+    J = Σ_tokens  w · (π_prox / μ) · min(ρ A, clip(ρ, 1 − ε_low, 1 + ε_high) A)   where π_prox / μ ≤ cap,
+    ρ = π / π_prox
 
 π_prox is the policy that the step began with. In the first of a step's `epochs` ρ is 1, and the gradient
-that of plain importance sampling; the clip acts from the second on.
-Source: AReaL, arXiv 2505.24298, §5.2, eq. 5 (ε = 0.2), after arXiv 2110.00641.
+that of plain importance sampling; the clip acts from the second on. A token whose behaviour weight π_prox / μ
+is above the cap is left out, because nothing else bounds that weight.
+Source: AReaL, arXiv 2505.24298, §5.2, eq. 5 (ε = 0.2), after arXiv 2110.00641. The cap is that of AReaL's
+code, behav_imp_weight_cap = 5.
 """
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -20,9 +24,12 @@ from pipelinerl.objectives.clipping import check_epsilons, clip_is_active, clipp
 class DecoupledPpo:
     epsilon_low: float
     epsilon_high: float
+    max_behaviour_weight: float  # the cap
 
     def __post_init__(self):
         check_epsilons(self.epsilon_low, self.epsilon_high)
+        if not 1 < self.max_behaviour_weight < math.inf:
+            raise ValueError(f"max_behaviour_weight must be above 1, not {self.max_behaviour_weight}")
 
     def __call__(self, scores: TokenScores, batch: PackedBatch) -> tuple[torch.Tensor, TokenSums]:
         proximal = scores.logprobs.detach() if batch.proximal_logprobs is None else batch.proximal_logprobs
@@ -30,5 +37,7 @@ class DecoupledPpo:
         rho = ratio((scores.logprobs - proximal).where(batch.loss_mask, 0.0))
         surrogate = clipped_surrogate(rho, batch.advantages, self.epsilon_low, self.epsilon_high)
         active = clip_is_active(rho, batch.advantages, self.epsilon_low, self.epsilon_high)
-        loss = -(behaviour_weight * surrogate * batch.loss_weights).sum()
-        return loss, {"clip_fraction": count(active, batch)}
+        beyond = behaviour_weight > self.max_behaviour_weight
+        objective = (behaviour_weight * surrogate).where(~beyond, 0.0)
+        loss = -(objective * batch.loss_weights).sum()
+        return loss, {"clip_fraction": count(active | beyond, batch)}

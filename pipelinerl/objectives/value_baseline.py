@@ -21,6 +21,7 @@ class ValueBaseline:
     """Needs a trainer with a value head (`trainer.value_head=true`)."""
 
     needs_values = True
+    learned_baseline = True
 
     policy: Objective
     coefficient: float  # β

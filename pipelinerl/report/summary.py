@@ -9,7 +9,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from contracts.records import Evaluated
+from contracts.records import Evaluated, infrastructure
 from contracts.support.files import write_atomically
 from pipelinerl.report.evaluation_table import print_evaluations
 from pipelinerl.report.reward_plot import draw_rewards
@@ -19,6 +19,7 @@ from pipelinerl.streams.of_run import recorded_streams
 
 OVERALL = ("version", "first_version", "last_version", "pinned", "success", "problems", "failed")
 BY_SET = ("success", "problems", "attempts", "failed")
+FAILED = "failed:"  # begins the status of a failed rollout
 
 
 def report(run_dir: Path, streams: Streams, wall_s: float | None = None) -> dict[str, object]:
@@ -60,6 +61,8 @@ def summary_of(totals: RunTotals, wall_s: float | None) -> dict[str, object]:
         "sequences_multi_version": rollouts.multi_version,
         **totals.accounts.summary(),
         "rollouts_retried": rollouts.retried,
+        "rollouts_failed": {status.removeprefix(FAILED): n for status, n in sorted(rollouts.failed.items())},
+        "rollouts_failed_by_infrastructure": sum(n for s, n in rollouts.failed.items() if infrastructure(s)),
         "lag_mean": divide(sum(lag * tokens for lag, tokens in lags.items()), lag_tokens),
         "lag_max": max((lag for lag, tokens in lags.items() if tokens), default=None),
         "logprob_gap_mean_abs": divide(sum(totals.gaps), len(totals.gaps)),

@@ -4,6 +4,9 @@ The actor calls every configured term when a group is complete, adds what it ret
 records it in `Rollout.reward_components` under the term's name. A term is pure and knows of a rollout only
 what the record says. The length L of a rollout is that of what it sampled, over all its turns.
 
+A term that may be negative has `subtracts = True`. One that depends on the token limit has `max_tokens`. A
+plan in which either cannot be is refused.
+
 A new one is a class like these, one test, and its path under `rewards` in the configuration.
 """
 

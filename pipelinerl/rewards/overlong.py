@@ -22,6 +22,7 @@ class Overlong:
     buffer: int  # tokens
 
     name = "overlong"
+    subtracts = True
 
     def __post_init__(self):
         if not 1 <= self.buffer <= self.max_tokens:

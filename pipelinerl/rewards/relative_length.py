@@ -25,6 +25,7 @@ class RelativeLength:
     warmup_versions: int  # without the term
 
     name = "relative_length"
+    subtracts = True
 
     def __post_init__(self):
         if not 0 < self.weight < math.inf:

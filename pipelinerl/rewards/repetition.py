@@ -20,6 +20,7 @@ class Repetition:
 
     needs_repetition = True
     name = "repetition"
+    subtracts = True
 
     def __post_init__(self):
         if not 0 < self.penalty < math.inf:

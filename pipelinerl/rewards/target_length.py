@@ -22,6 +22,7 @@ class TargetLength:
     alpha: float  # reward per token
 
     name = "target_length"
+    subtracts = True
 
     def __post_init__(self):
         if not 0 < self.alpha < math.inf:

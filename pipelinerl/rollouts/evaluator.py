@@ -53,7 +53,7 @@ class Evaluator:
         self._metrics = metrics
         self._spawn = spawn
         self._evaluated = evaluated
-        self._pool = ServerPool(config.eval.concurrency)  # of all servers
+        self.pool = ServerPool(config.eval.concurrency)  # of all servers
         self._run: str | None = None
         self._under_way: asyncio.Task | None = None
         self._pinned: PinnedServer | None = None
@@ -62,10 +62,15 @@ class Evaluator:
     def _problems(self) -> list[HeldOut]:
         return held_out(self._domain, self._config.eval)
 
+    @property
+    def pinned_servers(self) -> list[str]:
+        """The server that keeps its weights and training's last requests, if there is one."""
+        return [self._pinned.url] if self._pinned else []
+
     async def on_published(self, published: WeightsPublished) -> None:
         self._run = published.run
-        await self._pool.set_servers(published.servers)
-        await self._pool.open_gate()
+        await self.pool.set_servers(published.servers)
+        await self.pool.open_gate()
         if self._pinned:
             self._follow_pinned(self._pinned, published.servers)
         if self._is_due(published.version):
@@ -76,14 +81,14 @@ class Evaluator:
 
         Requests on a pinned server do not count, because it gets no weights.
         """
-        await self._pool.close_gate()
+        await self.pool.close_gate()
 
     async def evaluate(self, version: int) -> None:
         """Evaluates the live weights on all servers, once in all launches of the run."""
         if version in self._evaluated:
             return
         rollouts: list[Rollout] = []
-        await self._attempt_all(self._pool, version, rollouts)
+        await self._attempt_all(self.pool, version, rollouts)
         self._conclude(result_of(self._problems, rollouts, version))
 
     def call_off(self, why: str) -> None:

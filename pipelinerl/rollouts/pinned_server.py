@@ -11,6 +11,7 @@ from pipelinerl.clients.server_control import ContractRefusalError, ServerContro
 from pipelinerl.clients.server_pool import ServerPool
 
 POLL_S = 1.0
+ANSWER_TIMEOUT_S = 4.0
 MISSES = 3  # in a row, after which it counts as gone
 
 
@@ -82,7 +83,7 @@ class PinnedServer:
 
     async def _contract(self) -> ContractInfo:
         try:
-            info = await self._control.contract()
+            info = await self._control.contract(ANSWER_TIMEOUT_S)
         except (aiohttp.ClientError, TimeoutError, ContractRefusalError, ValueError) as error:
             raise ServerSilentError(f"{self.url} does not answer ({type(error).__name__})") from error
         if info.run != self._run:

@@ -16,14 +16,21 @@ import msgspec
 
 from contracts.records import Completion, Rollout
 from contracts.token_fields import TokenField, TokenFieldError, check_token_fields
-from pipelinerl.clients.llm_client import InvalidResponseError, LLMClient, RequestRefusedError
-from pipelinerl.clients.server_pool import ServerUnavailableError
+from pipelinerl.clients.faults import (
+    InvalidResponseError,
+    RequestRefusedError,
+    ServerFailedError,
+    ServerUnavailableError,
+)
+from pipelinerl.clients.llm_client import LLMClient
 from pipelinerl.config import RolloutConfig
 from pipelinerl.domains.base import Attempt, Domain, Problem
 from pipelinerl.judging.client import JudgeError
 from pipelinerl.rollouts.pause import LeavePlace, Pause
 
 log = logging.getLogger(__name__)
+
+OF_A_SERVER = RequestRefusedError | ServerUnavailableError | ServerFailedError
 
 
 class InvalidRewardError(Exception):
@@ -61,18 +68,21 @@ class RolloutRunner:
         started_at = time.time()
         reason = ""
         own_failures = 0
+        failed_on = None  # a server
         for retry in range(self.policy.retries + 1):
+            client = self.client.of_attempt(f"{spec.seed_name} {own_failures}", failed_on)
             try:
-                client = self.client.of_attempt(f"{spec.seed_name} {own_failures}")
                 async with asyncio.timeout(self.policy.timeout_s) as timeout:
                     client = replace(client, away=Pause(timeout, self.leave_place))
                     attempt = await self.domain.rollout(client, problem)
                 return self._record(problem, spec, started_at, retry, attempt)
-            except Exception as error:
+            except Exception as failure:
+                error = client.attempt.cause_of(failure)
+                failed_on = client.attempt.avoid
                 reason = failure_reason(error)
                 name = spec.rollout_id
                 # What a server failed at is asked again as it was, with the same seed.
-                own_failures += not isinstance(error, ServerUnavailableError | RequestRefusedError)
+                own_failures += not isinstance(error, OF_A_SERVER)
                 log.warning("rollout %s, attempt %d failed: %s: %s", name, retry + 1, reason, error)
                 if isinstance(error, JudgeError):  # another sample would meet the same judge
                     break
@@ -134,7 +144,7 @@ def failure_reason(error: Exception) -> str:
     match error:
         case TimeoutError():
             return "timeout"
-        case RequestRefusedError() | ServerUnavailableError():
+        case RequestRefusedError() | ServerUnavailableError() | ServerFailedError():
             return f"server_{error}"
         case InvalidResponseError():
             return "bad_answer"

@@ -5,10 +5,13 @@ the beginning of every stream.
 """
 
 import abc
+import time
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from contracts.records import Record
+import msgspec
+
+from contracts.records import Dated, Record
 
 
 class StreamError(RuntimeError):
@@ -37,9 +40,18 @@ class StreamWriter(abc.ABC):
 
     end: int  # the offset after the newest record
 
-    @abc.abstractmethod
     def append(self, record: Record) -> int:
-        """Durable against a crash of this process; returns the offset after the record."""
+        """Durable against a crash of this process; returns the offset after the record.
+
+        A `Dated` record that has no time is given the present one.
+        """
+        if isinstance(record, Dated) and not record.at:
+            record = msgspec.structs.replace(record, at=time.time())
+        return self._append(record)
+
+    @abc.abstractmethod
+    def _append(self, record: Record) -> int:
+        """Appends the record as it is; returns the offset after it."""
 
     @abc.abstractmethod
     def last(self) -> Record | None:

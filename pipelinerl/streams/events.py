@@ -49,14 +49,17 @@ def tail(reader: StreamReader, from_offset: int, queue: "asyncio.Queue[Record | 
 
 
 def recorded_events(streams: Streams, names: Sequence[str] = EVENT_STREAMS) -> Iterator[Record]:
-    """Yields every event of these streams so far: those of each launch, then the `Resumed` that followed."""
+    """Yields every event of these streams so far: those of each launch, then the `Resumed` that followed.
+
+    A stream that an earlier launch did not have began after it.
+    """
     begin = dict.fromkeys(names, 0)
-    for entry in streams.reader("launcher_events").read(timeout_s=0):
-        resumed: Resumed = entry.record
+    for resumed in resumptions(streams):
+        ends = begin | resumed.ends
         for name in names:
-            yield from recorded(streams, name, begin[name], resumed.ends[name])
+            yield from recorded(streams, name, begin[name], ends[name])
         yield resumed
-        begin = resumed.ends
+        begin = ends
     for name in names:
         yield from recorded(streams, name, begin[name])
 
@@ -73,12 +76,16 @@ def recorded(streams: Streams, name: str, begin: int = 0, end: int | None = None
             return
 
 
+def resumptions(streams: Streams) -> Iterator[Resumed]:
+    """Yields the `Resumed` of every launch but the first. The launcher's stream may hold other records."""
+    for entry in streams.reader("launcher_events").read(timeout_s=0):
+        if isinstance(entry.record, Resumed):
+            yield entry.record
+
+
 def latest_launch(streams: Streams) -> Resumed:
     """Returns the `Resumed` that began the newest launch, or FRESH_RUN if the run was never resumed."""
-    resumed = FRESH_RUN
-    for entry in streams.reader("launcher_events").read(timeout_s=0):
-        resumed = entry.record
-    return resumed
+    return [FRESH_RUN, *resumptions(streams)][-1]
 
 
 def results_left(results: Sequence[Evaluated], version: int) -> list[Evaluated]:

@@ -95,7 +95,7 @@ class FileWriter(StreamWriter):
             raise
         self._file.truncate(self.end - self._start)
 
-    def append(self, record: Record) -> int:
+    def _append(self, record: Record) -> int:
         data = frame(encode(record))
         filled = self.end - self._start
         if filled and filled + len(data) > self._segment_bytes:

@@ -87,7 +87,7 @@ class RedisWriter(StreamWriter):
             self.close()
             raise
 
-    def append(self, record: Record) -> int:
+    def _append(self, record: Record) -> int:
         payload = encode(record)
         end = self.end + len(payload)
         arguments = [self._holder, self.end, end, payload, self._let_go(end)]

@@ -46,7 +46,8 @@ def read_payloads(path: Path, offset: int, sealed: bool) -> Iterator[tuple[memor
     """The complete payloads of one segment from the offset on, each with the offset after it.
 
     Stops at a record that is torn or was never written to the disk. In a `sealed` segment, which a later one
-    follows, such a record is corrupt. Nothing is kept between two reads of the file: a restarted writer may replace a torn tail.
+    follows, such a record is corrupt. Nothing is kept between two reads of the file: a restarted writer may
+    replace a torn tail.
     """
     start = int(path.name.removesuffix(_SUFFIX))
     with path.open("rb", buffering=0) as file:

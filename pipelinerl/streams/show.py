@@ -1,5 +1,6 @@
 """Records as text that a person reads. Used by `python -m pipelinerl.streams show`."""
 
+import time
 from enum import Enum
 from pathlib import Path
 
@@ -10,6 +11,8 @@ from tokenizers import Tokenizer
 
 from contracts.records import Completion, MicroBatchRow, Record, Rollout
 
+HEAD = ("schema", "at")  # fields that every record or event has
+
 
 def describe(record: Record, tokenizer: Tokenizer | None = None) -> str:
     match record:
@@ -17,8 +20,12 @@ def describe(record: Record, tokenizer: Tokenizer | None = None) -> str:
             return describe_rollout(record, tokenizer)
         case MicroBatchRow():
             return describe_row(record)
-    fields = ((name, getattr(record, name)) for name in record.__struct_fields__ if name != "schema")
-    return f"{type(record).__name__:16} " + "  ".join(f"{name}={plain(value)}" for name, value in fields)
+    fields = ((name, getattr(record, name)) for name in record.__struct_fields__ if name not in HEAD)
+    text = "  ".join(f"{name}={plain(value)}" for name, value in fields)
+    at = getattr(record, "at", 0.0)
+    return f"{type(record).__name__:16} {text}" + (
+        time.strftime("  at %F %T", time.localtime(at)) if at else ""
+    )
 
 
 def concerns_group(record: Record, group_id: int) -> bool:

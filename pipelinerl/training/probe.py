@@ -12,8 +12,8 @@ import numpy as np
 from contracts.records import MicroBatchRow, Rollout, TrainingSequence, decode, encode
 from contracts.trainer import PackedBatch, TrainerWorker
 from pipelinerl.batching.sequences import training_sequences
+from pipelinerl.clients.completions import Sampling, complete
 from pipelinerl.clients.http_session import open_session
-from pipelinerl.clients.llm_client import Sampling, complete
 from pipelinerl.config import RunConfig
 from pipelinerl.domains.base import Domain
 from pipelinerl.training.ranks import Ranks
@@ -37,10 +37,7 @@ class Probe:
 
     def measure(self, worker: TrainerWorker, version: int, servers: list[str]) -> dict[str, float]:
         """`servers` counts on rank 0. Tokens that a later version sampled cannot occur: none exists."""
-        sequences = asyncio.run(self._sample(servers)) if self._ranks.rank == 0 else []
-        empty = [[] for _ in range(self._ranks.size - 1)]
-        row = MicroBatchRow(step=version, index=0, micro_batches=[sequences, *empty], closes_step=False)
-        row = decode(self._ranks.share(encode(row) if self._ranks.rank == 0 else None))
+        row = decode(self._ranks.share(lambda: encode(self._row(version, servers))))
         batch = PackedBatch.pack(row.micro_batches[self._ranks.rank], version, self._token_fields)
         batch = batch.to(worker.device)
         scores = worker.forward(batch, grad=False)
@@ -48,6 +45,12 @@ class Probe:
         if not gap.size:
             return {}
         return {"logprob_gap_mean_abs": float(gap.mean()), "logprob_gap_max_abs": float(np.max(gap))}
+
+    def _row(self, version: int, servers: list[str]) -> MicroBatchRow:
+        """What the servers sample, as a row whose tokens are all rank 0's."""
+        sequences = asyncio.run(self._sample(servers))
+        empty = [[] for _ in range(self._ranks.size - 1)]
+        return MicroBatchRow(step=version, index=0, micro_batches=[sequences, *empty], closes_step=False)
 
     async def _sample(self, servers: list[str]) -> list[TrainingSequence]:
         async with open_session(self._token, self._timeout_s) as session:

@@ -4,36 +4,49 @@ It is a gloo group of its own, in addition to the backend's, so that waiting for
 model's collective. With one rank nothing is sent.
 """
 
+import contextlib
+import threading
+from collections.abc import Callable, Iterator
 from datetime import timedelta
 
 import torch
 import torch.distributed as dist
 
+STILL_WAITING = -1  # sent in the place of a size: rank 0 is alive, and has no data yet
+SIGNS_PER_TIMEOUT = 4  # how often it says so
+
 
 class Ranks:
     def __init__(self, rank: int, size: int, timeout_s: float):
-        """Must be called after `init_worker`, which makes the default process group."""
+        """Must be called after `init_worker`, which makes the default process group.
+
+        timeout_s: how long no rank may be silent. Rank 0 may wait for data for longer.
+        """
         self.rank = rank
         self.size = size
+        self._sign_s = timeout_s / SIGNS_PER_TIMEOUT
         alone = size == 1
         self._group = None if alone else dist.new_group(backend="gloo", timeout=timedelta(seconds=timeout_s))
 
-    def share(self, data: bytes | None) -> bytes:
-        """Returns rank 0's bytes on every rank."""
+    def share(self, make: Callable[[], bytes]) -> bytes:
+        """Returns on every rank what `make` returns on rank 0, where alone it is called."""
         if self._group is None:
-            return data
-        size = torch.tensor([len(data) if self.rank == 0 else 0])
-        dist.broadcast(size, src=0, group=self._group)
-        if self.rank == 0:
-            buffer = torch.frombuffer(bytearray(data), dtype=torch.uint8)
-        else:
-            buffer = torch.empty(int(size), dtype=torch.uint8)
-        dist.broadcast(buffer, src=0, group=self._group)
-        return data if self.rank == 0 else buffer.numpy().tobytes()
+            return make()
+        if self.rank > 0:
+            return self._received()
+        with self._signs_of_life():
+            data = make()
+        self._send_number(len(data))
+        dist.broadcast(torch.frombuffer(bytearray(data), dtype=torch.uint8), src=0, group=self._group)
+        return data
 
-    def agree(self, yes: bool) -> bool:
+    def agree(self, decide: Callable[[], bool]) -> bool:
         """Returns rank 0's decision on every rank."""
-        return self.share(bytes([yes]))[0] == 1
+        return self.share(lambda: bytes([decide()]))[0] == 1
+
+    def wait_for_rank_0(self, work: Callable[[], None]) -> None:
+        """Does `work` on rank 0, while the others wait for its end."""
+        self.agree(lambda: work() is None)
 
     def total(self, values: torch.Tensor) -> torch.Tensor:
         """Elementwise sum over ranks."""
@@ -42,6 +55,39 @@ class Ranks:
     def maximum(self, values: torch.Tensor) -> torch.Tensor:
         """Elementwise maximum over ranks."""
         return self._reduce(values, dist.ReduceOp.MAX)
+
+    def _received(self) -> bytes:
+        size = torch.tensor([STILL_WAITING])
+        try:
+            while int(size) == STILL_WAITING:
+                dist.broadcast(size, src=0, group=self._group)
+        except RuntimeError as error:
+            raise RuntimeError(f"trainer rank 0 is gone or silent, its log says why: {error}") from error
+        buffer = torch.empty(int(size), dtype=torch.uint8)
+        dist.broadcast(buffer, src=0, group=self._group)
+        return buffer.numpy().tobytes()
+
+    @contextlib.contextmanager
+    def _signs_of_life(self) -> Iterator[None]:
+        """Tells the other ranks every now and then that rank 0 waits, for as long as the block runs."""
+        ended = threading.Event()
+
+        def tell() -> None:
+            # Where another rank is gone, the broadcast that follows the block raises it too.
+            with contextlib.suppress(RuntimeError):
+                while not ended.wait(self._sign_s):
+                    self._send_number(STILL_WAITING)
+
+        thread = threading.Thread(target=tell, daemon=True, name="signs of life")
+        thread.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            thread.join()
+
+    def _send_number(self, number: int) -> None:
+        dist.broadcast(torch.tensor([number]), src=0, group=self._group)
 
     def _reduce(self, values: torch.Tensor, operation: dist.ReduceOp) -> torch.Tensor:
         values = values.detach().cpu().clone()

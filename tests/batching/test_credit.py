@@ -1,6 +1,7 @@
 import numpy as np
+import pytest
 
-from pipelinerl.advantages import GroupMean, LeaveOneOut, MaxRL, Return
+from pipelinerl.advantages import GroupMean, LeaveOneOut, MaxRL, Return, UnfitRewardsError
 from pipelinerl.batching.credit import per_turn, whole_trajectory
 from tests.builders import completion, rollout
 
@@ -42,6 +43,8 @@ def test_advantages_by_hand():
     assert MaxRL()(rewards).tolist() == [1, -1, -1, 1]
     assert MaxRL()(np.float32([1, 0, 0, 0])).tolist() == [3, -1, -1, -1]
     assert MaxRL()(np.zeros(3)).tolist() == [0, 0, 0]
+    with pytest.raises(UnfitRewardsError, match="no advantage for -0.39"):
+        MaxRL()(np.float32([1, -0.3, -0.3, -0.39]))  # (r − mean) / mean would begin with 399
     assert Return()(rewards).tolist() == rewards.tolist()
     for advantage in (LeaveOneOut(), GroupMean(std=True), GroupMean(std=False), MaxRL()):
         assert advantage(np.float32([3.0])).tolist() == [0.0]

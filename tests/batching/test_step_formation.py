@@ -5,7 +5,7 @@ import pytest
 
 from contracts.records import DropReason, VersionSpan
 from contracts.token_fields import TokenField
-from pipelinerl.advantages import LeaveOneOut
+from pipelinerl.advantages import LeaveOneOut, MaxRL
 from pipelinerl.batching.credit import whole_trajectory
 from pipelinerl.batching.sequences import training_sequences
 from pipelinerl.batching.staleness import StalePolicy
@@ -25,9 +25,10 @@ def formation(
     buffer_whole_step=False,
     first_step=0,
     token_fields=None,
+    advantage=None,
 ) -> StepFormation:
     return StepFormation(
-        partial(whole_trajectory, advantage=LeaveOneOut()),
+        partial(whole_trajectory, advantage=advantage or LeaveOneOut()),
         [ZeroAdvantage()],
         StalePolicy(on_stale, max_lag),
         training_sequences,
@@ -66,6 +67,13 @@ def test_equal_rewards_are_dropped_by_name():
     steps = formation()
     assert steps.add_group(group(0, [1, 1])).dropped is DropReason.ZERO_ADVANTAGE
     assert steps.open_groups == []
+
+
+def test_a_group_that_the_advantage_is_not_defined_for_is_dropped_by_name():
+    steps = formation(batch_size=2, advantage=MaxRL())
+    assert steps.add_group(group(0, [1, -0.9])).dropped == "negative_reward"
+    (row,) = steps.add_group(group(1, [1, 0])).rows
+    assert rollout_ids(row) == [["1-0", "1-1"]]
 
 
 def test_a_failed_member_counts_in_the_step_but_has_no_tokens_and_no_baseline():

@@ -3,7 +3,8 @@ import contextlib
 
 import pytest
 
-from pipelinerl.clients.server_pool import ServerPool, ServerUnavailableError
+from pipelinerl.clients.faults import ServerUnavailableError
+from pipelinerl.clients.server_pool import ServerPool
 
 
 def test_spreads_requests_and_respects_the_limit():
@@ -27,7 +28,7 @@ def test_spreads_requests_and_respects_the_limit():
     asyncio.run(scenario())
 
 
-def test_a_server_that_comes_back_still_has_its_old_requests():
+def test_a_spared_server_that_comes_back_still_has_its_old_requests():
     async def scenario():
         pool, released = ServerPool(limit=1), asyncio.Event()
         await pool.set_servers(["a", "b"])
@@ -38,7 +39,7 @@ def test_a_server_that_comes_back_still_has_its_old_requests():
 
         tasks = [asyncio.create_task(request()) for _ in range(2)]
         await wait_until(lambda: pool.in_flight == 2)
-        await pool.set_servers(["a"])
+        await pool.set_servers(["a"], sparing=["b"])
         assert (pool.capacity, pool.in_flight) == (2, 1)  # whoever counts both requests starts no third
         await pool.set_servers(["a", "b"])
         assert (pool.capacity, pool.in_flight) == (2, 2)
@@ -105,6 +106,151 @@ def test_the_gate_waits_for_requests_in_flight_and_holds_new_ones():
         assert await held == "a"
 
     asyncio.run(scenario())
+
+
+def test_requests_on_a_server_that_is_left_out_are_called_off_and_the_others_are_not():
+    async def scenario():
+        pool, released = ServerPool(limit=2), asyncio.Event()
+        await pool.set_servers(["a", "b"])
+        ended = {"a": [], "b": []}
+
+        async def request():
+            try:
+                async with pool.server() as url:
+                    await released.wait()
+            except ServerUnavailableError as error:
+                ended["b"].append(str(error))
+            else:
+                ended[url].append("answered")
+
+        tasks = [asyncio.create_task(request()) for _ in range(4)]
+        await wait_until(lambda: pool.in_flight == 4)
+        pool.leave_out("b")
+        await wait_until(lambda: len(ended["b"]) == 2)
+        third = asyncio.create_task(request())
+        pool.leave_out("a")  # the last one in service: its requests wait for it
+        released.set()
+        await asyncio.gather(*tasks, third)
+        assert ended == {"a": ["answered"] * 3, "b": ["left_out"] * 2}
+        pool.take_back("b")
+        async with pool.server() as one, pool.server() as other:
+            assert {one, other} == {"a", "b"}
+            assert not await is_given_a_place(pool, avoid="a")  # b begins with one request
+
+    asyncio.run(scenario())
+
+
+def test_a_removed_servers_requests_are_called_off_and_the_gate_closes():
+    async def scenario():
+        pool = ServerPool(limit=1)
+        await pool.set_servers(["hung", "alive"])
+
+        async def request():
+            async with pool.server():
+                await asyncio.Event().wait()
+
+        task = asyncio.create_task(request())
+        await wait_until(lambda: pool.in_flight == 1)
+        closing = asyncio.create_task(pool.close_gate())
+        await pool.set_servers(["alive"])
+        with pytest.raises(ServerUnavailableError, match="left_out"):
+            await task
+        await closing
+
+    asyncio.run(scenario())
+
+
+def test_a_request_that_is_cancelled_leaves_its_place_to_the_next():
+    async def scenario():
+        pool = ServerPool(limit=1)
+        await pool.set_servers(["a"])
+        async with pool.server():
+            first, second = (asyncio.create_task(pool.server().__aenter__()) for _ in range(2))
+            await asyncio.sleep(0)
+        first.cancel()  # it has been given the place, and has not run since
+        assert await second == "a"
+
+    asyncio.run(scenario())
+
+
+def test_a_request_avoids_a_server_as_long_as_there_is_another():
+    async def scenario():
+        pool = ServerPool(limit=1)
+        await pool.set_servers(["a", "b"])
+        with pytest.raises(ServerUnavailableError, match="left_out"):
+            async with pool.server(avoid="a") as url:
+                assert url == "b"
+                assert not await is_given_a_place(pool, avoid="a")
+                waiting = asyncio.create_task(is_given_a_place(pool, avoid="a", within_s=5))
+                await asyncio.sleep(0)
+                pool.leave_out("b")
+                await asyncio.Event().wait()
+        assert await waiting
+
+    asyncio.run(scenario())
+
+
+class CountingLoop(asyncio.SelectorEventLoop):
+    """Counts the callbacks that it is asked to make: a wakeup of a task is one."""
+
+    callbacks = 0
+
+    def call_soon(self, *arguments, **options):
+        self.callbacks += 1
+        return super().call_soon(*arguments, **options)
+
+
+TURNS = 6  # of the loop, in which all that a freed place sets off has run
+
+
+def wakeups_of(failing: int, freed: int = 100) -> float:
+    """Callbacks for each place that is freed, where 128 requests want the 16 servers' 128 places."""
+
+    async def scenario():
+        pool, held = ServerPool(limit=8), []
+        await pool.set_servers([str(server) for server in range(16)])
+
+        async def client():
+            while True:
+                with contextlib.suppress(ServerUnavailableError):
+                    async with pool.server() as url:
+                        if int(url) < failing:
+                            raise ServerUnavailableError("connection")
+                        held.append(asyncio.get_running_loop().create_future())
+                        await held[-1]
+
+        async def run_loop():
+            for _ in range(TURNS):
+                await asyncio.sleep(0)
+
+        clients = [asyncio.create_task(client()) for _ in range(128)]
+        await run_loop()
+        assert len(held) == 8 * (16 - failing)
+        loop = asyncio.get_running_loop()
+        before = loop.callbacks
+        for _ in range(freed):
+            held.pop(0).set_result(None)
+            await run_loop()
+        counted = loop.callbacks - before
+        for task in clients:
+            task.cancel()
+        return counted / freed - TURNS
+
+    with asyncio.Runner(loop_factory=CountingLoop) as runner:
+        return runner.run(scenario())
+
+
+def test_a_freed_place_wakes_one_request_however_many_wait():
+    assert wakeups_of(failing=0) == 1  # its holder, which takes it again
+    assert wakeups_of(failing=4) == 2  # its holder, and one of the 32 that wait
+
+
+async def is_given_a_place(pool: ServerPool, avoid: str, within_s: float = 0.01) -> bool:
+    try:
+        async with asyncio.timeout(within_s), pool.server(avoid):
+            return True
+    except TimeoutError:
+        return False
 
 
 async def wait_until(condition) -> None:

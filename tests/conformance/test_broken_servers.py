@@ -28,6 +28,8 @@ A_FEW = [
     "LeaksMemory",
     "RetokenisesThePrompt",
     "ignores_the_token",
+    "proves_with_a_constant",
+    "fails_on_a_malformed_body",
 ]
 
 

@@ -13,12 +13,15 @@ from contracts.conformance.inference.command import add_inference
 from contracts.conformance.inference.kit import CODES, check_inference
 from contracts.conformance.inference.reference import Reference
 from contracts.conformance.tiny_model import make_tiny_model
+from contracts.support.token import TOKEN_VARIABLE
 from tests.conformance.broken_servers import TOKEN
 from tests.conformance.models import make_scripted_model
 from tests.conformance.servers import serving_mutant
 from tests.inference_adapters.servers import serving, wait_ready
 
 UPDATES = int(os.environ.get("SOAK_UPDATES", 50))  # of G8
+
+PROTECTED = {TOKEN_VARIABLE: TOKEN}
 
 pytest_plugins = ["contracts.conformance.pytest_plugin"]
 
@@ -55,9 +58,10 @@ def test_the_command_prints_a_table_and_ends_with_0(naive, tiny):
     assert row.split("│")[2].strip() == "pass"
 
 
-def test_a_failure_says_what_was_expected_and_how_to_see_it_again(scripted, capfd):
+def test_a_failure_says_what_was_expected_and_how_to_see_it_again(scripted, capfd, monkeypatch):
+    monkeypatch.setenv(TOKEN_VARIABLE, TOKEN)
     with serving_mutant("OmitsEndOfSequence") as url:
-        asked = ["--url", url, "--model", scripted, "--trust-remote-code", "--token", TOKEN, "--only", "G9"]
+        asked = ["--url", url, "--model", scripted, "--trust-remote-code", "--only", "G9"]
         assert run_here(*asked) == 1
         shown = capfd.readouterr().out
         assert run_here(*asked, "--json") == 1
@@ -133,8 +137,8 @@ THE_OTHERS = [code for code in CODES if code not in OF_THE_WEIGHTS]
 def test_the_transformers_adapter_keeps_everything(tmp_path, tied, codes):
     model = make_tiny_model(tmp_path / "model", tied=tied)
     small_batch = ["--max-batch-tokens", "64"]  # long prompts are read in pieces
-    options = ["--model", model, "--token", TOKEN, *small_batch]
-    with serving("inference_adapters.transformers", *options) as server:
+    options = ["--model", model, *small_batch]
+    with serving("inference_adapters.transformers", *options, environment=PROTECTED) as server:
         wait_ready(server.url, within_s=60)
         verdicts = check_inference([server.url], model, token=TOKEN, updates=UPDATES, only=codes)
     assert [verdict for verdict in verdicts if verdict.state != "pass"] == []

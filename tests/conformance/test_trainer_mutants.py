@@ -17,6 +17,7 @@ BROKEN = {mutant.trainer.__name__: mutant for mutant in MUTANTS}
 TRIED = quarter(sorted(BROKEN))
 A_FEW = [
     "LetsNeighboursSeeEachOther",
+    "ScoresWhateverTheModel",
     "AveragesOverRanks",
     "PretendsThatTheEntropyHasAGradient",
     "ReportsTheClippedNorm",

@@ -14,6 +14,7 @@ import torch.distributed as dist
 
 from contracts.trainer import PackedBatch, SaveHandle, StepReport, TokenScores, WorkerSpec
 from contracts.weights import WeightManifest
+from trainer_adapters import token_scores
 from trainer_adapters.fsdp import FSDPTrainer
 
 
@@ -71,6 +72,15 @@ class ScoresTheFirstToken(FSDPTrainer):
     def forward(self, batch: PackedBatch, grad: bool = True, entropy: bool = False) -> TokenScores:
         scores = super().forward(batch, grad, entropy)
         return replace(scores, logprobs=scores.logprobs - (batch.position_ids == 0) * math.log(98))
+
+
+class ScoresWhateverTheModel(FSDPTrainer):
+    def init_worker(self, spec: WorkerSpec) -> None:
+        token_scores.LOGIT_TRANSFORMS.clear()  # in the process of this rank
+        super().init_worker(spec)
+
+    def _check_scores(self) -> None:
+        pass
 
 
 class DetachesTheEntropy(FSDPTrainer):
@@ -295,6 +305,9 @@ MUTANTS = [
         "gradient of .* is off by",
         also=frozenset({"T3", "T6"}),
         why=NO_BONUS,
+    ),
+    Mutant(
+        ScoresWhateverTheModel, "T1", "divides its logits after the head is scored wrongly, without an error"
     ),
     Mutant(ScoresTheFirstToken, "T1", "first token of a sequence has nothing before it"),
     Mutant(

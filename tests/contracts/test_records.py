@@ -4,7 +4,20 @@ import msgspec
 import numpy as np
 import pytest
 
-from contracts.records import DropReason, Settled, decode, encode, infrastructure
+from contracts.records import (
+    CheckpointSaved,
+    Dated,
+    DropReason,
+    Evaluated,
+    Resumed,
+    Settled,
+    Started,
+    StepClosed,
+    WeightsPublished,
+    decode,
+    encode,
+    infrastructure,
+)
 from tests.builders import completion, rollout
 
 
@@ -68,3 +81,10 @@ def test_versions_of_a_rollout():
 def test_a_failure_is_the_infrastructures_or_it_is_not(blamed, statuses):
     assert {infrastructure(f"failed:{reason}") for reason in statuses.split()} == {blamed}
     assert not infrastructure("ok") and not infrastructure("truncated")
+
+
+def test_events_of_earlier_code_have_no_time():
+    data = {"record": "Settled", "schema": 1, "group_ids": [1], "rollouts": 2}
+    assert decode(msgspec.msgpack.encode(data)).at == 0.0
+    dated = {Started, Settled, StepClosed, WeightsPublished, Evaluated, CheckpointSaved, Resumed}
+    assert {*Dated.__subclasses__()} == dated

@@ -12,6 +12,7 @@ from contracts.conformance.inference.kit import CODES, check_inference
 from contracts.conformance.tiny_model import make_tiny_model
 from tests.engines.sglang_servers import sglang_process, sglang_server
 from tests.engines.twenty_steps import learns_in_twenty_steps
+from tests.inference_adapters.hostile_clients import harm_nobody
 from tests.inference_adapters.servers import Server, contract, health, wait_ready
 
 pytestmark = pytest.mark.engines
@@ -28,7 +29,7 @@ def model(tmp_path_factory) -> str:
 @pytest.fixture(scope="module")
 def server(model) -> Iterator[Server]:
     """The last test that uses it ends it."""
-    with sglang_process(model, "--token", TOKEN) as server:
+    with sglang_process(model, token=TOKEN) as server:
         wait_ready(server.url, within_s=300)
         yield server
 
@@ -41,13 +42,17 @@ def test_it_keeps_everything_it_declares(server, model):
     assert declared["kv_cache"] == ["keep", "recompute"]
 
 
+def test_hostile_requests_harm_nobody(server, model):
+    harm_nobody(server, model, TOKEN)
+
+
 @pytest.mark.parametrize(
     "codes",
     [OF_THE_WORKERS, pytest.param([c for c in CODES if c not in OF_THE_WORKERS], marks=pytest.mark.long)],
 )
 def test_with_two_tensor_parallel_workers_too(tmp_path, codes):
     model = make_tiny_model(tmp_path / "untied", tied=False)
-    with sglang_server(model, "--token", TOKEN, "--tensor-parallel-size", "2") as url:
+    with sglang_server(model, "--tensor-parallel-size", "2", token=TOKEN) as url:
         verdicts = check_inference([url], model, token=TOKEN, only=codes)
     assert [verdict for verdict in verdicts if verdict.state != "pass"] == []
 

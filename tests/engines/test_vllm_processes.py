@@ -84,7 +84,7 @@ def test_a_server_that_is_killed_leaves_nothing_behind(pair):
     ("options", "environment", "says"),
     [
         (["--logprobs-mode", "raw_logprobs"], {}, "--logprobs-mode cannot be set"),
-        (["--api-key", "secret"], {}, "use --token"),
+        (["--api-key", "secret"], {}, "set PIPELINERL_TOKEN"),
         (["--data-parallel-size", "2"], {}, "start more servers"),
         ([], {"VLLM_SERVER_DEV_MODE": "1"}, "unset VLLM_SERVER_DEV_MODE"),
     ],

@@ -4,6 +4,7 @@ import contextlib
 from collections.abc import Iterator
 
 from benchmarks.vllm_servers import OPTIONS, PYTHON
+from contracts.support.token import TOKEN_VARIABLE
 from tests.inference_adapters.servers import Server, serving, wait_ready
 
 ENVIRONMENT = {
@@ -15,16 +16,17 @@ ENVIRONMENT = {
 
 
 @contextlib.contextmanager
-def vllm_process(model: str, *options: str) -> Iterator[Server]:
+def vllm_process(model: str, *options: str, token: str | None = None) -> Iterator[Server]:
     """It may still be loading."""
+    environment = ENVIRONMENT | ({TOKEN_VARIABLE: token} if token else {})
     arguments = ["--model", model, *OPTIONS, *options]
-    with serving("inference_adapters.vllm", *arguments, python=PYTHON, environment=ENVIRONMENT) as server:
+    with serving("inference_adapters.vllm", *arguments, python=PYTHON, environment=environment) as server:
         yield server
 
 
 @contextlib.contextmanager
-def vllm_server(model: str, *options: str) -> Iterator[str]:
+def vllm_server(model: str, *options: str, token: str | None = None) -> Iterator[str]:
     """Its URL."""
-    with vllm_process(model, *options) as server:
+    with vllm_process(model, *options, token=token) as server:
         wait_ready(server.url, within_s=300)
         yield server.url

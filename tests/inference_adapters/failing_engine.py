@@ -1,11 +1,12 @@
 """A scripted server that is broken on purpose, each way behind an option or a version."""
 
+import argparse
 import asyncio
 import time
 
 import torch
 
-from contracts.inference import EngineInfo
+from contracts.inference import EngineInfo, Health
 from inference_adapters.scripted import ScriptedEngine
 from inference_adapters.serve import arguments, run
 
@@ -15,15 +16,21 @@ CURSED = [13]  # sampling from this prompt raises
 
 
 class FailingEngine(ScriptedEngine):
-    def __init__(self, load_s: float, load_fails: bool):
+    def __init__(self, options: argparse.Namespace):
         super().__init__(token_delay_s=0.01)
-        self.load_s, self.load_fails = load_s, load_fails
+        self.load_s, self.load_fails = options.load_s, options.load_fails
+        self.options = options
         self.poisonous = {POISON, ONCE}
 
     def info(self) -> EngineInfo:
         """Without seeds: it could not repeat itself."""
         info = super().info()
-        return info.model_copy(update={"capabilities": [c for c in info.capabilities if c != "seed"]})
+        capabilities = [c for c in info.capabilities if c != "seed"]
+        dtypes = self.options.accepts or info.accepts_dtypes
+        return info.model_copy(update={"capabilities": capabilities, "accepts_dtypes": dtypes})
+
+    def health(self) -> Health:
+        return Health(status="unhealthy", reason="unwell") if self.options.unwell else super().health()
 
     async def start(self, version: int) -> None:
         await asyncio.to_thread(time.sleep, self.load_s)
@@ -37,6 +44,16 @@ class FailingEngine(ScriptedEngine):
             if prompt == CURSED:
                 raise ArithmeticError("cursed")
 
+    async def receive_weights(self, request, progress) -> None:
+        self.received = 0
+        await super().receive_weights(request, progress)
+
+    def buffered(self, bucket):
+        if self.received == self.options.fails_in_bucket:
+            raise torch.OutOfMemoryError("no room for the bucket")
+        self.received += 1
+        return super().buffered(bucket)
+
     def apply_weights(self, tensors, tied, version, kv_cache) -> None:
         if version in self.poisonous:
             self.poisonous.discard(ONCE)
@@ -49,5 +66,8 @@ if __name__ == "__main__":
     parser = arguments(__doc__)
     parser.add_argument("--load-s", type=float, default=0.0)
     parser.add_argument("--load-fails", action="store_true")
+    parser.add_argument("--fails-in-bucket", type=int, help="of every update, counted from 0")
+    parser.add_argument("--accepts", action="append", help="the only dtype that it casts from")
+    parser.add_argument("--unwell", action="store_true", help="unhealthy, although its weights are live")
     options = parser.parse_args()
-    run(FailingEngine(options.load_s, options.load_fails), options)
+    run(FailingEngine(options), options)

@@ -2,14 +2,13 @@
 
 from pipelinerl.judging.wire import Judgement
 
-counted = 0  # what a text leaves for the next one, were there a next one
-
 
 class ExecutingJudge:
-    """Judges a text that it executes; the text may set `reward`."""
+    """Judges a text that it executes; the text may set `reward`, and the other fields."""
 
     def __call__(self, verifier: str, task: bytes, text: str) -> Judgement:
         names = {"reward": 0.0, "task": task, "verifier": verifier}
         exec(text, names)
         reward = float(names["reward"])
-        return Judgement(reward, reward > 0.5, "right" if reward > 0.5 else "wrong")
+        outcome = names.get("outcome", "right" if reward > 0.5 else "wrong")
+        return Judgement(reward, reward > 0.5, outcome, metrics=names.get("metrics", {}))

@@ -11,9 +11,10 @@ from pipelinerl.judging.isolation import Level, Limits
 from pipelinerl.judging.wire import Judgement
 from pipelinerl.judging.workers import Setup, TemplateError, VerifierError, Workers
 
-LIMITS = Limits(memory_bytes=1 << 28, cpu_s=2)
+LIMITS = Limits(memory_bytes=1 << 28, cpu_s=1)
 JUDGE = "tests.judging.hostile_judge.ExecutingJudge"
 RIGHT = Judgement(1.0, True, "right")
+IGNORING = "import signal; signal.signal(signal.SIGXCPU, signal.SIG_IGN)\n"
 SLOW = "import time; time.sleep(0.3); reward = 1"
 
 
@@ -59,9 +60,11 @@ async def test_a_worker_that_somebody_kills_is_asked_again():
 
 
 @pytest.mark.asyncio
-async def test_cpu_time_is_a_limit_of_its_own():
-    async with pool(verdict_s=30) as workers:
-        assert (await workers.judged("v", b"", "while True:\n    pass")).outcome == "undecided:time"
+@pytest.mark.parametrize("ignoring", ["", pytest.param(IGNORING, marks=pytest.mark.engines)])
+async def test_cpu_time_is_a_limit_of_its_own(ignoring):
+    async with pool(verdict_s=60) as workers:
+        judgement = await workers.judged("v", b"", ignoring + "while True:\n    pass")
+        assert judgement.outcome == "undecided:time"
         assert workers.undecided == {"time": 1}
 
 
@@ -102,3 +105,12 @@ async def test_a_judge_that_cannot_be_made_is_told(maker, words):
     with pytest.raises(TemplateError, match=words):
         await pool(maker=maker).start()
     assert children() == []
+
+
+@pytest.mark.asyncio
+async def test_forged_names_are_bounded_and_those_that_were_seen_go_on(monkeypatch):
+    monkeypatch.setattr("pipelinerl.judging.workers.MOST_NAMES", 5)
+    async with pool() as workers:
+        outcomes = [(await workers.judged("v", b"", f"metrics = {{'x{i}': 1.0}}")).outcome for i in range(6)]
+        assert outcomes == ["wrong"] * 4 + ["undecided:output"] * 2
+        assert (await workers.judged("v", b"", "metrics = {'x0': 1.0}")).outcome == "wrong"

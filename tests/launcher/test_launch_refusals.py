@@ -29,6 +29,9 @@ def refused(capsys, *overrides: str) -> str:
     return lines[0]
 
 
+OVERLONG = "rewards=[{_target_: pipelinerl.rewards.overlong.Overlong, max_tokens: 16, buffer: 4}]"
+
+
 class Needy:
     needs_token_fields = ("mine",)
 
@@ -51,8 +54,23 @@ class OldPacking:
         ("max_lag=-1", "max_lag"),
         ("max_steps=true", "max_steps"),
         ("batch_size=128.0", "batch_size"),
+        (["advantage=value", "trainer.value_head=true"], "advantage: Return takes no baseline off"),
+        (
+            ["objective=value_baseline", "trainer.value_head=true"],
+            "objective: ValueBaseline takes a learned baseline off, and advantage LeaveOneOut another one",
+        ),
+        (
+            ["advantage=max_rl", OVERLONG],
+            "MaxRL needs rewards that are not negative, and Overlong of rewards",
+        ),
+        (
+            ["advantage=max_rl", "domain=math", "domain.rewards.wrong=-1.0"],
+            "MaxRL needs rewards that are not negative; domain.rewards has -1.0",
+        ),
+        ([OVERLONG, "sampling.max_tokens=8"], "Overlong.max_tokens=16 is above the 8 tokens"),
         ("batch_size=12", "not divisible by group_size"),
         ("sampling.top_p=0.9", "bias the importance ratio"),
+        ("sampling.top_p=1.5", "bias the importance ratio"),
         ("sampling.top_k=50", "bias the importance ratio"),
         ("sampling.top_p=nan", "sampling.top_p"),
         ("optimizer.lr=inf", "optimizer.lr"),
@@ -114,6 +132,13 @@ def test_model_without_a_chat_template(capsys, tmp_path, model):
     (model / "tokenizer_config.json").write_text(json.dumps(settings))
     settings = ["sampling.max_prompt_tokens=48", f"model.path={model}", f"run_dir={tmp_path}/run"]
     assert "has no chat template" in refused(capsys, *settings)
+
+
+def test_a_model_whose_config_tells_that_it_would_be_scored_wrongly(capsys, tmp_path, model):
+    config = json.loads((model / "config.json").read_text())
+    (model / "config.json").write_text(json.dumps(config | {"final_logit_softcapping": 30.0}))
+    settings = ["sampling.max_prompt_tokens=48", f"model.path={model}", f"run_dir={tmp_path}/run"]
+    assert "qwen2 transforms its logits (final_logit_softcapping)" in refused(capsys, *settings)
 
 
 def test_context_longer_than_the_models(capsys, tmp_path, model):

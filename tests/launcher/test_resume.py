@@ -17,6 +17,7 @@ from contracts.records import (
     Settled,
     Started,
     StepClosed,
+    TrainingDone,
     VersionSpan,
 )
 from contracts.trainer import SaveHandle
@@ -41,16 +42,19 @@ SIZE = 2
 
 
 def started(group: int) -> Started:
-    return Started(group_id=group, rollouts=SIZE, draw=group, problem=100 + group)
+    return Started(at=1.0, group_id=group, rollouts=SIZE, draw=group, problem=100 + group)
 
 
 def settled(*groups: int, reason: DropReason | None = None, version: int | None = None) -> Settled:
-    return Settled(group_ids=list(groups), rollouts=SIZE * len(groups), reason=reason, version=version)
+    size = SIZE * len(groups)
+    return Settled(at=1.0, group_ids=list(groups), rollouts=size, reason=reason, version=version)
 
 
 def evaluated(version: int, last: int | None = None) -> Evaluated:
     last = version if last is None else last
-    return Evaluated(version=version, problems=1, success=0.5, first_version=version, last_version=last)
+    return Evaluated(
+        at=1.0, version=version, problems=1, success=0.5, first_version=version, last_version=last
+    )
 
 
 def resumed(version: int, **changes: object) -> Resumed:
@@ -168,6 +172,32 @@ def test_a_resumption_is_one_record_and_events_are_read_life_by_life(tmp_path):
     assert accounts(*events).errors() == []
     second = resume(streams, launcher, checkpoints, Position(version=2, rollouts_offset=0))
     assert (second.replayed, second.interrupted, second.redraws) == ([], [], [(2, 102)])
+
+
+def test_what_an_older_launch_did_not_know_is_read(tmp_path):
+    """A stream that its `Resumed` does not name, and records of other kinds in the launcher's stream."""
+    streams = FileStreams(tmp_path / "streams")
+    launcher, actor, trainer = map(streams.writer, ("launcher_events", "actor_events", "trainer_events"))
+    actor.append(started(0))
+    first = resumed(0, at=1.0, ends={"actor_events": actor.end})
+    launcher.append(first)
+    actor.append(started(1))
+    trainer.append(closed(1))
+    ends = {"actor_events": actor.end, "trainer_events": trainer.end}
+    second = resumed(1, at=1.0, ends=ends)
+    launcher.append(second)
+    launcher.append(TrainingDone(version=1))
+    actor.append(started(2))
+    names = ("actor_events", "trainer_events")
+    assert [*recorded_events(streams, names)] == [
+        started(0),
+        first,
+        started(1),
+        closed(1),
+        second,
+        started(2),
+    ]
+    assert latest_launch(streams) == second
 
 
 def test_results_of_weights_that_are_made_again_do_not_count(tmp_path):
@@ -359,4 +389,4 @@ def test_what_is_replayed_of_a_resumed_run_are_the_steps_that_count(tmp_path):
 
 
 def closed(version: int) -> StepClosed:
-    return StepClosed(version=version, rollouts=2, tokens=1, lag_histogram={})
+    return StepClosed(at=1.0, version=version, rollouts=2, tokens=1, lag_histogram={})

@@ -37,8 +37,8 @@ CASES = {
     "cispo_low": Case(Cispo(0.3, 2.0), oracles.cispo(0.3, 2.0)),
     "icepop": Case(IcePop(0.5, 5.0), oracles.icepop(0.5, 5.0)),
     "mirror_descent": Case(MirrorDescent(0.1), oracles.mirror_descent(0.1)),
-    "decoupled_ppo": Case(DecoupledPpo(0.2, 0.25), oracles.decoupled_ppo(0.2, 0.25), proximal=True),
-    "decoupled_ppo_first_epoch": Case(DecoupledPpo(0.2, 0.25), oracles.decoupled_ppo(0.2, 0.25)),
+    "decoupled_ppo": Case(DecoupledPpo(0.2, 0.25, 1.3), oracles.decoupled_ppo(0.2, 0.25, 1.3), proximal=True),
+    "decoupled_ppo_first_epoch": Case(DecoupledPpo(0.2, 0.25, 1.3), oracles.decoupled_ppo(0.2, 0.25, 1.3)),
     "kl": Case(KlToReference(0.04), oracles.kl_to_reference(0.04)),
     "entropy": Case(EntropyBonus(0.01), oracles.entropy_bonus(0.01)),
     "value_ppo_clip": Case(

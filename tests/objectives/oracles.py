@@ -124,12 +124,15 @@ def two_sided_clip(low: float, high: float, delta: float) -> Oracle:
     return lambda tokens: _over_tokens(tokens, term)
 
 
-def decoupled_ppo(low: float, high: float) -> Oracle:
-    """(π_prox / μ) min(ρ A, clip(ρ) A), ρ = π / π_prox. Without π_prox it is π itself, held fixed."""
+def decoupled_ppo(low: float, high: float, cap: float) -> Oracle:
+    """(π_prox / μ) min(ρ A, clip(ρ) A), ρ = π / π_prox, nothing where π_prox / μ is above the cap. Without
+    π_prox it is π itself, held fixed."""
 
     def term(token: Token) -> Term:
         proximal = token.logprob if token.proximal is None else token.proximal
         correction = math.exp(proximal - token.behaviour)
+        if correction > cap:
+            return Term(0.0, 0.0, True)
         inner = _surrogate(math.exp(token.logprob - proximal), token.advantage, low, high)
         return Term(correction * inner.j, correction * inner.by_logprob, inner.clipped)
 

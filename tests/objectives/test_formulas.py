@@ -64,7 +64,7 @@ def test_value_gradient_and_sums_follow_the_formula(name, normalisation):
         assert_as_the_oracle_says(CASES[name], random_step(seed, NORMALISATIONS[normalisation]), seed)
         for seed in SEEDS
     ]
-    if any(counts) and name != "decoupled_ppo_first_epoch":  # where ρ = 1
+    if any(counts):
         clipped, tokens = (sum(count[key] for count in counts) for key in ("clipped", "tokens"))
         assert 0.02 < clipped / tokens < 0.98  # bounds bind for some and not for others
 
@@ -92,7 +92,7 @@ def test_decoupled_ppo_without_a_clip_is_plain_importance_sampling():
     step = random_step(1, PerSequence())
     batch = with_proximal(packed(step.sequences), step.tables)
     scores = leaf_scores(batch, step.tables)
-    loss, _ = DecoupledPpo(1.0, 1e9)(scores, batch)
+    loss, _ = DecoupledPpo(1.0, 1e9, 1e9)(scores, batch)
     plain = -(
         (scores.logprobs - batch.behaviour_logprobs).exp() * batch.advantages * batch.loss_weights
     ).sum()
@@ -100,6 +100,17 @@ def test_decoupled_ppo_without_a_clip_is_plain_importance_sampling():
     torch.testing.assert_close(
         gradient(loss, scores)[0], gradient(plain, scores)[0], rtol=RELATIVE, atol=1e-14
     )
+
+
+def test_the_first_epoch_of_decoupled_ppo_leaves_out_what_is_above_the_cap():
+    """There π_prox is π, so nothing but the cap bounds the weight π/μ."""
+    log_ratios = [0.5, 1.6, 1.7, 8.0]  # 5 is exp(1.609)
+    batch = packed(one_sequence(log_ratios, [True] * 4).sequences)
+    scores = leaf_scores(batch, one_sequence(log_ratios, [True] * 4).tables)
+    loss, sums = DecoupledPpo(0.2, 0.2, 5.0)(scores, batch)
+    slopes = gradient(loss, scores)[0]
+    assert [bool(slope) for slope in slopes] == [True, True, False, False]
+    assert sums["clip_fraction"].item() == 2
 
 
 def one_sequence(
@@ -170,7 +181,7 @@ def test_a_ratio_that_overflows_outside_the_loss_leaves_no_trace(name, log_ratio
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("log_ratio", OVERFLOWING)
-@pytest.mark.parametrize("name", ["reinforce", "cispo", "cispo_low", "icepop"])
+@pytest.mark.parametrize("name", ["reinforce", "cispo", "cispo_low", "icepop", "decoupled_ppo_first_epoch"])
 def test_a_ratio_that_overflows_in_the_loss_is_bounded(name, log_ratio, dtype):
     step = one_sequence([0.1, log_ratio, log_ratio, -0.2], [True] * 4)
     loss, gradients = _loss_and_gradients(CASES[name], step, dtype)

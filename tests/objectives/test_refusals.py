@@ -16,7 +16,13 @@ from pipelinerl.objectives.reinforce import Reinforce
 from pipelinerl.objectives.two_sided_clip import TwoSidedClip
 from pipelinerl.objectives.value_baseline import ValueBaseline
 
-CLIPPED = [PpoClip, Gspo, Cispo, DecoupledPpo, lambda low, high: TwoSidedClip(low, high, 4.0)]
+CLIPPED = [
+    PpoClip,
+    Gspo,
+    Cispo,
+    lambda low, high: DecoupledPpo(low, high, 5.0),
+    lambda low, high: TwoSidedClip(low, high, 4.0),
+]
 
 
 @pytest.mark.parametrize(
@@ -33,6 +39,7 @@ CLIPPED = [PpoClip, Gspo, Cispo, DecoupledPpo, lambda low, high: TwoSidedClip(lo
             (IcePop, bounds, "low < 1 < high")
             for bounds in [(0.0, 5.0), (-0.5, 5.0), (1.5, 5.0), (0.5, 0.9), (5.0, 0.5), (math.nan, 5.0)]
         ],
+        *[(DecoupledPpo, (0.2, 0.2, cap), "max_behaviour_weight") for cap in (1.0, -5.0, math.inf, math.nan)],
         *[(MirrorDescent, (tau,), "tau") for tau in (0.0, -0.1, math.nan)],
         *[
             (make, (coefficient,), "coefficient")

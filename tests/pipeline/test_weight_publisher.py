@@ -1,6 +1,9 @@
 """The weight publisher against real servers: content, deaths, refusals, and servers that come back."""
 
 import asyncio
+import contextlib
+import signal
+import time
 from collections.abc import Iterator, Sequence
 
 import aiohttp
@@ -13,15 +16,17 @@ from pipelinerl.clients.server_control import ContractRefusalError, ServerContro
 from pipelinerl.components import build_domain, needed_capabilities
 from pipelinerl.config import RunConfig
 from pipelinerl.launcher.compose import compose_config
+from pipelinerl.training.candidates import NoServersError
 from pipelinerl.training.probe import Probe
 from pipelinerl.training.ranks import Ranks
-from pipelinerl.training.weight_publisher import NoServersError, WeightPublisher, publish
+from pipelinerl.training.weight_publisher import WeightPublisher, publish
 from tests.inference_adapters.failing_engine import ONCE, POISON
-from tests.inference_adapters.servers import serving, wait_ready
+from tests.inference_adapters.servers import contract, serving, wait_ready
 from tests.ports import free_port
 from tests.scripted_domain import ScriptedDomain
 from trainer_adapters.scripted import ScriptedTrainer
 
+FAILING = "tests.inference_adapters.failing_engine"
 TOKENS = [5, 17, 40, 3, 88]
 
 
@@ -109,7 +114,7 @@ def test_every_server_serves_what_was_published(worker):
 def test_a_run_needs_servers_that_do_what_it_asks_for(worker, setting, says):
     own_config = config(setting)
     needs = needed_capabilities(own_config, build_domain(own_config))
-    with serving("tests.inference_adapters.failing_engine") as server:
+    with serving(FAILING) as server:
         manifest = worker.weight_manifest("float32")
         sender = WeightPublisher(own_config, [server.url], None, manifest, needs)
         sender.wait_for_servers()
@@ -182,11 +187,14 @@ def test_a_pinned_server_is_published_to_when_no_other_answers(worker):
 def test_a_server_that_dies_in_the_rendezvous_takes_no_other_with_it(worker):
     with serving("inference_adapters.scripted") as survivor, serving("inference_adapters.scripted") as mortal:
         sender = publisher(worker, survivor.url, mortal.url)
-        reached = sender._candidates()
-        mortal.process.kill()
-        mortal.process.wait()
-        sender._attempts += 1
-        sender._form_group(reached)
+        form = sender._groups.form
+
+        def form_without(infos, timeout_s):
+            mortal.process.kill()
+            mortal.process.wait()
+            return form(infos, timeout_s)
+
+        sender._groups.form = form_without
         assert publish(worker, Ranks(0, 1, 5), sender, 0).servers == [survivor.url]
         assert_serves(survivor.url, worker, 0)
         sender.close()
@@ -195,7 +203,7 @@ def test_a_server_that_dies_in_the_rendezvous_takes_no_other_with_it(worker):
 def test_a_server_that_fails_to_apply_is_left_out(worker):
     with (
         serving("inference_adapters.scripted") as sound,
-        serving("tests.inference_adapters.failing_engine") as failing,
+        serving(FAILING) as failing,
     ):
         sender, ranks = publisher(worker, sound.url, failing.url), Ranks(0, 1, 5)
         assert len(publish(worker, ranks, sender, POISON - 1).servers) == 2
@@ -205,8 +213,7 @@ def test_a_server_that_fails_to_apply_is_left_out(worker):
 
 
 def test_servers_that_all_lost_their_weights_get_them_again(worker):
-    failing = "tests.inference_adapters.failing_engine"
-    with serving(failing) as one, serving(failing) as other:
+    with serving(FAILING) as one, serving(FAILING) as other:
         sender, ranks = publisher(worker, one.url, other.url), Ranks(0, 1, 5)
         assert publish(worker, ranks, sender, ONCE).servers == [one.url, other.url]
         assert_serves(one.url, worker, ONCE)
@@ -215,11 +222,110 @@ def test_servers_that_all_lost_their_weights_get_them_again(worker):
 
 
 def test_servers_that_lose_their_weights_every_time_are_an_error(worker):
-    with serving("tests.inference_adapters.failing_engine") as only:
+    with serving(FAILING) as only:
         sender = publisher(worker, only.url)
-        with pytest.raises(NoServersError, match="5 weight groups in a row failed"):
+        with pytest.raises(NoServersError, match="weight groups of every server failed"):
             publish(worker, Ranks(0, 1, 5), sender, POISON)
         sender.close()
+
+
+@pytest.mark.parametrize("bucket_bytes", [64, 1 << 20], ids=["several buckets", "one bucket"])
+def test_a_server_that_fails_every_update_leaves_the_others_to_the_run(worker, bucket_bytes):
+    """Three groups are the fewest that a failure can cost: it, the next without it, the next with it."""
+    with contextlib.ExitStack() as stack:
+        sound = [stack.enter_context(serving("inference_adapters.scripted")).url for _ in range(2)]
+        failing = stack.enter_context(
+            serving(FAILING, "--fails-in-bucket", "1" if bucket_bytes == 64 else "0")
+        )
+        sender = publisher(
+            worker, sound[0], failing.url, sound[1], settings=[f"weights.bucket_bytes={bucket_bytes}"]
+        )
+        epochs = []
+        for version in range(12):
+            assert publish(worker, Ranks(0, 1, 5), sender, version).servers == sound
+            epochs.append(sender._groups.epoch)
+        for url in sound:
+            assert_serves(url, worker, 11)
+        assert epochs[0] <= 2
+        assert epochs[-1] <= 8
+        assert epochs[-1] - epochs[7] <= 1
+        sender.close()
+
+
+def test_a_server_that_is_not_well_is_left_out(worker):
+    with serving("inference_adapters.scripted") as sound, serving(FAILING, "--unwell") as unwell:
+        sender = publisher(worker, sound.url, unwell.url, settings=["world.server_start_timeout_s=0.1"])
+        assert publish(worker, Ranks(0, 1, 5), sender, 0).servers == [sound.url]
+        assert contract(unwell.url)["run"] is None
+        sender.close()
+
+
+def test_the_only_server_is_waited_for_while_it_loads(worker):
+    with serving(FAILING, "--load-s", "1") as loading:
+        sender = WeightPublisher(config(), [loading.url], None, worker.weight_manifest("float32"))
+        assert publish(worker, Ranks(0, 1, 5), sender, 0).servers == [loading.url]
+        sender.close()
+
+
+def test_a_server_whose_weights_do_not_fit_is_left_out_for_good(worker, caplog):
+    with serving("inference_adapters.scripted") as sound, serving(FAILING, "--accepts", "float16") as odd:
+        sender, ranks = publisher(worker, odd.url, sound.url), Ranks(0, 1, 5)
+        for version in range(3):
+            assert publish(worker, ranks, sender, version).servers == [sound.url]
+        assert contract(sound.url)["group"]["epoch"] == contract(odd.url)["group"]["epoch"] + 1
+        assert f"{odd.url} is left out for the rest of this run" in caplog.text
+        sender.close()
+
+
+def test_a_run_goes_on_with_the_servers_that_another_run_did_not_take(worker):
+    with serving("inference_adapters.scripted") as kept, serving("inference_adapters.scripted") as taken:
+        first, ranks = publisher(worker, taken.url, kept.url), Ranks(0, 1, 5)
+        publish(worker, ranks, first, 0)
+        second = publisher(worker, taken.url)
+        publish(worker, ranks, second, 0)
+        assert publish(worker, ranks, first, 1).servers == [kept.url]
+        assert publish(worker, ranks, second, 1).servers == [taken.url]
+        first.close()
+        second.close()
+
+
+def test_a_server_that_hung_when_the_run_began_is_taken_over_when_it_answers(worker):
+    with serving("inference_adapters.scripted") as sound, serving("inference_adapters.scripted") as hung:
+        before = publisher(worker, sound.url, hung.url)
+        publish(worker, Ranks(0, 1, 5), before, 3)
+        hung.process.send_signal(signal.SIGSTOP)
+        after = WeightPublisher(config(), [sound.url, hung.url], None, worker.weight_manifest("float32"))
+        assert publish(worker, Ranks(0, 1, 5), after, 0).servers == [sound.url]
+        hung.process.send_signal(signal.SIGCONT)
+        assert publish(worker, Ranks(0, 1, 5), after, 1).servers == [sound.url, hung.url]
+        assert_serves(hung.url, worker, 1)
+        after.close()
+        before.close()
+
+
+class OutOfMemoryTrainer(ScriptedTrainer):
+    """Has no room for its third tensor when it gathers them."""
+
+    def gather_weights(self):
+        for index, weight in enumerate(super().gather_weights()):
+            if index == 2:
+                raise torch.OutOfMemoryError("the trainer has no room to gather")
+            yield weight
+
+
+def test_the_trainers_own_failure_in_a_gather_is_told_as_it_is():
+    trainer = OutOfMemoryTrainer()
+    trainer.init_worker(WorkerSpec(model_path="", optimizer=OptimizerSpec(lr=0.1), master_port=free_port()))
+    with serving("inference_adapters.scripted") as server:
+        sender = publisher(trainer, server.url, settings=["weights.bucket_bytes=64"])
+        with pytest.raises(torch.OutOfMemoryError, match="no room to gather"):
+            publish(trainer, Ranks(0, 1, 5), sender, 0)
+        began = time.monotonic()
+        while contract(server.url)["weights"]["state"] == "receiving":
+            assert time.monotonic() < began + 3  # of the 5 s of silence that it would wait
+        assert contract(server.url)["group"] is None
+        sender.close()
+    trainer.close()
 
 
 def test_the_probe_sees_weights_that_are_not_the_trainers(worker):
@@ -253,7 +359,7 @@ def test_a_server_that_waits_its_time_out_in_a_broken_broadcast_is_waited_for(wo
     with serving("inference_adapters.scripted") as survivor, serving("inference_adapters.scripted") as mortal:
         sender = publisher(worker, survivor.url, mortal.url, settings=quick_to_join)
         sender.open(0)
-        connection = sender._group._group  # one that does not close with the group
+        connection = sender._groups.group._group  # one that does not close with the group
         mortal.process.kill()
         mortal.process.wait()
         sender.send(worker.gather_weights())

@@ -62,7 +62,8 @@ def run_dir(tmp_path):
         overtaken = completion([1], [2, 3, 4], **spans((group_id, 0, 1), (group_id + 1, 1, 3)))
         good = {"completions": [overtaken], "metrics": {"success": 1.0}}
         rollouts.append(rollout(group_id, 0, 1.0, **good, **times))
-        rollouts.append(rollout(group_id, 1, completions=[], status="failed:timeout", **times))
+        why = "VerifierBroke" if group_id == 3 else "timeout"
+        rollouts.append(rollout(group_id, 1, completions=[], status=f"failed:{why}", **times))
     empty_first = completion([1], [2], **spans((0, 0, 0), (8, 0, 1)))
     evaluation.append(rollout(0, completions=[empty_first], started_at=990.0, finished_at=991.0))
     arriving = completion([1], [2, 3], **spans((5, 0, 1), (9, 1, 2)))
@@ -105,6 +106,8 @@ def test_the_summary_is_what_the_records_say(run_dir):
         "rollouts_lost": 0,
         "accounting_errors": [],
         "rollouts_retried": 0,
+        "rollouts_failed": {"VerifierBroke": 1, "timeout": 4},
+        "rollouts_failed_by_infrastructure": 4,
         "lag_mean": pytest.approx(1.0),
         "lag_max": 4,
         "logprob_gap_mean_abs": pytest.approx(2e-6),

@@ -8,8 +8,10 @@ from pathlib import Path
 import pytest
 
 from contracts.records import Pinned, Record, Released, Rollout, SetResult, WeightsPublished
+from pipelinerl.clients import server_watch
 from pipelinerl.clients.http_session import open_session
 from pipelinerl.clients.server_pool import ServerPool
+from pipelinerl.clients.server_watch import watching
 from pipelinerl.components import build_client, build_domain
 from pipelinerl.config import EvalConfig, RunConfig
 from pipelinerl.launcher.compose import compose_config
@@ -19,6 +21,7 @@ from pipelinerl.rollouts.pinned_server import PinnedServer
 from pipelinerl.rollouts.rollout_metrics import RolloutMetrics
 from pipelinerl.streams.files import FileStreams
 from tests.builders import completion, rollout
+from tests.clients.fake_servers import FakeServer, served
 from tests.exams_domain import Exams
 from tests.pipeline.runs import MINIATURE
 from tests.ports import free_port
@@ -151,3 +154,31 @@ def test_what_is_due_at_the_version_that_a_run_goes_on_with_is_evaluated_once(
     config, tmp_path, version, evaluated, written
 ):
     assert events_of(config, tmp_path, [BOTH], first_version=version, evaluated=evaluated) == written
+
+
+def test_a_hung_server_does_not_hold_up_an_evaluation(config, tmp_path, monkeypatch):
+    """Neither the first nor the last, in which nothing is published that would leave it out."""
+    monkeypatch.setattr(server_watch, "EVERY_S", 0.02)
+    monkeypatch.setattr(server_watch, "ANSWER_TIMEOUT_S", 0.2)
+    hung, good = FakeServer(fault="hangs"), FakeServer()
+    streams = FileStreams(tmp_path)
+
+    async def scenario():
+        async with served(hung, good), open_session(token=None) as session:
+            client = build_client(config, session, ServerPool(1))
+            writers = streams.writer("eval_rollouts"), streams.writer("actor_events")
+            metrics = RolloutMetrics(tmp_path, tensorboard=False)
+            spawn = asyncio.create_task
+            evaluator = Evaluator(config, build_domain(config), client, *writers, metrics, (), spawn)
+            servers = [hung.url, good.url]
+            figures = {"seconds": 0.0, "bytes": 0, "paused_s": 0.0}
+            await evaluator.on_published(WeightsPublished(run="r", version=0, servers=servers, **figures))
+            async with watching([evaluator.pool]), asyncio.timeout(20):
+                await evaluator.evaluate(0)
+
+    asyncio.run(scenario())
+    (result,) = [entry.record for entry in streams.reader("actor_events").read(timeout_s=0)]
+    assert (result.version, result.problems, result.failed) == (0, 16, 0)
+    rollouts = [entry.record for entry in streams.reader("eval_rollouts").read(timeout_s=0)]
+    assert [rollout.metrics["retries"] for rollout in rollouts] == [0] * 16
+    assert 1 <= len(hung.requests) <= config.eval.concurrency and len(good.requests) == 16

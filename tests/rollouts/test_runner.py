@@ -10,12 +10,14 @@ from aiohttp import web
 
 from contracts.records import encode
 from contracts.token_fields import TokenField
+from pipelinerl.clients import routing
 from pipelinerl.clients.llm_client import LLMClient, Sampling
 from pipelinerl.clients.server_pool import ServerPool
 from pipelinerl.config import RolloutConfig
 from pipelinerl.domains.base import Attempt, Domain, Problem
 from pipelinerl.rollouts.runner import RolloutRunner, RolloutSpec
 
+CODES = {422: "invalid_request", 500: "engine_failed", 503: "unhealthy"}
 GOOD = {
     "prompt_token_ids": [1, 2],
     "choices": [
@@ -73,7 +75,7 @@ def attempt(
         seeds.append((await request.json()).get("seed"))
         next_one = left.pop(0)
         if isinstance(next_one, int):
-            return web.json_response({"error": {"code": "unhealthy", "message": "no"}}, status=next_one)
+            return web.json_response({"error": {"code": CODES[next_one], "message": "no"}}, status=next_one)
         return web.json_response(next_one)
 
     async def scenario():
@@ -124,13 +126,23 @@ def test_an_answer_outside_the_contract(bad):
     assert rollout.status == "failed:bad_answer" and rollout.completions == []
 
 
-def test_a_refusal_and_an_abort_are_named():
-    assert attempt([503]).status == "failed:server_unhealthy"
-    assert attempt([changed(finish_reason="abort")]).status == "failed:server_abort"
+def test_what_a_server_did_not_take_is_asked_again_within_the_attempt():
+    for not_taken in (503, changed(finish_reason="abort")):
+        rollout = attempt([not_taken, GOOD], retries=0)
+        assert rollout.status == "ok" and rollout.metrics["retries"] == 0
+
+
+def test_why_an_attempt_got_no_answer_in_its_time_is_named():
+    assert attempt([503] * 9, timeout_s=0.3).status == "failed:server_unhealthy"
+    assert attempt([changed(finish_reason="abort")] * 9, timeout_s=0.3).status == "failed:server_abort"
+
+
+def test_a_refusal_is_named():
+    assert attempt([422]).status == "failed:server_invalid_request"
 
 
 def test_a_retry_that_succeeds():
-    rollout = attempt([503, GOOD], retries=1)
+    rollout = attempt([500, GOOD], retries=1)
     assert rollout.status == "ok" and rollout.metrics["retries"] == 1
 
 
@@ -181,16 +193,23 @@ def test_an_attempt_that_takes_too_long():
     assert attempt([GOOD], Echo(delay_s=60), timeout_s=0.2).status == "failed:timeout"
 
 
-def test_a_server_that_is_gone():
+@pytest.mark.parametrize(
+    ("retries", "status"),
+    [(0, "failed:server_connection"), (1, "failed:server_none_free")],  # the second time it rests
+)
+def test_a_server_that_is_gone(retries, status, monkeypatch):
+    monkeypatch.setattr(routing, "SHORTEST_REST_S", 60.0)
+    monkeypatch.setattr(routing, "LONGEST_REST_S", 60.0)
+
     async def scenario():
         pool = ServerPool(limit=1)
         await pool.set_servers(["http://127.0.0.1:9"])
         async with aiohttp.ClientSession() as session:
             client = LLMClient(session, pool, Sampling("m", 1.0, 8))
-            run = RolloutRunner("r", Echo(), client, RolloutConfig(retries=1, timeout_s=60))
+            run = RolloutRunner("r", Echo(), client, RolloutConfig(retries=retries, timeout_s=0.2))
             return await run(Echo().train_problem(0), RolloutSpec(0, "0-0", "train 0 0"))
 
-    assert asyncio.run(scenario()).status == "failed:server_connection"
+    assert asyncio.run(scenario()).status == status
 
 
 # --- seeds ------------------------------------------------------------------------------------
@@ -224,6 +243,6 @@ def test_the_same_attempt_asks_with_the_same_seeds_and_no_other_does():
 def test_a_retry_asks_again_where_the_server_failed_and_anew_where_the_answer_was_bad():
     (plain,) = seeds([GOOD], seed=5)
     aborted = changed(finish_reason="abort")
-    assert seeds([503, aborted, GOOD], retries=2, seed=5) == [plain] * 3
+    assert seeds([aborted, 500, GOOD], retries=1, seed=5) == [plain] * 3
     bad, again = seeds([{}, GOOD], retries=1, seed=5)
     assert bad == plain != again

@@ -22,7 +22,7 @@ processes = multiprocessing.get_context("spawn")
 
 
 def event(number: int) -> Started:
-    return Started(group_id=number, rollouts=8, draw=number, problem=0)
+    return Started(at=1.0, group_id=number, rollouts=8, draw=number, problem=0)
 
 
 def there(streams, name, offset=0) -> list[int]:

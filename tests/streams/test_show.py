@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -129,10 +130,11 @@ def test_rows_are_one_line_each_with_lag(run_dir):
 
 def test_events_are_one_line_each_with_their_fields(run_dir):
     *started, settled, closed = shown("show", run_dir, "actor_events").splitlines()
-    assert [line.split() for line in started] == [
+    assert all(time.strptime(line.split("  at ")[1], "%Y-%m-%d %H:%M:%S") for line in started)
+    assert [line.split("  at ")[0].split() for line in started] == [
         ["Started", f"group_id={n}", "rollouts=2", f"draw={n}", "problem=0", "version=0"] for n in range(5)
     ]
-    assert settled.split()[1:] == [
+    assert settled.split("  at ")[0].split()[1:] == [
         "group_ids=[2",
         "3]",
         "rollouts=4",

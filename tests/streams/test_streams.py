@@ -12,10 +12,11 @@ import signal
 import threading
 import time
 
+import msgspec
 import numpy as np
 import pytest
 
-from contracts.records import Completion, Rollout, Started, VersionSpan
+from contracts.records import Completion, Quiesced, Rollout, Started, VersionSpan
 from pipelinerl.streams import StreamBusyError
 from pipelinerl.streams.files import FileStreams
 from pipelinerl.streams.redis import RedisStreams
@@ -45,7 +46,7 @@ def make_streams(request, tmp_path):
 
 
 def event(number: int) -> Started:
-    return Started(group_id=number, rollouts=8, draw=number, problem=0)
+    return Started(at=1.0, group_id=number, rollouts=8, draw=number, problem=0)
 
 
 def rollout(number: int, tokens: int) -> Rollout:
@@ -236,3 +237,14 @@ def test_trim_keeps_everything_from_the_offset_on(make_streams):
     assert len(kept) < 250
     writer.close()
     assert streams.writer("events").last() == event(999)
+
+
+def test_an_event_says_when_it_was_written_and_what_two_writers_compare_does_not(make_streams):
+    streams, before = make_streams(), time.time()
+    writer = streams.writer("events")
+    undated = Started(group_id=1, rollouts=8, draw=1, problem=0)
+    for record in (undated, event(2), Quiesced(version=3)):
+        writer.append(record)
+    first, second, third = (entry.record for entry in streams.reader("events").read(timeout_s=0))
+    assert before <= first.at <= time.time()
+    assert (msgspec.structs.replace(first, at=0.0), second, third) == (undated, event(2), Quiesced(version=3))

@@ -4,13 +4,13 @@ It imports little, because every process that a check starts imports it again.
 """
 
 import argparse
-import os
 import shlex
 import sys
 from dataclasses import fields
 
 from contracts.conformance.inference.settings import Settings
 from contracts.support.messages import one_line
+from contracts.support.token import add_token_arguments, token_of
 
 
 def add_inference(parser: argparse.ArgumentParser) -> None:
@@ -27,9 +27,12 @@ def add_inference(parser: argparse.ArgumentParser) -> None:
         "--only", action="append", help="check this guarantee alone, e.g. G3; may be repeated"
     )
     for each in fields(Settings):
-        default = os.environ.get("PIPELINERL_TOKEN") if each.name == "token" else each.default
-        kind = type(each.default) if each.default is not None else str
-        parser.add_argument(_option(each.name), type=kind, default=default, help=each.metadata["help"])
+        if each.name != "token":
+            kind = type(each.default) if each.default is not None else str
+            parser.add_argument(
+                _option(each.name), type=kind, default=each.default, help=each.metadata["help"]
+            )
+    add_token_arguments(parser)
     parser.add_argument("--trust-remote-code", action="store_true", help="run the model directory's own code")
     parser.add_argument("--json", action="store_true", help="print JSON instead of the table")
     parser.set_defaults(run=run)
@@ -45,12 +48,14 @@ def run(options: argparse.Namespace) -> int:
     from contracts.conformance.table import all_hold, as_json, print_table
 
     try:
+        given = {each.name: getattr(options, each.name) for each in fields(Settings) if each.name != "token"}
         verdicts = check_inference(
             options.url,
             Reference(options.model, options.trust_remote_code),
             only=options.only,
             tell=lambda guarantee: print(f"{guarantee.code} {guarantee.name} ...", file=sys.stderr),
-            **{each.name: getattr(options, each.name) for each in fields(Settings)},
+            token=token_of(options.token_file),
+            **given,
         )
     except (OSError, ValueError) as error:  # ConnectionError among them
         print(f"cannot check: {one_line(error)[:300]}", file=sys.stderr)
@@ -73,6 +78,8 @@ def _command(options: argparse.Namespace) -> str:
         command += ["--url", url]
     command += ["--model", options.model, *(["--trust-remote-code"] if options.trust_remote_code else [])]
     for each in fields(Settings):
-        if (value := getattr(options, each.name)) != each.default:
-            command += [_option(each.name), "..." if each.name == "token" else str(value)]
+        if each.name != "token" and (value := getattr(options, each.name)) != each.default:
+            command += [_option(each.name), str(value)]
+    if options.token_file:
+        command += ["--token-file", str(options.token_file)]
     return shlex.join(command)

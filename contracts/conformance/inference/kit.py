@@ -7,7 +7,7 @@ from typing import Any
 
 import aiohttp
 
-from contracts import CONTRACT_VERSION
+from contracts import CONTRACT_VERSIONS
 from contracts.conformance.inference.bench import Bench, offered
 from contracts.conformance.inference.guarantees.g01_content import content
 from contracts.conformance.inference.guarantees.g02_in_flight import in_flight
@@ -40,6 +40,7 @@ CHECKS: dict[Guarantee, Callable[[Bench], Awaitable[str]]] = {
     Guarantee("G11", "cancellation"): cancellation,
 }
 CODES = [guarantee.code for guarantee in CHECKS]
+KNOWN = " and ".join(map(str, CONTRACT_VERSIONS))
 LONGEST_S = 1800.0  # the longest time that one check may take
 ANSWERS_WITHIN_S = 30.0
 CONTEXTS = (2048, 1024, 512, 256, 128)  # tokens, the first that a server accepts; the kit needs no more
@@ -100,10 +101,12 @@ async def _present(server: Server) -> None:
         raise ConnectionError(f"{server.url}/health is {status} {body}: wait until it is ready")
     status, body = await server.get("/contract")
     if status == 401:
-        raise ConnectionError(f"{server.url} wants its bearer token: give it as --token")
-    if status != 200 or body.get("contract") != CONTRACT_VERSION:
         raise ConnectionError(
-            f"{server.url}/contract is {status} {str(body)[:200]}: version {CONTRACT_VERSION} is checked here"
+            f"{server.url} wants its bearer token: set PIPELINERL_TOKEN, or give --token-file"
+        )
+    if status != 200 or body.get("contract") not in CONTRACT_VERSIONS:
+        raise ConnectionError(
+            f"{server.url}/contract is {status} {str(body)[:200]}: versions {KNOWN} are checked here"
         )
 
 

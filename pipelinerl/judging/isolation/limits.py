@@ -29,23 +29,25 @@ class Limits:
 
     def apply(self, count_processes: bool) -> None:
         """Sets the limits, soft and hard, of this process for good; core files are forbidden."""
-        limits = {
-            resource.RLIMIT_AS: address_space() + self.memory_bytes,
-            resource.RLIMIT_FSIZE: self.file_bytes,
-            resource.RLIMIT_CORE: 0,
-            resource.RLIMIT_NOFILE: self.open_files,
-            resource.RLIMIT_MSGQUEUE: 0,
-            resource.RLIMIT_MEMLOCK: 0,
-        }
-        if self.cpu_s is not None:
-            limits[resource.RLIMIT_CPU] = self.cpu_s
+        limits = dict.fromkeys((resource.RLIMIT_CORE, resource.RLIMIT_MSGQUEUE, resource.RLIMIT_MEMLOCK), 0)
+        limits[resource.RLIMIT_AS] = address_space() + self.memory_bytes
+        limits[resource.RLIMIT_FSIZE] = self.file_bytes
+        limits[resource.RLIMIT_NOFILE] = self.open_files
         if count_processes:
             limits[resource.RLIMIT_NPROC] = self.processes
         for kind, value in limits.items():
-            _, hard = resource.getrlimit(kind)
-            if hard != resource.RLIM_INFINITY:
-                value = min(value, hard)
-            resource.setrlimit(kind, (value, value))
+            _limit(kind, value, value)
+        if self.cpu_s is not None:  # a signal that says why, and one second later one that cannot be ignored
+            _limit(resource.RLIMIT_CPU, self.cpu_s, self.cpu_s + 1)
+
+
+def _limit(kind: int, soft: int, hard: int) -> None:
+    """A limit that is stricter stays."""
+    _, given = resource.getrlimit(kind)
+    if given != resource.RLIM_INFINITY:
+        soft = min(soft, given)
+        hard = min(hard, given)
+    resource.setrlimit(kind, (soft, hard))
 
 
 def address_space() -> int:

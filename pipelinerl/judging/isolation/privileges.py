@@ -8,6 +8,8 @@ import os
 import pwd
 import subprocess
 import sys
+from contextlib import suppress
+from pathlib import Path
 
 LIBC = ctypes.CDLL(None, use_errno=True)
 NOBODY = 65534
@@ -52,6 +54,12 @@ def undumpable() -> None:
 def adopt_orphans() -> None:
     """Makes this process the parent of all descendants whose own parent ends."""
     _prctl(PR_SET_CHILD_SUBREAPER, 1)
+
+
+def first_when_memory_ends() -> None:
+    """Has the kernel end this process and its forks before others when the machine is out of memory."""
+    with suppress(OSError):
+        Path("/proc/self/oom_score_adj").write_text("1000")
 
 
 def no_new_privileges() -> None:

@@ -17,7 +17,7 @@ PROGRAMS = {
     "signal the parent": "import os; os.kill(parent, 0)",
     "trace the parent": (
         "import ctypes, os\n"
-        "if ctypes.CDLL(None, use_errno=True).ptrace(16, parent, 0, 0) < 0:\n"
+        "if ctypes.CDLL(None, use_errno=True).ptrace(0x4206, parent, 0, 0) < 0:\n"
         "    raise OSError(ctypes.get_errno(), 'ptrace')"
     ),
     "make a file in memory": "import os; os.memfd_create('made')",

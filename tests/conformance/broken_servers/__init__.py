@@ -6,9 +6,11 @@ Every mutant names the guarantee that has to catch it, and those that its fault 
 
 import importlib
 import logging
+import os
 
 import torch
 
+from contracts.support.token import TOKEN_VARIABLE
 from inference_adapters.serve import arguments, run
 from tests.conformance.broken_servers.mutants import MUTANTS, TOKEN
 
@@ -22,6 +24,7 @@ for module in MODULES.split():
 def serve(name: str, port: int) -> None:
     """Serves a mutant until it is killed; runs in a process of its own, which it may spoil."""
     torch.set_num_threads(1)
-    options = arguments(__doc__).parse_args(["--port", str(port), "--token", TOKEN])
+    os.environ[TOKEN_VARIABLE] = TOKEN
+    options = arguments(__doc__).parse_args(["--port", str(port)])
     logging.disable()  # what fails is the kit's to tell
     run(MUTANTS[name].make(options), options)

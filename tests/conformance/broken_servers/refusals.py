@@ -1,12 +1,14 @@
 """Broken servers. G6: clean refusal."""
 
+import json
+
 import torch
 
 from contracts.inference import (
     ChatCompletionRequest,
     CompletionRequest,
 )
-from inference_adapters import manifest_check, weight_updates
+from inference_adapters import body_limits, manifest_check, weight_updates
 from inference_adapters.scripted import ScriptedEngine
 from tests.conformance.broken_servers.mutants import mutant
 
@@ -80,3 +82,12 @@ class StaysPausedWhenCalledOff(ScriptedEngine):
     async def receive_weights(self, request, progress):
         await self._set_paused(True)
         await super().receive_weights(request, progress)
+
+
+@mutant("G6", "^500 .* to no JSON")
+def fails_on_a_malformed_body(options):
+    def check(scope, body):
+        if body:
+            json.loads(body)
+
+    body_limits.check_json = check

@@ -1,8 +1,11 @@
 """Broken servers. G8 to G11."""
 
 import asyncio
+import os
 
 from contracts.inference import EngineInfo, SamplingParameters, TokenDelta
+from contracts.support.token import TOKEN_VARIABLE
+from inference_adapters import control_routes
 from inference_adapters.scripted import EOS, ScriptedEngine
 from tests.conformance.broken_servers.mutants import mutant
 
@@ -38,7 +41,12 @@ class HidesTheTools(ScriptedEngine):
 
 @mutant("G10", "with no token: .200")
 def ignores_the_token(options):
-    options.token = None
+    del os.environ[TOKEN_VARIABLE]
+
+
+@mutant("G10", "proof 00000")
+def proves_with_a_constant(options):
+    control_routes.proof_of = lambda token, challenge, address: "0" * 64
 
 
 @mutant("G11", "requests are there")

@@ -16,7 +16,7 @@ from pipelinerl.judging.wire import Judgement
 from pipelinerl.judging.workers import Setup, VerifierError, Workers
 from tests.judging.isolation.hostile import NUMBERS, PREAMBLE
 
-SHORT_S = 0.7
+SHORT_S = 0.4
 LONG_S = 20
 LIMITS = Limits(memory_bytes=1 << 27, cpu_s=20)
 JUDGE = "tests.judging.hostile_judge.ExecutingJudge"
@@ -79,7 +79,7 @@ def at_each_level(request, secret_variable, tmp_path_factory) -> Iterator[Court]
     yield from opened(request.param, LONG_S, tmp_path_factory.mktemp("outside"))
 
 
-@pytest.fixture(scope="module", params=list(Level))
+@pytest.fixture(scope="module")
 def in_short_time(request, secret_variable, tmp_path_factory) -> Iterator[Court]:
     yield from opened(request.param, SHORT_S, tmp_path_factory.mktemp("outside"))
 

@@ -97,7 +97,7 @@ PROCESSES = {
     "queue a signal": "called('rt_sigqueueinfo', parent, 9, (ctypes.c_char * 128)())",
     "signal by descriptor": "called('pidfd_send_signal', os.pidfd_open(victim), 9, None, 0)",
     "signal by owner of a file": "import fcntl; fcntl.fcntl(1, fcntl.F_SETOWN, victim)",
-    "trace": "called('ptrace', 16, victim, 0, 0)",
+    "trace": "called('ptrace', 0x4206, victim, 0, 0)",
     "read memory": "called('process_vm_readv', victim, *[(ctypes.c_uint64 * 2)(), 1] * 2, 0)",
     "write memory": "called('process_vm_writev', victim, *[(ctypes.c_uint64 * 2)(), 1] * 2, 0)",
     "renice": "os.setpriority(os.PRIO_PROCESS, victim, 19)",
@@ -158,5 +158,23 @@ ENDLESS = {
     ),
     "output": "while True:\n    print('x' * 9999)\n    os.write(2, b'x' * 9999)",
     "closed channel": "os.closerange(0, 64)\nwhile True:\n    pass",
+}
+FOREIGN_CALL = (  # fork, in the convention of 32-bit programs
+    "import mmap\npage = mmap.mmap(-1, 4096, prot=7)\npage.write(bytes.fromhex('b802000000cd80c3'))\n"
+    "ctypes.CFUNCTYPE(ctypes.c_int)(ctypes.addressof(ctypes.c_char.from_buffer(page)))()"
+)
+HARMLESS = {
+    "a module that was not imported": "import wave, sympy.combinatorics",
+    "a library of the system": "import ctypes.util; ctypes.CDLL('libm.so.6').cos",
+    "a thread": "import threading; t = threading.Thread(target=print); t.start(); t.join()",
+    "a time limit of its own": (
+        "import signal, time\nsignal.signal(signal.SIGALRM, lambda *_: 1 / 0)\n"
+        "signal.setitimer(signal.ITIMER_REAL, 0.05)\n"
+        "try:\n    time.sleep(9)\n    reward = 1 / 0\nexcept ZeroDivisionError:\n    pass"
+    ),
+    "random numbers": "import random, secrets; random.seed(); secrets.token_hex()",
+    "algebra": "import sympy; assert sympy.simplify('sin(x)**2 + cos(x)**2') == 1",
+    "a time zone": "import zoneinfo, datetime; datetime.datetime.now(zoneinfo.ZoneInfo('Europe/Paris'))",
+    "printing": "print('x' * 10**6); sys.stderr.write('x')",
 }
 ALL = FILES | NETWORK | PROCESSES | KERNEL

@@ -6,7 +6,7 @@ from contracts.records import Started
 
 
 def event(number: int) -> Started:
-    return Started(group_id=number, rollouts=8, draw=number, problem=0)
+    return Started(at=1.0, group_id=number, rollouts=8, draw=number, problem=0)
 
 
 def numbers(entries) -> list[int]:

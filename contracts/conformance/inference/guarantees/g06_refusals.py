@@ -10,12 +10,14 @@ from contracts.conformance.inference.bad_requests import (
     undeclared_requests,
 )
 from contracts.conformance.inference.bench import SHORT, Bench
+from contracts.conformance.inference.limits import SINCE, beyond_limits, check_bad_http
 from contracts.conformance.inference.load import cancelling
 from contracts.conformance.inference.recovery import check_serving
 from contracts.conformance.inference.samples import Sample
 from contracts.conformance.inference.server import Answer, Server, describe_request
 from contracts.conformance.inference.trainer_peer import TrainerPeer
 from contracts.conformance.verdicts import GuaranteeError
+from contracts.limits import Limits
 from contracts.weights import WeightStore
 
 
@@ -31,6 +33,10 @@ async def refusals(bench: Bench) -> str:
             update = trainer.update_request(2, bench.weights(2))
             bad = [*bad_joins(join), *bad_updates(update), *await undeclared_requests(server, join, update)]
             bad += await bad_generations(bench, server)
+            contract = await server.contract()
+            if contract.contract >= SINCE:
+                tried += await check_bad_http(server, contract)
+                bad += beyond_limits(contract.limits or Limits(), contract.model, join)
             for request in bad:
                 await _refused(server, request)
             tried += len(bad)

@@ -1,5 +1,9 @@
-"""T1: packed scores equal an unpacked Hugging Face forward, token for token."""
+"""T1: packed scores equal an unpacked Hugging Face forward, token for token.
 
+A model that does more to its logits than its head is scored so too, or refused when the worker starts.
+"""
+
+import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -7,6 +11,7 @@ import msgspec
 import numpy as np
 import torch
 
+from contracts.conformance.tiny_model import make_scaled_model
 from contracts.conformance.trainer.bench import Bench
 from contracts.conformance.trainer.rank_programs import Tensors, weight_copies
 from contracts.conformance.trainer.recording_worker import RecordingWorker
@@ -17,6 +22,7 @@ from contracts.records import TrainingSequence
 from contracts.token_fields import TokenField
 from contracts.trainer import OptimizerSpec, PackedBatch, TokenScores, WorkerSpec
 
+REFUSED = re.compile(r"raised in init_worker\(\): ValueError")
 TOLERANCE = 1e-4  # nats, absolute: float32 attention and softmax may sum in another order
 FIELD = "confidence"
 TOKEN_FIELDS = {FIELD: TokenField(dtype="float32", fill=0.0)}
@@ -95,7 +101,31 @@ def check(bench: Bench) -> str:
             _check_isolation(packs[0][rank], scored)
             for pack, one in zip(packs, scored, strict=True):
                 worst = max(worst, _check_scores(reference, pack[rank], one))
+    _check_own_logits(bench)
     return f"log-probabilities and entropies of every token within {worst:.0e} of the unpacked forward"
+
+
+def _check_own_logits(bench: Bench) -> None:
+    """Checks that a model which divides its logits is scored as it is, or refused at start."""
+    model = make_scaled_model(bench.directory / "scaled")
+    packs = _packs(model, bench.ranks)[:1]
+    doing = "init_worker with a model that divides its logits by 4, then forward"
+    try:
+        results = bench.session(score, model, OptimizerSpec(lr=1e-3), packs, doing=doing)
+    except GuaranteeError as error:
+        if REFUSED.search(str(error)):
+            return
+        raise
+    reference = Reference(model)
+    reference.put(results[0][0])
+    try:
+        _check_scores(reference, packs[0][0], results[0][1][0])
+    except GuaranteeError as error:
+        raise GuaranteeError(
+            f"a model that divides its logits after the head is scored wrongly, without an error: {error}",
+            "the scores of the model's own logits, or a ValueError from init_worker that says the difference",
+            doing,
+        ) from error
 
 
 def _packs(model: str, ranks: int) -> list[list[Pack]]:

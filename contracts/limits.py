@@ -1,0 +1,96 @@
+"""The limits of the inference contract: what a request may hold at most, checked before any work is done.
+
+Servers here enforce these numbers and state them in `/contract`. Another server may state smaller ones.
+"""
+
+import math
+from typing import Annotated
+
+from pydantic import AfterValidator, Field
+
+from contracts.wire import Answer
+
+# --- what is received
+
+MAX_HEADER_BYTES = 32 * 2**10
+MAX_BODY_BYTES = 64 * 2**20  # a manifest, or token ids to score
+MAX_GENERATION_BYTES = 16 * 2**20  # a request to generate: up to eight bytes for each character
+MAX_CONNECTIONS = 4096
+HEADER_TIMEOUT_S = 10.0  # until a request's header is complete
+BODY_TIMEOUT_S = 120.0  # until its body is complete
+
+# --- generation
+
+MAX_N = 128
+MIN_TEMPERATURE = 1e-4  # above 0, which is greedy; a lower one overflows when logits are divided by it
+MAX_TEMPERATURE = 1e4
+MAX_TEXT_CHARACTERS = 2 * 2**20  # of a prompt, or of all messages and tools together
+MAX_TOKENS = 2 * 2**20  # token ids of one prompt or sequence
+MAX_MESSAGES = 4096
+MAX_STOPS = 1024  # stop strings, or stop token ids
+MAX_STOP_CHARACTERS = 1024
+MAX_SEQUENCES = 1024  # of one request to score
+
+# --- weights
+
+MAX_PARAMETERS = 2**18
+MAX_NAME_CHARACTERS = 512
+MAX_DIMENSIONS = 16
+MAX_ELEMENTS = 2**48  # of one tensor
+MAX_RANKS = 2**16
+LONGEST_S = 86400.0  # every timeout is below a day
+MAX_INTEGER = 2**53  # every version and epoch is below it: a JSON reader may hold numbers as doubles
+
+
+class Limits(Answer):
+    """The limits that a server states in `GET /contract`; one that it leaves out is the contract's."""
+
+    max_header_bytes: int = MAX_HEADER_BYTES
+    max_body_bytes: int = Field(MAX_BODY_BYTES, description="of weight updates and /score")
+    max_generation_bytes: int = Field(MAX_GENERATION_BYTES, description="of the other bodies")
+    max_connections: int = MAX_CONNECTIONS
+    header_timeout_s: float = HEADER_TIMEOUT_S
+    body_timeout_s: float = BODY_TIMEOUT_S
+    max_n: int = MAX_N
+    min_temperature: float = Field(MIN_TEMPERATURE, description="0, which is greedy, is allowed as well")
+    max_temperature: float = MAX_TEMPERATURE
+    max_text_characters: int = MAX_TEXT_CHARACTERS
+    max_sequences: int = MAX_SEQUENCES
+    max_parameters: int = MAX_PARAMETERS
+
+
+# --- types of the fields of requests
+
+
+def _temperature(value: float) -> float:
+    if 0 < value < MIN_TEMPERATURE:
+        raise ValueError(f"{value:g} lies between 0, which is greedy, and {MIN_TEMPERATURE:g}, the lowest")
+    return value
+
+
+def _shape(shape: tuple[int, ...]) -> tuple[int, ...]:
+    if math.prod(shape) > MAX_ELEMENTS:
+        raise ValueError(f"more than {MAX_ELEMENTS} elements")
+    return shape
+
+
+PRINTABLE = r"^[\x20-\x7e]+$"
+
+Temperature = Annotated[
+    float, Field(ge=0, le=MAX_TEMPERATURE, allow_inf_nan=False), AfterValidator(_temperature)
+]
+TokenId = Annotated[int, Field(ge=0, lt=2**31)]
+Count = Annotated[int, Field(ge=0, lt=MAX_INTEGER)]  # a version or an epoch
+Seconds = Annotated[float, Field(gt=0, lt=LONGEST_S, allow_inf_nan=False)]
+Port = Annotated[int, Field(ge=1, le=65535)]
+Identifier = Annotated[str, Field(max_length=256, pattern=PRINTABLE)]
+ModelName = Annotated[str, Field(max_length=4096)]
+ParameterName = Annotated[str, Field(max_length=MAX_NAME_CHARACTERS, pattern=PRINTABLE)]
+Dimension = Annotated[int, Field(ge=0, le=MAX_ELEMENTS)]
+Shape = Annotated[tuple[Dimension, ...], Field(max_length=MAX_DIMENSIONS), AfterValidator(_shape)]
+# A list is given up at its first bad element: an error for each of millions would cost more than the request.
+TokenIds = Annotated[list[TokenId], Field(max_length=MAX_TOKENS, fail_fast=True)]
+StopTokenIds = Annotated[list[TokenId], Field(max_length=MAX_STOPS, fail_fast=True)]
+StopString = Annotated[str, Field(max_length=MAX_STOP_CHARACTERS)]
+StopStrings = Annotated[list[StopString], Field(max_length=MAX_STOPS, fail_fast=True)]
+Text = Annotated[str, Field(max_length=MAX_TEXT_CHARACTERS)]

@@ -1,0 +1,100 @@
+"""Reads the body of each request within limits, and refuses one that is no JSON, before a route sees it."""
+
+import asyncio
+
+from pydantic_core import from_json
+from starlette.requests import ClientDisconnect
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from contracts.errors import ContractError, ErrorCode
+from contracts.limits import Limits
+from inference_adapters.error_answers import error_answer
+
+LARGE = {"/request_weight_update", "/score"}  # a manifest, token ids of many sequences
+MAX_RECEIVING_BYTES = 2**29  # of all bodies that are being received at one time
+
+
+class BodyLimits:
+    """Middleware that hands a request on once its whole body has come and is known to be JSON."""
+
+    def __init__(self, app: ASGIApp, limits: Limits):
+        self.app = app
+        self.limits = limits
+        self.receiving_bytes = 0
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        try:
+            body = await self._read(scope, receive)
+            check_json(scope, body)
+        except ContractError as error:
+            await error_answer(error)(scope, receive, send)
+        except ClientDisconnect:
+            pass
+        else:
+            await self.app(scope, _again(body, receive), send)
+
+    async def _read(self, scope: Scope, receive: Receive) -> bytes:
+        """Returns the body. Raises ContractError for one that is too large or too slow."""
+        large = scope["path"] in LARGE
+        limit = self.limits.max_body_bytes if large else self.limits.max_generation_bytes
+        timeout_s = self.limits.body_timeout_s
+        if _declared_length(scope) > limit:
+            raise ContractError(
+                ErrorCode.TOO_LARGE, f"a body of {_declared_length(scope)} bytes; at most {limit}"
+            )
+        body = bytearray()
+        try:
+            async with asyncio.timeout(timeout_s):
+                async for chunk in _chunks(receive):
+                    body += chunk
+                    self.receiving_bytes += len(chunk)
+                    if len(body) > limit:
+                        raise ContractError(ErrorCode.TOO_LARGE, f"a body of more than {limit} bytes")
+                    if self.receiving_bytes > MAX_RECEIVING_BYTES:
+                        raise ContractError(ErrorCode.OVERLOADED, "too many large bodies at one time")
+        except TimeoutError:
+            raise ContractError(
+                ErrorCode.BAD_REQUEST, f"the body was not complete after {timeout_s:g} s"
+            ) from None
+        finally:
+            self.receiving_bytes -= len(body)
+        return bytes(body)
+
+
+def check_json(scope: Scope, body: bytes) -> None:
+    """Raises ContractError for a body that is no JSON, nested too deeply, or with half a surrogate pair."""
+    headers = dict(scope["headers"])
+    if not body or headers.get(b"content-type", b"").startswith(b"multipart/"):
+        return
+    try:
+        from_json(body, allow_inf_nan=False)
+    except ValueError as error:
+        raise ContractError(ErrorCode.BAD_REQUEST, f"the body is no valid JSON: {error}") from error
+
+
+def _declared_length(scope: Scope) -> int:
+    length = dict(scope["headers"]).get(b"content-length", b"")
+    return int(length[:20]) if length[:20].isdigit() else 0
+
+
+async def _chunks(receive: Receive):
+    while True:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise ClientDisconnect
+        yield message.get("body", b"")
+        if not message.get("more_body", False):
+            return
+
+
+def _again(body: bytes, receive: Receive) -> Receive:
+    """Returns a `receive` that gives the whole body first."""
+    waiting: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
+
+    async def next_message() -> Message:
+        return waiting.pop() if waiting else await receive()
+
+    return next_message

@@ -1,0 +1,72 @@
+"""Turns every error of a server into an HTTP response in the contract's form, with its proper status."""
+
+import json
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.responses import Response
+
+from contracts.errors import ContractError, ErrorCode
+
+LONGEST_MESSAGE = 1000  # characters; a message may name a field, which a client may make long
+
+
+def add_error_answers(app: FastAPI) -> None:
+    app.add_exception_handler(ContractError, _contract_error)
+    app.add_exception_handler(RequestValidationError, _validation_error)
+    app.add_exception_handler(HTTPException, _http_error)
+    app.add_exception_handler(Exception, _failure)
+
+
+def error_answer(error: ContractError, headers: dict[str, str] | None = None) -> Response:
+    return Response(error_body(error), error.code.http_status, headers, "application/json")
+
+
+def error_body(error: ContractError) -> bytes:
+    """Returns the JSON of an error, in ASCII: a message may quote half of a surrogate pair."""
+    return json.dumps(ContractError(error.code, error.message[:LONGEST_MESSAGE]).body()).encode()
+
+
+async def _contract_error(request: Request, error: ContractError) -> Response:
+    return error_answer(error)
+
+
+# A value that no server offers is refused as one that this server does not offer.
+UNSUPPORTED_VALUE = {
+    "backend": ErrorCode.UNSUPPORTED_BACKEND,
+    "kv_cache": ErrorCode.UNSUPPORTED_KV_CACHE,
+    "receive": ErrorCode.UNSUPPORTED_RECEIVE,
+}
+
+
+async def _validation_error(request: Request, error: RequestValidationError) -> Response:
+    first = error.errors()[0]
+    where = ".".join(str(part) for part in first["loc"] if part != "body")
+    code = ErrorCode.INVALID_REQUEST
+    if first["type"] == "literal_error":
+        code = UNSUPPORTED_VALUE.get(where, code)
+    elif first["type"] == "extra_forbidden" and request.url.path.startswith("/v1/"):
+        code = ErrorCode.UNSUPPORTED_PARAMETER
+    elif first["type"] == "missing" and not where:
+        code = ErrorCode.BAD_REQUEST
+    where = where or "the body (sent as application/json?)"
+    return error_answer(ContractError(code, f"{where}: {first['msg']}"))
+
+
+async def _http_error(request: Request, error: HTTPException) -> Response:
+    asked = f"{request.method} {request.url.path}"
+    if error.status_code == 405:
+        why = ContractError(ErrorCode.METHOD_NOT_ALLOWED, f"{asked}: the route is for another method")
+    elif error.status_code == 400:
+        why = ContractError(ErrorCode.BAD_REQUEST, str(error.detail))
+    else:
+        why = ContractError(ErrorCode.NOT_FOUND, f"no route {asked}")
+    return error_answer(why, dict(error.headers or {}))
+
+
+async def _failure(request: Request, error: Exception) -> Response:
+    """Answers what no one foresaw. The server's log has the traceback."""
+    return error_answer(
+        ContractError(ErrorCode.ENGINE_FAILED, f"{type(error).__name__}; see the server's log")
+    )

@@ -1,0 +1,176 @@
+"""One completion by one server: the request, and its answer checked against the contract.
+
+Used by `LLMClient` and the probe. It decides whose fault a failure is, and never what follows from it.
+"""
+
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+import aiohttp
+import msgspec
+import numpy as np
+
+from contracts.records import Completion, VersionSpan
+from contracts.tool_calls import ToolCall
+from pipelinerl.clients.faults import (
+    ConnectionBrokenError,
+    InvalidResponseError,
+    RequestRefusedError,
+    ServerFailedError,
+    ServerUnavailableError,
+)
+from pipelinerl.clients.server_proof import UnprovenServerError
+from pipelinerl.domains.base import Answer
+
+Prompt = list[dict[str, str]] | list[int]  # a conversation, or token ids
+
+TOO_LONG = "context_length_exceeded"  # the same at every server
+OF_THE_REQUEST = {TOO_LONG, "invalid_request", "unsupported_parameter", "bad_request", "too_large"}
+TAKES_NOTHING = {429, 502, 503, 504}  # status codes of a server, or of a proxy, that did not begin
+
+
+@dataclass(frozen=True)
+class Sampling:
+    model: str
+    temperature: float
+    max_tokens: int
+    seed: int | None = None  # None = not repeatable
+
+
+async def complete(
+    session: aiohttp.ClientSession,
+    url: str,
+    prompt: Prompt,
+    sampling: Sampling,
+    tools: list[dict] | None = None,
+) -> Answer:
+    """Returns one completion by one server. Raises RequestRefusedError or a ServerFaultError."""
+    chat = isinstance(prompt[0], dict)
+    route = "/v1/chat/completions" if chat else "/v1/completions"
+    request = {
+        "model": sampling.model,
+        "messages" if chat else "prompt": prompt,
+        "temperature": sampling.temperature,
+        "max_tokens": sampling.max_tokens,
+        "logprobs": True,
+    }
+    if sampling.seed is not None:
+        request["seed"] = sampling.seed
+    if tools:
+        request["tools"] = tools
+    try:
+        async with session.post(url + route, json=request, allow_redirects=False) as response:
+            status = response.status
+            body = await response.read()
+    except UnprovenServerError as error:
+        raise ServerUnavailableError("unproven") from error
+    except (aiohttp.ClientConnectorError, TimeoutError) as error:
+        raise ServerUnavailableError("connection") from error
+    except aiohttp.ClientError as error:
+        raise ConnectionBrokenError("connection") from error
+    if status != 200:
+        raise _error_of(status, body)
+    try:
+        answer = _answer(body, sampling.temperature, url)
+    except (msgspec.MsgspecError, ValueError) as error:
+        raise InvalidResponseError(f"{url} answered outside the contract: {error}") from error
+    if answer.completion.finish_reason == "abort":
+        raise ServerUnavailableError("abort")
+    return answer
+
+
+def _error_of(status: int, body: bytes) -> Exception:
+    code = _code(body) or str(status)
+    if status in TAKES_NOTHING:
+        return ServerUnavailableError(code)
+    if 400 <= status < 500 and code in OF_THE_REQUEST:
+        return RequestRefusedError(code)
+    return ServerFailedError(code)
+
+
+def _code(body: bytes) -> str | None:
+    try:
+        return msgspec.json.decode(body, type=_Refusal).error.code
+    except (msgspec.MsgspecError, ValueError):
+        return None
+
+
+# --- the wire -----------------------------------------------------------------------------------
+
+TokenId = Annotated[int, msgspec.Meta(ge=0, lt=2**31)]
+
+
+class _Error(msgspec.Struct):
+    code: str
+
+
+class _Refusal(msgspec.Struct):
+    error: _Error
+
+
+class _Token(msgspec.Struct):
+    logprob: float
+
+
+class _Logprobs(msgspec.Struct):
+    content: list[_Token]
+
+
+class _Span(msgspec.Struct):
+    version: int
+    start: int
+    end: int
+
+
+class _Message(msgspec.Struct):
+    content: str | None = None
+    tool_calls: list[dict[str, Any]] | None = None
+
+
+class _Choice(msgspec.Struct):
+    token_ids: list[TokenId]
+    logprobs: _Logprobs
+    weight_versions: list[_Span]
+    finish_reason: str
+    message: _Message | None = None  # of the chat route
+    text: str | None = None  # of the text route
+
+
+class _Body(msgspec.Struct):
+    prompt_token_ids: list[TokenId]
+    choices: Annotated[list[_Choice], msgspec.Meta(min_length=1)]
+
+
+_decoder = msgspec.json.Decoder(_Body)
+
+
+def _answer(raw: bytes, temperature: float, url: str) -> Answer:
+    body = _decoder.decode(raw)
+    choice = body.choices[0]
+    completion = Completion(
+        prompt_token_ids=np.array(body.prompt_token_ids, dtype=np.int32),
+        token_ids=np.array(choice.token_ids, dtype=np.int32),
+        logprobs=np.array([token.logprob for token in choice.logprobs.content], dtype=np.float32),
+        spans=[VersionSpan(s.version, s.start, s.end) for s in choice.weight_versions],
+        temperature=temperature,
+        # A call ends a completion as anything else that the model says does.
+        finish_reason="stop" if choice.finish_reason == "tool_calls" else choice.finish_reason,
+        server=url,
+    )
+    _check(completion)
+    message = choice.message or _Message(choice.text)
+    calls = [ToolCall.model_validate(call) for call in message.tool_calls or []]
+    return Answer(message.content or "", completion, calls)
+
+
+def _check(completion: Completion) -> None:
+    sampled = len(completion.token_ids)
+    if len(completion.logprobs) != sampled:
+        raise ValueError(f"{len(completion.logprobs)} log-probabilities for {sampled} tokens")
+    if not np.isfinite(completion.logprobs).all():
+        raise ValueError("a log-probability is not finite")
+    ends = [0, *(span.end for span in completion.spans)]
+    starts = [*(span.start for span in completion.spans), sampled]
+    versions = [span.version for span in completion.spans]
+    if ends != starts or versions != sorted(versions):
+        raise ValueError(f"weight_versions do not cover {sampled} tokens once, in order: {completion.spans}")

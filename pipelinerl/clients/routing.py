@@ -1,0 +1,113 @@
+"""Decides which server gets the next request. Pure state, no I/O.
+
+A server that fails a request rests, each time longer, and then begins with one request. Every good answer
+doubles its share until it has all of it again: slow start, as load balancers have it. Times are the caller's.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+SHORTEST_REST_S = 0.2  # after the first failure of a server; doubles with each
+LONGEST_REST_S = 10.0
+MOST_DOUBLINGS = 10  # the rest has its full length long before
+
+
+@dataclass(eq=False)
+class Server:
+    url: str
+    share: int  # requests that it may have at a time
+    in_flight: int = 0
+    strikes: int = 0  # failures since its last good answer
+    rests_until: float = 0.0
+    left_out: bool = False  # it is silent
+
+    def takes_more(self, now: float) -> bool:
+        return self.in_flight < self.share and now >= self.rests_until and not self.left_out
+
+
+class Routing:
+    """limit: the most requests that a server may have at a time."""
+
+    def __init__(self, limit: int):
+        self._limit = limit
+        self._routed: dict[str, Server] = {}
+        self._others: dict[str, Server] = {}  # not routed to any more
+
+    @property
+    def capacity(self) -> int:
+        """The requests that may be in flight. Those on servers that are not routed to come on top."""
+        return self._limit * len(self._routed) + sum(server.in_flight for server in self._others.values())
+
+    @property
+    def in_flight(self) -> int:
+        """The number of requests on the servers that are routed to."""
+        return sum(server.in_flight for server in self._routed.values())
+
+    @property
+    def urls(self) -> list[str]:
+        """The servers that are routed to, and the others that still have requests."""
+        return [*self._routed, *(url for url, server in self._others.items() if server.in_flight)]
+
+    def set_servers(self, urls: Iterable[str]) -> list[str]:
+        """Routes to these alone, and ends their rests. Returns those that are not routed to any more."""
+        known = self._others | self._routed
+        before = self._routed
+        self._routed = {url: known.pop(url, None) or Server(url, self._limit) for url in urls}
+        self._others = known
+        for url, server in self._routed.items():
+            server.rests_until = 0.0
+            server.left_out = server.left_out and url in before  # one that is named anew has been spoken with
+        return [url for url in before if url not in self._routed]
+
+    def choose(self, now: float, avoid: str | None = None) -> Server | None:
+        """Returns the least busy server that takes a request, or None.
+
+        `avoid` is not chosen as long as another server is in service.
+        """
+        if avoid is not None and not self.has_other(avoid):
+            avoid = None
+        free = [s for s in self._routed.values() if s.url != avoid and s.takes_more(now)]
+        return min(free, key=lambda server: server.in_flight, default=None)
+
+    def has_other(self, url: str) -> bool:
+        """Returns whether a server beside `url` is in service."""
+        return any(s.url != url and not s.left_out for s in self._routed.values())
+
+    def next_end_of_a_rest(self, now: float) -> float | None:
+        rests = [s.rests_until for s in self._routed.values() if s.rests_until > now and not s.left_out]
+        return min(rests, default=None)
+
+    # --- what becomes of requests -------------------------------------------------------------
+
+    def succeeded(self, server: Server) -> None:
+        server.strikes = 0
+        server.share = min(2 * server.share, self._limit)
+
+    def failed(self, server: Server, now: float) -> None:
+        """Counts a failure. What else fails while it rests is of the same cause, and counts once."""
+        server.share = 1
+        if now >= server.rests_until:
+            rest_s = SHORTEST_REST_S * 2 ** min(server.strikes, MOST_DOUBLINGS)
+            server.strikes += 1
+            server.rests_until = now + min(rest_s, LONGEST_REST_S)
+
+    def find(self, url: str) -> Server | None:
+        return self._routed.get(url) or self._others.get(url)
+
+    # --- silence ------------------------------------------------------------------------------
+
+    def leave_out(self, url: str) -> bool:
+        """Chooses this server no more. False where no other is in service: then requests wait for it."""
+        server = self.find(url)
+        if server is None or not self.has_other(url):
+            return False
+        server.left_out = True
+        server.share = 1
+        return True
+
+    def take_back(self, url: str) -> None:
+        """The server answers again."""
+        server = self.find(url)
+        if server and server.left_out:
+            server.left_out = False
+            server.rests_until = 0.0

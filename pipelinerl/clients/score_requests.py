@@ -1,0 +1,107 @@
+"""Requests to `/score` of one server, each sent again until it is answered or its time is over.
+
+Used by `Reference`. It knows no rows.
+"""
+
+import asyncio
+import logging
+import time
+
+import aiohttp
+import numpy as np
+
+from contracts.inference import ContractInfo, ScoreRequest, ScoreResponse
+from contracts.limits import Limits
+
+log = logging.getLogger(__name__)
+
+POLL_S = 0.2
+ANSWER_TIMEOUT_S = 10.0  # for answers that wait for nothing
+FIRST_PAUSE_S = 0.2  # before a request is sent again; doubles with each
+LONGEST_PAUSE_S = 10.0
+
+
+class NoScoresError(Exception):
+    """The server does not score what it was asked."""
+
+
+class ScoreRequests:
+    """deadline_s: within which a request must have been answered, however often it was sent."""
+
+    def __init__(self, session: aiohttp.ClientSession, url: str, deadline_s: float):
+        self._session = session
+        self._url = url
+        self._deadline_s = deadline_s
+        self._limits = Limits()
+
+    async def ready(self, timeout_s: float) -> None:
+        """Waits for the server. Raises TimeoutError, or ValueError where it cannot score."""
+        deadline = time.monotonic() + timeout_s
+        while time.monotonic() < deadline:
+            try:
+                return await self._check_scores()
+            except (aiohttp.ClientError, TimeoutError):
+                await asyncio.sleep(POLL_S)
+        raise TimeoutError(f"the reference server was not ready within {timeout_s:g} s")
+
+    async def _check_scores(self) -> None:
+        timeout = aiohttp.ClientTimeout(total=ANSWER_TIMEOUT_S)
+        async with self._session.get(f"{self._url}/health", timeout=timeout, raise_for_status=True):
+            pass
+        async with self._session.get(
+            f"{self._url}/contract", timeout=timeout, raise_for_status=True
+        ) as answer:
+            info = ContractInfo.model_validate(await answer.json(content_type=None))
+        if "score" not in info.capabilities:
+            raise ValueError(f"reference: {info.engine} does not declare `score`; choose another server")
+        self._limits = info.limits or self._limits
+
+    async def score(self, sequences: list[list[int]], temperature: float) -> list[np.ndarray]:
+        """Returns `[T - 1]` float32 for each sequence of T ids.
+
+        Raises NoScoresError where the server refuses, or its time is over.
+        """
+        most = self._limits.max_sequences
+        parts = [sequences[at : at + most] for at in range(0, len(sequences), most)]
+        return [scores for part in parts for scores in await self._score_part(part, temperature)]
+
+    async def _score_part(self, sequences: list[list[int]], temperature: float) -> list[np.ndarray]:
+        request = ScoreRequest(sequences=sequences, temperature=temperature).wire()
+        deadline = time.monotonic() + self._deadline_s
+        pause_s = FIRST_PAUSE_S
+        while True:
+            try:
+                return _arrays(await self._answer(request), sequences)
+            except (aiohttp.ClientError, TimeoutError) as error:
+                if time.monotonic() + pause_s > deadline:
+                    raise NoScoresError(
+                        f"the reference server has not answered /score within {self._deadline_s:g} s; "
+                        f"the last time: {type(error).__name__} {error}"
+                    ) from error
+                log.warning("the reference server is asked again: %s %s", type(error).__name__, error)
+            await asyncio.sleep(pause_s)
+            pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
+
+    async def _answer(self, request: dict) -> ScoreResponse:
+        async with self._session.post(f"{self._url}/score", json=request) as response:
+            if response.status == 429 or response.status >= 500:
+                response.raise_for_status()
+            body = await response.read()
+            if response.status != 200:
+                text = body.decode(errors="replace")[:500]
+                raise NoScoresError(f"the reference server answered {response.status} to /score: {text}")
+        try:
+            return ScoreResponse.model_validate_json(body)
+        except ValueError as error:
+            raise NoScoresError(
+                f"the reference server answered /score outside the contract: {error}"
+            ) from error
+
+
+def _arrays(answer: ScoreResponse, sequences: list[list[int]]) -> list[np.ndarray]:
+    scores = [np.array(of_sequence, dtype=np.float32) for of_sequence in answer.logprobs]
+    if [len(s) for s in scores] != [len(ids) - 1 for ids in sequences]:
+        raise NoScoresError("the reference server did not score every token of every sequence")
+    if not all(np.isfinite(s).all() for s in scores):
+        raise NoScoresError("a log-probability of the reference server is not finite")
+    return scores

@@ -1,0 +1,105 @@
+"""Asks a server to show that it knows the token, before the token is sent to it.
+
+A server of version 1 of the contract cannot show it. It is trusted when it runs on this machine under our own
+user, because a process of ours may know the token anyway.
+"""
+
+import asyncio
+import json
+import logging
+
+import aiohttp
+from yarl import URL
+
+from contracts.challenge import address_of, is_proof, new_challenge
+from contracts.inference import Health
+from pipelinerl.clients.listeners import is_own_listener
+
+log = logging.getLogger(__name__)
+ANSWER_TIMEOUT_S = 10.0
+LONGEST_ANSWER = 2**16
+
+
+class UnprovenServerError(aiohttp.ClientConnectionError):
+    """The server did not show that it knows the token. Nothing was sent to it."""
+
+
+class ServerProofs:
+    """The challenges of one session."""
+
+    def __init__(self, token: str):
+        self._token = token
+        self._servers: dict[tuple[URL, str], _Asked] = {}
+        self._told: set[str] = set()
+
+    async def require(self, origin: URL, connection: asyncio.Transport) -> None:
+        """Returns once the server has proved itself to a challenge sent after this call.
+
+        Raises UnprovenServerError, or what aiohttp raises when there is no answer.
+        """
+        host, port = connection.get_extra_info("peername")[:2]
+        here = connection.get_extra_info("sockname")[0] == host
+        peer = address_of(host, port)
+        asked = self._servers.setdefault((origin, peer), _Asked())
+        try:
+            await asked.once_more(lambda: self._ask(origin, peer, here))
+        except UnprovenServerError as error:
+            if str(error) not in self._told:  # once, not for each request
+                self._told.add(str(error))
+                log.error("%s", error)
+            raise
+
+    async def _ask(self, origin: URL, peer: str, here: bool) -> None:
+        challenge = new_challenge()
+        health = await _health(origin, peer, challenge)
+        if health.proof is None:
+            if here and is_own_listener(peer):
+                return
+            raise UnprovenServerError(
+                f"{origin} does not show that it knows the token, so it was not sent: start a server that "
+                "keeps version 2 of the contract with PIPELINERL_TOKEN, or run one of version 1 on this "
+                "machine under your own user"
+            )
+        if not is_proof(health.proof, self._token, challenge, health.address or ""):
+            raise UnprovenServerError(
+                f"{origin} does not know the token, so it was not sent: give the server the run's "
+                "PIPELINERL_TOKEN, or see whose process listens there"
+            )
+        if origin.scheme == "http" and health.address != peer:  # TLS has shown who it is
+            raise UnprovenServerError(
+                f"{origin} is {peer}, and its proof is of the server at {health.address}, so the token was "
+                "not sent: give the server's own address, or reach it through https"
+            )
+
+
+class _Asked:
+    """The challenges to one server: one at a time, each for all connections opened before it was sent."""
+
+    def __init__(self) -> None:
+        self._turn = asyncio.Lock()
+        self._next: asyncio.Task[None] | None = None
+
+    async def once_more(self, ask) -> None:
+        if self._next is None:
+            self._next = asyncio.create_task(self._in_turn(ask))
+        await asyncio.shield(self._next)  # others wait for it too
+
+    async def _in_turn(self, ask) -> None:
+        async with self._turn:
+            self._next = None
+            await ask()
+
+
+async def _health(origin: URL, peer: str, challenge: str) -> Health:
+    """Returns the server's `/health`, asked over a connection of its own."""
+    # The connection goes to the same process: a name may stand for several addresses.
+    where = URL(f"http://{peer}") if origin.scheme == "http" else origin
+    timeout = aiohttp.ClientTimeout(total=ANSWER_TIMEOUT_S)
+    async with (
+        aiohttp.ClientSession(timeout=timeout, headers={"Host": origin.authority}) as http,
+        http.get(where / "health" % {"challenge": challenge}, allow_redirects=False) as answer,
+    ):
+        try:
+            return Health.model_validate(json.loads(await answer.content.read(LONGEST_ANSWER)))
+        except (ValueError, RecursionError):  # of a server that refuses the question
+            return Health(status="unknown")

@@ -1,0 +1,80 @@
+"""Asks every server of some pools how it is, every few seconds, and tells the pools which are silent.
+
+Used by the actor. A server that answers is there, whatever it answers: one that loads weights keeps its
+requests. `/health` needs no token, so none is sent.
+"""
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from typing import Literal
+
+import aiohttp
+
+from pipelinerl.clients.server_pool import ServerPool
+
+log = logging.getLogger(__name__)
+
+State = Literal["ready", "busy"]
+
+EVERY_S = 2.0
+ANSWER_TIMEOUT_S = 4.0
+MISSES = 3  # in a row, after which a server is left out
+
+
+@asynccontextmanager
+async def watching(pools: Sequence[ServerPool]) -> AsyncIterator[None]:
+    """Watches the servers of these pools while the block runs."""
+    task = asyncio.create_task(_Watch(pools).run())
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.wait({task})
+    if not task.cancelled():
+        task.result()
+
+
+class _Watch:
+    def __init__(self, pools: Sequence[ServerPool]):
+        self._pools = pools
+        self._misses: Counter[str] = Counter()  # in a row
+
+    async def run(self) -> None:
+        timeout = aiohttp.ClientTimeout(total=ANSWER_TIMEOUT_S)
+        connector = aiohttp.TCPConnector(limit=0, force_close=True)
+        async with aiohttp.ClientSession(timeout=timeout, connector=connector) as session:
+            while True:
+                urls = sorted({url for pool in self._pools for url in pool.urls})
+                states = await asyncio.gather(*(_state(session, url) for url in urls))
+                if any(states):  # otherwise it may be this end that hears nothing
+                    for url, state in zip(urls, states, strict=True):
+                        self._note(url, state)
+                await asyncio.sleep(EVERY_S)
+
+    def _note(self, url: str, state: State | None) -> None:
+        if state is None:
+            self._misses[url] += 1
+            if self._misses[url] == MISSES:
+                log.warning("%s has not answered %d times in a row", url, MISSES)
+            if self._misses[url] >= MISSES:
+                for pool in self._pools:
+                    pool.leave_out(url)
+        elif state == "ready":
+            if self._misses.pop(url, 0) >= MISSES:
+                log.warning("%s is ready again", url)
+            for pool in self._pools:
+                pool.take_back(url)
+        elif self._misses[url] < MISSES:
+            self._misses[url] = 0
+
+
+async def _state(session: aiohttp.ClientSession, url: str) -> State | None:
+    """Returns None where the server does not answer."""
+    try:
+        async with session.get(f"{url}/health", allow_redirects=False) as answer:
+            return "ready" if answer.status == 200 else "busy"
+    except (aiohttp.ClientError, TimeoutError, ValueError):
+        return None

@@ -1,0 +1,107 @@
+"""Which servers the next weight group is formed of, judged from how the groups before it ended.
+
+Each failure is a strike. The k-th keeps a server out for 2^(k-1) versions, so one that fails every update
+costs a group ever more rarely. One that comes back is a suspect until an update succeeds. Suspects come back
+by halves, and a group that breaks is put down to those that it was tried with. A version goes on with the
+servers that did not fail it. When there are none, it tries halves, quarters, and at last each alone.
+"""
+
+from collections import Counter
+from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from pipelinerl.training.blame import Blame
+
+MOST_REST = 64  # versions; a server that was mended is tried again at last
+MOST_FAILURES = 5  # of one server at one version, before it is given up for that version
+
+Server = TypeVar("Server", bound=Hashable)
+
+
+@dataclass
+class _Standing:
+    strikes: int = 0
+    suspect: bool = False
+    rests_until: int = 0  # the first version that it may take part in
+    successes: int = 0  # since its last strike
+
+
+class ServerStrikes(Generic[Server]):
+    def __init__(self) -> None:
+        self._standings: dict[Server, _Standing] = {}
+        self._version = -1
+        self._failures: Counter[Server] = Counter()  # at this version
+        self._doubts: Counter[Server] = Counter()  # those of them that may have been another's
+        self._tried: set[Server] = set()  # suspects in the group that was chosen last
+
+    def begin(self, version: int) -> None:
+        """Publishing `version` begins, or is tried again."""
+        if version != self._version:
+            self._version = version
+            self._failures.clear()
+            self._doubts.clear()
+
+    @property
+    def troubled(self) -> bool:
+        """Whether a server of the next group may still be busy with one that broke."""
+        return bool(self._failures or self._tried)
+
+    def choose(self, candidates: Sequence[Server]) -> list[Server]:
+        """Returns the members of the next group; none if every candidate is given up for this version."""
+        limit = max(MOST_FAILURES, len(candidates).bit_length() + 1)
+        left = [s for s in candidates if self._failures[s] < limit]
+        sound = [s for s in left if not self._failures[s]]
+        chosen = self._of_sound(sound) if sound else self._of_failed(left)
+        self._tried = {s for s in chosen if self._standing(s).suspect}
+        return [s for s in candidates if s in chosen]
+
+    def _of_sound(self, sound: list[Server]) -> list[Server]:
+        trusted = [s for s in sound if not self._standing(s).suspect]
+        suspects = [s for s in sound if self._standing(s).suspect]
+        back = [s for s in suspects if self._standing(s).rests_until <= self._version]
+        if trusted and self._failures:
+            return trusted  # a version that broke once takes no further risk
+        return trusted + self._half(back) or self._half(suspects)
+
+    def _of_failed(self, left: list[Server]) -> list[Server]:
+        fewest = min((self._failures[s] for s in left), default=0)
+        least = [s for s in left if self._failures[s] == fewest]
+        doubts = min((self._doubts[s] for s in least), default=0)
+        return least[: max(1, len(left) >> doubts)]
+
+    def _half(self, suspects: list[Server]) -> list[Server]:
+        """Those with the fewest strikes; of one, that one."""
+        ordered = sorted(suspects, key=lambda s: self._standing(s).strikes)
+        return ordered[: max(1, len(ordered) // 2)]
+
+    def failed(self, blame: Blame[Server]) -> frozenset[Server]:
+        """Records that a group failed through these. Returns which of them get the strike."""
+        servers = blame.servers
+        certain = blame.certain
+        if not certain and servers & self._tried:
+            servers = servers & self._tried
+            certain = len(servers) == 1
+        for server in servers:
+            self._failures[server] += 1
+            self._doubts[server] += not certain
+            self._strike(self._standing(server))
+        return servers
+
+    def _strike(self, standing: _Standing) -> None:
+        standing.strikes += 1
+        standing.suspect = True
+        standing.successes = 0
+        standing.rests_until = self._version + min(2 ** (standing.strikes - 1), MOST_REST)
+
+    def succeeded(self, servers: Iterable[Server]) -> None:
+        """Records that these serve the version. As many successes as rests were long clear the strikes."""
+        for server in servers:
+            standing = self._standing(server)
+            standing.suspect = False
+            standing.successes += 1
+            if standing.successes >= 2**standing.strikes:
+                standing.strikes = 0
+
+    def _standing(self, server: Server) -> _Standing:
+        return self._standings.setdefault(server, _Standing())

@@ -1,0 +1,101 @@
+"""Forms the weight groups of one run, one an epoch, and keeps the present one."""
+
+import asyncio
+import logging
+import secrets
+from collections.abc import Mapping
+
+from contracts.inference import ContractInfo, InitProcessGroupRequest
+from contracts.weights import WeightGroup, WeightStore, nccl_version
+from pipelinerl.clients.server_control import ContractRefusalError, ServerControl
+from pipelinerl.training.blame import Blame
+from pipelinerl.training.servers import Failures, Servers
+
+log = logging.getLogger(__name__)
+
+
+class WeightGroups:
+    def __init__(self, run: str, servers: Servers, address: str, backend: str):
+        """`address`: of this machine, where the servers reach it."""
+        self._run = run
+        self._servers = servers
+        self._address = address
+        self._backend = backend
+        self._store: WeightStore | None = None
+        self._taken: set[ServerControl] = set()  # servers that have joined this run
+        self.epoch = 0
+        self.group: WeightGroup | None = None
+        self.members: list[ServerControl] = []  # of the last group, whether or not it still is one
+
+    def form(self, infos: Mapping[ServerControl, ContractInfo], timeout_s: float) -> Failures:
+        """Forms the next epoch's group of these servers. Returns who failed to join; then there is none."""
+        self.leave()
+        self.epoch += 1
+        self.members = list(infos)
+        self._store = WeightStore(self._address, 0, timeout_s)
+        requests = self._requests(infos, timeout_s)
+        first = next(iter(requests.values()))
+
+        async def join() -> tuple[object, tuple[dict[ServerControl, None], Failures]]:
+            rank_0 = asyncio.to_thread(
+                self._store.group, first.group_name, first.world_size, self._backend, timeout_s
+            )
+            others = (server.init_process_group(request) for server, request in requests.items())
+            return await asyncio.gather(rank_0, *others, return_exceptions=True)
+
+        group, *answers = self._servers.run(join())
+        failures = {s: a for s, a in zip(requests, answers, strict=True) if isinstance(a, Exception)}
+        self._taken |= requests.keys() - failures.keys()
+        if failures or isinstance(group, Exception):
+            log.warning("epoch %d did not form: %s %s", self.epoch, group, failures)
+            if isinstance(group, WeightGroup):
+                group.close()
+            self._store = None
+            # Where nobody failed but rank 0, it is not known whom it waited for.
+            return failures or dict.fromkeys(requests, group)
+        self.group = group
+        log.info("epoch %d: %s", self.epoch, ", ".join(s.url for s in self.members))
+        return {}
+
+    def _requests(
+        self, infos: Mapping[ServerControl, ContractInfo], timeout_s: float
+    ) -> dict[ServerControl, InitProcessGroupRequest]:
+        group_name = f"{self._run}-{self.epoch}-{secrets.token_hex(8)}"
+        world_size = 1 + sum(info.ranks for info in infos.values())
+        requests = {}
+        rank_offset = 1
+        for server, info in infos.items():
+            requests[server] = InitProcessGroupRequest(
+                run=self._run,
+                # One that was silent at the start may belong to an older run until it is heard of again.
+                takeover=server not in self._taken,
+                epoch=self.epoch,
+                group_name=group_name,
+                backend=self._backend,
+                master_address=self._store.address,
+                master_port=self._store.port,
+                rank_offset=rank_offset,
+                world_size=world_size,
+                timeout_s=timeout_s,
+                nccl_version=nccl_version() if self._backend == "nccl" else None,
+            )
+            rank_offset += info.ranks
+        return requests
+
+    def leave(self) -> None:
+        if self.group is not None:
+            self.group.close()
+        self.group = None
+        self._store = None
+
+
+def blame_for_joining(failures: Failures) -> Blame[ServerControl]:
+    """When one does not come, the others' rendezvous times out through no fault of theirs."""
+    own = {s for s, f in failures.items() if not _waited_for_others(f)}
+    return Blame(frozenset(own or failures), certain=bool(own) or len(failures) == 1)
+
+
+def _waited_for_others(failure: Exception) -> bool:
+    if isinstance(failure, ContractRefusalError):
+        return failure.status == 504
+    return isinstance(failure, RuntimeError)  # rank 0's own rendezvous

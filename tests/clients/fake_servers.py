@@ -1,0 +1,148 @@
+"""Servers over real sockets that answer completions well, or in one wrong way."""
+
+import asyncio
+import copy
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+
+from aiohttp import web
+
+ROUTES = ("/v1/chat/completions", "/v1/completions")
+
+
+def good_answer(tokens: int = 2, finish_reason: str = "stop") -> dict:
+    return {
+        "prompt_token_ids": [1, 2],
+        "choices": [
+            {
+                "token_ids": list(range(3, 3 + tokens)),
+                "message": {"content": "hi"},
+                "text": "hi",
+                "finish_reason": finish_reason,
+                "logprobs": {"content": [{"logprob": -0.1}] * tokens},
+                "weight_versions": [{"version": 0, "start": 0, "end": tokens}],
+            }
+        ],
+    }
+
+
+@dataclass
+class FakeServer:
+    """delay_s: of a good answer. fault: a key of FAULTS, or None."""
+
+    delay_s: float = 0.0
+    fault: str | None = None
+    health_delay_s: float = 0.0
+    health_status: int = 200
+    finish_reasons: list[str] = field(default_factory=list)  # of the first answers; then "stop"
+    url: str = ""
+    requests: list[dict] = field(default_factory=list)
+    in_flight: int = 0
+    most_in_flight: int = 0
+
+    async def complete(self, request: web.Request) -> web.StreamResponse:
+        self.requests.append(await request.json())
+        self.in_flight += 1
+        self.most_in_flight = max(self.most_in_flight, self.in_flight)
+        try:
+            if self.fault:
+                return await FAULTS[self.fault](request)
+            await asyncio.sleep(self.delay_s)
+            tokens = self.requests[-1]["max_tokens"] if "prompt" in self.requests[-1] else 2
+            reason = self.finish_reasons.pop(0) if self.finish_reasons else "stop"
+            return web.json_response(good_answer(tokens, reason))
+        finally:
+            self.in_flight -= 1
+
+    async def health(self, request: web.Request) -> web.Response:
+        if self.fault == "hangs":
+            await asyncio.Event().wait()
+        await asyncio.sleep(self.health_delay_s)
+        return web.json_response({"status": "ready"}, status=self.health_status)
+
+
+@asynccontextmanager
+async def served(*servers: FakeServer) -> AsyncIterator[None]:
+    runners = []
+    for server in servers:
+        app = web.Application()
+        app.router.add_get("/health", server.health)
+        for route in ROUTES:
+            app.router.add_post(route, server.complete)
+        runners.append(web.AppRunner(app, handler_cancellation=True, shutdown_timeout=0.1))
+        await runners[-1].setup()
+        site = web.TCPSite(runners[-1], "127.0.0.1", 0)
+        await site.start()
+        server.url = f"http://127.0.0.1:{site._server.sockets[0].getsockname()[1]}"
+    try:
+        yield
+    finally:
+        await asyncio.gather(*(runner.cleanup() for runner in runners))
+
+
+# --- what may be wrong ----------------------------------------------------------------------------
+
+
+def _text(status: int):
+    async def answer(request: web.Request) -> web.Response:
+        return web.Response(text="Internal Server Error", status=status)
+
+    return answer
+
+
+def _error(status: int, code: str):
+    async def answer(request: web.Request) -> web.Response:
+        return web.json_response({"error": {"code": code, "message": "no"}}, status=status)
+
+    return answer
+
+
+def _body(text: str):
+    async def answer(request: web.Request) -> web.Response:
+        return web.Response(text=text, content_type="application/json")
+
+    return answer
+
+
+def _changed(**choice: object):
+    body = copy.deepcopy(good_answer())
+    body["choices"][0] |= choice
+
+    async def answer(request: web.Request) -> web.Response:
+        return web.json_response(body)
+
+    return answer
+
+
+async def _reset(request: web.Request) -> web.Response:
+    request.transport.abort()
+    return web.Response()
+
+
+async def _hangs(request: web.Request) -> web.Response:
+    await asyncio.Event().wait()
+    return web.Response()
+
+
+FAULTS = {
+    "plain-text 500": _text(500),
+    "engine failed": _error(500, "engine_failed"),
+    "unhealthy": _error(503, "unhealthy"),
+    "bad request": _error(400, "bad_request"),
+    "unauthorized": _error(401, "unauthorized"),
+    "no such route": _text(404),
+    "refused as invalid": _error(422, "invalid_request"),
+    "malformed JSON": _body('{"choices": ['),
+    "a list": _body("[]"),
+    "no choices": _body('{"prompt_token_ids": [1], "choices": []}'),
+    "a message that is a list": _changed(message=[1]),
+    "ids beyond 32 bits": _changed(token_ids=[2**40, 1]),
+    "ids that are no integers": _changed(token_ids=[1.5, 1]),
+    "a log-probability that is not finite": _changed(
+        logprobs={"content": [{"logprob": -0.1}, {"logprob": float("-inf")}]}
+    ),
+    "aborted": _changed(finish_reason="abort"),
+    "connection reset": _reset,
+    "hangs": _hangs,
+}

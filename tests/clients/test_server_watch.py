@@ -1,0 +1,105 @@
+"""Requests on a server that hangs are asked elsewhere; those on one that is merely slow stay."""
+
+import asyncio
+
+import aiohttp
+import pytest
+
+from contracts.records import Rollout
+from pipelinerl.clients import server_watch
+from pipelinerl.clients.llm_client import LLMClient, Sampling
+from pipelinerl.clients.partial_completions import SegmentPolicy
+from pipelinerl.clients.server_pool import ServerPool
+from pipelinerl.clients.server_watch import watching
+from pipelinerl.config import RolloutConfig
+from pipelinerl.rollouts.runner import RolloutRunner, RolloutSpec
+from tests.clients.fake_servers import FakeServer, served
+from tests.clients.test_broken_servers import OneQuestion
+
+WHOLE = SegmentPolicy()
+QUESTION = [{"role": "user", "content": "x"}]
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch):
+    monkeypatch.setattr(server_watch, "EVERY_S", 0.02)
+    monkeypatch.setattr(server_watch, "ANSWER_TIMEOUT_S", 0.1)
+
+
+def sampled(scenario, *servers: FakeServer, limit: int = 2, policy: SegmentPolicy = WHOLE):
+    """What `scenario(client)` returns, while the servers are watched."""
+
+    async def run():
+        pool = ServerPool(limit)
+        async with served(*servers), aiohttp.ClientSession() as session:
+            await pool.set_servers([server.url for server in servers])
+            async with watching([pool]), asyncio.timeout(20):
+                return await scenario(LLMClient(session, pool, Sampling("m", 1.0, 8, seed=5), policy))
+
+    return asyncio.run(run())
+
+
+async def four_rollouts(client: LLMClient) -> list[Rollout]:
+    run = RolloutRunner("r", OneQuestion(), client, RolloutConfig(retries=0, timeout_s=600))
+    problem = OneQuestion().train_problem(0)
+    return await asyncio.gather(*(run(problem, RolloutSpec(0, f"0-{i}", f"{i}")) for i in range(4)))
+
+
+def test_requests_on_a_hung_server_are_asked_elsewhere_at_no_cost_and_with_the_same_seed():
+    hung, good = FakeServer(fault="hangs"), FakeServer()
+    rollouts = sampled(four_rollouts, hung, good)
+    assert [(r.status, r.metrics["retries"]) for r in rollouts] == [("ok", 0)] * 4
+    assert {r.completions[0].server for r in rollouts} == {good.url}
+    assert len(hung.requests) == 2
+    seeds = [request["seed"] for request in good.requests]
+    assert len(set(seeds)) == len(seeds) == 4
+    assert {request["seed"] for request in hung.requests} < set(seeds)
+
+
+def test_a_server_that_comes_to_itself_gets_requests_again():
+    hung, good = FakeServer(fault="hangs"), FakeServer(delay_s=0.02)
+
+    async def scenario(client: LLMClient) -> None:
+        await four_rollouts(client)
+        hung.fault = None
+        while len(hung.requests) == 2:
+            await four_rollouts(client)
+
+    sampled(scenario, hung, good)
+
+
+@pytest.mark.parametrize("health_status", [200, 503])
+def test_a_slow_server_that_answers_keeps_its_requests(health_status):
+    """As one that loads weights, or generates nothing during an update."""
+    slow = FakeServer(delay_s=0.6, health_delay_s=0.06, health_status=health_status)
+    good = FakeServer()
+    rollouts = sampled(four_rollouts, slow, good)
+    assert [r.status for r in rollouts] == ["ok"] * 4
+    assert len(slow.requests) == 2 and len(good.requests) == 2
+
+
+def test_the_only_server_is_waited_for():
+    hung = FakeServer(health_delay_s=600, delay_s=0.6)
+    assert [r.status for r in sampled(four_rollouts, hung, limit=4)] == ["ok"] * 4
+    assert len(hung.requests) == 4
+
+
+def test_a_hung_server_costs_a_completion_its_current_segment_alone():
+    first, second = FakeServer(), FakeServer()
+
+    async def scenario(client: LLMClient):
+        async def turn() -> None:  # after the first segment, the server that the second will be on hangs
+            first.fault = "hangs"
+
+        client.turn = turn
+        return await client.chat(QUESTION)
+
+    def served_text(server: FakeServer) -> list[object]:
+        return [request.get("prompt", "chat") for request in server.requests]
+
+    # The fakes sample two tokens of a conversation, and as many as are asked for of token ids.
+    first.finish_reasons = ["length"]
+    answer = sampled(scenario, first, second, policy=SegmentPolicy(segment_tokens=2))
+    assert answer.completion.token_ids.tolist() == [3, 4, 3, 4]
+    assert served_text(first) == ["chat", [1, 2, 3, 4]] and served_text(second) == [[1, 2, 3, 4]]
+    assert answer.completion.segments == [2]

@@ -1,0 +1,109 @@
+"""How the inference contract grows: requests are strict, answers tolerant, defaults are not sent."""
+
+import pytest
+from pydantic import Field, ValidationError
+
+from contracts import CONTRACT_VERSION, CONTRACT_VERSIONS
+from contracts.inference import (
+    ContractInfo,
+    Health,
+    InitProcessGroupRequest,
+    Parameter,
+    WeightUpdateRequest,
+    WeightUpdateStatus,
+)
+
+UPDATE = {
+    "run": "r",
+    "epoch": 1,
+    "version": 0,
+    "parameters": [Parameter(name="w", dtype="float32", shape=(2,))],
+    "bucket_bytes": 8,
+    "timeout_s": 1.0,
+}
+OF_VERSION_1 = {
+    "contract": 1,
+    "engine": "e",
+    "engine_version": "1",
+    "model": "m",
+    "ranks": 1,
+    "backends": ["gloo"],
+    "nccl_version": None,
+    "accepts_dtypes": ["float32"],
+    "kv_cache": ["keep"],
+    "capabilities": [],
+    "run": None,
+    "group": None,
+    "weights": {"version": 0, "state": "live"},
+    "process": {"resident_bytes": 1, "running": 0, "waiting": 0},
+}
+
+
+def test_both_versions_are_spoken_and_servers_here_keep_the_newest():
+    assert CONTRACT_VERSIONS == (1, 2) and CONTRACT_VERSION == 2
+
+
+def test_a_request_goes_without_the_fields_that_have_their_default():
+    class Newer(WeightUpdateRequest):
+        added: list[str] = Field(default_factory=list)
+        another: str = "what every older server does"
+
+    sent = Newer(**UPDATE, kv_cache="recompute").wire()
+    assert sent.keys() == {*UPDATE, "kv_cache"} and sent["version"] == 0
+    assert Newer(**UPDATE, another="what only a newer one does").wire().keys() == {*UPDATE, "another"}
+
+
+def test_a_request_with_an_unknown_field_is_refused():
+    with pytest.raises(ValidationError, match="extra"):
+        WeightUpdateRequest(**UPDATE, unknown=1)
+
+
+def test_an_answer_is_read_whatever_else_it_holds():
+    newer = OF_VERSION_1 | {
+        "contract": 3,
+        "capabilities": ["stream", "a capability of the future"],
+        "backends": ["gloo", "another"],
+        "kv_cache": ["keep", "another"],
+        "weights": {"version": 1, "state": "a state of the future", "digest": "x"},
+        "limits": {"max_n": 7, "max_future": 3},
+        "vocabulary": "x",
+    }
+    info = ContractInfo.model_validate(newer)
+    assert info.capabilities[1] == "a capability of the future" and info.limits.max_n == 7
+    assert info.limits.max_sequences == 1024  # not stated: the contract's
+    assert Health.model_validate({"status": "asleep", "since": 3}).status == "asleep"
+    status = {"run": "r", "epoch": 1, "version": 1, "state": "waiting", "phases": []}
+    assert WeightUpdateStatus.model_validate(status).state == "waiting"
+
+
+def test_an_answer_of_version_1_states_no_limits():
+    assert ContractInfo.model_validate(OF_VERSION_1).limits is None
+
+
+@pytest.mark.parametrize("shape", [(-1,), (2**49,), (2**40, 2**40), (1,) * 17])
+def test_a_shape_is_bounded(shape):
+    with pytest.raises(ValidationError):
+        Parameter(name="w", dtype="float32", shape=shape)
+
+
+def test_an_empty_tensor_and_a_scalar_are_shapes():
+    assert Parameter(name="w", dtype="float32", shape=(0, 3)).shape == (0, 3)
+    assert Parameter(name="w", dtype="float32", shape=()).shape == ()
+
+
+def test_a_join_names_a_port_and_a_time_below_a_day():
+    join = {
+        "run": "r",
+        "epoch": 0,
+        "group_name": "g",
+        "backend": "gloo",
+        "master_address": "::1",
+        "master_port": 1,
+        "rank_offset": 1,
+        "world_size": 2,
+        "timeout_s": 86399.0,
+    }
+    assert "takeover" not in InitProcessGroupRequest(**join).wire()
+    for change in ({"master_port": 0}, {"timeout_s": 86400.0}, {"timeout_s": float("nan")}, {"epoch": 2**53}):
+        with pytest.raises(ValidationError):
+            InitProcessGroupRequest(**join | change)

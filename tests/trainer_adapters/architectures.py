@@ -1,0 +1,176 @@
+"""Which architectures of transformers the start check accepts, by `python -m` of this module.
+
+Each causal language model that transformers ships is made tiny, with random weights, and compared as a
+trainer compares it at its start. The table that it prints is in docs/architectures.md; --write puts it there.
+"""
+
+import argparse
+import logging
+import re
+import sys
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+from transformers import AutoModelForCausalLM, PreTrainedConfig, PreTrainedModel
+from transformers.models.auto.configuration_auto import CONFIG_MAPPING
+from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+
+from trainer_adapters.attention import PACKED
+from trainer_adapters.start_check import check_scores
+from trainer_adapters.token_scores import TokenScorer
+
+PAGE = Path(__file__).parents[2] / "docs" / "architectures.md"
+LARGEST = 20_000_000  # parameters
+WINDOW = 24  # tokens: of a model that has no window unless its config asks for one
+SIZES = {
+    **dict.fromkeys(("hidden_size", "d_model", "n_embd", "embedding_size", "dim", "n_embed"), 64),
+    **dict.fromkeys(("intermediate_size", "ffn_dim", "decoder_ffn_dim", "encoder_ffn_dim", "n_inner"), 96),
+    **dict.fromkeys(("num_hidden_layers", "n_layer", "n_layers", "num_layers", "decoder_layers"), 4),
+    **dict.fromkeys(("num_attention_heads", "n_head", "n_heads", "decoder_attention_heads"), 4),
+    **dict.fromkeys(("num_key_value_heads", "num_kv_heads"), 2),
+    **dict.fromkeys(("head_dim", "global_head_dim", "v_head_dim"), 16),
+    **dict.fromkeys(("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts"), 4),
+    **dict.fromkeys(("num_experts_per_tok", "moe_topk", "moe_k", "top_k_experts", "n_shared_experts"), 2),
+    **dict.fromkeys(
+        ("moe_intermediate_size", "shared_expert_intermediate_size", "expert_ffn_hidden_size"), 32
+    ),
+    **dict.fromkeys(("q_lora_rank", "kv_lora_rank", "hidden_size_per_layer_input"), 16),
+    **dict.fromkeys(("qk_nope_head_dim", "qk_rope_head_dim", "ffn_hidden_size", "laurel_rank"), 16),
+    **dict.fromkeys(("n_group", "topk_group", "num_nextn_predict_layers"), 1),
+    **dict.fromkeys(("vocab_size", "vocab_size_per_layer_input"), 160),
+    "first_k_dense_replace": 1,
+    "num_kv_shared_layers": 0,
+}
+ALWAYS = {"head_dim", "num_key_value_heads", "num_experts_per_tok"}  # made small where the default is none
+IDS = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
+PARTS = ("text_config", "vision_config", "audio_config")
+
+
+class Row(NamedTuple):
+    model_type: str
+    name: str  # of the class
+    verdict: str  # accepted, refused or not made
+    says: str  # the difference, or why
+
+
+def tiny_config(model_type: str, **more: object) -> PreTrainedConfig:
+    """Returns the architecture's default config with every size that it has made small."""
+    config_class = CONFIG_MAPPING[model_type]
+    default = config_class()
+    has = default.to_dict()
+    chosen = {
+        name: size
+        for name, size in SIZES.items()
+        if has.get(name) is not None or (name in ALWAYS and name in has)
+    }
+    if "kv_lora_rank" in chosen:
+        chosen["num_key_value_heads"] = 4  # latent attention has a key for every head
+    chosen |= {name: token for name, token in IDS.items() if name in has}
+    for name in PARTS:
+        if isinstance(part := getattr(default, name, None), PreTrainedConfig):
+            chosen[name] = tiny_config(part.model_type, **more if name == "text_config" else {})
+    return config_class(**chosen | ({} if "text_config" in chosen else more))
+
+
+def tiny_model(config: PreTrainedConfig) -> PreTrainedModel:
+    """Returns a model whose weights are all random, so that no part of it does nothing."""
+    torch.manual_seed(0)
+    model = AutoModelForCausalLM.from_config(config, attn_implementation=PACKED, dtype=torch.float32).eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            noise = torch.randn_like(parameter)
+            parameter.copy_(0.15 * noise) if parameter.dim() > 1 else parameter.add_(0.1 * noise)
+    return model
+
+
+def rows() -> Iterator[Row]:
+    """Yields the verdict on each architecture; on those with an optional window also with one."""
+    for model_type in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES:
+        row = try_one(model_type)
+        yield row
+        if row.verdict == "accepted" and _window(tiny_config(model_type)) is None:
+            yield try_one(model_type, sliding_window=WINDOW)
+
+
+def _window(config: PreTrainedConfig) -> int | str | None:
+    """Returns the window of a config that may have one; "none" of one that may not, or needs a switch."""
+    fields = config.get_text_config().to_dict()
+    return "none" if "use_sliding_window" in fields else fields.get("sliding_window", "none")
+
+
+def try_one(model_type: str, **more: object) -> Row:
+    name = MODEL_FOR_CAUSAL_LM_MAPPING_NAMES[model_type]
+    title = f"{model_type}, window of {WINDOW}" if more else model_type
+    try:
+        config = tiny_config(model_type, **more)
+        _run(config)
+    except Exception as error:
+        return Row(title, name, "not made", f"{type(error).__name__}: {_short(error, name)}")
+    try:
+        found = difference(tiny_model(config))
+    except Exception as error:
+        return Row(title, name, "refused", _short(error, name))
+    return Row(title, name, "accepted", f"{found:.0e}")
+
+
+def _run(config: PreTrainedConfig) -> None:
+    """Runs the model as transformers ships it. Raises an error where this script cannot make it tiny."""
+    with torch.device("meta"):
+        size = sum(p.numel() for p in AutoModelForCausalLM.from_config(config).parameters())
+    if size > LARGEST:
+        raise OverflowError(f"{size / 1e6:.0f} million parameters, made small as the others are")
+    model = AutoModelForCausalLM.from_config(config, attn_implementation="eager", dtype=torch.float32).eval()
+    with torch.no_grad():
+        model(input_ids=torch.arange(3, 9).unsqueeze(0), use_cache=False)
+
+
+def difference(model: PreTrainedModel) -> float:
+    """Returns what the start check measures. Raises its refusal."""
+    scorer = TokenScorer(model, fp32_head=True, logits_chunk=64)
+    return check_scores(
+        model, lambda batch, own: scorer(batch, True, own), torch.float32, torch.device("cpu")
+    )
+
+
+def _short(error: Exception, name: str) -> str:
+    if error.args == (PACKED,):
+        return "has attention layers of its own, which cannot run packed"
+    text = re.sub(r"\s+", " ", str(error)).strip().removeprefix(f"{name} ")
+    if wrong := re.search(r"is (\S+) nats", text):
+        return f"would be scored wrongly, by {wrong[1]} nats"
+    return text if len(text) < 160 else f"{text[:160].rsplit(' ', 1)[0]} …"
+
+
+def page(found: list[Row]) -> str:
+    """Returns the tables, in the form of docs/architectures.md."""
+    parts = []
+    for verdict, column in (("accepted", "nats"), ("refused", "why"), ("not made", "what happened")):
+        of_kind = [row for row in found if row.verdict == verdict]
+        parts += ["", f"## {verdict.capitalize()}: {len(of_kind)}", ""]
+        parts += [f"| model type | class | {column} |", "|---|---|---|"]
+        parts += [f"| {row.model_type} | {row.name} | {row.says.replace('|', '/')} |" for row in of_kind]
+    return "\n".join(parts)
+
+
+def main(arguments: list[str]) -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--write", action="store_true", help="put the tables into docs/architectures.md")
+    write = parser.parse_args(arguments).write
+    warnings.simplefilter("ignore")
+    logging.disable(logging.WARNING)
+    torch.set_num_threads(1)
+    found = []
+    for row in rows():
+        found.append(row)
+        print(*row, sep=" | ", flush=True)
+    if write:
+        before = PAGE.read_text().partition("<!-- tables -->")[0]
+        PAGE.write_text(f"{before}<!-- tables -->\n{page(found)}\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,196 @@
+"""A trainer compares its scores with the model's own logits at start, and refuses a scorer that is wrong."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+import torch.distributed as dist
+from transformers import PreTrainedModel
+
+from contracts.support.ports import ReservedPort
+from tests.trainer_adapters.architectures import difference, tiny_config, tiny_model
+from tests.trainer_adapters.workers import run_ranks, started
+from trainer_adapters import attention, token_scores
+from trainer_adapters.fsdp import FSDPTrainer
+from trainer_adapters.start_check import check_scores
+from trainer_adapters.token_scores import TokenScorer
+
+SOUND = {
+    "a window on every layer": ("mistral", {}),
+    "a window on some layers": ("gemma3_text", {}),
+    "a composite config": ("gemma4_unified", {}),
+    "experts": ("qwen3_moe", {}),
+    "keys longer than values": ("deepseek_v3", {}),
+}
+
+
+@pytest.mark.parametrize("kind", SOUND)
+def test_a_sound_model_is_accepted(kind):
+    model_type, fields = SOUND[kind]
+    assert difference(tiny_model(tiny_config(model_type, **fields))) < 1e-4
+
+
+@pytest.mark.parametrize(
+    ("model_type", "fields", "says"),
+    [
+        (
+            "gemma4_unified",
+            {"final_logit_softcapping": 5.0},
+            "transforms its logits .final_logit_softcapping",
+        ),
+        ("gemma2", {"final_logit_softcapping": None}, "bounds its attention scores .attn_logit_softcapping"),
+        ("cohere", {}, "transforms its logits .logit_scale"),
+        ("qwen3_next", {}, "linear_attention: its state would run across"),
+        ("phimoe", {"sliding_window": 24}, r"would be scored wrongly: .* is [\d.]+ nats from .* own logits"),
+        ("gpt_oss", {}, "cannot be scored packed: ValueError: packed attention does not support s_aux"),
+        ("stablelm", {}, "StableLmAttention is not given where sequences begin"),
+    ],
+)
+def test_a_model_that_would_be_scored_wrongly_is_refused_in_a_line(model_type, fields, says):
+    with pytest.raises(ValueError, match=says) as refusal:
+        difference(tiny_model(tiny_config(model_type, **fields)))
+    assert "\n" not in str(refusal.value)
+
+
+def test_a_window_as_long_as_the_context_bounds_nothing():
+    config = tiny_config("phimoe", sliding_window=4096, max_position_embeddings=4096)
+    assert difference(tiny_model(config)) < 1e-4
+
+
+# --- scorers that are wrong on purpose --------------------------------------------------------
+
+
+class Wrong(TokenScorer):
+    """A scorer whose batch is changed before it is scored; the model's own forward has the right one."""
+
+    change: Callable
+
+    def forward(self, batch, entropy, own=False):
+        return super().forward(batch if own else type(self).change(batch), entropy, own)
+
+
+def one_sequence(batch):
+    return replace(batch, cu_seqlens=batch.cu_seqlens[[0, -1]])
+
+
+def later_positions(batch):
+    return replace(batch, position_ids=batch.position_ids * 2)
+
+
+def one_temperature(batch):
+    return replace(batch, temperature=torch.ones_like(batch.temperature))
+
+
+def forget_windows(monkeypatch) -> None:
+    """Attention that is not told of its window, as that of a model that masks instead."""
+    padded = attention._padded
+    monkeypatch.setattr(attention, "_padded", lambda *rows: padded(*rows[:-1], None))
+
+
+def measured(model: PreTrainedModel, scorer: TokenScorer) -> str:
+    with pytest.raises(ValueError, match="would be scored wrongly") as refusal:
+        dtype = next(model.parameters()).dtype
+        check_scores(model, lambda b, own: scorer(b, True, own), dtype, torch.device("cpu"))
+    return str(refusal.value)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("change", [one_sequence, later_positions, one_temperature])
+def test_a_wrong_batch_is_caught(change, dtype):
+    model = tiny_model(tiny_config("qwen3")).to(dtype)
+    scorer = type("Changed", (Wrong,), {"change": change})(model, fp32_head=True, logits_chunk=64)
+    print(change.__name__, dtype, measured(model, scorer))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize(
+    ("model_type", "fields", "left_out"),
+    [
+        ("gemma4_unified", {"final_logit_softcapping": 5.0}, "LOGIT_TRANSFORMS"),
+        ("cohere", {}, "LOGIT_TRANSFORMS"),
+        ("granite", {"logits_scaling": 8.0}, "LOGIT_TRANSFORMS"),
+        ("mistral", {}, "window"),
+        ("gemma3_text", {}, "window"),
+    ],
+)
+def test_a_part_that_the_scorer_leaves_out_is_caught(monkeypatch, model_type, fields, left_out, dtype):
+    if left_out == "window":
+        forget_windows(monkeypatch)
+    else:
+        monkeypatch.setattr(token_scores, left_out, {})
+    model = tiny_model(tiny_config(model_type, **fields)).to(dtype)
+    print(model_type, dtype, measured(model, TokenScorer(model, fp32_head=True, logits_chunk=64)))
+
+
+@pytest.mark.parametrize("fp32_head", [True, False])
+def test_bfloat16_alone_is_no_difference(fp32_head):
+    model = tiny_model(tiny_config("qwen3")).to(torch.bfloat16)
+    scorer = TokenScorer(model, fp32_head=fp32_head, logits_chunk=64)
+    found = check_scores(model, lambda b, own: scorer(b, True, own), torch.bfloat16, torch.device("cpu"))
+    assert 1e-4 < found < 0.1
+
+
+def test_the_check_leaves_the_model_as_it_was():
+    model = tiny_model(tiny_config("mistral"))
+    fields = model.config.to_dict()
+    difference(model)
+    assert model.config.to_dict() == fields and model.config._attn_implementation == attention.PACKED
+    assert "forward" not in vars(model.get_output_embeddings())
+
+
+# --- in a trainer -----------------------------------------------------------------------------
+
+
+def make_windowed(path: Path) -> str:
+    """A model that masks by a window and does not tell its attention."""
+    tiny_model(tiny_config("phimoe", sliding_window=24)).save_pretrained(path)
+    return str(path)
+
+
+def test_a_trainer_refuses_before_it_has_trained(tmp_path):
+    starting = started(FSDPTrainer(), make_windowed(tmp_path))
+    try:
+        with pytest.raises(ValueError, match="PhimoeForCausalLM would be scored wrongly"), starting:
+            pass
+    finally:
+        dist.destroy_process_group()  # which the worker had joined
+
+
+def test_a_config_tells_without_weights(tmp_path):
+    tiny_config("gemma4_unified", final_logit_softcapping=5.0).save_pretrained(tmp_path)
+    assert FSDPTrainer().unfit(str(tmp_path)).startswith("gemma4_unified transforms its logits")
+    tiny_config("gemma3_text").save_pretrained(tmp_path)
+    assert FSDPTrainer().unfit(str(tmp_path)) is None
+
+
+def refused_by(rank: int, world_size: int, path: str, backend: str, port: int, options: dict) -> str:
+    """What a rank of a backend says of the model; "" where it starts."""
+    if backend == "deepspeed":
+        from trainer_adapters.deepspeed import DeepSpeedTrainer as Trainer
+    else:
+        Trainer = FSDPTrainer
+    try:
+        with started(Trainer(**options), path, rank, world_size, port):
+            return ""
+    except ValueError as error:
+        return str(error)
+
+
+BACKENDS = [
+    ("fsdp", {"compute_dtype": "bfloat16"}),
+    ("deepspeed", {"zero_stage": 1}),
+    ("deepspeed", {"zero_stage": 2}),
+    ("deepspeed", {"zero_stage": 3, "compute_dtype": "bfloat16"}),
+]
+
+
+@pytest.mark.engines
+@pytest.mark.parametrize(("backend", "options"), BACKENDS)
+def test_every_rank_of_every_backend_refuses_with_sharded_weights(tmp_path, backend, options):
+    with ReservedPort() as port:
+        said = run_ranks(
+            2, refused_by, tmp_path, make_windowed(tmp_path / "model"), backend, port.number, options
+        )
+    assert said[0] == said[1] and "would be scored wrongly" in said[0]

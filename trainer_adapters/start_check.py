@@ -1,0 +1,184 @@
+"""Compares, at start, a scorer's packed scores with the logits that the model itself computes.
+
+Both run on the same weights, inside the backend's engine, so that sharded parameters are gathered. The
+model's own forward is the one that transformers ships: eager attention, one sequence at a time, without a
+packing. A difference means that the scorer leaves out something that the model does.
+
+Windows of attention are made small for the comparison, in the model and in the scorer. So a short sequence
+is longer than each. A window as long as the model's context bounds nothing and is left alone.
+
+In float32 the two differ by the order of their sums: 1e-6 to 1e-4 nats. No token may differ by more than
+1e-3. In bfloat16 each layer rounds to 8 bits, in an order of its own, and a router may choose another expert
+for a token. So the mean over the tokens is compared: rounding alone gave 0.003 to 0.08 nats, with 4 to 48
+layers of random weights. A part that is left out gives tenths of a nat or more.
+"""
+
+import math
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+
+import torch
+import torch.nn.functional as F
+from transformers import PreTrainedModel
+
+from contracts.support.messages import one_line
+from contracts.trainer import PackedBatch
+
+WINDOW = 16  # tokens
+LENGTHS = (
+    52,
+    7,
+    1,
+    44,
+)  # of the packed sequences; two are longer than WINDOW by more than half of themselves
+TEMPERATURES = (0.6, 1.0, 1.0, 1.6)
+TOLERANCE = {torch.float32: 1e-3, torch.bfloat16: 0.2}  # nats
+WINDOWS = ("sliding_window", "window_size", "attention_window")
+
+Scores = tuple[torch.Tensor, torch.Tensor | None, torch.Tensor | None]  # as in TokenScores, [T] float32 each
+
+
+def check_batch(model: PreTrainedModel) -> PackedBatch:
+    """Returns random tokens, none of which means something to the model, as a pack of several sequences."""
+    special = {value for name, value in _fields(model) if name.endswith(("_token_id", "_token_index"))}
+    plain = [token for token in range(min(_vocabulary(model), 50_000)) if token not in special]
+    generator = torch.Generator().manual_seed(0)
+    chosen = torch.randint(len(plain), (sum(LENGTHS),), generator=generator)
+    lengths = torch.tensor(LENGTHS)
+    spread = torch.repeat_interleave(lengths)
+    zeros = torch.zeros(len(chosen))
+    return PackedBatch(
+        token_ids=torch.tensor(plain)[chosen],
+        position_ids=torch.cat([torch.arange(n) for n in LENGTHS]),
+        sequence_ids=spread,
+        rollout_ids=spread,
+        cu_seqlens=F.pad(lengths.cumsum(0), (1, 0)).to(torch.int32),
+        temperature=torch.tensor(TEMPERATURES)[spread],
+        loss_mask=torch.ones(len(chosen), dtype=torch.bool),
+        loss_weights=zeros,
+        behaviour_logprobs=zeros,
+        versions=torch.zeros(len(chosen), dtype=torch.int64),
+        advantages=zeros,
+        reference_logprobs=None,
+        num_rollouts=len(LENGTHS),
+    )
+
+
+def _fields(model: PreTrainedModel) -> Iterator[tuple[str, object]]:
+    for config in (model.config, model.config.get_text_config()):
+        yield from ((name, value) for name, value in vars(config).items() if isinstance(value, int))
+
+
+def _vocabulary(model: PreTrainedModel) -> int:
+    return model.config.get_text_config().vocab_size
+
+
+def own_scores(model: PreTrainedModel, batch: PackedBatch, fp32_head: bool) -> Scores:
+    """Returns what the model's own forward gives, sequence by sequence. It holds `[L, vocab]` logits."""
+    logprobs = []
+    entropies = []
+    with _eager(model), _head_in_float32(model) if fp32_head else nullcontext():
+        for start, end in zip(batch.cu_seqlens[:-1].tolist(), batch.cu_seqlens[1:].tolist(), strict=True):
+            token_ids = batch.token_ids[start:end]
+            logits = model(input_ids=token_ids.unsqueeze(0), use_cache=False).logits[0, :-1].float()
+            log_p = (logits / batch.temperature[start:end][1:, None]).log_softmax(1)
+            logprobs += [log_p.new_zeros(1), log_p.gather(1, token_ids[1:, None]).squeeze(1)]
+            entropies += [log_p.new_zeros(1), -(log_p.exp() * log_p).sum(1)]
+    return torch.cat(logprobs), torch.cat(entropies), None
+
+
+def check_scores(
+    model: PreTrainedModel,
+    score: Callable[[PackedBatch, bool], Scores],
+    dtype: torch.dtype,
+    device: torch.device,
+    largest: Callable[[float], float] = float,
+) -> float:
+    """Returns how far the scorer is from the model's own logits, in nats.
+
+    `score(batch, own)` runs one or the other in the engine; `largest` makes the ranks agree. Raises
+    ValueError for a model that cannot be scored or would be scored wrongly.
+    """
+    name = type(model).__name__
+    try:
+        batch = check_batch(model).to(device)
+        with torch.no_grad(), _small_windows(model):
+            scored = score(batch, False)
+            own = score(batch, True)
+    except torch.OutOfMemoryError:
+        raise
+    except Exception as error:
+        why = f"{type(error).__name__}: {one_line(error)}"
+        raise ValueError(f"{name} cannot be scored packed: {why}") from error
+    found = largest(_difference(scored, own, dtype))
+    if not found <= TOLERANCE[dtype]:
+        what = "a token's" if dtype is torch.float32 else "on average a token's"
+        raise ValueError(
+            f"{name} would be scored wrongly: {what} packed log-probability or entropy is {found:.2g} nats "
+            f"from that of the model's own logits, and {TOLERANCE[dtype]:g} is the most; the scorer leaves "
+            "out a part of this model's forward pass, so choose another model"
+        )
+    return found
+
+
+def _difference(scored: Scores, own: Scores, dtype: torch.dtype) -> float:
+    """Returns the larger of those of log-probabilities and entropies; infinity where one is not a number."""
+    apart = [(a - b).abs() for a, b in zip(scored[:2], own[:2], strict=True)]
+    found = [float(each.max() if dtype is torch.float32 else each.mean()) for each in apart]
+    return max(math.inf if math.isnan(each) else each for each in found)
+
+
+@contextmanager
+def _small_windows(model: PreTrainedModel) -> Iterator[None]:
+    """Bounds every window of attention that is shorter than the context by WINDOW."""
+    context = getattr(model.config.get_text_config(), "max_position_embeddings", None) or float("inf")
+    holders = [*_configs(model), *model.modules()]
+    found = [
+        (holder, name, value)
+        for holder in holders
+        for name in WINDOWS
+        if type(value := vars(holder).get(name)) is int and WINDOW < value < context
+    ]
+    try:
+        for holder, name, _ in found:
+            setattr(holder, name, WINDOW)
+        yield
+    finally:
+        for holder, name, value in found:
+            setattr(holder, name, value)
+
+
+def _configs(model: PreTrainedModel) -> list[object]:
+    every = [module.config for module in model.modules() if hasattr(module, "config")]
+    return list({id(config): config for config in [*every, model.config.get_text_config()]}.values())
+
+
+@contextmanager
+def _eager(model: PreTrainedModel) -> Iterator[None]:
+    configs = [(config, config._attn_implementation) for config in _configs(model)]
+    try:
+        for config, _ in configs:
+            config._attn_implementation = "eager"
+        yield
+    finally:
+        for config, implementation in configs:
+            config._attn_implementation = implementation
+
+
+@contextmanager
+def _head_in_float32(model: PreTrainedModel) -> Iterator[None]:
+    """Has the model's own head compute as the scorer's does; what follows it in the model stays as it is."""
+    head = model.get_output_embeddings()
+
+    def forward(hidden: torch.Tensor) -> torch.Tensor:
+        bias = None if head.bias is None else head.bias.float()
+        return F.linear(hidden.float(), head.weight.float(), bias)
+
+    kept = vars(head).get("forward")
+    head.forward = forward
+    try:
+        yield
+    finally:
+        del head.forward
+        if kept is not None:
+            head.forward = kept
