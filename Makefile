@@ -77,13 +77,13 @@ soak-trainers:
 	ROTATION=all $(VENV)/bin/python -m pytest -m "" tests/conformance/test_trainer_mutants.py
 
 soak-servers:
-	ROTATION=all $(VENV)/bin/python -m pytest -m "" tests/conformance/test_broken_servers.py tests/domains/math/test_judge.py
+	ROTATION=all $(VENV)/bin/python -m pytest -m "" tests/conformance/test_broken_servers.py tests/judging/test_math.py
 
 soak-engines:
 	$(VENV)/bin/python -m pytest -m long tests/engines
 
 soak-runs:
-	$(VENV)/bin/python -m pytest -m long tests/pipeline tests/conformance
+	$(VENV)/bin/python -m pytest -m long tests/pipeline tests/conformance tests/judging
 
 lint: $(VENV)/lint  ## Check format, rules and, in contracts/, strict types. 1 minute.
 	$(VENV)/bin/ruff check .

@@ -17,6 +17,7 @@ from pipelinerl.clients.partial_completions import SegmentPolicy
 from pipelinerl.clients.server_pool import ServerPool
 from pipelinerl.config import Component, RunConfig
 from pipelinerl.domains.base import Domain
+from pipelinerl.errors import PlanError
 from pipelinerl.judging.child import judging_service
 from pipelinerl.judging.client import SOCKET_VARIABLE, JudgingClient
 from pipelinerl.judging.options import JudgingConfig
@@ -34,10 +35,17 @@ def build_domain(config: RunConfig) -> Domain:
 
 
 def judging_of(options: JudgingConfig, domain: Domain) -> JudgingConfig:
-    """Returns the options with the verifiers of the domain among them."""
-    return JudgingConfig.model_validate(
-        options.model_dump() | {"verifiers": options.verifiers | dict(domain.verifiers)}
-    )
+    """Returns the options with the verifiers of the domain among them.
+
+    Raises PlanError for a domain that names one which is not configured.
+    """
+    own = {name: dict(spec) for name, spec in domain.verifiers.items() if spec}
+    if missing := sorted(domain.verifiers.keys() - own.keys() - options.verifiers.keys()):
+        raise PlanError(
+            f"the domain {domain.name} names the verifier {missing[0]}: set "
+            f"judging.verifiers.{missing[0]} to the _target_ of its class and its options"
+        )
+    return JudgingConfig.model_validate(options.model_dump() | {"verifiers": options.verifiers | own})
 
 
 def build_judge(config: RunConfig) -> JudgingClient | None:

@@ -11,7 +11,12 @@ def test_import_rules():
     linter = Path(sys.executable).with_name("lint-imports")
     result = subprocess.run([linter, "--no-cache"], cwd=ROOT, capture_output=True, text=True)
     assert result.returncode == 0, result.stdout + result.stderr
-    assert "6 kept, 0 broken" in result.stdout
+    assert "7 kept, 0 broken" in result.stdout
+
+
+def test_no_scorer_of_reasoning_gym_is_called_outside_of_judging():
+    calling = {path for path in (ROOT / "pipelinerl").rglob("*.py") if "score_answer" in path.read_text()}
+    assert calling == {ROOT / "pipelinerl" / "judging" / "verifiers" / "reasoning_gym.py"}
 
 
 def test_inference_contract_and_records_import_without_torch():

@@ -98,6 +98,7 @@ class Domain(abc.ABC):
     def verifiers(self) -> Mapping[str, Mapping[str, Any]]:
         """What judges answers, by name: `_target_`, the path of a class, and its options.
 
+        One without any is configured by its name, in `judging.verifiers`.
         The judging service makes them. What a domain itself runs on the text of a model is trusted: it runs
         in the actor, next to the run's secrets, and stops all other rollouts meanwhile.
         """
@@ -126,20 +127,25 @@ class Domain(abc.ABC):
 class Verified(Domain):
     """Base class of a domain of one turn, whose answers one verifier judges.
 
-    verifier: `_target_`, the path of its class, and its options. It is given `Problem.data` as its task.
+    verifier: `_target_`, the path of its class, and its options; or the name of one of `judging.verifiers`.
+        It is given `Problem.data` as its task.
     """
 
-    def __init__(self, verifier: Mapping[str, Any]):
+    def __init__(self, verifier: Mapping[str, Any] | str):
         self._verifier = verifier
 
     @property
     def verifiers(self) -> Mapping[str, Mapping[str, Any]]:
-        return {self.name: self._verifier}
+        return {self._verifier: {}} if isinstance(self._verifier, str) else {self.name: self._verifier}
 
     async def rollout(self, client: ChatClient, problem: Problem) -> Attempt:
         answer = await client.chat(problem.messages)
-        judgement = await client.judged(self.name, problem.data, answer.text)
-        return judged_attempt([answer.completion], judgement)
+        return judged_attempt([answer.completion], await self.judged(client, problem, answer.text))
+
+    async def judged(self, client: ChatClient, problem: Problem, text: str) -> Judgement:
+        """Returns the judgement of the verifier."""
+        (name,) = self.verifiers
+        return await client.judged(name, problem.data, text)
 
 
 class Wrapped(Domain):

@@ -116,7 +116,10 @@ def result_of(call: ToolCall) -> dict[str, str]:
 def _expression_of(call: ToolCall) -> str:
     if call.function.name != TOOL["function"]["name"]:
         raise ValueError("the only tool is calculator")
-    arguments = json.loads(call.function.arguments)
+    try:
+        arguments = json.loads(call.function.arguments)
+    except RecursionError as error:
+        raise ValueError("the arguments are nested too deeply") from error
     if not isinstance(arguments, dict) or not isinstance(arguments.get("expression"), str):
         raise ValueError('the arguments must be {"expression": "..."}')
     return arguments["expression"]

@@ -17,16 +17,16 @@ class PartProblem(Problem):
 
 @dataclass(frozen=True)
 class PartClient:
-    """The client that a part is given: its verifiers are known by the part's name too."""
+    """The client that a part is given, whose own verifiers are known by the part's name too."""
 
     client: ChatClient
-    part: str
+    names: Mapping[str, str]  # of a verifier in the part -> in the mixture
 
     async def chat(self, *conversation: Any, **options: Any) -> Answer:
         return await self.client.chat(*conversation, **options)
 
     async def judged(self, verifier: str, task: Any, text: str) -> Judgement:
-        return await self.client.judged(f"{self.part}/{verifier}", task, text)
+        return await self.client.judged(self.names.get(verifier, verifier), task, text)
 
 
 class Mixture(Domain):
@@ -52,8 +52,11 @@ class Mixture(Domain):
 
     @property
     def verifiers(self) -> Mapping[str, Mapping[str, Any]]:
-        parts = self._domains.items()
-        return {f"{part}/{name}": spec for part, domain in parts for name, spec in domain.verifiers.items()}
+        return {
+            in_mixture: domain.verifiers[name]
+            for part, domain in self._domains.items()
+            for name, in_mixture in names_in_mixture(part, domain).items()
+        }
 
     @property
     def train_size(self) -> int:
@@ -86,12 +89,18 @@ class Mixture(Domain):
 
     async def rollout(self, client: ChatClient, problem: Problem) -> Attempt:
         own = replace(problem.own, messages=problem.messages, data=problem.data)
-        return await self._domains[problem.domain].rollout(PartClient(client, problem.domain), own)
+        domain = self._domains[problem.domain]
+        return await domain.rollout(PartClient(client, names_in_mixture(problem.domain, domain)), own)
 
     def _place(self, index: int) -> tuple[str, int]:
         """The part, and the index within it."""
         name = next(name for name, problems in self.parts.items() if index in problems)
         return name, self.parts[name].index(index)
+
+
+def names_in_mixture(part: str, domain: Domain) -> dict[str, str]:
+    """Returns the names of a part's verifiers; those that are configured elsewhere keep theirs."""
+    return {name: f"{part}/{name}" if spec else name for name, spec in domain.verifiers.items()}
 
 
 def _named(part: str, own: Problem) -> PartProblem:

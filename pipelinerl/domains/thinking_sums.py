@@ -29,8 +29,6 @@ class ThinkingSums(ReasoningGym):
 
     async def rollout(self, client: ChatClient, problem: Problem) -> Attempt:
         answer = await client.chat(problem.messages)
-        attempt = judged_attempt(
-            [answer.completion], await client.judged(self.name, problem.data, answer.text)
-        )
+        attempt = judged_attempt([answer.completion], await self.judged(client, problem, answer.text))
         attempt.metrics["thinking"] = float(max(answer.text.rfind(MARK), 0))
         return attempt

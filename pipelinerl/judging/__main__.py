@@ -75,14 +75,14 @@ def own_modules(options: JudgingConfig) -> set[str]:
 
 def isolation(options: JudgingConfig) -> tuple[Level, str]:
     """Returns the level of the workers, and why it is no stronger one. Raises JudgingRefusedError."""
-    if options.isolation == Level.PROCESS and options.require != Level.SEALED:
+    if options.isolation == Level.PROCESS:
         return Level.PROCESS, "judging.isolation=process"
     level, why_not = strongest_level(imported_paths())
     needed = Level.SEALED in (options.isolation, options.require)
-    if options.isolation == Level.PROCESS or (needed and level is not Level.SEALED):
+    if needed and level is not Level.SEALED:
         raise JudgingRefusedError(
             f"judging.isolation={options.isolation}, judging.require={options.require}, and workers can be "
-            f"{level} here: {why_not or 'sealed would hold'}"
+            f"{level} here: {why_not}"
         )
     return level, why_not
 

@@ -3,7 +3,7 @@
 import os
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 REUSED = "_reused_"  # in a verifier's specification: it evaluates nothing of a text, and may share a process
 Int = Annotated[int, Field(strict=True)]
@@ -44,6 +44,12 @@ class JudgingConfig(BaseModel):
             if not isinstance(spec.get("_target_"), str):
                 raise ValueError(f"judging.verifiers.{name} needs a _target_: the path of its class")
         return verifiers
+
+    @model_validator(mode="after")
+    def _possible(self) -> "JudgingConfig":
+        if self.isolation == "process" and self.require == "sealed":
+            raise ValueError("judging.isolation=process cannot be the sealed that judging.require asks for")
+        return self
 
     @property
     def reused(self) -> list[str]:

@@ -48,9 +48,9 @@ def test_the_experiment_runs_on_two_cores_is_killed_and_resumed(tmp_path, monkey
     assert not any(step.skipped for step in steps) and all(step.tokens for step in steps)
     assert {e.version for e in records(run, "actor_events") if isinstance(e, Evaluated)} >= {0, STEPS}
     judged = [rollout for rollout in records(run, "rollouts") if not rollout.failed]
-    verdicts = Counter(name for r in judged for name, said in r.metrics.items() if said and "verdict" in name)
-    assert verdicts["verdict_wrong"] and verdicts["verdict_right"]
-    assert verdicts["verdict_undecided"] < len(judged) / 100  # what is sampled can be beyond any limit
+    outcomes = Counter(name for r in judged for name, said in r.metrics.items() if said and "judged" in name)
+    assert outcomes["judged_wrong"] and outcomes["judged_right"]
+    assert outcomes["judged_undecided"] < len(judged) / 100  # what is sampled can be beyond any limit
     assert all(rollout.domain == "orz_57k" for rollout in judged)
     gaps = [
         line["logprob_gap_mean_abs"]

@@ -49,7 +49,19 @@ def test_code_that_a_model_writes_runs_nowhere(tmp_path):
     assert [r for r in made if r.failed or r.reward > 0.1] == []
 
 
+SETTINGS = {"PYTHONUNBUFFERED", "PYTHONDONTWRITEBYTECODE"}
+SETTINGS |= {f"{library}_NUM_THREADS" for library in ("OMP", "OPENBLAS", "MKL")}
 SLOWLY = ["domain._target_=tests.judging.domains.SlowlyJudged", "+domain.seconds=0.02", "batch_size=16"]
+
+
+def assert_without_secrets(service: int) -> None:
+    for process in (service, psutil.Process(service).children()[0].pid):
+        names = {line.partition("=")[0] for line in environment_of(process)}
+        assert names <= {"PATH", "LANG", "PYTHONPATH", "HOME", "PIPELINERL_JUDGING"} | SETTINGS
+
+
+def environment_of(process: int) -> list[str]:
+    return Path(f"/proc/{process}/environ").read_text().strip("\0").split("\0")
 
 
 @pytest.mark.engines
@@ -66,6 +78,7 @@ def test_a_service_that_is_lost_costs_no_attempt_and_no_second_sample(tmp_path):
         steps += 2
         wait_for_record(run, "trainer_events", StepClosed, steps)
         service = job_pid(run, "pipelinerl.judging")
+        assert_without_secrets(service)
         pid = service if whom == "service" else psutil.Process(service).children()[0].pid
         os.kill(pid, number)
         wait_for(lambda pid=pid: not psutil.pid_exists(pid))

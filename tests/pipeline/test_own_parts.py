@@ -145,3 +145,16 @@ def test_the_page_that_writes_an_objective_does_what_it_says(tmp_path):
         check, cwd=tmp_path, env=os.environ | {"PYTHONPATH": str(ROOT)}, capture_output=True
     )
     assert done.returncode == 0 and b"1 passed" in done.stdout
+
+
+def test_the_page_on_domains_shows_a_verifier_that_works(tmp_path):
+    page = (ROOT / "docs" / "extend.md").read_text()
+    of_verifier = page.split("### A verifier")[1].split("### ")[0]
+    source = "\n".join(re.findall(r"```python\n(.*?)```", of_verifier, re.DOTALL))
+    (tmp_path / "my_file.py").write_text(source)
+    (domain,) = re.findall(r"^python \$PROJECT/launch.py ~domain \+(.*)$", of_verifier, re.MULTILINE)
+    summary = run_from(tmp_path, domain, "filters=[]")
+    assert summary["judging_isolation"] in ("process", "sealed")
+    judged = [r for r in records(tmp_path / "run", "rollouts") if isinstance(r, Rollout)]
+    assert judged and not any(r.failed for r in judged)
+    assert {"right", "brief"} == {name for r in judged for name in r.reward_components}

@@ -77,7 +77,7 @@ class Math(Verified):
     async def rollout(self, client: ChatClient, problem: Problem) -> Attempt:
         """Metrics: judged_<outcome>, one for each, of which one is 1."""
         answer = await client.chat(problem.messages)
-        judgement = await client.judged(self.name, problem.data, answer.text)
+        judgement = await self.judged(client, problem, answer.text)
         attempt = judged_attempt([answer.completion], judgement)
         counts = {f"judged_{outcome}": float(outcome == judgement.word) for outcome in OUTCOMES}
         return replace(attempt, reward=self._rewards[judgement.word], metrics=attempt.metrics | counts)

@@ -1,0 +1,97 @@
+"""An attempt that waits for its judgement: its place, its time, and what becomes of a judge that fails."""
+
+import asyncio
+from contextlib import contextmanager
+
+import pytest
+
+from pipelinerl.domains.base import Problem, Verified
+from pipelinerl.judging.client import JudgeError
+from pipelinerl.judging.wire import Judgement
+from pipelinerl.rollouts.pause import Pause
+from pipelinerl.rollouts.slot_queue import SlotQueue
+from tests.rollouts.test_runner import GOOD, attempt
+
+
+class Judged(Verified):
+    """A domain whose answers get these judgements, one after the other."""
+
+    name = "judged"
+    train_size = 1
+    heldout_size = 1
+
+    def __init__(self, *judgements: Judgement | Exception, after_s: float = 0.0):
+        super().__init__({"_target_": "nothing"})
+        self._judge = Judge(list(judgements), after_s)
+
+    def train_problem(self, index: int) -> Problem:
+        return Problem("p", [{"role": "user", "content": "x"}])
+
+    heldout_problem = train_problem
+
+    async def rollout(self, client, problem):
+        client.judge = self._judge
+        return await super().rollout(client, problem)
+
+
+class Judge:
+    def __init__(self, judgements: list[Judgement | Exception], after_s: float):
+        self._judgements = judgements
+        self._after_s = after_s
+
+    async def judged(self, verifier: str, task: object, text: str) -> Judgement:
+        await asyncio.sleep(self._after_s)
+        judgement = self._judgements.pop(0)
+        if isinstance(judgement, Exception):
+            raise judgement
+        return judgement
+
+
+def test_a_judgement_becomes_the_reward_and_its_components():
+    judgement = Judgement(0.7, True, "right", {"right": 0.5, "brief": 0.2}, {"words": 3.0})
+    rollout = attempt([GOOD], Judged(judgement))
+    assert (rollout.reward, rollout.reward_components) == (0.7, judgement.components)
+    assert rollout.metrics["words"] == 3.0 and rollout.metrics["success"] == 1.0
+
+
+def test_what_is_undecided_is_counted_by_its_reason():
+    rollout = attempt([GOOD], Judged(Judgement(0.0, False, "undecided:time")))
+    assert rollout.status == "ok" and rollout.metrics["judged_undecided_time"] == 1.0
+
+
+def test_a_judge_that_fails_ends_the_attempt_and_nothing_is_sampled_again():
+    rollout = attempt([GOOD], Judged(JudgeError("503")), retries=5)  # a second request would find no answer
+    assert rollout.status == "failed:judge" and rollout.metrics["retries"] == 0
+
+
+def test_time_stands_still_while_a_judgement_is_waited_for():
+    judgement = Judgement(1.0, True, "right")
+    assert attempt([GOOD], Judged(judgement, after_s=0.5), timeout_s=0.4).status == "ok"
+
+
+@pytest.mark.asyncio
+async def test_the_place_is_free_until_the_last_of_several_judgements_is_there():
+    held = [True]
+
+    @contextmanager
+    def leave():
+        held.append(False)
+        yield
+        held.append(True)
+
+    async with asyncio.timeout(60) as timeout:
+        pause = Pause(timeout, leave)
+        with pause():
+            with pause():
+                assert held == [True, False] and timeout.when() is None
+            assert held == [True, False]
+        assert held == [True, False, True]
+        assert 59 < timeout.when() - asyncio.get_running_loop().time() <= 60
+
+
+def test_who_waits_for_a_judgement_holds_no_slot():
+    freed = []
+    slots = SlotQueue(lambda: freed.append(1))
+    with slots.leave_slot(), slots.leave_slot():
+        assert slots.away == 2 and len(freed) == 2
+    assert slots.away == 0
