@@ -27,6 +27,7 @@ from contracts.inference import (
     WeightUpdateRequest,
 )
 from contracts.weights import WeightGroup, receive_weights
+from inference_adapters.finite_weights import why_not_finite
 from inference_adapters.threads import in_daemon_thread
 
 
@@ -38,9 +39,9 @@ def resident_bytes() -> int:
 class EmbeddedEngine(TokenEngine):
     """An engine of one rank in one process.
 
-    Every bucket is buffered before any is applied, so an update that fails midway has touched nothing and
-    generation continues. Only a failing `apply_weights` loses the weights. Generation then stays paused, and
-    `health` reports unhealthy, until the next complete update.
+    Every bucket is checked and buffered before any is applied. So an update that fails midway, or that holds
+    a NaN, has touched nothing, and generation continues. Only a failing `apply_weights` loses the weights.
+    Generation then stays paused, and `health` reports unhealthy, until the next complete update.
     """
 
     def __init__(self) -> None:
@@ -116,6 +117,7 @@ class EmbeddedEngine(TokenEngine):
     async def receive_weights(self, request: WeightUpdateRequest, progress: UpdateProgress) -> None:
         assert self._group is not None, "the app calls this only for a member of a group"
         tensors: dict[str, torch.Tensor] = {}
+        spoilt: list[str] = []  # why weights of this update cannot be served with
         started = time.monotonic()
         buckets = receive_weights(self._group, request.parameters, request.bucket_bytes, request.timeout_s)
 
@@ -123,7 +125,9 @@ class EmbeddedEngine(TokenEngine):
             for bucket in islice(buckets, count):
                 if progress.cancelled:
                     return
-                tensors.update(self.buffered(bucket))
+                spoilt.extend(filter(None, [why_not_finite(bucket)]))
+                if not spoilt:  # otherwise the rest is received for the other members' sake
+                    tensors.update(self.buffered(bucket))
                 progress.bytes += sum(tensor.nbytes for tensor in bucket.values())
                 progress.transfer_s = time.monotonic() - started
                 del bucket  # the traceback of a failure would keep it
@@ -133,6 +137,8 @@ class EmbeddedEngine(TokenEngine):
             await in_daemon_thread(receive, 1 if request.receive == "paused" else None)
             async with self._generation_held(progress):
                 await in_daemon_thread(receive, None)
+                if spoilt:
+                    raise ValueError(spoilt[0])
                 progress.touched = True  # from here on the update can no longer be cancelled
                 await self._in_model_thread(
                     self.apply_weights, tensors, request.tied, request.version, request.kv_cache

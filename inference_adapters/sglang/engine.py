@@ -11,7 +11,6 @@ import base64
 import contextlib
 import logging
 import shutil
-import signal
 import uuid
 from collections.abc import AsyncIterator, Iterator, Mapping
 from multiprocessing.reduction import ForkingPickler
@@ -32,6 +31,7 @@ from contracts.inference import (
 from contracts.tool_templates import knows_tools
 from contracts.weights import nccl_version
 from inference_adapters.embedded import EmbeddedEngine, resident_bytes
+from inference_adapters.ended_engine import end_server
 from inference_adapters.model_parameters import model_parameters
 from inference_adapters.sglang.options import SPARE, Options, environment
 from inference_adapters.sglang.server_process import SglangError, SglangServer
@@ -117,8 +117,7 @@ class SglangEngine(TokenizerMixin, EmbeddedEngine):
                 self._running = sum(load["num_running_reqs"] for load in loads)
                 self._waiting = sum(load["num_waiting_reqs"] for load in loads)
             await asyncio.sleep(WATCH_EVERY_S)
-        log.error("SGLang has ended, and so does this server")
-        signal.raise_signal(signal.SIGTERM)
+        end_server("SGLang has ended")
 
     async def close(self) -> None:
         if self._watching:

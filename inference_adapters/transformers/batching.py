@@ -9,6 +9,7 @@ changes.
 """
 
 import asyncio
+import math
 import secrets
 import time
 from dataclasses import dataclass
@@ -26,7 +27,10 @@ from transformers.generation.continuous_batching.model_runner import ModelRunner
 from transformers.generation.continuous_batching.requests import RequestState, RequestStatus
 from transformers.generation.continuous_batching.utils import find_num_key_value_heads
 
+from contracts.errors import ContractError, ErrorCode
 from contracts.inference import SamplingParameters
+from contracts.support.messages import first_line
+from inference_adapters.ended_engine import end_server
 from inference_adapters.transformers.attention import IMPLEMENTATION, plan_groups
 from inference_adapters.transformers.outbox import Outbox
 from inference_adapters.transformers.sampling import sample
@@ -53,6 +57,10 @@ class Request(RequestState):
         if self.outbox.closed:  # aborted meanwhile, or its client has gone
             self.status = RequestStatus.FINISHED
             return True
+        if math.isnan(logprob):
+            self.status = RequestStatus.FINISHED
+            self.batcher.fail(self.outbox, _undefined(self.sampling))
+            return True
         finished = super().update_and_check_completion(token_id, logprob)
         reason = None
         if finished:
@@ -76,6 +84,14 @@ class Request(RequestState):
             batcher=self.batcher,
             generator=self.generator,
         )
+
+
+def _undefined(sampling: SamplingParameters) -> ContractError:
+    return ContractError(
+        ErrorCode.ENGINE_FAILED,
+        "the model's probabilities of the next token are not finite: its logits are not, or temperature "
+        f"{sampling.temperature} is too small for them",
+    )
 
 
 class Router(OutputRouter):
@@ -179,6 +195,9 @@ class Batcher(ContinuousBatchingManager):
         if refusal := self.background_thread_status.can_accept_new_requests():
             request.outbox.fail(RuntimeError(refusal))
 
+    def fail(self, outbox: Outbox, error: Exception) -> None:
+        self.loop.call_soon_threadsafe(outbox.fail, error)
+
     def load(self) -> tuple[int, int]:
         """Returns the number of running requests and of waiting ones."""
         scheduler = self.batch_processor.scheduler
@@ -218,3 +237,10 @@ class Batcher(ContinuousBatchingManager):
         if self.changed_outboxes:
             self._wake_readers()
         return goes_on
+
+    def _handle_critical_error(
+        self, error: Exception, batch_processor: ContinuousBatchProcessor | None
+    ) -> None:
+        super()._handle_critical_error(error, batch_processor)
+        why = f"generation has ended: {type(error).__name__}: {first_line(error)}"
+        self.loop.call_soon_threadsafe(end_server, why)

@@ -170,7 +170,7 @@ class TransformersEngine(TokenizerMixin, EmbeddedEngine):
                 yield delta
         finally:
             self._live.discard(outbox)
-            if outbox.finish_reason in (None, "abort"):
+            if outbox.error is None and outbox.finish_reason in (None, "abort"):
                 outbox.abort()
                 self._batcher.cancel_request(request.request_id)
 

@@ -4,6 +4,8 @@ It is pure tensor mathematics on the logits of one forward pass; every row has i
 library's own sampling has one mode for a batch: it cannot mix greedy rows with sampled ones.
 """
 
+import math
+
 import torch
 from torch import Tensor
 
@@ -18,7 +20,8 @@ def sample(
     """Returns token ids `[N]` and their log-probabilities `[N]`, in nats.
 
     Each is of the distribution that the token was drawn from: after temperature and truncation, or the
-    unscaled softmax at temperature 0.
+    unscaled softmax at temperature 0. A row without a distribution (its logits are not finite, or overflow
+    when they are divided by the temperature) gets a log-probability of NaN.
     """
     temperatures = logits.new_tensor([s.temperature for s in sampling])
     greedy = temperatures == 0
@@ -26,6 +29,8 @@ def sample(
     if any(s.top_k is not None or s.top_p is not None for s in sampling):
         scaled = torch.where(greedy[:, None], scaled, _truncate(scaled, sampling))
     log_p = scaled.log_softmax(-1)
+    undefined = log_p.isnan().any(-1)
+    log_p = log_p.masked_fill(undefined[:, None], -math.log(log_p.shape[-1]))  # some index must be drawn
 
     # In float64: the running sum of a large vocabulary would swallow unlikely tokens in float32.
     cdf = log_p.exp().cumsum(-1, dtype=torch.float64)
@@ -35,13 +40,14 @@ def sample(
             uniform[row] = torch.rand(1, dtype=torch.float64, generator=generator)
     token_ids = torch.searchsorted(cdf, uniform * cdf[:, -1:], right=True)[:, 0]
     token_ids = torch.where(greedy, logits.argmax(-1), token_ids)
-    return token_ids, log_p.gather(1, token_ids[:, None])[:, 0]
+    logprobs = log_p.gather(1, token_ids[:, None])[:, 0]
+    return token_ids, logprobs.masked_fill(undefined, torch.nan)
 
 
 def _truncate(scaled: Tensor, sampling: list[SamplingParameters]) -> Tensor:
     """Keeps a row's `top_k` most likely tokens, and of those the fewest that hold `top_p`; -inf elsewhere."""
     vocabulary = scaled.shape[-1]
-    top_k = scaled.new_tensor([vocabulary if s.top_k is None else s.top_k for s in sampling])
+    top_k = scaled.new_tensor([vocabulary if s.top_k is None else min(s.top_k, vocabulary) for s in sampling])
     top_p = scaled.new_tensor([torch.inf if s.top_p is None else s.top_p for s in sampling])
 
     ordered, order = scaled.sort(-1, descending=True)

@@ -7,8 +7,6 @@ first bucket, or after the last.
 
 import asyncio
 import contextlib
-import logging
-import signal
 import time
 from argparse import Namespace
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
@@ -30,12 +28,12 @@ from contracts.inference import (
     UpdateProgress,
     WeightUpdateRequest,
 )
+from inference_adapters.ended_engine import end_server
 from inference_adapters.model_parameters import model_parameters
 from inference_adapters.threads import in_daemon_thread
 from inference_adapters.vllm.engine_client import EngineClient
 from inference_adapters.vllm.serving import Serving
 
-log = logging.getLogger(__name__)
 CAPABILITIES = ["staged", "truncation", "seed", "stop_strings", "stream"]
 ASK_EVERY_S = 0.02  # interval of asking workers for their state
 ASK_SELDOM_S = 0.1  # interval while they generate, when an answer waits for the current steps
@@ -75,6 +73,12 @@ class VllmEngine(InferenceEngine):
     def tied_parameters(self) -> Mapping[str, str]:
         return self._tied
 
+    def max_context(self) -> int:
+        return self._llm.model_config.max_model_len
+
+    def vocabulary(self) -> int:
+        return self._llm.model_config.get_vocab_size()
+
     # --- its life ---------------------------------------------------------------------------------
 
     async def start(self, version: int) -> None:
@@ -104,8 +108,7 @@ class VllmEngine(InferenceEngine):
         """Ends this server when vLLM's engine has ended. vLLM cannot be restarted, but this server can."""
         while not self._llm.errored:
             await asyncio.sleep(WATCH_EVERY_S)
-        log.error("vLLM's engine has ended, and so does this server")
-        signal.raise_signal(signal.SIGTERM)
+        end_server("vLLM's engine has ended")
 
     async def _unless_engine_ends(self, work: Coroutine[Any, Any, Result]) -> Result:
         """Returns the result of `work`.
@@ -186,8 +189,13 @@ class VllmEngine(InferenceEngine):
             _note(states, progress)
             return all(state["complete"] if staged else state["bytes"] for state in states)
 
+        def applicable(states: list[dict]) -> bool:
+            _note(states, progress)
+            return all(state["complete"] or not state["held"] for state in states)
+
         await self._until("state", begun, ASK_SELDOM_S if staged else ASK_EVERY_S)
         async with self._generation_held(request, progress):
+            await self._until("state", applicable, ASK_EVERY_S)
             progress.touched = True  # from here on the update can no longer be cancelled
             await self._llm.start_weight_update()
             await self._llm.update_weights(WeightTransferUpdateRequest({"tied": request.tied}))

@@ -19,6 +19,7 @@ from vllm.model_executor.model_loader.reload import finalize_layerwise_reload, i
 
 from contracts.inference import Parameter
 from contracts.weights import WeightGroup, nccl_version, parameter_bytes, receive_weights
+from inference_adapters.finite_weights import why_not_finite
 from inference_adapters.threads import daemon_thread
 
 AHEAD = 2  # buckets that wait while one is copied
@@ -50,8 +51,10 @@ class Transfer:
 
     buckets: Queue
     total_bytes: int
+    held: bool  # whether no bucket is applied before all have arrived
     received_bytes: int = 0
     seconds: float = 0.0
+    spoilt: str | None = None  # why its weights cannot be served with
     error: str | None = None
     dropped: bool = False
 
@@ -144,29 +147,37 @@ class GroupTransport(WeightTransferEngine[GroupAddress, TiedWeights]):
     # --- one update -------------------------------------------------------------------------------
 
     def receive(self, parameters: list[dict], bucket_bytes: int, timeout_s: float, staged: bool) -> None:
-        """Starts to receive an update; `state` reports its progress."""
+        """Starts to receive an update; `state` reports its progress.
+
+        A CPU has the memory to hold all buckets until they have passed their checks, whatever `staged` is.
+        """
         manifest = [Parameter(**parameter) for parameter in parameters]
         total = sum(parameter_bytes(p) for p in manifest)
-        self._transfer = Transfer(Queue(0 if staged else AHEAD), total)
+        held = staged or self.device.type == "cpu"
+        self._transfer = Transfer(Queue(0 if held else AHEAD), total, held)
         buckets = receive_weights(self._group, manifest, bucket_bytes, timeout_s)
-        daemon_thread(self._receive, self._transfer, buckets, self._group, staged)
+        daemon_thread(self._receive, self._transfer, buckets, self._group)
 
     def _receive(
         self,
         transfer: Transfer,
         buckets: Iterator[dict[str, torch.Tensor]],
         group: WeightGroup,
-        staged: bool,
     ) -> None:
         started = time.monotonic()
         if self.device.type == "cuda":
             torch.cuda.set_device(self.device)
         try:
             for bucket in buckets:
+                transfer.spoilt = transfer.spoilt or why_not_finite(bucket)
+                if transfer.spoilt and not transfer.held:
+                    raise ValueError(transfer.spoilt)
                 transfer.received_bytes += sum(tensor.nbytes for tensor in bucket.values())
                 transfer.seconds = time.monotonic() - started
-                # A GPU cannot hold the model twice.
-                transfer.put({name: tensor.cpu() for name, tensor in bucket.items()} if staged else bucket)
+                if not transfer.spoilt:  # otherwise the rest is received for the other members' sake
+                    # A GPU cannot hold the model twice.
+                    cpu = {name: tensor.cpu() for name, tensor in bucket.items()} if transfer.held else bucket
+                    transfer.put(cpu)
                 if transfer.dropped:
                     return
         except Exception as error:
@@ -175,11 +186,13 @@ class GroupTransport(WeightTransferEngine[GroupAddress, TiedWeights]):
 
     def state(self) -> dict:
         transfer = self._transfer
+        complete = transfer.received_bytes == transfer.total_bytes
         return {
             "bytes": transfer.received_bytes,
-            "complete": transfer.received_bytes == transfer.total_bytes,
+            "complete": complete,
+            "held": transfer.held,
             "seconds": transfer.seconds,
-            "error": transfer.error,
+            "error": transfer.error or (transfer.spoilt if complete else None),
         }
 
     def start_weight_update(self) -> None:

@@ -1,0 +1,16 @@
+"""A server on transformers whose generation ends for good when it samples at a certain temperature."""
+
+from inference_adapters.transformers import __main__, batching
+
+DEADLY = 1.75  # a temperature
+
+
+def deadly_sample(logits, sampling, generators):
+    if any(row.temperature == DEADLY for row in sampling):
+        raise ArithmeticError("the sampler is broken\nin two lines")
+    return sampled(logits, sampling, generators)
+
+
+if __name__ == "__main__":
+    sampled, batching.sample = batching.sample, deadly_sample
+    __main__.main()
