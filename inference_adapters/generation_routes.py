@@ -4,9 +4,10 @@ They serve engines that have no HTTP server of their own. They know nothing of w
 `weight_updates` only whether requests may come in, and whether lost weights have been given up.
 """
 
+import asyncio
 import json
 from collections.abc import AsyncIterator
-from contextlib import aclosing
+from contextlib import ExitStack, aclosing
 
 from fastapi import APIRouter, Depends, Request
 from fastapi.responses import JSONResponse, Response
@@ -23,8 +24,15 @@ from contracts.inference import (
 )
 from contracts.tool_calls import for_template
 from inference_adapters.completions import Chat, Completion, Text
-from inference_adapters.request_checks import calls_tools, check_capabilities, sampling_parameters
+from inference_adapters.places import Places
+from inference_adapters.request_checks import (
+    calls_tools,
+    check_capabilities,
+    check_context,
+    sampling_parameters,
+)
 from inference_adapters.streaming import EventStream, merged, until_disconnect
+from inference_adapters.text_checks import check_conversation, check_text, tokenised
 from inference_adapters.weight_updates import WeightUpdates
 
 
@@ -35,32 +43,43 @@ def generation_routes(engine: TokenEngine, updates: WeightUpdates) -> APIRouter:
         updates.require_ready()
 
     router = APIRouter(dependencies=[Depends(ready)])
+    places = Places()
+    scoring = asyncio.Lock()
 
     @router.post("/v1/chat/completion", include_in_schema=False)
     @router.post("/v1/chat/completions")
     async def chat(body: ChatCompletionRequest, request: Request) -> Response:
-        _check_request(body, engine)
         if body.max_tokens and body.max_completion_tokens:
             raise ContractError(
                 ErrorCode.INVALID_REQUEST, "max_completion_tokens: give this or max_tokens, not both"
             )
-        prompt = _encode_chat(body, engine)
         max_tokens = body.max_tokens or body.max_completion_tokens
-        return await answer(request, body, Chat, prompt, max_tokens, body.logprobs, calls_tools(body))
+        _check_request(body, max_tokens, engine)
+        with_calls = calls_tools(body)
+        with ExitStack() as held:
+            held.enter_context(places.held(body.n))
+            prompt = await _encode_chat(body, engine)
+            return await answer(request, held, body, Chat, prompt, max_tokens, body.logprobs, with_calls)
 
     @router.post("/v1/completions")
     async def completions(body: CompletionRequest, request: Request) -> Response:
-        _check_request(body, engine)
+        _check_request(body, body.max_tokens, engine)
         if not isinstance(body.logprobs, bool) and body.logprobs:
             raise ContractError(
                 ErrorCode.UNSUPPORTED_PARAMETER, f"logprobs {body.logprobs}: no alternatives here; say true"
             )
-        prompt = engine.encode(body.prompt) if isinstance(body.prompt, str) else body.prompt
         logprobs = body.logprobs is not None and body.logprobs is not False
-        return await answer(request, body, Text, prompt, body.max_tokens, logprobs)
+        with ExitStack() as held:
+            held.enter_context(places.held(body.n))
+            prompt = body.prompt
+            if isinstance(prompt, str):
+                characters = check_text("prompt", prompt, engine.max_context())
+                prompt = await tokenised(engine.encode, prompt, characters=characters)
+            return await answer(request, held, body, Text, prompt, body.max_tokens, logprobs)
 
     async def answer(
         request: Request,
+        held: ExitStack,
         body: GenerationRequest,
         form: type[Chat] | type[Text],
         prompt: list[int],
@@ -73,7 +92,7 @@ def generation_routes(engine: TokenEngine, updates: WeightUpdates) -> APIRouter:
         deltas = merged(sources, updates.weights_given_up)
         completion = Completion(form, body.model, prompt, body.n, logprobs, engine.decode, with_calls)
         if body.stream:
-            return EventStream(_events(completion, deltas), media_type="text/event-stream")
+            return EventStream(_events(completion, deltas), held.pop_all())
         return await until_disconnect(request.receive, _whole(completion, deltas)) or Response()
 
     @router.get("/v1/models")
@@ -86,7 +105,7 @@ def generation_routes(engine: TokenEngine, updates: WeightUpdates) -> APIRouter:
     async def score(request: ScoreRequest) -> ScoreResponse:
         if "score" not in engine.info().capabilities:
             raise ContractError(ErrorCode.UNSUPPORTED_PARAMETER, "this server does not offer /score")
-        for token_ids in request.sequences:
+        for token_ids in request.sequences:  # before any is read
             if not token_ids:
                 raise ContractError(ErrorCode.INVALID_REQUEST, "sequences: one of them is empty")
             if len(token_ids) > engine.max_context():
@@ -94,21 +113,30 @@ def generation_routes(engine: TokenEngine, updates: WeightUpdates) -> APIRouter:
                     ErrorCode.CONTEXT_LENGTH,
                     f"sequences: {len(token_ids)} tokens; the context is {engine.max_context()}",
                 )
-        return await engine.score(request)
+        with places.held(1):
+            async with scoring:  # one after the other: each fills the engine's batches by itself
+                return await engine.score(request)
 
     return router
 
 
-def _check_request(body: GenerationRequest, engine: TokenEngine) -> None:
+def _check_request(body: GenerationRequest, max_tokens: int | None, engine: TokenEngine) -> None:
+    """Checks what can be checked before the prompt is tokenised."""
     info = engine.info()
     if body.model != info.model:
         raise ContractError(ErrorCode.NOT_FOUND, f"model {body.model!r}: this server has {info.model!r}")
     check_capabilities(body, info.capabilities)
+    check_context(0, max_tokens, engine.max_context())
 
 
-def _encode_chat(body: ChatCompletionRequest, engine: TokenEngine) -> list[int]:
-    try:
+async def _encode_chat(body: ChatCompletionRequest, engine: TokenEngine) -> list[int]:
+    characters = check_conversation(body.messages, body.tools, engine.max_context())
+
+    def encode() -> list[int]:
         return engine.encode_chat(for_template(body.messages), body.tools)
+
+    try:
+        return await tokenised(encode, characters=characters)
     except Exception as error:  # a chat template refuses a conversation with errors of its own
         raise ContractError(ErrorCode.INVALID_REQUEST, f"messages: {error!r}") from error
 

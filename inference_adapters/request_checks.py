@@ -9,6 +9,8 @@ from collections.abc import Sequence
 from contracts.errors import ContractError, ErrorCode
 from contracts.inference import ChatCompletionRequest, GenerationRequest, SamplingParameters
 
+MAX_TOKENS_OF_CHOICES = 2**20  # of one request: they are held until its last choice has ended
+
 
 def sampling_parameters(
     request: GenerationRequest, max_tokens: int | None, prompt_length: int, max_context: int
@@ -17,17 +19,11 @@ def sampling_parameters(
 
     Raises ContractError if the prompt is empty or does not fit into `max_context`.
     """
-    if request.top_k is not None and request.top_k < -1:
-        raise ContractError(ErrorCode.INVALID_REQUEST, f"top_k: {request.top_k} is below -1")
-    available = max_context - prompt_length
     if prompt_length == 0:
         raise ContractError(ErrorCode.INVALID_REQUEST, "the prompt is empty")
-    if (max_tokens or 1) > available:
-        raise ContractError(
-            ErrorCode.CONTEXT_LENGTH,
-            f"prompt ({prompt_length} tokens) and max_tokens ({max_tokens}) exceed the context of "
-            f"{max_context} tokens",
-        )
+    check_context(prompt_length, max_tokens, max_context)
+    available = max_context - prompt_length
+    check_total(request.n, max_tokens or available)
     return [
         SamplingParameters(
             max_tokens=max_tokens or available,
@@ -39,6 +35,25 @@ def sampling_parameters(
         )
         for choice in range(request.n)
     ]
+
+
+def check_context(prompt_length: int, max_tokens: int | None, max_context: int) -> None:
+    """Raises ContractError unless a prompt of that length and its completion fit into the context."""
+    if prompt_length + (max_tokens or 1) > max_context:
+        raise ContractError(
+            ErrorCode.CONTEXT_LENGTH,
+            f"prompt ({prompt_length} tokens) and max_tokens ({max_tokens}) exceed the context of "
+            f"{max_context} tokens",
+        )
+
+
+def check_total(n: int, max_tokens: int) -> None:
+    """Raises ContractError if the choices of one request may have too many tokens together."""
+    if n * max_tokens > MAX_TOKENS_OF_CHOICES:
+        raise ContractError(
+            ErrorCode.INVALID_REQUEST,
+            f"n: {n} choices of up to {max_tokens} tokens; all together may have {MAX_TOKENS_OF_CHOICES}",
+        )
 
 
 def check_capabilities(request: GenerationRequest, capabilities: Sequence[str]) -> None:

@@ -7,7 +7,7 @@ client reads.
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Coroutine
-from contextlib import aclosing
+from contextlib import ExitStack, aclosing
 from typing import Any
 
 from fastapi.responses import StreamingResponse
@@ -79,8 +79,13 @@ async def _disconnected(receive: Receive) -> None:
 
 
 class EventStream(StreamingResponse):
-    """A StreamingResponse whose iterator is closed as soon as the client disconnects."""
+    """Server-sent events. As soon as the client disconnects, their iterator is closed, and then `held`."""
+
+    def __init__(self, events: AsyncIterator[str], held: ExitStack):
+        super().__init__(events, media_type="text/event-stream")
+        self._held = held
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        async with aclosing(self.body_iterator):
-            await until_disconnect(receive, self.stream_response(send))
+        with self._held:
+            async with aclosing(self.body_iterator):
+                await until_disconnect(receive, self.stream_response(send))

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import time
+from contextlib import ExitStack
 
 import openai
 import pytest
@@ -321,5 +322,5 @@ async def test_a_stream_whose_client_goes_while_a_chunk_is_sent_is_closed_at_onc
             await asyncio.Event().wait()  # the client reads no more
 
     events = chunks()
-    await asyncio.wait_for(EventStream(events)({"type": "http"}, receive, send), 1)
+    await asyncio.wait_for(EventStream(events, ExitStack())({"type": "http"}, receive, send), 1)
     assert events.ag_frame is None  # closed, though this test still holds it

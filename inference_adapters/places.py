@@ -1,0 +1,30 @@
+"""Bounds how many completions a server has under way, so that its memory is bounded too."""
+
+import contextlib
+from collections.abc import Iterator
+
+from contracts.errors import ContractError, ErrorCode
+
+MOST = 8192  # completions that run or wait; several times what an engine generates at a time
+
+
+class Places:
+    """The places of a server's completions. A request that finds none is refused, and may come again."""
+
+    def __init__(self, most: int = MOST):
+        self.most = most
+        self.taken = 0
+
+    @contextlib.contextmanager
+    def held(self, count: int) -> Iterator[None]:
+        """Holds `count` places while the block runs. Raises ContractError if they are not free."""
+        if self.taken + count > self.most:
+            raise ContractError(
+                ErrorCode.OVERLOADED,
+                f"{self.taken} completions are under way, and {self.most} may be: ask again later",
+            )
+        self.taken += count
+        try:
+            yield
+        finally:
+            self.taken -= count

@@ -1,0 +1,69 @@
+"""Refuses text that no engine should see, and turns text into tokens beside the event loop.
+
+It is called by `generation_routes` and by vLLM's routes. Tokenising takes seconds of CPU for a megabyte of
+text, in which nothing else of the server would be answered.
+"""
+
+import asyncio
+import json
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
+
+from contracts.errors import ContractError, ErrorCode
+from contracts.limits import MAX_TEXT_CHARACTERS
+
+T = TypeVar("T")
+
+TOKEN_CHARACTERS = 128  # of the longest tokens of usual vocabularies: runs of spaces
+ALWAYS_TOKENISED = 2**16  # characters that are tokenised for any context: a tenth of a second
+SHORT = 2**12  # characters that take less time to tokenise than a thread takes to be woken
+_threads = ThreadPoolExecutor(2, thread_name_prefix="tokenise")
+
+
+async def tokenised(function: Callable[..., T], *args: Any, characters: int) -> T:
+    """Returns the result of `function`, which reads a text of so many characters."""
+    if characters <= SHORT:
+        return function(*args)
+    return await asyncio.get_running_loop().run_in_executor(_threads, function, *args)
+
+
+def check_text(what: str, text: str, max_context: int) -> int:
+    """Returns the number of characters. Raises ContractError if they are too many, or are no Unicode."""
+    most = min(MAX_TEXT_CHARACTERS, max(ALWAYS_TOKENISED, TOKEN_CHARACTERS * max_context))
+    if len(text) > most:
+        raise ContractError(
+            ErrorCode.CONTEXT_LENGTH,
+            f"{what}: {len(text)} characters cannot fit into the context of {max_context} tokens",
+        )
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        half = f"half of a surrogate pair at character {error.start}"
+        raise ContractError(ErrorCode.INVALID_REQUEST, f"{what}: {half}") from error
+    return len(text)
+
+
+def check_conversation(messages: Sequence[Any], tools: Sequence[Any] | None, max_context: int) -> int:
+    """Returns the number of characters of messages and tools, as JSON.
+
+    Raises ContractError unless each message has a role, and text or parts as its content.
+    """
+    for number, message in enumerate(messages):
+        why = _why_no_message(message)
+        if why:
+            raise ContractError(ErrorCode.INVALID_REQUEST, f"messages.{number}: {why}")
+    try:
+        text = json.dumps([messages, tools or []], ensure_ascii=False)
+    except RecursionError as error:
+        raise ContractError(ErrorCode.INVALID_REQUEST, "messages or tools: nested too deeply") from error
+    return check_text("messages and tools", text, max_context)
+
+
+def _why_no_message(message: Any) -> str | None:
+    if not isinstance(message, dict) or not isinstance(message.get("role"), str):
+        return "it has no role, which is text"
+    content = message.get("content")
+    if isinstance(content, list):
+        return None if all(isinstance(part, dict) for part in content) else "a part of content is no object"
+    return None if content is None or isinstance(content, str) else "content: text, parts or null"

@@ -1,0 +1,37 @@
+"""A scripted server that reads a long text only once it has been asked for its contract meanwhile.
+
+It has few places, so that a test can take them all.
+"""
+
+import threading
+from functools import partial
+
+from contracts.inference import ProcessFigures
+from inference_adapters import generation_routes
+from inference_adapters.places import Places
+from inference_adapters.scripted import ScriptedEngine
+from inference_adapters.serve import arguments, run
+
+LONG = 6000  # characters
+PLACES = 4
+
+
+class SlowTokenizer(ScriptedEngine):
+    def __init__(self) -> None:
+        super().__init__(token_delay_s=0.005)
+        self.asked = threading.Event()
+
+    def process(self) -> ProcessFigures:
+        self.asked.set()
+        return super().process()
+
+    def encode(self, text: str) -> list[int]:
+        if len(text) >= LONG:
+            self.asked.clear()
+            assert self.asked.wait(5), "nobody was answered while the text was read"
+        return super().encode(text)
+
+
+if __name__ == "__main__":
+    generation_routes.Places = partial(Places, PLACES)
+    run(SlowTokenizer(), arguments(__doc__).parse_args())
