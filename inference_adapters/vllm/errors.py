@@ -31,24 +31,30 @@ def parsed(body: dict, form: type[Request]) -> Request:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"])
         raise ContractError(ErrorCode.INVALID_REQUEST, f"{where}: {first['msg']}") from error
-    except Exception as error:
-        raise refusal(error) from error
+    except Exception as error:  # vLLM's validators stumble over values of another type
+        why = refusal(error)
+        if why.code is ErrorCode.ENGINE_FAILED:
+            why = ContractError(ErrorCode.INVALID_REQUEST, f"the body cannot be read: {error!r}")
+        raise why from error
 
 
 def json_object(raw: bytes) -> dict:
+    """Returns the body without its nulls, which ask for nothing. Raises ContractError if it is no object."""
     try:
         body = json.loads(raw)
-    except ValueError as error:
-        raise ContractError(ErrorCode.INVALID_REQUEST, f"the body is not JSON: {error}") from error
+    except (ValueError, RecursionError) as error:
+        raise ContractError(ErrorCode.BAD_REQUEST, f"the body is not JSON: {error}") from error
     if not isinstance(body, dict):
         raise ContractError(ErrorCode.INVALID_REQUEST, "the body is not a JSON object")
-    return body
+    return {name: value for name, value in body.items() if value is not None}
 
 
 def refusal(error: Exception | ErrorResponse) -> ContractError:
     """Returns what vLLM raised or responded as an error of the contract."""
     if isinstance(error, ContractError):
         return error
+    if isinstance(error, RecursionError):
+        return ContractError(ErrorCode.INVALID_REQUEST, "the body is nested too deeply")
     response = error if isinstance(error, ErrorResponse) else create_error_response(error)
     message = response.error.message
     code = BY_STATUS.get(response.error.code, ErrorCode.INVALID_REQUEST)

@@ -7,7 +7,7 @@ by its own app unchanged, without the contract's fields.
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable, Coroutine
-from contextlib import aclosing
+from contextlib import ExitStack, aclosing
 from typing import Any
 
 from fastapi import APIRouter, Depends, FastAPI, Request
@@ -18,10 +18,13 @@ from vllm.entrypoints.openai.completion.protocol import CompletionRequest
 from vllm.entrypoints.serve.engine.protocol import ErrorResponse
 
 from contracts.errors import ContractError, ErrorCode
+from inference_adapters.places import Places
 from inference_adapters.streaming import EventStream, until_disconnect
 from inference_adapters.vllm.engine import VllmEngine
 from inference_adapters.vllm.engine_client import CurrentRequest, current_request
 from inference_adapters.vllm.errors import json_object, parsed, refusal
+from inference_adapters.vllm.other_routes import OtherRoutes
+from inference_adapters.vllm.request_checks import checked_chat, checked_text
 from inference_adapters.vllm.responses import event, event_body, with_ends, with_text_fields
 from inference_adapters.weight_updates import WeightUpdates
 
@@ -35,15 +38,16 @@ def add_openai_routes(engine: VllmEngine, app: FastAPI, updates: WeightUpdates) 
 
 def _own_routes(engine: VllmEngine, updates: WeightUpdates) -> ASGIApp:
     """Returns the other routes of vLLM's. Those that generate are refused while there are no weights."""
+    serving = OtherRoutes(engine.serving)
 
     async def serve(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and scope["method"] != "POST":
             updates.require_loaded()
-            await engine.serving(scope, receive, send)
+            await serving(scope, receive, send)
             return
         updates.require_ready()
         async with _ended_when_lost(engine, updates):
-            await engine.serving(scope, receive, send)
+            await serving(scope, receive, send)
 
     return serve
 
@@ -53,11 +57,12 @@ def _openai_routes(engine: VllmEngine, updates: WeightUpdates) -> APIRouter:
         updates.require_ready()
 
     router = APIRouter(dependencies=[Depends(ready)])
+    places = Places()
 
     @router.post("/v1/chat/completion", include_in_schema=False)
     @router.post("/v1/chat/completions")
     async def chat(request: Request) -> Response:
-        body = json_object(await request.body())
+        body = checked_chat(json_object(await request.body()), engine)
         asked = parsed(_with_ids(body), ChatCompletionRequest)
         if asked.tools and asked.tool_choice == "auto" and "tools" not in engine.info().capabilities:
             raise ContractError(
@@ -65,11 +70,14 @@ def _openai_routes(engine: VllmEngine, updates: WeightUpdates) -> APIRouter:
                 "tools: needs a server with --enable-auto-tool-choice and --tool-call-parser",
             )
         note = CurrentRequest(asked.max_completion_tokens or asked.max_tokens)
-        return await answer(request, engine.serving.chat(asked, request), note, _with_ends)
+        with ExitStack() as held:
+            held.enter_context(places.held(asked.n or 1))
+            work = engine.serving.chat(asked, request)
+            return await answer(request, held, work, note, _with_ends)
 
     @router.post("/v1/completions")
     async def completions(request: Request) -> Response:
-        body = json_object(await request.body())
+        body, prompts = checked_text(json_object(await request.body()), engine)
         in_contract_form = body.get("logprobs") is True
         if isinstance(body.get("logprobs"), bool):  # vLLM wants the number of alternatives
             body["logprobs"] = 0 if in_contract_form else None
@@ -81,10 +89,17 @@ def _openai_routes(engine: VllmEngine, updates: WeightUpdates) -> APIRouter:
             return with_text_fields(_with_ends(answer, note), in_contract_form)
 
         note = CurrentRequest(asked.max_tokens if "max_tokens" in body else None)
-        return await answer(request, engine.serving.completion(asked, request), note, finish)
+        with ExitStack() as held:
+            held.enter_context(places.held(prompts * (asked.n or 1)))
+            work = engine.serving.completion(asked, request)
+            return await answer(request, held, work, note, finish)
 
     async def answer(
-        request: Request, work: Coroutine[Any, Any, Any], note: CurrentRequest, finish: Finish
+        request: Request,
+        held: ExitStack,
+        work: Coroutine[Any, Any, Any],
+        note: CurrentRequest,
+        finish: Finish,
     ) -> Response:
         current_request.set(note)
         async with _ended_when_lost(engine, updates):
@@ -97,7 +112,7 @@ def _openai_routes(engine: VllmEngine, updates: WeightUpdates) -> APIRouter:
         if isinstance(result, ErrorResponse):
             raise refusal(result)
         if isinstance(result, AsyncIterator):
-            return EventStream(events(result, note, finish), media_type="text/event-stream")
+            return EventStream(events(result, note, finish), held.pop_all())
         return JSONResponse(finish(result.model_dump(), note))
 
     async def events(source: AsyncIterator[str], note: CurrentRequest, finish: Finish) -> AsyncIterator[str]:

@@ -1,0 +1,95 @@
+"""Refuses, before vLLM sees it, what would harm other requests or cost too much, with the contract's codes.
+
+vLLM's API has more fields than the contract, and more forms of some: those are vLLM's own to check.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+from pydantic import ConfigDict, ValidationError
+
+from contracts.errors import ContractError, ErrorCode
+from contracts.inference import GenerationRequest
+from contracts.limits import MAX_N, MIN_TEMPERATURE
+from inference_adapters.request_checks import check_context, check_total
+from inference_adapters.text_checks import check_conversation, check_text
+
+if TYPE_CHECKING:
+    from vllm.sampling_params import SamplingParams
+
+    from inference_adapters.vllm.engine import VllmEngine
+
+
+class SharedFields(GenerationRequest):
+    """The contract's fields of a request that may have others."""
+
+    model_config = ConfigDict(extra="ignore")
+
+
+class Refusal(ContractError, ValueError):
+    """A refusal that vLLM's own routes, which know nothing of the contract, take for a client's mistake."""
+
+
+def checked_chat(body: dict[str, Any], engine: "VllmEngine") -> dict[str, Any]:
+    """Returns the body of a chat completion. Raises ContractError if the contract refuses it."""
+    context = engine.max_context()
+    _check_shared(body, body.get("max_completion_tokens"), context)
+    for name in ("messages", "tools"):
+        if not isinstance(body.get(name, []), list):
+            raise _invalid(f"{name}: this should be a list")
+    check_conversation(body.get("messages", []), body.get("tools"), context)
+    return body
+
+
+def checked_text(body: dict[str, Any], engine: "VllmEngine") -> tuple[dict[str, Any], int]:
+    """Returns the body of a text completion, and the number of its prompts.
+
+    Raises ContractError if the contract refuses it.
+    """
+    context = engine.max_context()
+    _check_shared(body, None, context)
+    prompt = body.get("prompt")
+    if not prompt:
+        raise _invalid("prompt: it is empty")
+    several = isinstance(prompt, list) and not isinstance(prompt[0], int)
+    prompts = prompt if several else [prompt]
+    for one in prompts:
+        if isinstance(one, str):
+            check_text("prompt", one, context)
+        elif isinstance(one, list):
+            check_context(len(one), None, context)
+            check_prompt_ids(one, engine.vocabulary())
+        else:
+            raise _invalid("prompt: text or token ids, or a list of either")
+    return body, len(prompts)
+
+
+def _check_shared(body: dict[str, Any], max_completion_tokens: Any, context: int) -> None:
+    try:
+        fields = SharedFields.model_validate(body)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"])
+        raise _invalid(f"{where}: {first['msg']}") from error
+    if isinstance(max_completion_tokens, int):
+        check_context(0, max_completion_tokens, context)
+    check_context(0, fields.max_tokens, context)
+    check_total(fields.n, fields.max_tokens or context)
+
+
+def check_prompt_ids(token_ids: Any, vocabulary: int) -> None:
+    """Raises ContractError for an id outside the embedding, at which the engine itself would end."""
+    for token_id in token_ids:
+        if not isinstance(token_id, int) or not 0 <= token_id < vocabulary:
+            raise _invalid(f"prompt: token ids are numbers between 0 and {vocabulary - 1}")
+
+
+def check_sampling(sampling: "SamplingParams") -> None:
+    """Raises ContractError for parameters that no API of vLLM's may ask for, whichever route they came by."""
+    if 0 < sampling.temperature < MIN_TEMPERATURE:
+        raise _invalid(f"temperature: {sampling.temperature:g} is neither 0 nor at least {MIN_TEMPERATURE:g}")
+    if sampling.n > MAX_N:
+        raise _invalid(f"n: {sampling.n} is above {MAX_N}")
+
+
+def _invalid(message: str) -> Refusal:
+    return Refusal(ErrorCode.INVALID_REQUEST, message)
