@@ -49,8 +49,9 @@ recipes: $(VENV)/demo  ## Run every recipe on the demo and print the table of do
 	$(VENV)/bin/python -m benchmarks.recipes
 
 # What takes minutes to learn or to fail, and every broken adapter: docs/soak.md. `make soak-updates` runs that part.
+HOSTILE := soak-hostile-transformers soak-hostile-vllm soak-hostile-sglang
 GROUPS_AT := soak-groups-0 soak-groups-1 soak-groups-4 soak-groups-null
-SOAK := $(GROUPS_AT) soak-updates soak-trainers soak-servers soak-engines soak-runs
+SOAK := $(GROUPS_AT) soak-updates soak-trainers soak-servers soak-engines soak-runs $(HOSTILE)
 .PHONY: $(SOAK)
 
 soak: $(SOAK)  ## Run what is too long for every commit, one part after the other (docs/soak.md). Over an hour.
@@ -59,10 +60,15 @@ $(SOAK): $(VENV)/test-engines
 $(SOAK): export SOAK_PART = $@
 $(SOAK): export SEED ?= 0
 soak-engines: .venv-vllm/ready .venv-sglang/ready
+soak-hostile-vllm: .venv-vllm/ready
+soak-hostile-sglang: .venv-sglang/ready
 
 $(GROUPS_AT): soak-groups-%:
 	SOAK_GROUPS=10000 $(VENV)/bin/python -m pytest -m "" \
 		"tests/pipeline/test_accounting.py::test_every_group_is_accounted_for[$*]"
+
+$(HOSTILE): soak-hostile-%:
+	HOSTILE_REQUESTS=10000 $(VENV)/bin/python -m pytest -m engines -k hostile tests/engines/test_$*.py
 
 soak-updates:
 	SOAK_UPDATES=200 $(VENV)/bin/python -m pytest -m engines -k transformers tests/conformance/test_inference_kit.py

@@ -12,6 +12,7 @@ from contracts.conformance.inference.kit import CODES, check_inference
 from contracts.conformance.tiny_model import make_tiny_model
 from tests.engines.sglang_servers import sglang_process, sglang_server
 from tests.engines.twenty_steps import learns_in_twenty_steps
+from tests.inference_adapters.hostile_clients import harm_nobody
 from tests.inference_adapters.servers import Server, contract, health, wait_ready
 
 pytestmark = pytest.mark.engines
@@ -39,6 +40,10 @@ def test_it_keeps_everything_it_declares(server, model):
     assert [verdict for verdict in verdicts if verdict.state != "pass"] == []
     assert set(declared["capabilities"]) == {"staged", "stream", "tools"}
     assert declared["kv_cache"] == ["keep", "recompute"]
+
+
+def test_hostile_requests_harm_nobody(server, model):
+    harm_nobody(server, model, TOKEN)
 
 
 @pytest.mark.parametrize(

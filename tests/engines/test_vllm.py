@@ -2,6 +2,7 @@
 runs: test_sglang, with other engines in one weight group, and test_math_7b."""
 
 import asyncio
+from collections.abc import Iterator
 
 import aiohttp
 import pytest
@@ -14,8 +15,10 @@ from contracts.conformance.inference.settings import Settings
 from contracts.conformance.inference.trainer_peer import TrainerPeer
 from contracts.conformance.tiny_model import make_tiny_model
 from tests.engines.twenty_steps import learns_in_twenty_steps
-from tests.engines.vllm_servers import vllm_server
-from tests.inference_adapters.servers import contract
+from tests.engines.vllm_servers import vllm_process, vllm_server
+from tests.inference_adapters.hostile_clients import harm_nobody
+from tests.inference_adapters.servers import Server as Started
+from tests.inference_adapters.servers import contract, wait_ready
 
 pytestmark = pytest.mark.engines
 
@@ -35,9 +38,15 @@ def untied(tmp_path_factory) -> str:
 
 
 @pytest.fixture(scope="module")
-def server(tied):
-    with vllm_server(tied, *TOOLS, *SMALL_BLOCKS, token=TOKEN) as url:
-        yield url
+def started(tied) -> Iterator[Started]:
+    with vllm_process(tied, *TOOLS, *SMALL_BLOCKS, token=TOKEN) as server:
+        wait_ready(server.url, within_s=300)
+        yield server
+
+
+@pytest.fixture(scope="module")
+def server(started) -> str:
+    return started.url
 
 
 def test_it_keeps_everything_it_declares_and_declares_all_but_score(server, tied):
@@ -94,6 +103,10 @@ async def rollouts_across(url: str, reference: Reference, updates: int) -> list[
             return await asyncio.gather(*tasks)
         finally:
             trainer.leave()
+
+
+def test_hostile_requests_harm_nobody(started, tied):
+    harm_nobody(started, tied, TOKEN)
 
 
 @pytest.mark.long
