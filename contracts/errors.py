@@ -34,7 +34,7 @@ class ErrorCode(Enum):
     UNSUPPORTED_PARAMETER = ("unsupported_parameter", 422)  # a sampling parameter that is not honoured
     CONTEXT_LENGTH = ("context_length_exceeded", 422)  # prompt + max_tokens exceed the model's context
     ENGINE_FAILED = ("engine_failed", 500)  # the engine raised an error that the server's log explains
-    OVERLOADED = ("overloaded", 503)  # more connections than `/contract` states
+    OVERLOADED = ("overloaded", 503)  # more connections or completions than it takes
     UNHEALTHY = ("unhealthy", 503)  # the model is loading, or weights were lost
     WEIGHTS_LOST = ("weights_lost", 503)  # a request waited for weights that did not arrive
     RENDEZVOUS_TIMEOUT = ("rendezvous_timeout", 504)  # the weight group did not form in time

@@ -127,6 +127,7 @@ class InitProcessGroupRequest(Request):
     world_size: int = Field(ge=2, le=MAX_RANKS)
     timeout_s: Seconds
     nccl_version: Identifier | None = Field(None, description="the trainer's NCCL, compared before joining")
+    probe: bool = Field(False, description="rank 0 broadcasts one byte as part of joining; version 2")
 
 
 class InitProcessGroupResponse(Answer):

@@ -16,6 +16,7 @@ import torch
 import torch.distributed as dist
 
 from contracts.inference import Parameter
+from contracts.nccl import NcclGroup
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
@@ -183,12 +184,14 @@ class WeightStore:
         self._store = listening_store(address, port, timeout_s)
         self.port = self._store.port
 
-    def group(self, name: str, world_size: int, backend: str, timeout_s: float) -> "WeightGroup":
+    def group(
+        self, name: str, world_size: int, backend: str, timeout_s: float, probe: bool = False
+    ) -> "WeightGroup":
         """Returns the weight group with this process as rank 0.
 
         Blocks until every rank has joined. Raises RuntimeError at the timeout.
         """
-        return WeightGroup(self._store, self.address, name, 0, world_size, backend, timeout_s)
+        return WeightGroup(self._store, self.address, name, 0, world_size, backend, timeout_s, probe)
 
 
 class WeightGroup:
@@ -207,7 +210,9 @@ class WeightGroup:
         world_size: int,
         backend: str,
         timeout_s: float,
+        probe: bool = False,
     ):
+        """`probe`: whether rank 0 broadcasts a byte at once, which every rank of the group must be told."""
         self.rank = rank
         self.world_size = world_size
         self.backend = backend
@@ -221,19 +226,31 @@ class WeightGroup:
         if backend == "gloo":
             self._group = _gloo_group(prefix, address, rank, world_size, timeout)
         elif backend == "nccl":
-            options = dist.ProcessGroupNCCL.Options()
-            options._timeout = timeout
-            self._group = dist.ProcessGroupNCCL(prefix, rank, world_size, options)
+            self._group = NcclGroup(prefix, rank, world_size, self.device)
         else:
             raise ValueError(f"backend must be gloo or nccl, not {backend!r}")
+        if probe:
+            try:
+                self.broadcast(torch.zeros(1, dtype=torch.uint8), timeout_s)
+            except BaseException:
+                self.close()
+                raise
 
     @classmethod
     def join(
-        cls, address: str, port: int, name: str, rank: int, world_size: int, backend: str, timeout_s: float
+        cls,
+        address: str,
+        port: int,
+        name: str,
+        rank: int,
+        world_size: int,
+        backend: str,
+        timeout_s: float,
+        probe: bool = False,
     ) -> "WeightGroup":
         """Joins the group whose store is at `address:port`. Raises RuntimeError at the timeout."""
         store = connected_store(address, port, timeout_s)
-        return cls(store, address, name, rank, world_size, backend, timeout_s)
+        return cls(store, address, name, rank, world_size, backend, timeout_s, probe)
 
     def broadcast(self, buffer: torch.Tensor, timeout_s: float) -> None:
         """Sends `buffer` (rank 0) or fills it in place (other ranks).
@@ -247,11 +264,10 @@ class WeightGroup:
         options.timeout = timedelta(seconds=timeout_s)
         started = time.monotonic()
         try:
-            work = self._group.broadcast([on_device], options)
             if self.backend == "gloo":
-                work.wait()
+                self._group.broadcast([on_device], options).wait()
             else:
-                _wait_for_nccl(work, timeout_s)
+                self._group.broadcast(on_device, options, timeout_s)
         except torch.OutOfMemoryError:
             raise
         except RuntimeError as error:  # what torch raises when a peer is gone or silent
@@ -260,22 +276,8 @@ class WeightGroup:
     def close(self) -> None:
         """Leaves the group, which unblocks its peers."""
         if self.backend == "nccl" and self._group is not None:
-            self._group.abort()
+            self._group.close()
         self._group = None
-
-
-def _wait_for_nccl(work: dist.Work, timeout_s: float) -> None:
-    """Blocks until the broadcast has ended.
-
-    NCCL's own `wait` only orders streams: it neither blocks the host nor ends at a timeout.
-    """
-    deadline = time.monotonic() + timeout_s
-    while not work.is_completed():
-        if time.monotonic() > deadline:
-            raise RuntimeError(f"no bucket within {timeout_s} s")
-        time.sleep(0.0005)
-    if not work.is_success():  # a failed operation counts as completed
-        raise RuntimeError("the NCCL broadcast failed: a peer is gone")
 
 
 def _gloo_group(

@@ -97,6 +97,7 @@ class EmbeddedEngine(TokenEngine):
                     request.world_size,
                     request.backend,
                     request.timeout_s,
+                    request.probe,
                 )
         except (RuntimeError, ValueError, TimeoutError) as error:  # torch.distributed raises the first two
             raise ContractError(

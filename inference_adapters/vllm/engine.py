@@ -149,7 +149,7 @@ class VllmEngine(InferenceEngine):
     async def _join_group(self, request: InitProcessGroupRequest) -> list[int]:
         address = request.model_dump(
             include={"master_address", "master_port", "group_name", "rank_offset", "world_size"}
-            | {"backend", "timeout_s"}
+            | {"backend", "timeout_s", "probe"}
         )
         await self._llm.init_weight_transfer_engine(WeightTransferInitRequest(address))
         why = "no answer"

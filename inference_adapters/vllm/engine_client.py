@@ -43,6 +43,7 @@ class EngineClient(AsyncLLM):
     def generate(
         self, prompt: dict, sampling_params: SamplingParams, request_id: str, **options
     ) -> AsyncGenerator[RequestOutput, None]:
+        """Samples the completions of a request, which may come by any API of vLLM's."""
         check_sampling(sampling_params)
         check_prompt_ids(prompt.get("prompt_token_ids") or (), self.model_config.get_vocab_size())
         salted = prompt | {"cache_salt": f"{prompt.get('cache_salt', '')}/{self.generation}"}

@@ -25,6 +25,10 @@ class SharedFields(GenerationRequest):
     model_config = ConfigDict(extra="ignore")
 
 
+class Refusal(ContractError, ValueError):
+    """A refusal that vLLM's own routes, which know nothing of the contract, take for a client's mistake."""
+
+
 def checked_chat(body: dict[str, Any], engine: "VllmEngine") -> dict[str, Any]:
     """Returns the body of a chat completion. Raises ContractError if the contract refuses it."""
     context = engine.max_context()
@@ -87,5 +91,5 @@ def check_sampling(sampling: "SamplingParams") -> None:
         raise _invalid(f"n: {sampling.n} is above {MAX_N}")
 
 
-def _invalid(message: str) -> ContractError:
-    return ContractError(ErrorCode.INVALID_REQUEST, message)
+def _invalid(message: str) -> Refusal:
+    return Refusal(ErrorCode.INVALID_REQUEST, message)

@@ -36,6 +36,7 @@ class GroupAddress(WeightTransferInitInfo):
     world_size: int
     backend: str
     timeout_s: float
+    probe: bool
 
 
 @dataclass
@@ -121,6 +122,7 @@ class GroupTransport(WeightTransferEngine[GroupAddress, TiedWeights]):
             address.world_size,
             address.backend,
             address.timeout_s,
+            address.probe,
         )
 
     def joined(self) -> str | bool:

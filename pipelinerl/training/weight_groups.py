@@ -38,7 +38,12 @@ class WeightGroups:
 
         async def join() -> tuple[object, tuple[dict[ServerControl, None], Failures]]:
             rank_0 = asyncio.to_thread(
-                self._store.group, first.group_name, first.world_size, self._backend, timeout_s
+                self._store.group,
+                first.group_name,
+                first.world_size,
+                self._backend,
+                timeout_s,
+                first.probe,
             )
             others = (server.init_process_group(request) for server, request in requests.items())
             return await asyncio.gather(rank_0, *others, return_exceptions=True)
@@ -62,6 +67,8 @@ class WeightGroups:
     ) -> dict[ServerControl, InitProcessGroupRequest]:
         group_name = f"{self._run}-{self.epoch}-{secrets.token_hex(8)}"
         world_size = 1 + sum(info.ranks for info in infos.values())
+        # NCCL's ranks connect at their first broadcast, gloo's as they join. A version 1 server expects none.
+        probe = self._backend == "nccl" and all(info.contract >= 2 for info in infos.values())
         requests = {}
         rank_offset = 1
         for server, info in infos.items():
@@ -78,6 +85,7 @@ class WeightGroups:
                 world_size=world_size,
                 timeout_s=timeout_s,
                 nccl_version=nccl_version() if self._backend == "nccl" else None,
+                probe=probe,
             )
             rank_offset += info.ranks
         return requests

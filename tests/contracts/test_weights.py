@@ -9,6 +9,7 @@ import torch
 
 from contracts.inference import Parameter
 from contracts.weights import (
+    PeerLostError,
     WeightGroup,
     WeightManifest,
     WeightStore,
@@ -125,6 +126,26 @@ def test_a_silent_sender_ends_the_wait_at_its_timeout():
     group = store.group("g", 2, "gloo", 10)
     receiver.join(10)
     assert len(errors) == 1 and group.rank == 0
+
+
+@pytest.mark.parametrize("sent", [True, False], ids=["the byte comes", "the byte does not come"])
+def test_a_probe_is_part_of_joining(sent):
+    store = WeightStore("127.0.0.1", 0, 10)
+    outcomes: list[object] = []
+
+    def join():
+        try:
+            outcomes.append(WeightGroup.join("127.0.0.1", store.port, "g", 1, 2, "gloo", 2, probe=True))
+        except PeerLostError as error:
+            outcomes.append(error)
+
+    joining = threading.Thread(target=join)
+    joining.start()
+    group = store.group("g", 2, "gloo", 10, probe=sent)
+    joining.join(10)
+    assert isinstance(outcomes[0], WeightGroup) == sent
+    assert sent or outcomes[0].timed_out
+    group.close()
 
 
 def test_the_store_listens_on_its_address_only():

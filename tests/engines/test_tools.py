@@ -10,8 +10,9 @@ from contracts.records import Rollout
 from contracts.tool_calls import parse_tool_calls
 from pipelinerl.batching.sequences import training_sequences
 from pipelinerl.clients.chat_template import ChatTemplate
+from pipelinerl.clients.completions import Sampling, complete
 from pipelinerl.clients.http_session import open_session
-from pipelinerl.clients.llm_client import LLMClient, Sampling, complete
+from pipelinerl.clients.llm_client import LLMClient
 from pipelinerl.clients.partial_completions import SegmentPolicy
 from pipelinerl.clients.server_pool import ServerPool
 from pipelinerl.config import RolloutConfig

@@ -230,6 +230,20 @@ ELSEWHERE = [  # paths of other servers' APIs, and of vLLM's own
     "/scale_elastic_ep", "/server_info",
 ]  # fmt: skip
 
+OF_VLLM: dict[str, list[dict[str, Any]]] = {
+    "/tokenize": [{"prompt": SURROGATE}, {"prompt": "x" * 300_000}, {"messages": [{"role": "\0"}]}],
+    "/detokenize": [{"tokens": [2**30]}, {"tokens": [-1]}, {"tokens": [BIG]}, {"tokens": ["a"]}],
+    "/v1/responses": [
+        {"input": "x", "max_output_tokens": 2, "temperature": 1e-45},
+        {"input": SURROGATE, "max_output_tokens": 2},
+        {"input": [{"role": "user", "content": [7]}], "max_output_tokens": 2},
+        {"input": "x", "max_output_tokens": 2, "temperature": Raw("NaN")},
+        {"input": "x", "max_output_tokens": 2, "tools": [{"type": "function"}]},
+    ],
+    "/v1/messages": [{"max_tokens": 2, "temperature": 1e-40, "messages": [{"role": "user", "content": "x"}]}],
+    "/inference/v1/generate": [{"token_ids": [2**30], "sampling_params": {"max_tokens": 2}}],
+}
+
 
 def table(model: str, token: str | None) -> list[Hostile]:
     """Hand-written requests. Every engine must give each one of its statuses."""
@@ -307,6 +321,12 @@ def _of_http(valid: dict[str, dict[str, Any]], token: str | None) -> Iterator[Ho
     for path in ELSEWHERE:
         for body in (b"", b"{", to_json(valid[TEXT]).encode(), b'{"prompt": 7, "input": [[]]}'):
             yield Hostile(f"POST {path}", http(path, body, token=token))
+    model = valid[TEXT]["model"]
+    for path, bodies in OF_VLLM.items():
+        for body in bodies:
+            yield Hostile(
+                f"POST {path}: {to_json(body)[:80]}", http(path, {"model": model} | body, token=token)
+            )
     for method in ("GET", "PUT", "DELETE", "PATCH", "HEAD", "OPTIONS", "TRACE", "CONNECT", "BREW"):
         for path in (CHAT, UPDATE):
             yield Hostile(f"{method} {path}", http(path, method=method, token=token), REFUSED)
@@ -400,6 +420,8 @@ def mutations(model: str, token: str | None, seed: int) -> Iterator[Hostile]:
 def _mutate(body: Any, drawn: random.Random, generates: bool) -> None:
     """Replaces, drops or adds one thing, somewhere in the body."""
     places = list(_places(body))
+    if not places:  # all was dropped before
+        return
     holder, key = drawn.choice(places)
     match drawn.choices(("replace", "drop", "add"), (6, 1, 2 if generates else 1))[0]:
         case "replace":

@@ -65,7 +65,8 @@ class TrainerPeer:
         self.epoch += 1
         store = WeightStore("127.0.0.1", 0, TIMEOUT_S)
         request = self.join_request(store.port, **changes)
-        form = asyncio.to_thread(store.group, request["group_name"], 2, "gloo", TIMEOUT_S)
+        probe = request.get("probe", False)
+        form = asyncio.to_thread(store.group, request["group_name"], 2, "gloo", TIMEOUT_S, probe)
         answer, self.group = await asyncio.gather(self.post("/init_process_group", request), form)
         return answer
 

@@ -3,6 +3,8 @@
 import asyncio
 import os
 import signal
+import subprocess
+import sys
 
 import psutil
 import pytest
@@ -114,3 +116,33 @@ async def test_forged_names_are_bounded_and_those_that_were_seen_go_on(monkeypat
         outcomes = [(await workers.judged("v", b"", f"metrics = {{'x{i}': 1.0}}")).outcome for i in range(6)]
         assert outcomes == ["wrong"] * 4 + ["undecided:output"] * 2
         assert (await workers.judged("v", b"", "metrics = {'x0': 1.0}")).outcome == "wrong"
+
+
+OWNER = """
+import asyncio, pathlib, psutil, sys
+from tests.judging.test_workers import pool
+
+begun = pathlib.Path(sys.argv[1])
+SLEEPING = f"open('{begun}', 'w'); import time; time.sleep(1000)"
+
+async def main():
+    async with pool(verdict_s=1000) as workers:
+        verdict = asyncio.create_task(workers.judged("v", b"", SLEEPING))
+        while not begun.exists():
+            await asyncio.sleep(0.01)
+        template = psutil.Process(workers.template_process)
+        print(template.pid, template.children()[0].pid, flush=True)
+        await verdict
+
+asyncio.run(main())
+"""
+
+
+def test_template_and_workers_end_with_the_service(tmp_path):
+    command = [sys.executable, "-c", OWNER, str(tmp_path / "begun")]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as owner:
+        processes = [psutil.Process(int(pid)) for pid in owner.stdout.readline().split()]
+        owner.kill()
+    assert len(processes) == 2
+    _, alive = psutil.wait_procs(processes, timeout=10)
+    assert alive == []

@@ -9,6 +9,7 @@ from pipelinerl.rewards.overlong import Overlong
 from pipelinerl.rewards.relative_length import RelativeLength
 from pipelinerl.rewards.repetition import Repetition
 from pipelinerl.rewards.target_length import TargetLength
+from pipelinerl.rewards.wrong import Wrong
 from tests.builders import completion, rollout
 
 RANDOM_GROUPS = 200
@@ -31,6 +32,15 @@ def random_group(seed: int) -> list[Rollout]:
     return [
         attempt(*each) for each in zip(random.integers(1, 9, size), random.random(size) < 0.5, strict=True)
     ]
+
+
+# --- wrong ------------------------------------------------------------------------------------
+
+
+def test_a_wrong_answer_loses_the_penalty():
+    assert Wrong(1.0)([attempt(3), attempt(3, success=False)], 0).tolist() == [0.0, -1.0]
+    with pytest.raises(ValueError, match="penalty must be a positive number"):
+        Wrong(0.0)
 
 
 # --- target length ----------------------------------------------------------------------------

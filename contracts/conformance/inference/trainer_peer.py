@@ -84,8 +84,16 @@ class TrainerPeer:
         store = WeightStore(self.settings.address, 0, self.settings.timeout_s)
         requests = await self.join_requests(store.port)
         first = requests[0]
+        probe = all([(await server.contract()).contract >= 2 for server in self.servers])
+        if probe:
+            requests = [request | {"probe": True} for request in requests]
         form = asyncio.to_thread(
-            store.group, first["group_name"], first["world_size"], first["backend"], self.settings.timeout_s
+            store.group,
+            first["group_name"],
+            first["world_size"],
+            first["backend"],
+            self.settings.timeout_s,
+            probe,
         )
         answers, formed = await asyncio.gather(self._post_joins(requests), form, return_exceptions=True)
         if isinstance(answers, BaseException):

@@ -1,0 +1,83 @@
+"""The NCCL group has deadlines of its own, and no watchdog. Without a GPU, torch's group is a stand-in."""
+
+import os
+import threading
+import time
+
+import pytest
+import torch
+import torch.distributed as dist
+
+from contracts import nccl
+from contracts.nccl import BLOCKING_WAIT, NcclGroup
+
+
+class Work:
+    def __init__(self, completed: bool, success: bool):
+        self.is_completed = lambda: completed
+        self.is_success = lambda: success
+
+
+class StandIn:
+    """As much of torch's ProcessGroupNCCL as is called, with what it found in the environment."""
+
+    class Options: ...
+
+    def __init__(self, *_):
+        self.blocking_wait = os.environ.get(BLOCKING_WAIT)
+        self.connected = threading.Event()
+        self.aborted = threading.Event()
+        self.work = Work(completed=True, success=True)
+
+    def broadcast(self, tensors, options):
+        self.connected.wait()
+        return self.work
+
+    def abort(self):
+        self.aborted.set()
+
+
+@pytest.fixture
+def group(monkeypatch) -> NcclGroup:
+    monkeypatch.setattr(dist, "ProcessGroupNCCL", StandIn, raising=False)
+    monkeypatch.setattr(NcclGroup, "_on_callers_stream", lambda self, *a: lambda: self._group.broadcast(*a))
+    return NcclGroup(dist.HashStore(), 0, 2, torch.device("cuda"))
+
+
+def broadcast(group: NcclGroup, timeout_s: float) -> None:
+    group.broadcast(torch.zeros(1), dist.BroadcastOptions(), timeout_s)
+
+
+@pytest.mark.parametrize("before", [None, "0"])
+def test_the_group_alone_is_made_without_a_watchdog(monkeypatch, request, before):
+    monkeypatch.delenv(BLOCKING_WAIT, raising=False)
+    if before:
+        monkeypatch.setenv(BLOCKING_WAIT, before)
+    assert request.getfixturevalue("group")._group.blocking_wait == "1"
+    assert os.environ.get(BLOCKING_WAIT) == before
+
+
+def test_connecting_ends_at_its_deadline_and_leaving_does_not_wait_for_it(group):
+    began = time.monotonic()
+    with pytest.raises(RuntimeError, match="did not connect within 0.2 s"):
+        broadcast(group, 0.2)
+    group.close()
+    assert time.monotonic() - began < 2
+    assert group._group.aborted.wait(5)
+
+
+@pytest.mark.parametrize(
+    ("completed", "success", "says"),
+    [(False, False, "no bucket within 0.2 s"), (True, False, "a peer is gone")],
+)
+def test_a_broadcast_that_hangs_or_fails_is_an_error(group, completed, success, says):
+    group._group.connected.set()
+    broadcast(group, 5)
+    group._group.work = Work(completed, success)
+    with pytest.raises(RuntimeError, match=says):
+        broadcast(group, 0.2)
+
+
+def test_an_error_while_connecting_is_raised_as_it_is():
+    with pytest.raises(ZeroDivisionError):
+        nccl._within(5, lambda: 1 / 0)

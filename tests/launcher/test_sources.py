@@ -1,0 +1,44 @@
+"""Every number of a recipe says where it is from: a paper's section, a file of published code at a commit, or
+"ours"."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+EXPERIMENTS = sorted((Path(__file__).parents[2] / "conf" / "exp").glob("*.yaml"))
+NUMBER = re.compile(r"[:\[,{-]\s+-?\d[\d.e_-]*\s*(?=[,}\]]|$)|\[-?\d")
+SOURCE = re.compile(r"\bours\b|\bpaper\b|\bblog post\b|§|eq\. \d|Table \d|config\.json|@[0-9a-f]{7}\b")
+
+
+def unsourced(text: str) -> list[str]:
+    """The lines that set a number and do not say where it is from."""
+    lines = [line.partition("#") for line in text.splitlines()]
+    return [value.strip() for value, _, source in lines if NUMBER.search(value) and not SOURCE.search(source)]
+
+
+@pytest.mark.parametrize("experiment", EXPERIMENTS, ids=lambda path: path.stem)
+def test_every_number_of_a_recipe_has_its_source(experiment):
+    assert unsourced(experiment.read_text()) == []
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["lr: 5.0e-4", "betas: [0.9, 0.95] # Adam's", "optimizer: {lr: 1.0e-6}", "- 3", "steps: 20 # upstream"],
+)
+def test_a_number_without_a_source_is_seen(line):
+    assert unsourced(line) == [line.partition("#")[0].strip()]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "lr: 1 # §4.1",
+        "n: 3 # ours: few",
+        "eps: 1.0e-15 # paper",
+        "wd: 0.01 # conf/base.yaml@58d3934",
+        "a: b_2",
+    ],
+)
+def test_a_source_is_seen(line):
+    assert unsourced(line) == []
