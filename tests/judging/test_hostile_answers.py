@@ -79,7 +79,7 @@ def judge_all(answers: list[tuple[str, str]], verdict_s: float) -> list:
         async with judge_of(domain, options) as judge:
             found = await asyncio.gather(*(one(judge, *answer) for answer in answers))
             answered = [task for task in entries if entries[task]["answer"]]  # by the library
-            assert len(answered) >= len(entries) - 2
+            assert len(answered) >= len(entries) - 3
             for task in answered:
                 honest = (await one(judge, task, f"<answer>{entries[task]['answer']}</answer>"))[2]
                 assert honest.success, (task, honest)
