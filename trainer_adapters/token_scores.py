@@ -85,9 +85,9 @@ class TokenScorer(torch.nn.Module):
         constant = self._constant_positions
         if constant and len(batch.position_ids) and (longest := int(batch.position_ids.max()) + 1) > constant:
             raise ValueError(
-                f"a sequence of {longest} tokens: the rotary embedding of {type(self.model).__name__} changes "
-                f"for a whole pack with a sequence longer than {constant}; let prompt and completions have "
-                "fewer, or choose a model whose embedding does not depend on length"
+                f"a sequence of {longest} tokens: the rotary embedding of {type(self.model).__name__} "
+                f"changes for a whole pack with a sequence longer than {constant}; let prompt and "
+                "completions have fewer, or choose a model whose embedding does not depend on length"
             )
 
     def _score(
