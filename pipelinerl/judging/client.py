@@ -8,7 +8,16 @@ from pathlib import Path
 from typing import Any
 
 from pipelinerl.judging.options import JudgingConfig
-from pipelinerl.judging.wire import LONGEST_TEXT, Judgement, Question, Reply, frame, read_frame, undecided
+from pipelinerl.judging.wire import (
+    LONGEST_TEXT,
+    FrameError,
+    Judgement,
+    Question,
+    Reply,
+    frame,
+    read_frame,
+    undecided,
+)
 
 SOCKET_VARIABLE = "PIPELINERL_JUDGING"  # path of the service's socket
 SHORTEST_WAIT_S = 0.05  # before the next attempt to connect; doubles up to the longest
@@ -62,7 +71,7 @@ class Connection:
             while reply := await read_frame(reader, Reply):
                 if (question := self._open.get(reply.number)) and not question.done():
                     question.set_result(reply)
-        except OSError as error:
+        except (OSError, FrameError) as error:
             log.info("the connection to the judging service broke: %s", error)
         finally:
             self._writer.close()
@@ -83,7 +92,8 @@ class JudgingClient:
     async def judged(self, verifier: str, task: Any, text: str) -> Judgement:
         """Returns the judgement of the named verifier on a text. `task` is what it needs, of any type.
 
-        Raises JudgeError when the verifier failed too often or gave no reply in time.
+        Raises JudgeError when the verifier failed too often or gave no reply in time, and for a task that is
+        too long to send.
         """
         if len(text) > LONGEST_TEXT:
             return undecided("length")
@@ -91,6 +101,8 @@ class JudgingClient:
         self.waiting += 1
         try:
             return await self._tried(verifier, pickle.dumps(task), readable)
+        except FrameError as error:
+            raise JudgeError(f"{verifier}: {error}") from error
         finally:
             self.waiting -= 1
 

@@ -17,7 +17,7 @@ from pipelinerl.judging.options import JudgingConfig
 from pipelinerl.judging.wire import FrameError, Question, Reply, frame, read_frame
 from pipelinerl.judging.workers import TemplateError, VerifierError, WorkerLostError, Workers
 
-LONGEST_QUEUE = 10_000  # questions; beyond, none is read from the socket
+LONGEST_QUEUE = 10_000  # questions; while it is full, each connection has one more read, and waits
 PEER = struct.Struct("3i")  # <sys/socket.h>: ucred
 log = logging.getLogger(__name__)
 
@@ -41,13 +41,13 @@ class Service:
         try:
             self._check(writer.get_extra_info("socket"))
             while True:
-                await self._room.acquire()
                 if (question := await read_frame(reader, Question)) is None:
-                    self._room.release()
                     return
+                await self._room.acquire()
                 task = asyncio.create_task(self._answer(question, writer))
                 tasks.add(task)
                 task.add_done_callback(tasks.discard)
+                task.add_done_callback(lambda _: self._room.release())
         except (FrameError, OSError) as error:
             log.warning("a connection is closed: %s", error)
         finally:
@@ -63,10 +63,7 @@ class Service:
             raise FrameError(f"user {uid} may not ask")
 
     async def _answer(self, question: Question, writer: asyncio.StreamWriter) -> None:
-        try:
-            reply = frame(await self._reply(question))
-        finally:
-            self._room.release()
+        reply = frame(await self._reply(question))
         try:
             writer.write(reply)
             await writer.drain()

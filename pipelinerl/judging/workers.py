@@ -11,8 +11,6 @@ its own verdict.
 
 import asyncio
 import signal
-from collections import Counter
-from collections.abc import Mapping
 from contextlib import suppress
 from typing import TypeGuard
 
@@ -41,30 +39,21 @@ class Workers:
     setup: of the template.
     workers: processes that judge at the same time.
     verdict_s: wall time of one verdict, from when its worker has the text.
-    extra_environment: variables that the verifiers need, besides those of `clean_environment`.
 
-    undecided: counts by reason. restarts: of the template.
+    restarts: of the template.
     """
 
-    def __init__(
-        self,
-        setup: Setup,
-        workers: int,
-        verdict_s: float,
-        extra_environment: Mapping[str, str] | None = None,
-    ):
+    def __init__(self, setup: Setup, workers: int, verdict_s: float):
         self._setup = setup
         self._verdict_s = verdict_s
-        self._environment = clean_environment(extra_environment or {})
+        self._environment = clean_environment({})
         self._places = asyncio.Semaphore(workers)
         self._template: Template | None = None
         self._idle: list[Worker] = []
         self._starting = asyncio.Lock()
         self._decode = msgspec.msgpack.Decoder(Judged | Failed).decode
         self._names: set[str] = set()
-        self.undecided: Counter[str] = Counter()
         self.restarts = 0
-        self.busy = 0
 
     @property
     def template_process(self) -> int | None:
@@ -94,14 +83,7 @@ class Workers:
         """
         question = msgspec.msgpack.encode(Asked(verifier, task, text))
         async with self._places:
-            self.busy += 1
-            try:
-                judgement = await self._judged(question, verifier in self._setup.reused)
-            finally:
-                self.busy -= 1
-        if not is_decided(judgement):
-            self.undecided[judgement.outcome.partition(":")[2]] += 1
-        return judgement
+            return await self._judged(question, verifier in self._setup.reused)
 
     async def _judged(self, question: bytes, is_reused: bool) -> Judgement:
         """Returns what a worker that is there says, or else a new one, on which no other text counts."""

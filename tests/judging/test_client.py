@@ -9,6 +9,7 @@ import pytest
 from pipelinerl.judging.client import JudgeError, JudgingClient
 from pipelinerl.judging.options import JudgingConfig
 from pipelinerl.judging.wire import (
+    LONGEST_FRAME,
     LONGEST_TEXT,
     FrameError,
     Judgement,
@@ -108,6 +109,14 @@ def test_a_text_of_megabytes_and_half_a_surrogate_pair(tmp_path):
 
     assert asked(tmp_path, reply, ask) == ("undecided:length", RIGHT)
     assert seen == ["?"]
+
+
+def test_a_task_that_is_too_long_to_send_is_the_judges_failure(tmp_path):
+    def reply(question: Question) -> Reply:
+        raise AssertionError("it was sent")
+
+    with pytest.raises(JudgeError, match="v: a frame of .* bytes; at most"):
+        asked(tmp_path, reply, lambda client: client.judged("v", bytes(LONGEST_FRAME), "a"))
 
 
 @pytest.mark.parametrize(

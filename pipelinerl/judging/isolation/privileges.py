@@ -11,6 +11,8 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 
+from contracts.support.die_with_parent import die_with_parent
+
 LIBC = ctypes.CDLL(None, use_errno=True)
 NOBODY = 65534
 PR_SET_DUMPABLE = 4
@@ -34,7 +36,8 @@ class Capabilities(ctypes.Structure):
 def drop_privileges(module: str) -> str | None:
     """Becomes the user nobody where this is root and nobody can import `module`.
 
-    Returns why it stays root, in words, or None. Another user's process stays what it is.
+    Returns why it stays root, in words, or None. Another user's process stays what it is. One that has become
+    nobody ends with its parent.
     """
     if os.geteuid():
         return None
@@ -43,6 +46,7 @@ def drop_privileges(module: str) -> str | None:
     os.setgroups([])
     os.setresgid(NOBODY, NOBODY, NOBODY)
     os.setresuid(NOBODY, NOBODY, NOBODY)
+    die_with_parent()  # the kernel forgets it when a process becomes another user
     return None
 
 

@@ -69,16 +69,18 @@ def _check_formula(text: str) -> None:
         tokens = list(tokenize.generate_tokens(io.StringIO(text.strip()).readline))
     except (tokenize.TokenError, SyntaxError) as error:
         raise NoFormulaError("this cannot be read") from error
-    name = ""
+    before = ""  # the token before, whatever lines lie between; "" where a parenthesis may open
     for token in tokens:
+        if token.type in SILENT:
+            continue
         if token.type == tokenize.OP and token.string in OPERATORS:
-            if token.string == "(" and name and name not in FUNCTIONS:
-                raise NoFormulaError(f"{name} is no elementary function")
-        elif token.type == tokenize.NAME and "__" not in token.string:
-            pass
-        elif token.type not in (tokenize.NUMBER, *SILENT):
+            if token.string == "(" and before not in FUNCTIONS | {""}:
+                raise NoFormulaError(f"{before} is called, and is no elementary function")
+            before = ")" if token.string == ")" else ""
+        elif token.type == tokenize.NUMBER or (token.type == tokenize.NAME and "__" not in token.string):
+            before = token.string
+        else:
             raise NoFormulaError(f"{token.string!r} is no arithmetic")
-        name = token.string if token.type == tokenize.NAME else ""
 
 
 def _module(name: str) -> Any:

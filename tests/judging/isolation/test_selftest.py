@@ -191,10 +191,14 @@ def test_what_is_read_is_packages_and_no_directory_that_holds_them():
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root becomes somebody else")
 def test_root_becomes_nobody_where_nobody_can_import():
     code = """
-        import os
+        import ctypes, os
+        from contracts.support.die_with_parent import die_with_parent
         from pipelinerl.judging.isolation import drop_privileges, privileges
         {imports}
+        die_with_parent()
         print(drop_privileges("pipelinerl.judging.worker"), os.getresuid(), os.getresgid(), os.getgroups())
+        ctypes.CDLL(None).prctl(2, ctypes.byref(signal := ctypes.c_int()))  # PR_GET_PDEATHSIG
+        print(signal.value)
     """
     for imports, printed in (
         ("privileges._imports_as_nobody = lambda _: True", f"None {NOBODY} {NOBODY} []"),
@@ -203,6 +207,7 @@ def test_root_becomes_nobody_where_nobody_can_import():
         text = textwrap.dedent(code).format(imports=imports)
         done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=True)
         assert done.stdout.startswith(printed)
+        assert done.stdout.splitlines()[-1] == "9"  # it ends with its parent, whoever it has become
 
 
 def test_another_user_than_root_stays_what_it_is(monkeypatch):
