@@ -1,0 +1,28 @@
+"""Formulas that an answer holds: arithmetic is computed, and nothing else is called."""
+
+import pytest
+import sympy
+
+from pipelinerl.judging.verifiers.expressions import NoFormulaError, formula
+from tests.judging.hostile_answers import CALLS
+
+X = sympy.Symbol("x")
+FORMULAS = {
+    "(5 + 3) * (7 - 4)": 24,
+    "-(2)**2": -4,
+    "sqrt (16) + 1.5": 5.5,
+    "2*x*exp(x) - log(x)/(3)": 2 * X * sympy.exp(X) - sympy.log(X) / 3,
+    "pi*E": sympy.pi * sympy.E,
+    "eval + chr": sympy.Symbol("eval") + sympy.Symbol("chr"),
+}
+
+
+@pytest.mark.parametrize("text", FORMULAS)
+def test_arithmetic_is_computed(text):
+    assert formula(text, local_dict={"x": X}) == FORMULAS[text]
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_nothing_but_an_elementary_function_is_called(name):
+    with pytest.raises(NoFormulaError):
+        formula(CALLS[name])
