@@ -37,6 +37,23 @@ THE_SIX = (*EVAL, "puzzle24", "countdown")
 
 OS = "__import__('os')"
 SUBCLASSES = "().__class__.__base__.__subclasses__()"
+PATCH = "import reasoning_gym as r; r.dataset.ProceduralDataset.score_answer = lambda *_: 1.0"
+
+
+def without_quotes(text: str) -> str:
+    """Returns an expression whose value is the text, of numbers, names and operators alone."""
+    return "(" + "+".join(f"(chr)({ord(character)})" for character in text) + ")"
+
+
+CALLS = {  # of Python's own functions, in what looks like arithmetic
+    "exec": f"(exec){without_quotes(PATCH)}",
+    "eval": f"(eval){without_quotes('1 + 1')}",
+    "open": f"sqrt((open){without_quotes('/etc/passwd')})",
+    "names in a loop": "sqrt(*(exp(49) for exp in (chr,)))",
+    "number": "2(3)",
+    "lines": "eval\n(1)",
+    "choice": "1 if x else 2",
+}
 CODE = {  # `marker` is a file, `port` one of this machine, `actor` the process that holds the secrets
     "system": f"{OS}.system('touch {{marker}}')",
     "touch": f"{OS}.mknod('{{marker}}')",
@@ -72,6 +89,7 @@ CODE = {  # `marker` is a file, `port` one of this machine, `actor` the process 
     "own the scorer": "__import__('reasoning_gym').games.n_queens.NQueensDataset.score_answer.__code__",
     "an object that is right": "type('R', (str,), {{'__float__': lambda self: 24.0}})()",
     "patch": "exec('import reasoning_gym as r; r.dataset.ProceduralDataset.score_answer = lambda *a: 1.0')",
+    "exec by its name in parentheses": CALLS["exec"],
     "walrus": f"(o := {OS}).system('touch {{marker}}')",
     "lambda": f"(lambda: {OS}.system('touch {{marker}}'))()",
     "format": f"'{{{{0.__class__}}}}'.format({OS}.system('touch {{marker}}'))",

@@ -1,11 +1,23 @@
-"""A formula calls elementary functions alone, however the call is written."""
+"""Formulas that an answer holds: arithmetic is computed, and nothing else is called."""
 
 import pytest
+import sympy
 
 from pipelinerl.judging.verifiers.expressions import NoFormulaError, formula
+from tests.judging.hostile_answers import CALLS
 
-CALLS = [
-    "chr(49)",
+X = sympy.Symbol("x")
+FORMULAS = {
+    "(5 + 3) * (7 - 4)": 24,
+    "-(2)**2": -4,
+    "sqrt (16) + 1.5": 5.5,
+    "2*x*exp(x) - log(x)/(3)": 2 * X * sympy.exp(X) - sympy.log(X) / 3,
+    "pi*E": sympy.pi * sympy.E,
+    "eval + chr": sympy.Symbol("eval") + sympy.Symbol("chr"),
+}
+
+
+CALLED = [
     "(chr)(49)",
     "((chr))(49)",
     "(chr\n(49))",
@@ -17,13 +29,23 @@ CALLS = [
 ]
 
 
-@pytest.mark.parametrize("text", CALLS)
-def test_no_other_function_is_called(text):
-    with pytest.raises(NoFormulaError, match="is called"):
+@pytest.mark.parametrize("text", FORMULAS)
+def test_arithmetic_is_computed(text):
+    assert formula(text, local_dict={"x": X}) == FORMULAS[text]
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_nothing_but_an_elementary_function_is_called(name):
+    with pytest.raises(NoFormulaError):
+        formula(CALLS[name])
+
+
+@pytest.mark.parametrize("text", CALLED)
+def test_a_call_is_seen_however_it_is_written(text):
+    with pytest.raises(NoFormulaError):
         formula(text)
 
 
-def test_arithmetic_is_read():
-    assert formula("(1 + 2)*(3 - (-4))**2") == 147
+def test_lines_and_integrals_are_read():
     assert formula("(sqrt(4)\n+ Abs\n(-3)) / (5)") == 1
     assert str(formula("Integral(x, (x, 0, 1)) + C")) == "C + Integral(x, (x, 0, 1))"

@@ -27,7 +27,14 @@ def pool(workers: int = 2, verdict_s: float = 5, maker: str = JUDGE, **options) 
 def children() -> list[psutil.Process]:
     """Returns the templates and workers of this process; other tests may have left it other children."""
     every = psutil.Process().children(recursive=True)
-    return [child for child in every if "pipelinerl.judging.worker" in child.cmdline()]
+    return [child for child in every if _is_of_judging(child)]
+
+
+def _is_of_judging(process: psutil.Process) -> bool:
+    try:
+        return "pipelinerl.judging.worker" in process.cmdline()
+    except psutil.NoSuchProcess:
+        return False
 
 
 @pytest.mark.asyncio

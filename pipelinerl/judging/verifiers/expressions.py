@@ -7,9 +7,11 @@ given to the functions here. So an answer computes nothing but what it says, and
 import ast
 import importlib
 import io
+import keyword
 import tokenize
 from typing import Any
 
+import sympy
 from sympy.parsing import sympy_parser
 
 EVALUATE = (
@@ -29,6 +31,8 @@ OPERATORS = {"+", "-", "*", "/", "**", "^", "(", ")", ","}
 ELEMENTARY = """sqrt exp log ln sin cos tan sec csc cot asin acos atan asec acsc acot sinh cosh tanh asinh
 acosh atanh sech csch coth erf erfi Si Ci Ei li gamma Abs Integral Rational Integer Float"""
 FUNCTIONS = frozenset(ELEMENTARY.split())
+CONSTANTS = ("E", "I", "pi", "oo")
+OPENS_AFTER = (OPERATORS - {")"}) | {""}  # a parenthesis that calls nothing
 SILENT = (tokenize.NEWLINE, tokenize.NL, tokenize.ENDMARKER)
 
 
@@ -40,8 +44,6 @@ class Sympy:
     """The module sympy, whose parser is the one of this file."""
 
     def __getattr__(self, name: str) -> Any:
-        import sympy
-
         return formula if name == "parse_expr" else getattr(sympy, name)
 
 
@@ -55,13 +57,20 @@ def secure() -> None:
         vars(_module(name))[alias] = Sympy()
 
 
-def formula(text: str, *arguments: Any, **options: Any) -> Any:
+def formula(text: str, local_dict: dict[str, Any] | None = None) -> Any:
     """Returns what sympy's `parse_expr` does. Raises NoFormulaError for what is no arithmetic.
 
-    Allowed are numbers, names, operators, and calls of elementary functions.
+    Allowed are numbers, names, operators, and calls of elementary functions. Any other name is a symbol:
+    sympy itself would take those of Python's own functions, such as `eval`, for these functions.
     """
     _check_formula(text)
-    return sympy_parser.parse_expr(text, *arguments, **options)
+    return sympy_parser.parse_expr(text, local_dict, global_dict=_known_names())
+
+
+def _known_names() -> dict[str, Any]:
+    """Returns all that a formula is evaluated with: what it may name, and what the parser puts into it."""
+    known = {name: getattr(sympy, name) for name in (*FUNCTIONS, *CONSTANTS, "Symbol", "Function")}
+    return {"__builtins__": {}, **known}
 
 
 def _check_formula(text: str) -> None:
@@ -69,18 +78,19 @@ def _check_formula(text: str) -> None:
         tokens = list(tokenize.generate_tokens(io.StringIO(text.strip()).readline))
     except (tokenize.TokenError, SyntaxError) as error:
         raise NoFormulaError("this cannot be read") from error
-    before = ""  # the token before, whatever lines lie between; "" where a parenthesis may open
+    before = ""
     for token in tokens:
         if token.type in SILENT:
             continue
         if token.type == tokenize.OP and token.string in OPERATORS:
-            if token.string == "(" and before not in FUNCTIONS | {""}:
-                raise NoFormulaError(f"{before} is called, and is no elementary function")
-            before = ")" if token.string == ")" else ""
-        elif token.type == tokenize.NUMBER or (token.type == tokenize.NAME and "__" not in token.string):
-            before = token.string
-        else:
+            if token.string == "(" and before not in FUNCTIONS | OPENS_AFTER:
+                raise NoFormulaError(f"{before} is no elementary function")
+        elif token.type == tokenize.NAME and "__" not in token.string:
+            if keyword.iskeyword(token.string):
+                raise NoFormulaError(f"{token.string} is a word of Python's")
+        elif token.type != tokenize.NUMBER:
             raise NoFormulaError(f"{token.string!r} is no arithmetic")
+        before = token.string
 
 
 def _module(name: str) -> Any:
