@@ -39,7 +39,6 @@ from pipelinerl.config import RunConfig
 from pipelinerl.domains.base import Domain, Problem
 from pipelinerl.domains.subset import Listed
 from pipelinerl.errors import PlanError
-from pipelinerl.judging.child import JudgingEndedError
 from pipelinerl.launcher.compose import compose_config
 from pipelinerl.rollouts.runner import RolloutRunner, RolloutSpec
 
@@ -96,7 +95,7 @@ def with_system_prompt(problem: Problem, system: str | None) -> Problem:
 
 
 async def measure(config: RunConfig, domain: Domain, options: argparse.Namespace) -> Measurement:
-    """Returns the measurement, once all attempts are made. Raises PlanError and JudgingEndedError."""
+    """Returns the measurement, once all attempts are made. Raises PlanError."""
     pool = ServerPool(config.inference.concurrency)
     await pool.set_servers([options.url])
     async with open_session(os.environ.get(TOKEN_VARIABLE)) as session:
@@ -137,7 +136,7 @@ def main(arguments: list[str]) -> None:
         sys.exit(f"difficulty: {one_line(plain)}")
     try:
         measurement = asyncio.run(measure(config, domain, options))
-    except (PlanError, JudgingEndedError) as error:
+    except PlanError as error:
         sys.exit(f"difficulty: {error}")
     verdicts = list(measurement.verdicts(options.low, options.high))
     counts = Counter(verdict for verdict, _ in verdicts)

@@ -23,7 +23,7 @@ from contracts.token_fields import TokenFieldError
 from contracts.trainer import WorkerSpec
 from pipelinerl.clients.http_session import open_session
 from pipelinerl.clients.server_pool import ServerPool
-from pipelinerl.components import build_client, build_domain, build_sampler, instantiate
+from pipelinerl.components import build_client, build_domain, build_sampler, instantiate, judge_of
 from pipelinerl.config import FileStreamsConfig, RunConfig, load_config, save_config
 from pipelinerl.errors import PlanError
 from pipelinerl.launcher.checks import check_run_dir
@@ -44,8 +44,11 @@ async def replay_actor(config: RunConfig, url: str, groups: int, out: Path) -> N
     rollouts = open_streams(config, out).writer("rollouts")
     pool = ServerPool(config.inference.concurrency)
     await pool.set_servers([url])
-    async with open_session(os.environ.get(TOKEN_VARIABLE)) as session:
-        client = build_client(config, session, pool)
+    async with (
+        open_session(os.environ.get(TOKEN_VARIABLE)) as session,
+        judge_of(domain, config.judging) as judge,
+    ):
+        client = build_client(config, session, pool, judge)
         attempt = RolloutRunner("replay", domain, client, config.rollout, config.token_fields)
         terms = [instantiate(component) for component in config.rewards]
         for group_id in range(groups):
@@ -129,11 +132,13 @@ def main() -> None:
     options.out.mkdir(parents=True)
     config = config.model_copy(update={"streams": FileStreamsConfig()})  # of what is made here
     save_config(config, options.out / "config.yaml")
-    if options.process == "actor":
-        asyncio.run(replay_actor(config, options.url, options.groups, options.out))
-        return
     try:
-        replay_trainer(config, options.run_dir, options.out)
+        if options.process == "actor":
+            asyncio.run(replay_actor(config, options.url, options.groups, options.out))
+        else:
+            replay_trainer(config, options.run_dir, options.out)
+    except PlanError as error:
+        sys.exit(f"replay: {error}")
     except TokenFieldError as error:
         sys.exit(f"replay: the recorded rows do not fit config.yaml: {error}")
 

@@ -16,6 +16,7 @@ from trainer_adapters.start_check import Scores, own_scores
 PACKED_LAYERS = {"full_attention", "sliding_attention"}
 # Fields of the text config that change logits between the head and the softmax; `forward` applies none.
 LOGIT_TRANSFORMS = {"final_logit_softcapping": None, "logit_scale": 1.0, "logits_scaling": 1.0}
+LENGTH_DEPENDENT = {"dynamic", "longrope"}  # types of rotary embedding
 
 
 class ValueHead(torch.nn.Linear):
@@ -45,6 +46,7 @@ class TokenScorer(torch.nn.Module):
         self.value_head = ValueHead(model.get_output_embeddings().in_features) if value_head else None
         self.fp32_head = fp32_head
         self.logits_chunk = logits_chunk
+        self._constant_positions = constant_positions(model.config)
 
     @property
     def layers(self) -> torch.nn.ModuleList:
@@ -54,9 +56,11 @@ class TokenScorer(torch.nn.Module):
         """Returns log-probabilities, entropies if asked, and values if there is a head, each `[T]` float32.
 
         The first token of a sequence has 0. With `own`, the model's own forward gives them, without values.
+        Raises ValueError for a sequence so long that it changes how the positions of all others are embedded.
         """
         if own:
             return own_scores(self.model, batch, self.fp32_head)
+        self._check_positions(batch)
         decoder = self.model.get_decoder()
         hidden = decoder(
             input_ids=batch.token_ids.unsqueeze(0),
@@ -76,6 +80,15 @@ class TokenScorer(torch.nn.Module):
 
         zeros = torch.zeros_like(batch.temperature)
         return tuple(None if score is None else zeros.index_copy(0, predicted, score) for score in scores)
+
+    def _check_positions(self, batch: PackedBatch) -> None:
+        constant = self._constant_positions
+        if constant and len(batch.position_ids) and (longest := int(batch.position_ids.max()) + 1) > constant:
+            raise ValueError(
+                f"a sequence of {longest} tokens: the rotary embedding of {type(self.model).__name__} "
+                f"changes for a whole pack with a sequence longer than {constant}; let prompt and "
+                "completions have fewer, or choose a model whose embedding does not depend on length"
+            )
 
     def _score(
         self, hidden: torch.Tensor, token_ids: torch.Tensor, temperature: torch.Tensor, entropy: bool
@@ -147,3 +160,19 @@ def unfit_config(config: PreTrainedConfig) -> str | None:
     if getattr(text, "attn_logit_softcapping", None) is not None:
         return "bounds its attention scores (attn_logit_softcapping), which packed attention does not"
     return None
+
+
+def constant_positions(config: PreTrainedConfig) -> int | None:
+    """Returns the longest sequence up to which rotary frequencies are constant, or None if they always are.
+
+    transformers chooses those of the types "longrope" and "dynamic" by the longest sequence of a batch.
+    """
+    text = config.get_text_config()
+    found = getattr(text, "rope_parameters", None) or {}
+    kinds = found.values() if all(isinstance(kind, dict) for kind in found.values()) else [found]
+    limits = [
+        kind.get("original_max_position_embeddings") or text.max_position_embeddings
+        for kind in kinds
+        if kind.get("rope_type") in LENGTH_DEPENDENT
+    ]
+    return min(limits, default=None)

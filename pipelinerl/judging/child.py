@@ -11,6 +11,7 @@ from pathlib import Path
 import yaml
 
 from contracts.support.die_with_parent import die_with_parent
+from pipelinerl.errors import PlanError
 from pipelinerl.judging.client import SOCKET_VARIABLE, JudgingClient
 from pipelinerl.judging.isolation import clean_environment
 from pipelinerl.judging.options import JudgingConfig
@@ -19,7 +20,7 @@ from pipelinerl.paths import ROOT
 RESTART_S = 1.0  # between the end of a service and its successor
 
 
-class JudgingEndedError(Exception):
+class JudgingEndedError(PlanError):
     """The service could not be started; the message is its last words."""
 
 

@@ -17,13 +17,12 @@ import signal
 import socket
 from collections.abc import Callable
 from contextlib import suppress
-from itertools import pairwise
 from pkgutil import resolve_name
 
 import msgspec
 
 from contracts.support.die_with_parent import die_with_parent
-from pipelinerl.judging.isolation import Confinement, imported_paths, undumpable
+from pipelinerl.judging.isolation import Confinement, close_all_but, imported_paths, undumpable
 from pipelinerl.judging.isolation.privileges import adopt_orphans, first_when_memory_ends
 from pipelinerl.judging.wire import Judgement
 from pipelinerl.judging.worker_messages import (
@@ -91,7 +90,7 @@ class Template:
             try:
                 signal.set_wakeup_fd(-1)
                 signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-                _close_all_but({0, 1, 2, channel, *self._confinement.descriptors})
+                close_all_but({0, 1, 2, channel, *self._confinement.descriptors})
                 Worker(channel, self._judge, self._confinement).run()
             finally:
                 os._exit(1)
@@ -175,13 +174,6 @@ class Worker:
     def _write(self, data: bytes) -> None:
         while data:
             data = data[os.write(self._channel, data) :]
-
-
-def _close_all_but(kept: set[int]) -> None:
-    ends = [-1, *sorted(kept), os.sysconf("SC_OPEN_MAX")]
-    for before, after in pairwise(ends):
-        if before + 1 < after:  # an empty range would be taken as one without an end
-            os.closerange(before + 1, after)
 
 
 def main() -> None:

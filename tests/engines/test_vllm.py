@@ -6,13 +6,14 @@ from collections.abc import Iterator
 
 import aiohttp
 import pytest
+import torch
 
 from contracts.conformance.inference.kit import check_inference
 from contracts.conformance.inference.reference import Reference
 from contracts.conformance.inference.samples import Sample
 from contracts.conformance.inference.server import Server
 from contracts.conformance.inference.settings import Settings
-from contracts.conformance.inference.trainer_peer import TrainerPeer
+from contracts.conformance.inference.trainer_peer import TrainerPeer, packed
 from contracts.conformance.tiny_model import make_tiny_model
 from tests.engines.twenty_steps import learns_in_twenty_steps
 from tests.engines.vllm_servers import vllm_process, vllm_server
@@ -101,6 +102,33 @@ async def rollouts_across(url: str, reference: Reference, updates: int) -> list[
                     version, reference.weights(version), kv_cache="recompute", receive=receive
                 )
             return await asyncio.gather(*tasks)
+        finally:
+            trainer.leave()
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("receive", ["paused", "staged"])
+async def test_weights_with_a_nan_in_the_last_bucket_touch_nothing(server, tied, receive):
+    reference = Reference(tied)
+    async with aiohttp.ClientSession() as http:
+        one = Server(http, server, TOKEN)
+        trainer = TrainerPeer([one], reference.tied, Settings(token=TOKEN, timeout_s=20))
+        try:
+            await trainer.join()
+            await trainer.publish(1, reference.weights(1))
+            weights = {name: tensor.clone() for name, tensor in reference.weights(2).items()}
+            last = list(weights)[-1]
+            weights[last].view(-1)[-1] = torch.nan
+            request = trainer.update_request(2, weights, receive=receive)
+            before = await one.complete([5, 6, 7], 20, temperature=0)
+            await trainer.request_update(request)
+            await trainer.send(packed(weights, request["bucket_bytes"]))
+            (status,) = await trainer.outcomes(2)
+            assert (status.state, status.touched) == ("failed", False) and last in status.error
+            after = await one.complete([5, 6, 7], 20, temperature=0)
+            assert after.token_ids == before.token_ids and after.spans == [(1, 0, len(after.token_ids))]
+            await trainer.join()
+            await trainer.publish(2, reference.weights(2), receive=receive)
         finally:
             trainer.leave()
 

@@ -19,7 +19,6 @@ from tests.judging.hostile_answers import CODE, ENDLESS, LARGE, TASKS, THE_SIX
 
 MOST_CPU_S = 0.05  # of one callback of the asker's event loop
 SLEEPER = "987654"
-WITHOUT_AN_ANSWER = "boxnet"  # the library gives none of its own
 
 
 class Target:
@@ -79,7 +78,9 @@ def judge_all(answers: list[tuple[str, str]], verdict_s: float) -> list:
     async def scenario():
         async with judge_of(domain, options) as judge:
             found = await asyncio.gather(*(one(judge, *answer) for answer in answers))
-            for task in entries.keys() - {WITHOUT_AN_ANSWER}:
+            answered = [task for task in entries if entries[task]["answer"]]  # by the library
+            assert len(answered) >= len(entries) - 3
+            for task in answered:
                 honest = (await one(judge, task, f"<answer>{entries[task]['answer']}</answer>"))[2]
                 assert honest.success, (task, honest)
             return found

@@ -25,7 +25,9 @@ def pool(workers: int = 2, verdict_s: float = 5, maker: str = JUDGE, **options) 
 
 
 def children() -> list[psutil.Process]:
-    return psutil.Process().children(recursive=True)
+    """Returns the templates and workers of this process; other tests may have left it other children."""
+    every = psutil.Process().children(recursive=True)
+    return [child for child in every if "pipelinerl.judging.worker" in child.cmdline()]
 
 
 @pytest.mark.asyncio

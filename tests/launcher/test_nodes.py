@@ -238,5 +238,6 @@ def test_the_plan_of_several_nodes_is_shown_anywhere(capsys, tmp_path, monkeypat
         ["preprocessor", "node", "0"],
         ["trainer-0", "node", "0"],
         ["trainer-1", "node", "1"],
+        ["judging", "node", "0"],
     ]
     assert "--host node-1" in lines[1] and not (tmp_path / "run").exists()

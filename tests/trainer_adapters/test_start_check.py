@@ -14,7 +14,7 @@ from tests.trainer_adapters.architectures import difference, tiny_config, tiny_m
 from tests.trainer_adapters.workers import run_ranks, started
 from trainer_adapters import attention, token_scores
 from trainer_adapters.fsdp import FSDPTrainer
-from trainer_adapters.start_check import check_scores
+from trainer_adapters.start_check import check_batch, check_scores
 from trainer_adapters.token_scores import TokenScorer
 
 SOUND = {
@@ -57,6 +57,21 @@ def test_a_model_that_would_be_scored_wrongly_is_refused_in_a_line(model_type, f
 def test_a_window_as_long_as_the_context_bounds_nothing():
     config = tiny_config("phimoe", sliding_window=4096, max_position_embeddings=4096)
     assert difference(tiny_model(config)) < 1e-4
+
+
+@pytest.mark.parametrize(
+    "rope", [{"rope_type": "dynamic", "factor": 2.0}, {"rope_type": "longrope", "long_factor": [2.0] * 8}]
+)
+def test_a_sequence_that_changes_the_positions_of_others_is_refused(rope):
+    """The first 52 tokens of the check's pack are scored alike as long as no sequence is longer than 64."""
+    rope = {"rope_theta": 10_000.0, "short_factor": [1.0] * 8} | rope
+    config = tiny_config("llama", max_position_embeddings=64, rope_parameters=rope)
+    model = tiny_model(config)
+    assert difference(model) < 1e-4
+
+    scorer = TokenScorer(model, fp32_head=True, logits_chunk=64)
+    with pytest.raises(ValueError, match="a sequence of 103 tokens: .* longer than 64"):
+        scorer(later_positions(check_batch(model)), False)
 
 
 # --- scorers that are wrong on purpose --------------------------------------------------------

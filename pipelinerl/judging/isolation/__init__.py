@@ -8,7 +8,7 @@ processes is made once: `Confinement(level, limits, readable)`, then `enter()` i
 """
 
 from pipelinerl.judging.isolation.confinement import Confinement, Level, confine
-from pipelinerl.judging.isolation.environment import clean_environment, imported_paths
+from pipelinerl.judging.isolation.environment import clean_environment, close_all_but, imported_paths
 from pipelinerl.judging.isolation.limits import Limits
 from pipelinerl.judging.isolation.privileges import drop_privileges, undumpable
 from pipelinerl.judging.isolation.selftest import strongest_level
@@ -18,6 +18,7 @@ __all__ = [
     "Level",
     "Limits",
     "clean_environment",
+    "close_all_but",
     "confine",
     "drop_privileges",
     "imported_paths",

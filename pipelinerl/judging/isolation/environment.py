@@ -1,4 +1,4 @@
-"""What a worker sees of its surroundings: few variables, and the files that it needs for computing.
+"""What a worker sees of its surroundings: few variables, few descriptors, and the files that it needs.
 
 Called by judging's service and workers. Must not know verifiers or verdicts.
 """
@@ -7,6 +7,7 @@ import os
 import sys
 import sysconfig
 from collections.abc import Mapping
+from itertools import pairwise
 from pathlib import Path
 
 KEPT = ("PATH", "LANG", "PYTHONPATH")
@@ -47,6 +48,14 @@ def imported_paths() -> list[str]:
     beneath = [*prefixes, *SYSTEM]
     own = {path for path in own if not any(Path(path).is_relative_to(prefix) for prefix in beneath)}
     return sorted({path for path in (*prefixes, *SYSTEM, *own) if os.path.exists(path)})
+
+
+def close_all_but(kept: set[int]) -> None:
+    """Closes every file descriptor of this process, except those given."""
+    ends = [-1, *sorted(kept), os.sysconf("SC_OPEN_MAX")]
+    for before, after in pairwise(ends):
+        if before + 1 < after:  # an empty range would be taken as one without an end
+            os.closerange(before + 1, after)
 
 
 def _package_path(module: object) -> str | None:

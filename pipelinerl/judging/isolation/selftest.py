@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from pipelinerl.judging.isolation.confinement import Confinement, Level
-from pipelinerl.judging.isolation.environment import clean_environment
+from pipelinerl.judging.isolation.environment import clean_environment, close_all_but
 from pipelinerl.judging.isolation.limits import Limits
 from pipelinerl.judging.isolation.programs import INNOCENT, PROGRAMS
 
@@ -71,6 +71,7 @@ def _run(confinement: Confinement, program: str, names: dict[str, object]) -> No
     code = NOT_CONFINED
     try:
         signal.alarm(int(LIMITS.cpu_s or 0))
+        close_all_but({0, 1, 2, *confinement.descriptors})
         confinement.enter()
         code = REFUSED
         exec(program, names)
