@@ -40,7 +40,8 @@ def create_app(
     hold_timeout_s: requests in flight whose weights were lost end after this time.
     on_start_failure: called if the model does not load. It loads while `/health` reports `loading`.
     add_generation: adds the OpenAI-compatible routes for an engine that is no `TokenEngine`.
-    limits: those of the contract, unless the process has smaller ones.
+    limits: what is stated, and enforced on connections, headers and bodies; the contract's by default.
+        Other limits are the contract's for every server here.
     """
     limits = limits or Limits()
     updates = WeightUpdates(engine, hold_timeout_s, limits)

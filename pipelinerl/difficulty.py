@@ -31,6 +31,7 @@ from pydantic import ValidationError
 from contracts.records import Rollout
 from contracts.support.files import write_atomically
 from contracts.support.messages import one_line
+from contracts.support.token import TOKEN_VARIABLE
 from pipelinerl.clients.http_session import open_session
 from pipelinerl.clients.server_pool import ServerPool
 from pipelinerl.components import build_client, build_domain, judge_of
@@ -39,7 +40,6 @@ from pipelinerl.domains.base import Domain, Problem
 from pipelinerl.domains.subset import Listed
 from pipelinerl.errors import PlanError
 from pipelinerl.launcher.compose import compose_config
-from pipelinerl.process import TOKEN_VARIABLE
 from pipelinerl.rollouts.runner import RolloutRunner, RolloutSpec
 
 GIVE_UP_AFTER = 64  # attempts that failed in a row: it is not the problems

@@ -8,9 +8,9 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+from contracts.support.token import TOKEN_VARIABLE
 from pipelinerl.config import RunConfig, load_config
 
-TOKEN_VARIABLE = "PIPELINERL_TOKEN"  # the servers' bearer token; never on a command line
 SERVERS_VARIABLE = "PIPELINERL_SERVERS"  # the servers' URLs, separated by commas
 REFERENCE_VARIABLE = "PIPELINERL_REFERENCE"  # the reference server's URL
 REDIS_VARIABLE = "PIPELINERL_REDIS_URL"  # of the streams, with its password; the launcher's user may set it

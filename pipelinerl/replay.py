@@ -18,6 +18,7 @@ from pathlib import Path
 
 from contracts.records import MicroBatchRow, Resumed, StepClosed
 from contracts.support.ports import ReservedPort
+from contracts.support.token import TOKEN_VARIABLE
 from contracts.token_fields import TokenFieldError
 from contracts.trainer import WorkerSpec
 from pipelinerl.clients.http_session import open_session
@@ -26,7 +27,6 @@ from pipelinerl.components import build_client, build_domain, build_sampler, ins
 from pipelinerl.config import FileStreamsConfig, RunConfig, load_config, save_config
 from pipelinerl.errors import PlanError
 from pipelinerl.launcher.checks import check_run_dir
-from pipelinerl.process import TOKEN_VARIABLE
 from pipelinerl.rollouts.reward_terms import with_terms
 from pipelinerl.rollouts.runner import RolloutRunner, RolloutSpec
 from pipelinerl.streams import Streams

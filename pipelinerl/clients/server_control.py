@@ -60,8 +60,9 @@ class ServerControl:
         async with self._session.request(method, self.url + path, json=json, timeout=timeout) as response:
             body = await response.json(content_type=None)
             if response.status >= 400:
-                error = body.get("error", {}) if isinstance(body, dict) else {}
-                code = error.get("code", "unknown")
-                message = error.get("message", str(body))
+                error = body.get("error") if isinstance(body, dict) else None
+                told = error if isinstance(error, dict) else {}
+                code = str(told.get("code", "unknown"))
+                message = str(told.get("message", body))
                 raise ContractRefusalError(self.url, response.status, code, message)
             return body

@@ -100,6 +100,9 @@ async def _health(origin: URL, peer: str, challenge: str) -> Health:
         http.get(where / "health" % {"challenge": challenge}, allow_redirects=False) as answer,
     ):
         try:
-            return Health.model_validate(json.loads(await answer.content.read(LONGEST_ANSWER)))
+            body = json.loads(await answer.content.read(LONGEST_ANSWER))
+            if answer.status == 503 and isinstance(body, dict) and "error" in body:
+                raise aiohttp.ClientConnectionError(f"{origin} took no question: {body['error']}")
+            return Health.model_validate(body)
         except (ValueError, RecursionError):  # of a server that refuses the question
             return Health(status="unknown")

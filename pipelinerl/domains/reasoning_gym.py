@@ -26,14 +26,12 @@ from pipelinerl.domains.base import Problem, Verified
 HELDOUT_ONE_IN = 10  # of a task's distinct questions
 MAX_DRAWS = 400  # so many draws miss one question in ten once in 10^18, unless there is none
 BLOCK = 1000  # positions per dataset of the library; some tasks make all questions of one in advance
-EVALUATED = frozenset(  # tasks whose scorers evaluate an answer, if only as a formula: a process for each
-    (
-        "countdown",
-        "intermediate_integration",
-        "polynomial_multiplication",
-        "puzzle24",
-        "simple_integration",
-    )
+FORMULAS = (  # tasks whose answers sympy's parser reads, which executes what it has read as Python
+    "countdown",
+    "intermediate_integration",
+    "polynomial_multiplication",
+    "puzzle24",
+    "simple_integration",
 )
 VERIFIER = "pipelinerl.judging.verifiers.reasoning_gym.ReasoningGymVerifier"
 
@@ -85,7 +83,7 @@ class ReasoningGym(Verified):
         if self._system_prompt:
             _check_name("system prompt of reasoning-gym", self._system_prompt, SYSTEM_PROMPTS)
         sample = self._dataset(block=0, draw=0)
-        reused = task not in EVALUATED
+        reused = task not in FORMULAS
         super().__init__({"_target_": VERIFIER, "_reused_": reused, "task": task, "options": self._options})
         if self._difficulty_keys:
             labels = _numbers(sample[0]["metadata"])

@@ -11,6 +11,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal
 
+from contracts.support.token import TOKEN_VARIABLE
 from pipelinerl.config import EngineConfig, RunConfig
 from pipelinerl.errors import PlanError
 from pipelinerl.judging.child import service_command, service_environment
@@ -18,7 +19,7 @@ from pipelinerl.judging.client import SOCKET_VARIABLE
 from pipelinerl.launcher.hosts import INTERFACE_VARIABLE, RANK_0, REFERENCE, Host, server_address, server_urls
 from pipelinerl.paths import ROOT
 from pipelinerl.placement import Place
-from pipelinerl.process import REDIS_VARIABLE, REFERENCE_VARIABLE, SERVERS_VARIABLE, TOKEN_VARIABLE
+from pipelinerl.process import REDIS_VARIABLE, REFERENCE_VARIABLE, SERVERS_VARIABLE
 from pipelinerl.training.update_times import hold_timeout_s
 
 

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 
 LeavePlace = Callable[[], AbstractContextManager[None]]
 
@@ -42,4 +42,5 @@ def _stopped(timeout: asyncio.Timeout) -> Iterator[None]:
     try:
         yield
     finally:
-        timeout.reschedule(loop.time() + left_s)
+        with suppress(RuntimeError):  # the attempt has ended without this wait
+            timeout.reschedule(loop.time() + left_s)

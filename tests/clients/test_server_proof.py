@@ -36,6 +36,7 @@ class Listener:
         self.tokens: set[str | None] = set()
         self.others = 0
         self.redirects_to: str | None = None
+        self.status = 200
 
     async def answer(self, request: web.Request) -> web.Response:
         self.tokens.add(request.headers.get("Authorization"))
@@ -46,7 +47,8 @@ class Listener:
             return web.json_response({})
         self.challenges += 1
         where = address_of(*request.transport.get_extra_info("sockname")[:2])
-        return web.json_response(await self.health(request.query.get("challenge"), where))
+        answer = await self.health(request.query.get("challenge"), where)
+        return web.json_response(answer, status=self.status)
 
 
 @contextlib.asynccontextmanager
@@ -105,6 +107,19 @@ async def test_an_impostor_is_not_sent_the_token(health, monkeypatch):
         with pytest.raises(UnprovenServerError, match=url):
             await ask(url)
     assert impostor.tokens == {None} and impostor.others == 0
+
+
+@pytest.mark.asyncio
+async def test_a_server_that_is_full_is_no_impostor():
+    async def full(challenge, where):
+        return {"error": {"code": "overloaded", "message": "4096 connections are open"}}
+
+    async with listening(full) as (url, listener), open_session(TOKEN) as session:
+        listener.status = 503
+        with pytest.raises(aiohttp.ClientConnectionError, match="overloaded") as error:
+            await session.get(f"{url}/contract")
+        assert not isinstance(error.value, UnprovenServerError)
+        assert listener.tokens == {None}
 
 
 @pytest.mark.asyncio

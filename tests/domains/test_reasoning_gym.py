@@ -11,6 +11,7 @@ from pipelinerl.domains.base import Answer, Domain
 from pipelinerl.domains.reasoning_gym import ReasoningGym
 from pipelinerl.judging.wire import Judgement
 from tests.judging.here import judged_here
+from tests.judging.hostile_answers import JSON, PARSE_EXPR
 
 SMALL = {"min_terms": 2, "max_terms": 2, "min_digits": 1, "max_digits": 1}
 
@@ -174,3 +175,9 @@ def test_a_task_with_too_few_questions_to_hold_some_out_is_refused():
     with pytest.raises(ValueError, match="too few questions"):
         domain.train_problem(0)
         domain.heldout_problem(0)
+
+
+@pytest.mark.parametrize(("tasks", "reused"), [(PARSE_EXPR, False), (JSON, True)])
+def test_a_worker_that_reads_a_formula_judges_no_other_text(tasks, reused):
+    for task in tasks:
+        assert ReasoningGym(task).verifiers[task]["_reused_"] is reused

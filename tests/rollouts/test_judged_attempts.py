@@ -89,6 +89,25 @@ async def test_the_place_is_free_until_the_last_of_several_judgements_is_there()
         assert 59 < timeout.when() - asyncio.get_running_loop().time() <= 60
 
 
+@pytest.mark.asyncio
+async def test_a_judgement_that_outlasts_its_attempt_ends_quietly():
+    slots = SlotQueue(lambda: None)
+
+    async def judged() -> None:
+        with pause():
+            await goes_on.wait()
+
+    goes_on = asyncio.Event()
+    async with asyncio.timeout(60) as timeout:
+        pause = Pause(timeout, slots.leave_slot)
+        waiting = asyncio.create_task(judged())
+        await asyncio.sleep(0)
+        assert slots.away == 1
+    goes_on.set()
+    await waiting
+    assert slots.away == 0
+
+
 def test_who_waits_for_a_judgement_holds_no_slot():
     freed = []
     slots = SlotQueue(lambda: freed.append(1))
