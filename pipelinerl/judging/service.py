@@ -40,20 +40,28 @@ class Service:
         tasks: set[asyncio.Task[None]] = set()
         try:
             self._check(writer.get_extra_info("socket"))
-            while True:
-                await self._room.acquire()
-                if (question := await read_frame(reader, Question)) is None:
-                    self._room.release()
-                    return
+            while question := await self._next(reader):
                 task = asyncio.create_task(self._answer(question, writer))
                 tasks.add(task)
                 task.add_done_callback(tasks.discard)
+                task.add_done_callback(lambda _: self._room.release())
         except (FrameError, OSError) as error:
             log.warning("a connection is closed: %s", error)
         finally:
             for task in tasks:
                 task.cancel()
             writer.close()
+
+    async def _next(self, reader: asyncio.StreamReader) -> Question | None:
+        """Returns the next question, for which there is room from here on. Raises FrameError, and OSError."""
+        await self._room.acquire()
+        question = None
+        try:
+            question = await read_frame(reader, Question)
+        finally:
+            if question is None:
+                self._room.release()
+        return question
 
     def _check(self, connection: socket.socket) -> None:
         if sys.platform != "linux":  # the directory's mode is what keeps others out
@@ -63,10 +71,7 @@ class Service:
             raise FrameError(f"user {uid} may not ask")
 
     async def _answer(self, question: Question, writer: asyncio.StreamWriter) -> None:
-        try:
-            reply = frame(await self._reply(question))
-        finally:
-            self._room.release()
+        reply = frame(await self._reply(question))
         try:
             writer.write(reply)
             await writer.drain()
@@ -93,7 +98,7 @@ class Service:
         try:
             judgement = await self._workers.judged(question.verifier, question.task, question.text)
             return Reply(question.number, judgement)
-        except (VerifierError, WorkerLostError, TemplateError) as error:
+        except (VerifierError, WorkerLostError, TemplateError, OSError) as error:
             log.warning("verifier %s failed: %s", question.verifier, error)
             return Reply(question.number, failed=f"{type(error).__name__}: {error}")
 
