@@ -40,10 +40,7 @@ class Service:
         tasks: set[asyncio.Task[None]] = set()
         try:
             self._check(writer.get_extra_info("socket"))
-            while True:
-                if (question := await read_frame(reader, Question)) is None:
-                    return
-                await self._room.acquire()
+            while question := await self._next(reader):
                 task = asyncio.create_task(self._answer(question, writer))
                 tasks.add(task)
                 task.add_done_callback(tasks.discard)
@@ -54,6 +51,17 @@ class Service:
             for task in tasks:
                 task.cancel()
             writer.close()
+
+    async def _next(self, reader: asyncio.StreamReader) -> Question | None:
+        """Returns the next question, for which there is room from here on. Raises FrameError, and OSError."""
+        await self._room.acquire()
+        question = None
+        try:
+            question = await read_frame(reader, Question)
+        finally:
+            if question is None:
+                self._room.release()
+        return question
 
     def _check(self, connection: socket.socket) -> None:
         if sys.platform != "linux":  # the directory's mode is what keeps others out
@@ -90,7 +98,7 @@ class Service:
         try:
             judgement = await self._workers.judged(question.verifier, question.task, question.text)
             return Reply(question.number, judgement)
-        except (VerifierError, WorkerLostError, TemplateError) as error:
+        except (VerifierError, WorkerLostError, TemplateError, OSError) as error:
             log.warning("verifier %s failed: %s", question.verifier, error)
             return Reply(question.number, failed=f"{type(error).__name__}: {error}")
 

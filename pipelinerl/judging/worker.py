@@ -30,6 +30,7 @@ from pipelinerl.judging.worker_messages import (
     LONGEST_ANSWER,
     LONGEST_CONTROL,
     READY,
+    WORDS,
     Asked,
     End,
     Ended,
@@ -42,7 +43,6 @@ from pipelinerl.judging.worker_messages import (
 )
 
 Judge = Callable[[str, bytes, str], Judgement]  # (verifier's name, task, text)
-WORDS = 300  # characters of an error that are told
 
 
 class Template:
@@ -145,7 +145,7 @@ class Worker:
         os.write(self._channel, READY)
         while True:
             asked = self._read(int.from_bytes(self._read(HEADER_BYTES)))
-            frame = msgspec.msgpack.encode(self._answer(asked))
+            frame = _encoded(self._answer(asked))
             if len(frame) > LONGEST_ANSWER:
                 frame = msgspec.msgpack.encode(Failed("output", "the judgement is too long"))
             self._write(framed(frame))
@@ -174,6 +174,16 @@ class Worker:
     def _write(self, data: bytes) -> None:
         while data:
             data = data[os.write(self._channel, data) :]
+
+
+def _encoded(answer: Judged | Failed) -> bytes:
+    """Returns the answer's bytes; where a verifier returned no judgement, those of a failure that says so."""
+    try:
+        frame = msgspec.msgpack.encode(answer)
+        msgspec.msgpack.decode(frame, type=Judged | Failed)
+    except (TypeError, ValueError) as error:
+        return msgspec.msgpack.encode(Failed("error", f"the verifier returned no Judgement: {error}"[:WORDS]))
+    return frame
 
 
 def main() -> None:

@@ -17,7 +17,10 @@ HEADER_BYTES = 4  # the length of a frame, big-endian
 READY = b"\x01"  # a worker's first byte, once it is confined
 LONGEST_ANSWER = 1 << 16  # bytes
 LONGEST_CONTROL = 1 << 18  # bytes of a message between pool and template
+LARGEST_NUMBER = 1e12  # of a judgement; advantages are computed in 32 bits, squares too
 MOST_NUMBERS = 64  # components, and metrics, of a judgement
+WORDS = 300  # characters of an error that are told
+WORDS_OF_ALL = ("right", "wrong", "no_answer", "undecided")  # outcomes of any verifier
 LIMITS = ("time", "memory", "length", "processes", "output")  # that a text may have met
 NAME = re.compile(r"[\w./:+\- ]{1,80}", re.ASCII)
 
@@ -100,6 +103,8 @@ def checked(judgement: Judgement) -> Judgement:
     numbers = [judgement.reward, *(number for numbers in named for number in numbers.values())]
     if not all(map(math.isfinite, numbers)):
         raise ValueError("a number is not finite")
+    if any(abs(number) > LARGEST_NUMBER for number in numbers):
+        raise ValueError(f"a number is larger than {LARGEST_NUMBER:g}")
     if any(len(numbers) > MOST_NUMBERS for numbers in named):
         raise ValueError(f"there are more than {MOST_NUMBERS} components or metrics")
     word, _, why = judgement.outcome.partition(":")
@@ -112,5 +117,18 @@ def checked(judgement: Judgement) -> Judgement:
 
 
 def names_in(judgement: Judgement) -> set[str]:
-    """Returns the words of a judgement, which become names of metrics."""
-    return {judgement.outcome, *judgement.components, *judgement.metrics}
+    """Returns the words of a judgement that become names of metrics, without those that every one may use."""
+    own = {judgement.outcome} if judgement.word not in WORDS_OF_ALL else set()
+    return {*own, *judgement.components, *judgement.metrics}
+
+
+def without_names(judgement: Judgement) -> Judgement:
+    """Returns what the judgement is worth, in words that every one may use."""
+    of_all = judgement.word in WORDS_OF_ALL
+    outcome = judgement.outcome if of_all else "right" if judgement.success else "wrong"
+    return Judgement(judgement.reward, judgement.success, outcome)
+
+
+def printable(words: str) -> str:
+    """Returns the beginning of words of a worker as one line, which a log and a terminal can take."""
+    return " ".join("".join(c if c.isprintable() else " " for c in words[:WORDS]).split())

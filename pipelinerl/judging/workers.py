@@ -10,6 +10,7 @@ its own verdict.
 """
 
 import asyncio
+import logging
 import signal
 from contextlib import suppress
 from typing import TypeGuard
@@ -19,12 +20,24 @@ import msgspec
 from pipelinerl.judging.isolation import clean_environment
 from pipelinerl.judging.template import Template, TemplateError, Worker, WorkerLostError
 from pipelinerl.judging.wire import Judgement, undecided
-from pipelinerl.judging.worker_messages import Asked, Ended, Failed, Judged, Setup, checked, names_in
+from pipelinerl.judging.worker_messages import (
+    Asked,
+    Ended,
+    Failed,
+    Judged,
+    Setup,
+    checked,
+    names_in,
+    printable,
+    without_names,
+)
 
 TRIES = 3  # for a verdict whose worker is lost
 MOST_NAMES = 1000  # that judgements may hold, all together
 MOST_TEXTS = 100  # of a worker that is reused, against leaks
 KILLS = 2  # of a worker by somebody else, after which its text is taken to be the cause
+
+log = logging.getLogger(__name__)
 
 __all__ = ["Setup", "TemplateError", "VerifierError", "WorkerLostError", "Workers"]
 
@@ -139,20 +152,22 @@ class Workers:
             answer = self._decode(frame)
             if isinstance(answer, Judged):
                 return self._with_few_names(checked(answer.judgement))
-        except (msgspec.MsgspecError, ValueError, RecursionError):
+        except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+            log.warning("a judgement is refused, and undecided:output: %s", printable(str(error)))
             return undecided("output")
         if answer.why == "error":
-            raise VerifierError(answer.words)
+            raise VerifierError(printable(answer.words))
         return undecided(answer.why if answer.why in ("memory", "processes") else "output")
 
     def _with_few_names(self, judgement: Judgement) -> Judgement:
-        """Returns the judgement. Raises ValueError where its names are too many, with all before it.
+        """Returns the judgement; without its names where they are too many, with all before it.
 
-        They become names of metrics, and a text that forges its judgement could make endless ones.
+        They become names of metrics, and a text that forges its judgement could make endless ones. The
+        judgements on other texts are worth what they were.
         """
         names = self._names | names_in(judgement)
         if len(names) > MOST_NAMES:
-            raise ValueError(f"there are more than {MOST_NAMES} names")
+            return without_names(judgement)
         self._names = names
         return judgement
 

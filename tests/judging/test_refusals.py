@@ -12,6 +12,7 @@ from pipelinerl.judging.__main__ import JudgingRefusedError, isolation
 from pipelinerl.judging.child import JudgingEndedError, judging_service
 from pipelinerl.judging.isolation import Level
 from pipelinerl.judging.options import JudgingConfig
+from pipelinerl.judging.verifiers import build_judge
 from pipelinerl.launcher.compose import compose_config
 
 
@@ -37,6 +38,11 @@ def test_a_verifier_that_cannot_be_made_is_named():
 
     with pytest.raises(JudgingEndedError, match="verifier mine .nowhere.Mine.: .*No module named 'nowhere'"):
         asyncio.run(scenario({"_target_": "nowhere.Mine"}))
+
+
+def test_a_class_that_is_no_verifier_is_named():
+    with pytest.raises(ValueError, match=r"verifier mine \(pathlib.Path\): .* it makes no .*Verifier"):
+        build_judge({"mine": {"_target_": "pathlib.Path"}}, max_characters=9)
 
 
 def test_a_verifier_without_a_class():

@@ -1,46 +1,69 @@
-"""The judging service over its socket: who may ask, and how much it reads."""
+"""The judging service: what a connection, or the machine, does to it costs no later question."""
 
 import asyncio
+import errno
 import os
-import pickle
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
-from pipelinerl.judging import service
+import pytest
+
+from pipelinerl.judging.client import JudgeError, JudgingClient
 from pipelinerl.judging.measurements import Measurements
 from pipelinerl.judging.options import JudgingConfig
 from pipelinerl.judging.service import Service
-from pipelinerl.judging.wire import Judgement, Question, Reply, frame, read_frame
+from pipelinerl.judging.wire import Judgement
 
 RIGHT = Judgement(1.0, True, "right")
+OPTIONS = JudgingConfig(workers=1, retries=0, queue_s=5, verdict_s=1)
 
 
-class Judging:
-    """Stands for the workers: judges at once."""
+class Answering:
+    """Workers that say what they are told to, without any process."""
+
+    def __init__(self, say: Callable[[str], Awaitable[Judgement]]):
+        self._say = say
 
     async def judged(self, verifier: str, task: bytes, text: str) -> Judgement:
+        return await self._say(text)
+
+
+def served(socket: Path, workers: Answering, ask: Callable[[JudgingClient], Awaitable]) -> object:
+    async def scenario():
+        service = Service(workers, OPTIONS, Measurements(1), {os.getuid()})
+        client = JudgingClient(socket, OPTIONS)
+        async with await asyncio.start_unix_server(service.serve, socket):
+            try:
+                return await asyncio.wait_for(ask(client), 10)
+            finally:
+                await client.close()
+
+    return asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("sent", [b"\x00\x00\x00\x03xxx", b"\xff\xff\xff\xff", b"\x00\x00"])
+def test_connections_that_break_take_no_room_from_later_ones(tmp_path, monkeypatch, sent):
+    monkeypatch.setattr("pipelinerl.judging.service.LONGEST_QUEUE", 2)
+    socket = tmp_path / "socket"
+
+    async def right(text: str) -> Judgement:
         return RIGHT
 
+    async def ask(client: JudgingClient) -> Judgement:
+        for _ in range(3):
+            reader, writer = await asyncio.open_unix_connection(socket)
+            writer.write(sent)
+            writer.write_eof()
+            assert await reader.read() == b""
+            writer.close()
+        return await client.judged("v", None, "a")
 
-async def said(socket: Path, sent: bytes) -> Reply | None:
-    """Returns what the service says to bytes, or None where it closes the connection."""
-    reader, writer = await asyncio.open_unix_connection(socket)
-    writer.write(sent)
-    reply = await read_frame(reader, Reply)
-    writer.close()
-    return reply
+    assert served(socket, Answering(right), ask) == RIGHT
 
 
-def test_connections_that_break_take_nothing_of_the_queue(tmp_path, monkeypatch):
-    monkeypatch.setattr(service, "LONGEST_QUEUE", 2)
-    options = JudgingConfig(workers=1)
+def test_a_machine_that_starts_no_process_is_told_at_once(tmp_path):
+    async def too_many(text: str) -> Judgement:
+        raise OSError(errno.EMFILE, "Too many open files")
 
-    async def scenario():
-        serving = Service(Judging(), options, Measurements(1), {os.getuid()})
-        async with await asyncio.start_unix_server(serving.serve, tmp_path / "socket"), asyncio.timeout(10):
-            for _ in range(3):
-                assert await said(tmp_path / "socket", b"\xff\xff\xff\xff") is None
-            question = frame(Question(7, "v", pickle.dumps(None), "a"))
-            for _ in range(3):
-                assert await said(tmp_path / "socket", question) == Reply(7, RIGHT)
-
-    asyncio.run(scenario())
+    with pytest.raises(JudgeError, match="Too many open files"):
+        served(tmp_path / "socket", Answering(too_many), lambda client: client.judged("v", None, "a"))

@@ -118,12 +118,39 @@ async def test_a_judge_that_cannot_be_made_is_told(maker, words):
 
 
 @pytest.mark.asyncio
-async def test_forged_names_are_bounded_and_those_that_were_seen_go_on(monkeypatch):
+async def test_forged_names_are_bounded_and_change_no_other_judgement(monkeypatch):
     monkeypatch.setattr("pipelinerl.judging.workers.MOST_NAMES", 5)
     async with pool() as workers:
-        outcomes = [(await workers.judged("v", b"", f"metrics = {{'x{i}': 1.0}}")).outcome for i in range(6)]
-        assert outcomes == ["wrong"] * 4 + ["undecided:output"] * 2
-        assert (await workers.judged("v", b"", "metrics = {'x0': 1.0}")).outcome == "wrong"
+        forged = [await workers.judged("v", b"", f"metrics = {{'x{i}': 1.0}}") for i in range(6)]
+        assert [bool(judgement.metrics) for judgement in forged] == [True] * 5 + [False]
+        assert (await workers.judged("v", b"", "metrics = {'x0': 1.0}")).metrics == {"x0": 1.0}
+        assert await workers.judged("v", b"", "reward = 1") == RIGHT
+        assert await workers.judged("v", b"", "reward = 1; outcome = 'a word'") == RIGHT
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("number", ["float('inf')", "float('nan')", "1e300", "-1e39"])
+async def test_a_number_that_training_cannot_compute_with_is_refused(number, caplog):
+    async with pool() as workers:
+        assert (await workers.judged("v", b"", f"reward = {number}")).outcome == "undecided:output"
+    assert "a judgement is refused, and undecided:output: a number is" in caplog.text
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("metrics", ["3", "{'a': 'b'}", "{'a': object()}"])
+async def test_a_verifier_that_returns_no_judgement_is_told(metrics):
+    async with pool() as workers:
+        with pytest.raises(VerifierError, match="the verifier returned no Judgement: "):
+            await workers.judged("v", b"", f"metrics = {metrics}")
+
+
+@pytest.mark.asyncio
+async def test_the_words_of_a_failure_are_one_short_line():
+    async with pool() as workers:
+        with pytest.raises(VerifierError) as raised:
+            await workers.judged("v", b"", r"raise ValueError('a\nb\x1b[31m\x00' + 9000 * 'c')")
+    assert str(raised.value).startswith("ValueError: a b [31m cc")
+    assert len(str(raised.value)) <= 300
 
 
 OWNER = """

@@ -79,8 +79,9 @@ class Math(Verified):
         answer = await client.chat(problem.messages)
         judgement = await self.judged(client, problem, answer.text)
         attempt = judged_attempt([answer.completion], judgement)
-        counts = {f"judged_{outcome}": float(outcome == judgement.word) for outcome in OUTCOMES}
-        return replace(attempt, reward=self._rewards[judgement.word], metrics=attempt.metrics | counts)
+        word = judgement.word if judgement.word in OUTCOMES else "undecided"  # a text may forge another one
+        counts = {f"judged_{outcome}": float(outcome == word) for outcome in OUTCOMES}
+        return replace(attempt, reward=self._rewards[word], metrics=attempt.metrics | counts)
 
     # Loaded when they are wanted: a plan shows a run whose data is not here.
 

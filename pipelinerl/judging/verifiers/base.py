@@ -66,6 +66,9 @@ def build_judge(verifiers: Mapping[str, Mapping[str, Any]], max_characters: int)
 def _made(name: str, spec: Mapping[str, Any]) -> Verifier:
     options = {key: value for key, value in spec.items() if key not in ("_target_", REUSED)}
     try:
-        return resolve_name(spec["_target_"])(**options)
+        verifier = resolve_name(spec["_target_"])(**options)
+        if not isinstance(verifier, Verifier):
+            raise TypeError("it makes no pipelinerl.judging.verifiers.Verifier")
+        return verifier
     except Exception as error:
         raise ValueError(f"verifier {name} ({spec['_target_']}): {type(error).__name__}: {error}") from error

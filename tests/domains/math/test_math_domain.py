@@ -13,6 +13,7 @@ from pipelinerl.domains.math.domain import Math
 from pipelinerl.domains.mixture import Mixture
 from pipelinerl.domains.subset import Subset
 from pipelinerl.domains.target_length import TargetLength
+from pipelinerl.judging.wire import Judgement
 from pipelinerl.launcher.compose import compose_config
 from tests.builders import completion
 from tests.judging.here import judged_here
@@ -127,6 +128,18 @@ async def test_an_outcome_is_worth_what_the_table_says(sources):
         attempt = await math.rollout(Says(math, text), problem)
         assert attempt.reward == REWARDS[outcome] and attempt.success == (outcome == "right")
         assert {name for name, count in attempt.metrics.items() if count} == {f"judged_{outcome}", *why}
+
+
+class Forges(Says):
+    async def judged(self, verifier, task, text):
+        return Judgement(9.0, True, text)
+
+
+@pytest.mark.asyncio
+async def test_an_outcome_that_the_table_does_not_have_is_undecided(sources):
+    math = domain(sources)
+    attempt = await math.rollout(Forges(math, "forged"), math.heldout_problem(0))
+    assert attempt.reward == REWARDS["undecided"] and attempt.metrics["judged_undecided"] == 1
 
 
 @pytest.mark.parametrize(
