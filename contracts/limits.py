@@ -55,7 +55,7 @@ class Limits(Answer):
     min_temperature: float = Field(MIN_TEMPERATURE, description="0, which is greedy, is allowed as well")
     max_temperature: float = MAX_TEMPERATURE
     max_text_characters: int = MAX_TEXT_CHARACTERS
-    max_sequences: int = MAX_SEQUENCES
+    max_sequences: int = Field(MAX_SEQUENCES, ge=1)
     max_parameters: int = MAX_PARAMETERS
 
 

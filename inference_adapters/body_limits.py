@@ -11,6 +11,7 @@ from contracts.limits import Limits
 from inference_adapters.error_answers import error_answer
 
 LARGE = {"/request_weight_update", "/score"}  # a manifest, token ids of many sequences
+OPEN = "/health"  # needs no token, so what is sent to it is neither kept nor read
 MAX_RECEIVING_BYTES = 2**29  # of all bodies that are being received at one time
 
 
@@ -38,8 +39,7 @@ class BodyLimits:
 
     async def _read(self, scope: Scope, receive: Receive) -> bytes:
         """Returns the body. Raises ContractError for one that is too large or too slow."""
-        large = scope["path"] in LARGE
-        limit = self.limits.max_body_bytes if large else self.limits.max_generation_bytes
+        limit = self._limit(scope["path"])
         timeout_s = self.limits.body_timeout_s
         if _declared_length(scope) > limit:
             raise ContractError(
@@ -62,6 +62,11 @@ class BodyLimits:
         finally:
             self.receiving_bytes -= len(body)
         return bytes(body)
+
+    def _limit(self, path: str) -> int:
+        if path == OPEN:
+            return 0
+        return self.limits.max_body_bytes if path in LARGE else self.limits.max_generation_bytes
 
 
 def check_json(scope: Scope, body: bytes) -> None:

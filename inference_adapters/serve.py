@@ -16,6 +16,7 @@ from contracts.inference import InferenceEngine
 from contracts.limits import LONGEST_S, MAX_INTEGER, Limits
 from contracts.support.token import TokenError, add_token_arguments, token_of
 from inference_adapters.app import AddGeneration, create_app
+from inference_adapters.garbage import spare_collector
 from inference_adapters.http_protocol import LimitedProtocol, limits_here
 
 IDLE_TIMEOUT_S = 5  # after which a connection without a request is closed
@@ -95,6 +96,7 @@ def run(
         )
     )
     print(f"listening at http://{args.host}:{listener.getsockname()[1]}", flush=True)
+    spare_collector()
     with contextlib.suppress(KeyboardInterrupt):
         server.run(sockets=[listener])
     if failures:

@@ -10,6 +10,7 @@ import aiohttp
 import msgspec
 import numpy as np
 
+from contracts.limits import MAX_INTEGER
 from contracts.records import Completion, VersionSpan
 from contracts.tool_calls import ToolCall
 from pipelinerl.clients.faults import (
@@ -72,7 +73,7 @@ async def complete(
         raise _error_of(status, body)
     try:
         answer = _answer(body, sampling.temperature, url)
-    except (msgspec.MsgspecError, ValueError) as error:
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         raise InvalidResponseError(f"{url} answered outside the contract: {error}") from error
     if answer.completion.finish_reason == "abort":
         raise ServerUnavailableError("abort")
@@ -91,7 +92,7 @@ def _error_of(status: int, body: bytes) -> Exception:
 def _code(body: bytes) -> str | None:
     try:
         return msgspec.json.decode(body, type=_Refusal).error.code
-    except (msgspec.MsgspecError, ValueError):
+    except (msgspec.MsgspecError, ValueError, RecursionError):
         return None
 
 
@@ -117,9 +118,9 @@ class _Logprobs(msgspec.Struct):
 
 
 class _Span(msgspec.Struct):
-    version: int
-    start: int
-    end: int
+    version: Annotated[int, msgspec.Meta(ge=0, lt=MAX_INTEGER)]
+    start: Annotated[int, msgspec.Meta(ge=0, lt=MAX_INTEGER)]
+    end: Annotated[int, msgspec.Meta(ge=0, lt=MAX_INTEGER)]
 
 
 class _Message(msgspec.Struct):

@@ -83,7 +83,7 @@ class ScoreRequests:
             pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
 
     async def _answer(self, request: dict) -> ScoreResponse:
-        async with self._session.post(f"{self._url}/score", json=request) as response:
+        async with self._session.post(f"{self._url}/score", json=request, allow_redirects=False) as response:
             if response.status == 429 or response.status >= 500:
                 response.raise_for_status()
             body = await response.read()

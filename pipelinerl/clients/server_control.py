@@ -1,5 +1,8 @@
 """The control side of the inference contract, as the trainer's rank 0 speaks it over HTTP."""
 
+import json
+from typing import Any
+
 import aiohttp
 
 from contracts.inference import (
@@ -12,6 +15,7 @@ from contracts.inference import (
 from contracts.wire import Request
 
 ANSWER_TIMEOUT_S = 10.0  # for answers that wait for nothing
+LONGEST_MESSAGE = 1000  # characters of an answer that is quoted
 GRACE_S = 5.0  # beyond the time that a server itself may wait
 
 
@@ -38,7 +42,10 @@ class ServerControl:
         async with self._session.get(f"{self.url}/health", timeout=timeout) as response:
             if response.status == 200:
                 return "ready"
-            body = await response.json(content_type=None)
+            try:
+                body = _parsed(await response.text(errors="replace"))
+            except ValueError:  # of a proxy whose server is gone
+                return "unhealthy"
             return str(body.get("status", "unhealthy")) if isinstance(body, dict) else "unhealthy"
 
     async def init_process_group(self, request: InitProcessGroupRequest) -> None:
@@ -55,14 +62,33 @@ class ServerControl:
         return WeightUpdateStatus.model_validate(await self._call("GET", path, wait_s + GRACE_S))
 
     async def _call(self, method: str, path: str, timeout_s: float, request: Request | None = None) -> dict:
-        json = request.wire() if request else None
+        body = request.wire() if request else None
         timeout = aiohttp.ClientTimeout(total=timeout_s)
-        async with self._session.request(method, self.url + path, json=json, timeout=timeout) as response:
-            body = await response.json(content_type=None)
-            if response.status >= 400:
-                error = body.get("error") if isinstance(body, dict) else None
-                told = error if isinstance(error, dict) else {}
-                code = str(told.get("code", "unknown"))
-                message = str(told.get("message", body))
-                raise ContractRefusalError(self.url, response.status, code, message)
-            return body
+        async with self._session.request(
+            method, self.url + path, json=body, timeout=timeout, allow_redirects=False
+        ) as response:
+            text = await response.text(errors="replace")
+            if response.status >= 300:
+                raise _refusal(self.url, response.status, text)
+            return _parsed(text)
+
+
+def _refusal(url: str, status: int, text: str) -> ContractRefusalError:
+    """Returns the error that was answered, also where a proxy or an engine answered in a form of its own."""
+    try:
+        body = _parsed(text)
+    except ValueError:
+        body = None
+    error = body.get("error") if isinstance(body, dict) else None
+    if not isinstance(error, dict):
+        error = {}
+    code = str(error.get("code", "unknown"))
+    return ContractRefusalError(url, status, code, str(error.get("message", text[:LONGEST_MESSAGE])))
+
+
+def _parsed(text: str) -> Any:
+    """Returns the JSON value. Raises ValueError for what is none, or is nested too deeply."""
+    try:
+        return json.loads(text)
+    except RecursionError as error:
+        raise ValueError("an answer that is nested too deeply") from error

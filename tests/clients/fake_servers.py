@@ -98,9 +98,9 @@ def _error(status: int, code: str):
     return answer
 
 
-def _body(text: str):
+def _body(text: str, status: int = 200):
     async def answer(request: web.Request) -> web.Response:
-        return web.Response(text=text, content_type="application/json")
+        return web.Response(text=text, status=status, content_type="application/json")
 
     return answer
 
@@ -141,6 +141,12 @@ FAULTS = {
     "ids that are no integers": _changed(token_ids=[1.5, 1]),
     "a log-probability that is not finite": _changed(
         logprobs={"content": [{"logprob": -0.1}, {"logprob": float("-inf")}]}
+    ),
+    "nested too deeply": _body('{"choices": ' + "[" * 20_000 + "]" * 20_000 + "}"),
+    "an error that is nested too deeply": _body("[" * 20_000, status=400),
+    "a version beyond 64 bits": _changed(weight_versions=[{"version": 2**70, "start": 0, "end": 2}]),
+    "a span that goes back": _changed(
+        weight_versions=[{"version": 0, "start": 0, "end": -7}, {"version": 0, "start": -7, "end": 2}]
     ),
     "aborted": _changed(finish_reason="abort"),
     "connection reset": _reset,

@@ -192,6 +192,13 @@ def test_an_error_message_is_short_whatever_the_client_sends(limited):
 # --- sizes and times ------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("length", ["Content-Length: 2", "Transfer-Encoding: chunked"])
+def test_a_body_is_not_read_where_no_token_is_needed(limited, length):
+    body = b"{}" if "Length" in length else b"2\r\n{}\r\n0\r\n\r\n"
+    sent = post("/health", body, length).replace(b"POST", b"GET", 1)
+    assert code(answer_to(limited, sent)) == (413, "too_large")
+
+
 @pytest.mark.parametrize(("path", "limit"), [("/v1/completions", 20_000), ("/request_weight_update", 50_000)])
 def test_a_body_that_says_it_is_too_large_is_refused_before_it_is_read(limited, path, limit):
     started = time.monotonic()

@@ -103,3 +103,18 @@ def test_the_choices_of_one_request_are_bounded_together():
             sampling_parameters(request, max_tokens, 1, 2**17)
     request = ChatCompletionRequest(model="m", n=128, messages=[{}])
     assert len(sampling_parameters(request, 8192, 1, 2**17)) == 128
+
+
+@pytest.mark.asyncio
+async def test_a_body_of_many_lists_costs_hardly_more_than_one_of_as_many_numbers(slow):
+    lists, numbers = ('{"a": [' + ",".join([value] * 2_000_000) + "]}" for value in ("[]", "10"))
+    async with trainer_of(slow.url) as trainer:
+
+        async def seconds(body: str) -> float:
+            began = asyncio.get_running_loop().time()
+            async with trainer.http.post(slow.url + "/v1/completions", data=body) as response:
+                assert response.status == 422
+            return asyncio.get_running_loop().time() - began
+
+        await seconds(numbers)
+        assert await seconds(lists) < 8 * await seconds(numbers)
