@@ -1,5 +1,7 @@
 """The control side of the inference contract, as the trainer's rank 0 speaks it over HTTP."""
 
+import json
+
 import aiohttp
 
 from contracts.inference import (
@@ -10,8 +12,11 @@ from contracts.inference import (
     WeightUpdateStatus,
 )
 from contracts.wire import Request
+from pipelinerl.clients.http_session import body_of
 
 ANSWER_TIMEOUT_S = 10.0  # for answers that wait for nothing
+LONGEST_ANSWER = 2**20  # bytes
+LONGEST_MESSAGE = 2000  # characters of an error, for the log
 GRACE_S = 5.0  # beyond the time that a server itself may wait
 
 
@@ -22,6 +27,10 @@ class ContractRefusalError(Exception):
         super().__init__(f"{url} answered {status} {code}: {message}")
         self.status = status
         self.code = code
+
+
+class InvalidAnswerError(aiohttp.ClientError):
+    """The server's answer is none of the contract's."""
 
 
 class ServerControl:
@@ -38,8 +47,8 @@ class ServerControl:
         async with self._session.get(f"{self.url}/health", timeout=timeout) as response:
             if response.status == 200:
                 return "ready"
-            body = await response.json(content_type=None)
-            return str(body.get("status", "unhealthy")) if isinstance(body, dict) else "unhealthy"
+            body = _object(await body_of(response, LONGEST_ANSWER))
+            return str(body.get("status", "unhealthy")) if body else "unhealthy"
 
     async def init_process_group(self, request: InitProcessGroupRequest) -> None:
         await self._call("POST", "/init_process_group", request.timeout_s + GRACE_S, request)
@@ -55,13 +64,26 @@ class ServerControl:
         return WeightUpdateStatus.model_validate(await self._call("GET", path, wait_s + GRACE_S))
 
     async def _call(self, method: str, path: str, timeout_s: float, request: Request | None = None) -> dict:
-        json = request.wire() if request else None
+        wire = request.wire() if request else None
         timeout = aiohttp.ClientTimeout(total=timeout_s)
-        async with self._session.request(method, self.url + path, json=json, timeout=timeout) as response:
-            body = await response.json(content_type=None)
-            if response.status >= 400:
-                error = body.get("error", {}) if isinstance(body, dict) else {}
-                code = error.get("code", "unknown")
-                message = error.get("message", str(body))
-                raise ContractRefusalError(self.url, response.status, code, message)
-            return body
+        async with self._session.request(
+            method, self.url + path, json=wire, timeout=timeout, allow_redirects=False
+        ) as response:
+            body = _object(await body_of(response, LONGEST_ANSWER))
+        if response.status >= 300:
+            error = body.get("error") if body else None
+            error = error if isinstance(error, dict) else {}
+            code, message = (str(error.get(name, "unknown")) for name in ("code", "message"))
+            raise ContractRefusalError(self.url, response.status, code, message[:LONGEST_MESSAGE])
+        if body is None:
+            raise InvalidAnswerError(f"{self.url} answered {path} with no JSON object")
+        return body
+
+
+def _object(body: bytes) -> dict | None:
+    """Returns None where it is no JSON object, for instance a proxy's page."""
+    try:
+        read = json.loads(body)
+    except (ValueError, RecursionError):
+        return None
+    return read if isinstance(read, dict) else None

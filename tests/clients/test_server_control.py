@@ -1,0 +1,73 @@
+"""What the publisher reads of a server's answers, whatever the server sends."""
+
+import asyncio
+from contextlib import asynccontextmanager
+
+import aiohttp
+import pytest
+from aiohttp import web
+
+from pipelinerl.clients.http_session import open_session
+from pipelinerl.clients.server_control import ContractRefusalError, ServerControl
+from pipelinerl.training.candidates import _is_hopeless
+
+
+@asynccontextmanager
+async def answering(answer):
+    app = web.Application()
+    app.router.add_route("*", "/{path:.*}", answer)
+    runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=0.1)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    try:
+        yield f"http://127.0.0.1:{site._server.sockets[0].getsockname()[1]}"
+    finally:
+        await runner.cleanup()
+
+
+async def endless(request: web.Request) -> web.StreamResponse:
+    response = web.StreamResponse()
+    await response.prepare(request)
+    while True:
+        await response.write(b" " * 2**16)
+
+
+def says(text: str, status: int, **headers: str):
+    async def answer(request: web.Request) -> web.Response:
+        return web.Response(text=text, status=status, headers=headers)
+
+    return answer
+
+
+def failure_of(answer) -> Exception:
+    async def scenario() -> None:
+        async with answering(answer) as url, open_session(None) as session:
+            await ServerControl(session, url).contract(wait_s=5)
+
+    with pytest.raises((aiohttp.ClientError, ContractRefusalError)) as caught:
+        asyncio.run(scenario())
+    return caught.value
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        says("<html>Bad Gateway</html>", 502),
+        says("<html>Welcome</html>", 200),
+        says("[]", 200),
+        says('{"a":' * 100_000, 500),
+        says('{"error": "no"}', 503),
+        says("", 307, Location="/elsewhere"),
+        endless,
+    ],
+    ids=["a proxy's error", "a proxy's page", "a list", "nested", "an error in words", "moved", "endless"],
+)
+def test_an_answer_outside_the_contract_is_a_failure_that_may_pass(answer):
+    assert not _is_hopeless(failure_of(answer))
+
+
+def test_a_refusal_names_the_code_and_keeps_its_message_short():
+    failure = failure_of(says('{"error": {"code": "other_run", "message": "' + "x" * 100_000 + '"}}', 409))
+    assert failure.code == "other_run" and len(str(failure)) < 3000
+    assert _is_hopeless(failure)
