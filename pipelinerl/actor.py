@@ -25,6 +25,7 @@ from contracts.records import (
     SamplerState,
     Settled,
     Started,
+    StepClosed,
     TrainingDone,
     WeightsPublished,
 )
@@ -72,7 +73,9 @@ class Actor:
         )
         self._pool = ServerPool(config.inference.concurrency)
         self._judge = build_judge(config)
-        self._client = build_client(config, session, self._pool, self._judge)
+        self._newest = 0  # version that the trainer has made
+        client = build_client(config, session, self._pool, self._judge)
+        self._client = replace(client, newest=lambda: self._newest)
         streams = open_streams(config, run_dir)
         self._rollouts = streams.writer("rollouts")
         self._events = streams.writer("actor_events")
@@ -143,7 +146,10 @@ class Actor:
         match happening:
             case BaseException():
                 raise happening
+            case StepClosed():
+                self._newest = happening.version
             case WeightsPublished():
+                self._newest = happening.version
                 await self._on_published(happening)
             case Settled():
                 self._admission.settle(happening.rollouts)

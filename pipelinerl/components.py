@@ -1,9 +1,11 @@
 """Builds the parts that the configuration names by class path (`_target_`)."""
 
+import json
 import os
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
+from pathlib import Path
 
 import aiohttp
 import hydra.utils
@@ -131,4 +133,13 @@ def build_decoder(config: RunConfig) -> Callable[[np.ndarray], str] | None:
 def training_sampling(config: RunConfig) -> Sampling:
     options = config.sampling
     seed = config.seed if options.seeded else None
-    return Sampling(config.served_model, options.temperature, options.max_tokens, seed)
+    return Sampling(config.served_model, options.temperature, options.max_tokens, seed, vocabulary(config))
+
+
+def vocabulary(config: RunConfig) -> int | None:
+    """Returns how many tokens the model has; None where it says nothing of it."""
+    file = Path(config.model.path or "") / "config.json"
+    if config.inference.model is not None or not file.is_file():
+        return None
+    shape = json.loads(file.read_text())
+    return (shape.get("text_config") or shape).get("vocab_size")

@@ -1,5 +1,7 @@
 """`on_stale`: what becomes of tokens that are older than `max_lag` when their step is formed.
 
+The same becomes of tokens with the label of a version that is still to be made: a server is broken.
+
 Admission alone does not bound lag, since a slow rollout can be overtaken. Pure, no I/O.
 """
 
@@ -29,7 +31,8 @@ class StalePolicy:
         return [msgspec.structs.replace(s, loss_mask=mask) for s, mask in zip(sequences, fresh, strict=True)]
 
     def _stale(self, sequence: TrainingSequence, step: int) -> np.ndarray:
-        """[T] bool: sampled tokens whose lag in `step` exceeds `max_lag`."""
+        """[T] bool: sampled tokens whose lag in `step` exceeds `max_lag`, or is below 0."""
+        unknown = sequence.versions > step
         if self.max_lag is None:
-            return np.zeros_like(sequence.loss_mask)
-        return sequence.loss_mask & (step - sequence.versions > self.max_lag)
+            return sequence.loss_mask & unknown
+        return sequence.loss_mask & (unknown | (step - sequence.versions > self.max_lag))

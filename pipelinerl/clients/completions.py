@@ -10,7 +10,6 @@ import aiohttp
 import msgspec
 import numpy as np
 
-from contracts.limits import MAX_INTEGER
 from contracts.records import Completion, VersionSpan
 from contracts.tool_calls import ToolCall
 from pipelinerl.clients.faults import (
@@ -20,6 +19,7 @@ from pipelinerl.clients.faults import (
     ServerFailedError,
     ServerUnavailableError,
 )
+from pipelinerl.clients.http_session import TooLongAnswerError, body_of
 from pipelinerl.clients.server_proof import UnprovenServerError
 from pipelinerl.domains.base import Answer
 
@@ -27,6 +27,12 @@ Prompt = list[dict[str, str]] | list[int]  # a conversation, or token ids
 
 TOO_LONG = "context_length_exceeded"  # the same at every server
 OF_THE_REQUEST = {TOO_LONG, "invalid_request", "unsupported_parameter", "bad_request", "too_large"}
+WHOLE = {"stop", "length", "tool_calls"}  # finish reasons; with any other the completion is not whole
+LONGEST_PROMPT = 2**24  # bytes of an answer: the ids of the longest prompt
+HIGHEST_LOGPROB = 0.01  # by rounding
+LOWEST_LOGPROB = -1e4  # vLLM says -9999 where it means -inf
+BYTES_OF_A_TOKEN = 2**10  # of an answer: its id, its log-probability, its text
+LONGEST_CODE = 64  # characters of an error's code; it becomes part of a rollout's status
 TAKES_NOTHING = {429, 502, 503, 504}  # status codes of a server, or of a proxy, that did not begin
 
 
@@ -36,6 +42,7 @@ class Sampling:
     temperature: float
     max_tokens: int
     seed: int | None = None  # None = not repeatable
+    vocabulary: int | None = None  # tokens that the model has; None = not known
 
 
 async def complete(
@@ -62,7 +69,9 @@ async def complete(
     try:
         async with session.post(url + route, json=request, allow_redirects=False) as response:
             status = response.status
-            body = await response.read()
+            body = await body_of(response, LONGEST_PROMPT + BYTES_OF_A_TOKEN * sampling.max_tokens)
+    except TooLongAnswerError as error:
+        raise InvalidResponseError(str(error)) from error
     except UnprovenServerError as error:
         raise ServerUnavailableError("unproven") from error
     except (aiohttp.ClientConnectorError, TimeoutError) as error:
@@ -72,10 +81,10 @@ async def complete(
     if status != 200:
         raise _error_of(status, body)
     try:
-        answer = _answer(body, sampling.temperature, url)
+        answer = _answer(body, sampling, url)
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         raise InvalidResponseError(f"{url} answered outside the contract: {error}") from error
-    if answer.completion.finish_reason == "abort":
+    if answer.completion.finish_reason not in WHOLE:
         raise ServerUnavailableError("abort")
     return answer
 
@@ -91,7 +100,7 @@ def _error_of(status: int, body: bytes) -> Exception:
 
 def _code(body: bytes) -> str | None:
     try:
-        return msgspec.json.decode(body, type=_Refusal).error.code
+        return msgspec.json.decode(body, type=_Refusal).error.code[:LONGEST_CODE]
     except (msgspec.MsgspecError, ValueError, RecursionError):
         return None
 
@@ -118,9 +127,9 @@ class _Logprobs(msgspec.Struct):
 
 
 class _Span(msgspec.Struct):
-    version: Annotated[int, msgspec.Meta(ge=0, lt=MAX_INTEGER)]
-    start: Annotated[int, msgspec.Meta(ge=0, lt=MAX_INTEGER)]
-    end: Annotated[int, msgspec.Meta(ge=0, lt=MAX_INTEGER)]
+    version: Annotated[int, msgspec.Meta(ge=0, lt=2**31)]
+    start: int
+    end: int
 
 
 class _Message(msgspec.Struct):
@@ -145,7 +154,7 @@ class _Body(msgspec.Struct):
 _decoder = msgspec.json.Decoder(_Body)
 
 
-def _answer(raw: bytes, temperature: float, url: str) -> Answer:
+def _answer(raw: bytes, sampling: Sampling, url: str) -> Answer:
     body = _decoder.decode(raw)
     choice = body.choices[0]
     completion = Completion(
@@ -153,25 +162,36 @@ def _answer(raw: bytes, temperature: float, url: str) -> Answer:
         token_ids=np.array(choice.token_ids, dtype=np.int32),
         logprobs=np.array([token.logprob for token in choice.logprobs.content], dtype=np.float32),
         spans=[VersionSpan(s.version, s.start, s.end) for s in choice.weight_versions],
-        temperature=temperature,
+        temperature=sampling.temperature,
         # A call ends a completion as anything else that the model says does.
         finish_reason="stop" if choice.finish_reason == "tool_calls" else choice.finish_reason,
         server=url,
     )
-    _check(completion)
+    _check(completion, sampling)
     message = choice.message or _Message(choice.text)
     calls = [ToolCall.model_validate(call) for call in message.tool_calls or []]
     return Answer(message.content or "", completion, calls)
 
 
-def _check(completion: Completion) -> None:
+def _check(completion: Completion, sampling: Sampling) -> None:
     sampled = len(completion.token_ids)
+    if sampled > sampling.max_tokens:
+        raise ValueError(f"{sampled} tokens, where {sampling.max_tokens} were asked for")
+    if not sampled and completion.finish_reason in WHOLE:
+        raise ValueError("no token, not even the one that stopped it")
     if len(completion.logprobs) != sampled:
         raise ValueError(f"{len(completion.logprobs)} log-probabilities for {sampled} tokens")
-    if not np.isfinite(completion.logprobs).all():
-        raise ValueError("a log-probability is not finite")
-    ends = [0, *(span.end for span in completion.spans)]
-    starts = [*(span.start for span in completion.spans), sampled]
-    versions = [span.version for span in completion.spans]
-    if ends != starts or versions != sorted(versions):
-        raise ValueError(f"weight_versions do not cover {sampled} tokens once, in order: {completion.spans}")
+    if not ((completion.logprobs <= HIGHEST_LOGPROB) & (completion.logprobs >= LOWEST_LOGPROB)).all():
+        raise ValueError("a number among the log-probabilities is none")
+    largest = max(completion.prompt_token_ids.max(initial=0), completion.token_ids.max(initial=0))
+    if sampling.vocabulary is not None and largest >= sampling.vocabulary:
+        raise ValueError(f"the token id {largest}, where the model has {sampling.vocabulary} tokens")
+    _check_spans(completion.spans, sampled)
+
+
+def _check_spans(spans: list[VersionSpan], sampled: int) -> None:
+    ends = [0, *(span.end for span in spans)]
+    starts = [*(span.start for span in spans), sampled]
+    versions = [span.version for span in spans]
+    if ends != starts or ends != sorted(ends) or versions != sorted(versions):
+        raise ValueError(f"weight_versions do not cover {sampled} tokens once, in order: {spans}")

@@ -12,14 +12,35 @@ KEEP_ALIVE_S = 2.0
 def open_session(token: str | None, timeout_s: float | None = None) -> aiohttp.ClientSession:
     """Any number of connections at once; `timeout_s` is for a whole request.
 
-    The token goes only to servers that know it.
+    The token goes only to servers that know it. Answers are not decompressed: a few kilobytes could become
+    gigabytes.
     """
+    headers = {"Accept-Encoding": "identity"}
+    if token:
+        headers["Authorization"] = f"Bearer {token}"
     options = {"limit": 0, "keepalive_timeout": KEEP_ALIVE_S}
     return aiohttp.ClientSession(
-        headers={"Authorization": f"Bearer {token}"} if token else {},
+        headers=headers,
+        auto_decompress=False,
         connector=ProvingConnector(token, **options) if token else aiohttp.TCPConnector(**options),
         timeout=aiohttp.ClientTimeout(total=timeout_s),
     )
+
+
+class TooLongAnswerError(aiohttp.ClientError):
+    """A server's answer is longer than any that keeps the contract."""
+
+
+async def body_of(response: aiohttp.ClientResponse, longest: int) -> bytes:
+    """Returns the body. Raises TooLongAnswerError once it is longer than `longest` bytes."""
+    parts: list[bytes] = []
+    length = 0
+    async for part in response.content.iter_any():
+        length += len(part)
+        if length > longest:
+            raise TooLongAnswerError(f"{response.url} answered with more than {longest} bytes")
+        parts.append(part)
+    return b"".join(parts)
 
 
 class ProvingConnector(aiohttp.TCPConnector):

@@ -18,11 +18,14 @@ from contracts.tool_calls import parse_tool_calls
 from pipelinerl.clients.attempt_requests import AttemptRequests
 from pipelinerl.clients.chat_template import ChatTemplate
 from pipelinerl.clients.completions import Prompt, Sampling, complete
+from pipelinerl.clients.faults import InvalidResponseError
 from pipelinerl.clients.partial_completions import SegmentPolicy, joined, prompt_of_next
 from pipelinerl.clients.server_pool import ServerPool
 from pipelinerl.domains.base import Answer
 from pipelinerl.judging.client import JudgeError, JudgingClient
 from pipelinerl.judging.wire import Judgement
+
+AHEAD = 10  # versions that this process may not have heard of yet
 
 
 async def at_once() -> None:
@@ -39,6 +42,7 @@ class LLMClient:
     template: of the model; without one, a conversation cannot continue token for token.
     judge: the judging service, where the domain has verifiers.
     away: entered while a judgement is waited for.
+    newest: the newest version that is known of, where that is known.
     """
 
     session: aiohttp.ClientSession
@@ -51,6 +55,7 @@ class LLMClient:
     attempt: AttemptRequests | None = None  # the requests of this attempt
     judge: JudgingClient | None = None
     away: Callable[[], AbstractContextManager[None]] = nullcontext
+    newest: Callable[[], int] | None = None
     _requests: int = 0  # their number
     _was_away: bool = False  # since the last request of this attempt
 
@@ -118,7 +123,15 @@ class LLMClient:
             sampling = replace(sampling, seed=_hashed(f"{sampling.seed} {self._requests}"))
             self._requests += 1
         attempt = self.attempt or AttemptRequests(self.pool)
-        return await attempt.ask(lambda url: complete(self.session, url, prompt, sampling, tools))
+
+        async def send(url: str) -> Answer:
+            answer = await complete(self.session, url, prompt, sampling, tools)
+            version = max((span.version for span in answer.completion.spans), default=0)
+            if self.newest and version > self.newest() + AHEAD:
+                raise InvalidResponseError(f"{url} names version {version} of the weights, which nobody made")
+            return answer
+
+        return await attempt.ask(send)
 
 
 def _hashed(text: str) -> int:

@@ -1,7 +1,6 @@
 """The control side of the inference contract, as the trainer's rank 0 speaks it over HTTP."""
 
 import json
-from typing import Any
 
 import aiohttp
 
@@ -13,9 +12,11 @@ from contracts.inference import (
     WeightUpdateStatus,
 )
 from contracts.wire import Request
+from pipelinerl.clients.http_session import body_of
 
 ANSWER_TIMEOUT_S = 10.0  # for answers that wait for nothing
-LONGEST_MESSAGE = 1000  # characters of an answer that is quoted
+LONGEST_ANSWER = 2**20  # bytes
+LONGEST_MESSAGE = 2000  # characters of an error, for the log
 GRACE_S = 5.0  # beyond the time that a server itself may wait
 
 
@@ -26,6 +27,10 @@ class ContractRefusalError(Exception):
         super().__init__(f"{url} answered {status} {code}: {message}")
         self.status = status
         self.code = code
+
+
+class InvalidAnswerError(aiohttp.ClientError):
+    """The server's answer is none of the contract's."""
 
 
 class ServerControl:
@@ -42,11 +47,8 @@ class ServerControl:
         async with self._session.get(f"{self.url}/health", timeout=timeout) as response:
             if response.status == 200:
                 return "ready"
-            try:
-                body = _parsed(await response.text(errors="replace"))
-            except ValueError:  # of a proxy whose server is gone
-                return "unhealthy"
-            return str(body.get("status", "unhealthy")) if isinstance(body, dict) else "unhealthy"
+            body = _object(await body_of(response, LONGEST_ANSWER))
+            return str(body.get("status", "unhealthy")) if body else "unhealthy"
 
     async def init_process_group(self, request: InitProcessGroupRequest) -> None:
         await self._call("POST", "/init_process_group", request.timeout_s + GRACE_S, request)
@@ -62,33 +64,26 @@ class ServerControl:
         return WeightUpdateStatus.model_validate(await self._call("GET", path, wait_s + GRACE_S))
 
     async def _call(self, method: str, path: str, timeout_s: float, request: Request | None = None) -> dict:
-        body = request.wire() if request else None
+        wire = request.wire() if request else None
         timeout = aiohttp.ClientTimeout(total=timeout_s)
         async with self._session.request(
-            method, self.url + path, json=body, timeout=timeout, allow_redirects=False
+            method, self.url + path, json=wire, timeout=timeout, allow_redirects=False
         ) as response:
-            text = await response.text(errors="replace")
-            if response.status >= 300:
-                raise _refusal(self.url, response.status, text)
-            return _parsed(text)
+            body = _object(await body_of(response, LONGEST_ANSWER))
+        if response.status >= 300:
+            error = body.get("error") if body else None
+            error = error if isinstance(error, dict) else {}
+            code, message = (str(error.get(name, "unknown")) for name in ("code", "message"))
+            raise ContractRefusalError(self.url, response.status, code, message[:LONGEST_MESSAGE])
+        if body is None:
+            raise InvalidAnswerError(f"{self.url} answered {path} with no JSON object")
+        return body
 
 
-def _refusal(url: str, status: int, text: str) -> ContractRefusalError:
-    """Returns the error that was answered, also where a proxy or an engine answered in a form of its own."""
+def _object(body: bytes) -> dict | None:
+    """Returns None where it is no JSON object, for instance a proxy's page."""
     try:
-        body = _parsed(text)
-    except ValueError:
-        body = None
-    error = body.get("error") if isinstance(body, dict) else None
-    if not isinstance(error, dict):
-        error = {}
-    code = str(error.get("code", "unknown"))
-    return ContractRefusalError(url, status, code, str(error.get("message", text[:LONGEST_MESSAGE])))
-
-
-def _parsed(text: str) -> Any:
-    """Returns the JSON value. Raises ValueError for what is none, or is nested too deeply."""
-    try:
-        return json.loads(text)
-    except RecursionError as error:
-        raise ValueError("an answer that is nested too deeply") from error
+        read = json.loads(body)
+    except (ValueError, RecursionError):
+        return None
+    return read if isinstance(read, dict) else None

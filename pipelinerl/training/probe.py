@@ -6,14 +6,16 @@ numerical noise; anything more is a broken weight path.
 """
 
 import asyncio
+from dataclasses import replace
 
 import numpy as np
 
 from contracts.records import MicroBatchRow, Rollout, TrainingSequence, decode, encode
 from contracts.trainer import PackedBatch, TrainerWorker
 from pipelinerl.batching.sequences import training_sequences
-from pipelinerl.clients.completions import Sampling, complete
+from pipelinerl.clients.completions import complete
 from pipelinerl.clients.http_session import open_session
+from pipelinerl.components import training_sampling
 from pipelinerl.config import RunConfig
 from pipelinerl.domains.base import Domain
 from pipelinerl.training.ranks import Ranks
@@ -30,7 +32,7 @@ class Probe:
         count = min(config.probe.prompts, domain.heldout_size)
         self._prompts = [domain.heldout_problem(i).messages for i in range(count)]
         self._timeout_s = config.probe.timeout_s
-        self._sampling = Sampling(config.served_model, config.sampling.temperature, config.probe.max_tokens)
+        self._sampling = replace(training_sampling(config), max_tokens=config.probe.max_tokens, seed=None)
 
     def due(self, version: int) -> bool:
         return version % self._probe.every == 0

@@ -50,7 +50,7 @@ class StepStatistics:
             self._sums[name] = self._sums.get(name, 0) + value.double().cpu()
         if len(log_r):
             self._max_abs_log_ratio = torch.maximum(self._max_abs_log_ratio, log_r.abs().max().cpu())
-            lag = (batch.step - batch.versions[mask]).clamp(max=LAG_BUCKETS - 1).cpu()
+            lag = (batch.step - batch.versions[mask]).clamp(0, LAG_BUCKETS - 1).cpu()
             self._gap_by_lag[0].index_add_(0, lag, log_r.abs().cpu())
             self._gap_by_lag[1].index_add_(0, lag, torch.ones(len(lag), dtype=torch.float64))
 

@@ -56,8 +56,11 @@ class WeightGroups:
             if isinstance(group, WeightGroup):
                 group.close()
             self._store = None
-            # Where nobody failed but rank 0, it is not known whom it waited for.
-            return failures or dict.fromkeys(requests, group)
+            joined = requests.keys() - failures.keys()
+            if isinstance(group, Exception) and all(map(_waited_for_others, failures.values())):
+                # Whoever says that it joined what did not form is the likeliest that the others waited for.
+                return dict.fromkeys(joined, group) or failures
+            return failures
         self.group = group
         log.info("epoch %d: %s", self.epoch, ", ".join(s.url for s in self.members))
         return {}

@@ -125,6 +125,14 @@ def test_on_stale_drop():
     assert steps.add_group(stale_group(0)).dropped is DropReason.STALE
 
 
+@pytest.mark.parametrize("max_lag", [None, 1])
+def test_what_a_version_to_come_is_said_to_have_sampled_is_stale(max_lag):
+    honest, broken = completion([1], [2], version=2), completion([1], [2], version=3)
+    steps = formation(batch_size=2, max_lag=max_lag, first_step=2)
+    assert steps.add_group(group(0, [0, 1], completions=[broken])).dropped is DropReason.STALE
+    assert steps.add_group(group(1, [0, 1], completions=[honest])).dropped is None
+
+
 def test_on_stale_mask_takes_old_tokens_out_of_the_loss():
     steps = formation(batch_size=2, max_lag=1, on_stale="mask")
     advance(steps, 2)

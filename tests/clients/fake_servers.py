@@ -2,6 +2,8 @@
 
 import asyncio
 import copy
+import gzip
+import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -115,6 +117,20 @@ def _changed(**choice: object):
     return answer
 
 
+async def _endless(request: web.Request) -> web.StreamResponse:
+    response = web.StreamResponse()
+    await response.prepare(request)
+    while True:
+        await response.write(b" " * 2**16)
+
+
+async def _compressed(request: web.Request) -> web.Response:
+    """A good answer, which nobody asked to be compressed: it could be of any length."""
+    body = gzip.compress(json.dumps(good_answer()).encode())
+    headers = {"Content-Encoding": "gzip", "Content-Type": "application/json"}
+    return web.Response(body=body, headers=headers)
+
+
 async def _reset(request: web.Request) -> web.Response:
     request.transport.abort()
     return web.Response()
@@ -142,12 +158,27 @@ FAULTS = {
     "a log-probability that is not finite": _changed(
         logprobs={"content": [{"logprob": -0.1}, {"logprob": float("-inf")}]}
     ),
-    "nested too deeply": _body('{"choices": ' + "[" * 20_000 + "]" * 20_000 + "}"),
-    "an error that is nested too deeply": _body("[" * 20_000, status=400),
-    "a version beyond 64 bits": _changed(weight_versions=[{"version": 2**70, "start": 0, "end": 2}]),
-    "a span that goes back": _changed(
-        weight_versions=[{"version": 0, "start": 0, "end": -7}, {"version": 0, "start": -7, "end": 2}]
+    "more tokens than were asked for": _changed(
+        token_ids=[3] * 9,
+        logprobs={"content": [{"logprob": -0.1}] * 9},
+        weight_versions=[{"version": 0, "start": 0, "end": 9}],
     ),
+    "no token": _changed(token_ids=[], logprobs={"content": []}, weight_versions=[]),
+    "ids beyond the vocabulary": _changed(token_ids=[3, 50]),
+    "a version beyond 32 bits": _changed(weight_versions=[{"version": 2**40, "start": 0, "end": 2}]),
+    "a version below 0": _changed(weight_versions=[{"version": -1, "start": 0, "end": 2}]),
+    "versions that run backwards": _changed(
+        weight_versions=[{"version": 0, "start": 0, "end": 3}, {"version": 1, "start": 3, "end": 2}]
+    ),
+    "an unknown finish reason": _changed(finish_reason="error"),
+    "a log-probability that is none": _changed(
+        logprobs={"content": [{"logprob": -0.1}, {"logprob": -1e30}]},
+    ),
+    "a version that nobody made": _changed(weight_versions=[{"version": 1000, "start": 0, "end": 2}]),
+    "nested too deeply": _body('{"a":' * 100_000),
+    "an error that is nested too deeply": _body('{"a":' * 100_000, 500),
+    "no end": _endless,
+    "compressed": _compressed,
     "aborted": _changed(finish_reason="abort"),
     "connection reset": _reset,
     "hangs": _hangs,

@@ -3,10 +3,10 @@
 import asyncio
 from collections import Counter
 
-import aiohttp
 import pytest
 
 from contracts.records import Rollout
+from pipelinerl.clients.http_session import open_session
 from pipelinerl.clients.llm_client import LLMClient, Sampling
 from pipelinerl.clients.server_pool import ServerPool
 from pipelinerl.config import RolloutConfig
@@ -42,9 +42,9 @@ def rollouts_of(
 
     async def scenario() -> list[Rollout]:
         pool = ServerPool(LIMIT)
-        async with served(*servers), aiohttp.ClientSession() as session:
+        async with served(*servers), open_session(token=None) as session:
             await pool.set_servers([server.url for server in servers])
-            client = LLMClient(session, pool, Sampling("m", 1.0, 8, seed))
+            client = LLMClient(session, pool, Sampling("m", 1.0, 8, seed, 50), newest=lambda: 3)
             policy = RolloutConfig(retries=retries, timeout_s=timeout_s)
             run = RolloutRunner("r", OneQuestion(), client, policy)
             places = asyncio.Semaphore(pool.capacity)

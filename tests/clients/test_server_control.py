@@ -1,62 +1,82 @@
-"""Whatever a server answers, the trainer gets an answer, or one of two errors that it knows."""
+"""What the publisher reads of a server's answers, whatever the server sends."""
 
 import asyncio
+from contextlib import asynccontextmanager
 
 import aiohttp
 import pytest
 from aiohttp import web
 
+from pipelinerl.clients.http_session import open_session
 from pipelinerl.clients.server_control import ContractRefusalError, ServerControl
+from pipelinerl.training.candidates import _is_hopeless
 
-DEEP = "[" * 20_000 + "]" * 20_000
+
+@asynccontextmanager
+async def answering(answer):
+    app = web.Application()
+    app.router.add_route("*", "/{path:.*}", answer)
+    runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=0.1)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    try:
+        yield f"http://127.0.0.1:{site._server.sockets[0].getsockname()[1]}"
+    finally:
+        await runner.cleanup()
 
 
-def asked(question: str, status: int, text: str, **headers: str) -> object:
-    """What a question of ServerControl returns or raises, where every route gives this answer."""
+async def endless(request: web.Request) -> web.StreamResponse:
+    response = web.StreamResponse()
+    await response.prepare(request)
+    while True:
+        await response.write(b" " * 2**16)
 
+
+def says(text: str, status: int, **headers: str):
     async def answer(request: web.Request) -> web.Response:
-        return web.Response(status=status, text=text, headers=headers)
+        return web.Response(text=text, status=status, headers=headers)
 
-    async def scenario() -> object:
-        app = web.Application()
-        app.router.add_get("/{route:health|contract}", answer)
-        runner = web.AppRunner(app)
-        await runner.setup()
-        site = web.TCPSite(runner, "127.0.0.1", 0)
-        await site.start()
-        url = f"http://127.0.0.1:{site._server.sockets[0].getsockname()[1]}"
-        try:
-            async with aiohttp.ClientSession() as session:
-                return await getattr(ServerControl(session, url), question)()
-        except Exception as error:
-            return error
-        finally:
-            await runner.cleanup()
+    return answer
 
-    return asyncio.run(scenario())
+
+def failure_of(answer) -> Exception:
+    async def scenario() -> None:
+        async with answering(answer) as url, open_session(None) as session:
+            await ServerControl(session, url).contract(wait_s=5)
+
+    with pytest.raises((aiohttp.ClientError, ContractRefusalError)) as caught:
+        asyncio.run(scenario())
+    return caught.value
 
 
 @pytest.mark.parametrize(
-    "text", ['{"error": "no"}', '["no"]', "<html>", DEEP, "", '{"error": {"message": []}}']
+    "answer",
+    [
+        says("<html>Bad Gateway</html>", 502),
+        says("<html>Welcome</html>", 200),
+        says("[]", 200),
+        says('{"a":' * 100_000, 500),
+        says('{"error": "no"}', 503),
+        says("", 307, Location="/elsewhere"),
+        endless,
+    ],
+    ids=["a proxy's error", "a proxy's page", "a list", "nested", "an error in words", "moved", "endless"],
 )
-@pytest.mark.parametrize("status", [404, 502])
-def test_an_error_in_a_form_of_its_own_is_a_refusal(status, text):
-    error = asked("contract", status, text)
-    assert isinstance(error, ContractRefusalError), repr(error)
-    assert (error.status, error.code) == (status, "unknown")
+def test_an_answer_outside_the_contract_is_a_failure_that_may_pass(answer):
+    assert not _is_hopeless(failure_of(answer))
 
 
-@pytest.mark.parametrize("text", ["<html>", DEEP, "", "null", "{}"])
-def test_an_answer_outside_the_contract_is_a_value_error(text):
-    assert isinstance(asked("contract", 200, text), ValueError)
+def test_a_refusal_names_the_code_and_keeps_its_message_short():
+    failure = failure_of(says('{"error": {"code": "other_run", "message": "' + "x" * 100_000 + '"}}', 409))
+    assert failure.code == "other_run" and len(str(failure)) < 3000
+    assert _is_hopeless(failure)
 
 
-def test_a_redirection_is_not_followed():
-    error = asked("contract", 307, "", Location="/health")
-    assert isinstance(error, ContractRefusalError), repr(error)
-    assert error.status == 307
-
-
-@pytest.mark.parametrize("text", ["<html>", DEEP, "", "[]", "{}"])
+@pytest.mark.parametrize("text", ["<html>", '{"a":' * 100_000, "", "[]", "{}"])
 def test_who_says_nothing_of_its_health_is_unhealthy(text):
-    assert asked("health_status", 503, text) == "unhealthy"
+    async def scenario() -> str:
+        async with answering(says(text, 503)) as url, open_session(None) as session:
+            return await ServerControl(session, url).health_status()
+
+    assert asyncio.run(scenario()) == "unhealthy"
