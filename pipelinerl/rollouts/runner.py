@@ -30,7 +30,6 @@ from pipelinerl.rollouts.pause import LeavePlace, Pause
 
 log = logging.getLogger(__name__)
 
-WHOLE = {"stop", "repetition"}  # reasons for which a completion ends; with any other it is not whole
 OF_A_SERVER = RequestRefusedError | ServerUnavailableError | ServerFailedError
 
 
@@ -130,7 +129,7 @@ class RolloutRunner:
             },
             started_at=started_at,
             finished_at=time.time(),
-            status="ok" if reasons <= WHOLE else "truncated",
+            status="truncated" if "length" in reasons else "ok",
         )
 
     def _with_token_fields(self, completion: Completion) -> Completion:

@@ -106,9 +106,14 @@ def test_a_good_answer():
     assert rollout.metrics["retries"] == 0
 
 
-@pytest.mark.parametrize("reason", ["length", "a_word_of_a_newer_server"])
-def test_an_answer_that_is_cut_by_length_or_for_an_unknown_reason_is_truncated(reason):
-    assert attempt([changed(finish_reason=reason)]).status == "truncated"
+def test_an_answer_that_is_cut_by_length_is_truncated():
+    assert attempt([changed(finish_reason="length")]).status == "truncated"
+
+
+@pytest.mark.parametrize("reason", ["abort", "a_word_of_a_newer_server"])
+def test_an_answer_that_is_not_whole_is_asked_for_again(reason):
+    rollout = attempt([changed(finish_reason=reason), GOOD])
+    assert (rollout.status, rollout.metrics["retries"]) == ("ok", 0)
 
 
 @pytest.mark.parametrize(
