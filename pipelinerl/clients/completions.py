@@ -12,6 +12,7 @@ import numpy as np
 
 from contracts.records import Completion, VersionSpan
 from contracts.tool_calls import ToolCall
+from pipelinerl.clients.answer_bodies import TooLongAnswerError, body_of
 from pipelinerl.clients.faults import (
     ConnectionBrokenError,
     InvalidResponseError,
@@ -19,7 +20,6 @@ from pipelinerl.clients.faults import (
     ServerFailedError,
     ServerUnavailableError,
 )
-from pipelinerl.clients.http_session import TooLongAnswerError, body_of
 from pipelinerl.clients.server_proof import UnprovenServerError
 from pipelinerl.domains.base import Answer
 

@@ -27,22 +27,6 @@ def open_session(token: str | None, timeout_s: float | None = None) -> aiohttp.C
     )
 
 
-class TooLongAnswerError(aiohttp.ClientError):
-    """A server's answer is longer than any that keeps the contract."""
-
-
-async def body_of(response: aiohttp.ClientResponse, longest: int) -> bytes:
-    """Returns the body. Raises TooLongAnswerError once it is longer than `longest` bytes."""
-    parts: list[bytes] = []
-    length = 0
-    async for part in response.content.iter_any():
-        length += len(part)
-        if length > longest:
-            raise TooLongAnswerError(f"{response.url} answered with more than {longest} bytes")
-        parts.append(part)
-    return b"".join(parts)
-
-
 class ProvingConnector(aiohttp.TCPConnector):
     """A connector that uses a new connection only after its server has shown that it knows the token.
 

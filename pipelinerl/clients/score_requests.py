@@ -12,6 +12,7 @@ import numpy as np
 
 from contracts.inference import ContractInfo, ScoreRequest, ScoreResponse
 from contracts.limits import Limits
+from pipelinerl.clients.answer_bodies import body_of
 
 log = logging.getLogger(__name__)
 
@@ -19,6 +20,7 @@ POLL_S = 0.2
 ANSWER_TIMEOUT_S = 10.0  # for answers that wait for nothing
 FIRST_PAUSE_S = 0.2  # before a request is sent again; doubles with each
 LONGEST_PAUSE_S = 10.0
+LONGEST_ANSWER = 2**30  # bytes: the scores of a whole row
 
 
 class NoScoresError(Exception):
@@ -86,7 +88,7 @@ class ScoreRequests:
         async with self._session.post(f"{self._url}/score", json=request, allow_redirects=False) as response:
             if response.status == 429 or response.status >= 500:
                 response.raise_for_status()
-            body = await response.read()
+            body = await body_of(response, LONGEST_ANSWER)
             if response.status != 200:
                 text = body.decode(errors="replace")[:500]
                 raise NoScoresError(f"the reference server answered {response.status} to /score: {text}")

@@ -12,7 +12,7 @@ from contracts.inference import (
     WeightUpdateStatus,
 )
 from contracts.wire import Request
-from pipelinerl.clients.http_session import body_of
+from pipelinerl.clients.answer_bodies import body_of
 
 ANSWER_TIMEOUT_S = 10.0  # for answers that wait for nothing
 LONGEST_ANSWER = 2**20  # bytes

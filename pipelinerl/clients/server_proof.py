@@ -13,6 +13,7 @@ from yarl import URL
 
 from contracts.challenge import address_of, is_proof, new_challenge
 from contracts.inference import Health
+from pipelinerl.clients.answer_bodies import body_of
 from pipelinerl.clients.listeners import is_own_listener
 
 log = logging.getLogger(__name__)
@@ -100,7 +101,7 @@ async def _health(origin: URL, peer: str, challenge: str) -> Health:
         http.get(where / "health" % {"challenge": challenge}, allow_redirects=False) as answer,
     ):
         try:
-            body = json.loads(await answer.content.read(LONGEST_ANSWER))
+            body = json.loads(await body_of(answer, LONGEST_ANSWER))
             if answer.status == 503 and isinstance(body, dict) and "error" in body:
                 raise aiohttp.ClientConnectionError(f"{origin} took no question: {body['error']}")
             return Health.model_validate(body)

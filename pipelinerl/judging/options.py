@@ -12,7 +12,9 @@ Int = Annotated[int, Field(strict=True)]
 class JudgingConfig(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
-    workers: Int | None = Field(None, ge=1, description="Processes that judge; null = one less than cores.")
+    workers: Int | None = Field(
+        None, ge=1, le=1024, description="Processes that judge; null = one less than cores."
+    )
     isolation: Literal["auto", "process", "sealed"] = Field(
         "auto", description="What confines a worker; auto = the strongest that passes its self-test."
     )
@@ -31,7 +33,10 @@ class JudgingConfig(BaseModel):
     )
     memory_bytes: Int = Field(4 << 30, ge=1 << 30, description="Address space of one worker.")
     max_characters: Int = Field(
-        20_000, ge=1, description="Longest answer that is judged, as the verifier cuts it out of the text."
+        20_000,
+        ge=1,
+        le=2**20,
+        description="Longest answer that is judged, as the verifier cuts it out of the text.",
     )
     verifiers: dict[str, dict[str, Any]] = Field(
         default_factory=dict, description="By name, `_target_` and options; the domain's own are added."

@@ -34,6 +34,7 @@ class Candidates:
         self._start_timeout_s = start_timeout_s
         self._condemned: dict[ServerControl, Exception] = {}  # what no new epoch can mend
         self.pinned: set[str] = set()  # URLs of servers that are to keep what they serve
+        self.last_failure: str | None = None  # of an update, as a server told it
 
     def wait(self) -> None:
         """Waits until every server is ready, or the time is over, and names those that are not."""
@@ -96,7 +97,10 @@ class Candidates:
             return refusals[0]
         others = "".join(f"; {refusal}" for refusal in refusals)
         if self._strikes.troubled:
-            return NoServersError(f"the weight groups of every server failed; see the servers' logs{others}")
+            last = f", the last of them at {self.last_failure}" if self.last_failure else ""
+            return NoServersError(
+                f"the weight groups of every server failed{last}; see the servers' logs{others}"
+            )
         return NoServersError(f"no inference server answers and is ready{others}")
 
 

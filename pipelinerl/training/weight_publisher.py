@@ -132,7 +132,7 @@ class WeightPublisher:
         if len(live) < len(endings):
             self._groups.leave()
             for server in endings.keys() - set(live):
-                log.warning("version %d at %s: %s", version, server.url, statuses.get(server, "no answer"))
+                self._note(version, server, statuses.get(server))
             timed_out = self._broken and self._timed_out
             to_blame = self._leave_out(blame(endings, self._manifest.total_bytes, timed_out))
             # Those that lost the broadcast through others get it again, and those that have it take part.
@@ -159,6 +159,11 @@ class WeightPublisher:
         end_s = broken_end_s(self._weights)
         statuses, _ = self._servers.ask(members, lambda s: s.weight_update(version, end_s))
         return statuses, {s for s, status in early.items() if status.state == "failed"}
+
+    def _note(self, version: int, server: ServerControl, status: WeightUpdateStatus | None) -> None:
+        log.warning("version %d at %s: %s", version, server.url, status or "no answer")
+        if status and status.error:
+            self._candidates.last_failure = f"{server.url}: {' '.join(status.error.split())}"
 
     def _ending(self, status: WeightUpdateStatus | None, first: bool) -> Ending:
         if status is None or (status.run, status.epoch) != (self.run, self._groups.epoch):
