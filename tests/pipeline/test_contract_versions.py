@@ -43,6 +43,7 @@ def test_nobody_else_may_read_a_run(run):
     assert stat.S_IMODE(run.parent.stat().st_mode) == 0o755
 
 
+@pytest.mark.engines
 def test_the_kit_passes_a_server_of_version_1(tmp_path):
     model = make_scripted_model(tmp_path)
     options = ["--port", str(free_port())]

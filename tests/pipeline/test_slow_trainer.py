@@ -20,10 +20,8 @@ SLOW = (
 )
 
 
-WITHOUT_CHECKPOINTS = pytest.param(["max_lag=4", "checkpoint.every=null"], marks=pytest.mark.engines)
-
-
-@pytest.mark.parametrize("settings", [["max_lag=null"], WITHOUT_CHECKPOINTS])
+@pytest.mark.engines
+@pytest.mark.parametrize("settings", [["max_lag=null"], ["max_lag=4", "checkpoint.every=null"]])
 def test_a_slow_trainer_loses_nothing(tmp_path, settings):
     run = tmp_path / "run"
     summary = run_to_the_end(run, *SLOW, *settings)

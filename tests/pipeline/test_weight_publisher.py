@@ -229,7 +229,10 @@ def test_servers_that_lose_their_weights_every_time_are_an_error(worker):
         sender.close()
 
 
-@pytest.mark.parametrize("bucket_bytes", [64, 1 << 20], ids=["several buckets", "one bucket"])
+@pytest.mark.parametrize(
+    "bucket_bytes",
+    [pytest.param(64, id="several", marks=pytest.mark.engines), pytest.param(1 << 20, id="one")],
+)
 def test_a_server_that_fails_every_update_leaves_the_others_to_the_run(worker, bucket_bytes):
     """Three groups are the fewest that a failure can cost: it, the next without it, the next with it."""
     with contextlib.ExitStack() as stack:
@@ -354,6 +357,7 @@ def test_a_server_that_dies_between_202_and_broadcast_does_not_stop_the_others(w
         sender.close()
 
 
+@pytest.mark.engines
 def test_a_server_that_waits_its_time_out_in_a_broken_broadcast_is_waited_for(worker):
     quick_to_join = ["weights.rendezvous_timeout_s=1", "weights.bucket_timeout_s=7"]
     with serving("inference_adapters.scripted") as survivor, serving("inference_adapters.scripted") as mortal:
