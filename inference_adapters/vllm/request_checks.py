@@ -9,7 +9,7 @@ from pydantic import ConfigDict, ValidationError
 
 from contracts.errors import ContractError, ErrorCode
 from contracts.inference import GenerationRequest
-from contracts.limits import MAX_N, MIN_TEMPERATURE
+from contracts.limits import MAX_N, MAX_TEXT_CHARACTERS, MIN_TEMPERATURE
 from inference_adapters.request_checks import check_context, check_total
 from inference_adapters.text_checks import check_conversation, check_text
 
@@ -54,6 +54,8 @@ def checked_text(body: dict[str, Any], engine: "VllmEngine") -> tuple[dict[str, 
     prompts = prompt if several else [prompt]
     for one in prompts:
         if isinstance(one, str):
+            if len(one) > MAX_TEXT_CHARACTERS:
+                raise _invalid(f"prompt: more than {MAX_TEXT_CHARACTERS} characters")
             check_text("prompt", one, context)
         elif isinstance(one, list):
             check_context(len(one), None, context)
