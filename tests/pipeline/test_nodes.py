@@ -133,7 +133,7 @@ def test_the_end_of_node_1_ends_the_run_in_words(tmp_path, number, says):
 
 def test_a_node_that_has_servers_alone_may_be_lost(tmp_path):
     run = tmp_path / "run"
-    first, second = start_nodes(run, *MINIATURE, "max_steps=12", "world.node_timeout_s=3")
+    first, second = start_nodes(run, *MINIATURE, "max_steps=100", "world.node_timeout_s=3")
     wait_for_record(run, "trainer_events", StepClosed, count=2)
     second.kill()
     finish(second)
