@@ -18,9 +18,7 @@ class Settings:
     """The limits and addresses of a run of the kit. Raises ValueError for too few updates."""
 
     token: str | None = setting(None, "bearer token of the servers")
-    thorough: bool = setting(
-        False, "try everything: more cases, more requests, longer; not two minutes but many"
-    )
+    thorough: bool = setting(False, "try everything: more cases and requests; takes many minutes")
     updates: int = setting(50, "weight updates of G8, 8 at least")
     dtype: str | None = setting(
         None, "round weights to it before they are sent, e.g. to the server's bfloat16"
