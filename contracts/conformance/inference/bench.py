@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 
@@ -11,6 +11,7 @@ from contracts.conformance.inference.reference import Reference, Weights
 from contracts.conformance.inference.samples import Sample
 from contracts.conformance.inference.server import Server
 from contracts.conformance.inference.settings import Settings
+from contracts.conformance.inference.speed import Speed
 from contracts.conformance.inference.trainer_peer import TrainerPeer
 from contracts.conformance.verdicts import GuaranteeError
 
@@ -26,6 +27,7 @@ class Bench:
     settings: Settings
     dtype: torch.dtype  # the dtype to which weights are rounded
     context: int  # tokens of prompt and completion that every server accepts, at most what the kit needs
+    speeds: list[Speed | None] = field(default_factory=list)  # of each server before it was checked
 
     def weights(self, seed: int) -> Weights:
         """Returns the weights that are sent as version `seed`, and that the reference computes with."""
