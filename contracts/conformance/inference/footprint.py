@@ -1,7 +1,7 @@
 """What a server's processes hold, as the operating system counts it rather than as the server tells it.
 
-The processes are those that listen at the server's address, and their descendants. They can be looked at where
-the server runs on this machine, for the same user. G8 calls it; it sends no request.
+The processes are those that listen at the server's address, and their descendants. They can be looked at
+where the server runs on this machine, for the same user. G8 calls it; it sends no request.
 """
 
 import contextlib
@@ -44,14 +44,13 @@ class Processes:
 
     def _held(self, process: psutil.Process) -> tuple[int, int, int] | None:
         """Returns resident bytes, descriptors and threads of a process that has not ended."""
-        with contextlib.suppress(psutil.NoSuchProcess, psutil.ZombieProcess, psutil.AccessDenied):
-            with process.oneshot():
-                clients = sum(
-                    connection.laddr and connection.laddr.port == self.port
-                    for connection in process.net_connections("tcp")
-                    if connection.status == psutil.CONN_ESTABLISHED
-                )
-                return process.memory_info().rss, process.num_fds() - clients, process.num_threads()
+        with contextlib.suppress(psutil.Error), process.oneshot():
+            clients = sum(
+                connection.laddr.port == self.port
+                for connection in process.net_connections("tcp")
+                if connection.status == psutil.CONN_ESTABLISHED
+            )
+            return process.memory_info().rss, process.num_fds() - clients, process.num_threads()
         return None
 
 

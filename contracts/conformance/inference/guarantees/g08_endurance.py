@@ -1,7 +1,7 @@
 """G8: over many updates under load, memory stays flat, labels stay right and no request is lost.
 
-Whatever a server holds is looked at: memory, file descriptors, threads, processes and slots. Slots are seen by
-measured throughput. It is asked for many updates, groups and requests of each kind, one kind after the other.
+Whatever a server holds is looked at: memory, file descriptors, threads, processes and slots. Slots are seen
+by measured throughput. It is asked for many updates, groups and requests, one kind after the other.
 """
 
 import asyncio
@@ -138,7 +138,7 @@ def _labels(bench: Bench, trainer: TrainerPeer, answers: Answers) -> float:
 
 
 async def _speeds(bench: Bench) -> list[Speed | None]:
-    """Returns the speed of each server as the kit met it, or its speed at this point if that was not taken."""
+    """Returns the speed of each server as the kit met it, or else its speed at this point."""
     first = bench.speeds or [None] * len(bench.servers)
     return [
         speed or await measure_speed(server, bench.reference)

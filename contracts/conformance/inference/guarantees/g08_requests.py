@@ -21,7 +21,6 @@ TOKENS = 4  # of a request that finishes
 EVENTS = 12  # batches of each kind
 THOROUGH_EVENTS = 100
 LONG = 512  # tokens of a prompt that takes a while to be read
-WITH_MANY_CHOICES = 4  # requests at a time
 LEAVES_AFTER_S = 0.02  # the longest time after which a client hangs up
 IDLE_WITHIN_S = 30.0
 
@@ -34,7 +33,7 @@ async def check_requests(bench: Bench, growth: Growth) -> int:
     kinds: dict[str, tuple[Batch, int]] = {
         "requests that finished": (lambda server: _finished(bench, server, seeds, False), AT_A_TIME),
         "requests that were cancelled": (lambda server: _cancelled(bench, server, seeds), AT_A_TIME),
-        "cancelled requests of many choices": (lambda s: _choices(bench, s, seeds), WITH_MANY_CHOICES),
+        "cancelled choices of one request": (lambda server: _choices(bench, server, seeds), MAX_N),
         "requests that were refused": (lambda server: _refused(bench, server), AT_A_TIME),
     }
     if "stream" in await bench.offered("capabilities"):
@@ -76,7 +75,7 @@ async def _finished(bench: Bench, server: Server, seeds: Iterator[int], stream: 
 
 
 async def _cancelled(bench: Bench, server: Server, seeds: Iterator[int]) -> None:
-    """Hangs up at different moments: before a request is scheduled, as its prompt is read, among its tokens."""
+    """Hangs up at different moments: before a request is scheduled, while its prompt is read, later."""
     streams = "stream" in await bench.offered("capabilities")
     lengths = [8, min(LONG, bench.context // 2)]
     bodies = [
@@ -92,9 +91,9 @@ async def _cancelled(bench: Bench, server: Server, seeds: Iterator[int]) -> None
 
 async def _choices(bench: Bench, server: Server, seeds: Iterator[int]) -> None:
     limits = (await server.contract()).limits
-    body = {"n": limits.max_n if limits else MAX_N, "max_tokens": bench.context // 2}
-    prompts = [bench.reference.prompt(8, seed=next(seeds)) for _ in range(WITH_MANY_CHOICES)]
-    await _hang_up(server, [{"prompt": prompt, **body} for prompt in prompts])
+    most = min(limits.max_n, MAX_N) if limits else MAX_N
+    prompt = bench.reference.prompt(8, seed=next(seeds))
+    await _hang_up(server, [{"prompt": prompt, "n": most, "max_tokens": bench.context // 2}])
 
 
 async def _hang_up(server: Server, bodies: list[dict[str, Any]]) -> None:
@@ -105,7 +104,7 @@ async def _hang_up(server: Server, bodies: list[dict[str, Any]]) -> None:
         for body in bodies
     ]
     for i, task in enumerate(asked):
-        await asyncio.sleep(LEAVES_AFTER_S / len(asked) if i % 2 else 0)
+        await asyncio.sleep(LEAVES_AFTER_S / len(asked) if i % 2 or len(asked) == 1 else 0)
         task.cancel()
     await asyncio.wait(asked)
 
