@@ -81,8 +81,9 @@ class TrainerPeer:
         """Opens the next epoch with every server. Raises GuaranteeError if one of them does not join."""
         self.leave()
         self.epoch += 1
-        store = WeightStore(self.settings.address, 0, self.settings.timeout_s)
-        requests = await self.join_requests(store.port)
+        patience_s = self.settings.patience_s
+        store = WeightStore(self.settings.address, 0, patience_s)
+        requests = await self.join_requests(store.port, timeout_s=patience_s)
         first = requests[0]
         probe = all([(await server.contract()).contract >= 2 for server in self.servers])
         if probe:
@@ -92,7 +93,7 @@ class TrainerPeer:
             first["group_name"],
             first["world_size"],
             first["backend"],
-            self.settings.timeout_s,
+            patience_s,
             probe,
         )
         answers, formed = await asyncio.gather(self._post_joins(requests), form, return_exceptions=True)
@@ -120,7 +121,7 @@ class TrainerPeer:
 
     async def _post_joins(self, requests: Sequence[dict[str, Any]]) -> list[Answer]:
         # The server may first wait until an update ends.
-        limit = 2 * self.settings.timeout_s + self.settings.grace_s
+        limit = 2 * self.settings.patience_s + self.settings.grace_s
         try:
             async with asyncio.timeout(limit):
                 return await self.post_each("/init_process_group", requests)
@@ -162,11 +163,12 @@ class TrainerPeer:
 
     async def publish(self, version: int, weights: Weights, **changes: object) -> None:
         """Makes a complete update. Raises GuaranteeError unless it becomes live on all servers."""
-        request = self.update_request(version, weights, **changes)
+        patience_s = self.settings.patience_s
+        request = self.update_request(version, weights, **{"timeout_s": patience_s} | changes)
         buckets = packed(weights, request["bucket_bytes"])
         await self.request_update(request)
         try:
-            await self.send(buckets)
+            await self.send(buckets, patience_s)
         except RuntimeError as error:
             raise GuaranteeError(
                 f"the broadcast of version {version} did not end: {error}",
@@ -205,11 +207,11 @@ class TrainerPeer:
                     f"request version {request['version']} with every parameter of the model",
                 )
 
-    async def send(self, buckets: Sequence[torch.Tensor]) -> None:
-        """Broadcasts the buckets to all servers."""
+    async def send(self, buckets: Sequence[torch.Tensor], timeout_s: float | None = None) -> None:
+        """Broadcasts the buckets to all servers, each within `timeout_s`, by default that of the settings."""
         assert self.group is not None, "join() opens the group"
         for bucket in buckets:
-            await asyncio.to_thread(self.group.broadcast, bucket, self.settings.timeout_s)
+            await asyncio.to_thread(self.group.broadcast, bucket, timeout_s or self.settings.timeout_s)
 
     async def outcomes(self, version: int) -> list[WeightUpdateStatus]:
         """Returns how the update ended on each server.
