@@ -45,6 +45,8 @@ class Processes:
     def _held(self, process: psutil.Process) -> tuple[int, int, int] | None:
         """Returns resident bytes, descriptors and threads of a process that has not ended."""
         with contextlib.suppress(psutil.Error), process.oneshot():
+            if process.status() == psutil.STATUS_ZOMBIE:
+                return None
             clients = sum(
                 connection.laddr.port == self.port
                 for connection in process.net_connections("tcp")

@@ -69,7 +69,7 @@ class TakesLongerForEachUpdate(ScriptedEngine):
 
     async def receive_weights(self, request, progress):
         self.updates += 1
-        await asyncio.sleep(0.03 * self.updates)
+        await asyncio.sleep(0.1 * self.updates)
         await super().receive_weights(request, progress)
 
 
@@ -118,7 +118,7 @@ def keeps_memory_of_refusals(options):
     error_answers.error_answer = answer
 
 
-@mutant("G8", "memory.* streams")
+@mutant("G8", "memory.* (streams|cancelled)")
 def keeps_memory_of_streams(options):
     right = generation_routes._events
 
@@ -180,13 +180,13 @@ class _Kept:
 
 
 @mutant("G8", "tokens a second")
-class HalvesItsThroughput(ScriptedEngine):
+class SlowsDownAfterTenUpdates(ScriptedEngine):
     updates = 0
 
     def apply_weights(self, tensors, tied, version, kv_cache):
         self.updates += 1
         if self.updates == 10:
-            self.token_delay_s *= 4
+            self.token_delay_s *= 8
         super().apply_weights(tensors, tied, version, kv_cache)
 
 
@@ -199,7 +199,7 @@ class AnswersLaterAfterEachUpdate(ScriptedEngine):
         super().apply_weights(tensors, tied, version, kv_cache)
 
     async def _generate(self, prompt, sampling):
-        await asyncio.sleep(0.005 * self.updates)
+        await asyncio.sleep(0.05 * self.updates)
         async for delta in super()._generate(prompt, sampling):
             yield delta
 
