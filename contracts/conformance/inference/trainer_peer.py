@@ -48,6 +48,7 @@ class TrainerPeer:
         self.run = uuid.uuid4().hex
         self.epoch = 0
         self.version = 0
+        self.kv_cache = "keep"  # unless a server offers only the other
         self.group: WeightGroup | None = None
         self.joined: list[dict[str, Any]] = []  # the request by which each server joined the group
 
@@ -58,6 +59,7 @@ class TrainerPeer:
         contracts = [await server.contract() for server in self.servers]
         world_size = 1 + sum(contract.ranks for contract in contracts) + extra_ranks
         backend = backend_of(contracts)
+        self.kv_cache = "keep" if all("keep" in contract.kv_cache for contract in contracts) else "recompute"
         common = {
             "run": self.run,
             "takeover": True,
@@ -155,20 +157,19 @@ class TrainerPeer:
             "parameters": [parameter.model_dump() for parameter in parameters(weights)],
             "tied": self.tied,
             "bucket_bytes": bucket_bytes_for(weights, 3),
-            "kv_cache": "keep",
+            "kv_cache": self.kv_cache,
             "receive": "paused",
-            "timeout_s": self.settings.timeout_s,
+            "timeout_s": self.settings.patience_s,
         }
         return request | changes
 
     async def publish(self, version: int, weights: Weights, **changes: object) -> None:
         """Makes a complete update. Raises GuaranteeError unless it becomes live on all servers."""
-        patience_s = self.settings.patience_s
-        request = self.update_request(version, weights, **{"timeout_s": patience_s} | changes)
+        request = self.update_request(version, weights, **changes)
         buckets = packed(weights, request["bucket_bytes"])
         await self.request_update(request)
         try:
-            await self.send(buckets, patience_s)
+            await self.send(buckets)
         except RuntimeError as error:
             raise GuaranteeError(
                 f"the broadcast of version {version} did not end: {error}",
@@ -207,11 +208,11 @@ class TrainerPeer:
                     f"request version {request['version']} with every parameter of the model",
                 )
 
-    async def send(self, buckets: Sequence[torch.Tensor], timeout_s: float | None = None) -> None:
-        """Broadcasts the buckets to all servers, each within `timeout_s`, by default that of the settings."""
+    async def send(self, buckets: Sequence[torch.Tensor]) -> None:
+        """Broadcasts the buckets to all servers."""
         assert self.group is not None, "join() opens the group"
         for bucket in buckets:
-            await asyncio.to_thread(self.group.broadcast, bucket, timeout_s or self.settings.timeout_s)
+            await asyncio.to_thread(self.group.broadcast, bucket, self.settings.patience_s)
 
     async def outcomes(self, version: int) -> list[WeightUpdateStatus]:
         """Returns how the update ended on each server.
