@@ -37,7 +37,8 @@ def add_inference(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_setting(parser: argparse.ArgumentParser, setting: Field[Any]) -> None:
-    name, help_text = _option(setting.name), setting.metadata["help"]
+    name = _option(setting.name)
+    help_text = setting.metadata["help"]
     if isinstance(setting.default, bool):
         parser.add_argument(name, action="store_true", help=help_text)
         return

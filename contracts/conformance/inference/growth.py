@@ -1,7 +1,7 @@
 """Decides whether what a server holds grows with what it is asked to do.
 
-G8 calls it. The figures are those of `/contract`, and where the server runs on this machine also those of the
-operating system, which a server cannot tell wrongly.
+G8 calls it. The figures are those of `/contract`. Where the server runs on this machine they are also those of
+the operating system.
 """
 
 import asyncio
