@@ -1,7 +1,6 @@
 """Decides whether what a server holds grows with what it is asked to do.
 
-G8 calls it. The figures are those of `/contract`. Where the server runs on this machine they are also those of
-the operating system.
+G8 calls it. The figures are those of `/contract`, and of the operating system if the server runs here.
 """
 
 import asyncio

@@ -10,7 +10,7 @@ from contracts.conformance.inference.recovery import restore_service
 from contracts.conformance.inference.trainer_peer import TrainerPeer, packed
 from contracts.conformance.verdicts import GuaranteeError
 
-GROUPS = 12  # in a round, but no more than updates
+GROUPS = 8  # in a round
 THOROUGH_GROUPS = 60
 TAKEN_OVER = 3  # every so many groups another run takes over
 FAILED = 8  # updates that fail, in a round
@@ -37,7 +37,7 @@ async def check_groups(bench: Bench, growth: Growth) -> int:
         return seconds
 
     try:
-        count = THOROUGH_GROUPS if bench.settings.thorough else min(GROUPS, bench.settings.updates)
+        count = THOROUGH_GROUPS if bench.settings.thorough else GROUPS
         await growth.check_flat(event, count, "groups were joined")
         await _failed_updates(bench, growth, trainer)
     finally:

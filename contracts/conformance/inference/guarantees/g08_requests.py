@@ -19,7 +19,7 @@ from contracts.limits import MAX_N
 
 AT_A_TIME = 16
 TOKENS = 4  # of a request that finishes
-EVENTS = 12  # batches of each kind, but no more than updates
+EVENTS = 8  # batches of each kind
 THOROUGH_EVENTS = 100
 LONG = 512  # tokens of a prompt that takes a while to be read
 LEAVES_AFTER_S = 0.02  # the longest time after which a client hangs up
@@ -40,7 +40,7 @@ async def check_requests(bench: Bench, growth: Growth) -> int:
     }
     if "stream" in await bench.offered("capabilities"):
         kinds["streams that finished"] = (lambda s: _finished(bench, s, seeds, True), AT_A_TIME)
-    events = THOROUGH_EVENTS if bench.settings.thorough else min(EVENTS, bench.settings.updates)
+    events = THOROUGH_EVENTS if bench.settings.thorough else EVENTS
     sent = 0
     for what, (batch, size) in kinds.items():
 
