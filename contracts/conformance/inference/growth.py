@@ -28,7 +28,8 @@ TOLD = "resident memory, as /contract tells it"
 RESIDENT = "resident memory of its processes"
 ANSWER = "bytes of the answer to GET /contract"
 TAKES = "milliseconds that one takes"
-NAMES = {"resident_bytes": RESIDENT, "descriptors": "file descriptors", "threads": "threads"}
+NAMES = {"resident_bytes": RESIDENT, "descriptors": "file descriptors"}  # of a footprint's fields
+COUNTED = ("file descriptors", "threads", "processes")
 
 Reading = dict[str, int]  # by the name of the figure
 Readings = dict[str, Reading]  # by the server's address
@@ -67,7 +68,7 @@ class Growth:
             if not still(found):
                 self._remember(found)
                 return
-        if await self._settles(before, still):
+        if await self._settles(before, after, still):
             return
         url, growth = next((url, growth) for url, growth in growing.items() if growth)
         name = next(iter(growth))
@@ -94,13 +95,14 @@ class Growth:
                 (before if i in first else after).append(await self._read(seconds))
         return before, after
 
-    async def _settles(self, before: list[Readings], still: Callable[[Readings], bool]) -> bool:
+    async def _settles(
+        self, before: list[Readings], after: list[Readings], still: Callable[[Readings], bool]
+    ) -> bool:
         """Returns whether the figures fall by themselves: connections within a server may idle a while."""
-        loop = asyncio.get_running_loop()
-        deadline = loop.time() + SETTLE * self.bench.settings.grace_s
-        while loop.time() < deadline:
+        taken = min(reading[TAKES] for readings in after for reading in readings.values())
+        for _ in range(int(SETTLE * self.bench.settings.grace_s)):
             await asyncio.sleep(1)
-            if not still(_differences(before, [await self._read(0.0)])):
+            if not still(_differences(before, [await self._read(taken / 1000)])):
                 return True
         return False
 
@@ -136,8 +138,7 @@ class Growth:
         seen = RESIDENT if RESIDENT in self.worst else TOLD
         parts = [f"memory {self.worst[seen] / MIB:+.1f} of {(NOISE + self.copies) / MIB:.1f} MiB"]
         if seen == RESIDENT:
-            counted = ["file descriptors", "threads", "processes"]
-            parts += [f"{name} {self.worst[name]:+d}" for name in counted if name in self.worst]
+            parts += [f"{name} {self.worst[name]:+d}" for name in COUNTED if name in self.worst]
         else:
             parts.append("descriptors and threads not seen from here")
         return ", ".join(parts)
