@@ -145,10 +145,14 @@ class Reference:
     @torch.no_grad()
     def _logits(self, weights: Weights, ids: list[int]) -> torch.Tensor:
         """Returns `[len(ids), vocabulary]` logits."""
-        for name, parameter in self.model.named_parameters():
-            parameter.data = weights[name].float()
+        self.load(weights)
         logits: torch.Tensor = self.model(torch.tensor([ids]), use_cache=False).logits[0]
         return logits.float()
+
+    def load(self, weights: Weights) -> None:
+        """Makes the model compute with `weights`, in float32."""
+        for name, parameter in self.model.named_parameters():
+            parameter.data = weights[name].float()
 
 
 def _end_of_sequence(path: str, config: PreTrainedConfig) -> list[int]:
