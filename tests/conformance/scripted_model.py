@@ -26,7 +26,9 @@ class Decoder(nn.Module):
         self.layers = nn.ModuleList([nn.Linear(config.hidden_size, config.hidden_size)])
         self.norm = nn.ParameterDict({"weight": torch.ones(config.hidden_size)})
 
-    def forward(self, input_ids: torch.Tensor, state: torch.Tensor | None) -> tuple[torch.Tensor, torch.Tensor]:
+    def forward(
+        self, input_ids: torch.Tensor, state: torch.Tensor | None
+    ) -> tuple[torch.Tensor, torch.Tensor]:
         """Returns the normed states of all tokens, and the state after the last one: the model's cache."""
         inputs = self.embed_tokens(input_ids)
         if state is None:

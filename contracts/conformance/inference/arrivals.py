@@ -19,7 +19,7 @@ Asked = list[tuple[Server, asyncio.Task[list[Sample]]]]
 
 
 class Arrivals:
-    """One update, during which requests arrive on every route, after the 202 and after each bucket but the last."""
+    """One update, between whose buckets requests arrive on every route."""
 
     def __init__(self, bench: Bench, trainer: TrainerPeer, receive: str, speed: Responsiveness):
         self.bench = bench
@@ -47,21 +47,23 @@ class Arrivals:
             timeout_s=self.bench.settings.timeout_s + 2 * self.patience_s + hold_s,
             kv_cache="recompute" if self.exact else "keep",
         )
-        async with mixed_load(self.bench, BESIDE, self.bench.context // 2) as beside:
-            async with cancelling(self.sent):
-                await self.trainer.request_update(request)
+        async with (
+            mixed_load(self.bench, BESIDE, self.bench.context // 2) as beside,
+            cancelling(self.sent),
+        ):
+            await self.trainer.request_update(request)
+            await self._arrive(beside, capabilities)
+            for bucket in buckets[:-1]:
+                await self.trainer.send([bucket])
                 await self._arrive(beside, capabilities)
-                for bucket in buckets[:-1]:
-                    await self.trainer.send([bucket])
-                    await self._arrive(beside, capabilities)
-                if self.receive == "paused":
-                    beside = await self._leave(beside, hold_s)
-                await self.trainer.send(buckets[-1:])
-                size = sum(bucket.nbytes for bucket in buckets)
-                await self.trainer.wait_until_live(self.version, size, self.what)
-                await self._go_on(beside, "after live")
-                found = [(server, sample) for server, task in self.asked for sample in await task]
-                await asyncio.gather(*self.sent)
+            if self.receive == "paused":
+                beside = await self._leave(beside, hold_s)
+            await self.trainer.send(buckets[-1:])
+            size = sum(bucket.nbytes for bucket in buckets)
+            await self.trainer.wait_until_live(self.version, size, self.what)
+            await self._go_on(beside, "after live")
+            found = [(server, sample) for server, task in self.asked for sample in await task]
+            await asyncio.gather(*self.sent)
         return max(self._check(server, sample) for server, sample in found)
 
     async def _leave(self, beside: list[InFlight], hold_s: float) -> list[InFlight]:
@@ -141,9 +143,7 @@ class Arrivals:
             raise GuaranteeError(f"spans {sample.spans}", f"versions {allowed}", self.what)
         if label == self.version and not self.exact:
             return 0.0  # with `keep`, older weights may have read a part of the prompt
-        expected = bench.reference.logprobs(
-            bench.weights(label), sample.prompt_token_ids, sample.token_ids
-        )
+        expected = bench.reference.logprobs(bench.weights(label), sample.prompt_token_ids, sample.token_ids)
         return bench.check_positions(sample, expected, self.what, range(start, end))
 
 

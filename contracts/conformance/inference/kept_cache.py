@@ -28,7 +28,9 @@ class KeptCache:
         prompt = self.reference.prompt(24)
         plain = self.reference.logprobs(weights, prompt[:1], prompt[1:])
         try:
-            parts = self.logprobs([(weights, 9), (weights, 17), (weights, len(prompt))], prompt[:1], prompt[1:])
+            parts = self.logprobs(
+                [(weights, 9), (weights, 17), (weights, len(prompt))], prompt[:1], prompt[1:]
+            )
         except Exception:  # code of the model's own, which may fail in any way
             return False
         return parts.shape == plain.shape and bool((parts - plain).abs().max() < CLOSE)

@@ -7,11 +7,11 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contracts.conformance.inference.bench import Bench
 from contracts.conformance.inference.mixed_load import (
     InFlight,
-    cancelling,
     long_prompt,
     mixed_load,
     side_by_side,
 )
+from contracts.conformance.inference.mixed_load import cancelling as cancelling
 from contracts.conformance.inference.samples import Sample
 from contracts.conformance.inference.server import Server
 from contracts.conformance.inference.trainer_peer import TrainerPeer
@@ -26,7 +26,7 @@ Tasks = list[tuple[Server, asyncio.Task[Sample]]]
 
 @contextlib.asynccontextmanager
 async def in_flight(bench: Bench, count: int, max_tokens: int, stream: bool = False) -> AsyncIterator[Tasks]:
-    """Runs `count` long completions on each server, and yields once each has a token that can, or one has ended.
+    """Runs `count` completions on each server; yields once each that can has a token, or one has ended.
 
     Those that still run at the end of the block are cancelled.
     """

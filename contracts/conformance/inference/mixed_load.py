@@ -67,9 +67,7 @@ def long_prompt(bench: Bench) -> int:
     return min(LONG, bench.context // 4)
 
 
-def start(
-    bench: Bench, server: Server, i: int, max_tokens: int, streams: bool, choices: int
-) -> InFlight:
+def start(bench: Bench, server: Server, i: int, max_tokens: int, streams: bool, choices: int) -> InFlight:
     """Sends the i-th request of the mix."""
     long = i % 8 == 7
     prompt = bench.reference.prompt(long_prompt(bench) if long else 5 + 3 * (i % 8), seed=i)
