@@ -3,7 +3,8 @@
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import get_args
 
 import torch
 
@@ -11,9 +12,15 @@ from contracts.conformance.inference.reference import Reference, Weights
 from contracts.conformance.inference.samples import Sample
 from contracts.conformance.inference.server import Server
 from contracts.conformance.inference.settings import Settings
+from contracts.conformance.inference.speed import Speed
 from contracts.conformance.inference.trainer_peer import TrainerPeer
 from contracts.conformance.verdicts import GuaranteeError
+from contracts.inference import KvCacheMode
 
+KNOWN = {
+    "kv_cache": get_args(KvCacheMode),
+    "accepts_dtypes": [name for name, value in vars(torch).items() if isinstance(value, torch.dtype)],
+}
 SHORT = 24  # tokens of a completion that is only compared with the reference
 
 
@@ -26,6 +33,7 @@ class Bench:
     settings: Settings
     dtype: torch.dtype  # the dtype to which weights are rounded
     context: int  # tokens of prompt and completion that every server accepts, at most what the kit needs
+    speeds: list[Speed | None] = field(default_factory=list)  # of each server before it was checked
 
     def weights(self, seed: int) -> Weights:
         """Returns the weights that are sent as version `seed`, and that the reference computes with."""
@@ -142,6 +150,10 @@ class Bench:
 
 
 async def offered(servers: Sequence[Server], field: str) -> list[str]:
-    """Returns what every server declares in `capabilities`, `kv_cache`, `accepts_dtypes` or `backends`."""
+    """Returns what every server declares in `capabilities`, `kv_cache`, `accepts_dtypes` or `backends`.
+
+    A cache mode or dtype that the contract does not name is left out: a newer server may have more.
+    """
     declared = [getattr(await server.contract(), field) for server in servers]
-    return [value for value in declared[0] if all(value in other for other in declared)]
+    known = KNOWN.get(field, declared[0])
+    return [value for value in declared[0] if value in known and all(value in other for other in declared)]

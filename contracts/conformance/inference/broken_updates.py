@@ -92,7 +92,10 @@ class _InterruptedUpdate:
         size = _bucket_bytes(self.bench)
         weights = self.bench.weights(version)
         buckets = [bytes(bucket.numpy()) for bucket in packed(weights, size)[:sent]]
-        request = self.run.update_request(version, weights, bucket_bytes=size, receive=self.receive)
+        timeout_s = self.bench.settings.timeout_s
+        request = self.run.update_request(
+            version, weights, bucket_bytes=size, receive=self.receive, timeout_s=timeout_s
+        )
         await self.run.request_update(request)
         if sent:
             self.process.send(buckets)

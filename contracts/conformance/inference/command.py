@@ -68,9 +68,10 @@ def run(options: argparse.Namespace) -> int:
         print(f"cannot check: {one_line(error)[:300]}", file=sys.stderr)
         return 2
     if options.json:
-        print(as_json(verdicts))
+        print(as_json(verdicts, options.thorough))
     else:
-        print_table(f"inference contract: {', '.join(options.url)}", verdicts, _command(options))
+        title = f"inference contract: {', '.join(options.url)}"
+        print_table(title, verdicts, _command(options), options.thorough)
     return 0 if all_hold(verdicts) else 1
 
 

@@ -7,6 +7,8 @@ this machine by another address.
 from dataclasses import dataclass, field
 from typing import Any
 
+PATIENCE = 5  # times timeout_s
+
 
 def setting(default: object, help_text: str) -> Any:
     """Returns a dataclass field with a default and the help text of its command-line option."""
@@ -29,6 +31,11 @@ class Settings:
     answer_s: float = setting(120.0, "how long a single answer may take, a long completion included")
     restart_s: float = setting(600.0, "how long a server may say `loading` after a failure")
     address: str = setting("127.0.0.1", "this machine's, as the servers reach it")
+
+    @property
+    def patience_s(self) -> float:
+        """The `timeout_s` of joins and updates that are not late on purpose: a machine may be busy."""
+        return PATIENCE * self.timeout_s
 
     def __post_init__(self) -> None:
         if self.updates < 8:

@@ -49,7 +49,9 @@ async def _slow_trainer(bench: Bench, run: TrainerPeer) -> None:
     size = bucket_bytes_for(bench.weights(version), 4)
     buckets = packed(bench.weights(version), size)
     what = f"{len(buckets)} buckets, {pause_s:g} s apart, with timeout_s {bench.settings.timeout_s:g}"
-    await run.request_update(run.update_request(version, bench.weights(version), bucket_bytes=size))
+    timeout_s = bench.settings.timeout_s
+    weights = bench.weights(version)
+    await run.request_update(run.update_request(version, weights, bucket_bytes=size, timeout_s=timeout_s))
     for bucket in buckets:
         await asyncio.sleep(pause_s)
         try:
