@@ -116,6 +116,13 @@ class Models(Answer):
     data: list[Model] = Field(min_length=1)
 
 
+class Version(Answer):
+    """The response to `GET /version`."""
+
+    version: str = Field(description="of the engine")
+    engine: str
+
+
 class ErrorObject(Answer):
     """What went wrong."""
 

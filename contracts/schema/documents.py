@@ -94,8 +94,11 @@ def _operation(route: Route) -> dict[str, Any]:
     responses: dict[str, Any] = {str(route.status): {"description": route.summary, "content": answer}}
     if route.path == "/health":
         responses["503"] = {"description": "loading or unhealthy", "content": answer}
+    if route.method == "head":
+        responses = {status: {"description": told["description"]} for status, told in responses.items()}
     for status, codes in _errors(route).items():
-        responses.setdefault(status, {"description": ", ".join(codes), "content": {JSON: _schema(Error)}})
+        content = {} if route.method == "head" else {"content": {JSON: _schema(Error)}}
+        responses.setdefault(status, {"description": ", ".join(codes)} | content)
     operation: dict[str, Any] = {"summary": route.summary, "responses": responses}
     if route.path == "/health":
         operation["security"] = []

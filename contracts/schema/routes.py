@@ -54,10 +54,13 @@ def _parameter(name: str, where: str, schema: dict[str, Any]) -> dict[str, Any]:
 
 CHALLENGE = _parameter("challenge", "query", {"type": "string", "pattern": CHALLENGE_PATTERN})
 VERSION = _parameter("version", "path", {"type": "integer", "minimum": 0, "exclusiveMaximum": MAX_INTEGER})
+MODEL = _parameter("model", "path", {"type": "string"})
 WAIT = {"type": "number", "minimum": 0, "exclusiveMaximum": LONGEST_S, "default": 0}
 
 ROUTES = [
     Route("get", "/health", "Whether new requests are taken", inference.Health, parameters=[CHALLENGE]),
+    Route("head", "/health", "The same, without a body (capability `openai`)", inference.Health),
+    Route("get", "/version", "The engine's version (capability `openai`)", completions.Version),
     Route("get", "/contract", "What the server is and serves", inference.ContractInfo, errors=BOTH[-1:]),
     Route(
         "post",
@@ -111,6 +114,14 @@ ROUTES = [
         errors=BODY + GENERATION,
     ),
     Route("get", "/v1/models", "The models", completions.Models, errors=(ErrorCode.UNHEALTHY,)),
+    Route(
+        "get",
+        "/v1/models/{model}",
+        "One model (capability `openai`)",
+        completions.Model,
+        parameters=[MODEL],
+        errors=(ErrorCode.NOT_FOUND, ErrorCode.UNHEALTHY),
+    ),
     Route(
         "post",
         "/score",
