@@ -76,8 +76,11 @@ def _shape(shape: tuple[int, ...]) -> tuple[int, ...]:
 
 PRINTABLE = r"^[\x20-\x7e]+$"
 
+BETWEEN = {"not": {"exclusiveMinimum": 0, "exclusiveMaximum": MIN_TEMPERATURE}}  # for the JSON Schema
 Temperature = Annotated[
-    float, Field(ge=0, le=MAX_TEMPERATURE, allow_inf_nan=False), AfterValidator(_temperature)
+    float,
+    Field(ge=0, le=MAX_TEMPERATURE, allow_inf_nan=False, json_schema_extra=dict(BETWEEN)),
+    AfterValidator(_temperature),
 ]
 TokenId = Annotated[int, Field(ge=0, lt=2**31)]
 Count = Annotated[int, Field(ge=0, lt=MAX_INTEGER)]  # a version or an epoch
