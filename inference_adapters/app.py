@@ -87,7 +87,8 @@ class RouteMethods:
         matches = {route.matches(scope)[0] for route in self.routes} if scope["type"] == "http" else set()
         if Match.PARTIAL in matches and Match.FULL not in matches:
             why = f"{scope['method']} {scope['path']}: the route is for another method"
-            await error_answer(ContractError(ErrorCode.METHOD_NOT_ALLOWED, why))(scope, receive, send)
+            error = ContractError(ErrorCode.METHOD_NOT_ALLOWED, why)
+            await error_answer(error, scope["path"])(scope, receive, send)
         else:
             await self.app(scope, receive, send)
 
@@ -110,4 +111,4 @@ class BearerToken:
             await WebSocketClose()(scope, receive, send)
         else:
             error = ContractError(ErrorCode.UNAUTHORIZED, "the bearer token is missing or wrong")
-            await error_answer(error)(scope, receive, send)
+            await error_answer(error, scope["path"])(scope, receive, send)

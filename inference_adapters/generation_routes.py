@@ -51,7 +51,9 @@ def generation_routes(engine: TokenEngine, updates: WeightUpdates) -> APIRouter:
     async def chat(body: ChatCompletionRequest, request: Request) -> Response:
         if body.max_tokens and body.max_completion_tokens:
             raise ContractError(
-                ErrorCode.INVALID_REQUEST, "max_completion_tokens: give this or max_tokens, not both"
+                ErrorCode.INVALID_REQUEST,
+                "max_completion_tokens: give this or max_tokens, not both",
+                "max_completion_tokens",
             )
         max_tokens = body.max_tokens or body.max_completion_tokens
         _check_request(body, max_tokens, engine)
@@ -66,7 +68,9 @@ def generation_routes(engine: TokenEngine, updates: WeightUpdates) -> APIRouter:
         _check_request(body, body.max_tokens, engine)
         if not isinstance(body.logprobs, bool) and body.logprobs:
             raise ContractError(
-                ErrorCode.UNSUPPORTED_PARAMETER, f"logprobs {body.logprobs}: no alternatives here; say true"
+                ErrorCode.UNSUPPORTED_PARAMETER,
+                f"logprobs {body.logprobs}: no alternatives here; say true",
+                "logprobs",
             )
         logprobs = body.logprobs is not None and body.logprobs is not False
         with ExitStack() as held:
@@ -107,11 +111,12 @@ def generation_routes(engine: TokenEngine, updates: WeightUpdates) -> APIRouter:
             raise ContractError(ErrorCode.UNSUPPORTED_PARAMETER, "this server does not offer /score")
         for token_ids in request.sequences:  # before any is read
             if not token_ids:
-                raise ContractError(ErrorCode.INVALID_REQUEST, "sequences: one of them is empty")
+                raise ContractError(ErrorCode.INVALID_REQUEST, "sequences: one of them is empty", "sequences")
             if len(token_ids) > engine.max_context():
                 raise ContractError(
                     ErrorCode.CONTEXT_LENGTH,
                     f"sequences: {len(token_ids)} tokens; the context is {engine.max_context()}",
+                    "sequences",
                 )
         with places.held(1):
             async with scoring:  # one after the other: each fills the engine's batches by itself
@@ -124,7 +129,9 @@ def _check_request(body: GenerationRequest, max_tokens: int | None, engine: Toke
     """Checks what can be checked before the prompt is tokenised."""
     info = engine.info()
     if body.model != info.model:
-        raise ContractError(ErrorCode.NOT_FOUND, f"model {body.model!r}: this server has {info.model!r}")
+        raise ContractError(
+            ErrorCode.NOT_FOUND, f"model {body.model!r}: this server has {info.model!r}", "model"
+        )
     check_capabilities(body, info.capabilities)
     check_context(0, max_tokens, engine.max_context())
 
@@ -138,7 +145,7 @@ async def _encode_chat(body: ChatCompletionRequest, engine: TokenEngine) -> list
     try:
         return await tokenised(encode, characters=characters)
     except Exception as error:  # a chat template refuses a conversation with errors of its own
-        raise ContractError(ErrorCode.INVALID_REQUEST, f"messages: {error!r}") from error
+        raise ContractError(ErrorCode.INVALID_REQUEST, f"messages: {error!r}", "messages") from error
 
 
 async def _whole(completion: Completion, deltas: AsyncIterator[tuple[int, TokenDelta]]) -> Response:

@@ -20,7 +20,7 @@ def sampling_parameters(
     Raises ContractError if the prompt is empty or does not fit into `max_context`.
     """
     if prompt_length == 0:
-        raise ContractError(ErrorCode.INVALID_REQUEST, "the prompt is empty")
+        raise ContractError(ErrorCode.INVALID_REQUEST, "the prompt is empty", "prompt")
     check_context(prompt_length, max_tokens, max_context)
     available = max_context - prompt_length
     check_total(request.n, max_tokens or available)
@@ -44,6 +44,7 @@ def check_context(prompt_length: int, max_tokens: int | None, max_context: int) 
             ErrorCode.CONTEXT_LENGTH,
             f"prompt ({prompt_length} tokens) and max_tokens ({max_tokens}) exceed the context of "
             f"{max_context} tokens",
+            None if max_tokens is None else "max_tokens",
         )
 
 
@@ -53,6 +54,7 @@ def check_total(n: int, max_tokens: int) -> None:
         raise ContractError(
             ErrorCode.INVALID_REQUEST,
             f"n: {n} choices of up to {max_tokens} tokens; all together may have {MAX_TOKENS_OF_CHOICES}",
+            "n",
         )
 
 
@@ -72,6 +74,7 @@ def check_capabilities(request: GenerationRequest, capabilities: Sequence[str]) 
             raise ContractError(
                 ErrorCode.UNSUPPORTED_PARAMETER,
                 f"{parameter}: this server does not declare the capability {capability}",
+                parameter,
             )
 
 
@@ -79,6 +82,8 @@ def calls_tools(request: ChatCompletionRequest) -> bool:
     """Returns whether a call in the sampled text is to be returned as a tool call."""
     if request.tool_choice not in (None, "auto", "none"):
         raise ContractError(
-            ErrorCode.UNSUPPORTED_PARAMETER, f"tool_choice {request.tool_choice!r}: there are auto and none"
+            ErrorCode.UNSUPPORTED_PARAMETER,
+            f"tool_choice {request.tool_choice!r}: this server takes auto and none; it cannot force a call",
+            "tool_choice",
         )
     return bool(request.tools) and request.tool_choice != "none"

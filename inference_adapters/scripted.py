@@ -222,16 +222,17 @@ class ScriptedEngine(EmbeddedEngine):
             await self._changed.wait_for(lambda: not self._paused)
         logprobs = []
         for token_ids in request.sequences:
-            _check_ids(token_ids)
+            _check_ids(token_ids, "sequences")
             log_p = torch.log_softmax(self._logits(self._states(token_ids)) / request.temperature, -1)
             chosen = torch.tensor(token_ids[1:], dtype=torch.long)
             logprobs.append(log_p[:-1].gather(1, chosen[:, None])[:, 0].tolist())
         return ScoreResponse(logprobs=logprobs, version=self._version)
 
 
-def _check_ids(token_ids: Sequence[int]) -> None:
+def _check_ids(token_ids: Sequence[int], param: str = "prompt") -> None:
     if not all(0 <= token_id < VOCABULARY for token_id in token_ids):
-        raise ContractError(ErrorCode.INVALID_REQUEST, f"token ids must lie in 0 ... {VOCABULARY - 1}")
+        why = f"token ids must lie in 0 ... {VOCABULARY - 1}"
+        raise ContractError(ErrorCode.INVALID_REQUEST, why, param)
 
 
 def _sample(

@@ -185,7 +185,7 @@ class TransformersEngine(TokenizerMixin, EmbeddedEngine):
 
     async def score(self, request: ScoreRequest) -> ScoreResponse:
         for token_ids in request.sequences:
-            check_ids(token_ids, self._vocabulary())
+            check_ids(token_ids, self._vocabulary(), "sequences")
         return await in_daemon_thread(self._score, request)
 
     def _score(self, request: ScoreRequest) -> ScoreResponse:

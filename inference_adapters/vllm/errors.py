@@ -24,13 +24,16 @@ def parsed(body: dict, form: type[Request]) -> Request:
     """Returns the parsed body. Raises ContractError if it is invalid, or vLLM would ignore a field of it."""
     known = form.model_fields.keys() | {field.alias for field in form.model_fields.values()}
     for name in [*sorted(body.keys() - known), *(name for name in NOT_SAMPLED if body.get(name))]:
-        raise ContractError(ErrorCode.UNSUPPORTED_PARAMETER, f"{name}: this server does not honour it")
+        raise ContractError(ErrorCode.UNSUPPORTED_PARAMETER, f"{name}: this server does not honour it", name)
     try:
         return form.model_validate(body)
     except ValidationError as error:
         first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"])
-        raise ContractError(ErrorCode.INVALID_REQUEST, f"{where}: {first['msg']}") from error
+        within = [str(part) for part in first["loc"]]
+        param = within[0] if within else None
+        raise ContractError(
+            ErrorCode.INVALID_REQUEST, f"{'.'.join(within)}: {first['msg']}", param
+        ) from error
     except Exception as error:  # vLLM's validators stumble over values of another type
         why = refusal(error)
         if why.code is ErrorCode.ENGINE_FAILED:
@@ -60,4 +63,4 @@ def refusal(error: Exception | ErrorResponse) -> ContractError:
     code = BY_STATUS.get(response.error.code, ErrorCode.INVALID_REQUEST)
     if code is ErrorCode.INVALID_REQUEST and ("context length" in message or "max_model_len" in message):
         code = ErrorCode.CONTEXT_LENGTH
-    return ContractError(code, message)
+    return ContractError(code, message, response.error.param)

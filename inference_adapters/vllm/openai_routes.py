@@ -68,6 +68,7 @@ def _openai_routes(engine: VllmEngine, updates: WeightUpdates) -> APIRouter:
             raise ContractError(
                 ErrorCode.UNSUPPORTED_PARAMETER,
                 "tools: needs a server with --enable-auto-tool-choice and --tool-call-parser",
+                "tools",
             )
         note = CurrentRequest(asked.max_completion_tokens or asked.max_tokens)
         with ExitStack() as held:
@@ -82,7 +83,8 @@ def _openai_routes(engine: VllmEngine, updates: WeightUpdates) -> APIRouter:
         if isinstance(body.get("logprobs"), bool):  # vLLM wants the number of alternatives
             body["logprobs"] = 0 if in_contract_form else None
         if in_contract_form and body.get("echo"):
-            raise ContractError(ErrorCode.UNSUPPORTED_PARAMETER, "echo: not together with logprobs: true")
+            why = "echo: not together with logprobs: true"
+            raise ContractError(ErrorCode.UNSUPPORTED_PARAMETER, why, "echo")
         asked = parsed(_with_ids(body), CompletionRequest)
 
         def finish(answer: dict, note: CurrentRequest) -> dict:

@@ -35,7 +35,7 @@ def checked_chat(body: dict[str, Any], engine: "VllmEngine") -> dict[str, Any]:
     _check_shared(body, body.get("max_completion_tokens"), context)
     for name in ("messages", "tools"):
         if not isinstance(body.get(name, []), list):
-            raise _invalid(f"{name}: this should be a list")
+            raise _invalid(name, "this should be a list")
     check_conversation(body.get("messages", []), body.get("tools"), context)
     return body
 
@@ -49,19 +49,19 @@ def checked_text(body: dict[str, Any], engine: "VllmEngine") -> tuple[dict[str, 
     _check_shared(body, None, context)
     prompt = body.get("prompt")
     if not prompt:
-        raise _invalid("prompt: it is empty")
+        raise _invalid("prompt", "it is empty")
     several = isinstance(prompt, list) and not isinstance(prompt[0], int)
     prompts = prompt if several else [prompt]
     for one in prompts:
         if isinstance(one, str):
             if len(one) > MAX_TEXT_CHARACTERS:
-                raise _invalid(f"prompt: more than {MAX_TEXT_CHARACTERS} characters")
+                raise _invalid("prompt", f"more than {MAX_TEXT_CHARACTERS} characters")
             check_text("prompt", one, context)
         elif isinstance(one, list):
             check_context(len(one), None, context)
             check_prompt_ids(one, engine.vocabulary())
         else:
-            raise _invalid("prompt: text or token ids, or a list of either")
+            raise _invalid("prompt", "text or token ids, or a list of either")
     return body, len(prompts)
 
 
@@ -70,8 +70,8 @@ def _check_shared(body: dict[str, Any], max_completion_tokens: Any, context: int
         fields = SharedFields.model_validate(body)
     except ValidationError as error:
         first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"])
-        raise _invalid(f"{where}: {first['msg']}") from error
+        param = str(first["loc"][0]) if first["loc"] else "the body"
+        raise _invalid(param, first["msg"]) from error
     if isinstance(max_completion_tokens, int):
         check_context(0, max_completion_tokens, context)
     check_context(0, fields.max_tokens, context)
@@ -82,16 +82,18 @@ def check_prompt_ids(token_ids: Any, vocabulary: int) -> None:
     """Raises ContractError for an id outside the embedding, at which the engine itself would end."""
     for token_id in token_ids:
         if not isinstance(token_id, int) or not 0 <= token_id < vocabulary:
-            raise _invalid(f"prompt: token ids are numbers between 0 and {vocabulary - 1}")
+            raise _invalid("prompt", f"token ids are numbers between 0 and {vocabulary - 1}")
 
 
 def check_sampling(sampling: "SamplingParams") -> None:
     """Raises ContractError for parameters that no API of vLLM's may ask for, whichever route they came by."""
     if 0 < sampling.temperature < MIN_TEMPERATURE:
-        raise _invalid(f"temperature: {sampling.temperature:g} is neither 0 nor at least {MIN_TEMPERATURE:g}")
+        raise _invalid(
+            "temperature", f"{sampling.temperature:g} is neither 0 nor at least {MIN_TEMPERATURE:g}"
+        )
     if sampling.n > MAX_N:
-        raise _invalid(f"n: {sampling.n} is above {MAX_N}")
+        raise _invalid("n", f"{sampling.n} is above {MAX_N}")
 
 
-def _invalid(message: str) -> Refusal:
-    return Refusal(ErrorCode.INVALID_REQUEST, message)
+def _invalid(param: str, why: str) -> Refusal:
+    return Refusal(ErrorCode.INVALID_REQUEST, f"{param}: {why}", param)
