@@ -8,6 +8,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
 from contracts.errors import ContractError, ErrorCode
+from inference_adapters.neutral_values import only_neutral
 
 LONGEST_MESSAGE = 1000  # characters; a message may name a field, which a client may make long
 
@@ -46,15 +47,17 @@ async def _validation_error(request: Request, error: RequestValidationError) -> 
     within = [str(part) for part in first["loc"] if part != "body"]
     where = ".".join(within)
     code = ErrorCode.INVALID_REQUEST
+    why = first["msg"]
     if first["type"] == "literal_error":
         code = UNSUPPORTED_VALUE.get(where, code)
     elif first["type"] == "extra_forbidden" and request.url.path.startswith("/v1/"):
         code = ErrorCode.UNSUPPORTED_PARAMETER
+        why = only_neutral(where) or why
     elif first["type"] == "missing" and not where:
         code = ErrorCode.BAD_REQUEST
     where = where or "the body (sent as application/json?)"
     param = within[0] if within else None  # what is deeper may be pydantic's own name of a type
-    return error_answer(ContractError(code, f"{where}: {first['msg']}", param), request.url.path)
+    return error_answer(ContractError(code, f"{where}: {why}", param), request.url.path)
 
 
 async def _http_error(request: Request, error: HTTPException) -> Response:

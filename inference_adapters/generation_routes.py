@@ -15,7 +15,6 @@ from fastapi.responses import JSONResponse, Response
 from contracts.errors import ContractError, ErrorCode
 from contracts.inference import (
     ChatCompletionRequest,
-    CompletionRequest,
     GenerationRequest,
     ScoreRequest,
     ScoreResponse,
@@ -23,7 +22,10 @@ from contracts.inference import (
     TokenEngine,
 )
 from contracts.tool_calls import for_template
+from inference_adapters.bodies import ChatBody, TextBody
 from inference_adapters.completions import Chat, Completion, Text
+from inference_adapters.message_parts import with_text
+from inference_adapters.model_routes import ModelNames
 from inference_adapters.places import Places
 from inference_adapters.request_checks import (
     calls_tools,
@@ -36,8 +38,8 @@ from inference_adapters.text_checks import check_conversation, check_text, token
 from inference_adapters.weight_updates import WeightUpdates
 
 
-def generation_routes(engine: TokenEngine, updates: WeightUpdates) -> APIRouter:
-    """Returns the routes that generate and score with `engine`."""
+def generation_routes(engine: TokenEngine, updates: WeightUpdates, names: ModelNames) -> APIRouter:
+    """Returns the routes that generate and score with `engine`, whose model has these names."""
 
     async def ready() -> None:
         updates.require_ready()
@@ -48,7 +50,7 @@ def generation_routes(engine: TokenEngine, updates: WeightUpdates) -> APIRouter:
 
     @router.post("/v1/chat/completion", include_in_schema=False)
     @router.post("/v1/chat/completions")
-    async def chat(body: ChatCompletionRequest, request: Request) -> Response:
+    async def chat(body: ChatBody, request: Request) -> Response:
         if body.max_tokens and body.max_completion_tokens:
             raise ContractError(
                 ErrorCode.INVALID_REQUEST,
@@ -56,6 +58,7 @@ def generation_routes(engine: TokenEngine, updates: WeightUpdates) -> APIRouter:
                 "max_completion_tokens",
             )
         max_tokens = body.max_tokens or body.max_completion_tokens
+        names.check(body.model)
         _check_request(body, max_tokens, engine)
         with_calls = calls_tools(body)
         with ExitStack() as held:
@@ -64,7 +67,8 @@ def generation_routes(engine: TokenEngine, updates: WeightUpdates) -> APIRouter:
             return await answer(request, held, body, Chat, prompt, max_tokens, body.logprobs, with_calls)
 
     @router.post("/v1/completions")
-    async def completions(body: CompletionRequest, request: Request) -> Response:
+    async def completions(body: TextBody, request: Request) -> Response:
+        names.check(body.model)
         _check_request(body, body.max_tokens, engine)
         if not isinstance(body.logprobs, bool) and body.logprobs:
             raise ContractError(
@@ -99,12 +103,6 @@ def generation_routes(engine: TokenEngine, updates: WeightUpdates) -> APIRouter:
             return EventStream(_events(completion, deltas), held.pop_all())
         return await until_disconnect(request.receive, _whole(completion, deltas)) or Response()
 
-    @router.get("/v1/models")
-    async def models() -> dict:
-        info = engine.info()
-        model = {"id": info.model, "object": "model", "owned_by": info.engine, "created": 0}
-        return {"object": "list", "data": [model]}
-
     @router.post("/score")
     async def score(request: ScoreRequest) -> ScoreResponse:
         if "score" not in engine.info().capabilities:
@@ -127,20 +125,17 @@ def generation_routes(engine: TokenEngine, updates: WeightUpdates) -> APIRouter:
 
 def _check_request(body: GenerationRequest, max_tokens: int | None, engine: TokenEngine) -> None:
     """Checks what can be checked before the prompt is tokenised."""
-    info = engine.info()
-    if body.model != info.model:
-        raise ContractError(
-            ErrorCode.NOT_FOUND, f"model {body.model!r}: this server has {info.model!r}", "model"
-        )
-    check_capabilities(body, info.capabilities)
+    check_capabilities(body, engine.info().capabilities)
     check_context(0, max_tokens, engine.max_context())
 
 
 async def _encode_chat(body: ChatCompletionRequest, engine: TokenEngine) -> list[int]:
     characters = check_conversation(body.messages, body.tools, engine.max_context())
 
+    messages = with_text(body.messages)
+
     def encode() -> list[int]:
-        return engine.encode_chat(for_template(body.messages), body.tools)
+        return engine.encode_chat(for_template(messages), body.tools)
 
     try:
         return await tokenised(encode, characters=characters)

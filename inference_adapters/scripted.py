@@ -179,7 +179,9 @@ class ScriptedEngine(EmbeddedEngine):
         return "".join(ALPHABET[i - 1] for i in token_ids if i != EOS)
 
     def encode_chat(self, messages: list[dict], tools: list[dict] | None) -> list[int]:
-        return self.encode("".join(f"{m['role']}: {m['content']}\n" for m in messages) + "assistant: ")
+        return self.encode(
+            "".join(f"{m['role']}: {m.get('content') or ''}\n" for m in messages) + "assistant: "
+        )
 
     def generate(
         self, prompt_token_ids: list[int], sampling: SamplingParameters

@@ -22,7 +22,6 @@ DECIDED = {  # options that the contract decides, with value and reason
     "worker_extension_cls": ("inference_adapters.vllm.transport.WeightWorker", "weights come through it"),
     "weight_transfer_config": (None, "weights come over the contract's group"),
     "data_parallel_size": (1, SEVERAL),
-    "served_model_name": (None, "requests name the model by its path"),
     "api_key": (None, PROTECTION),
     "ssl_keyfile": (None, PROTECTION),
     "ssl_certfile": (None, PROTECTION),
@@ -71,6 +70,8 @@ def _arguments() -> argparse.Namespace:
             sys.exit(f"cannot serve: --{name.replace('_', '-')} cannot be set: {why}")
     args.weight_transfer_config = WeightTransferConfig(backend=BACKEND)
     args.model = args.model_tag or args.model
+    if args.served_model_name:  # besides the model's own, by which the pipeline asks
+        args.served_model_name = [args.model, *args.served_model_name]
     validate_parsed_serve_args(args)
     return args
 

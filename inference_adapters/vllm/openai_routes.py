@@ -18,6 +18,7 @@ from vllm.entrypoints.openai.completion.protocol import CompletionRequest
 from vllm.entrypoints.serve.engine.protocol import ErrorResponse
 
 from contracts.errors import ContractError, ErrorCode
+from inference_adapters.model_routes import model_routes
 from inference_adapters.places import Places
 from inference_adapters.streaming import EventStream, until_disconnect
 from inference_adapters.vllm.engine import VllmEngine
@@ -33,6 +34,7 @@ Finish = Callable[[dict, CurrentRequest], dict]
 
 def add_openai_routes(engine: VllmEngine, app: FastAPI, updates: WeightUpdates) -> None:
     app.include_router(_openai_routes(engine, updates))
+    app.include_router(model_routes(updates, engine.serving.cards))
     app.mount("/", _own_routes(engine, updates))
 
 
@@ -70,11 +72,15 @@ def _openai_routes(engine: VllmEngine, updates: WeightUpdates) -> APIRouter:
                 "tools: needs a server with --enable-auto-tool-choice and --tool-call-parser",
                 "tools",
             )
+
+        def finish(answer: dict, note: CurrentRequest) -> dict:
+            return _with_ends(answer, note) | {"model": body["model"]}
+
         note = CurrentRequest(asked.max_completion_tokens or asked.max_tokens)
         with ExitStack() as held:
             held.enter_context(places.held(asked.n or 1))
             work = engine.serving.chat(asked, request)
-            return await answer(request, held, work, note, _with_ends)
+            return await answer(request, held, work, note, finish)
 
     @router.post("/v1/completions")
     async def completions(request: Request) -> Response:
@@ -88,7 +94,8 @@ def _openai_routes(engine: VllmEngine, updates: WeightUpdates) -> APIRouter:
         asked = parsed(_with_ids(body), CompletionRequest)
 
         def finish(answer: dict, note: CurrentRequest) -> dict:
-            return with_text_fields(_with_ends(answer, note), in_contract_form)
+            answer = with_text_fields(_with_ends(answer, note), in_contract_form)
+            return answer | {"model": body["model"]}
 
         note = CurrentRequest(asked.max_tokens if "max_tokens" in body else None)
         with ExitStack() as held:

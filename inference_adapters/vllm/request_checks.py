@@ -10,6 +10,7 @@ from pydantic import ConfigDict, ValidationError
 from contracts.errors import ContractError, ErrorCode
 from contracts.inference import GenerationRequest
 from contracts.limits import MAX_N, MAX_TEXT_CHARACTERS, MIN_TEMPERATURE
+from inference_adapters.message_parts import with_text
 from inference_adapters.request_checks import check_context, check_total
 from inference_adapters.text_checks import check_conversation, check_text
 
@@ -36,8 +37,9 @@ def checked_chat(body: dict[str, Any], engine: "VllmEngine") -> dict[str, Any]:
     for name in ("messages", "tools"):
         if not isinstance(body.get(name, []), list):
             raise _invalid(name, "this should be a list")
-    check_conversation(body.get("messages", []), body.get("tools"), context)
-    return body
+    messages = body.get("messages", [])
+    check_conversation(messages, body.get("tools"), context)
+    return body | {"messages": with_text(messages, engine.parts())}
 
 
 def checked_text(body: dict[str, Any], engine: "VllmEngine") -> tuple[dict[str, Any], int]:
