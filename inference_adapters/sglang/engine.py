@@ -12,7 +12,7 @@ import contextlib
 import logging
 import shutil
 import uuid
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncGenerator, Iterator, Mapping
 from multiprocessing.reduction import ForkingPickler
 from typing import Any
 
@@ -22,6 +22,7 @@ import torch.multiprocessing  # teaches ForkingPickler to send a tensor as the n
 from contracts.errors import ContractError, ErrorCode
 from contracts.inference import (
     EngineInfo,
+    Enough,
     Health,
     KvCacheMode,
     ProcessFigures,
@@ -42,6 +43,7 @@ log = logging.getLogger(__name__)
 WATCH_EVERY_S = 0.25
 WEIGHTS_S = 300.0  # longest time in which SGLang loads a model's weights
 SHARED_MEMORY = "/dev/shm"
+IMPOSSIBLE = -1e30  # SGLang has the lowest float where a log-probability is minus infinity
 ABORTED = TokenDelta(token_ids=[], logprobs=[], versions=[], finish_reason="abort")
 
 
@@ -77,7 +79,7 @@ class SglangEngine(TokenizerMixin, EmbeddedEngine):
             nccl_version=nccl,
             accepts_dtypes=["float32", "bfloat16", "float16"],
             kv_cache=["keep", "recompute"],
-            capabilities=["staged", "stream", *(["tools"] if self._knows_tools else [])],
+            capabilities=["staged", "stream", "top_logprobs", *(["tools"] if self._knows_tools else [])],
         )
 
     def health(self) -> Health:
@@ -187,11 +189,13 @@ class SglangEngine(TokenizerMixin, EmbeddedEngine):
 
     def generate(
         self, prompt_token_ids: list[int], sampling: SamplingParameters
-    ) -> AsyncIterator[TokenDelta]:
+    ) -> AsyncGenerator[TokenDelta, None]:
         check_ids(prompt_token_ids, self._options.vocabulary)
         return self._generate(prompt_token_ids, sampling)
 
-    async def _generate(self, prompt: list[int], sampling: SamplingParameters) -> AsyncIterator[TokenDelta]:
+    async def _generate(
+        self, prompt: list[int], sampling: SamplingParameters
+    ) -> AsyncGenerator[TokenDelta, None]:
         request = uuid.uuid4().hex
         events = self._sglang.events(
             "/generate",
@@ -203,6 +207,7 @@ class SglangEngine(TokenizerMixin, EmbeddedEngine):
                 "stop_token_ids": list(sampling.stop_token_ids),
             },
             return_logprob=True,
+            top_logprobs_num=sampling.top_logprobs,
             stream=True,
             extra_key=str(self._updates),  # keys and values of other weights are not found
         )
@@ -215,10 +220,13 @@ class SglangEngine(TokenizerMixin, EmbeddedEngine):
                     if self._aborted > aborted and not given:
                         yield ABORTED  # SGLang held it where its own abort does not reach
                         return
-                    delta = read_delta(event, given)
+                    delta = read_delta(event, given, sampling.top_logprobs)
                     given += len(delta.token_ids)
                     finished = delta.finish_reason is not None
-                    yield delta
+                    try:
+                        yield delta
+                    except Enough:
+                        await self._cancel(request)  # SGLang's last event still tells the versions
             if not finished:
                 raise SglangError("SGLang's answer broke off")
         except SglangError as error:
@@ -241,7 +249,7 @@ def _names_of_memory(tensors: Mapping[str, torch.Tensor]) -> str:
     return base64.b64encode(ForkingPickler.dumps(list(tensors.items()))).decode()
 
 
-def read_delta(event: dict, given: int) -> TokenDelta:
+def read_delta(event: dict, given: int, likeliest: int = 0) -> TokenDelta:
     """Returns the new tokens of an event of SGLang's, after the `given` ones.
 
     SGLang reports at a request's end which weights sampled its tokens, so versions come with the last event.
@@ -265,4 +273,10 @@ def read_delta(event: dict, given: int) -> TokenDelta:
         logprobs=[entry[0] for entry in logprobs[:new]],
         versions=[int(span["version"]) for span in spans for _ in range(span["start"], span["end"])],
         finish_reason=reason and reason["type"],
+        top_logprobs=[_pairs(entry) for entry in meta["output_top_logprobs"][:new]] if likeliest else (),
     )
+
+
+def _pairs(entry: list | None) -> list[tuple[int, float]]:
+    """Returns (id, log-probability) of SGLang's (log-probability, id, text), without impossible tokens."""
+    return [(token_id, logprob) for logprob, token_id, _ in entry or () if logprob > IMPOSSIBLE]

@@ -9,6 +9,7 @@ import secrets
 import sys
 from importlib.metadata import PackageNotFoundError, version
 
+from contracts.limits import MAX_STOPS, MAX_TOP_LOGPROBS
 from inference_adapters.serve import add_contract_arguments, run
 from inference_adapters.vllm import KNOWN_VERSIONS
 
@@ -39,6 +40,7 @@ def main() -> None:
         )
     # Threads are OMP_NUM_THREADS; vLLM would pin the servers of one machine to the same core.
     os.environ.setdefault("VLLM_CPU_OMP_THREADS_BIND", "nobind")
+    os.environ.setdefault("VLLM_MAX_STOP_STRINGS", str(MAX_STOPS))
 
     from inference_adapters.vllm.engine import VllmEngine
     from inference_adapters.vllm.openai_routes import add_openai_routes
@@ -63,7 +65,9 @@ def _arguments() -> argparse.Namespace:
     add_contract_arguments(parser)
     decided = {name: value for name, (value, _) in DECIDED.items()}
     # Servers with one seed would draw the same noise.
-    parser.set_defaults(**decided, host="127.0.0.1", seed=secrets.randbits(31))
+    parser.set_defaults(
+        **decided, host="127.0.0.1", seed=secrets.randbits(31), max_logprobs=MAX_TOP_LOGPROBS + 1
+    )
     args = parser.parse_args()
     for name, (value, why) in DECIDED.items():
         if getattr(args, name) != value:

@@ -34,7 +34,7 @@ from inference_adapters.threads import in_daemon_thread
 from inference_adapters.vllm.engine_client import EngineClient
 from inference_adapters.vllm.serving import Serving
 
-CAPABILITIES = ["staged", "truncation", "seed", "stop_strings", "stream"]
+CAPABILITIES = ["staged", "truncation", "seed", "stop_strings", "stream", "top_logprobs", "openai"]
 PARTS = ("image_url", "input_audio", "audio_url", "video_url", "image_embeds", "audio_embeds")
 ASK_EVERY_S = 0.02  # interval of asking workers for their state
 ASK_SELDOM_S = 0.1  # interval while they generate, when an answer waits for the current steps

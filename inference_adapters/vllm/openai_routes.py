@@ -26,7 +26,15 @@ from inference_adapters.vllm.engine_client import CurrentRequest, current_reques
 from inference_adapters.vllm.errors import json_object, parsed, refusal
 from inference_adapters.vllm.other_routes import OtherRoutes
 from inference_adapters.vllm.request_checks import checked_chat, checked_text
-from inference_adapters.vllm.responses import event, event_body, with_ends, with_text_fields
+from inference_adapters.vllm.responses import (
+    event,
+    event_body,
+    with_ends,
+    with_likeliest,
+    with_possible,
+    with_text_fields,
+    with_usage,
+)
 from inference_adapters.weight_updates import WeightUpdates
 
 Finish = Callable[[dict, CurrentRequest], dict]
@@ -65,16 +73,21 @@ def _openai_routes(engine: VllmEngine, updates: WeightUpdates) -> APIRouter:
     @router.post("/v1/chat/completions")
     async def chat(request: Request) -> Response:
         body = checked_chat(json_object(await request.body()), engine)
+        likeliest = body.get("top_logprobs") or 0
+        if likeliest > 0:
+            body["top_logprobs"] = likeliest + 1
         asked = parsed(_with_ids(body), ChatCompletionRequest)
-        if asked.tools and asked.tool_choice == "auto" and "tools" not in engine.info().capabilities:
+        if asked.tools and asked.tool_choice != "none" and "tools" not in engine.info().capabilities:
             raise ContractError(
                 ErrorCode.UNSUPPORTED_PARAMETER,
                 "tools: needs a server with --enable-auto-tool-choice and --tool-call-parser",
-                "tools",
+                "tools" if asked.tool_choice == "auto" else "tool_choice",
             )
 
         def finish(answer: dict, note: CurrentRequest) -> dict:
-            return _with_ends(answer, note) | {"model": body["model"]}
+            if likeliest > 0:
+                answer = with_likeliest(answer, likeliest)
+            return common(_with_ends(answer, note), body)
 
         note = CurrentRequest(asked.max_completion_tokens or asked.max_tokens)
         with ExitStack() as held:
@@ -95,13 +108,17 @@ def _openai_routes(engine: VllmEngine, updates: WeightUpdates) -> APIRouter:
 
         def finish(answer: dict, note: CurrentRequest) -> dict:
             answer = with_text_fields(_with_ends(answer, note), in_contract_form)
-            return answer | {"model": body["model"]}
+            return common(with_possible(answer), body)
 
         note = CurrentRequest(asked.max_tokens if "max_tokens" in body else None)
         with ExitStack() as held:
             held.enter_context(places.held(prompts * (asked.n or 1)))
             work = engine.serving.completion(asked, request)
             return await answer(request, held, work, note, finish)
+
+    def common(answer: dict, body: dict) -> dict:
+        usage = bool(body.get("stream_options", {}).get("include_usage"))
+        return with_usage(answer | {"model": body["model"]}, usage)
 
     async def answer(
         request: Request,

@@ -9,7 +9,7 @@ from pydantic import ConfigDict, ValidationError
 
 from contracts.errors import ContractError, ErrorCode
 from contracts.inference import GenerationRequest
-from contracts.limits import MAX_N, MAX_TEXT_CHARACTERS, MIN_TEMPERATURE
+from contracts.limits import MAX_N, MAX_PROMPTS, MAX_TEXT_CHARACTERS, MAX_TOP_LOGPROBS, MIN_TEMPERATURE
 from inference_adapters.message_parts import with_text
 from inference_adapters.request_checks import check_context, check_total
 from inference_adapters.text_checks import check_conversation, check_text
@@ -34,6 +34,9 @@ def checked_chat(body: dict[str, Any], engine: "VllmEngine") -> dict[str, Any]:
     """Returns the body of a chat completion. Raises ContractError if the contract refuses it."""
     context = engine.max_context()
     _check_shared(body, body.get("max_completion_tokens"), context)
+    _check_likeliest("top_logprobs", body)
+    if body.get("top_logprobs") and not body.get("logprobs"):
+        raise _invalid("top_logprobs", "it needs logprobs: true")
     for name in ("messages", "tools"):
         if not isinstance(body.get(name, []), list):
             raise _invalid(name, "this should be a list")
@@ -48,13 +51,18 @@ def checked_text(body: dict[str, Any], engine: "VllmEngine") -> tuple[dict[str, 
     Raises ContractError if the contract refuses it.
     """
     context = engine.max_context()
-    _check_shared(body, None, context)
+    _check_likeliest("logprobs", body)
     prompt = body.get("prompt")
     if not prompt:
         raise _invalid("prompt", "it is empty")
     several = isinstance(prompt, list) and not isinstance(prompt[0], int)
     prompts = prompt if several else [prompt]
+    if len(prompts) > MAX_PROMPTS:
+        raise _invalid("prompt", f"{len(prompts)} prompts; at most {MAX_PROMPTS}")
+    _check_shared(body, None, context, len(prompts))
     for one in prompts:
+        if not one:
+            raise _invalid("prompt", "one of them is empty")
         if isinstance(one, str):
             if len(one) > MAX_TEXT_CHARACTERS:
                 raise _invalid("prompt", f"more than {MAX_TEXT_CHARACTERS} characters")
@@ -67,7 +75,13 @@ def checked_text(body: dict[str, Any], engine: "VllmEngine") -> tuple[dict[str, 
     return body, len(prompts)
 
 
-def _check_shared(body: dict[str, Any], max_completion_tokens: Any, context: int) -> None:
+def _check_likeliest(name: str, body: dict[str, Any]) -> None:
+    asked = body.get(name)
+    if isinstance(asked, int) and asked > MAX_TOP_LOGPROBS:
+        raise _invalid(name, f"{asked} is above {MAX_TOP_LOGPROBS}")
+
+
+def _check_shared(body: dict[str, Any], max_completion_tokens: Any, context: int, prompts: int = 1) -> None:
     try:
         fields = SharedFields.model_validate(body)
     except ValidationError as error:
@@ -77,7 +91,9 @@ def _check_shared(body: dict[str, Any], max_completion_tokens: Any, context: int
     if isinstance(max_completion_tokens, int):
         check_context(0, max_completion_tokens, context)
     check_context(0, fields.max_tokens, context)
-    check_total(fields.n, fields.max_tokens or context)
+    check_total(fields.n * prompts, fields.max_tokens or context)
+    if fields.stream_options and not fields.stream:
+        raise _invalid("stream_options", "it needs stream: true")
 
 
 def check_prompt_ids(token_ids: Any, vocabulary: int) -> None:

@@ -4,6 +4,7 @@ OpenAI's client builds its objects without a look at their types. So each answer
 """
 
 import json
+import math
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
@@ -58,7 +59,11 @@ class Surface:
         return [ChatCompletionChunk.model_validate(chunk) for chunk in chunks]
 
     def text_stream(self, **fields: Any) -> list[Completion]:
-        return [Completion.model_validate(c) for c in self._events("completions", PROMPT_FIELDS, fields)]
+        """The client's type wants the finish reason of a whole answer, which a chunk does not have."""
+        chunks = list(self._events("completions", PROMPT_FIELDS, fields))
+        for choice in [choice for chunk in chunks for choice in chunk["choices"]]:
+            choice["finish_reason"] = choice["finish_reason"] or "stop"
+        return [Completion.model_validate(chunk) for chunk in chunks]
 
     def raw_chat_stream(self, **fields: Any) -> list[dict]:
         return list(self._events("chat/completions", MESSAGE_FIELDS, fields))
@@ -218,3 +223,160 @@ def health_and_version_are_told(server: Surface) -> None:
         assert answer.status == 200 and answer.read() == b""
     with server.asked("/version") as answer:
         assert json.load(answer)["version"] == server.contract["engine_version"]
+
+
+# --- streams -----------------------------------------------------------------------------------------
+
+
+@check
+def a_stream_tells_its_usage_if_asked(server: Surface) -> None:
+    asked = {"stream_options": {"include_usage": True}}
+    for n in (1, 2):
+        fields = {"n": n, "temperature": 1, "max_tokens": 5}
+        chunks = server.raw_chat_stream(**fields, **asked)
+        sampled = sum(len(choice["token_ids"]) for chunk in chunks for choice in chunk["choices"])
+        last = ChatCompletionChunk.model_validate(chunks[-1])
+        assert last.choices == [] and last.usage.total_tokens == sampled + last.usage.prompt_tokens
+        assert last.usage.completion_tokens == sampled
+        assert all(chunk["usage"] is None for chunk in chunks[:-1])
+    texts = server.text_stream(**asked)
+    assert texts[-1].usage == server.text().usage and texts[-1].choices == []
+    assert not any(chunk.get("usage") for chunk in server.raw_chat_stream())
+    assert refused(server.chat, **asked).param == "stream_options"
+    wrong = {"stream": True, "stream_options": {"include_usage": True, "more": 1}}
+    assert refused(server.chat, **wrong).param == "stream_options"
+
+
+@check
+def the_clients_own_stream_takes_several_choices(server: Surface) -> None:
+    """It wants the first chunks in the order of the choices."""
+    with server.client.chat.completions.stream(
+        model=server.model, messages=MESSAGES, max_tokens=TOKENS, temperature=1, n=4
+    ) as stream:
+        for _ in stream:
+            pass
+        whole = stream.current_completion_snapshot
+    assert [choice.index for choice in whole.choices] == [0, 1, 2, 3]
+    assert all(choice.finish_reason for choice in whole.choices)
+
+
+# --- stop strings ------------------------------------------------------------------------------------
+
+
+@check
+def a_stop_string_ends_the_completion(server: Surface) -> None:
+    """At the token that completes it, which is in the ids; the text ends before it."""
+    free = server.chat(logprobs=True).choices[0]
+    text = free.message.content
+    pieces = [token.token for token in free.logprobs.content]
+    for stop in {text[3:5], text[0], text[-1], text[2:9]}:
+        answer = server.chat(logprobs=True, stop=[stop, "never said"])
+        choice = answer.choices[0]
+        kept = next(i for i in range(1, len(pieces) + 1) if stop in "".join(pieces[:i]))
+        assert choice.message.content == text[: text.index(stop)], (stop, text)
+        assert choice.token_ids == free.token_ids[:kept] and choice.finish_reason == "stop"
+        assert len(choice.logprobs.content) == kept == answer.usage.completion_tokens
+        assert choice.weight_versions[-1]["end"] == kept
+        chunks = [c for chunk in server.chat_stream(logprobs=True, stop=stop) for c in chunk.choices]
+        assert "".join(chunk.delta.content or "" for chunk in chunks) == choice.message.content
+        assert [token for chunk in chunks for token in chunk.token_ids] == choice.token_ids
+        assert chunks[-1].finish_reason == "stop" and chunks[-1].weight_versions == choice.weight_versions
+        assert (
+            server.text(prompt=answer.prompt_token_ids, stop=stop).choices[0].text == text[: text.index(stop)]
+        )
+    unstopped = server.chat(logprobs=True, stop=["never said"]).choices[0]
+    assert (unstopped.token_ids, unstopped.message.content) == (free.token_ids, text)
+    assert unstopped.finish_reason == free.finish_reason
+
+
+@check
+def of_several_stop_strings_the_first_one_counts(server: Surface) -> None:
+    text = server.text().choices[0].text
+    stops = [text[6:8], text[2:4], "never said", "nor this", "nor that"]
+    first = min(text.index(stop) + 2 for stop in stops[:2])
+    assert server.text(stop=stops).choices[0].text == text[: first - 2]
+
+
+# --- log-probabilities -------------------------------------------------------------------------------
+
+
+@check
+def the_likeliest_tokens_come_with_each(server: Surface) -> None:
+    for fields in ({}, {"temperature": 1.7, "max_tokens": 40}):
+        content = server.chat(logprobs=True, top_logprobs=3, **fields).choices[0].logprobs.content
+        for token in content:
+            tops = [top.logprob for top in token.top_logprobs]
+            assert len(tops) == 3 and tops == sorted(tops, reverse=True) and tops[0] <= 1e-4
+            assert token.logprob <= tops[0] + 1e-4
+            if token.token in [top.token for top in token.top_logprobs]:
+                (same,) = [top.logprob for top in token.top_logprobs if top.token == token.token]
+                assert same == pytest.approx(token.logprob, abs=1e-4)
+            else:
+                assert token.logprob <= tops[-1] + 1e-4
+            assert fields or token.token == token.top_logprobs[0].token
+    streamed = [c for chunk in server.chat_stream(logprobs=True, top_logprobs=3) for c in chunk.choices]
+    tokens = [token for chunk in streamed if chunk.logprobs for token in chunk.logprobs.content or ()]
+    assert all(len(token.top_logprobs) == 3 for token in tokens) and len(tokens) > 3
+    none = server.chat(logprobs=True, top_logprobs=0).choices[0].logprobs.content
+    assert all(token.top_logprobs == [] for token in none)
+    assert refused(server.chat, logprobs=True, top_logprobs=21).param == "top_logprobs"
+    assert refused(server.chat, top_logprobs=2).param == "top_logprobs"
+
+
+@check
+def what_truncation_cuts_is_not_among_the_likeliest(server: Surface) -> None:
+    if "truncation" in server.contract["capabilities"]:
+        asked = {"logprobs": True, "top_logprobs": 5, "top_k": 2, "temperature": 1}
+        for token in server.chat(**asked).choices[0].logprobs.content:
+            masses = [math.exp(top.logprob) for top in token.top_logprobs]
+            assert len(masses) == 2 and sum(masses) == pytest.approx(1, abs=1e-4)
+
+
+@check
+def the_text_route_has_the_classic_form_too(server: Surface) -> None:
+    for asked in (0, 2):
+        choice = server.text(logprobs=asked).choices[0]
+        form = choice.logprobs
+        assert "".join(form.tokens) == choice.text
+        assert form.text_offset == [len("".join(form.tokens[:i])) for i in range(len(form.tokens))]
+        for token, logprob, tops in zip(form.tokens, form.token_logprobs, form.top_logprobs, strict=True):
+            assert tops[token] == pytest.approx(logprob, abs=1e-4)
+            assert max(1, asked) <= len(tops) <= asked + 1
+        chunks = [
+            c.logprobs for chunk in server.text_stream(logprobs=asked) for c in chunk.choices if c.logprobs
+        ]
+        for name in ("tokens", "text_offset"):
+            assert [value for chunk in chunks for value in getattr(chunk, name)] == getattr(form, name)
+    assert refused(server.text, logprobs=21).param == "logprobs"
+    ours = server.raw_text(logprobs=True)["choices"][0]
+    assert len(ours["logprobs"]["content"]) == len(ours["token_ids"])
+
+
+# --- several prompts ---------------------------------------------------------------------------------
+
+
+@check
+def several_prompts_are_answered_like_each_alone(server: Surface) -> None:
+    ids = [[5, 6, 7], [20, 21], [40, 41, 42, 43]]
+    for prompts in (ids, ["1 + 1", "2 * 3 =", "7"]):
+        alone = [server.raw_text(prompt=prompt, logprobs=True) for prompt in prompts]
+        answer = server.raw_text(prompt=prompts, logprobs=True)
+        Completion.model_validate(server.raw_text(prompt=prompts))
+        assert [choice["index"] for choice in answer["choices"]] == [0, 1, 2]
+        for choice, one in zip(answer["choices"], alone, strict=True):
+            assert choice["prompt_token_ids"] == one["prompt_token_ids"]
+            assert choice["token_ids"] == one["choices"][0]["token_ids"]
+            assert choice["text"] == one["choices"][0]["text"]
+        assert "prompt_token_ids" not in answer
+        for name in ("prompt_tokens", "completion_tokens", "total_tokens"):
+            assert answer["usage"][name] == sum(one["usage"][name] for one in alone)
+        streamed = [choice for chunk in server.text_stream(prompt=prompts) for choice in chunk.choices]
+        for index, one in enumerate(alone):
+            text = "".join(choice.text for choice in streamed if choice.index == index)
+            assert text == one["choices"][0]["text"]
+    many = server.raw_text(prompt=ids, n=2, temperature=1, logprobs=True)
+    prompts = [choice["prompt_token_ids"] for choice in many["choices"]]
+    assert prompts == [prompt for prompt in ids for _ in range(2)]
+    assert many["usage"]["prompt_tokens"] == sum(map(len, ids))
+    for wrong in ([], [[]], ["1", ""], ["1", [5]], ["1"] * 1025, [[5], [-1]]):
+        assert refused(server.text, prompt=wrong).code == "invalid_request", wrong
