@@ -49,6 +49,7 @@ class TrainerPeer:
         self.epoch = 0
         self.version = 0
         self.group: WeightGroup | None = None
+        self.kv_cache = "keep"  # unless a server does not offer it
         self.joined: list[dict[str, Any]] = []  # the request by which each server joined the group
 
     # --- the weight group -------------------------------------------------------------------------
@@ -58,6 +59,8 @@ class TrainerPeer:
         contracts = [await server.contract() for server in self.servers]
         world_size = 1 + sum(contract.ranks for contract in contracts) + extra_ranks
         backend = backend_of(contracts)
+        if not all("keep" in contract.kv_cache for contract in contracts):
+            self.kv_cache = "recompute"
         common = {
             "run": self.run,
             "takeover": True,
@@ -154,7 +157,7 @@ class TrainerPeer:
             "parameters": [parameter.model_dump() for parameter in parameters(weights)],
             "tied": self.tied,
             "bucket_bytes": bucket_bytes_for(weights, 3),
-            "kv_cache": "keep",
+            "kv_cache": self.kv_cache,
             "receive": "paused",
             "timeout_s": self.settings.timeout_s,
         }

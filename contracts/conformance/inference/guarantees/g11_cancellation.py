@@ -5,6 +5,7 @@
 
 import asyncio
 import contextlib
+from functools import partial
 from typing import Any
 
 from contracts.conformance.inference.bench import Bench
@@ -73,7 +74,7 @@ async def _left_during_an_update(bench: Bench, trainer: TrainerPeer) -> None:
     await trainer.send(rest)
     await trainer.wait_until_live(version, sum(bucket.nbytes for bucket in buckets), what)
     for server in bench.servers:
-        if await poll(lambda at=server: _idle(at), within_s=10 * WITHIN_S) is None:
+        if await poll(partial(_idle, server), within_s=10 * WITHIN_S) is None:
             raise LateError(
                 f"{await server.unfinished()} requests are there {10 * WITHIN_S:g} s after the update during "
                 "which their clients left",
