@@ -17,17 +17,31 @@ from contracts.conformance.inference.broken_updates import (
 )
 from contracts.conformance.inference.load import MANY, check_finished, in_flight
 from contracts.conformance.inference.recovery import check_serving, restore_service
+from contracts.conformance.inference.repeated_versions import (
+    newer_epoch_replaces_a_forming_group,
+    not_finite,
+    polls_end_in_time,
+    runs_in_a_row,
+    same_version_other_content,
+)
 from contracts.conformance.inference.trainer_peer import TrainerPeer, bucket_bytes_for, packed
 from contracts.conformance.inference.trainer_process import GroupProcess, trainer
 from contracts.conformance.verdicts import GuaranteeError
+
+RUNS = 3
+MANY_RUNS = 20
 
 
 async def failures(bench: Bench) -> str:
     """Makes updates slow, repeated, taken over and interrupted, and checks that every server recovers."""
     async with bench.new_run() as run:
         await _slow_trainer(bench, run)
-        await _same_version_again(bench, run)
+        await same_version_other_content(bench, run)
+        await newer_epoch_replaces_a_forming_group(bench, run)
+        await polls_end_in_time(bench, run)
+        await not_finite(bench, run)
     await _taken_over(bench)
+    await runs_in_a_row(bench, MANY_RUNS if bench.settings.thorough else RUNS)
     slowest = 0.0
     async with bench.new_run() as run:
         for end in ("killed", "stalled"):
@@ -61,14 +75,6 @@ async def _slow_trainer(bench: Bench, run: TrainerPeer) -> None:
                 f"the broadcast failed: {error}", "a slow trainer is waited for", what
             ) from error
     await run.wait_until_live(version, sum(bucket.nbytes for bucket in buckets), what)
-
-
-async def _same_version_again(bench: Bench, run: TrainerPeer) -> None:
-    """Checks that members that already hold the version take part when it is sent to a rebuilt group."""
-    await run.join()
-    await run.publish(run.version, bench.weights(run.version))
-    for server in bench.servers:
-        await check_serving(bench, server, run.version, f"version {run.version} is sent again in a new epoch")
 
 
 async def _taken_over(bench: Bench) -> None:
