@@ -27,24 +27,44 @@ class Gathered:
     contiguous: bool
 
 
-def gather(
-    worker: RecordingWorker, spec: WorkerSpec, step: Step, directory: Path
-) -> tuple[WeightManifest, list[list[Gathered]]]:
-    """Returns the manifest, two iterations over the loaded weights, and one after an optimizer step.
+@dataclass(frozen=True)
+class Result:
+    """What one rank saw."""
 
-    The weights after the step are also exported.
+    manifests: list[WeightManifest]  # of each dtype, in the order of DTYPES
+    iterations: list[list[Gathered]]  # two of the loaded weights, and one after a step
+    changed: list[str]  # names of tensors that changed before their iteration ended
+
+
+def gather(worker: RecordingWorker, spec: WorkerSpec, step: Step, directory: Path) -> Result:
+    """Returns the manifests, two iterations over the loaded weights, and one after an optimizer step.
+
+    The gradient is there before the second. The weights after the step are exported before they are
+    gathered.
     """
-    manifest = worker.weight_manifest("bfloat16")
-    iterations = [_iteration(worker), _iteration(worker)]
+    manifests = [worker.weight_manifest(dtype) for dtype in DTYPES]
+    changed: list[str] = []
+    first = _iteration(worker, changed)
     accumulate(worker, spec, step)
+    iterations = [first, _iteration(worker, changed)]
     worker.step()
-    iterations.append(_iteration(worker))
     worker.export(directory)
-    return manifest, iterations
+    iterations.append(_iteration(worker, changed))
+    manifests.append(worker.weight_manifest(DTYPES[0]))
+    return Result(manifests, iterations, changed)
 
 
-def _iteration(worker: RecordingWorker) -> list[Gathered]:
-    return [_kept(name, tensor) for name, tensor in worker.gather_weights()]
+def _iteration(worker: RecordingWorker, changed: list[str]) -> list[Gathered]:
+    """Returns copies of all items, and adds to `changed` the names of those that do not stay as they were."""
+    items = []
+    copies = []
+    for name, tensor in worker.gather_weights():
+        items.append((name, tensor))
+        copies.append(_kept(name, tensor))
+    for (name, tensor), copy in zip(items, copies, strict=True):
+        if tensor is not None and copy.tensor is not None and not torch.equal(tensor.cpu(), copy.tensor):
+            changed.append(name)
+    return copies
 
 
 def _kept(name: str, tensor: torch.Tensor | None) -> Gathered:
