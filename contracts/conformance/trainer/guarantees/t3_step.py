@@ -133,7 +133,7 @@ def _check_skipped(reports: list[StepReport], before: Tensors, after: Tensors, d
         if not report.skipped or math.isfinite(report.grad_norm):
             raise GuaranteeError(
                 f"rank {rank} reports skipped={report.skipped}, norm {report.grad_norm:.3g}",
-                "on every rank skipped=True and a norm that is not finite: one loss or gradient was not finite",
+                "on every rank skipped=True and a norm that is not finite: a gradient was not finite",
                 doing,
             )
     if changed := [name for name in before if not torch.equal(before[name], after[name])]:
