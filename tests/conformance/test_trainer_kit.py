@@ -20,6 +20,8 @@ from contracts.conformance.trainer.command import add_trainer
 from contracts.conformance.trainer.kit import GUARANTEES, check_trainer
 from contracts.conformance.verdicts import Verdict
 from tests.conformance.kept import assert_kept
+from tests.conformance.odd_trainers import ODD
+from tests.rotation import quarter
 from tests.trainer_adapters.conftest import DEEPSPEED as DEEPSPEED_MODULES
 
 ROOT = Path(__file__).parents[2]
@@ -55,6 +57,13 @@ def test_fsdp_on_two_ranks():
 @pytest.mark.parametrize("ranks", [1, 2])
 def test_the_example(ranks):
     assert_all_kept(PLAIN, ranks)
+
+
+@pytest.mark.engines
+@pytest.mark.parametrize("odd", quarter(ODD), ids=lambda odd: odd.trainer.__name__)
+def test_an_unusual_trainer_that_keeps_the_contract(odd):
+    adapter = f"{odd.trainer.__module__}.{odd.trainer.__qualname__}"
+    assert_kept(check_trainer(adapter, ranks=odd.ranks, only=odd.guarantees))
 
 
 def preload_deepspeed() -> None:
