@@ -213,9 +213,9 @@ class TrainerWorker(abc.ABC):
         """Returns the `[T]` log-probability of every token, in nats, at its sequence's temperature.
 
         Entropies are returned if asked for. With `grad=True` a gradient flows through every score, otherwise
-        through none. Packed neighbours do not see each other. The full `[T, vocab]` logits are never held at
-        once, with a gradient or without. Dropout is off. The batch stays as it was packed. An empty batch takes part in the ranks' collectives and gives
-        empty scores that `backward` accepts.
+        through none. Packed neighbours do not see each other, and dropout is off. The full `[T, vocab]`
+        logits are never held at once, with a gradient or without. The batch stays as it was packed. An empty
+        batch takes part in the ranks' collectives and gives empty scores that `backward` accepts.
 
         Several forwards may come before the first backward, and one with `grad=False` at any time. None
         changes a gradient. Every forward uses the weights after the last step.

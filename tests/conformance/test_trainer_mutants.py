@@ -1,6 +1,6 @@
 """The kit tells every broken trainer from a correct one, by the guarantee that it breaks, and by no other but
-those that it cannot help breaking. On each commit a quarter of them is tried on its own guarantee, here of a few
-and by `make test-engines` of all; `make soak` tries all of them on all guarantees."""
+those that it cannot help breaking. On each commit a quarter of them is tried on its own guarantee, here of a
+few and by `make test-engines` of all; `make soak` tries all of them on all guarantees."""
 
 import re
 from concurrent.futures import ProcessPoolExecutor

@@ -98,7 +98,7 @@ class TakesTheFirstTemperatureAfterTheFirstChunk(FSDPTrainer):
         return super().forward(replace(batch, temperature=temperature), grad, entropy)
 
 
-@mutant("T1", "of token", also="T2 T3 T6", why="packs have several temperatures in each")
+@mutant("T1", "of token|neighbours are seen", also="T2 T3 T6", why="packs have several temperatures in each")
 class TakesTheTemperatureOfTheFirstSequence(FSDPTrainer):
     def forward(self, batch: PackedBatch, grad: bool = True, entropy: bool = False) -> TokenScores:
         first = batch.temperature[:1].expand_as(batch.temperature)

@@ -56,6 +56,7 @@ def check_complete(reference: Reference, iteration: list[Gathered], manifest: We
 
 
 def check_values(reference: Reference, iterations: list[list[Gathered]]) -> None:
+    """Checks that the tensors of each iteration are contiguous and equal to the checkpoint's."""
     weights = dict(reference.model.named_parameters(remove_duplicate=False))
     for iteration in iterations:
         for one in iteration:
