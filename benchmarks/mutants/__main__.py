@@ -3,7 +3,7 @@
     python -m benchmarks.mutants --part inference --seed 0 --sample 100 --out mutants.jsonl
 
 A mutant that is in the file already is not run again. One takes a minute on idle cores, and three where the
-kit does not kill it. On a busy machine a limit of time may kill one: `seen` says what was measured.
+kit does not kill it. What fails by a limit of time is tried twice; `seen` says what was measured.
 """
 
 import argparse

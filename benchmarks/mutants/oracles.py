@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -16,15 +17,24 @@ TOKEN = "secret"
 SHORT = {"token": TOKEN, "timeout_s": 1.0, "grace_s": 2.0, "answer_s": 15.0, "updates": 8}
 CHEAPEST_FIRST = ["G9", "G3", "G5", "G10", "G1", "G2", "G11", "G4", "G6", "G8", "G7"]
 LONGEST_S = 600  # what takes longer hangs
+TOO_SLOW = re.compile(r"within [\d.]+ s|no end after|did not end")
 FSDP = ["trainer", "--adapter", "trainer_adapters.fsdp.FSDPTrainer", "--ranks", "1", "--json"]
 
 
 def kit_on_server(copy: Path, file: str, models: dict[str, str]) -> str:
     """Returns the guarantee that the mutated server fails, with what was measured; empty if it keeps all."""
+    adapter = "transformers" if "transformers" in file else "scripted"
+    failed = _kit_within_time(copy, adapter, models)
+    if TOO_SLOW.search(failed):  # perhaps the machine is busy
+        failed = _kit_within_time(copy, adapter, models)
+    return failed
+
+
+def _kit_within_time(copy: Path, adapter: str, models: dict[str, str]) -> str:
     signal.signal(signal.SIGALRM, _raise)
     signal.alarm(LONGEST_S)
     try:
-        return _first_failure(copy, "transformers" if "transformers" in file else "scripted", models)
+        return _first_failure(copy, adapter, models)
     except Exception as error:  # a server that does not start, or that hangs
         return f"no guarantee can be checked: {type(error).__name__}: {error}"
     finally:

@@ -20,7 +20,7 @@ READY_WITHIN_S = 60
 @contextmanager
 def serving(copy: Path, module: str, options: list[str], token: str) -> Iterator[str]:
     """Yields the URL of `python -m module`, run with the packages in `copy`."""
-    output = copy / "output"
+    output = copy / f"output-{time.monotonic_ns()}"
     process = fork_server().Process(target=_serve, args=(copy, module, options, token, output), daemon=True)
     process.start()
     try:

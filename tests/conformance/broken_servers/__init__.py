@@ -15,7 +15,7 @@ from inference_adapters.serve import arguments, run
 from tests.conformance.broken_servers.mutants import MUTANTS, TOKEN
 
 __all__ = ["MUTANTS", "TOKEN", "serve"]
-MODULES = "content in_flight stale_cache logprobs versions refusals failures requests"
+MODULES = "content in_flight stale_cache logprobs versions refusals failures requests drawn"
 
 for module in MODULES.split():
     importlib.import_module(f"{__name__}.{module}")  # registers its mutants
