@@ -7,7 +7,7 @@ BY_FILE := --dist loadfile --no-loadscope-reorder
 TERSE := --show-capture=no
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-engines redis-server vllm-env sglang-env grid recipes soak lint clean
+.PHONY: help demo test test-engines redis-server vllm-env sglang-env grid recipes soak mutants lint clean
 
 help:  ## List the targets. Minutes are those on two idle cores; installing comes on top, once.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-13s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -96,6 +96,10 @@ $(THOROUGH): soak-thorough-%:
 soak-runs:
 	$(VENV)/bin/python -m pytest -m long tests/pipeline tests/conformance tests/judging
 
+mutants: $(VENV)/mutants  ## Draw mutants of the adapters and tell what kills each (docs/mutants.md). Hours.
+	$(VENV)/bin/python -m benchmarks.mutants --part inference --sample 100 --out runs/mutants-inference.jsonl
+	$(VENV)/bin/python -m benchmarks.mutants --part trainer --sample 40 --out runs/mutants-trainer.jsonl
+
 lint: $(VENV)/lint  ## Check format, rules and, in contracts/, strict types. 1 minute.
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
@@ -104,7 +108,7 @@ lint: $(VENV)/lint  ## Check format, rules and, in contracts/, strict types. 1 m
 clean:  ## Remove the environments and the models that were made. Runs stay.
 	rm -rf $(VENV) .venv-vllm .venv-sglang .cache
 
-$(VENV)/demo $(VENV)/test $(VENV)/deepspeed $(VENV)/test-engines $(VENV)/lint: pyproject.toml
+$(VENV)/demo $(VENV)/test $(VENV)/deepspeed $(VENV)/test-engines $(VENV)/mutants $(VENV)/lint: pyproject.toml
 	test -x $(VENV)/bin/python || $(PYTHON) -m venv $(VENV)
 	$(VENV)/bin/pip install --quiet --editable ".[$(@F)]"
 	touch $@
