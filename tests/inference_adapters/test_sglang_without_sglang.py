@@ -11,8 +11,9 @@ import torch
 
 from contracts.conformance.tiny_model import make_tiny_model
 from inference_adapters.sglang import server_process
-from inference_adapters.sglang.engine import SglangEngine, read_delta
+from inference_adapters.sglang.engine import SglangEngine
 from inference_adapters.sglang.options import Options, add_options
+from inference_adapters.sglang.requests import read_delta
 from inference_adapters.sglang.server_process import SglangError
 
 
@@ -78,6 +79,14 @@ def test_versions_come_with_the_last_tokens():
     end = event([], [], total=3, reason={"type": "length"}, weight_versions=SPANS)
     last = read_delta(end, given=3)
     assert (last.token_ids, last.versions, last.finish_reason) == ([], [3, 3, 4], "length")
+
+
+def test_the_likeliest_tokens_are_those_that_can_be_sampled():
+    likeliest = [[[-0.5, 8, None], [-3.4e38, 9, None]], None]
+    given = event([8, 7], [-0.5, -1.0], total=2)
+    given["meta_info"]["output_top_logprobs"] = likeliest
+    assert read_delta(given, given=0, likeliest=2).top_logprobs == [[(8, -0.5)], []]
+    assert read_delta(given, given=0).top_logprobs == ()
 
 
 @pytest.mark.parametrize("waiting", [[], [5, 6]])

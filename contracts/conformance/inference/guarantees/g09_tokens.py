@@ -2,11 +2,14 @@
 
 from typing import Any
 
+from contracts.conformance.inference.arrival import check_arrival
 from contracts.conformance.inference.bench import SHORT, Bench
 from contracts.conformance.inference.guarantees.g09_tools import tools
 from contracts.conformance.inference.load import check_finished
 from contracts.conformance.inference.samples import Sample, samples, streamed
 from contracts.conformance.inference.server import Server
+from contracts.conformance.inference.stopping import check_stops
+from contracts.conformance.inference.texts import check_text, check_texts
 from contracts.conformance.verdicts import GuaranteeError
 
 MESSAGES = [{"role": "user", "content": "What is 2 + 3?"}]
@@ -15,13 +18,17 @@ MESSAGES = [{"role": "user", "content": "What is 2 + 3?"}]
 async def tokens(bench: Bench) -> str:
     """Sends ids, text and conversations by every offered path, and checks that the tokens agree."""
     capabilities = await bench.offered("capabilities")
+    streams = "stream" in capabilities
     async with bench.new_run() as trainer:
         for server in bench.servers:
             await _tokens_in(bench, server)
             await _stop_token(bench, server)
             chats = await _chat(bench, server)
-            if "stream" in capabilities:
+            await check_stops(bench, server, bench.weights(1), streams)
+            await check_texts(bench, server, streams)
+            if streams:
                 await _streamed(bench, server, chats)
+                await check_arrival(bench, server)
             if "stop_strings" in capabilities:
                 await _stop_string(bench, server)
         found = ["stop and length", "no end-of-sequence is configured"]
@@ -32,7 +39,7 @@ async def tokens(bench: Bench) -> str:
                 await _ends(bench, server, greedy, swapped)
             found[-1] = f"end-of-sequence {bench.reference.ends[0]} is in the ids"
         if "tools" in capabilities and chats:
-            found.append(await tools(bench, trainer, MESSAGES, 3, "stream" in capabilities))
+            found.append(await tools(bench, trainer, MESSAGES, 3, streams))
     optional = [name for name in ("stream", "stop_strings") if name in capabilities]
     paths = ", ".join(["ids, text and chat" if chats else "ids and text (no chat template)", *optional])
     return "; ".join([f"{paths} agree", *found])
@@ -127,6 +134,7 @@ async def _streamed(bench: Bench, server: Server, chats: bool) -> None:
         for sample in two:
             bench.compare(sample, bench.weights(1), where)
             check_finished(bench, server, sample, SHORT)
+            check_text(bench, sample, where)
 
 
 async def _stop_string(bench: Bench, server: Server) -> None:

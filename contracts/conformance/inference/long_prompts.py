@@ -1,0 +1,59 @@
+"""Long prompts that are being read, or wait to be, when weights change with `recompute`. G2 uses it.
+
+A server that reads a prompt in pieces holds keys and values of a request that has no token yet.
+"""
+
+import asyncio
+
+from contracts.conformance.inference.bench import Bench
+from contracts.conformance.inference.crossing import Crossing
+from contracts.conformance.inference.load import check_finished
+from contracts.conformance.inference.mixed_load import cancelling
+from contracts.conformance.inference.samples import Sample
+from contracts.conformance.inference.trainer_peer import TrainerPeer
+
+TOKENS = 8  # of each completion
+FEW = 8  # long prompts per server, at least
+MOST = 64  # at most
+PREFIX = 64  # tokens that all prompts share
+
+
+async def reading_long_prompts(bench: Bench, trainer: TrainerPeer) -> float:
+    """Returns the largest error, in nats, of completions whose prompts were being read during an update."""
+    version = trainer.version + 1
+    length = bench.context - TOKENS
+    update_s, prompt_s = await _durations(bench, trainer, length)
+    version = trainer.version + 1
+    count = min(MOST, max(FEW, round(4 * update_s / prompt_s)))
+    shared = bench.reference.prompt(PREFIX, seed=1)
+    prompts = [
+        shared + bench.reference.prompt(length - PREFIX - 16 * (i % 4), seed=100 + i) for i in range(count)
+    ]
+    crossing = Crossing(bench, {version: "recompute"})
+    where = f"send {count} prompts of {length} tokens and publish version {version} with kv_cache recompute"
+    tasks = [
+        (server, asyncio.create_task(server.complete(prompt, TOKENS, temperature=1)))
+        for server in bench.servers
+        for prompt in prompts
+    ]
+    async with cancelling([task for _, task in tasks]):
+        # The update takes `update_s`; the middle of the reading is where it should swap.
+        await asyncio.sleep(max(0.05, 0.5 * count * prompt_s - update_s))
+        await trainer.publish(version, bench.weights(version), kv_cache="recompute")
+        found: list[Sample] = []
+        for server, task in tasks:
+            sample = await task
+            check_finished(bench, server, sample, TOKENS)
+            found.append(sample)
+    return max([crossing.check(sample, where) for sample in found])
+
+
+async def _durations(bench: Bench, trainer: TrainerPeer, length: int) -> tuple[float, float]:
+    """Returns the seconds of an update, and those in which an idle server reads one long prompt."""
+    loop = asyncio.get_running_loop()
+    started = loop.time()
+    version = trainer.version + 1
+    await trainer.publish(version, bench.weights(version), kv_cache="recompute")
+    updated = loop.time()
+    await bench.servers[0].complete(bench.reference.prompt(length, seed=99), 1)
+    return updated - started, max(0.001, loop.time() - updated)
