@@ -105,7 +105,8 @@ class TrainerPeer:
             contract = await server.contract()
             offset = request["rank_offset"]
             group = GroupInfo(epoch=self.epoch, rank_offset=offset, world_size=request["world_size"])
-            joined = (status, body) == (200, {"ranks": list(range(offset, offset + contract.ranks))})
+            ranks = list(range(offset, offset + contract.ranks))
+            joined = status == 200 and body.get("ranks") == ranks
             if not joined or (contract.run, contract.group) != (self.run, group):
                 raise GuaranteeError(
                     f"{server}: POST /init_process_group: {status} {body}; /contract: {contract.group}",
@@ -201,7 +202,7 @@ class TrainerPeer:
             await self.post_each("/request_weight_update", [request] * len(self.servers)),
             strict=True,
         ):
-            if answer != (202, {"state": "receiving"}):
+            if answer[0] != 202 or answer[1].get("state") != "receiving":
                 raise GuaranteeError(
                     f"{server}: POST /request_weight_update: {answer[0]} {answer[1]}",
                     '202 {"state": "receiving"}',
