@@ -2,8 +2,8 @@
 
 Tokens before the first change come from the weights that they name. After a change with `recompute` the new
 weights have read the whole sequence. After one with `keep` they go on from keys and values of the older
-weights. There the contract leaves two things open, and either is accepted: whether the token sampled last had
-been read already, and whether the request was preempted since and read anew by the weights of that moment.
+weights. There the contract leaves two things open. The token sampled last had been read already, or not. And
+a request may be preempted later, and then be read anew by the weights of that moment. Either is accepted.
 """
 
 from collections.abc import Mapping

@@ -1,7 +1,7 @@
 """The reference for `keep`: a forward of new weights over keys and values that older weights have computed.
 
 The keys and values are the cache that the Hugging Face model itself returns. A model with code of its own may
-have none, or one that does not continue a sequence: then `continues` is false, and nothing is computed here.
+have none, or one that does not continue a sequence. Then `continues` is false.
 """
 
 from collections.abc import Sequence

@@ -18,7 +18,8 @@ from contracts.conformance.inference.trainer_peer import TrainerPeer
 from contracts.conformance.verdicts import GuaranteeError
 
 FIRST_TRY = 96  # tokens of each request in the first attempt
-TOGETHER = 32  # requests in flight per server, at first
+FEW = 8  # requests in flight per server, where their number matters little
+TOGETHER = 32  # where it does
 MANY = 96  # requests in flight per server, at most
 
 Tasks = list[tuple[Server, asyncio.Task[Sample]]]
@@ -52,7 +53,7 @@ async def complete_across(
     trainer: TrainerPeer,
     update: Callable[[], Awaitable[object]],
     check: Callable[[Server, Sample], float],
-    count: int = TOGETHER,
+    count: int = FEW,
 ) -> tuple[list[Sample], float]:
     """Runs completions while `update()` publishes, and returns them with the largest error that `check` gave.
 

@@ -15,13 +15,13 @@ from contracts.conformance.inference.trainer_peer import TrainerPeer
 TOKENS = 8  # of each completion
 FEW = 8  # long prompts per server, at least
 MOST = 64  # at most
+LONGEST = 1024  # tokens of a prompt, where the context allows it
 PREFIX = 64  # tokens that all prompts share
 
 
 async def reading_long_prompts(bench: Bench, trainer: TrainerPeer) -> float:
     """Returns the largest error, in nats, of completions whose prompts were being read during an update."""
-    version = trainer.version + 1
-    length = bench.context - TOKENS
+    length = min(LONGEST, bench.context - TOKENS)
     update_s, prompt_s = await _durations(bench, trainer, length)
     version = trainer.version + 1
     count = min(MOST, max(FEW, round(4 * update_s / prompt_s)))

@@ -3,7 +3,7 @@
 from contracts.conformance.inference.arrivals import Arrivals
 from contracts.conformance.inference.bench import Bench
 from contracts.conformance.inference.crossing import Crossing
-from contracts.conformance.inference.load import TOGETHER, complete_across
+from contracts.conformance.inference.load import FEW, TOGETHER, complete_across
 from contracts.conformance.inference.long_prompts import reading_long_prompts
 from contracts.conformance.inference.responsiveness import (
     FACTOR,
@@ -35,11 +35,12 @@ async def in_flight(bench: Bench) -> str:
         speed = await responsiveness(bench)
         across = _Across(bench, trainer, speed)
         for kv_cache, receive in modes:
-            samples, off = await across.updates(kv_cache, receive, 1)
+            many = thorough or receive == receives[offered.index(kv_cache) % len(receives)]
+            samples, off = await across.updates(kv_cache, receive, 1, TOGETHER if many else FEW)
             crossed += sum(len(sample.spans) > 1 for sample in samples)
             worst = max(worst, off)
         for kv_cache in offered:
-            _, off = await across.updates(kv_cache, receives[-1], SEVERAL)
+            _, off = await across.updates(kv_cache, receives[-1], SEVERAL, FEW)
             worst = max(worst, off)
         for receive in receives:
             hold_s = LONG_HOLD_S if thorough else HOLD_S
@@ -59,8 +60,13 @@ class _Across:
         self.trainer = trainer
         self.speed = speed
 
-    async def updates(self, kv_cache: str, receive: str, count: int) -> tuple[list[Sample], float]:
-        """Publishes `count` versions while requests run. Returns them with the largest error, in nats."""
+    async def updates(
+        self, kv_cache: str, receive: str, count: int, together: int
+    ) -> tuple[list[Sample], float]:
+        """Publishes `count` versions while `together` requests run on each server.
+
+        Returns the requests with the largest error, in nats.
+        """
         bench = self.bench
         modes: dict[int, str] = {}
         crossing = Crossing(bench, modes)
@@ -86,5 +92,4 @@ class _Across:
                 raise GuaranteeError(f"spans {sample.spans}", f"only versions {sorted(known)}", where)
             return crossing.check(sample, where)
 
-        together = 4 * TOGETHER if bench.settings.thorough else TOGETHER
         return await complete_across(bench, self.trainer, update, check, together)
