@@ -41,6 +41,7 @@ class Outbox:
         reason: FinishReason | None,
         likeliest: list[tuple[int, float]] | None = None,
     ) -> None:
+        """Adds a sampled token, with the likeliest ones at its position if they were asked for."""
         self.token_ids.append(token_id)
         self.logprobs.append(logprob)
         if likeliest is not None:
