@@ -82,7 +82,8 @@ async def _alike(
         if one.token_ids == other.token_ids:
             return
         found, others = await asyncio.gather(asked.send(server), counterpart.send(server))
-        one, other = found[choice], others[0]
+        one = found[choice]
+        other = others[0]
     if one.token_ids != other.token_ids:
         raise GuaranteeError(
             f"a pair with equal seeds differs: {one.token_ids}, {other.token_ids}",
