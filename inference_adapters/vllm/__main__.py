@@ -45,11 +45,12 @@ def main() -> None:
     from inference_adapters.vllm.engine import VllmEngine
     from inference_adapters.vllm.openai_routes import add_openai_routes
     from inference_adapters.vllm.plugin import SERVER_VARIABLE
+    from inference_adapters.vllm.request_checks import LIMITS
 
     os.environ[SERVER_VARIABLE] = "1"
     args = _arguments()
     engine = VllmEngine(args)
-    run(engine, args, lambda app, updates: add_openai_routes(engine, app, updates))
+    run(engine, args, lambda app, updates: add_openai_routes(engine, app, updates), LIMITS)
 
 
 def _arguments() -> argparse.Namespace:

@@ -9,7 +9,14 @@ from pydantic import ConfigDict, ValidationError
 
 from contracts.errors import ContractError, ErrorCode
 from contracts.inference import GenerationRequest
-from contracts.limits import MAX_N, MAX_PROMPTS, MAX_TEXT_CHARACTERS, MAX_TOP_LOGPROBS, MIN_TEMPERATURE
+from contracts.limits import (
+    MAX_N,
+    MAX_PROMPTS,
+    MAX_TEXT_CHARACTERS,
+    MAX_TOP_LOGPROBS,
+    MIN_TEMPERATURE,
+    Limits,
+)
 from inference_adapters.message_parts import with_text
 from inference_adapters.request_checks import check_context, check_total
 from inference_adapters.text_checks import check_conversation, check_text
@@ -18,6 +25,9 @@ if TYPE_CHECKING:
     from vllm.sampling_params import SamplingParams
 
     from inference_adapters.vllm.engine import VllmEngine
+
+# vLLM raises a lower temperature to the first of these silently, and refuses one above the second.
+LIMITS = Limits(min_temperature=0.01, max_temperature=2.0)
 
 
 class SharedFields(GenerationRequest):
@@ -88,6 +98,12 @@ def _check_shared(body: dict[str, Any], max_completion_tokens: Any, context: int
         first = error.errors()[0]
         param = str(first["loc"][0]) if first["loc"] else "the body"
         raise _invalid(param, first["msg"]) from error
+    if fields.temperature and not LIMITS.min_temperature <= fields.temperature <= LIMITS.max_temperature:
+        raise _invalid(
+            "temperature",
+            f"{fields.temperature:g} is neither 0 nor between {LIMITS.min_temperature:g} and "
+            f"{LIMITS.max_temperature:g}",
+        )
     if isinstance(max_completion_tokens, int):
         check_context(0, max_completion_tokens, context)
     check_context(0, fields.max_tokens, context)

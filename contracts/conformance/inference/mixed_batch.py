@@ -81,14 +81,16 @@ async def mixed(bench: Bench, server: Server, weights: Weights) -> list[Asked]:
         path, prompt = forms_of_prompt[count % len(forms_of_prompt)]
         asked.append(Asked(path, prompt, sampling, forms[count // 3 % len(forms)], more))
 
-    for temperature in [*ORDINARY, limits.max_temperature]:
+    highest = limits.max_temperature
+    allowed = [t for t in ORDINARY if t is None or t <= highest]
+    for temperature in [*allowed, highest]:
         for _ in range(4):
             add(Sampling(temperature))
     if "truncation" in capabilities:
         for sampling in TRUNCATED * 3:
             add(sampling)
     if limits.max_n > 1:
-        for temperature in (0.7, 1.0, 2.5):
+        for temperature in (0.7, 1.0, min(2.5, highest)):
             add(Sampling(temperature), n=2)
     asked += [
         Asked(*ids(prompt), Sampling(temperature), forms[i % len(forms)], max_tokens=8)

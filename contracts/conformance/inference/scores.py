@@ -26,23 +26,25 @@ async def check_scores(bench: Bench, server: Server, weights: Weights, version: 
 
     Returns the largest error in nats, relative to what the temperature allows.
     """
-    most = (await limits_of(server)).max_sequences
+    limits = await limits_of(server)
+    most = limits.max_sequences
+    temperatures = [t and min(t, limits.max_temperature) for t in TEMPERATURES]
     lengths = [min(length, bench.context) for length in (*LENGTHS, LONG)]
     sequences = [bench.reference.prompt(length, seed=50 + i) for i, length in enumerate(lengths)]
     sequences.append(sequences[0])  # one that comes twice
     orders = []
-    for seed, _ in enumerate(TEMPERATURES):
+    for seed, _ in enumerate(temperatures):
         order = sequences[:]
         random.Random(seed).shuffle(order)
         orders.append(order[:most])
     bodies: list[dict[str, Any]] = [
         {"sequences": order} | Sampling(temperature).fields
-        for order, temperature in zip(orders, TEMPERATURES, strict=True)
+        for order, temperature in zip(orders, temperatures, strict=True)
     ]
     answers = await asyncio.gather(*(server.post("/score", body) for body in bodies))
     exact = {len(ids): _reference(bench, weights, ids) for ids in sequences if len(ids) > 1}
     worst = 0.0
-    for (status, answer), body, temperature in zip(answers, bodies, TEMPERATURES, strict=True):
+    for (status, answer), body, temperature in zip(answers, bodies, temperatures, strict=True):
         asked = body["sequences"]
         where = f"{server}: POST /score with {len(asked)} sequences of {[*map(len, asked)]} ids"
         where += f" at temperature {temperature}" if temperature else ""

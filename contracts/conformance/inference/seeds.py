@@ -24,10 +24,12 @@ TRIES = 6  # of a pair that should be equal
 async def check_seeds(bench: Bench, server: Server, streams: bool) -> None:
     """Sends requests with and without seeds together, twice, and compares them."""
     prompt = bench.reference.prompt(9)
-    n = min(CHOICES, (await limits_of(server)).max_n)
+    limits = await limits_of(server)
+    n = min(CHOICES, limits.max_n)
+    temperature = min(TEMPERATURE, limits.max_temperature)
 
     def asked(stream: bool = False, **more: Any) -> Asked:
-        return Asked(*ids(prompt), Sampling(TEMPERATURE), stream and streams, more, TOKENS)
+        return Asked(*ids(prompt), Sampling(temperature), stream and streams, more, TOKENS)
 
     single = [asked(stream=i % 2 == 1, seed=seed) for i, seed in enumerate(SEEDS)]
     noise = [asked() for _ in range(16)]
@@ -53,8 +55,10 @@ async def check_seeds(bench: Bench, server: Server, streams: bool) -> None:
 async def check_without_seeds(bench: Bench, server: Server) -> None:
     """Checks that repeated requests, and the choices of one request, differ from each other."""
     prompt = bench.reference.prompt(9)
-    n = min(CHOICES, (await limits_of(server)).max_n)
-    request = Asked(*ids(prompt), Sampling(TEMPERATURE), False, {"n": n}, TOKENS)
+    limits = await limits_of(server)
+    n = min(CHOICES, limits.max_n)
+    temperature = min(TEMPERATURE, limits.max_temperature)
+    request = Asked(*ids(prompt), Sampling(temperature), False, {"n": n}, TOKENS)
     found = [sample for _ in range(2) for sample in await request.send(server)]
     _differ(found, "completions that differ, for none has a seed", f"{server}: {request}, twice")
 

@@ -122,7 +122,7 @@ async def _many_choices(
     """Returns requests of one token with many choices: enough draws to know each distribution."""
     limits = await limits_of(server)
     n = min(CHOICES, limits.max_n)
-    samplings = [Sampling(1.0), Sampling(1.7), Sampling(5.0)]
+    samplings = [Sampling(1.0), Sampling(1.7), Sampling(min(5.0, limits.max_temperature))]
     if truncation:
         samplings += [Sampling(1.3, top_k=5), Sampling(1.0, top_p=0.7)]
     several = {
