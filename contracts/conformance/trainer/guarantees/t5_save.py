@@ -79,7 +79,8 @@ def check_save(bench: Bench) -> None:
         for seed in range(3)
     ]
     root = bench.new_directory()
-    waited, closed = root / "waited", root / "closed"
+    waited = root / "waited"
+    closed = root / "closed"
     saved = bench.session(save_at_once, model, SPEC, steps, waited, closed, doing=AT_ONCE)[0]
     doing = f"{AT_ONCE}; new processes, 1 other step, load the first, the same step, load the second"
     loaded = bench.session(load_over, model, SPEC, steps, waited, closed, doing=doing)[0]
