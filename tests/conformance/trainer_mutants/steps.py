@@ -35,17 +35,6 @@ class KeepsTheMoments(FSDPTrainer):
             super().reset_optimizer()
 
 
-@mutant("T3", "reports skipped=False")
-class OnlySeesNaN(FSDPTrainer):
-    def _global_norm(self, gradients: list[torch.Tensor]) -> float:
-        norm = super()._global_norm(gradients)
-        if not math.isinf(norm):
-            return norm
-        for gradient in gradients:
-            gradient.nan_to_num_(0.0, 0.0, 0.0)
-        return 1e30
-
-
 @mutant("T3", "reports the gradient norm", also="T5", why="it skips a step too")
 class KeepsTheGradientOfASkippedStep(FSDPTrainer):
     def step(self) -> StepReport:
