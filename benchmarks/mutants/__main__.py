@@ -60,8 +60,9 @@ def main() -> None:
         asked.out.parent.mkdir(exist_ok=True)
         with ProcessPoolExecutor(asked.processes, get_context("spawn")) as pool:
             for future in as_completed([pool.submit(tried, mutant, models) for mutant in todo]):
+                record = json.dumps(future.result())
                 with asked.out.open("a") as out:
-                    print(json.dumps(future.result()), file=out)
+                    print(record, file=out)
     print(dict(Counter(record["killed by"] or "nothing" for record in records(asked.out))))
 
 

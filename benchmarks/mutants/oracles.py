@@ -64,7 +64,7 @@ def kit_on_trainer(copy: Path) -> str:
     except ValueError:
         return f"no verdict: status {status}: {output[-300:]}"
     failed = [verdict for verdict in verdicts if verdict["verdict"] == "fail"]
-    return f"{failed[0]['code']}: {failed[0]['measured']}" if failed else ""
+    return f"{failed[0]['guarantee']}: {failed[0]['measured']}" if failed else ""
 
 
 def unit_tests(copy: Path, tests: list[str]) -> str:
