@@ -218,7 +218,8 @@ class TrainerWorker(abc.ABC):
         batch takes part in the ranks' collectives and gives empty scores that `backward` accepts.
 
         Several forwards may come before the first backward, and one with `grad=False` at any time. None
-        changes a gradient. Every forward uses the weights after the last step.
+        changes a gradient. A backend that needs each backward before the next forward raises
+        NotImplementedError on every rank. Every forward uses the weights after the last step.
         """
 
     @abc.abstractmethod

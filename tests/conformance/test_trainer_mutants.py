@@ -25,7 +25,7 @@ A_FEW = [
     "OmitsTheHead",
     "SendsTheTiedHeadToo",
     "ForgetsMomentsOnLoad",
-    "MeetsOnlyWhereThereIsWork",
+    "RefusesEmptyBatches",
     "GathersAllAtOnce",
 ]
 

@@ -8,7 +8,7 @@ import torch
 
 from contracts.conformance.trainer.recording_worker import RecordingWorker
 from contracts.conformance.trainer.sequences import Call, Step, objective
-from contracts.trainer import PackedBatch, StepReport, WorkerSpec
+from contracts.trainer import PackedBatch, StepReport, TokenScores, WorkerSpec
 
 Tensors = dict[str, torch.Tensor]
 
@@ -60,10 +60,10 @@ def accumulate(worker: RecordingWorker, spec: WorkerSpec, step: Step, number: in
     spoilt = spec.rank == step.spoilt % spec.world_size
     scale = step.scale if math.isfinite(step.scale) or spoilt else 1.0
     losses = []
-    waiting = []
+    waiting: list[torch.Tensor] = []
     for row in step.rows:
         batch = PackedBatch.pack(row[spec.rank], number)
-        scores = worker.forward(batch, entropy=step.entropy)
+        scores = _forward(worker, step, batch, waiting)
         loss = objective(scores, batch, step.entropy) * scale
         losses.append(loss.item())
         if step.probe:
@@ -75,6 +75,20 @@ def accumulate(worker: RecordingWorker, spec: WorkerSpec, step: Step, number: in
     for loss in reversed(waiting) if step.order == "last first" else waiting:
         worker.backward(loss)
     return losses
+
+
+def _forward(
+    worker: RecordingWorker, step: Step, batch: PackedBatch, waiting: list[torch.Tensor]
+) -> TokenScores:
+    """Returns the scores, after the backwards that wait if the backend refuses a forward before them."""
+    try:
+        return worker.forward(batch, entropy=step.entropy)
+    except NotImplementedError:
+        if not waiting:
+            raise
+    while waiting:
+        worker.backward(waiting.pop())
+    return worker.forward(batch, entropy=step.entropy)
 
 
 def _probe(worker: RecordingWorker, step: Step) -> None:

@@ -27,7 +27,7 @@ class RefusesEmptyBatches(FSDPTrainer):
     ranks=2,
     also="T2",
     why="some of its cuts have empty shares",
-    patience_s=3,
+    patience_s=20,
 )
 class MeetsOnlyWhereThereIsWork(FSDPTrainer):
     """Its ranks wait for each other in every forward of a batch that is not empty."""

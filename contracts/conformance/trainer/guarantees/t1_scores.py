@@ -1,7 +1,6 @@
 """The comparisons of T1: the form of scores, and their values token for token."""
 
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 
@@ -73,24 +72,28 @@ def check_scores(reference: Reference, pack: Pack, scored: Scored, when: str = "
     """Checks every score of a pack, and returns the largest error. `when` says when it was scored."""
     with torch.no_grad():
         right = reference.scores(pack)
-        plain = reference.scores(pack, temperature=1.0)
-    pairs: list[tuple[str, Any, Any, Any]] = [  # no entropy is None: each was asked for
-        ("logprob", scored.scores.logprobs, right.logprobs, plain.logprobs),
-        ("logprob (grad=False)", scored.bare.logprobs, right.logprobs, plain.logprobs),
-        ("entropy", scored.scores.entropy, right.entropy, plain.entropy),
-        ("entropy (grad=False)", scored.probe.entropy, right.entropy, plain.entropy),
+    found = [  # no entropy is None: each was asked for
+        ("logprob", "logprobs", scored.scores),
+        ("logprob (grad=False)", "logprobs", scored.bare),
+        ("entropy", "entropy", scored.scores),
+        ("entropy (grad=False)", "entropy", scored.probe),
     ]
-    return max(_check_tokens(pack, when, *pair) for pair in pairs)
+    return max(
+        _check_tokens(reference, pack, when + noun, name, getattr(scores, name), getattr(right, name))
+        for noun, name, scores in found
+    )
 
 
 def _check_tokens(
-    pack: Pack, when: str, noun: str, found: torch.Tensor, right: torch.Tensor, plain: torch.Tensor
+    reference: Reference, pack: Pack, noun: str, name: str, found: torch.Tensor, right: torch.Tensor
 ) -> float:
     error = (found - right).abs()
     if not len(error) or error.max() <= TOLERANCE:
         return float(error.max()) if len(error) else 0.0
+    with torch.no_grad():
+        plain = getattr(reference.scores(pack, temperature=1.0), name)
     token = int(error.argmax())
-    matter = f"{when}{noun} of token {token} is {found[token]:.5f} and should be {right[token]:.5f}"
+    matter = f"{noun} of token {token} is {found[token]:.5f} and should be {right[token]:.5f}"
     if (found - plain).abs().max() <= TOLERANCE:
         matter += ": the record's temperature is not applied"
     elif right[token] == 0:
