@@ -42,9 +42,11 @@ class SaysUntouchedAfterHalfAnUpdate(ScriptedEngine):
         async with self._generation_held(progress):
             while bucket := await in_daemon_thread(next, buckets, None):
                 progress.bytes += sum(tensor.nbytes for tensor in bucket.values())
+                progress.transfer_s += 0.001
                 now = self._weights | bucket
                 self.apply_weights(now, request.tied, self._version, request.kv_cache)
             self.apply_weights(self._weights, request.tied, request.version, request.kv_cache)
+            progress.touched = True
 
 
 @mutant(
