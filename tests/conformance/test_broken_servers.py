@@ -46,10 +46,18 @@ def model(tmp_path_factory) -> str:
     return make_scripted_model(tmp_path_factory.mktemp("scripted"))
 
 
+def loaded(model: str) -> Reference:
+    """The reference. Python 3.11 at times fails to parse the model's code beside other threads."""
+    try:
+        return Reference(model, trust_remote_code=True)
+    except SystemError:
+        return Reference(model, trust_remote_code=True)
+
+
 def failures(name: str, model: str, only: list[str] | None = None, thorough: bool = False) -> dict[str, str]:
     """What was measured, by the guarantee that does not hold."""
     with serving_mutant(name) as url:
-        reference = Reference(model, trust_remote_code=True)
+        reference = loaded(model)
         verdicts = check_inference([url], reference, only=only, thorough=thorough, **SHORT)
     failed = [verdict for verdict in verdicts if verdict.state == "fail"]
     assert all(verdict.expected and verdict.reproduce for verdict in failed)
