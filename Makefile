@@ -81,7 +81,7 @@ soak-trainers:
 	ROTATION=all $(VENV)/bin/python -m pytest -m "" tests/conformance/test_trainer_mutants.py
 
 $(SERVERS): soak-servers-%:
-	ROTATION=$* $(VENV)/bin/python -m pytest -m "not long" \
+	ROTATION=$* $(VENV)/bin/python -m pytest -m "" \
 		tests/conformance/test_broken_servers.py tests/conformance/test_odd_servers.py
 
 soak-judging:

@@ -1,11 +1,11 @@
 """The kit bites: each broken server is caught by the guarantee that names its fault, and by no other but
 those that it cannot help breaking. On each commit a few of a quarter of them are tried here. By
-`make test-engines` that quarter is tried on its own guarantees, and a quarter of it on all; by `make soak`
-every one on all."""
+`make test-engines` that quarter is tried on its own guarantees, and one on all; by `make soak` every one on
+all. Those that are seen by measured time are tried there alone, one after the other: a busy machine hides
+them."""
 
 import os
 import re
-from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from multiprocessing import get_context
@@ -21,9 +21,10 @@ from tests.rotation import quarter
 
 SHORT = {"token": TOKEN, "timeout_s": 1.0, "grace_s": 2.0, "answer_s": 15.0, "updates": 8}
 AT_A_TIME = 4  # they mostly wait
-BROKEN = quarter(sorted(name for name in MUTANTS if name != "Correct" and not MUTANTS[name].thorough))
-ON_ALL = BROKEN if "SOAK_PART" in os.environ else quarter(BROKEN)
-SEEN_THOROUGHLY = sorted(name for name in MUTANTS if MUTANTS[name].thorough)
+SEEN_ALONE = sorted(name for name in MUTANTS if MUTANTS[name].thorough or MUTANTS[name].timed)
+BROKEN = quarter(sorted(MUTANTS.keys() - {"Correct", *SEEN_ALONE}))
+ON_ALL = BROKEN if "SOAK_PART" in os.environ else ["ignores_the_token"]
+ON_OWN = sorted(set(BROKEN) - set(ON_ALL))
 A_FEW = [
     "SwapsTwoTensors",
     "DropsRequestsInFlight",
@@ -45,10 +46,18 @@ def model(tmp_path_factory) -> str:
     return make_scripted_model(tmp_path_factory.mktemp("scripted"))
 
 
+def loaded(model: str) -> Reference:
+    """The reference. Python 3.11 at times fails to parse the model's code beside other threads."""
+    try:
+        return Reference(model, trust_remote_code=True)
+    except SystemError:
+        return Reference(model, trust_remote_code=True)
+
+
 def failures(name: str, model: str, only: list[str] | None = None, thorough: bool = False) -> dict[str, str]:
     """What was measured, by the guarantee that does not hold."""
     with serving_mutant(name) as url:
-        reference = Reference(model, trust_remote_code=True)
+        reference = loaded(model)
         verdicts = check_inference([url], reference, only=only, thorough=thorough, **SHORT)
     failed = [verdict for verdict in verdicts if verdict.state == "fail"]
     assert all(verdict.expected and verdict.reproduce for verdict in failed)
@@ -59,9 +68,11 @@ def failures_of_own(name: str, model: str) -> dict[str, str]:
     return failures(name, model, [MUTANTS[name].own], MUTANTS[name].thorough)
 
 
-def of_each(names: list[str], found: Callable[[str], dict[str, str]]) -> dict[str, dict[str, str]]:
-    with ProcessPoolExecutor(AT_A_TIME, get_context("forkserver")) as pool:
-        return dict(zip(names, pool.map(found, names), strict=True))
+def failures_of(name: str, everything: bool, model: str) -> dict[str, str]:
+    try:
+        return failures(name, model) if everything else failures_of_own(name, model)
+    except Exception as error:  # it is the failure of this one alone
+        return {"error": repr(error)}
 
 
 def assert_caught(name: str, failed: dict[str, str]) -> None:
@@ -75,36 +86,33 @@ def test_caught_by_the_guarantee_that_names_it(name, model):
 
 
 @pytest.fixture(scope="module")
-def everything(model) -> dict[str, dict[str, str]]:
-    """What the correct server, and those that are tried on all guarantees, fail on."""
-    return of_each(["Correct", *ON_ALL], partial(failures, model=model))
-
-
-@pytest.fixture(scope="module")
-def own(model) -> dict[str, dict[str, str]]:
-    """What the others fail on, of the guarantee that names their fault."""
-    return of_each(sorted(set(BROKEN) - set(ON_ALL)), partial(failures_of_own, model=model))
+def found(model) -> dict[str, dict[str, str]]:
+    """What the correct server and some others fail on, and of the rest the guarantee that names the fault."""
+    names = ["Correct", *ON_ALL, *ON_OWN]  # the long ones first
+    everything = [name not in ON_OWN for name in names]
+    with ProcessPoolExecutor(AT_A_TIME, get_context("forkserver")) as pool:
+        return dict(zip(names, pool.map(partial(failures_of, model=model), names, everything), strict=True))
 
 
 @pytest.mark.engines
-@pytest.mark.parametrize("name", sorted(set(BROKEN) - set(ON_ALL)))
-def test_fails_on_its_own_guarantee(name, own):
-    assert_caught(name, own[name])
+@pytest.mark.parametrize("name", ON_OWN)
+def test_fails_on_its_own_guarantee(name, found):
+    assert_caught(name, found[name])
 
 
 @pytest.mark.engines
 @pytest.mark.parametrize("name", ON_ALL)
-def test_fails_on_its_own_guarantee_and_legitimately_on_others(name, everything):
-    assert_caught(name, everything[name])
-    assert everything[name].keys() <= MUTANTS[name].caught_by
+def test_fails_on_its_own_guarantee_and_legitimately_on_others(name, found):
+    assert_caught(name, found[name])
+    assert found[name].keys() <= MUTANTS[name].caught_by
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("name", SEEN_THOROUGHLY)
-def test_the_longer_depth_catches_it(name, model):
+@pytest.mark.parametrize("name", quarter(SEEN_ALONE))
+def test_caught_alone(name, model):
     assert_caught(name, failures_of_own(name, model))
 
 
 @pytest.mark.engines
-def test_a_correct_server_keeps_everything(everything):
-    assert everything["Correct"] == {}
+def test_a_correct_server_keeps_everything(found):
+    assert found["Correct"] == {}

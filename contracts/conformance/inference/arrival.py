@@ -11,8 +11,11 @@ from contracts.conformance.inference.server import Server
 from contracts.conformance.verdicts import GuaranteeError
 
 FIRST_TRY = 96  # tokens
+ENOUGH = 48  # tokens of a stream that tell something; many end earlier by themselves
 LATE = 0.9  # of the whole duration
-TRIES = 4
+TRIES = 5  # streams of enough tokens
+TIMELY = 2  # of them that must arrive in time: one may seem to, where a machine was busy at the end
+MOST = 16  # streams
 
 
 async def check_arrival(bench: Bench, server: Server) -> float:
@@ -22,22 +25,28 @@ async def check_arrival(bench: Bench, server: Server) -> float:
     send large bursts. Returns the part of the duration after which half of the tokens were there.
     """
     tokens = FIRST_TRY
-    when = 1.0
-    for attempt in range(TRIES):
+    found: list[float] = []
+    for attempt in range(MOST):
         tokens = min(tokens, bench.context - 32)
-        when = await _half_arrived(bench, server, tokens, attempt)
-        if when < LATE:
-            return when
-        tokens *= 2
-    raise GuaranteeError(
-        f"half of the {tokens // 2} tokens of a stream had arrived after {when:.0%} of its duration",
-        "chunks are sent while the rest is generated, not at the end",
-        f"{server}: stream a completion of {tokens // 2} tokens and look when its chunks arrive",
-    )
+        count, when = await _half_arrived(bench, server, tokens, attempt)
+        if count < ENOUGH:
+            continue
+        found.append(when)
+        if sum(when < LATE for when in found) == TIMELY:
+            return min(found)
+        if len(found) == TRIES:
+            raise GuaranteeError(
+                f"half of the {count} tokens of a stream had arrived after {max(found):.0%} of its duration",
+                "chunks are sent while the rest is generated, not at the end",
+                f"{server}: stream a completion of {count} tokens and look when its chunks arrive",
+            )
+        if when >= LATE:
+            tokens *= 2
+    return min(found, default=0.0)  # completions are too short for a verdict
 
 
-async def _half_arrived(bench: Bench, server: Server, tokens: int, attempt: int) -> float:
-    """Returns the part of the duration after which half of the tokens had arrived."""
+async def _half_arrived(bench: Bench, server: Server, tokens: int, attempt: int) -> tuple[int, float]:
+    """Returns the number of tokens of a stream, and the part of its duration after which half had arrived."""
     prompt = bench.reference.prompt(6, seed=attempt)
     body = {"prompt": prompt, "max_tokens": tokens, "logprobs": True, "temperature": 1}
     started = asyncio.get_running_loop().time()
@@ -47,4 +56,6 @@ async def _half_arrived(bench: Bench, server: Server, tokens: int, attempt: int)
     arrived = [
         at for at, chunk in chunks for choice in chunk["choices"] for _ in choice.get("token_ids") or []
     ]
-    return (arrived[len(arrived) // 2] - started) / max(ended - started, 1e-9)
+    if not arrived:
+        return 0, 1.0
+    return len(arrived), (arrived[len(arrived) // 2] - started) / max(ended - started, 1e-9)

@@ -34,8 +34,12 @@ def packed(weights: Weights, bucket_bytes: int) -> list[torch.Tensor]:
 
 
 def bucket_bytes_for(weights: Weights, count: int) -> int:
-    """Returns a bucket size that cuts `weights` into about `count` buckets."""
-    return max(1, sum(tensor.nbytes for tensor in weights.values()) // count)
+    """Returns a bucket size that cuts `weights` into `count` buckets or more, if it has the tensors."""
+    size = max(1, sum(tensor.nbytes for tensor in weights.values()) // count)
+    order = parameters(weights)
+    while size > 1 and len(plan_buckets(order, size)) < min(count, len(order)):
+        size //= 2
+    return size
 
 
 class TrainerPeer:

@@ -53,7 +53,7 @@ class KeepsTenMebibytesOfEachGroup(ScriptedEngine):
         return await super().join_group(request)
 
 
-@mutant("G8", "memory.* updates failed")
+@mutant("G8", "memory.* updates failed", timed=True)
 class KeepsTheBuffersOfFailedUpdates(ScriptedEngine):
     async def receive_weights(self, request, progress):
         try:
@@ -63,7 +63,7 @@ class KeepsTheBuffersOfFailedUpdates(ScriptedEngine):
             raise
 
 
-@mutant("G8", "milliseconds that one takes")
+@mutant("G8", "milliseconds that one takes", timed=True)
 class TakesLongerForEachUpdate(ScriptedEngine):
     updates = 0
 
@@ -111,9 +111,9 @@ class KeepsMemoryOfCancelledRequests(ScriptedEngine):
 def keeps_memory_of_refusals(options):
     right = error_answers.error_answer
 
-    def answer(error):
+    def answer(*arguments):
         keep(128 * 2**10)
-        return right(error)
+        return right(*arguments)
 
     error_answers.error_answer = answer
 
@@ -142,7 +142,7 @@ class Slots(ScriptedEngine):
         self._free = asyncio.Semaphore(self.slots)
 
 
-@mutant("G8", "tokens a second|requests run or wait|no answer", also="G11")
+@mutant("G8", "tokens a second|requests run or wait|no answer", also="G11", timed=True)
 class LosesASlotByEachCancelledRequest(Slots):
     async def _generate(self, prompt, sampling):
         await self._free.acquire()
@@ -179,7 +179,7 @@ class _Kept:
 # --- speed
 
 
-@mutant("G8", "tokens a second")
+@mutant("G8", "tokens a second", timed=True)
 class SlowsDownAfterTenUpdates(ScriptedEngine):
     updates = 0
 
@@ -190,7 +190,7 @@ class SlowsDownAfterTenUpdates(ScriptedEngine):
         super().apply_weights(tensors, tied, version, kv_cache)
 
 
-@mutant("G8", "tokens a second")
+@mutant("G8", "tokens a second", timed=True)
 class AnswersLaterAfterEachUpdate(ScriptedEngine):
     updates = 0
 
@@ -199,7 +199,7 @@ class AnswersLaterAfterEachUpdate(ScriptedEngine):
         super().apply_weights(tensors, tied, version, kv_cache)
 
     async def _generate(self, prompt, sampling):
-        await asyncio.sleep(0.05 * self.updates)
+        await asyncio.sleep(min(1.0, 0.1 * self.updates))
         async for delta in super()._generate(prompt, sampling):
             yield delta
 

@@ -6,6 +6,7 @@ from starlette.responses import JSONResponse
 from contracts import inference
 from contracts.errors import ContractError, ErrorCode
 from inference_adapters import (
+    bodies,
     body_limits,
     control_routes,
     error_answers,
@@ -45,7 +46,7 @@ def ignores_unknown_fields_of_scores(options):
 
 @mutant("G6", "^200")
 def ignores_unknown_fields_of_text_completions(options):
-    lax(inference.CompletionRequest)
+    lax(bodies.TextBody)
 
 
 @mutant("G6", "^202")

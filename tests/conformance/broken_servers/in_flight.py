@@ -129,9 +129,9 @@ class RecomputesShortSequencesOnly(ScriptedEngine):
                     sequence.state = self._states(sequence.token_ids)[-1]
 
 
-@mutant("G2", "log-probability", also="G5 G8")
+@mutant("G2", "log-probability", also="G5 G8", timed=True)
 class HoldsPromptsThatAreBeingRead(ScriptedEngine):
-    """Prompts are read in pieces; `recompute` does not reach those that are not read to their end."""
+    """Prompts are read before they get a slot; `recompute` does not reach those that have none."""
 
     def __init__(self, token_delay_s):
         super().__init__(token_delay_s)
@@ -144,6 +144,7 @@ class HoldsPromptsThatAreBeingRead(ScriptedEngine):
                 state = self._advance(state, token_id)
             await asyncio.sleep(0.001)
         self.read[tuple(prompt)] = state
+        await asyncio.sleep(0.5 if len(prompt) > 512 else 0)
         async for delta in super()._generate(prompt, sampling):
             yield delta
 

@@ -83,12 +83,12 @@ def sends_one_chunk_and_holds_the_rest(options):
 
 def altered_chunks(change):
     """Changes each chunk of a stream before it is sent."""
-    right = completions.Completion.chunk
+    right = completions.Completion._chunk
 
     def chunk(self, index, delta):
         return change(self, right(self, index, delta))
 
-    completions.Completion.chunk = chunk
+    completions.Completion._chunk = chunk
 
 
 @mutant("G9", "first chunk is", also="G2 G4 G5 G8")
@@ -96,7 +96,7 @@ def sends_the_prompt_with_the_last_chunk(options):
     def change(completion, chunk):
         chunk.pop("prompt_token_ids", None)
         if chunk["choices"][0]["finish_reason"]:
-            chunk["prompt_token_ids"] = completion.prompt_token_ids
+            chunk["prompt_token_ids"] = completion.prompts[0]
         return chunk
 
     altered_chunks(change)
@@ -142,8 +142,8 @@ class EscapesTheConversation(ScriptedEngine):
 def cuts_long_prompts_from_the_left(options):
     right = completions.Completion.__init__
 
-    def short(self, form, model, prompt_token_ids, *others):
-        right(self, form, model, prompt_token_ids[-1024:], *others)
+    def short(self, form, prompts, *others):
+        right(self, form, [prompt[-1024:] for prompt in prompts], *others)
 
     completions.Completion.__init__ = short
 

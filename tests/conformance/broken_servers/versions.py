@@ -1,5 +1,6 @@
 """Broken servers. G5: honest versions."""
 
+import asyncio
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -88,22 +89,35 @@ class LabelsOneTokenTooEarly(ScriptedEngine):
 
 
 @mutant("G5", "weight_versions|labelled", also="G8")
-def labels_each_choice_like_the_first(options):
-    right = completions.Completion.whole
+class LabelsEachChoiceLikeTheFirst(ScriptedEngine):
+    """Every other completion is slower, so two choices do not cross an update at the same token."""
 
-    def alike(self):
-        for choice in self.choices[1:]:
-            first = self.choices[0].versions
-            n = len(choice.versions)
-            choice.versions = (first + first[-1:] * n)[:n]
-        return right(self)
+    begun = 0
 
-    completions.Completion.whole = alike
+    async def start(self, version):
+        await super().start(version)
+        right = completions.Completion.whole
+
+        def alike(completion):
+            for choice in completion.choices[1:]:
+                first = completion.choices[0].versions
+                n = len(choice.versions)
+                choice.versions = (first + first[-1:] * n)[:n]
+            return right(completion)
+
+        completions.Completion.whole = alike
+
+    async def _generate(self, prompt, sampling):
+        self.begun += 1
+        more_s = self.begun % 2 * self.token_delay_s
+        async for delta in super()._generate(prompt, sampling):
+            yield delta
+            await asyncio.sleep(more_s)
 
 
 @mutant("G5", "weight_versions", also="G1 G2 G4 G8 G9")
 def spans_of_a_stream_are_of_its_last_chunk(options):
-    right = completions.Completion.chunk
+    right = completions.Completion._chunk
 
     def relative(self, index, delta):
         chunk = right(self, index, delta)
@@ -111,7 +125,7 @@ def spans_of_a_stream_are_of_its_last_chunk(options):
             chunk["choices"][0]["weight_versions"] = completions.spans(delta.versions)
         return chunk
 
-    completions.Completion.chunk = relative
+    completions.Completion._chunk = relative
 
 
 @mutant("G5", "contract says .*live", also="G7")

@@ -26,7 +26,7 @@ from contracts.conformance.verdicts import GuaranteeError
 from contracts.limits import Limits
 from contracts.weights import WeightStore
 
-JOIN_TIMEOUTS_S = (1.0, 5.0, 20.0)  # of groups that never form
+JOIN_TIMEOUTS_S = (1.0, 3.0, 10.0)  # of groups that never form
 
 
 async def refusals(bench: Bench) -> str:

@@ -18,6 +18,7 @@ from contracts.errors import ErrorCode
 from contracts.limits import MAX_N
 
 AT_A_TIME = 16
+REFUSED_AT_A_TIME = 64  # of many choices each: places that were kept would all be taken
 TOKENS = 4  # of a request that finishes
 EVENTS = 8  # batches of each kind
 THOROUGH_EVENTS = 100
@@ -36,7 +37,7 @@ async def check_requests(bench: Bench, growth: Growth) -> int:
         "requests that finished": (lambda server: _finished(bench, server, seeds, False), AT_A_TIME),
         "requests that were cancelled": (lambda server: _cancelled(bench, server, seeds), AT_A_TIME),
         "cancelled choices of one request": (lambda server: _choices(bench, server, seeds), MAX_N),
-        "requests that were refused": (lambda server: _refused(bench, server), AT_A_TIME),
+        "requests that were refused": (lambda server: _refused(bench, server), REFUSED_AT_A_TIME),
     }
     if "stream" in await bench.offered("capabilities"):
         kinds["streams that finished"] = (lambda s: _finished(bench, s, seeds, True), AT_A_TIME)
@@ -124,7 +125,7 @@ async def _refused(bench: Bench, server: Server) -> None:
         {"prompt": [NO_TOKEN]},
     ]
     bodies = [body | change | {"stream": stream} for change in wrong for stream in (False, True)]
-    bodies = list(itertools.islice(itertools.cycle(bodies), AT_A_TIME))
+    bodies = list(itertools.islice(itertools.cycle(bodies), REFUSED_AT_A_TIME))
     answers = await asyncio.gather(*(server.post("/v1/completions", each) for each in bodies))
     for (status, answer), each in zip(answers, bodies, strict=True):
         full = answer.get("error", {}).get("code") == ErrorCode.OVERLOADED  # it takes fewer choices at a time
