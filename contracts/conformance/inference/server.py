@@ -43,7 +43,7 @@ class Server:
             async with asked as answer:
                 return answer.status, await answer.text()
         except TimeoutError as error:
-            raise self._unanswered(method, path, body or {}) from error
+            raise self.unanswered(method, path, body or {}) from error
 
     async def _ask_events(self, path: str, body: dict[str, Any]) -> tuple[int, list[Event], str]:
         """Returns the status, the events and, of an answer that has another status than 200, the text."""
@@ -54,9 +54,10 @@ class Server:
                     return answer.status, [], await answer.text()
                 return answer.status, await read_events(answer.content.iter_any()), ""
         except TimeoutError as error:
-            raise self._unanswered("POST", path, body) from error
+            raise self.unanswered("POST", path, body) from error
 
-    def _unanswered(self, method: str, path: str, body: dict[str, Any]) -> GuaranteeError:
+    def unanswered(self, method: str, path: str, body: dict[str, Any]) -> GuaranteeError:
+        """Returns the error of a request that had no answer in time."""
         return GuaranteeError(
             f"{self.url}: no answer to {method} {path} within {self.http.timeout.total:g} s",
             "an answer",
