@@ -11,8 +11,10 @@ from pydantic import ValidationError
 from contracts.conformance.inference.event_stream import Event, read_events
 from contracts.conformance.inference.samples import Sample, samples, streamed
 from contracts.conformance.verdicts import GuaranteeError
+from contracts.errors import ErrorCode
 from contracts.inference import ContractInfo
 
+AGAIN_S = (0.1, 0.3, 1.0, 2.0, 4.0, 8.0)  # the pauses after refusals of a server that is overloaded
 Answer = tuple[int, dict[str, Any]]  # HTTP status, decoded body
 Chunks = list[dict[str, Any]]
 
@@ -118,9 +120,16 @@ class Server:
         return samples(await self.generate("/v1/chat/completions", body))
 
     async def generate(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
-        """Returns the body of the response. Raises GuaranteeError unless the status is 200."""
+        """Returns the body of the response. Raises GuaranteeError unless the status is 200.
+
+        One that the server is too busy for is sent again.
+        """
         body = {"model": await self.model()} | body
-        status, answer = await self.post(path, body)
+        for wait_s in AGAIN_S:
+            status, answer = await self.post(path, body)
+            if not _overloaded(status, answer):
+                break
+            await asyncio.sleep(wait_s)
         if status != 200:
             raise GuaranteeError(
                 f"POST {path}: {status} {answer}", "200 and a completion", describe_request(path, body)
@@ -134,7 +143,11 @@ class Server:
     async def timed_stream(self, path: str, body: dict[str, Any]) -> list[tuple[float, dict[str, Any]]]:
         """Returns the chunks of a streamed response, each with the time in seconds at which it arrived."""
         body = {"model": await self.model()} | body | {"stream": True}
-        status, events, text = await self._ask_events(path, body)
+        for wait_s in AGAIN_S:
+            status, events, text = await self._ask_events(path, body)
+            if not _overloaded(status, decoded(text)):
+                break
+            await asyncio.sleep(wait_s)
         if status != 200 or not events or events[-1][1] != "[DONE]":
             end = events[-1][1] if events else text
             raise GuaranteeError(
@@ -148,6 +161,12 @@ class Server:
                 f"a chunk {str(error)[:200]}", "choices in every chunk", describe_request(path, body)
             )
         return chunks
+
+
+def _overloaded(status: int, answer: dict[str, Any]) -> bool:
+    """Returns whether the server takes no more at the moment. Then it wants to be asked again later."""
+    error = answer.get("error")
+    return status == 503 and isinstance(error, dict) and error.get("code") == ErrorCode.OVERLOADED
 
 
 def decoded(text: str) -> dict[str, Any]:
