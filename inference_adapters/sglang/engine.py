@@ -73,7 +73,7 @@ class SglangEngine(TokenizerMixin, EmbeddedEngine):
             nccl_version=nccl,
             accepts_dtypes=["float32", "bfloat16", "float16"],
             kv_cache=["keep", "recompute"],
-            capabilities=["staged", "stream", *(["tools"] if self._knows_tools else [])],
+            capabilities=["staged", "stream", "top_logprobs", *(["tools"] if self._knows_tools else [])],
         )
 
     def health(self) -> Health:
