@@ -77,12 +77,12 @@ class Slots(ScriptedEngine):
             self._free.release()
 
 
-@odd(on="G2")
+@odd(token_delay_s=0.0005, on="G2")
 class TwoSlots(Slots):
     slots = 2
 
 
-@odd(on="G3 G11")
+@odd(token_delay_s=0.0005, on="G3 G11")
 class OneSlot(Slots):
     slots = 1
 
