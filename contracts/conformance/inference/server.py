@@ -14,7 +14,8 @@ from contracts.conformance.verdicts import GuaranteeError
 from contracts.errors import ErrorCode
 from contracts.inference import ContractInfo
 
-AGAIN_S = (0.1, 0.3, 1.0, 2.0, 4.0, 8.0)  # the pauses after refusals of a server that is overloaded
+AGAIN_S = 0.25  # after which a server that was overloaded is asked again
+TRIES = 80  # of such a request
 Answer = tuple[int, dict[str, Any]]  # HTTP status, decoded body
 Chunks = list[dict[str, Any]]
 
@@ -125,11 +126,11 @@ class Server:
         One that the server is too busy for is sent again.
         """
         body = {"model": await self.model()} | body
-        for wait_s in AGAIN_S:
+        for _ in range(TRIES):
             status, answer = await self.post(path, body)
             if not _overloaded(status, answer):
                 break
-            await asyncio.sleep(wait_s)
+            await asyncio.sleep(AGAIN_S)
         if status != 200:
             raise GuaranteeError(
                 f"POST {path}: {status} {answer}", "200 and a completion", describe_request(path, body)
@@ -143,11 +144,11 @@ class Server:
     async def timed_stream(self, path: str, body: dict[str, Any]) -> list[tuple[float, dict[str, Any]]]:
         """Returns the chunks of a streamed response, each with the time in seconds at which it arrived."""
         body = {"model": await self.model()} | body | {"stream": True}
-        for wait_s in AGAIN_S:
+        for _ in range(TRIES):
             status, events, text = await self._ask_events(path, body)
             if not _overloaded(status, decoded(text)):
                 break
-            await asyncio.sleep(wait_s)
+            await asyncio.sleep(AGAIN_S)
         if status != 200 or not events or events[-1][1] != "[DONE]":
             end = events[-1][1] if events else text
             raise GuaranteeError(
