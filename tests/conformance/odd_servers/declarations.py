@@ -3,7 +3,6 @@
 from contracts.errors import ContractError, ErrorCode
 from contracts.limits import Limits
 from inference_adapters import generation_routes
-from inference_adapters.places import Places
 from inference_adapters.scripted import ScriptedEngine
 from tests.conformance.odd_servers.registry import odd
 
@@ -92,10 +91,3 @@ ONE = Limits(max_n=1)
 @odd(limits=ONE, on="G2 G4 G5 G9")
 class HasOneChoice(HasSmallLimits):
     limits = ONE
-
-
-@odd(on="G1 G4 G11")
-def takes_200_completions():
-    """It refuses more of them with 503 `overloaded`: they run, or wait."""
-    right = Places.__init__
-    Places.__init__ = lambda self, most=200: right(self, most)
