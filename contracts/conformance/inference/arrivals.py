@@ -5,7 +5,7 @@ from collections.abc import Coroutine
 from typing import Any
 
 from contracts.conformance.inference.bench import SHORT, Bench
-from contracts.conformance.inference.mixed_load import InFlight, cancelling, mixed_load
+from contracts.conformance.inference.mixed_load import InFlight, cancelling, mixed_load, some_wait
 from contracts.conformance.inference.responsiveness import Responsiveness
 from contracts.conformance.inference.samples import Sample
 from contracts.conformance.inference.server import Server, describe_request
@@ -14,6 +14,8 @@ from contracts.conformance.inference.trainer_peer import TrainerPeer, bucket_byt
 from contracts.conformance.verdicts import GuaranteeError
 
 BUCKETS = 4
+PATIENCE_S = 20.0  # for an answer while buckets are missing, on a machine that others use too
+QUEUE = 10  # times as long where there are fewer slots than requests
 BESIDE = 4  # requests in flight during a staged transfer
 Asked = list[tuple[Server, asyncio.Task[list[Sample]]]]
 
@@ -25,7 +27,8 @@ class Arrivals:
         self.bench = bench
         self.trainer = trainer
         self.receive = receive
-        self.patience_s = max(0.8 * bench.settings.timeout_s, speed.limit_s)
+        # One that stops answers only after the last bucket, which waits for it: so this may be long.
+        self.patience_s = max(PATIENCE_S, 4 * speed.limit_s)
         self.version = trainer.version + 1
         self.what = f"requests arrive between the buckets of version {self.version} ({receive})"
         self.asked: Asked = []
@@ -39,18 +42,20 @@ class Arrivals:
         weights = self.bench.weights(self.version)
         size = bucket_bytes_for(weights, BUCKETS)
         buckets = packed(weights, size)
-        request = self.trainer.update_request(
-            self.version,
-            weights,
-            receive=self.receive,
-            bucket_bytes=size,
-            timeout_s=self.bench.settings.timeout_s + 2 * self.patience_s + hold_s,
-            kv_cache="recompute" if self.exact else "keep",
-        )
         async with (
             mixed_load(self.bench, BESIDE, self.bench.context // 2) as beside,
             cancelling(self.sent),
         ):
+            if await some_wait(self.bench.servers):
+                self.patience_s *= QUEUE  # those beside have the slots first
+            request = self.trainer.update_request(
+                self.version,
+                weights,
+                receive=self.receive,
+                bucket_bytes=size,
+                timeout_s=self.bench.settings.timeout_s + 2 * self.patience_s + hold_s,
+                kv_cache="recompute" if self.exact else "keep",
+            )
             await self.trainer.request_update(request)
             await self._arrive(beside, capabilities)
             for bucket in buckets[:-1]:

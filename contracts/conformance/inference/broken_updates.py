@@ -7,7 +7,7 @@ from typing import Any, cast
 
 from contracts.conformance.inference.bench import SHORT, Bench
 from contracts.conformance.inference.load import Tasks, check_finished, in_flight
-from contracts.conformance.inference.recovery import check_failed_update, restore_service
+from contracts.conformance.inference.recovery import check_failed_update, restarts, restore_service
 from contracts.conformance.inference.repeated_versions import OTHER
 from contracts.conformance.inference.trainer_peer import TrainerPeer, bucket_bytes_for, packed
 from contracts.conformance.inference.trainer_process import GroupProcess, GroupSpec, receiver, trainer
@@ -88,8 +88,9 @@ class _InterruptedUpdate:
             statuses = await self.run.outcomes(self.run.version + 1)
             seconds = asyncio.get_running_loop().time() - began
             await self._check_outcomes(statuses)
+            kept = [server for server in self.bench.servers if not await restarts(server)]
             await restore_service(self.bench, self.run, self.what)
-            await self._check_requests(tasks, statuses)
+            await self._check_requests([task for task in tasks if task[0] in kept], statuses)
         return seconds
 
     async def _send(self, sent: int) -> None:

@@ -53,17 +53,30 @@ class Growth:
         fill its caches in the first rounds, but a leak grows in every one. Raises GuaranteeError for a leak.
         """
         growing: Readings = {}  # the figures that grew in every round so far
+        first: list[Readings] = []  # what was read at the beginning of the first round
+        rounds = 0
 
         def still(found: Readings) -> bool:
-            """Returns whether a figure that grew in every round before has grown again."""
+            """Returns whether a figure that grew in every round before has grown again.
+
+            What falls in between is no leak, though it grows within each round: a leak adds up.
+            """
+            added = _differences(first, after)
             for url, growth in found.items():
-                over = {name: by for name, by in growth.items() if by > self._allowed(name, count * actions)}
+                allowed = {name: self._allowed(name, count * actions) for name in growth}
+                over = {
+                    name: by
+                    for name, by in growth.items()
+                    if by > allowed[name] and added[url].get(name, by) > rounds * allowed[name]
+                }
                 earlier = growing.get(url, over)
                 growing[url] = {name: by for name, by in over.items() if name in earlier}
             return any(growing.values())
 
         for _ in range(ROUNDS):
             before, after = await self._round(event, count)
+            first = first or before
+            rounds += 1
             found = _differences(before, after)
             if not still(found):
                 self._remember(found)

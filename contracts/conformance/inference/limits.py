@@ -1,5 +1,6 @@
 """The malformed requests, and those beyond a limit, that a server of version 2 refuses. G6 uses them."""
 
+import json
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -83,16 +84,20 @@ def _too_large(limits: Limits) -> list[BadHttp]:
 
 def beyond_limits(limits: Limits, model: str, join: dict[str, Any]) -> list[BadRequest]:
     """Returns requests with a value beyond a limit. `join` is a valid request to join."""
-    body = {"model": model, "prompt": [1], "max_tokens": 1}
+    body: dict[str, Any] = {"model": model, "prompt": [1], "max_tokens": 1}
     path = "/v1/completions"
     long = "x" * (limits.max_text_characters + 1)
     changes: list[dict[str, Any]] = [
         {"temperature": limits.min_temperature / 2},
         {"temperature": 1e-38},
         {"n": limits.max_n + 1},
-        {"prompt": long},
     ]
     found = [BadRequest(path, body | change, 422, "invalid_request") for change in changes]
+    # Bytes come first: a long text may exceed the limit of bodies too.
+    body["prompt"] = long
+    fits = len(json.dumps(body)) <= limits.max_generation_bytes
+    answer = (422, "invalid_request") if fits else (413, "too_large")
+    found.append(BadRequest(path, body, *answer))
     for change in ({"master_port": 65536}, {"timeout_s": LONGEST_S}, {"epoch": 2**60}, {"run": "a\nb"}):
         found.append(BadRequest("/init_process_group", join | change, 422, "invalid_request"))
     return found

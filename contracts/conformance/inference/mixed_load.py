@@ -125,3 +125,8 @@ async def side_by_side(server: Server, tasks: Sequence[asyncio.Task[Any]]) -> bo
                 f"{server}: send {len(tasks)} long completions and look at GET /contract",
             )
         await asyncio.sleep(0.002)
+
+
+async def some_wait(servers: Sequence[Server]) -> bool:
+    """Returns whether requests wait on one of the servers, for it generates fewer at a time than it has."""
+    return any([(await server.contract()).process.waiting for server in servers])

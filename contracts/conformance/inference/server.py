@@ -11,8 +11,11 @@ from pydantic import ValidationError
 from contracts.conformance.inference.event_stream import Event, read_events
 from contracts.conformance.inference.samples import Sample, samples, streamed
 from contracts.conformance.verdicts import GuaranteeError
+from contracts.errors import ErrorCode
 from contracts.inference import ContractInfo
 
+AGAIN_S = 0.25  # after which a server that was overloaded is asked again
+TRIES = 80  # of such a request
 Answer = tuple[int, dict[str, Any]]  # HTTP status, decoded body
 Chunks = list[dict[str, Any]]
 
@@ -43,7 +46,7 @@ class Server:
             async with asked as answer:
                 return answer.status, await answer.text()
         except TimeoutError as error:
-            raise self._unanswered(method, path, body or {}) from error
+            raise self.unanswered(method, path, body or {}) from error
 
     async def _ask_events(self, path: str, body: dict[str, Any]) -> tuple[int, list[Event], str]:
         """Returns the status, the events and, of an answer that has another status than 200, the text."""
@@ -54,9 +57,10 @@ class Server:
                     return answer.status, [], await answer.text()
                 return answer.status, await read_events(answer.content.iter_any()), ""
         except TimeoutError as error:
-            raise self._unanswered("POST", path, body) from error
+            raise self.unanswered("POST", path, body) from error
 
-    def _unanswered(self, method: str, path: str, body: dict[str, Any]) -> GuaranteeError:
+    def unanswered(self, method: str, path: str, body: dict[str, Any]) -> GuaranteeError:
+        """Returns the error of a request that had no answer in time."""
         return GuaranteeError(
             f"{self.url}: no answer to {method} {path} within {self.http.timeout.total:g} s",
             "an answer",
@@ -117,9 +121,16 @@ class Server:
         return samples(await self.generate("/v1/chat/completions", body))
 
     async def generate(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
-        """Returns the body of the response. Raises GuaranteeError unless the status is 200."""
+        """Returns the body of the response. Raises GuaranteeError unless the status is 200.
+
+        One that the server is too busy for is sent again.
+        """
         body = {"model": await self.model()} | body
-        status, answer = await self.post(path, body)
+        for _ in range(TRIES):
+            status, answer = await self.post(path, body)
+            if not _overloaded(status, answer):
+                break
+            await asyncio.sleep(AGAIN_S)
         if status != 200:
             raise GuaranteeError(
                 f"POST {path}: {status} {answer}", "200 and a completion", describe_request(path, body)
@@ -133,7 +144,11 @@ class Server:
     async def timed_stream(self, path: str, body: dict[str, Any]) -> list[tuple[float, dict[str, Any]]]:
         """Returns the chunks of a streamed response, each with the time in seconds at which it arrived."""
         body = {"model": await self.model()} | body | {"stream": True}
-        status, events, text = await self._ask_events(path, body)
+        for _ in range(TRIES):
+            status, events, text = await self._ask_events(path, body)
+            if not _overloaded(status, decoded(text)):
+                break
+            await asyncio.sleep(AGAIN_S)
         if status != 200 or not events or events[-1][1] != "[DONE]":
             end = events[-1][1] if events else text
             raise GuaranteeError(
@@ -147,6 +162,12 @@ class Server:
                 f"a chunk {str(error)[:200]}", "choices in every chunk", describe_request(path, body)
             )
         return chunks
+
+
+def _overloaded(status: int, answer: dict[str, Any]) -> bool:
+    """Returns whether the server takes no more at the moment. Then it wants to be asked again later."""
+    error = answer.get("error")
+    return status == 503 and isinstance(error, dict) and error.get("code") == ErrorCode.OVERLOADED
 
 
 def decoded(text: str) -> dict[str, Any]:

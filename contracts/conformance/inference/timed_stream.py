@@ -25,13 +25,16 @@ class TimedStream:
         chunks: list[dict[str, Any]] = []
         rest = b""
         last = b""
-        async with posted as answer:
-            async for data in answer.content.iter_any():
-                *lines, rest = (rest + data).split(b"\n")
-                for line in lines:
-                    if line.startswith(b"data:"):
-                        last = line.removeprefix(b"data:").strip()
-                        chunks += self._chunks(last)
+        try:
+            async with posted as answer:
+                async for data in answer.content.iter_any():
+                    *lines, rest = (rest + data).split(b"\n")
+                    for line in lines:
+                        if line.startswith(b"data:"):
+                            last = line.removeprefix(b"data:").strip()
+                            chunks += self._chunks(last)
+        except TimeoutError as error:
+            raise self.server.unanswered("POST", path, body) from error
         if answer.status != 200 or last != b"[DONE]" or not chunks:
             raise GuaranteeError(
                 f"POST {path}, stream: {answer.status}, ends with {(rest or last)[-200:]!r}",

@@ -224,9 +224,10 @@ class TrainerPeer:
 
         Raises GuaranteeError if one does not report it in time.
         """
-        return await asyncio.gather(*(self._outcome(server, version) for server in self.servers))
+        return await asyncio.gather(*(self.outcome(server, version) for server in self.servers))
 
-    async def _outcome(self, server: Server, version: int) -> WeightUpdateStatus:
+    async def outcome(self, server: Server, version: int) -> WeightUpdateStatus:
+        """Returns how the update ended on one server. Raises GuaranteeError if it does not say so in time."""
         limit = self.settings.timeout_s + self.settings.grace_s
         try:
             async with asyncio.timeout(limit + 1):

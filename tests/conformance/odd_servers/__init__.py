@@ -15,7 +15,7 @@ from inference_adapters.serve import arguments, run
 from tests.conformance.odd_servers.registry import ODD, TOKEN
 
 __all__ = ["ODD", "TOKEN", "serve"]
-MODULES = "engines declarations answers transport"
+MODULES = "engines states declarations answers transport"
 
 for module in MODULES.split():
     importlib.import_module(f"{__name__}.{module}")  # registers its servers

@@ -3,7 +3,6 @@
 from contracts.errors import ContractError, ErrorCode
 from contracts.limits import Limits
 from inference_adapters import generation_routes
-from inference_adapters.places import Places
 from inference_adapters.scripted import ScriptedEngine
 from tests.conformance.odd_servers.registry import odd
 
@@ -15,37 +14,37 @@ class Declares(ScriptedEngine):
         return super().info().model_copy(update=self.changes)
 
 
-@odd()
+@odd(on="G1 G4")
 class TakesBfloat16Only(Declares):
     changes = {"accepts_dtypes": ["bfloat16"]}
 
 
-@odd()
+@odd(on="G1 G6")
 class TakesFloat16AndFloat32(Declares):
     changes = {"accepts_dtypes": ["float16", "float32"]}
 
 
-@odd()
+@odd(on="G2 G3")
 class OnlyRecomputes(Declares):
     changes = {"kv_cache": ["recompute"]}
 
 
-@odd()
+@odd(on="G2 G5")
 class OnlyKeeps(Declares):
     changes = {"kv_cache": ["keep"]}
 
 
-@odd()
+@odd(on="G1 G2 G5 G6")
 class OnlyPauses(Declares):
     changes = {"capabilities": ["score", "truncation", "seed", "stream"]}
 
 
-@odd()
+@odd(on="G2 G4 G6 G9 G11")
 class OffersNothing(Declares):
     changes = {"capabilities": []}
 
 
-@odd()
+@odd(on="G1 G2 G6")
 class HasWordsThatNobodyKnows(Declares):
     changes = {
         "capabilities": ["lora", "score", "staged", "truncation", "seed", "stream", "embeddings"],
@@ -58,17 +57,19 @@ class HasWordsThatNobodyKnows(Declares):
 SMALL = Limits(max_n=4, min_temperature=0.01, max_connections=128, max_generation_bytes=2**20)
 
 
-@odd(limits=SMALL)
+@odd(limits=SMALL, on="G4 G6")
 class HasSmallLimits(ScriptedEngine):
     """It takes less than the contract's limits, and says so."""
 
+    limits = SMALL
+
     def generate(self, prompt_token_ids, sampling):
-        if 0 < sampling.temperature < SMALL.min_temperature:
+        if 0 < sampling.temperature < self.limits.min_temperature:
             raise ContractError(ErrorCode.INVALID_REQUEST, "temperature: below the lowest")
         return super().generate(prompt_token_ids, sampling)
 
     async def score(self, request):
-        if request.temperature < SMALL.min_temperature:
+        if request.temperature < self.limits.min_temperature:
             raise ContractError(ErrorCode.INVALID_REQUEST, "temperature: below the lowest")
         return await super().score(request)
 
@@ -77,15 +78,16 @@ class HasSmallLimits(ScriptedEngine):
         right = generation_routes.sampling_parameters
 
         def sampling_parameters(body, *others):
-            if body.n > SMALL.max_n:
-                raise ContractError(ErrorCode.INVALID_REQUEST, f"n: at most {SMALL.max_n}")
+            if body.n > self.limits.max_n:
+                raise ContractError(ErrorCode.INVALID_REQUEST, f"n: at most {self.limits.max_n}")
             return right(body, *others)
 
         generation_routes.sampling_parameters = sampling_parameters
 
 
-@odd()
-def takes_200_completions():
-    """It refuses more of them with 503 `overloaded`: they run, or wait."""
-    right = Places.__init__
-    Places.__init__ = lambda self, most=200: right(self, most)
+ONE = Limits(max_n=1)
+
+
+@odd(limits=ONE, on="G2 G4 G5 G9")
+class HasOneChoice(HasSmallLimits):
+    limits = ONE

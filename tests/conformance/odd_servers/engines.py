@@ -3,27 +3,27 @@
 import asyncio
 import time
 
-from contracts.errors import ContractError, ErrorCode
-from contracts.inference import Health, ProcessFigures, TokenDelta
+from contracts.inference import ProcessFigures, TokenDelta
 from inference_adapters.scripted import ScriptedEngine
-from inference_adapters.weight_updates import WeightUpdates
 from tests.conformance.odd_servers.registry import odd
 
 
-@odd(token_delay_s=0.05)
+@odd(token_delay_s=0.05, on="G4 G11")
 class Slow(ScriptedEngine):
     """It needs 50 ms for each token."""
 
 
-@odd()
+@odd(on="G2 G5 G9")
 class InBursts(ScriptedEngine):
     """It hands over its tokens sixteen at a time."""
+
+    burst = 16
 
     async def _generate(self, prompt, sampling):
         waiting = []
         async for delta in super()._generate(prompt, sampling):
             waiting.append(delta)
-            if len(waiting) == 16 or delta.finish_reason:
+            if len(waiting) == self.burst or delta.finish_reason:
                 yield TokenDelta(
                     [token for each in waiting for token in each.token_ids],
                     [logprob for each in waiting for logprob in each.logprobs],
@@ -31,6 +31,13 @@ class InBursts(ScriptedEngine):
                     delta.finish_reason,
                 )
                 waiting = []
+
+
+@odd(token_delay_s=0.016, on="G9")
+class InRareBursts(InBursts):
+    """It hands over 64 tokens after a second of silence."""
+
+    burst = 64
 
 
 class Slots(ScriptedEngine):
@@ -70,30 +77,30 @@ class Slots(ScriptedEngine):
             self._free.release()
 
 
-@odd()
+@odd(token_delay_s=0.0005, on="G2")
 class TwoSlots(Slots):
     slots = 2
 
 
-@odd()
+@odd(token_delay_s=0.0005, on="G3 G11")
 class OneSlot(Slots):
     slots = 1
 
 
-@odd()
+@odd(on="G6")
 class JoinsSlowly(ScriptedEngine):
     async def join_group(self, request):
         await asyncio.sleep(0.3)
         return await super().join_group(request)
 
 
-@odd(token_delay_s=0.02)
+@odd(token_delay_s=0.02, on="G3 G6")
 class HasASmallContext(ScriptedEngine):
     def max_context(self):
         return 256
 
 
-@odd()
+@odd(on="G2 G3")
 class StopsAtTheAcceptance(ScriptedEngine):
     """It pauses as soon as a `paused` update is accepted, and not when its first bucket comes."""
 
@@ -108,35 +115,9 @@ class StopsAtTheAcceptance(ScriptedEngine):
             await self._set_paused(False)
 
 
-@odd()
-class RestartsAfterAFailedUpdate(ScriptedEngine):
-    """It loses its weights with its engine, which takes two seconds to come back."""
-
-    back_at = 0.0
-
-    async def start(self, version):
-        await super().start(version)
-        right_health = WeightUpdates.health
-        right_join = WeightUpdates.join
-
-        def health(updates):
-            if time.monotonic() < self.back_at:
-                return Health(status="loading", reason="the engine restarts")
-            return right_health(updates)
-
-        async def join(updates, request):
-            if time.monotonic() < self.back_at:
-                raise ContractError(ErrorCode.UNHEALTHY, "loading: the engine restarts")
-            return await right_join(updates, request)
-
-        WeightUpdates.health = health
-        WeightUpdates.join = join
+@odd(on="G2 G3 G5")
+class GeneratesWhileItReceives(ScriptedEngine):
+    """It stops for a `paused` update as late as for a staged one: when the weights are applied."""
 
     async def receive_weights(self, request, progress):
-        try:
-            await super().receive_weights(request, progress)
-        except Exception:
-            async with self._generation_held(progress):
-                progress.touched = True
-                self.back_at = time.monotonic() + 2
-                raise
+        await super().receive_weights(request.model_copy(update={"receive": "staged"}), progress)

@@ -16,6 +16,7 @@ class Odd:
     host: str  # where it listens
     path: str  # what precedes every route
     limits: Limits | None
+    on: tuple[str, ...]  # the guarantees that the oddity bears on most
 
     def url(self, port: int) -> str:
         host = f"[{self.host}]" if ":" in self.host else self.host
@@ -30,8 +31,12 @@ def odd(
     host: str = "127.0.0.1",
     path: str = "",
     limits: Limits | None = None,
+    on: str = "G1",
 ) -> Callable:
-    """Registers an engine class, or a function that changes the server around an ordinary engine."""
+    """Registers an engine class, or a function that changes the server around an ordinary engine.
+
+    `on` are the guarantees that it bears on most, by their codes.
+    """
 
     def register(strange: Callable) -> Callable:
         def make() -> ScriptedEngine:
@@ -40,7 +45,7 @@ def odd(
             strange()
             return ScriptedEngine(token_delay_s)
 
-        ODD[strange.__name__] = Odd(make, host, path, limits)
+        ODD[strange.__name__] = Odd(make, host, path, limits, tuple(on.split()))
         return strange
 
     return register

@@ -16,7 +16,7 @@ from contracts.conformance.inference.broken_updates import (
     next_message,
 )
 from contracts.conformance.inference.load import MANY, check_finished, in_flight
-from contracts.conformance.inference.recovery import check_serving, restore_service
+from contracts.conformance.inference.recovery import check_serving, restarts, restore_service
 from contracts.conformance.inference.repeated_versions import (
     newer_epoch_replaces_a_forming_group,
     not_finite,
@@ -28,6 +28,7 @@ from contracts.conformance.inference.trainer_peer import TrainerPeer, bucket_byt
 from contracts.conformance.inference.trainer_process import GroupProcess, trainer
 from contracts.conformance.verdicts import GuaranteeError
 
+SLOWER = (1, 3)  # times timeout_s, for buckets that come slowly
 RUNS = 3
 MANY_RUNS = 20
 
@@ -57,13 +58,25 @@ async def failures(bench: Bench) -> str:
 
 
 async def _slow_trainer(bench: Bench, run: TrainerPeer) -> None:
-    """Checks that `timeout_s` limits the time between two buckets, not that of all of them."""
+    """Checks that `timeout_s` limits the time between two buckets, not that of all of them.
+
+    A busy machine may make a pause longer than it is meant to be; then a longer timeout is tried.
+    """
+    for factor in SLOWER:
+        try:
+            return await _slow_update(bench, run, factor * bench.settings.timeout_s)
+        except GuaranteeError:
+            if factor == SLOWER[-1]:
+                raise
+            await restore_service(bench, run, "an update whose buckets came slowly has failed")
+
+
+async def _slow_update(bench: Bench, run: TrainerPeer, timeout_s: float) -> None:
     version = run.version + 1
-    pause_s = 0.6 * bench.settings.timeout_s
+    pause_s = 0.6 * timeout_s
     size = bucket_bytes_for(bench.weights(version), 4)
     buckets = packed(bench.weights(version), size)
-    what = f"{len(buckets)} buckets, {pause_s:g} s apart, with timeout_s {bench.settings.timeout_s:g}"
-    timeout_s = bench.settings.timeout_s
+    what = f"{len(buckets)} buckets, {pause_s:g} s apart, with timeout_s {timeout_s:g}"
     weights = bench.weights(version)
     await run.request_update(run.update_request(version, weights, bucket_bytes=size, timeout_s=timeout_s))
     for bucket in buckets:
@@ -132,6 +145,7 @@ async def _before_joining(bench: Bench, run: TrainerPeer, end: str) -> float:
             if (status, body.get("error", {}).get("code")) != (504, "rendezvous_timeout"):
                 raise GuaranteeError(f"{server}: {status} {body}", "504 rendezvous_timeout", what)
     for server in bench.servers:
-        await check_serving(bench, server, run.version, what)
+        if not await restarts(server):
+            await check_serving(bench, server, run.version, what)
     await restore_service(bench, run, what)
     return seconds
