@@ -35,6 +35,7 @@ WRONG_METHODS = [
     ("POST", "/v1/models"),
 ]
 NO_ROUTES = [("GET", "/no_such_route"), ("POST", "/no_such_route"), ("GET", "/v1/no_such_route")]
+HALF_A_CHARACTER = b'{"messages": [{"role": "user", "content": "\\ud800"}]}'
 BODIES = ["/v1/completions", "/init_process_group", "/request_weight_update", "/abort_weight_update"]
 
 
@@ -58,6 +59,10 @@ def bad_http(limits: Limits) -> list[BadHttp]:
         BadHttp(f"{what} to {path}", "POST", path, 400, "bad_request", body)
         for path in BODIES
         for what, body in NO_JSON.items()
+    ]
+    chat = "/v1/chat/completions"
+    found += [
+        BadHttp(f"half a character in messages to {chat}", "POST", chat, 400, "bad_request", HALF_A_CHARACTER)
     ]
     found += [
         BadHttp(f"{method} {path}", method, path, 405, "method_not_allowed") for method, path in WRONG_METHODS

@@ -16,6 +16,7 @@ from contracts.conformance.inference.timed_stream import TimedStream
 from contracts.conformance.verdicts import GuaranteeError
 
 LONG = 300  # tokens of a long prompt, if the context allows it
+FILLING = 7  # the request whose prompt is as long as the context allows
 SHORTEST = 26  # tokens of the short prompts, at most
 CHOICES = 4  # of a request with several
 APPEARS_WITHIN_S = 30.0
@@ -69,14 +70,20 @@ def long_prompt(bench: Bench) -> int:
 
 def start(bench: Bench, server: Server, i: int, max_tokens: int, streams: bool, choices: int) -> InFlight:
     """Sends the i-th request of the mix."""
-    long = i % 8 == 7
-    prompt = bench.reference.prompt(long_prompt(bench) if long else 5 + 3 * (i % 8), seed=i)
+    prompt = bench.reference.prompt(_length(bench, i, max_tokens), seed=i)
     if streams and i % 2 == 1:
         stream = TimedStream(server, prompt, max_tokens, temperature=1)
         return InFlight(server, prompt, asyncio.create_task(_alone(stream)), stream)
     n = {"n": choices} if i % 8 == 2 and choices > 1 else {}
     asked = server.choices(prompt, max_tokens, temperature=1, **n)
     return InFlight(server, prompt, asyncio.create_task(asked))
+
+
+def _length(bench: Bench, i: int, max_tokens: int) -> int:
+    """Returns the tokens of the i-th prompt. One of a load fills the context with its completion."""
+    if i == FILLING:
+        return max(long_prompt(bench), bench.context - max_tokens)
+    return long_prompt(bench) if i % 8 == 7 else 5 + 3 * (i % 8)
 
 
 async def _alone(stream: TimedStream) -> list[Sample]:

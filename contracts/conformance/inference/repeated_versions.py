@@ -47,13 +47,24 @@ async def runs_in_a_row(bench: Bench, runs: int) -> None:
 
 
 async def not_finite(bench: Bench, run: TrainerPeer) -> None:
-    """Sends weights of which the last one is not finite. The update must fail, and say what it touched."""
+    """Sends weights of which the last one is not finite. The update must fail, and say what it touched.
+
+    An infinity is sent as bfloat16 where every server takes it, and a NaN as the others are.
+    """
+    accepted = await bench.offered("accepts_dtypes")
+    await _not_finite(bench, run, torch.nan, None)
+    await _not_finite(bench, run, torch.inf, torch.bfloat16 if "bfloat16" in accepted else None)
+
+
+async def _not_finite(bench: Bench, run: TrainerPeer, value: float, dtype: torch.dtype | None) -> None:
     version = run.version + 1
     weights = {name: tensor.clone() for name, tensor in bench.weights(version).items()}
-    list(weights.values())[-1].view(-1)[-1] = torch.nan
+    last = list(weights)[-1]
+    weights[last] = weights[last].to(dtype or weights[last].dtype)
+    weights[last].view(-1)[-1] = value
     request = run.update_request(version, weights)
     await run.request_update(request)
-    what = "the last weight of an update is not a number"
+    what = f"the last weight of an update is {value}, as {weights[last].dtype}"
     try:
         await run.send(packed(weights, request["bucket_bytes"]))
     except RuntimeError as error:
@@ -92,7 +103,28 @@ async def polls_end_in_time(bench: Bench, run: TrainerPeer) -> None:
             "the end of the update, as soon as it has ended",
             f"GET {path}, {POLLS} times, then call version {version} off",
         )
+    await _generates_soon(bench, run.version)
     await restore_service(bench, run, "an update that many wait for is called off")
+
+
+async def _generates_soon(bench: Bench, version: int) -> None:
+    """Checks that generation goes on after a call-off, and does not stand still until the timeout."""
+    what = f"request an update with timeout_s {LONG_S:g}, send nothing, call it off"
+    checks = [
+        asyncio.create_task(bench.check_content(server, bench.weights(version), version, what))
+        for server in bench.servers
+    ]
+    _, late = await asyncio.wait(checks, timeout=LONG_S / 2)
+    for task in late:
+        task.cancel()
+    if late:
+        raise GuaranteeError(
+            f"{len(late)} servers gave no answer to POST /v1/completions within {LONG_S / 2:g} s",
+            "generation goes on as soon as the update has ended",
+            what,
+        )
+    for task in checks:
+        task.result()
 
 
 async def newer_epoch_replaces_a_forming_group(bench: Bench, run: TrainerPeer) -> None:

@@ -23,6 +23,8 @@ from contracts.conformance.verdicts import GuaranteeError
 
 CLIENTS = 12  # clients per server
 TOKENS = (48, 48, 6)  # tokens of a request, by client in turn: short ones come in at more moments
+ARRIVING = 64  # clients per server whose requests are short
+ARRIVE_FOR_S = 0.2  # before an update
 SETS = 5  # sets of weights, published in turn
 CHECKED = 24  # responses compared with the reference
 # None of so many lost means fewer than 1 in 1,000 with 95 % confidence: 0.999 ** 3000 is below 0.05.
@@ -44,6 +46,7 @@ async def endurance(bench: Bench) -> str:
         updates = trainer.version - 1
         left = await _check_speeds(bench, before, f"{updates} updates")
         worst = _labels(bench, trainer, answers)
+        await _updates_among_arrivals(bench, trainer)
         requests = await check_requests(bench, growth)
     groups = await check_groups(bench, growth)
     left = min(left, await _check_speeds(bench, before, f"{groups} groups and {requests} requests"))
@@ -74,6 +77,26 @@ async def _updates_under_load(bench: Bench, trainer: TrainerPeer, growth: Growth
             await _update(bench, trainer, clients)
         stop.set()
         await asyncio.gather(*clients)
+
+
+async def _updates_among_arrivals(bench: Bench, trainer: TrainerPeer) -> None:
+    """Publishes a version in each mode while short requests arrive without a gap."""
+
+    async def arrive(server: Server, seed: int) -> None:
+        while True:
+            await server.complete(bench.reference.prompt(32, seed=seed), 1)
+
+    arrivals = [
+        asyncio.create_task(arrive(server, seed)) for server in bench.servers for seed in range(ARRIVING)
+    ]
+    async with cancelling(arrivals):
+        for kv_cache in await bench.offered("kv_cache"):
+            await asyncio.sleep(ARRIVE_FOR_S)
+            version = trainer.version + 1
+            await trainer.publish(version, _weights(bench, version), kv_cache=kv_cache)
+        for task in arrivals:
+            if task.done():
+                task.result()
 
 
 async def _client(

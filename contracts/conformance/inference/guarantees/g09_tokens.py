@@ -31,7 +31,7 @@ async def tokens(bench: Bench) -> str:
                 await _streamed(bench, server, chats)
                 await check_arrival(bench, server)
             if "stop_strings" in capabilities:
-                await _stop_string(bench, server)
+                await _stop_string(bench, server, streams)
         found = ["stop and length", "no end-of-sequence is configured"]
         if bench.reference.ends:
             greedy, swapped = await _ending(bench)
@@ -140,19 +140,39 @@ async def _streamed(bench: Bench, server: Server, chats: bool) -> None:
             check_text(bench, sample, where)
 
 
-async def _stop_string(bench: Bench, server: Server) -> None:
+async def _stop_string(bench: Bench, server: Server, streams: bool) -> None:
+    """Checks that the text ends before a stop string, and the ids with the token that completes it."""
     prompt = bench.reference.prompt(6)
-    free = (await server.complete(prompt, SHORT, temperature=0)).text
+    sampled = await server.complete(prompt, SHORT, temperature=0)
+    free = sampled.text
     stop = free[len(free) // 2 :][:2]
     if not (stop and stop.isascii() and stop.isprintable()):  # empty, or part of a character
         return
-    sample = await server.complete(prompt, SHORT, temperature=0, stop=[stop])
-    _expect(
-        (sample.text, sample.finish_reason) == (free[: free.index(stop)], "stop"),
-        (sample.text, sample.finish_reason),
-        f"{free[: free.index(stop)]!r} and `stop`",
-        f"{server}: complete {prompt} greedily with stop [{stop!r}]",
-    )
+    for stream in (False, True) if streams else (False,):
+        sample = await server.complete(prompt, SHORT, stream, temperature=0, stop=[stop])
+        where = f"{server}: complete {prompt} greedily with stop [{stop!r}], stream {stream}"
+        _expect(
+            (sample.text, sample.finish_reason) == (free[: free.index(stop)], "stop"),
+            (sample.text, sample.finish_reason),
+            f"{free[: free.index(stop)]!r} and `stop`",
+            where,
+        )
+        ids = _until(bench, sampled.token_ids, stop)
+        _expect(
+            ids in (None, sample.token_ids), sample.token_ids, f"{ids}: the last completes the string", where
+        )
+        bench.compare(sample, bench.weights(1), where)
+
+
+def _until(bench: Bench, token_ids: list[int], stop: str) -> list[int] | None:
+    """Returns the ids up to the first after which their text has `stop`; None without a tokenizer."""
+    tokenizer = bench.reference.tokenizer
+    if tokenizer is None:
+        return None
+    for end in range(1, len(token_ids) + 1):
+        if stop in str(tokenizer.decode(token_ids[:end], skip_special_tokens=True)):
+            return token_ids[:end]
+    return None
 
 
 async def _ending(bench: Bench) -> tuple[Sample, dict[str, Any]]:

@@ -47,6 +47,8 @@ OTHERS = [  # an engine may have them, and nobody without the token may learn wh
     ("OPTIONS", "/v1/completions"),
     ("GET", "/init_process_group"),
 ]
+WRONG_BODIES = {"a body that is no JSON": b"{", "a body that is no UTF-8": b'{"model": "\xff"}'}
+HUGE = str(2**40)  # bytes, beyond every limit
 FEW = [ROUTES[0], ROUTES[4], ROUTES[8], OTHERS[1]]  # each wrong form is tried at
 
 
@@ -60,6 +62,9 @@ async def authorization(bench: Bench) -> str:
         for method, path in [*ROUTES, *OTHERS]:
             for what in ("no token", "a token with one character more"):
                 await _closed(server, method, path, what, wrong[what])
+        for method, path in [*ROUTES, *OTHERS]:
+            if method == "POST":
+                await _closed_whatever_is_sent(server, path)
         for what, headers in wrong.items():
             for method, path in FEW:
                 await _closed(server, method, path, what, headers)
@@ -107,9 +112,18 @@ def _wrong_headers(token: str) -> dict[str, dict[str, str]]:
     return {"no token": {}, **wrong}
 
 
-async def _closed(server: Server, method: str, path: str, what: str, headers: dict[str, str]) -> None:
+async def _closed_whatever_is_sent(server: Server, path: str) -> None:
+    """Checks that a body that would be refused, or its length, is not looked at without the token."""
+    for what, body in WRONG_BODIES.items():
+        await _closed(server, "POST", path, f"no token and {what}", {}, body)
+    await _closed(server, "POST", path, "no token and a huge body", {"Content-Length": HUGE})
+
+
+async def _closed(
+    server: Server, method: str, path: str, what: str, headers: dict[str, str], body: bytes = b"{}"
+) -> None:
     """Checks that the request is answered 401, before its body is looked at."""
-    answer = await _asked(server, method, path, headers)
+    answer = await _asked(server, method, path, headers, body)
     error = answer[1].get("error")
     code = error.get("code") if isinstance(error, dict) else None
     if (answer[0], code) != (401, "unauthorized"):
@@ -120,8 +134,10 @@ async def _closed(server: Server, method: str, path: str, what: str, headers: di
         )
 
 
-async def _asked(server: Server, method: str, path: str, headers: dict[str, str]) -> Answer:
-    body = b"{}" if method in ("POST", "PUT") else b""
+async def _asked(
+    server: Server, method: str, path: str, headers: dict[str, str], body: bytes = b"{}"
+) -> Answer:
+    body = body if method in ("POST", "PUT") else b""
     sent = {"Content-Type": "application/json", "Content-Length": str(len(body))} | headers
     return await exchanged(Server(server.http, server.url, None), method, path, sent, body)
 

@@ -20,6 +20,9 @@ APPEAR_S = 30.0
 MOST_REQUESTS = 256
 LEAVERS = 64
 MANY_LEAVERS = 1000
+READERS = 4  # clients that leave while their long prompts are read
+LONGEST = 16384  # tokens of such a prompt, where the context allows it
+SHORT = 16  # tokens of its completion
 
 
 async def cancellation(bench: Bench) -> str:
@@ -33,6 +36,7 @@ async def cancellation(bench: Bench) -> str:
             counts.append(count)
             for stream in streams:
                 slowest = max(slowest, await _closed_in_time(bench, server, count, stream))
+            await _left_while_read(bench, server)
             speeds = await work_stops(bench, server)
             await no_slot_is_lost(bench, server, MANY_LEAVERS if bench.settings.thorough else LEAVERS)
         await _left_during_an_update(bench, trainer)
@@ -54,6 +58,27 @@ async def _closed_in_time(bench: Bench, server: Server, count: int, stream: bool
             if await poll(lambda: _idle(server), within_s=20) is None:
                 raise late
     raise AssertionError("the last attempt returns or raises")
+
+
+async def _left_while_read(bench: Bench, server: Server) -> None:
+    """Checks that clients leave nothing behind whose long prompts are being read."""
+    length = min(bench.context - SHORT, LONGEST)
+    for _ in range(ATTEMPTS):
+        tasks = _send(bench, server, READERS, SHORT, stream=False, length=length)
+        await poll(lambda tasks=tasks: _there_or_done(server, tasks), within_s=APPEAR_S)
+        ended = [task for task in tasks if task.done()]
+        await _close(tasks)
+        for task in ended:
+            task.result()  # raises if the request was refused
+        if await poll(lambda: _idle(server), within_s=WITHIN_S) is not None:
+            return
+        left = await server.unfinished()
+        await poll(lambda: _idle(server), within_s=20)
+    raise LateError(
+        f"{left} requests are there {WITHIN_S:g} s after their clients left",
+        f"/contract.process shows none running and none waiting within {WITHIN_S:g} s, also of long prompts",
+        f"{server}: send {READERS} prompts of {length} tokens and hang up at once",
+    )
 
 
 async def _left_during_an_update(bench: Bench, trainer: TrainerPeer) -> None:
@@ -139,11 +164,13 @@ async def _closed(bench: Bench, server: Server, count: int, stream: bool) -> flo
     return seconds
 
 
-def _send(bench: Bench, server: Server, count: int, max_tokens: int, stream: bool) -> list[asyncio.Task[Any]]:
+def _send(
+    bench: Bench, server: Server, count: int, max_tokens: int, stream: bool, length: int = 8
+) -> list[asyncio.Task[Any]]:
     """Sends greedy completions, which the kit's weights never end: end-of-sequence is never the likeliest."""
     request = server.stream if stream else server.generate
     bodies = [
-        {"prompt": bench.reference.prompt(8, seed=seed), "max_tokens": max_tokens, "temperature": 0}
+        {"prompt": bench.reference.prompt(length, seed=seed), "max_tokens": max_tokens, "temperature": 0}
         for seed in range(count)
     ]
     return [asyncio.create_task(request("/v1/completions", body)) for body in bodies]
@@ -157,6 +184,10 @@ async def _close(tasks: list[asyncio.Task[Any]]) -> None:
 
 async def _all_there(server: Server, count: int) -> bool:
     return await server.unfinished() >= count
+
+
+async def _there_or_done(server: Server, tasks: list[asyncio.Task[Any]]) -> bool:
+    return any(task.done() for task in tasks) or await server.unfinished() > 0
 
 
 async def _idle(server: Server) -> bool:
