@@ -3,6 +3,8 @@ PYTHON ?= python3.11
 VENV := .venv
 # Files of tests at a time, in the order of tests/conftest.py. Without engines most tests wait for processes.
 BY_FILE := --dist loadfile --no-loadscope-reorder
+# Engines log so much that a failure's reason is lost in it. `pytest tests/engines/test_x.py -m engines` shows all.
+TERSE := --show-capture=no
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-engines redis-server vllm-env sglang-env grid recipes soak lint clean
@@ -22,7 +24,7 @@ redis-server:  ## Install the program of Redis where it is missing, for the test
 		|| { echo "there is no $@; install it: sudo apt-get install $@, or brew install redis" >&2; exit 1; }
 
 test-engines: $(VENV)/test-engines .venv-vllm/ready .venv-sglang/ready redis-server  ## Put every engine, and a quarter of the broken adapters, through the guarantees of its contract. 23 minutes.
-	$(VENV)/bin/python -m pytest -m "engines and not long" -n 2 $(BY_FILE) --durations=30
+	$(VENV)/bin/python -m pytest -m "engines and not long" -n 2 $(BY_FILE) --durations=30 $(TERSE)
 
 vllm-env: .venv-vllm/ready  ## Install vLLM for CPUs in .venv-vllm, where inference=vllm finds it. A few minutes.
 

@@ -15,6 +15,7 @@ from contracts.conformance.inference.reference import Reference
 from contracts.conformance.tiny_model import make_tiny_model
 from contracts.support.token import TOKEN_VARIABLE
 from tests.conformance.broken_servers import TOKEN
+from tests.conformance.kept import assert_kept
 from tests.conformance.models import make_scripted_model
 from tests.conformance.servers import serving_mutant
 from tests.inference_adapters.servers import serving, wait_ready
@@ -141,4 +142,4 @@ def test_the_transformers_adapter_keeps_everything(tmp_path, tied, codes):
     with serving("inference_adapters.transformers", *options, environment=PROTECTED) as server:
         wait_ready(server.url, within_s=60)
         verdicts = check_inference([server.url], model, token=TOKEN, updates=UPDATES, only=codes)
-    assert [verdict for verdict in verdicts if verdict.state != "pass"] == []
+    assert_kept(verdicts)

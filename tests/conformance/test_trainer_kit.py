@@ -19,6 +19,7 @@ from contracts.conformance.table import all_hold
 from contracts.conformance.trainer.command import add_trainer
 from contracts.conformance.trainer.kit import GUARANTEES, check_trainer
 from contracts.conformance.verdicts import Verdict
+from tests.conformance.kept import assert_kept
 from tests.trainer_adapters.conftest import DEEPSPEED as DEEPSPEED_MODULES
 
 ROOT = Path(__file__).parents[2]
@@ -26,10 +27,6 @@ CODES = [guarantee.code for guarantee in GUARANTEES]
 FSDP = "trainer_adapters.fsdp.FSDPTrainer"
 DEEPSPEED = "trainer_adapters.deepspeed.DeepSpeedTrainer"
 PLAIN = "examples.plain_trainer.PlainTrainer"
-
-
-def assert_kept(verdicts: list[Verdict]) -> None:
-    assert not [f"{v.guarantee.code}: {v.state}, {v.measured}" for v in verdicts if v.state != "pass"]
 
 
 def assert_all_kept(adapter: str, ranks: int, **options: object) -> list[Verdict]:

@@ -10,6 +10,7 @@ import pytest
 
 from contracts.conformance.inference.kit import CODES, check_inference
 from contracts.conformance.tiny_model import make_tiny_model
+from tests.conformance.kept import assert_kept
 from tests.engines.sglang_servers import sglang_process, sglang_server
 from tests.engines.twenty_steps import learns_in_twenty_steps
 from tests.inference_adapters.hostile_clients import harm_nobody
@@ -37,7 +38,7 @@ def server(model) -> Iterator[Server]:
 def test_it_keeps_everything_it_declares(server, model):
     verdicts = check_inference([server.url], model, token=TOKEN)
     declared = contract(server.url, TOKEN)
-    assert [verdict for verdict in verdicts if verdict.state != "pass"] == []
+    assert_kept(verdicts)
     assert set(declared["capabilities"]) == {"staged", "stream", "tools"}
     assert declared["kv_cache"] == ["keep", "recompute"]
 
@@ -54,7 +55,7 @@ def test_with_two_tensor_parallel_workers_too(tmp_path, codes):
     model = make_tiny_model(tmp_path / "untied", tied=False)
     with sglang_server(model, "--tensor-parallel-size", "2", token=TOKEN) as url:
         verdicts = check_inference([url], model, token=TOKEN, only=codes)
-    assert [verdict for verdict in verdicts if verdict.state != "pass"] == []
+    assert_kept(verdicts)
 
 
 def engine_of(server: Server) -> psutil.Process | None:

@@ -15,6 +15,7 @@ from contracts.conformance.inference.server import Server
 from contracts.conformance.inference.settings import Settings
 from contracts.conformance.inference.trainer_peer import TrainerPeer, packed
 from contracts.conformance.tiny_model import make_tiny_model
+from tests.conformance.kept import assert_kept
 from tests.engines.twenty_steps import learns_in_twenty_steps
 from tests.engines.vllm_servers import vllm_process, vllm_server
 from tests.inference_adapters.hostile_clients import harm_nobody
@@ -52,7 +53,7 @@ def server(started) -> str:
 
 def test_it_keeps_everything_it_declares_and_declares_all_but_score(server, tied):
     verdicts = check_inference([server], tied, token=TOKEN)
-    assert [verdict for verdict in verdicts if verdict.state != "pass"] == []
+    assert_kept(verdicts)
     declared = contract(server, TOKEN)["capabilities"]
     assert set(declared) == {"staged", "truncation", "seed", "stop_strings", "tools", "stream"}
 
@@ -63,7 +64,7 @@ def test_two_tensor_parallel_workers_are_two_ranks_with_an_untied_head_and_no_to
     with vllm_server(untied, "--tensor-parallel-size", "2") as url:
         verdicts = check_inference([url], untied, only=["G1", "G2", "G3", "G5", "G6"], timeout_s=30)
         assert contract(url)["ranks"] == 2
-    assert [verdict for verdict in verdicts if verdict.state != "pass"] == []
+    assert_kept(verdicts)
 
 
 def test_a_rollout_across_ten_updates(server, tied):
