@@ -11,7 +11,6 @@ import base64
 import contextlib
 import logging
 import shutil
-import uuid
 from collections.abc import AsyncIterator, Iterator, Mapping
 from multiprocessing.reduction import ForkingPickler
 from typing import Any
@@ -19,7 +18,6 @@ from typing import Any
 import torch
 import torch.multiprocessing  # teaches ForkingPickler to send a tensor as the name of its shared memory
 
-from contracts.errors import ContractError, ErrorCode
 from contracts.inference import (
     EngineInfo,
     Health,
@@ -34,6 +32,7 @@ from inference_adapters.embedded import EmbeddedEngine, resident_bytes
 from inference_adapters.ended_engine import end_server
 from inference_adapters.model_parameters import model_parameters
 from inference_adapters.sglang.options import SPARE, Options, environment
+from inference_adapters.sglang.requests import Requests
 from inference_adapters.sglang.server_process import SglangError, SglangServer
 from inference_adapters.threads import in_daemon_thread
 from inference_adapters.tokenizer_mixin import TokenizerMixin, check_ids, load_tokenizer
@@ -42,7 +41,6 @@ log = logging.getLogger(__name__)
 WATCH_EVERY_S = 0.25
 WEIGHTS_S = 300.0  # longest time in which SGLang loads a model's weights
 SHARED_MEMORY = "/dev/shm"
-ABORTED = TokenDelta(token_ids=[], logprobs=[], versions=[], finish_reason="abort")
 
 
 class SglangEngine(TokenizerMixin, EmbeddedEngine):
@@ -60,9 +58,7 @@ class SglangEngine(TokenizerMixin, EmbeddedEngine):
         self._sglang: SglangServer | None = None
         self._watching: asyncio.Task[None] | None = None
         self._running = self._waiting = 0
-        self._updates = 0  # number of updates, because a resumed run reuses versions for other weights
         self._updating = False  # whether one of SGLang's update sessions is open
-        self._aborted = 0  # how often all requests were aborted
         torch.multiprocessing.set_sharing_strategy("file_system")  # names the memory, without a socket
 
     # --- what it is -------------------------------------------------------------------------------
@@ -87,7 +83,8 @@ class SglangEngine(TokenizerMixin, EmbeddedEngine):
 
     def process(self) -> ProcessFigures:
         resident = resident_bytes() + self._sglang.resident_bytes()
-        return ProcessFigures(resident_bytes=resident, running=self._running, waiting=self._waiting)
+        waiting = self._waiting + self._requests.held
+        return ProcessFigures(resident_bytes=resident, running=self._running, waiting=waiting)
 
     def parameter_shapes(self) -> Mapping[str, tuple[int, ...]]:
         return self._shapes
@@ -104,6 +101,7 @@ class SglangEngine(TokenizerMixin, EmbeddedEngine):
         self._loop = asyncio.get_running_loop()
         self._shapes, self._tied = await in_daemon_thread(model_parameters, self._options.model)
         self._sglang = SglangServer(self._options.for_sglang(version), environment(self._options.workers))
+        self._requests = Requests(self._sglang)
         await self._sglang.ready()
         cached = (await self._sglang.get("/server_info"))["max_total_num_tokens"]
         self._context = min(self._options.context, cached - SPARE)
@@ -126,9 +124,8 @@ class SglangEngine(TokenizerMixin, EmbeddedEngine):
             await self._sglang.close()
 
     async def abort_requests(self) -> None:
-        self._aborted += 1
         try:
-            await self._sglang.post("/abort_request", abort_all=True)
+            await self._requests.abort_all()
         except SglangError as error:  # it may have ended, and all requests with it
             log.warning("SGLang's requests cannot be ended: %s", error)
 
@@ -136,11 +133,15 @@ class SglangEngine(TokenizerMixin, EmbeddedEngine):
 
     @contextlib.contextmanager
     def pause_generation(self) -> Iterator[None]:
-        self._command("/pause_generation", mode="in_place")
+        asyncio.run_coroutine_threadsafe(self._requests.hold(), self._loop).result()
         try:
-            yield
+            self._command("/pause_generation", mode="in_place")
+            try:
+                yield
+            finally:
+                self._command("/continue_generation")
         finally:
-            self._command("/continue_generation")
+            self._loop.call_soon_threadsafe(self._requests.release)
 
     def buffered(self, bucket: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         """Returns the bucket in memory that SGLang also reads, so the pause has nothing to copy.
@@ -177,7 +178,6 @@ class SglangEngine(TokenizerMixin, EmbeddedEngine):
         )
         self._command("/end_weight_update")
         self._updating = False
-        self._updates += 1
 
     def _command(self, path: str, **body: Any) -> None:
         """Posts a command to SGLang from the model's thread."""
@@ -189,48 +189,7 @@ class SglangEngine(TokenizerMixin, EmbeddedEngine):
         self, prompt_token_ids: list[int], sampling: SamplingParameters
     ) -> AsyncIterator[TokenDelta]:
         check_ids(prompt_token_ids, self._options.vocabulary)
-        return self._generate(prompt_token_ids, sampling)
-
-    async def _generate(self, prompt: list[int], sampling: SamplingParameters) -> AsyncIterator[TokenDelta]:
-        request = uuid.uuid4().hex
-        events = self._sglang.events(
-            "/generate",
-            rid=request,
-            input_ids=prompt,
-            sampling_params={
-                "max_new_tokens": sampling.max_tokens,
-                "temperature": sampling.temperature,
-                "stop_token_ids": list(sampling.stop_token_ids),
-            },
-            return_logprob=True,
-            stream=True,
-            extra_key=str(self._updates),  # keys and values of other weights are not found
-        )
-        given = 0
-        finished = False
-        aborted = self._aborted
-        try:
-            async with contextlib.aclosing(events):
-                async for event in events:
-                    if self._aborted > aborted and not given:
-                        yield ABORTED  # SGLang held it where its own abort does not reach
-                        return
-                    delta = read_delta(event, given)
-                    given += len(delta.token_ids)
-                    finished = delta.finish_reason is not None
-                    yield delta
-            if not finished:
-                raise SglangError("SGLang's answer broke off")
-        except SglangError as error:
-            raise ContractError(ErrorCode.ENGINE_FAILED, str(error)) from error
-        finally:
-            if not finished:
-                await asyncio.shield(self._cancel(request))
-
-    async def _cancel(self, request: str) -> None:
-        """Aborts the request. SGLang itself would take seconds to notice that its client has gone."""
-        with contextlib.suppress(SglangError):
-            await self._sglang.post("/abort_request", rid=request)
+        return self._requests.generate(prompt_token_ids, sampling)
 
 
 def _names_of_memory(tensors: Mapping[str, torch.Tensor]) -> str:
@@ -239,30 +198,3 @@ def _names_of_memory(tensors: Mapping[str, torch.Tensor]) -> str:
     Each worker drops a reference when it has opened the memory.
     """
     return base64.b64encode(ForkingPickler.dumps(list(tensors.items()))).decode()
-
-
-def read_delta(event: dict, given: int) -> TokenDelta:
-    """Returns the new tokens of an event of SGLang's, after the `given` ones.
-
-    SGLang reports at a request's end which weights sampled its tokens, so versions come with the last event.
-    Raises SglangError if SGLang could not answer.
-    """
-    if error := event.get("error"):
-        raise SglangError(error["message"])
-    meta = event["meta_info"]
-    reason = meta["finish_reason"]
-    if reason and reason.get("status_code"):
-        raise SglangError(reason["message"])
-    # What an abort of a waiting request repeats comes last: a token, and every log-probability.
-    new = meta["completion_tokens"] - given
-    ids = event["output_ids"]
-    logprobs = meta["output_token_logprobs"]
-    if min(len(ids), len(logprobs)) < new:
-        raise SglangError(f"SGLang sampled {new} tokens, and sent {len(ids)}")
-    spans = meta["weight_versions"] if reason else []
-    return TokenDelta(
-        token_ids=ids[:new],
-        logprobs=[entry[0] for entry in logprobs[:new]],
-        versions=[int(span["version"]) for span in spans for _ in range(span["start"], span["end"])],
-        finish_reason=reason and reason["type"],
-    )

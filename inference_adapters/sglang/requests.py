@@ -1,0 +1,162 @@
+"""The completions that SGLang works on, and how they meet an update of the weights.
+
+SGLang looks a prompt's beginning up in its prefix cache when it starts to read the prompt, which may be long
+after the request came. A request therefore names the weights whose keys and values it may find, and one that
+SGLang has not begun when an update comes is withdrawn, and sent again after the update.
+"""
+
+import asyncio
+import contextlib
+import uuid
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+
+from contracts.errors import ContractError, ErrorCode
+from contracts.inference import SamplingParameters, TokenDelta
+from inference_adapters.sglang.server_process import SglangError, SglangServer
+
+ABORTED = TokenDelta(token_ids=[], logprobs=[], versions=[], finish_reason="abort")
+CANCELLED_AT_A_TIME = 16  # each takes a connection
+
+
+@dataclass(eq=False)
+class _Request:
+    """One request as SGLang knows it."""
+
+    name: str = field(default_factory=lambda: uuid.uuid4().hex)
+    withdrawn: bool = False
+    finished: bool = False
+
+
+class Requests:
+    """Sends completions to SGLang, withdraws and cancels them."""
+
+    def __init__(self, sglang: SglangServer):
+        self._sglang = sglang
+        self._unanswered: set[_Request] = set()  # SGLang may not have begun to read their prompts
+        self._open = asyncio.Event()
+        self._open.set()
+        self._weights = 0  # number of the weights, because a resumed run reuses versions
+        self._aborted = 0  # how often all requests were aborted
+        self._cancelling = asyncio.Semaphore(CANCELLED_AT_A_TIME)
+        self.held = 0  # requests that wait for the end of an update here
+
+    async def hold(self) -> None:
+        """Holds new requests, and withdraws those without a token. Called before SGLang is paused."""
+        self._open.clear()
+        unanswered = list(self._unanswered)
+        for request in unanswered:
+            request.withdrawn = True
+        await asyncio.gather(*(self._cancel(request) for request in unanswered))
+
+    def release(self) -> None:
+        """Sends what was held. From here on nothing that SGLang has cached before is found."""
+        self._weights += 1
+        self._open.set()
+
+    async def abort_all(self) -> None:
+        """Ends all requests. Raises SglangError if SGLang has ended."""
+        self._aborted += 1
+        await self._sglang.post("/abort_request", abort_all=True)
+
+    async def generate(self, prompt: list[int], sampling: SamplingParameters) -> AsyncIterator[TokenDelta]:
+        """Yields the new tokens of a completion. Raises ContractError if SGLang fails."""
+        try:
+            async with contextlib.aclosing(self._deltas(prompt, sampling)) as deltas:
+                async for delta in deltas:
+                    yield delta
+        except SglangError as error:
+            raise ContractError(ErrorCode.ENGINE_FAILED, str(error)) from error
+
+    async def _deltas(self, prompt: list[int], sampling: SamplingParameters) -> AsyncIterator[TokenDelta]:
+        aborted = self._aborted
+        given = 0
+        while True:
+            await self._opened()
+            if self._aborted > aborted:
+                yield ABORTED
+                return
+            request = _Request()
+            async with contextlib.aclosing(self._events(request, prompt, sampling)) as events:
+                async for event in events:
+                    if self._aborted > aborted and not given:
+                        yield ABORTED  # SGLang held it where its own abort does not reach
+                        return
+                    if request.withdrawn:
+                        break
+                    self._unanswered.discard(request)
+                    delta = read_delta(event, given)
+                    given += len(delta.token_ids)
+                    request.finished = delta.finish_reason is not None
+                    yield delta
+            if not request.withdrawn:
+                return
+
+    async def _opened(self) -> None:
+        self.held += 1
+        try:
+            await self._open.wait()
+        finally:
+            self.held -= 1
+
+    async def _events(
+        self, request: _Request, prompt: list[int], sampling: SamplingParameters
+    ) -> AsyncIterator[dict]:
+        """Yields SGLang's events of a request, which is cancelled if it is left before its end."""
+        self._unanswered.add(request)
+        events = self._sglang.events(
+            "/generate",
+            rid=request.name,
+            input_ids=prompt,
+            sampling_params={
+                "max_new_tokens": sampling.max_tokens,
+                "temperature": sampling.temperature,
+                "stop_token_ids": list(sampling.stop_token_ids),
+            },
+            return_logprob=True,
+            stream=True,
+            extra_key=str(self._weights),  # keys and values of other weights are not found
+        )
+        try:
+            async with contextlib.aclosing(events):
+                async for event in events:
+                    yield event
+            if not request.finished and not request.withdrawn:
+                raise SglangError("SGLang's answer broke off")
+        finally:
+            self._unanswered.discard(request)
+            if not request.finished:
+                await asyncio.shield(self._cancel(request))
+
+    async def _cancel(self, request: _Request) -> None:
+        """Aborts the request. SGLang itself would take seconds to notice that its client has gone."""
+        async with self._cancelling:
+            with contextlib.suppress(SglangError):
+                await self._sglang.post("/abort_request", rid=request.name)
+
+
+def read_delta(event: dict, given: int) -> TokenDelta:
+    """Returns the new tokens of an event of SGLang's, after the `given` ones.
+
+    SGLang reports at a request's end which weights sampled its tokens, so versions come with the last event.
+    Raises SglangError if SGLang could not answer.
+    """
+    if error := event.get("error"):
+        raise SglangError(error["message"])
+    meta = event["meta_info"]
+    reason = meta["finish_reason"]
+    if reason and reason.get("status_code"):
+        raise SglangError(reason["message"])
+    # What an abort of a waiting request repeats comes last: a token, and every log-probability.
+    new = meta["completion_tokens"] - given
+    ids = event["output_ids"]
+    logprobs = meta["output_token_logprobs"]
+    if min(len(ids), len(logprobs)) < new:
+        raise SglangError(f"SGLang sampled {new} tokens, and sent {len(ids)}")
+    spans = meta["weight_versions"] if reason else []
+    return TokenDelta(
+        token_ids=ids[:new],
+        logprobs=[entry[0] for entry in logprobs[:new]],
+        versions=[int(span["version"]) for span in spans for _ in range(span["start"], span["end"])],
+        finish_reason=reason and reason["type"],
+    )
