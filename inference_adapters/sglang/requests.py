@@ -1,8 +1,8 @@
 """The completions that SGLang works on, and how they meet an update of the weights.
 
-SGLang looks a prompt's beginning up in its prefix cache when it starts to read the prompt, which may be long
-after the request came. A request therefore names the weights whose keys and values it may find, and one that
-SGLang has not begun when an update comes is withdrawn, and sent again after the update.
+SGLang looks for a prompt in its prefix cache when it begins to read it, which may be long after the request
+came. A request therefore names the weights whose keys and values it may find. One that SGLang has not begun
+when an update comes is withdrawn, and sent again after the update.
 """
 
 import asyncio

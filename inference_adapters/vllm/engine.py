@@ -212,7 +212,7 @@ class VllmEngine(InferenceEngine):
         try:
             await self._llm.pause_generation(mode="keep", clear_cache=request.kv_cache == "recompute")
             held_at = time.monotonic()
-            self._llm.forget_cache()
+            await self._llm.forget_cache()
             yield
             self._lost = None
         except Exception as error:

@@ -36,9 +36,13 @@ class EngineClient(AsyncLLM):
 
     generation = 0  # how often the weights have been changed
 
-    def forget_cache(self) -> None:
-        """Makes new requests ignore the keys and values that are cached now."""
+    async def forget_cache(self) -> None:
+        """Makes requests that are not begun ignore the keys and values that are cached.
+
+        Called while the scheduler is paused.
+        """
         self.generation += 1
+        await self.engine_core.call_utility_async("forget_prefixes")
 
     def generate(
         self, prompt: dict, sampling_params: SamplingParams, request_id: str, **options

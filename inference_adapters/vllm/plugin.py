@@ -6,6 +6,7 @@ import signal
 from multiprocessing.process import BaseProcess
 
 from vllm.distributed.weight_transfer import WeightTransferEngineFactory
+from vllm.v1.engine.core import EngineCore
 
 from inference_adapters.threads import daemon_thread
 
@@ -17,9 +18,22 @@ def register() -> None:
     WeightTransferEngineFactory.register_engine(
         BACKEND, "inference_adapters.vllm.transport", "GroupTransport"
     )
+    EngineCore.forget_prefixes = forget_prefixes  # which EngineClient.forget_cache calls by its name
     parent = multiprocessing.parent_process()
     if parent and os.environ.get(SERVER_VARIABLE):
         daemon_thread(_end_with, parent)
+
+
+def forget_prefixes(core: EngineCore) -> None:
+    """Removes every block from the prefix cache, also those that requests in flight go on using.
+
+    vLLM's own reset needs all blocks to be free. Without this a request that waits during an update would find
+    the keys and values of the old weights once it is begun.
+    """
+    manager = core.scheduler.kv_cache_manager
+    manager.evict_blocks(
+        {block.block_id for block in manager.block_pool.blocks if block.block_hash is not None}
+    )
 
 
 def _end_with(parent: BaseProcess) -> None:
