@@ -27,13 +27,12 @@ def register() -> None:
 def forget_prefixes(core: EngineCore) -> None:
     """Removes every block from the prefix cache, also those that requests in flight go on using.
 
-    vLLM's own reset needs all blocks to be free. Without this a request that waits during an update would find
-    the keys and values of the old weights once it is begun.
+    vLLM's own reset needs all blocks to be free. Without this, a request that waits during an update would
+    find the keys and values of the old weights once it is begun.
     """
     manager = core.scheduler.kv_cache_manager
-    manager.evict_blocks(
-        {block.block_id for block in manager.block_pool.blocks if block.block_hash is not None}
-    )
+    cached = {block.block_id for block in manager.block_pool.blocks if block.block_hash is not None}
+    manager.evict_blocks(cached)
 
 
 def _end_with(parent: BaseProcess) -> None:
