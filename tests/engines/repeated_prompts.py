@@ -1,4 +1,4 @@
-"""A prompt that is asked again while weights change: no answer may mix old keys and values with new weights."""
+"""A prompt that is asked again while weights change: nothing old in its cache may meet the new weights."""
 
 import asyncio
 
