@@ -40,7 +40,10 @@ async def _rounds(url: str, model: str, settings: Settings) -> None:
                     for sample in await asyncio.gather(*arriving):
                         label, _, end = sample.spans[0]
                         bench.compare(
-                            sample, bench.weights(label), f"ask {prompt} during an update", upto=end
+                            sample,
+                            bench.weights(label),
+                            f"ask the same {len(prompt)} ids during an update",
+                            upto=end,
                         )
 
 
