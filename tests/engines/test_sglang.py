@@ -11,6 +11,7 @@ import pytest
 from contracts.conformance.inference.kit import CODES, check_inference
 from contracts.conformance.tiny_model import make_tiny_model
 from tests.conformance.kept import assert_kept
+from tests.engines.repeated_prompts import are_answered_by_one_set_of_weights
 from tests.engines.sglang_servers import sglang_process, sglang_server
 from tests.engines.twenty_steps import learns_in_twenty_steps
 from tests.inference_adapters.hostile_clients import harm_nobody
@@ -59,6 +60,10 @@ def surface(server) -> Surface:
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
 def test_the_openai_surface(surface, check):
     check(surface)
+
+
+def test_a_prompt_that_is_repeated_during_an_update(server, model):
+    are_answered_by_one_set_of_weights(server.url, model, TOKEN)
 
 
 def test_hostile_requests_harm_nobody(server, model):

@@ -16,6 +16,7 @@ from contracts.conformance.inference.settings import Settings
 from contracts.conformance.inference.trainer_peer import TrainerPeer, packed
 from contracts.conformance.tiny_model import make_tiny_model
 from tests.conformance.kept import assert_kept
+from tests.engines.repeated_prompts import are_answered_by_one_set_of_weights
 from tests.engines.twenty_steps import learns_in_twenty_steps
 from tests.engines.vllm_servers import vllm_process, vllm_server
 from tests.inference_adapters.hostile_clients import harm_nobody
@@ -153,6 +154,10 @@ def surface(started) -> Surface:
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
 def test_the_openai_surface(surface, check):
     check(surface)
+
+
+def test_a_prompt_that_is_repeated_during_an_update(server, tied):
+    are_answered_by_one_set_of_weights(server, tied, TOKEN)
 
 
 def test_hostile_requests_harm_nobody(started, tied):
