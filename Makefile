@@ -7,7 +7,7 @@ BY_FILE := --dist loadfile --no-loadscope-reorder
 TERSE := --show-capture=no
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-engines redis-server vllm-env sglang-env grid recipes soak lint clean
+.PHONY: help demo test test-engines redis-server vllm-env sglang-env grid recipes soak mutants lint clean
 
 help:  ## List the targets. Minutes are those on two idle cores; installing comes on top, once.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-13s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -53,7 +53,9 @@ recipes: $(VENV)/demo  ## Run every recipe on the demo and print the table of do
 # What takes minutes to learn or to fail, and every broken adapter: docs/soak.md. `make soak-updates` runs that part.
 HOSTILE := soak-hostile-transformers soak-hostile-vllm soak-hostile-sglang
 GROUPS_AT := soak-groups-0 soak-groups-1 soak-groups-4 soak-groups-null
-SOAK := $(GROUPS_AT) soak-updates soak-trainers soak-servers soak-engines soak-runs $(HOSTILE)
+SERVERS := soak-servers-0 soak-servers-1 soak-servers-2 soak-servers-3
+THOROUGH := soak-thorough-transformers soak-thorough-vllm soak-thorough-sglang
+SOAK := $(GROUPS_AT) soak-updates soak-trainers $(SERVERS) soak-judging soak-engines $(THOROUGH) soak-runs $(HOSTILE)
 .PHONY: $(SOAK)
 
 soak: $(SOAK)  ## Run what is too long for every commit, one part after the other (docs/soak.md). Over an hour.
@@ -62,8 +64,8 @@ $(SOAK): $(VENV)/test-engines
 $(SOAK): export SOAK_PART = $@
 $(SOAK): export SEED ?= 0
 soak-engines: .venv-vllm/ready .venv-sglang/ready
-soak-hostile-vllm: .venv-vllm/ready
-soak-hostile-sglang: .venv-sglang/ready
+soak-hostile-vllm soak-thorough-vllm: .venv-vllm/ready
+soak-hostile-sglang soak-thorough-sglang: .venv-sglang/ready
 
 $(GROUPS_AT): soak-groups-%:
 	SOAK_GROUPS=10000 $(VENV)/bin/python -m pytest -m "" \
@@ -78,14 +80,25 @@ soak-updates:
 soak-trainers:
 	ROTATION=all $(VENV)/bin/python -m pytest -m "" tests/conformance/test_trainer_mutants.py
 
-soak-servers:
-	ROTATION=all $(VENV)/bin/python -m pytest -m "" tests/conformance/test_broken_servers.py tests/judging/test_math.py
+$(SERVERS): soak-servers-%:
+	ROTATION=$* $(VENV)/bin/python -m pytest -m "" \
+		tests/conformance/test_broken_servers.py tests/conformance/test_odd_servers.py
+
+soak-judging:
+	ROTATION=all $(VENV)/bin/python -m pytest -m "" tests/judging/test_math.py
 
 soak-engines:
-	$(VENV)/bin/python -m pytest -m long tests/engines
+	$(VENV)/bin/python -m pytest -m long --ignore tests/engines/test_thorough.py tests/engines
+
+$(THOROUGH): soak-thorough-%:
+	$(VENV)/bin/python -m pytest -m long -k $* tests/engines/test_thorough.py
 
 soak-runs:
 	$(VENV)/bin/python -m pytest -m long tests/pipeline tests/conformance tests/judging
+
+mutants: $(VENV)/mutants  ## Draw mutants of the adapters and tell what kills each (docs/mutants.md). Hours.
+	$(VENV)/bin/python -m benchmarks.mutants --part inference --sample 100 --out runs/mutants-inference.jsonl
+	$(VENV)/bin/python -m benchmarks.mutants --part trainer --sample 40 --out runs/mutants-trainer.jsonl
 
 lint: $(VENV)/lint  ## Check format, rules and, in contracts/, strict types. 1 minute.
 	$(VENV)/bin/ruff check .
@@ -95,7 +108,7 @@ lint: $(VENV)/lint  ## Check format, rules and, in contracts/, strict types. 1 m
 clean:  ## Remove the environments and the models that were made. Runs stay.
 	rm -rf $(VENV) .venv-vllm .venv-sglang .cache
 
-$(VENV)/demo $(VENV)/test $(VENV)/deepspeed $(VENV)/test-engines $(VENV)/lint: pyproject.toml
+$(VENV)/demo $(VENV)/test $(VENV)/deepspeed $(VENV)/test-engines $(VENV)/mutants $(VENV)/lint: pyproject.toml
 	test -x $(VENV)/bin/python || $(PYTHON) -m venv $(VENV)
 	$(VENV)/bin/pip install --quiet --editable ".[$(@F)]"
 	touch $@

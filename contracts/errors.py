@@ -1,7 +1,9 @@
-"""The error codes of the inference contract: `{"error": {"code": ..., "message": ...}}`."""
+"""The error codes of the inference contract: `{"error": {"code", "message", "type", "param"}}`."""
 
 from enum import Enum
 from typing import Any
+
+OPENAI_ROUTES = "/v1/"
 
 
 class ErrorCode(Enum):
@@ -10,6 +12,15 @@ class ErrorCode(Enum):
     def __init__(self, code: str, http_status: int):
         self.code = code
         self.http_status = http_status
+
+    @property
+    def type(self) -> str:
+        """The word by which OpenAI's API tells a client's error from a server's."""
+        return "server_error" if self.http_status >= 500 else "invalid_request_error"
+
+    def status_at(self, path: str) -> int:
+        """Returns the HTTP status on a route: 400, as OpenAI's API has it, where other routes have 422."""
+        return 400 if self.http_status == 422 and path.startswith(OPENAI_ROUTES) else self.http_status
 
     BAD_REQUEST = ("bad_request", 400)  # no valid HTTP, or a body that is no JSON or did not come in time
     UNAUTHORIZED = ("unauthorized", 401)  # the bearer token is missing or wrong
@@ -41,13 +52,18 @@ class ErrorCode(Enum):
 
 
 class ContractError(Exception):
-    """A refusal that the contract defines. The app turns it into an HTTP response."""
+    """A refusal that the contract defines. The app turns it into an HTTP response.
 
-    def __init__(self, code: ErrorCode, message: str):
+    `param` is the field of the request that is at fault, if it is one field.
+    """
+
+    def __init__(self, code: ErrorCode, message: str, param: str | None = None):
         super().__init__(message)
         self.code = code
         self.message = message
+        self.param = param
 
     def body(self) -> dict[str, Any]:
         """Returns the JSON body of the response."""
-        return {"error": {"code": self.code.code, "message": self.message}}
+        error = {"code": self.code.code, "message": self.message, "type": self.code.type, "param": self.param}
+        return {"error": error}

@@ -5,9 +5,9 @@ It says what a server must offer so that the pipeline can train through it. An a
 """
 
 import abc
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field
 
@@ -20,12 +20,15 @@ from contracts.limits import (
     MAX_PARAMETERS,
     MAX_RANKS,
     MAX_SEQUENCES,
+    MAX_TOP_LOGPROBS,
     Count,
     Identifier,
     Limits,
+    ListsOfIds,
     ModelName,
     ParameterName,
     Port,
+    PromptIds,
     Seconds,
     Shape,
     StopString,
@@ -33,6 +36,7 @@ from contracts.limits import (
     StopTokenIds,
     Temperature,
     Text,
+    Texts,
     TokenIds,
 )
 from contracts.wire import Answer, Request
@@ -43,6 +47,7 @@ __all__ = ["ContractError", "ErrorCode", "InferenceEngine", "TokenEngine"]
 KvCacheMode = Literal["keep", "recompute"]
 ReceiveMode = Literal["paused", "staged"]
 Backend = Literal["gloo", "nccl"]
+LogprobsCount = Annotated[int, Field(ge=0, le=MAX_TOP_LOGPROBS)]
 
 
 # --- identity ---------------------------------------------------------------------------------
@@ -60,7 +65,8 @@ class EngineInfo(Answer):
     accepts_dtypes: list[str] = Field(description="dtypes it casts from, e.g. float32, bfloat16")
     kv_cache: list[str] = Field(description="keep, recompute")
     capabilities: list[str] = Field(
-        description="score, staged, truncation, seed, stop_strings, tools, stream; a reader ignores others"
+        description="score, staged, truncation, seed, stop_strings, tools, stream, top_logprobs, openai; "
+        "a reader ignores others"
     )
 
 
@@ -198,6 +204,14 @@ class AbortWeightUpdateRequest(Request):
 # --- generation -------------------------------------------------------------------------------
 
 
+class StreamOptions(Request):
+    """The field `stream_options`; `include_usage` asks for a last chunk with the usage."""
+
+    include_usage: bool = False
+    include_obfuscation: Literal[False] = False
+    continuous_usage_stats: bool = Field(False, description="an engine may honour it")
+
+
 class GenerationRequest(Request):
     """The fields that chat and text completions share. Those not honoured are refused with 422."""
 
@@ -215,6 +229,7 @@ class GenerationRequest(Request):
         None, ge=-(2**63), lt=2**63 - MAX_N, description="needs `seed`; choice i has seed + i"
     )
     stop: StopString | StopStrings | None = Field(None, description="needs `stop_strings`")
+    stream_options: StreamOptions | None = Field(None, description="needs `openai`, and `stream`")
 
 
 class ChatCompletionRequest(GenerationRequest):
@@ -222,6 +237,9 @@ class ChatCompletionRequest(GenerationRequest):
 
     messages: list[dict[str, Any]] = Field(min_length=1, max_length=MAX_MESSAGES, fail_fast=True)
     logprobs: bool = False
+    top_logprobs: int | None = Field(
+        None, ge=0, le=MAX_TOP_LOGPROBS, description="needs `logprobs`, and above 0 `top_logprobs`"
+    )
     max_completion_tokens: int | None = Field(None, ge=1, lt=2**31, description="OpenAI's newer name")
     tools: list[dict[str, Any]] | None = Field(
         None, max_length=MAX_MESSAGES, fail_fast=True, description="needs `tools`"
@@ -230,10 +248,12 @@ class ChatCompletionRequest(GenerationRequest):
 
 
 class CompletionRequest(GenerationRequest):
-    """The body of `POST /v1/completions`; `prompt` is text or token ids."""
+    """The body of `POST /v1/completions`; `prompt` is text or token ids, or (`openai`) a list of either."""
 
-    prompt: Text | TokenIds
-    logprobs: bool | int | None = None
+    prompt: Text | PromptIds | Texts | ListsOfIds
+    logprobs: bool | LogprobsCount | None = Field(
+        None, description="true, or (`openai`) how many of the likeliest tokens, in the classic form"
+    )
 
 
 class VersionSpan(Answer):
@@ -274,6 +294,7 @@ class SamplingParameters:
     top_p: float | None = None
     top_k: int | None = None
     seed: int | None = None
+    top_logprobs: int = 0  # how many of the likeliest tokens come with each
 
 
 @dataclass(frozen=True)
@@ -288,6 +309,12 @@ class TokenDelta:
     logprobs: Sequence[float]  # nats, under the distribution sampled from (temperature 0: unscaled)
     versions: Sequence[int]  # the weight version that sampled each token
     finish_reason: Literal["stop", "length", "abort"] | None = None
+    # The likeliest tokens at each position, (id, log-probability), most likely first, if they were asked for.
+    top_logprobs: Sequence[Sequence[tuple[int, float]]] = ()
+
+
+class Enough(Exception):  # noqa: N818 (nothing failed)
+    """A reader throws it into `generate`: it needs no more tokens, only the versions of those it has."""
 
 
 @dataclass
@@ -390,9 +417,10 @@ class TokenEngine(InferenceEngine):
     @abc.abstractmethod
     def generate(
         self, prompt_token_ids: list[int], sampling: SamplingParameters
-    ) -> AsyncIterator[TokenDelta]:
+    ) -> AsyncGenerator[TokenDelta, None]:
         """Samples one completion and yields its tokens; closing the iterator cancels the request.
 
+        An engine that tells versions only at the end catches `Enough` and ends the request with them.
         Raises ContractError, before anything is sampled, for a request that the engine refuses.
         """
 

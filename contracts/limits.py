@@ -29,6 +29,8 @@ MAX_TOKENS = 2 * 2**20  # token ids of one prompt or sequence
 MAX_MESSAGES = 4096
 MAX_STOPS = 1024  # stop strings, or stop token ids
 MAX_STOP_CHARACTERS = 1024
+MAX_PROMPTS = 1024  # of one request
+MAX_TOP_LOGPROBS = 20
 MAX_SEQUENCES = 1024  # of one request to score
 
 # --- weights
@@ -76,8 +78,11 @@ def _shape(shape: tuple[int, ...]) -> tuple[int, ...]:
 
 PRINTABLE = r"^[\x20-\x7e]+$"
 
+BETWEEN = {"not": {"exclusiveMinimum": 0, "exclusiveMaximum": MIN_TEMPERATURE}}  # for the JSON Schema
 Temperature = Annotated[
-    float, Field(ge=0, le=MAX_TEMPERATURE, allow_inf_nan=False), AfterValidator(_temperature)
+    float,
+    Field(ge=0, le=MAX_TEMPERATURE, allow_inf_nan=False, json_schema_extra=dict(BETWEEN)),
+    AfterValidator(_temperature),
 ]
 TokenId = Annotated[int, Field(ge=0, lt=2**31)]
 Count = Annotated[int, Field(ge=0, lt=MAX_INTEGER)]  # a version or an epoch
@@ -91,6 +96,12 @@ Shape = Annotated[tuple[Dimension, ...], Field(max_length=MAX_DIMENSIONS), After
 # A list is given up at its first bad element: an error for each of millions would cost more than the request.
 TokenIds = Annotated[list[TokenId], Field(max_length=MAX_TOKENS, fail_fast=True)]
 StopTokenIds = Annotated[list[TokenId], Field(max_length=MAX_STOPS, fail_fast=True)]
-StopString = Annotated[str, Field(max_length=MAX_STOP_CHARACTERS)]
+StopString = Annotated[str, Field(min_length=1, max_length=MAX_STOP_CHARACTERS)]
 StopStrings = Annotated[list[StopString], Field(max_length=MAX_STOPS, fail_fast=True)]
 Text = Annotated[str, Field(max_length=MAX_TEXT_CHARACTERS)]
+Texts = Annotated[list[Text], Field(min_length=1, max_length=MAX_PROMPTS, fail_fast=True)]
+# Strict: a list of texts that are digits is no list of ids.
+PromptIds = Annotated[
+    list[Annotated[TokenId, Field(strict=True)]], Field(max_length=MAX_TOKENS, fail_fast=True)
+]
+ListsOfIds = Annotated[list[PromptIds], Field(min_length=1, max_length=MAX_PROMPTS, fail_fast=True)]

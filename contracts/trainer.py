@@ -204,7 +204,8 @@ class TrainerWorker(abc.ABC):
     def init_worker(self, spec: WorkerSpec) -> None:
         """Loads and shards the weights and the optimizer state, and joins the trainer's process group.
 
-        Raises ValueError, on every rank, for a model whose scores would not be those of its own logits.
+        Raises ValueError, on every rank, for a model whose scores would not be those of its own logits. A
+        rank that raises leaves no other waiting.
         """
 
     @abc.abstractmethod
@@ -212,9 +213,13 @@ class TrainerWorker(abc.ABC):
         """Returns the `[T]` log-probability of every token, in nats, at its sequence's temperature.
 
         Entropies are returned if asked for. With `grad=True` a gradient flows through every score, otherwise
-        through none. Packed neighbours do not see each other. The full `[T, vocab]` logits are never held at
-        once. The batch stays as it was packed. An empty batch takes part in the ranks' collectives and gives
-        empty scores that `backward` accepts.
+        through none. Packed neighbours do not see each other, and dropout is off. The full `[T, vocab]`
+        logits are never held at once, with a gradient or without. The batch stays as it was packed. An empty
+        batch takes part in the ranks' collectives and gives empty scores that `backward` accepts.
+
+        Several forwards may come before the first backward, and one with `grad=False` at any time. None
+        changes a gradient. A backend that needs each backward before the next forward raises
+        NotImplementedError on every rank. Every forward uses the weights after the last step.
         """
 
     @abc.abstractmethod
@@ -222,7 +227,7 @@ class TrainerWorker(abc.ABC):
         """Accumulates the gradient of this rank's share of the loss, a scalar.
 
         Over micro-batches and ranks the gradient is the plain sum: it is not divided by accumulation steps or
-        world size.
+        world size. `forward`, `gather_weights`, `export` and `save` leave it as it is until `step`.
         """
 
     @abc.abstractmethod
@@ -230,6 +235,8 @@ class TrainerWorker(abc.ABC):
         """Clips the gradient, steps the optimizer and the learning rate, and zeroes the gradient.
 
         A gradient that is not finite skips only the update: the step closes, and counts in the learning rate.
+        Every parameter decays, biases and norms too. After empty batches alone the gradient is zero, and
+        moments still move the weights.
         """
 
     @abc.abstractmethod
@@ -240,23 +247,30 @@ class TrainerWorker(abc.ABC):
     def gather_weights(self) -> Iterator[tuple[str, torch.Tensor | None]]:
         """Yields names with full, contiguous tensors on rank 0, and with None on the other ranks.
 
-        At most one layer is gathered at a time. All ranks iterate in lockstep, to the end.
+        At most one layer is gathered at a time. All ranks iterate in lockstep, to the end. A tensor stays as
+        it is until the iteration ends.
         """
 
     @abc.abstractmethod
     def save(self, directory: Path) -> SaveHandle:
         """Saves everything that the next step depends on, as it is now.
 
-        Steps may follow before the handle's `wait` returns.
+        Steps may follow before the handle's `wait` returns, and `close` may come without it.
         """
 
     @abc.abstractmethod
     def load(self, directory: Path) -> None:
-        """Restores what `save` wrote. Raises an error if the checkpoint does not fit this model."""
+        """Restores what `save` wrote, whatever steps the worker has made.
+
+        Raises an error, on every rank, if the checkpoint does not fit this model.
+        """
 
     @abc.abstractmethod
     def export(self, directory: Path) -> None:
-        """Writes a Hugging Face checkpoint, tokenizer included."""
+        """Writes a Hugging Face checkpoint of the weights as they are, in any dtype that holds them.
+
+        It has what is needed to serve it: config, generation config, tokenizer and its chat template.
+        """
 
     @abc.abstractmethod
     def reset_optimizer(self) -> None:

@@ -20,6 +20,7 @@ from inference_adapters.body_limits import BodyLimits
 from inference_adapters.control_routes import control_routes, health_routes
 from inference_adapters.error_answers import add_error_answers, error_answer
 from inference_adapters.generation_routes import generation_routes
+from inference_adapters.model_routes import ModelNames, model_routes
 from inference_adapters.weight_updates import WeightUpdates
 
 AddGeneration = Callable[[FastAPI, WeightUpdates], None]
@@ -33,6 +34,7 @@ def create_app(
     on_start_failure: Callable[[BaseException], None] | None = None,
     add_generation: AddGeneration | None = None,
     limits: Limits | None = None,
+    served_names: Sequence[str] = (),
 ) -> FastAPI:
     """Returns the HTTP app around `engine`.
 
@@ -42,6 +44,7 @@ def create_app(
     add_generation: adds the OpenAI-compatible routes for an engine that is no `TokenEngine`.
     limits: what is stated, and enforced on connections, headers and bodies; the contract's by default.
         Other limits are the contract's for every server here.
+    served_names: names of a `TokenEngine`'s model besides its own.
     """
     limits = limits or Limits()
     updates = WeightUpdates(engine, hold_timeout_s, limits)
@@ -67,7 +70,9 @@ def create_app(
     if add_generation:
         add_generation(app, updates)
     else:
-        app.include_router(generation_routes(engine, updates))
+        names = ModelNames(engine, served_names)
+        app.include_router(generation_routes(engine, updates, names))
+        app.include_router(model_routes(updates, names.cards))
     add_error_answers(app)
     app.add_middleware(RouteMethods, routes=app.routes)
     app.add_middleware(BodyLimits, limits=limits)
@@ -87,7 +92,8 @@ class RouteMethods:
         matches = {route.matches(scope)[0] for route in self.routes} if scope["type"] == "http" else set()
         if Match.PARTIAL in matches and Match.FULL not in matches:
             why = f"{scope['method']} {scope['path']}: the route is for another method"
-            await error_answer(ContractError(ErrorCode.METHOD_NOT_ALLOWED, why))(scope, receive, send)
+            error = ContractError(ErrorCode.METHOD_NOT_ALLOWED, why)
+            await error_answer(error, scope["path"])(scope, receive, send)
         else:
             await self.app(scope, receive, send)
 
@@ -110,4 +116,4 @@ class BearerToken:
             await WebSocketClose()(scope, receive, send)
         else:
             error = ContractError(ErrorCode.UNAUTHORIZED, "the bearer token is missing or wrong")
-            await error_answer(error)(scope, receive, send)
+            await error_answer(error, scope["path"])(scope, receive, send)

@@ -31,7 +31,7 @@ class BodyLimits:
             body = await self._read(scope, receive)
             check_json(scope, body)
         except ContractError as error:
-            await error_answer(error)(scope, receive, send)
+            await error_answer(error, scope["path"])(scope, receive, send)
         except ClientDisconnect:
             pass
         else:

@@ -6,13 +6,16 @@ in the names of a few fields (`Chat`, `Text`).
 
 import time
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Literal
 
 from contracts.inference import TokenDelta, VersionSpan
-from contracts.tool_calls import OPENING, ToolCall, parse_tool_calls
-
-Decode = Callable[[Sequence[int]], str]
+from contracts.tool_calls import ToolCall, parse_tool_calls
+from inference_adapters.call_reader import CallReader
+from inference_adapters.detokenizer import Decode, Detokenizer
+from inference_adapters.logprob_forms import Classic, Likeliest, content
+from inference_adapters.stop_strings import StopText, text_before
 
 
 class Chat:
@@ -56,63 +59,17 @@ class Choice:
     token_ids: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
     versions: list[int] = field(default_factory=list)
+    top_logprobs: list[Sequence[tuple[int, float]]] = field(default_factory=list)
     finish_reason: str | None = None
+    begun: bool = False  # a chunk of it has been sent
 
     def extend(self, delta: TokenDelta) -> None:
         """Adds newly sampled tokens."""
         self.token_ids += delta.token_ids
         self.logprobs += delta.logprobs
         self.versions += delta.versions
+        self.top_logprobs += delta.top_logprobs
         self.finish_reason = delta.finish_reason
-
-
-class Detokenizer:
-    """Decodes a growing completion in pieces, which together are the text of all its tokens.
-
-    A token may hold part of a character, and may read differently after another. So each piece is the
-    difference between two decodings of a window that starts at the previous piece. A window that ends within
-    a character (decoded to U+FFFD) waits for the rest.
-    """
-
-    def __init__(self, decode: Decode):
-        self._decode = decode
-        self._settled: list[int] = []  # tokens of the last piece: context for the next
-        self._open: list[int] = []  # tokens whose text has not been returned yet
-
-    def decode_next(self, token_ids: Sequence[int], last: bool) -> str:
-        """Returns the text of the new tokens, which may be empty unless they are the last."""
-        self._open += token_ids
-        before = self._decode(self._settled)
-        after = self._decode(self._settled + self._open)
-        if after.endswith("\ufffd") and not last:
-            return ""
-        self._settled = self._open or self._settled
-        self._open = []
-        return after[len(before) :]
-
-
-class CallReader:
-    """Separates the text of a growing completion from the tool calls in it."""
-
-    def __init__(self) -> None:
-        self._text = ""
-        self._emitted = 0
-
-    def read_text(self, piece: str, last: bool) -> tuple[str, list[ToolCall]]:
-        """Returns the text that cannot be part of a call; for the last piece also the rest, or the calls."""
-        self._text += piece
-        content, calls = parse_tool_calls(self._text) if last else (self._text[: self._call_begins()], [])
-        start = self._emitted
-        self._emitted = len(content)
-        return content[start:], calls
-
-    def _call_begins(self) -> int:
-        """Returns the index at which a call begins, or may begin: a token can end within the tag."""
-        text = self._text
-        if OPENING in text:
-            return text.index(OPENING)
-        could = range(max(0, len(text) - len(OPENING) + 1), len(text) + 1)
-        return next(i for i in could if OPENING.startswith(text[i:]))
 
 
 def spans(versions: Sequence[int]) -> list[dict]:
@@ -129,39 +86,37 @@ def spans(versions: Sequence[int]) -> list[dict]:
     return [span.model_dump() for span in found]
 
 
-def logprob_content(token_ids: Sequence[int], logprobs: Sequence[float], decode: Decode) -> dict:
-    content = []
-    for token_id, logprob in zip(token_ids, logprobs, strict=True):
-        token = decode([token_id])
-        # The text of a token that is part of a character does not tell its bytes.
-        known = None if "\ufffd" in token else list(token.encode())
-        content.append({"token": token, "bytes": known, "logprob": logprob, "top_logprobs": []})
-    return {"content": content}
+@dataclass(frozen=True)
+class Form:
+    """What a request asks of its answer."""
+
+    api: type[Chat] | type[Text]
+    model: str
+    logprobs: Literal["none", "content", "classic"] = "none"
+    stops: tuple[str, ...] = ()
+    with_calls: bool = False  # tool calls are read in the text
+    with_usage: bool = False  # a stream ends with its usage
 
 
 class Completion:
-    """Builds the response to one request, complete or in chunks. `with_calls` reads tool calls in it."""
+    """Builds the response to one request, complete or in chunks.
 
-    def __init__(
-        self,
-        form: type[Chat] | type[Text],
-        model: str,
-        prompt_token_ids: list[int],
-        n: int,
-        logprobs: bool,
-        decode: Decode,
-        with_calls: bool = False,
-    ):
+    Choice j of prompt p has the index p * n + j.
+    """
+
+    def __init__(self, form: Form, prompts: list[list[int]], n: int, decode: Decode):
         self.form = form
-        self.logprobs = logprobs
         self.decode = decode
-        self.with_calls = with_calls
-        self.prompt_token_ids = prompt_token_ids
-        self.choices = [Choice() for _ in range(n)]
-        self._detokenizers = [Detokenizer(decode) for _ in range(n)]
-        self._call_readers = [CallReader() for _ in range(n)]
-        name = f"{form.id_prefix}-{uuid.uuid4().hex}"
-        self._head = {"id": name, "created": int(time.time()), "model": model}
+        self.prompts = prompts
+        self.n = n
+        count = len(prompts) * n
+        self.choices = [Choice() for _ in range(count)]
+        self._detokenizers = [Detokenizer(decode) for _ in range(count)]
+        self._call_readers = [CallReader() for _ in range(count)] if form.with_calls else []
+        self._stop_texts = [StopText(form.stops) for _ in range(count)] if form.stops else []
+        self._classics = [Classic(decode) for _ in range(count)] if form.logprobs == "classic" else []
+        name = f"{form.api.id_prefix}-{uuid.uuid4().hex}"
+        self._head = {"id": name, "created": int(time.time()), "model": form.model}
         self._started = False
 
     def append_delta(self, index: int, delta: TokenDelta) -> None:
@@ -170,54 +125,91 @@ class Completion:
 
     def whole(self) -> dict:
         """Returns the complete response."""
-        choices = []
-        for index, choice in enumerate(self.choices):
-            text = self.decode(choice.token_ids)
-            calls = []
-            if self.with_calls:
-                text, calls = parse_tool_calls(text)
-            reason = _reason(choice.finish_reason, calls)
-            body = self._choice(index, choice.token_ids, choice.logprobs, reason)
-            choices.append(self.form.whole(text, calls) | body | {"weight_versions": spans(choice.versions)})
+        choices = [self._whole(index, choice) for index, choice in enumerate(self.choices)]
+        head = self._head | {"object": self.form.api.whole_object} | self._common_prompt()
+        return head | {"choices": choices, "usage": self.usage()}
+
+    def _whole(self, index: int, choice: Choice) -> dict:
+        text = self.decode(choice.token_ids)
+        if self.form.stops:
+            before = text_before(text, self.form.stops)
+            text = text if before is None else before
+        calls = []
+        if self.form.with_calls:
+            text, calls = parse_tool_calls(text)
+        reason = _reason(choice.finish_reason, calls)
+        body = self._choice(index, choice.token_ids, choice.logprobs, choice.top_logprobs, reason)
+        spanned = {"weight_versions": spans(choice.versions)} | self._own_prompt(index)
+        return self.form.api.whole(text, calls) | body | spanned
+
+    def usage(self) -> dict[str, int]:
+        """Returns the numbers of tokens, each prompt counted once."""
         sampled = sum(len(choice.token_ids) for choice in self.choices)
-        prompt = len(self.prompt_token_ids)
-        usage = {"prompt_tokens": prompt, "completion_tokens": sampled, "total_tokens": prompt + sampled}
-        head = self._head | {"object": self.form.whole_object, "prompt_token_ids": self.prompt_token_ids}
-        return head | {"choices": choices, "usage": usage}
+        prompt = sum(map(len, self.prompts))
+        return {"prompt_tokens": prompt, "completion_tokens": sampled, "total_tokens": prompt + sampled}
 
-    def chunk(self, index: int, delta: TokenDelta) -> dict:
-        """Returns the next chunk of a stream.
+    def chunks(self, index: int, delta: TokenDelta) -> list[dict]:
+        """Returns the next chunks of a stream.
 
-        The first chunk carries the prompt, and the last one of each choice its spans.
+        The first chunk of a choice carries its prompt, and the last one its spans. With several choices of a
+        conversation each begins with a chunk of its own: OpenAI's client wants them in order.
         """
+        found = []
+        if not self._started and self.form.api is Chat and self.n > 1:
+            found = [self._chunk(i, TokenDelta([], [], [])) for i in range(self.n)]
+        return [*found, self._chunk(index, delta)]
+
+    def _chunk(self, index: int, delta: TokenDelta) -> dict:
         choice = self.choices[index]
-        first_of_choice = not choice.token_ids
+        first_of_choice = not choice.begun
+        choice.begun = True
         choice.extend(delta)
         last = delta.finish_reason is not None
         text = self._detokenizers[index].decode_next(delta.token_ids, last)
+        if self._stop_texts:
+            text = self._stop_texts[index].read_text(text, last)
         calls = []
-        if self.with_calls:
+        if self._call_readers:
             text, calls = self._call_readers[index].read_text(text, last)
         reason = _reason(delta.finish_reason, calls)
-        body = self._choice(index, list(delta.token_ids), delta.logprobs, reason)
+        body = self._choice(index, list(delta.token_ids), delta.logprobs, delta.top_logprobs, reason)
         if last:
             body["weight_versions"] = spans(choice.versions)
-        chunk = self._head | {"object": self.form.chunk_object}
+        if first_of_choice:
+            body |= self._own_prompt(index)
+        chunk = self._head | {"object": self.form.api.chunk_object}
         if not self._started:
-            chunk["prompt_token_ids"] = self.prompt_token_ids
+            chunk |= self._common_prompt()
             self._started = True
-        return chunk | {"choices": [self.form.delta(text, calls, first_of_choice) | body]}
+        if self.form.with_usage:
+            chunk["usage"] = None
+        return chunk | {"choices": [self.form.api.delta(text, calls, first_of_choice) | body]}
+
+    def usage_chunk(self) -> dict:
+        """Returns the chunk that ends a stream whose usage was asked for."""
+        return self._head | {"object": self.form.api.chunk_object, "choices": [], "usage": self.usage()}
+
+    def _common_prompt(self) -> dict[str, list[int]]:
+        alike = all(prompt == self.prompts[0] for prompt in self.prompts)
+        return {"prompt_token_ids": self.prompts[0]} if alike else {}
+
+    def _own_prompt(self, index: int) -> dict[str, list[int]]:
+        return {"prompt_token_ids": self.prompts[index // self.n]} if len(self.prompts) > 1 else {}
 
     def _choice(
-        self, index: int, token_ids: list[int], logprobs: Sequence[float], finish_reason: str | None
+        self,
+        index: int,
+        token_ids: list[int],
+        logprobs: Sequence[float],
+        likeliest: Likeliest,
+        finish_reason: str | None,
     ) -> dict:
-        content = logprob_content(token_ids, logprobs, self.decode) if self.logprobs else None
-        return {
-            "index": index,
-            "token_ids": token_ids,
-            "logprobs": content,
-            "finish_reason": finish_reason,
-        }
+        form = None
+        if self.form.logprobs == "content":
+            form = content(token_ids, logprobs, likeliest, self.decode)
+        elif self._classics:
+            form = self._classics[index].next(token_ids, logprobs, likeliest)
+        return {"index": index, "token_ids": token_ids, "logprobs": form, "finish_reason": finish_reason}
 
 
 def _reason(finish_reason: str | None, calls: Sequence[ToolCall]) -> str | None:

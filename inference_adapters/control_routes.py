@@ -30,6 +30,7 @@ def health_routes(updates: WeightUpdates, token: str | None) -> APIRouter:
     """Returns the route that tells whether the server is ready, and that it knows `token`."""
     router = APIRouter()
 
+    @router.head("/health", include_in_schema=False)
     @router.get("/health", response_model_exclude_none=True)
     async def health(request: Request, response: Response, challenge: Challenge = None) -> Health:
         health = updates.health()

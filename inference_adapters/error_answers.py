@@ -8,6 +8,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
 from contracts.errors import ContractError, ErrorCode
+from inference_adapters.neutral_values import only_neutral
 
 LONGEST_MESSAGE = 1000  # characters; a message may name a field, which a client may make long
 
@@ -19,17 +20,18 @@ def add_error_answers(app: FastAPI) -> None:
     app.add_exception_handler(Exception, _failure)
 
 
-def error_answer(error: ContractError, headers: dict[str, str] | None = None) -> Response:
-    return Response(error_body(error), error.code.http_status, headers, "application/json")
+def error_answer(error: ContractError, path: str, headers: dict[str, str] | None = None) -> Response:
+    return Response(error_body(error), error.code.status_at(path), headers, "application/json")
 
 
 def error_body(error: ContractError) -> bytes:
     """Returns the JSON of an error, in ASCII: a message may quote half of a surrogate pair."""
-    return json.dumps(ContractError(error.code, error.message[:LONGEST_MESSAGE]).body()).encode()
+    param = error.param and error.param[:LONGEST_MESSAGE]
+    return json.dumps(ContractError(error.code, error.message[:LONGEST_MESSAGE], param).body()).encode()
 
 
 async def _contract_error(request: Request, error: ContractError) -> Response:
-    return error_answer(error)
+    return error_answer(error, request.url.path)
 
 
 # A value that no server offers is refused as one that this server does not offer.
@@ -42,16 +44,20 @@ UNSUPPORTED_VALUE = {
 
 async def _validation_error(request: Request, error: RequestValidationError) -> Response:
     first = error.errors()[0]
-    where = ".".join(str(part) for part in first["loc"] if part != "body")
+    within = [str(part) for part in first["loc"] if part != "body"]
+    where = ".".join(within)
     code = ErrorCode.INVALID_REQUEST
+    why = first["msg"]
     if first["type"] == "literal_error":
         code = UNSUPPORTED_VALUE.get(where, code)
     elif first["type"] == "extra_forbidden" and request.url.path.startswith("/v1/"):
         code = ErrorCode.UNSUPPORTED_PARAMETER
+        why = only_neutral(where) or why
     elif first["type"] == "missing" and not where:
         code = ErrorCode.BAD_REQUEST
     where = where or "the body (sent as application/json?)"
-    return error_answer(ContractError(code, f"{where}: {first['msg']}"))
+    param = within[0] if within else None  # what is deeper may be pydantic's own name of a type
+    return error_answer(ContractError(code, f"{where}: {why}", param), request.url.path)
 
 
 async def _http_error(request: Request, error: HTTPException) -> Response:
@@ -62,11 +68,10 @@ async def _http_error(request: Request, error: HTTPException) -> Response:
         why = ContractError(ErrorCode.BAD_REQUEST, str(error.detail))
     else:
         why = ContractError(ErrorCode.NOT_FOUND, f"no route {asked}")
-    return error_answer(why, dict(error.headers or {}))
+    return error_answer(why, request.url.path, dict(error.headers or {}))
 
 
 async def _failure(request: Request, error: Exception) -> Response:
     """Answers what no one foresaw. The server's log has the traceback."""
-    return error_answer(
-        ContractError(ErrorCode.ENGINE_FAILED, f"{type(error).__name__}; see the server's log")
-    )
+    why = ContractError(ErrorCode.ENGINE_FAILED, f"{type(error).__name__}; see the server's log")
+    return error_answer(why, request.url.path)

@@ -8,36 +8,40 @@ import asyncio
 import json
 from collections.abc import AsyncIterator
 from contextlib import ExitStack, aclosing
+from typing import Any, Literal
 
 from fastapi import APIRouter, Depends, Request
 from fastapi.responses import JSONResponse, Response
 
 from contracts.errors import ContractError, ErrorCode
 from contracts.inference import (
-    ChatCompletionRequest,
-    CompletionRequest,
     GenerationRequest,
     ScoreRequest,
     ScoreResponse,
     TokenDelta,
     TokenEngine,
 )
-from contracts.tool_calls import for_template
-from inference_adapters.completions import Chat, Completion, Text
+from inference_adapters.bodies import ChatBody, TextBody
+from inference_adapters.capabilities import capabilities
+from inference_adapters.completions import Chat, Completion, Form, Text
+from inference_adapters.model_routes import ModelNames
 from inference_adapters.places import Places
+from inference_adapters.prompts import chat_prompt, prompts_of, text_prompts
 from inference_adapters.request_checks import (
     calls_tools,
     check_capabilities,
     check_context,
+    check_options,
+    check_total,
     sampling_parameters,
 )
+from inference_adapters.stop_strings import until_stop
 from inference_adapters.streaming import EventStream, merged, until_disconnect
-from inference_adapters.text_checks import check_conversation, check_text, tokenised
 from inference_adapters.weight_updates import WeightUpdates
 
 
-def generation_routes(engine: TokenEngine, updates: WeightUpdates) -> APIRouter:
-    """Returns the routes that generate and score with `engine`."""
+def generation_routes(engine: TokenEngine, updates: WeightUpdates, names: ModelNames) -> APIRouter:
+    """Returns the routes that generate and score with `engine`, whose model has these names."""
 
     async def ready() -> None:
         updates.require_ready()
@@ -48,58 +52,70 @@ def generation_routes(engine: TokenEngine, updates: WeightUpdates) -> APIRouter:
 
     @router.post("/v1/chat/completion", include_in_schema=False)
     @router.post("/v1/chat/completions")
-    async def chat(body: ChatCompletionRequest, request: Request) -> Response:
+    async def chat(body: ChatBody, request: Request) -> Response:
         if body.max_tokens and body.max_completion_tokens:
             raise ContractError(
-                ErrorCode.INVALID_REQUEST, "max_completion_tokens: give this or max_tokens, not both"
+                ErrorCode.INVALID_REQUEST,
+                "max_completion_tokens: give this or max_tokens, not both",
+                "max_completion_tokens",
             )
         max_tokens = body.max_tokens or body.max_completion_tokens
-        _check_request(body, max_tokens, engine)
-        with_calls = calls_tools(body)
+        check(body, max_tokens)
+        form = Form(
+            Chat,
+            body.model,
+            logprobs="content" if body.logprobs else "none",
+            with_calls=calls_tools(body),
+            **_shared(body),
+        )
         with ExitStack() as held:
             held.enter_context(places.held(body.n))
-            prompt = await _encode_chat(body, engine)
-            return await answer(request, held, body, Chat, prompt, max_tokens, body.logprobs, with_calls)
+            prompt = await chat_prompt(body, engine)
+            return await answer(request, held, body, form, [prompt], max_tokens)
 
     @router.post("/v1/completions")
-    async def completions(body: CompletionRequest, request: Request) -> Response:
-        _check_request(body, body.max_tokens, engine)
-        if not isinstance(body.logprobs, bool) and body.logprobs:
-            raise ContractError(
-                ErrorCode.UNSUPPORTED_PARAMETER, f"logprobs {body.logprobs}: no alternatives here; say true"
-            )
-        logprobs = body.logprobs is not None and body.logprobs is not False
+    async def completions(body: TextBody, request: Request) -> Response:
+        check(body, body.max_tokens)
+        form = Form(Text, body.model, logprobs=_text_logprobs(body.logprobs), **_shared(body))
+        given = prompts_of(body.prompt)
+        if len(given) > 1 and len(given) * body.n > places.most:
+            why = f"prompt: {len(given)} prompts of {body.n} choices; {places.most} may be under way"
+            raise ContractError(ErrorCode.INVALID_REQUEST, why, "prompt")
         with ExitStack() as held:
-            held.enter_context(places.held(body.n))
-            prompt = body.prompt
-            if isinstance(prompt, str):
-                characters = check_text("prompt", prompt, engine.max_context())
-                prompt = await tokenised(engine.encode, prompt, characters=characters)
-            return await answer(request, held, body, Text, prompt, body.max_tokens, logprobs)
+            held.enter_context(places.held(len(given) * body.n))
+            prompts = await text_prompts(given, engine)
+            return await answer(request, held, body, form, prompts, body.max_tokens)
+
+    def check(body: GenerationRequest, max_tokens: int | None) -> None:
+        """Checks what can be checked before the prompt is tokenised."""
+        names.check(body.model)
+        check_options(body)
+        check_capabilities(body, capabilities(engine))
+        check_context(0, max_tokens, engine.max_context())
 
     async def answer(
         request: Request,
         held: ExitStack,
         body: GenerationRequest,
-        form: type[Chat] | type[Text],
-        prompt: list[int],
+        form: Form,
+        prompts: list[list[int]],
         max_tokens: int | None,
-        logprobs: bool,
-        with_calls: bool = False,
     ) -> Response:
-        samplings = sampling_parameters(body, max_tokens, len(prompt), engine.max_context())
-        sources = [engine.generate(prompt, sampling) for sampling in samplings]  # may refuse the prompt
+        context = engine.max_context()
+        samplings = [sampling_parameters(body, max_tokens, len(prompt), context) for prompt in prompts]
+        check_total(body.n, sum(each[0].max_tokens for each in samplings))
+        sources = [  # the engine may refuse a prompt
+            engine.generate(prompt, sampling)
+            for prompt, each in zip(prompts, samplings, strict=True)
+            for sampling in each
+        ]
+        if form.stops:
+            sources = [until_stop(source, form.stops, engine.decode) for source in sources]
         deltas = merged(sources, updates.weights_given_up)
-        completion = Completion(form, body.model, prompt, body.n, logprobs, engine.decode, with_calls)
+        completion = Completion(form, prompts, body.n, engine.decode)
         if body.stream:
             return EventStream(_events(completion, deltas), held.pop_all())
         return await until_disconnect(request.receive, _whole(completion, deltas)) or Response()
-
-    @router.get("/v1/models")
-    async def models() -> dict:
-        info = engine.info()
-        model = {"id": info.model, "object": "model", "owned_by": info.engine, "created": 0}
-        return {"object": "list", "data": [model]}
 
     @router.post("/score")
     async def score(request: ScoreRequest) -> ScoreResponse:
@@ -107,11 +123,12 @@ def generation_routes(engine: TokenEngine, updates: WeightUpdates) -> APIRouter:
             raise ContractError(ErrorCode.UNSUPPORTED_PARAMETER, "this server does not offer /score")
         for token_ids in request.sequences:  # before any is read
             if not token_ids:
-                raise ContractError(ErrorCode.INVALID_REQUEST, "sequences: one of them is empty")
+                raise ContractError(ErrorCode.INVALID_REQUEST, "sequences: one of them is empty", "sequences")
             if len(token_ids) > engine.max_context():
                 raise ContractError(
                     ErrorCode.CONTEXT_LENGTH,
                     f"sequences: {len(token_ids)} tokens; the context is {engine.max_context()}",
+                    "sequences",
                 )
         with places.held(1):
             async with scoring:  # one after the other: each fills the engine's batches by itself
@@ -120,25 +137,16 @@ def generation_routes(engine: TokenEngine, updates: WeightUpdates) -> APIRouter:
     return router
 
 
-def _check_request(body: GenerationRequest, max_tokens: int | None, engine: TokenEngine) -> None:
-    """Checks what can be checked before the prompt is tokenised."""
-    info = engine.info()
-    if body.model != info.model:
-        raise ContractError(ErrorCode.NOT_FOUND, f"model {body.model!r}: this server has {info.model!r}")
-    check_capabilities(body, info.capabilities)
-    check_context(0, max_tokens, engine.max_context())
+def _shared(body: GenerationRequest) -> dict[str, Any]:
+    """Returns the fields of a form that both routes have."""
+    stops = (body.stop,) if isinstance(body.stop, str) else tuple(body.stop or ())
+    return {"stops": stops, "with_usage": bool(body.stream_options and body.stream_options.include_usage)}
 
 
-async def _encode_chat(body: ChatCompletionRequest, engine: TokenEngine) -> list[int]:
-    characters = check_conversation(body.messages, body.tools, engine.max_context())
-
-    def encode() -> list[int]:
-        return engine.encode_chat(for_template(body.messages), body.tools)
-
-    try:
-        return await tokenised(encode, characters=characters)
-    except Exception as error:  # a chat template refuses a conversation with errors of its own
-        raise ContractError(ErrorCode.INVALID_REQUEST, f"messages: {error!r}") from error
+def _text_logprobs(asked: bool | int | None) -> Literal["none", "content", "classic"]:
+    if isinstance(asked, bool):
+        return "content" if asked else "none"
+    return "none" if asked is None else "classic"
 
 
 async def _whole(completion: Completion, deltas: AsyncIterator[tuple[int, TokenDelta]]) -> Response:
@@ -158,8 +166,11 @@ async def _events(
     try:
         async with aclosing(deltas):
             async for index, delta in deltas:
-                yield f"data: {json.dumps(completion.chunk(index, delta))}\n\n"
+                for chunk in completion.chunks(index, delta):
+                    yield f"data: {json.dumps(chunk)}\n\n"
     except ContractError as error:
         yield f"data: {json.dumps(error.body())}\n\n"
     else:
+        if completion.form.with_usage:
+            yield f"data: {json.dumps(completion.usage_chunk())}\n\n"
         yield "data: [DONE]\n\n"

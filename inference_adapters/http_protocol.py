@@ -31,7 +31,7 @@ def limits_here(limits: Limits) -> Limits:
 
 async def overloaded(scope: Scope, receive: Receive, send: Send) -> None:
     """Answers every request of a connection that is one too many."""
-    await error_answer(OVERLOADED, {"Connection": "close"})(scope, receive, send)
+    await error_answer(OVERLOADED, scope["path"], {"Connection": "close"})(scope, receive, send)
 
 
 class LimitedProtocol(H11Protocol):

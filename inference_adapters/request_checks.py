@@ -7,7 +7,12 @@ Its neutral value (top_p 1, top_k 0 or -1, an empty list) asks for nothing and i
 from collections.abc import Sequence
 
 from contracts.errors import ContractError, ErrorCode
-from contracts.inference import ChatCompletionRequest, GenerationRequest, SamplingParameters
+from contracts.inference import (
+    ChatCompletionRequest,
+    CompletionRequest,
+    GenerationRequest,
+    SamplingParameters,
+)
 
 MAX_TOKENS_OF_CHOICES = 2**20  # of one request: they are held until its last choice has ended
 
@@ -20,9 +25,10 @@ def sampling_parameters(
     Raises ContractError if the prompt is empty or does not fit into `max_context`.
     """
     if prompt_length == 0:
-        raise ContractError(ErrorCode.INVALID_REQUEST, "the prompt is empty")
+        raise ContractError(ErrorCode.INVALID_REQUEST, "the prompt is empty", "prompt")
     check_context(prompt_length, max_tokens, max_context)
     available = max_context - prompt_length
+    likeliest = number_of_likeliest(request)
     check_total(request.n, max_tokens or available)
     return [
         SamplingParameters(
@@ -32,6 +38,7 @@ def sampling_parameters(
             top_p=None if request.top_p == 1 else request.top_p,
             top_k=None if request.top_k in (0, -1) else request.top_k,
             seed=None if request.seed is None else request.seed + choice,
+            top_logprobs=likeliest,
         )
         for choice in range(request.n)
     ]
@@ -44,6 +51,7 @@ def check_context(prompt_length: int, max_tokens: int | None, max_context: int) 
             ErrorCode.CONTEXT_LENGTH,
             f"prompt ({prompt_length} tokens) and max_tokens ({max_tokens}) exceed the context of "
             f"{max_context} tokens",
+            None if max_tokens is None else "max_tokens",
         )
 
 
@@ -53,11 +61,36 @@ def check_total(n: int, max_tokens: int) -> None:
         raise ContractError(
             ErrorCode.INVALID_REQUEST,
             f"n: {n} choices of up to {max_tokens} tokens; all together may have {MAX_TOKENS_OF_CHOICES}",
+            "n",
         )
+
+
+def number_of_likeliest(request: GenerationRequest) -> int:
+    """Returns how many of the likeliest tokens are asked for with each token."""
+    if isinstance(request, ChatCompletionRequest):
+        return request.top_logprobs or 0
+    asked = request.logprobs if isinstance(request, CompletionRequest) else None
+    return 0 if isinstance(asked, bool) else asked or 0
+
+
+def check_options(request: GenerationRequest) -> None:
+    """Raises ContractError for an option without the field that it belongs to."""
+    if request.stream_options and not request.stream:
+        raise _without("stream_options", "stream: true")
+    if request.stream_options and request.stream_options.continuous_usage_stats:
+        why = "stream_options.continuous_usage_stats: this server tells the usage at the end"
+        raise ContractError(ErrorCode.UNSUPPORTED_PARAMETER, why, "stream_options")
+    if isinstance(request, ChatCompletionRequest) and request.top_logprobs and not request.logprobs:
+        raise _without("top_logprobs", "logprobs: true")
+
+
+def _without(param: str, needed: str) -> ContractError:
+    return ContractError(ErrorCode.INVALID_REQUEST, f"{param}: it needs {needed}", param)
 
 
 def check_capabilities(request: GenerationRequest, capabilities: Sequence[str]) -> None:
     """Raises ContractError if the request uses a capability that the engine does not declare."""
+    chat = isinstance(request, ChatCompletionRequest)
     tools = request.tools if isinstance(request, ChatCompletionRequest) else None
     asked = {
         "top_p": ("truncation", request.top_p not in (None, 1)),
@@ -66,12 +99,14 @@ def check_capabilities(request: GenerationRequest, capabilities: Sequence[str]) 
         "stop": ("stop_strings", bool(request.stop)),
         "tools": ("tools", bool(tools)),
         "stream": ("stream", request.stream),
+        "top_logprobs" if chat else "logprobs": ("top_logprobs", number_of_likeliest(request) > 0),
     }
     for parameter, (capability, is_asked) in asked.items():
         if is_asked and capability not in capabilities:
             raise ContractError(
                 ErrorCode.UNSUPPORTED_PARAMETER,
                 f"{parameter}: this server does not declare the capability {capability}",
+                parameter,
             )
 
 
@@ -79,6 +114,8 @@ def calls_tools(request: ChatCompletionRequest) -> bool:
     """Returns whether a call in the sampled text is to be returned as a tool call."""
     if request.tool_choice not in (None, "auto", "none"):
         raise ContractError(
-            ErrorCode.UNSUPPORTED_PARAMETER, f"tool_choice {request.tool_choice!r}: there are auto and none"
+            ErrorCode.UNSUPPORTED_PARAMETER,
+            f"tool_choice {request.tool_choice!r}: this server takes auto and none; it cannot force a call",
+            "tool_choice",
         )
     return bool(request.tools) and request.tool_choice != "none"

@@ -11,7 +11,7 @@ HTTP and no rule of the contract. Run it by `python -m inference_adapters.script
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -94,7 +94,7 @@ class ScriptedEngine(EmbeddedEngine):
             backends=["gloo"],
             accepts_dtypes=["float32", "bfloat16", "float16"],
             kv_cache=["keep", "recompute"],
-            capabilities=["score", "staged", "truncation", "seed", "stream"],
+            capabilities=["score", "staged", "truncation", "seed", "stream", "top_logprobs"],
         )
 
     def process(self) -> ProcessFigures:
@@ -179,15 +179,19 @@ class ScriptedEngine(EmbeddedEngine):
         return "".join(ALPHABET[i - 1] for i in token_ids if i != EOS)
 
     def encode_chat(self, messages: list[dict], tools: list[dict] | None) -> list[int]:
-        return self.encode("".join(f"{m['role']}: {m['content']}\n" for m in messages) + "assistant: ")
+        return self.encode(
+            "".join(f"{m['role']}: {m.get('content') or ''}\n" for m in messages) + "assistant: "
+        )
 
     def generate(
         self, prompt_token_ids: list[int], sampling: SamplingParameters
-    ) -> AsyncIterator[TokenDelta]:
+    ) -> AsyncGenerator[TokenDelta, None]:
         _check_ids(prompt_token_ids)
         return self._generate(prompt_token_ids, sampling)
 
-    async def _generate(self, prompt: list[int], sampling: SamplingParameters) -> AsyncIterator[TokenDelta]:
+    async def _generate(
+        self, prompt: list[int], sampling: SamplingParameters
+    ) -> AsyncGenerator[TokenDelta, None]:
         generator = self._generator
         if sampling.seed is not None:
             generator = torch.Generator().manual_seed(sampling.seed)
@@ -201,12 +205,14 @@ class ScriptedEngine(EmbeddedEngine):
                     return
                 if sampled == 1:  # the prompt is computed by the weights that sample the first token
                     sequence.state = self._states(prompt)[-1]
-                token_id, logprob = _sample(self._logits(sequence.state), sampling, generator)
+                logits = self._logits(sequence.state)
+                token_id, logprob = _sample(logits, sampling, generator)
+                tops = [_likeliest(logits, sampling)] if sampling.top_logprobs else ()
                 sequence.token_ids.append(token_id)
                 sequence.state = self._advance(sequence.state, token_id)
                 stopped = token_id == EOS or token_id in sampling.stop_token_ids
                 reason = "stop" if stopped else "length" if sampled == sampling.max_tokens else None
-                yield TokenDelta([token_id], [logprob], [self._version], reason)
+                yield TokenDelta([token_id], [logprob], [self._version], reason, tops)
                 if reason:
                     return
                 await asyncio.sleep(self.token_delay_s)
@@ -222,29 +228,43 @@ class ScriptedEngine(EmbeddedEngine):
             await self._changed.wait_for(lambda: not self._paused)
         logprobs = []
         for token_ids in request.sequences:
-            _check_ids(token_ids)
+            _check_ids(token_ids, "sequences")
             log_p = torch.log_softmax(self._logits(self._states(token_ids)) / request.temperature, -1)
             chosen = torch.tensor(token_ids[1:], dtype=torch.long)
             logprobs.append(log_p[:-1].gather(1, chosen[:, None])[:, 0].tolist())
         return ScoreResponse(logprobs=logprobs, version=self._version)
 
 
-def _check_ids(token_ids: Sequence[int]) -> None:
+def _check_ids(token_ids: Sequence[int], param: str = "prompt") -> None:
     if not all(0 <= token_id < VOCABULARY for token_id in token_ids):
-        raise ContractError(ErrorCode.INVALID_REQUEST, f"token ids must lie in 0 ... {VOCABULARY - 1}")
+        why = f"token ids must lie in 0 ... {VOCABULARY - 1}"
+        raise ContractError(ErrorCode.INVALID_REQUEST, why, param)
 
 
 def _sample(
     logits: torch.Tensor, sampling: SamplingParameters, generator: torch.Generator
 ) -> tuple[int, float]:
     """Returns a token id and its log-probability under the distribution it is sampled from."""
+    log_p = _distribution(logits, sampling)
     if sampling.temperature == 0:
-        log_p = torch.log_softmax(logits, -1)
         token_id = int(log_p.argmax())
     else:
-        log_p = _truncate(torch.log_softmax(logits / sampling.temperature, -1), sampling)
         token_id = int(torch.multinomial(log_p.exp(), 1, generator=generator))
     return token_id, float(log_p[token_id])
+
+
+def _likeliest(logits: torch.Tensor, sampling: SamplingParameters) -> list[tuple[int, float]]:
+    """Returns the likeliest tokens of the distribution that is sampled from, and their log-probabilities."""
+    top = _distribution(logits, sampling).topk(min(sampling.top_logprobs, VOCABULARY))
+    pairs = zip(top.indices.tolist(), top.values.tolist(), strict=True)
+    return [(token_id, logprob) for token_id, logprob in pairs if logprob > -torch.inf]
+
+
+def _distribution(logits: torch.Tensor, sampling: SamplingParameters) -> torch.Tensor:
+    """Returns the log-probabilities `[VOCABULARY]` that a token is drawn from, or greedily chosen by."""
+    if sampling.temperature == 0:
+        return torch.log_softmax(logits, -1)
+    return _truncate(torch.log_softmax(logits / sampling.temperature, -1), sampling)
 
 
 def _truncate(log_p: torch.Tensor, sampling: SamplingParameters) -> torch.Tensor:

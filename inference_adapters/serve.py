@@ -26,6 +26,9 @@ def arguments(description: str) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--port", type=_port, default=8000, help="0 takes a free one")
+    parser.add_argument(
+        "--served-model-name", nargs="+", default=[], help="names of the model besides the one in /contract"
+    )
     add_contract_arguments(parser)
     return parser
 
@@ -83,7 +86,16 @@ def run(
         server.should_exit = True
 
     limits = limits_here(limits or Limits())
-    app = create_app(engine, token, args.version, args.hold_timeout_s, end, add_generation, limits)
+    app = create_app(
+        engine,
+        token,
+        args.version,
+        args.hold_timeout_s,
+        end,
+        add_generation,
+        limits,
+        served_names=args.served_model_name or (),
+    )
     server = Server(
         uvicorn.Config(
             app,

@@ -28,19 +28,20 @@ async def tokenised(function: Callable[..., T], *args: Any, characters: int) -> 
     return await asyncio.get_running_loop().run_in_executor(_threads, function, *args)
 
 
-def check_text(what: str, text: str, max_context: int) -> int:
+def check_text(what: str, text: str, max_context: int, param: str = "prompt") -> int:
     """Returns the number of characters. Raises ContractError if they are too many, or are no Unicode."""
     most = min(MAX_TEXT_CHARACTERS, max(ALWAYS_TOKENISED, TOKEN_CHARACTERS * max_context))
     if len(text) > most:
         raise ContractError(
             ErrorCode.CONTEXT_LENGTH,
             f"{what}: {len(text)} characters cannot fit into the context of {max_context} tokens",
+            param,
         )
     try:
         text.encode()
     except UnicodeEncodeError as error:
         half = f"half of a surrogate pair at character {error.start}"
-        raise ContractError(ErrorCode.INVALID_REQUEST, f"{what}: {half}") from error
+        raise ContractError(ErrorCode.INVALID_REQUEST, f"{what}: {half}", param) from error
     return len(text)
 
 
@@ -52,12 +53,13 @@ def check_conversation(messages: Sequence[Any], tools: Sequence[Any] | None, max
     for number, message in enumerate(messages):
         why = _why_no_message(message)
         if why:
-            raise ContractError(ErrorCode.INVALID_REQUEST, f"messages.{number}: {why}")
+            raise ContractError(ErrorCode.INVALID_REQUEST, f"messages.{number}: {why}", f"messages[{number}]")
     try:
         text = json.dumps([messages, tools or []], ensure_ascii=False)
     except RecursionError as error:
-        raise ContractError(ErrorCode.INVALID_REQUEST, "messages or tools: nested too deeply") from error
-    return check_text("messages and tools", text, max_context)
+        why = "messages or tools: nested too deeply"
+        raise ContractError(ErrorCode.INVALID_REQUEST, why, "messages") from error
+    return check_text("messages and tools", text, max_context, "messages")
 
 
 def _why_no_message(message: Any) -> str | None:

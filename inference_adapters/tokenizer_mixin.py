@@ -47,12 +47,14 @@ def load_tokenizer(model: str) -> PreTrainedTokenizerBase:
     return tokenizer
 
 
-def check_ids(token_ids: Sequence[int], vocabulary: int) -> None:
+def check_ids(token_ids: Sequence[int], vocabulary: int, param: str = "prompt") -> None:
     """Raises ContractError for an id outside the embedding.
 
     Such an id would end the forward pass of every request.
     """
     if not token_ids or not all(0 <= token_id < vocabulary for token_id in token_ids):
         raise ContractError(
-            ErrorCode.INVALID_REQUEST, f"token ids must be given, and lie between 0 and {vocabulary - 1}"
+            ErrorCode.INVALID_REQUEST,
+            f"token ids must be given, and lie between 0 and {vocabulary - 1}",
+            param,
         )

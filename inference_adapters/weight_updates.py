@@ -27,6 +27,7 @@ from contracts.inference import (
     WeightUpdateStatus,
 )
 from contracts.limits import Limits
+from inference_adapters.capabilities import capabilities
 from inference_adapters.manifest_check import check_manifest
 
 log = logging.getLogger(__name__)
@@ -133,8 +134,9 @@ class WeightUpdates:
 
     def contract(self) -> ContractInfo:
         state = "receiving" if self._receiving() else "lost" if self._lost else "live"
+        declared = self.engine.info().model_dump() | {"capabilities": capabilities(self.engine)}
         return ContractInfo(
-            **self.engine.info().model_dump(),
+            **declared,
             run=self.run,
             group=self._group,
             weights=WeightsInfo(version=self.version, state=state),

@@ -14,10 +14,12 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
+from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.metadata import Metadata
 from torch.distributed.checkpoint.storage import WriteResult
 
 from contracts.support.files import sync, sync_tree
+from contracts.support.messages import one_line
 from contracts.trainer import SaveHandle
 
 
@@ -28,7 +30,10 @@ class Saving(SaveHandle):
         self._written = written
 
     def wait(self) -> None:
-        self._written.result()
+        try:
+            self._written.result()
+        except CheckpointException as error:  # which is no Exception
+            raise OSError(f"the checkpoint could not be written: {one_line(error)}") from error
 
     def wait_ended(self) -> None:
         """Waits until writing has ended. It does not raise if writing failed; `wait` does."""

@@ -17,7 +17,7 @@ import torch
 import torch.distributed as dist
 
 from contracts.model_shape import ModelShape
-from contracts.trainer import PackedBatch, StepReport
+from contracts.trainer import PackedBatch, StepReport, TokenScores
 from trainer_adapters.hugging_face_trainer import MOMENTS, HuggingFaceTrainer
 from trainer_adapters.learning_rate import learning_rate
 from trainer_adapters.memory import FLOAT32
@@ -130,6 +130,7 @@ class DeepSpeedTrainer(HuggingFaceTrainer):
         self._states = ZeroState(self._engine.optimizer, self._fresh_moments)
         self._put_masters(masters)
         self._accumulated = False  # whether there is a gradient since the last step
+        self._awaits_backward = False
 
     def _float32_masters(self) -> dict[str, torch.Tensor]:
         """Returns the float32 weights on rank 0. DeepSpeed makes its masters from the bfloat16 model."""
@@ -173,7 +174,17 @@ class DeepSpeedTrainer(HuggingFaceTrainer):
     def _score(self, batch: PackedBatch, entropy: bool, own: bool = False) -> Scores:
         return self._engine(batch, entropy, own)
 
+    def forward(self, batch: PackedBatch, grad: bool = True, entropy: bool = False) -> TokenScores:
+        if grad and self._awaits_backward and self._zero["stage"] == 3:
+            raise NotImplementedError(
+                "with zero_stage=3 each forward needs its backward before the next: "
+                "DeepSpeed's gradient would be wrong; call backward, or use zero_stage 1 or 2"
+            )
+        self._awaits_backward = grad or self._awaits_backward
+        return super().forward(batch, grad, entropy)
+
     def backward(self, loss: torch.Tensor) -> None:
+        self._awaits_backward = False
         self._engine.backward(loss * self._spec.world_size, scale_wrt_gas=False)
         self._accumulated = True
 
@@ -186,6 +197,7 @@ class DeepSpeedTrainer(HuggingFaceTrainer):
         self._engine.step()
         self._closed_steps += 1
         self._accumulated = False
+        self._awaits_backward = False
         norm = float(self._engine.get_global_grad_norm())
         return StepReport(grad_norm=norm, learning_rate=rate, skipped=not self._engine.was_step_applied())
 

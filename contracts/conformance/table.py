@@ -19,12 +19,18 @@ def all_hold(verdicts: Sequence[Verdict]) -> bool:
     return "fail" not in states and "pass" in states
 
 
-def print_table(title: str, verdicts: Sequence[Verdict], command: str) -> None:
+def depth(thorough: bool) -> str:
+    """Returns the name of the depth to which guarantees are checked."""
+    return "thorough" if thorough else "default"
+
+
+def print_table(title: str, verdicts: Sequence[Verdict], command: str, thorough: bool = False) -> None:
     """Prints the table, and below it the details of each failure.
 
     `command` followed by ` --only CODE` checks one guarantee.
     """
     console = Console()
+    title = f"{title} (depth: {depth(thorough)})"
     _print(console, title, verdicts)
     for verdict in verdicts:
         if verdict.state == "fail":
@@ -64,7 +70,7 @@ def describe_failure(verdict: Verdict) -> str:
     )
 
 
-def as_json(verdicts: Sequence[Verdict]) -> str:
+def as_json(verdicts: Sequence[Verdict], thorough: bool = False) -> str:
     """Returns the verdicts as JSON; `kept` says whether every declared guarantee holds."""
     rows = [
         {
@@ -78,4 +84,5 @@ def as_json(verdicts: Sequence[Verdict]) -> str:
         }
         for v in verdicts
     ]
-    return json.dumps({"kept": all_hold(verdicts), "guarantees": rows}, indent=2)
+    report = {"kept": all_hold(verdicts), "depth": depth(thorough), "guarantees": rows}
+    return json.dumps(report, indent=2)

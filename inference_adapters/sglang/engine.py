@@ -11,7 +11,7 @@ import base64
 import contextlib
 import logging
 import shutil
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncGenerator, Iterator, Mapping
 from multiprocessing.reduction import ForkingPickler
 from typing import Any
 
@@ -73,7 +73,7 @@ class SglangEngine(TokenizerMixin, EmbeddedEngine):
             nccl_version=nccl,
             accepts_dtypes=["float32", "bfloat16", "float16"],
             kv_cache=["keep", "recompute"],
-            capabilities=["staged", "stream", *(["tools"] if self._knows_tools else [])],
+            capabilities=["staged", "stream", "top_logprobs", *(["tools"] if self._knows_tools else [])],
         )
 
     def health(self) -> Health:
@@ -187,7 +187,7 @@ class SglangEngine(TokenizerMixin, EmbeddedEngine):
 
     def generate(
         self, prompt_token_ids: list[int], sampling: SamplingParameters
-    ) -> AsyncIterator[TokenDelta]:
+    ) -> AsyncGenerator[TokenDelta, None]:
         check_ids(prompt_token_ids, self._options.vocabulary)
         return self._requests.generate(prompt_token_ids, sampling)
 

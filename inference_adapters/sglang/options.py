@@ -17,7 +17,6 @@ DECIDED = {  # options that the contract decides, or the prefix of several, and 
     "--admin-api-key": "set PIPELINERL_TOKEN; SGLang itself is reached through this server alone",
     "--skip-tokenizer-init": "SGLang gets and gives token ids",
     "--weight-version": "it is --version here",
-    "--served-model-name": "requests name the model by its path",
     "--data-parallel-size": "start more servers instead (world.servers)",
     "--dp-size": "start more servers instead (world.servers)",
     "--stream-output": "deltas are asked for",

@@ -8,14 +8,15 @@ when an update comes is withdrawn, and sent again after the update.
 import asyncio
 import contextlib
 import uuid
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from dataclasses import dataclass, field
 
 from contracts.errors import ContractError, ErrorCode
-from contracts.inference import SamplingParameters, TokenDelta
+from contracts.inference import Enough, SamplingParameters, TokenDelta
 from inference_adapters.sglang.server_process import SglangError, SglangServer
 
 ABORTED = TokenDelta(token_ids=[], logprobs=[], versions=[], finish_reason="abort")
+IMPOSSIBLE = -1e30  # SGLang has the lowest float where a log-probability is minus infinity
 CANCELLED_AT_A_TIME = 16  # each takes a connection
 
 
@@ -59,38 +60,38 @@ class Requests:
         self._aborted += 1
         await self._sglang.post("/abort_request", abort_all=True)
 
-    async def generate(self, prompt: list[int], sampling: SamplingParameters) -> AsyncIterator[TokenDelta]:
+    async def generate(
+        self, prompt: list[int], sampling: SamplingParameters
+    ) -> AsyncGenerator[TokenDelta, None]:
         """Yields the new tokens of a completion. Raises ContractError if SGLang fails."""
-        try:
-            async with contextlib.aclosing(self._deltas(prompt, sampling)) as deltas:
-                async for delta in deltas:
-                    yield delta
-        except SglangError as error:
-            raise ContractError(ErrorCode.ENGINE_FAILED, str(error)) from error
-
-    async def _deltas(self, prompt: list[int], sampling: SamplingParameters) -> AsyncIterator[TokenDelta]:
         aborted = self._aborted
         given = 0
-        while True:
-            await self._opened()
-            if self._aborted > aborted:
-                yield ABORTED
-                return
-            request = _Request()
-            async with contextlib.aclosing(self._events(request, prompt, sampling)) as events:
-                async for event in events:
-                    if self._aborted > aborted and not given:
-                        yield ABORTED  # SGLang held it where its own abort does not reach
-                        return
-                    if request.withdrawn:
-                        break
-                    self._unanswered.discard(request)
-                    delta = read_delta(event, given)
-                    given += len(delta.token_ids)
-                    request.finished = delta.finish_reason is not None
-                    yield delta
-            if not request.withdrawn:
-                return
+        try:
+            while True:
+                await self._opened()
+                if self._aborted > aborted:
+                    yield ABORTED
+                    return
+                request = _Request()
+                async with contextlib.aclosing(self._events(request, prompt, sampling)) as events:
+                    async for event in events:
+                        if self._aborted > aborted and not given:
+                            yield ABORTED  # SGLang held it where its own abort does not reach
+                            return
+                        if request.withdrawn:
+                            break
+                        self._unanswered.discard(request)
+                        delta = read_delta(event, given, sampling.top_logprobs)
+                        given += len(delta.token_ids)
+                        request.finished = delta.finish_reason is not None
+                        try:
+                            yield delta
+                        except Enough:
+                            await self._cancel(request)  # SGLang's last event still tells the versions
+                if not request.withdrawn:
+                    return
+        except SglangError as error:
+            raise ContractError(ErrorCode.ENGINE_FAILED, str(error)) from error
 
     async def _opened(self) -> None:
         self.held += 1
@@ -114,6 +115,7 @@ class Requests:
                 "stop_token_ids": list(sampling.stop_token_ids),
             },
             return_logprob=True,
+            top_logprobs_num=sampling.top_logprobs,
             stream=True,
             extra_key=str(self._weights),  # keys and values of other weights are not found
         )
@@ -135,7 +137,7 @@ class Requests:
                 await self._sglang.post("/abort_request", rid=request.name)
 
 
-def read_delta(event: dict, given: int) -> TokenDelta:
+def read_delta(event: dict, given: int, likeliest: int = 0) -> TokenDelta:
     """Returns the new tokens of an event of SGLang's, after the `given` ones.
 
     SGLang reports at a request's end which weights sampled its tokens, so versions come with the last event.
@@ -159,4 +161,10 @@ def read_delta(event: dict, given: int) -> TokenDelta:
         logprobs=[entry[0] for entry in logprobs[:new]],
         versions=[int(span["version"]) for span in spans for _ in range(span["start"], span["end"])],
         finish_reason=reason and reason["type"],
+        top_logprobs=[_pairs(entry) for entry in meta["output_top_logprobs"][:new]] if likeliest else (),
     )
+
+
+def _pairs(entry: list | None) -> list[tuple[int, float]]:
+    """Returns (id, log-probability) of SGLang's (log-probability, id, text), without impossible tokens."""
+    return [(token_id, logprob) for logprob, token_id, _ in entry or () if logprob > IMPOSSIBLE]

@@ -23,7 +23,7 @@ from inference_adapters.sglang import API_KEY_VARIABLE, PARENT_VARIABLE
 LAUNCHER = Path(__file__).with_name("launcher.py")
 ASK_EVERY_S = 0.2
 ANSWER_S = 60.0
-LINE_BYTES = 2**24  # size of the longest event: an aborted request's has every log-probability
+LINE_BYTES = 2**28  # size of the longest event: an aborted request's has every log-probability
 STOP_S = 5.0
 
 

@@ -33,7 +33,7 @@ from contracts.support.messages import first_line
 from inference_adapters.ended_engine import end_server
 from inference_adapters.transformers.attention import IMPLEMENTATION, plan_groups
 from inference_adapters.transformers.outbox import Outbox
-from inference_adapters.transformers.sampling import sample
+from inference_adapters.transformers.sampling import likeliest, sample
 
 PAGE_TOKENS = 32  # tokens of a cache block; small because requests are short
 FLUSH_S = 0.05  # longest time that sampled tokens wait until the event loop is woken
@@ -47,6 +47,7 @@ class Request(RequestState):
     outbox: Outbox
     batcher: "Batcher"
     generator: torch.Generator | None = None  # the generator of a request with a seed
+    likeliest: list[tuple[int, float]] | None = None  # of the last forward pass, if they were asked for
 
     def update_and_check_completion(self, token_id: int, logprob: float | None) -> bool:
         """Takes a sampled token and returns whether the request has ended.
@@ -65,7 +66,7 @@ class Request(RequestState):
         reason = None
         if finished:
             reason = "stop" if token_id in self._eos_token_ids else "length"
-        self.outbox.append(token_id, logprob, self.batcher.version, reason)
+        self.outbox.append(token_id, logprob, self.batcher.version, reason, self.likeliest)
         self.batcher.changed_outboxes.add(self.outbox)
         return finished
 
@@ -148,6 +149,11 @@ class Runner(ModelRunner):
         token_ids, logprobs = sample(
             scores[0, :n], [r.sampling for r in requests], [r.generator for r in requests]
         )
+        asking = [row for row, request in enumerate(requests) if request.sampling.top_logprobs]
+        if asking:
+            found = likeliest(scores[0, asking], [requests[row].sampling for row in asking])
+            for row, tokens in zip(asking, found, strict=True):
+                requests[row].likeliest = tokens
         output_ids[0, :n] = token_ids
         output_ids[1, :n] = logprobs.view(torch.int32)  # the library's row for them is int32
 

@@ -7,7 +7,7 @@ the default engine, and runs on a CPU. It has one process and one device; vLLM a
 import contextlib
 import copy
 import itertools
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncGenerator, Iterator, Mapping
 from threading import Lock
 
 import torch
@@ -33,7 +33,7 @@ from inference_adapters.transformers.batching import PAGE_TOKENS, Batcher, Reque
 from inference_adapters.transformers.outbox import Outbox
 from inference_adapters.transformers.scoring import score
 
-CAPABILITIES = ["score", "staged", "truncation", "seed", "stream"]
+CAPABILITIES = ["score", "staged", "truncation", "seed", "stream", "top_logprobs"]
 
 
 class TransformersEngine(TokenizerMixin, EmbeddedEngine):
@@ -147,11 +147,13 @@ class TransformersEngine(TokenizerMixin, EmbeddedEngine):
 
     def generate(
         self, prompt_token_ids: list[int], sampling: SamplingParameters
-    ) -> AsyncIterator[TokenDelta]:
+    ) -> AsyncGenerator[TokenDelta, None]:
         check_ids(prompt_token_ids, self._vocabulary())
         return self._generate(prompt_token_ids, sampling)
 
-    async def _generate(self, prompt: list[int], sampling: SamplingParameters) -> AsyncIterator[TokenDelta]:
+    async def _generate(
+        self, prompt: list[int], sampling: SamplingParameters
+    ) -> AsyncGenerator[TokenDelta, None]:
         outbox = Outbox()
         request = Request(
             request_id=str(next(self._ids)),
@@ -185,7 +187,7 @@ class TransformersEngine(TokenizerMixin, EmbeddedEngine):
 
     async def score(self, request: ScoreRequest) -> ScoreResponse:
         for token_ids in request.sequences:
-            check_ids(token_ids, self._vocabulary())
+            check_ids(token_ids, self._vocabulary(), "sequences")
         return await in_daemon_thread(self._score, request)
 
     def _score(self, request: ScoreRequest) -> ScoreResponse:

@@ -5,7 +5,7 @@ token is delivered twice, and none is lost.
 """
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from typing import Literal
 
 from contracts.inference import TokenDelta
@@ -23,6 +23,7 @@ class Outbox:
     def __init__(self) -> None:
         self.token_ids: list[int] = []
         self.logprobs: list[float] = []
+        self.likeliest: list[list[tuple[int, float]]] = []  # at each position, if they were asked for
         self.versions: list[int] = []
         self.finish_reason: FinishReason | None = None
         self.error: Exception | None = None
@@ -32,9 +33,19 @@ class Outbox:
     def closed(self) -> bool:
         return self.finish_reason is not None or self.error is not None
 
-    def append(self, token_id: int, logprob: float, version: int, reason: FinishReason | None) -> None:
+    def append(
+        self,
+        token_id: int,
+        logprob: float,
+        version: int,
+        reason: FinishReason | None,
+        likeliest: list[tuple[int, float]] | None = None,
+    ) -> None:
+        """Adds a sampled token, with the likeliest ones at its position if they were asked for."""
         self.token_ids.append(token_id)
         self.logprobs.append(logprob)
+        if likeliest is not None:
+            self.likeliest.append(likeliest)
         self.versions.append(version)  # last: the reader counts these
         if reason is not None:  # or it would undo an abort of this moment
             self.finish_reason = reason
@@ -47,7 +58,7 @@ class Outbox:
         self.error = error
         self.changed.set()
 
-    async def deltas(self) -> AsyncIterator[TokenDelta]:
+    async def deltas(self) -> AsyncGenerator[TokenDelta, None]:
         """Yields the tokens as they are appended, until the request ends. Raises its error if it failed."""
         sent = 0
         while True:
@@ -58,7 +69,11 @@ class Outbox:
             reason = self.finish_reason  # before the tokens: they are complete once it is set
             end = len(self.versions)
             yield TokenDelta(
-                self.token_ids[sent:end], self.logprobs[sent:end], self.versions[sent:end], reason
+                self.token_ids[sent:end],
+                self.logprobs[sent:end],
+                self.versions[sent:end],
+                reason,
+                self.likeliest[sent:end],
             )
             if reason is not None:
                 return

@@ -23,12 +23,7 @@ def sample(
     unscaled softmax at temperature 0. A row without a distribution (its logits are not finite, or overflow
     when they are divided by the temperature) gets a log-probability of NaN.
     """
-    temperatures = logits.new_tensor([s.temperature for s in sampling])
-    greedy = temperatures == 0
-    scaled = logits / temperatures.masked_fill(greedy, 1.0)[:, None]
-    if any(s.top_k is not None or s.top_p is not None for s in sampling):
-        scaled = torch.where(greedy[:, None], scaled, _truncate(scaled, sampling))
-    log_p = scaled.log_softmax(-1)
+    log_p, greedy = _distributions(logits, sampling)
     undefined = log_p.isnan().any(-1)
     log_p = log_p.masked_fill(undefined[:, None], -math.log(log_p.shape[-1]))  # some index must be drawn
 
@@ -42,6 +37,30 @@ def sample(
     token_ids = torch.where(greedy, logits.argmax(-1), token_ids)
     logprobs = log_p.gather(1, token_ids[:, None])[:, 0]
     return token_ids, logprobs.masked_fill(undefined, torch.nan)
+
+
+def likeliest(logits: Tensor, sampling: list[SamplingParameters]) -> list[list[tuple[int, float]]]:
+    """Returns each row's `top_logprobs` likeliest tokens and their log-probabilities, most likely first.
+
+    Tokens that truncation cuts are not among them.
+    """
+    log_p, _ = _distributions(logits, sampling)
+    top = log_p.topk(min(max(s.top_logprobs for s in sampling), log_p.shape[-1]))
+    rows = zip(sampling, top.indices.tolist(), top.values.tolist(), strict=True)
+    return [
+        [pair for pair in zip(ids, values, strict=True) if pair[1] > -math.inf][: s.top_logprobs]
+        for s, ids, values in rows
+    ]
+
+
+def _distributions(logits: Tensor, sampling: list[SamplingParameters]) -> tuple[Tensor, Tensor]:
+    """Returns log-probabilities `[N, V]` after temperature and truncation, and the greedy rows `[N]`."""
+    temperatures = logits.new_tensor([s.temperature for s in sampling])
+    greedy = temperatures == 0
+    scaled = logits / temperatures.masked_fill(greedy, 1.0)[:, None]
+    if any(s.top_k is not None or s.top_p is not None for s in sampling):
+        scaled = torch.where(greedy[:, None], scaled, _truncate(scaled, sampling))
+    return scaled.log_softmax(-1), greedy
 
 
 def _truncate(scaled: Tensor, sampling: list[SamplingParameters]) -> Tensor:

@@ -9,6 +9,7 @@ import secrets
 import sys
 from importlib.metadata import PackageNotFoundError, version
 
+from contracts.limits import MAX_STOPS, MAX_TOP_LOGPROBS
 from inference_adapters.serve import add_contract_arguments, run
 from inference_adapters.vllm import KNOWN_VERSIONS
 
@@ -22,7 +23,6 @@ DECIDED = {  # options that the contract decides, with value and reason
     "worker_extension_cls": ("inference_adapters.vllm.transport.WeightWorker", "weights come through it"),
     "weight_transfer_config": (None, "weights come over the contract's group"),
     "data_parallel_size": (1, SEVERAL),
-    "served_model_name": (None, "requests name the model by its path"),
     "api_key": (None, PROTECTION),
     "ssl_keyfile": (None, PROTECTION),
     "ssl_certfile": (None, PROTECTION),
@@ -40,15 +40,17 @@ def main() -> None:
         )
     # Threads are OMP_NUM_THREADS; vLLM would pin the servers of one machine to the same core.
     os.environ.setdefault("VLLM_CPU_OMP_THREADS_BIND", "nobind")
+    os.environ.setdefault("VLLM_MAX_STOP_STRINGS", str(MAX_STOPS))
 
     from inference_adapters.vllm.engine import VllmEngine
     from inference_adapters.vllm.openai_routes import add_openai_routes
     from inference_adapters.vllm.plugin import SERVER_VARIABLE
+    from inference_adapters.vllm.request_checks import LIMITS
 
     os.environ[SERVER_VARIABLE] = "1"
     args = _arguments()
     engine = VllmEngine(args)
-    run(engine, args, lambda app, updates: add_openai_routes(engine, app, updates))
+    run(engine, args, lambda app, updates: add_openai_routes(engine, app, updates), LIMITS)
 
 
 def _arguments() -> argparse.Namespace:
@@ -64,13 +66,17 @@ def _arguments() -> argparse.Namespace:
     add_contract_arguments(parser)
     decided = {name: value for name, (value, _) in DECIDED.items()}
     # Servers with one seed would draw the same noise.
-    parser.set_defaults(**decided, host="127.0.0.1", seed=secrets.randbits(31))
+    parser.set_defaults(
+        **decided, host="127.0.0.1", seed=secrets.randbits(31), max_logprobs=MAX_TOP_LOGPROBS + 1
+    )
     args = parser.parse_args()
     for name, (value, why) in DECIDED.items():
         if getattr(args, name) != value:
             sys.exit(f"cannot serve: --{name.replace('_', '-')} cannot be set: {why}")
     args.weight_transfer_config = WeightTransferConfig(backend=BACKEND)
     args.model = args.model_tag or args.model
+    if args.served_model_name:  # besides the model's own, by which the pipeline asks
+        args.served_model_name = [args.model, *args.served_model_name]
     validate_parsed_serve_args(args)
     return args
 

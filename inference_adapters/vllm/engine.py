@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 import time
 from argparse import Namespace
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Mapping
 from typing import Any, TypeVar
 
 import psutil
@@ -34,7 +34,8 @@ from inference_adapters.threads import in_daemon_thread
 from inference_adapters.vllm.engine_client import EngineClient
 from inference_adapters.vllm.serving import Serving
 
-CAPABILITIES = ["staged", "truncation", "seed", "stop_strings", "stream"]
+CAPABILITIES = ["staged", "truncation", "seed", "stop_strings", "stream", "top_logprobs", "openai"]
+PARTS = ("image_url", "input_audio", "audio_url", "video_url", "image_embeds", "audio_embeds")
 ASK_EVERY_S = 0.02  # interval of asking workers for their state
 ASK_SELDOM_S = 0.1  # interval while they generate, when an answer waits for the current steps
 WATCH_EVERY_S = 1.0
@@ -75,6 +76,10 @@ class VllmEngine(InferenceEngine):
 
     def max_context(self) -> int:
         return self._llm.model_config.max_model_len
+
+    def parts(self) -> Collection[str]:
+        """Returns the types of content besides text that the model takes."""
+        return PARTS if self._llm.model_config.is_multimodal_model else ()
 
     def vocabulary(self) -> int:
         return self._llm.model_config.get_vocab_size()

@@ -8,6 +8,7 @@ from vllm.entrypoints.serve.engine.protocol import ErrorResponse, OpenAIBaseMode
 from vllm.entrypoints.serve.exception_handling.error_response import create_error_response
 
 from contracts.errors import ContractError, ErrorCode
+from inference_adapters.neutral_values import asked_for, only_neutral
 
 Request = TypeVar("Request", bound=OpenAIBaseModel)
 
@@ -24,13 +25,20 @@ def parsed(body: dict, form: type[Request]) -> Request:
     """Returns the parsed body. Raises ContractError if it is invalid, or vLLM would ignore a field of it."""
     known = form.model_fields.keys() | {field.alias for field in form.model_fields.values()}
     for name in [*sorted(body.keys() - known), *(name for name in NOT_SAMPLED if body.get(name))]:
-        raise ContractError(ErrorCode.UNSUPPORTED_PARAMETER, f"{name}: this server does not honour it")
+        raise ContractError(
+            ErrorCode.UNSUPPORTED_PARAMETER,
+            f"{name}: {only_neutral(name) or 'this server does not honour it'}",
+            name,
+        )
     try:
         return form.model_validate(body)
     except ValidationError as error:
         first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"])
-        raise ContractError(ErrorCode.INVALID_REQUEST, f"{where}: {first['msg']}") from error
+        within = [str(part) for part in first["loc"]]
+        param = within[0] if within else None
+        raise ContractError(
+            ErrorCode.INVALID_REQUEST, f"{'.'.join(within)}: {first['msg']}", param
+        ) from error
     except Exception as error:  # vLLM's validators stumble over values of another type
         why = refusal(error)
         if why.code is ErrorCode.ENGINE_FAILED:
@@ -39,14 +47,14 @@ def parsed(body: dict, form: type[Request]) -> Request:
 
 
 def json_object(raw: bytes) -> dict:
-    """Returns the body without its nulls, which ask for nothing. Raises ContractError if it is no object."""
+    """Returns the body without what asks for nothing. Raises ContractError if it is no object."""
     try:
         body = json.loads(raw)
     except (ValueError, RecursionError) as error:
         raise ContractError(ErrorCode.BAD_REQUEST, f"the body is not JSON: {error}") from error
     if not isinstance(body, dict):
         raise ContractError(ErrorCode.INVALID_REQUEST, "the body is not a JSON object")
-    return {name: value for name, value in body.items() if value is not None}
+    return asked_for(body)
 
 
 def refusal(error: Exception | ErrorResponse) -> ContractError:
@@ -60,4 +68,4 @@ def refusal(error: Exception | ErrorResponse) -> ContractError:
     code = BY_STATUS.get(response.error.code, ErrorCode.INVALID_REQUEST)
     if code is ErrorCode.INVALID_REQUEST and ("context length" in message or "max_model_len" in message):
         code = ErrorCode.CONTEXT_LENGTH
-    return ContractError(code, message)
+    return ContractError(code, message, response.error.param)

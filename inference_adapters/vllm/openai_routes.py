@@ -18,6 +18,7 @@ from vllm.entrypoints.openai.completion.protocol import CompletionRequest
 from vllm.entrypoints.serve.engine.protocol import ErrorResponse
 
 from contracts.errors import ContractError, ErrorCode
+from inference_adapters.model_routes import model_routes
 from inference_adapters.places import Places
 from inference_adapters.streaming import EventStream, until_disconnect
 from inference_adapters.vllm.engine import VllmEngine
@@ -25,7 +26,15 @@ from inference_adapters.vllm.engine_client import CurrentRequest, current_reques
 from inference_adapters.vllm.errors import json_object, parsed, refusal
 from inference_adapters.vllm.other_routes import OtherRoutes
 from inference_adapters.vllm.request_checks import checked_chat, checked_text
-from inference_adapters.vllm.responses import event, event_body, with_ends, with_text_fields
+from inference_adapters.vllm.responses import (
+    event,
+    event_body,
+    with_ends,
+    with_likeliest,
+    with_possible,
+    with_text_fields,
+    with_usage,
+)
 from inference_adapters.weight_updates import WeightUpdates
 
 Finish = Callable[[dict, CurrentRequest], dict]
@@ -33,6 +42,7 @@ Finish = Callable[[dict, CurrentRequest], dict]
 
 def add_openai_routes(engine: VllmEngine, app: FastAPI, updates: WeightUpdates) -> None:
     app.include_router(_openai_routes(engine, updates))
+    app.include_router(model_routes(updates, engine.serving.cards))
     app.mount("/", _own_routes(engine, updates))
 
 
@@ -63,17 +73,27 @@ def _openai_routes(engine: VllmEngine, updates: WeightUpdates) -> APIRouter:
     @router.post("/v1/chat/completions")
     async def chat(request: Request) -> Response:
         body = checked_chat(json_object(await request.body()), engine)
+        likeliest = body.get("top_logprobs") or 0
+        if likeliest > 0:
+            body["top_logprobs"] = likeliest + 1
         asked = parsed(_with_ids(body), ChatCompletionRequest)
-        if asked.tools and asked.tool_choice == "auto" and "tools" not in engine.info().capabilities:
+        if asked.tools and asked.tool_choice != "none" and "tools" not in engine.info().capabilities:
             raise ContractError(
                 ErrorCode.UNSUPPORTED_PARAMETER,
                 "tools: needs a server with --enable-auto-tool-choice and --tool-call-parser",
+                "tools" if asked.tool_choice == "auto" else "tool_choice",
             )
+
+        def finish(answer: dict, note: CurrentRequest) -> dict:
+            if likeliest > 0:
+                answer = with_likeliest(answer, likeliest)
+            return common(_with_ends(answer, note), body)
+
         note = CurrentRequest(asked.max_completion_tokens or asked.max_tokens)
         with ExitStack() as held:
             held.enter_context(places.held(asked.n or 1))
             work = engine.serving.chat(asked, request)
-            return await answer(request, held, work, note, _with_ends)
+            return await answer(request, held, work, note, finish)
 
     @router.post("/v1/completions")
     async def completions(request: Request) -> Response:
@@ -82,17 +102,23 @@ def _openai_routes(engine: VllmEngine, updates: WeightUpdates) -> APIRouter:
         if isinstance(body.get("logprobs"), bool):  # vLLM wants the number of alternatives
             body["logprobs"] = 0 if in_contract_form else None
         if in_contract_form and body.get("echo"):
-            raise ContractError(ErrorCode.UNSUPPORTED_PARAMETER, "echo: not together with logprobs: true")
+            why = "echo: not together with logprobs: true"
+            raise ContractError(ErrorCode.UNSUPPORTED_PARAMETER, why, "echo")
         asked = parsed(_with_ids(body), CompletionRequest)
 
         def finish(answer: dict, note: CurrentRequest) -> dict:
-            return with_text_fields(_with_ends(answer, note), in_contract_form)
+            answer = with_text_fields(_with_ends(answer, note), in_contract_form)
+            return common(with_possible(answer), body)
 
         note = CurrentRequest(asked.max_tokens if "max_tokens" in body else None)
         with ExitStack() as held:
             held.enter_context(places.held(prompts * (asked.n or 1)))
             work = engine.serving.completion(asked, request)
             return await answer(request, held, work, note, finish)
+
+    def common(answer: dict, body: dict) -> dict:
+        usage = bool(body.get("stream_options", {}).get("include_usage"))
+        return with_usage(answer | {"model": body["model"]}, usage)
 
     async def answer(
         request: Request,

@@ -40,10 +40,10 @@ class OtherRoutes:
             if 0 < status < 400:  # an answer has begun, which can only break off
                 raise
             if status == 0:
-                await error_answer(_refusal_of(error))(scope, receive, send)
+                await error_answer(_refusal_of(error), scope["path"])(scope, receive, send)
                 return
         if status >= 400:
-            await error_answer(_refusal(scope, status, body))(scope, receive, send)
+            await error_answer(_refusal(scope, status, body), scope["path"])(scope, receive, send)
 
 
 def _refusal_of(error: Exception) -> ContractError:

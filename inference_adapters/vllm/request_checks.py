@@ -9,7 +9,15 @@ from pydantic import ConfigDict, ValidationError
 
 from contracts.errors import ContractError, ErrorCode
 from contracts.inference import GenerationRequest
-from contracts.limits import MAX_N, MAX_TEXT_CHARACTERS, MIN_TEMPERATURE
+from contracts.limits import (
+    MAX_N,
+    MAX_PROMPTS,
+    MAX_TEXT_CHARACTERS,
+    MAX_TOP_LOGPROBS,
+    MIN_TEMPERATURE,
+    Limits,
+)
+from inference_adapters.message_parts import with_text
 from inference_adapters.request_checks import check_context, check_total
 from inference_adapters.text_checks import check_conversation, check_text
 
@@ -17,6 +25,9 @@ if TYPE_CHECKING:
     from vllm.sampling_params import SamplingParams
 
     from inference_adapters.vllm.engine import VllmEngine
+
+# vLLM raises a lower temperature to the first of these silently, and refuses one above the second.
+LIMITS = Limits(min_temperature=0.01, max_temperature=2.0)
 
 
 class SharedFields(GenerationRequest):
@@ -33,11 +44,15 @@ def checked_chat(body: dict[str, Any], engine: "VllmEngine") -> dict[str, Any]:
     """Returns the body of a chat completion. Raises ContractError if the contract refuses it."""
     context = engine.max_context()
     _check_shared(body, body.get("max_completion_tokens"), context)
+    _check_likeliest("top_logprobs", body)
+    if body.get("top_logprobs") and not body.get("logprobs"):
+        raise _invalid("top_logprobs", "it needs logprobs: true")
     for name in ("messages", "tools"):
         if not isinstance(body.get(name, []), list):
-            raise _invalid(f"{name}: this should be a list")
-    check_conversation(body.get("messages", []), body.get("tools"), context)
-    return body
+            raise _invalid(name, "this should be a list")
+    messages = body.get("messages", [])
+    check_conversation(messages, body.get("tools"), context)
+    return body | {"messages": with_text(messages, engine.parts())}
 
 
 def checked_text(body: dict[str, Any], engine: "VllmEngine") -> tuple[dict[str, Any], int]:
@@ -46,52 +61,73 @@ def checked_text(body: dict[str, Any], engine: "VllmEngine") -> tuple[dict[str, 
     Raises ContractError if the contract refuses it.
     """
     context = engine.max_context()
-    _check_shared(body, None, context)
+    _check_likeliest("logprobs", body)
     prompt = body.get("prompt")
     if not prompt:
-        raise _invalid("prompt: it is empty")
+        raise _invalid("prompt", "it is empty")
     several = isinstance(prompt, list) and not isinstance(prompt[0], int)
     prompts = prompt if several else [prompt]
+    if len(prompts) > MAX_PROMPTS:
+        raise _invalid("prompt", f"{len(prompts)} prompts; at most {MAX_PROMPTS}")
+    _check_shared(body, None, context, len(prompts))
     for one in prompts:
+        if not one:
+            raise _invalid("prompt", "one of them is empty")
         if isinstance(one, str):
             if len(one) > MAX_TEXT_CHARACTERS:
-                raise _invalid(f"prompt: more than {MAX_TEXT_CHARACTERS} characters")
+                raise _invalid("prompt", f"more than {MAX_TEXT_CHARACTERS} characters")
             check_text("prompt", one, context)
         elif isinstance(one, list):
             check_context(len(one), None, context)
             check_prompt_ids(one, engine.vocabulary())
         else:
-            raise _invalid("prompt: text or token ids, or a list of either")
+            raise _invalid("prompt", "text or token ids, or a list of either")
     return body, len(prompts)
 
 
-def _check_shared(body: dict[str, Any], max_completion_tokens: Any, context: int) -> None:
+def _check_likeliest(name: str, body: dict[str, Any]) -> None:
+    asked = body.get(name)
+    if isinstance(asked, int) and asked > MAX_TOP_LOGPROBS:
+        raise _invalid(name, f"{asked} is above {MAX_TOP_LOGPROBS}")
+
+
+def _check_shared(body: dict[str, Any], max_completion_tokens: Any, context: int, prompts: int = 1) -> None:
     try:
         fields = SharedFields.model_validate(body)
     except ValidationError as error:
         first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"])
-        raise _invalid(f"{where}: {first['msg']}") from error
+        param = str(first["loc"][0]) if first["loc"] else "the body"
+        raise _invalid(param, first["msg"]) from error
+    if fields.temperature and not LIMITS.min_temperature <= fields.temperature <= LIMITS.max_temperature:
+        raise _invalid(
+            "temperature",
+            f"{fields.temperature:g} is neither 0 nor between {LIMITS.min_temperature:g} and "
+            f"{LIMITS.max_temperature:g}",
+        )
     if isinstance(max_completion_tokens, int):
         check_context(0, max_completion_tokens, context)
     check_context(0, fields.max_tokens, context)
-    check_total(fields.n, fields.max_tokens or context)
+    check_total(fields.n * prompts, fields.max_tokens or context)
+    if fields.stream_options and not fields.stream:
+        raise _invalid("stream_options", "it needs stream: true")
 
 
 def check_prompt_ids(token_ids: Any, vocabulary: int) -> None:
     """Raises ContractError for an id outside the embedding, at which the engine itself would end."""
     for token_id in token_ids:
         if not isinstance(token_id, int) or not 0 <= token_id < vocabulary:
-            raise _invalid(f"prompt: token ids are numbers between 0 and {vocabulary - 1}")
+            raise _invalid("prompt", f"token ids are numbers between 0 and {vocabulary - 1}")
 
 
 def check_sampling(sampling: "SamplingParams") -> None:
     """Raises ContractError for parameters that no API of vLLM's may ask for, whichever route they came by."""
     if 0 < sampling.temperature < MIN_TEMPERATURE:
-        raise _invalid(f"temperature: {sampling.temperature:g} is neither 0 nor at least {MIN_TEMPERATURE:g}")
+        raise _invalid(
+            "temperature", f"{sampling.temperature:g} is neither 0 nor at least {MIN_TEMPERATURE:g}"
+        )
     if sampling.n > MAX_N:
-        raise _invalid(f"n: {sampling.n} is above {MAX_N}")
+        raise _invalid("n", f"{sampling.n} is above {MAX_N}")
 
 
-def _invalid(message: str) -> Refusal:
-    return Refusal(ErrorCode.INVALID_REQUEST, message)
+def _invalid(param: str, why: str) -> Refusal:
+    return Refusal(ErrorCode.INVALID_REQUEST, f"{param}: {why}", param)

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Collection
 
+IMPOSSIBLE = -9999  # vLLM has this number where a log-probability is minus infinity
 Spans = dict[int, list[dict]]  # spans by index of the choice
 
 
@@ -17,6 +18,35 @@ def with_ends(answer: dict, spans: Spans, cut_short: Collection[int]) -> dict:
             if choice["index"] in cut_short:
                 choice["finish_reason"] = "length"
     return answer
+
+
+def with_likeliest(answer: dict, asked: int) -> dict:
+    """Returns a chat completion with the `asked` likeliest tokens at each position, most likely first.
+
+    vLLM puts the sampled token first. It is asked for one more, so the likeliest ones are always among them.
+    """
+    for choice in answer["choices"]:
+        for token in (choice.get("logprobs") or {}).get("content") or ():
+            possible = [top for top in token["top_logprobs"] if top["logprob"] > IMPOSSIBLE]
+            token["top_logprobs"] = sorted(possible, key=lambda top: -top["logprob"])[:asked]
+    return answer
+
+
+def with_possible(answer: dict) -> dict:
+    """Returns a text completion whose `top_logprobs` are of tokens that can be sampled."""
+    for choice in answer["choices"]:
+        form = choice.get("logprobs") or {}
+        if form.get("top_logprobs"):
+            form["top_logprobs"] = [
+                tops and {token: logprob for token, logprob in tops.items() if logprob > IMPOSSIBLE}
+                for tops in form["top_logprobs"]
+            ]
+    return answer
+
+
+def with_usage(chunk: dict, asked: bool) -> dict:
+    """Returns a chunk of a stream that has the field `usage` if it was asked for, null before the end."""
+    return {"usage": None} | chunk if asked else chunk
 
 
 def with_text_fields(answer: dict, content: bool) -> dict:

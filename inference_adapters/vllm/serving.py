@@ -35,6 +35,11 @@ class Serving:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         await self._app(scope, receive, send)
 
+    async def cards(self) -> list[dict[str, Any]]:
+        """Returns OpenAI's description of each model and adapter that is served."""
+        models = await self._app.state.openai_serving_models.show_available_models()
+        return models.model_dump()["data"]
+
     def chat(self, asked: ChatCompletionRequest, request: Request) -> Awaitable[Any]:
         return self._app.state.openai_serving_chat.create_chat_completion(asked, request)
 

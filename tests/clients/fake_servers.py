@@ -149,6 +149,7 @@ FAULTS = {
     "unauthorized": _error(401, "unauthorized"),
     "no such route": _text(404),
     "refused as invalid": _error(422, "invalid_request"),
+    "refused with OpenAI's status": _error(400, "invalid_request"),
     "malformed JSON": _body('{"choices": ['),
     "a list": _body("[]"),
     "no choices": _body('{"prompt_token_ids": [1], "choices": []}'),

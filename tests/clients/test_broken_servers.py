@@ -79,8 +79,9 @@ def test_what_a_server_does_not_take_costs_no_attempt_and_keeps_its_seed(fault):
     assert {request["seed"] for request in broken.requests} <= set(seeds)
 
 
-def test_what_every_server_refuses_is_the_requests_own_fault_and_counts_against_none():
-    servers = [FakeServer(fault="refused as invalid") for _ in range(2)]
+@pytest.mark.parametrize("fault", ["refused as invalid", "refused with OpenAI's status"])
+def test_what_every_server_refuses_is_the_requests_own_fault_and_counts_against_none(fault):
+    servers = [FakeServer(fault=fault) for _ in range(2)]
     rollouts = rollouts_of(*servers, retries=0)
     assert Counter(rollout.status for rollout in rollouts) == {"failed:server_invalid_request": ROLLOUTS}
     assert [len(server.requests) for server in servers] == [ROLLOUTS, ROLLOUTS]

@@ -1,6 +1,6 @@
 """A broken trainer whose module prints when it is imported, as some backends do."""
 
-from tests.conformance.trainer_mutants import ForgetsTemperature
+from tests.conformance.trainer_mutants.forward import ForgetsTemperature
 
 print("a backend's greeting")
 

@@ -7,7 +7,7 @@ this file as its code.
 import torch
 from torch import nn
 from transformers import PretrainedConfig, PreTrainedModel
-from transformers.modeling_outputs import CausalLMOutput
+from transformers.modeling_outputs import CausalLMOutputWithPast
 
 
 class ScriptedConfig(PretrainedConfig):
@@ -26,13 +26,18 @@ class Decoder(nn.Module):
         self.layers = nn.ModuleList([nn.Linear(config.hidden_size, config.hidden_size)])
         self.norm = nn.ParameterDict({"weight": torch.ones(config.hidden_size)})
 
-    def forward(self, input_ids: torch.Tensor) -> torch.Tensor:
+    def forward(
+        self, input_ids: torch.Tensor, state: torch.Tensor | None
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Returns the normed states of all tokens, and the state after the last one: the model's cache."""
         inputs = self.embed_tokens(input_ids)
-        state, states = torch.zeros_like(inputs[:, 0]), []
+        if state is None:
+            state = torch.zeros_like(inputs[:, 0])
+        states = []
         for position in range(inputs.shape[1]):
             state = torch.tanh(self.layers[0](state) + inputs[:, position])
             states.append(state)
-        return torch.stack(states, dim=1) * self.norm["weight"]
+        return torch.stack(states, dim=1) * self.norm["weight"], state
 
 
 class ScriptedForCausalLM(PreTrainedModel):
@@ -51,5 +56,8 @@ class ScriptedForCausalLM(PreTrainedModel):
     def get_output_embeddings(self) -> nn.Linear:
         return self.lm_head
 
-    def forward(self, input_ids: torch.Tensor, **options: object) -> CausalLMOutput:
-        return CausalLMOutput(logits=self.lm_head(self.model(input_ids)))
+    def forward(
+        self, input_ids: torch.Tensor, past_key_values: torch.Tensor | None = None, **options: object
+    ) -> CausalLMOutputWithPast:
+        hidden, state = self.model(input_ids, past_key_values)
+        return CausalLMOutputWithPast(logits=self.lm_head(hidden), past_key_values=state)

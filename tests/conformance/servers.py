@@ -1,25 +1,39 @@
-"""Broken servers in processes of their own, forked from one that has imported everything."""
+"""Broken and odd servers in processes of their own, forked from one that has imported everything."""
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from contracts.conformance.processes import PRELOAD, fork_server
-from tests.conformance.broken_servers import serve
+from tests.conformance import broken_servers, odd_servers
 from tests.inference_adapters.servers import wait_ready
 from tests.ports import free_port
 
-PRELOAD.append("tests.conformance.broken_servers")
+READY_WITHIN_S = 300  # on a busy machine the first one waits until everything is imported
+PRELOAD += ["tests.conformance.broken_servers", "tests.conformance.odd_servers"]
 
 
 @contextlib.contextmanager
 def serving_mutant(name: str) -> Iterator[str]:
     """Its URL."""
     port = free_port()
+    with _serving(broken_servers.serve, name, port, f"http://127.0.0.1:{port}") as url:
+        yield url
+
+
+@contextlib.contextmanager
+def serving_odd(name: str) -> Iterator[str]:
+    """Its URL."""
+    port = free_port()
+    with _serving(odd_servers.serve, name, port, odd_servers.ODD[name].url(port)) as url:
+        yield url
+
+
+@contextlib.contextmanager
+def _serving(serve: Callable[[str, int], None], name: str, port: int, url: str) -> Iterator[str]:
     process = fork_server().Process(target=serve, args=(name, port), daemon=True)
     process.start()
     try:
-        url = f"http://127.0.0.1:{port}"
-        wait_ready(url)
+        wait_ready(url, READY_WITHIN_S)
         yield url
     finally:
         process.kill()

@@ -55,6 +55,7 @@ def test_the_command_prints_a_table_and_ends_with_0(naive, tiny):
     arguments = ["-m", "contracts.conformance", "inference", "--url", naive, "--model", tiny, "--only", "G3"]
     ended = subprocess.run([sys.executable, *arguments], capture_output=True, text=True, timeout=100)
     assert ended.returncode == 0, ended.stderr
+    assert "(depth: default)" in ended.stdout
     (row,) = [line for line in ended.stdout.splitlines() if line.startswith("│ G")]
     assert row.split("│")[2].strip() == "pass"
 
@@ -70,7 +71,8 @@ def test_a_failure_says_what_was_expected_and_how_to_see_it_again(scripted, capf
     for part in ("expected:", "end-of-sequence is among the ids", "reproduce:", "--only G9"):
         assert part in shown
     assert TOKEN not in shown
-    assert report["kept"] is False and report["guarantees"][0]["verdict"] == "fail"
+    assert report["kept"] is False and report["depth"] == "default"
+    assert report["guarantees"][0]["verdict"] == "fail"
 
 
 @pytest.mark.parametrize(

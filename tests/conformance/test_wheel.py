@@ -42,6 +42,9 @@ def test_the_wheel_holds_the_four_packages_their_types_and_the_licence(wheel):
     metadata = wheel.name.rsplit("-", 3)[0] + ".dist-info"
     assert {name.split("/")[0] for name in names} == {*PACKAGES, metadata}
     assert {"contracts/py.typed", f"{metadata}/licenses/LICENSE"} <= {*names}
+    schemas = {str(path.relative_to(ROOT)) for path in (ROOT / "contracts" / "schema").glob("*.json")}
+    assert "contracts/schema/openapi.json" in schemas
+    assert schemas <= {*names}
 
 
 def test_the_kit_proves_an_adapter_of_another_project(wheel, tmp_path):

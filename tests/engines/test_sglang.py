@@ -15,6 +15,7 @@ from tests.engines.repeated_prompts import are_answered_by_one_set_of_weights
 from tests.engines.sglang_servers import sglang_process, sglang_server
 from tests.engines.twenty_steps import learns_in_twenty_steps
 from tests.inference_adapters.hostile_clients import harm_nobody
+from tests.inference_adapters.openai_surface import CHECKS, NAME, Surface
 from tests.inference_adapters.servers import Server, contract, health, wait_ready
 
 pytestmark = pytest.mark.engines
@@ -31,7 +32,7 @@ def model(tmp_path_factory) -> str:
 @pytest.fixture(scope="module")
 def server(model) -> Iterator[Server]:
     """The last test that uses it ends it."""
-    with sglang_process(model, token=TOKEN) as server:
+    with sglang_process(model, "--served-model-name", NAME, token=TOKEN) as server:
         wait_ready(server.url, within_s=300)
         yield server
 
@@ -40,8 +41,25 @@ def test_it_keeps_everything_it_declares(server, model):
     verdicts = check_inference([server.url], model, token=TOKEN)
     declared = contract(server.url, TOKEN)
     assert_kept(verdicts)
-    assert set(declared["capabilities"]) == {"staged", "stream", "tools"}
+    assert set(declared["capabilities"]) == {
+        "staged",
+        "stream",
+        "tools",
+        "stop_strings",
+        "top_logprobs",
+        "openai",
+    }
     assert declared["kv_cache"] == ["keep", "recompute"]
+
+
+@pytest.fixture(scope="module")
+def surface(server) -> Surface:
+    return Surface(server.url, TOKEN)
+
+
+@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
+def test_the_openai_surface(surface, check):
+    check(surface)
 
 
 def test_a_prompt_that_is_repeated_during_an_update(server, model):

@@ -20,6 +20,7 @@ from tests.engines.repeated_prompts import are_answered_by_one_set_of_weights
 from tests.engines.twenty_steps import learns_in_twenty_steps
 from tests.engines.vllm_servers import vllm_process, vllm_server
 from tests.inference_adapters.hostile_clients import harm_nobody
+from tests.inference_adapters.openai_surface import CHECKS, NAME, Surface
 from tests.inference_adapters.servers import Server as Started
 from tests.inference_adapters.servers import contract, wait_ready
 
@@ -27,6 +28,7 @@ pytestmark = pytest.mark.engines
 
 TOKEN = "a-token"
 TOOLS = ["--enable-auto-tool-choice", "--tool-call-parser", "hermes"]
+NAMES = ["--served-model-name", NAME]
 SMALL_BLOCKS = ["--block-size", "32"]  # a prompt of the kit's fills several: they could be found again
 
 
@@ -42,7 +44,7 @@ def untied(tmp_path_factory) -> str:
 
 @pytest.fixture(scope="module")
 def started(tied) -> Iterator[Started]:
-    with vllm_process(tied, *TOOLS, *SMALL_BLOCKS, token=TOKEN) as server:
+    with vllm_process(tied, *TOOLS, *SMALL_BLOCKS, *NAMES, token=TOKEN) as server:
         wait_ready(server.url, within_s=300)
         yield server
 
@@ -56,7 +58,16 @@ def test_it_keeps_everything_it_declares_and_declares_all_but_score(server, tied
     verdicts = check_inference([server], tied, token=TOKEN)
     assert_kept(verdicts)
     declared = contract(server, TOKEN)["capabilities"]
-    assert set(declared) == {"staged", "truncation", "seed", "stop_strings", "tools", "stream"}
+    assert set(declared) == {
+        "staged",
+        "truncation",
+        "seed",
+        "stop_strings",
+        "tools",
+        "stream",
+        "top_logprobs",
+        "openai",
+    }
 
 
 def test_two_tensor_parallel_workers_are_two_ranks_with_an_untied_head_and_no_tools(untied):
@@ -133,6 +144,16 @@ async def test_weights_with_a_nan_in_the_last_bucket_touch_nothing(server, tied,
             await trainer.publish(2, reference.weights(2), receive=receive)
         finally:
             trainer.leave()
+
+
+@pytest.fixture(scope="module")
+def surface(started) -> Surface:
+    return Surface(started.url, TOKEN)
+
+
+@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
+def test_the_openai_surface(surface, check):
+    check(surface)
 
 
 def test_a_prompt_that_is_repeated_during_an_update(server, tied):

@@ -2,7 +2,8 @@
 
 import random
 
-from inference_adapters.completions import Detokenizer, spans
+from inference_adapters.completions import spans
+from inference_adapters.detokenizer import Detokenizer
 
 
 def decode_bytes(token_ids) -> str:

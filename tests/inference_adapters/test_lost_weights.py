@@ -31,6 +31,8 @@ async def test_an_engines_own_error_is_answered_as_one(url):
         assert status == 500 and answer["error"] == {
             "code": "engine_failed",
             "message": "ArithmeticError('cursed')",
+            "type": "server_error",
+            "param": None,
         }
         async with trainer.http.post(f"{url}/v1/completions", json=body | {"stream": True}) as stream:
             assert "engine_failed" in (await stream.text()).splitlines()[-2]

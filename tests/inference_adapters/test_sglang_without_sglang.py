@@ -81,6 +81,14 @@ def test_versions_come_with_the_last_tokens():
     assert (last.token_ids, last.versions, last.finish_reason) == ([], [3, 3, 4], "length")
 
 
+def test_the_likeliest_tokens_are_those_that_can_be_sampled():
+    likeliest = [[[-0.5, 8, None], [-3.4e38, 9, None]], None]
+    given = event([8, 7], [-0.5, -1.0], total=2)
+    given["meta_info"]["output_top_logprobs"] = likeliest
+    assert read_delta(given, given=0, likeliest=2).top_logprobs == [[(8, -0.5)], []]
+    assert read_delta(given, given=0).top_logprobs == ()
+
+
 @pytest.mark.parametrize("waiting", [[], [5, 6]])
 def test_what_an_abort_repeats_is_not_sampled_again(waiting):
     """The last token comes again, with every log-probability, behind what nobody has read yet."""

@@ -164,7 +164,7 @@ async def test_ids_outside_the_vocabulary_are_refused_and_harm_nobody(served):
     async with trainer_of(served.url) as trainer:
         request = {"model": served.model, "prompt": [VOCABULARY], "max_tokens": 2}
         status, body = await trainer.post("/v1/completions", request)
-        assert (status, body["error"]["code"]) == (422, "invalid_request")
+        assert (status, body["error"]["code"]) == (400, "invalid_request")
         assert (await trainer.get("/health"))[0] == 200
 
 

@@ -5,7 +5,15 @@ import sys
 
 import pytest
 
-from inference_adapters.vllm.responses import event, event_body, with_ends, with_text_fields
+from inference_adapters.vllm.responses import (
+    event,
+    event_body,
+    with_ends,
+    with_likeliest,
+    with_possible,
+    with_text_fields,
+    with_usage,
+)
 
 SPANS = {0: [{"version": 3, "start": 0, "end": 2}], 1: [{"version": 4, "start": 0, "end": 1}]}
 
@@ -28,6 +36,26 @@ def test_an_engine_that_is_not_the_one_it_knows(tmp_path, installed, says):
     assert ended.returncode == 1
     assert ended.stderr.startswith("cannot serve: ") and ended.stderr.count("\n") == 1
     assert says in ended.stderr
+
+
+def test_the_likeliest_tokens_are_in_order_and_possible():
+    """vLLM puts the sampled token first, whatever its rank."""
+
+    def tops(*logprobs: float) -> list[dict]:
+        return [{"token": str(logprob), "logprob": logprob} for logprob in logprobs]
+
+    content = [{"top_logprobs": tops(-3, -1, -2)}, {"top_logprobs": tops(-1, -2, -9999)}]
+    answer = {"choices": [{"logprobs": {"content": content}}, {"logprobs": None}, {}]}
+    found = with_likeliest(answer, 2)["choices"][0]["logprobs"]["content"]
+    assert [token["top_logprobs"] for token in found] == [tops(-1, -2), tops(-1, -2)]
+    classic = {"choices": [{"logprobs": {"top_logprobs": [None, {"a": -1.0, "b": -9999.0}]}}]}
+    assert with_possible(classic)["choices"][0]["logprobs"]["top_logprobs"] == [None, {"a": -1.0}]
+
+
+def test_a_chunk_has_a_usage_only_if_it_was_asked_for():
+    assert with_usage({"choices": []}, False) == {"choices": []}
+    assert with_usage({"choices": []}, True) == {"choices": [], "usage": None}
+    assert with_usage({"usage": 5}, True) == {"usage": 5}
 
 
 def test_spans_stand_on_choices_that_have_ended():

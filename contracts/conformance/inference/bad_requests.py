@@ -1,11 +1,14 @@
 """The requests that every server must refuse, each with the code that the contract gives it. G6 uses them."""
 
-from collections.abc import Callable
+import asyncio
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from contracts.conformance.inference.bench import Bench
-from contracts.conformance.inference.server import Server
+from contracts.conformance.inference.server import Server, describe_request
+from contracts.conformance.verdicts import GuaranteeError
+from contracts.errors import ErrorCode
 
 BY_CAPABILITY: dict[str, dict[str, Any]] = {
     "truncation": {"top_p": 0.5},
@@ -14,6 +17,9 @@ BY_CAPABILITY: dict[str, dict[str, Any]] = {
     "tools": {"tools": [{"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}]},
     "stream": {"stream": True},
 }
+AT_A_TIME = 16
+STATUSES = {code.code: code.http_status for code in ErrorCode}
+OPENAI_400 = {"invalid_request", "unsupported_parameter", "context_length_exceeded"}  # with OpenAI's status
 
 
 @dataclass(frozen=True)
@@ -25,6 +31,42 @@ class BadRequest:
     status: int
     code: str
     named: str = ""  # the text that the message must contain
+    or_codes: frozenset[str] = frozenset()  # codes that would be right as well
+
+    def is_answered_by(self, status: int, body: dict[str, Any]) -> bool:
+        """Returns whether the answer is one that the contract allows."""
+        error = body.get("error")
+        if not isinstance(error, dict) or not isinstance(error.get("message"), str):
+            return False
+        code = error.get("code")
+        if code not in self.or_codes | {self.code} or self.named not in error["message"]:
+            return False
+        expected = self.status if code == self.code else STATUSES[code]
+        openai = self.path.startswith("/v1/") and code in OPENAI_400 and expected == 422
+        return status == expected or (openai and status == 400)
+
+
+async def refused(server: Server, bad: BadRequest) -> None:
+    """Sends the request. Raises GuaranteeError unless it is refused as it must be."""
+    status, body = await server.post(bad.path, bad.body)
+    if bad.is_answered_by(status, body):
+        return
+    if bad.path == "/request_weight_update" and status == 202:
+        await server.post("/abort_weight_update", {k: bad.body.get(k) for k in ("run", "epoch", "version")})
+    names = f", with a message that names {bad.named}" if bad.named else ""
+    codes = " or ".join([bad.code, *sorted(bad.or_codes)])
+    raise GuaranteeError(
+        f"{status} {str(body)[:300]}", f"{bad.status} {codes}{names}", describe_request(bad.path, bad.body)
+    )
+
+
+async def all_refused(server: Server, requests: Sequence[BadRequest]) -> None:
+    """Sends requests of which none waits for another, a few at a time."""
+    for start in range(0, len(requests), AT_A_TIME):
+        few = requests[start : start + AT_A_TIME]
+        answers = await asyncio.gather(*(refused(server, one) for one in few), return_exceptions=True)
+        for error in filter(None, answers):
+            raise error
 
 
 def bad_joins(request: dict[str, Any]) -> list[BadRequest]:
@@ -40,36 +82,6 @@ def bad_joins(request: dict[str, Any]) -> list[BadRequest]:
         bad(422, "unsupported_backend", backend="carrier-pigeon"),
         bad(504, "rendezvous_timeout", timeout_s=0.5),  # no process listens at that address
     ]
-
-
-def bad_updates(request: dict[str, Any]) -> list[BadRequest]:
-    """Returns requests that must be refused, made from a valid `request` for a weight update."""
-    parameters = request["parameters"]
-    name = max(parameters, key=lambda p: len(p["shape"]))["name"]
-
-    def bad(status: int, code: str, named: str = "", **changes: object) -> BadRequest:
-        return BadRequest("/request_weight_update", request | changes, status, code, named)
-
-    def changed(**fields: object) -> list[dict[str, Any]]:
-        return [p | fields if p["name"] == name else p for p in parameters]
-
-    def reshaped(change: Callable[[list[int]], list[int]]) -> list[dict[str, Any]]:
-        return [p | {"shape": change(list(p["shape"]))} if p["name"] == name else p for p in parameters]
-
-    return [
-        bad(409, "other_run", run="another"),
-        bad(409, "stale_epoch", epoch=request["epoch"] - 1),
-        bad(409, "stale_epoch", epoch=request["epoch"] + 7),
-        bad(409, "stale_version", version=0),
-        bad(422, "unknown_parameter", "model.nothing", parameters=[
-            *parameters, {"name": "model.nothing", "dtype": "float32", "shape": [3]}
-        ]),
-        bad(422, "missing_parameter", name, parameters=[p for p in parameters if p["name"] != name]),
-        bad(422, "shape_mismatch", name, parameters=reshaped(lambda s: [s[0] - 1, *s[1:]])),
-        bad(422, "shape_mismatch", name, parameters=reshaped(lambda s: [*s, 1])),
-        bad(422, "dtype_mismatch", name, parameters=changed(dtype="complex128")),
-        bad(422, "unsupported_kv_cache", kv_cache="burn"),
-    ]  # fmt: skip
 
 
 async def undeclared_requests(
@@ -99,23 +111,23 @@ async def undeclared_requests(
 async def bad_generations(bench: Bench, server: Server) -> list[BadRequest]:
     """Returns generation requests that must be refused, some because the server lacks a capability."""
     contract = await server.contract()
-    body = {"model": contract.model, "prompt": bench.reference.prompt(5), "max_tokens": 2}
-    path = "/v1/completions"
-    chat = {"model": contract.model, "messages": [{"role": "user", "content": "1"}], "max_tokens": 2}
-    found = [
-        BadRequest(path, body | {"no_such_parameter": 1}, 422, "unsupported_parameter", "no_such_parameter"),
-        BadRequest("/v1/chat/completions", chat | {"no_such_parameter": 1}, 422, "unsupported_parameter"),
-        BadRequest(path, body | {"temperature": -1}, 422, "invalid_request"),
-        BadRequest(path, body | {"max_tokens": 0}, 422, "invalid_request"),
-        BadRequest(path, body | {"prompt": []}, 422, "invalid_request"),
-        BadRequest(path, body | {"max_tokens": 10**7}, 422, "context_length_exceeded"),
-        BadRequest(path, body | {"model": "no-such-model"}, 404, "not_found"),
-    ]
-    for capability, fields in BY_CAPABILITY.items():
-        if capability not in contract.capabilities:
-            request = chat if capability == "tools" else body
-            where = "/v1/chat/completions" if capability == "tools" else path
-            found.append(
-                BadRequest(where, request | fields, 422, "unsupported_parameter", next(iter(fields)))
-            )
-    return found
+    shared = {"model": contract.model, "max_tokens": 2}
+    routes: dict[str, dict[str, Any]] = {"/v1/completions": shared | {"prompt": bench.reference.prompt(5)}}
+    if bench.reference.chats:
+        messages = [{"role": "user", "content": "1"}]
+        routes["/v1/chat/completions"] = routes["/v1/chat/completion"] = shared | {"messages": messages}
+    found = []
+    for path, body in routes.items():
+        found += [
+            BadRequest(path, body | {"temperature": -1}, 422, "invalid_request"),
+            BadRequest(path, body | {"max_tokens": 0}, 422, "invalid_request"),
+            BadRequest(path, body | {"max_tokens": 10**7}, 422, "context_length_exceeded"),
+            BadRequest(path, body | {"model": "no-such-model"}, 404, "not_found"),
+        ]
+        for capability, fields in BY_CAPABILITY.items():
+            if capability in contract.capabilities or (capability == "tools" and "messages" not in body):
+                continue
+            name = next(iter(fields))
+            found.append(BadRequest(path, body | fields, 422, "unsupported_parameter", name))
+    empty = routes["/v1/completions"] | {"prompt": []}
+    return [*found, BadRequest("/v1/completions", empty, 422, "invalid_request")]

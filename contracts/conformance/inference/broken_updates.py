@@ -7,13 +7,15 @@ from typing import Any, cast
 
 from contracts.conformance.inference.bench import SHORT, Bench
 from contracts.conformance.inference.load import Tasks, check_finished, in_flight
-from contracts.conformance.inference.recovery import check_failed_update, check_serving, restore_service
+from contracts.conformance.inference.recovery import check_failed_update, restarts, restore_service
+from contracts.conformance.inference.repeated_versions import OTHER
 from contracts.conformance.inference.trainer_peer import TrainerPeer, bucket_bytes_for, packed
 from contracts.conformance.inference.trainer_process import GroupProcess, GroupSpec, receiver, trainer
 from contracts.conformance.verdicts import GuaranteeError
 from contracts.inference import WeightUpdateStatus
 
 BUCKETS = 4
+CROWD = 32  # requests in flight
 POINTS = {"after the 202": 0, "after the first bucket": 1, "before the last bucket": -1}
 
 
@@ -22,7 +24,8 @@ async def interrupted_by_trainer(bench: Bench, run: TrainerPeer, end: str, point
     what = f"the trainer is {end} {point} ({receive})"
     with closing(GroupProcess(trainer, bench.settings.address, bench.settings.timeout_s)) as process:
         await _join_from(bench, run, process)
-        broken = _InterruptedUpdate(bench, run, process, what, receive)
+        crowd = bench.settings.thorough or (end, point) == ("killed", "after the first bucket")
+        broken = _InterruptedUpdate(bench, run, process, what, receive, count=CROWD if crowd else 2)
         return await broken.update(POINTS[point], lambda: process.terminate(end))
 
 
@@ -36,7 +39,7 @@ async def interrupted_by_receiver(bench: Bench, run: TrainerPeer) -> float:
         closing(GroupProcess(trainer, bench.settings.address, bench.settings.timeout_s)) as process,
         closing(cast(GroupProcess, await _join_from(bench, run, process, second_receiver=True))) as second,
     ):
-        first, *rest = packed(bench.weights(run.version + 1), _bucket_bytes(bench))
+        first, *rest = packed(bench.weights(run.version + 1 + OTHER), _bucket_bytes(bench))
         second.send([first.numel()])
 
         def kill() -> None:
@@ -63,6 +66,7 @@ class _InterruptedUpdate:
         what: str,
         receive: str,
         may_end_live: bool = False,
+        count: int = 1,
     ):
         self.bench = bench
         self.run = run
@@ -70,29 +74,37 @@ class _InterruptedUpdate:
         self.what = what
         self.receive = receive
         self.may_end_live = may_end_live
+        self.count = count  # of the requests in flight
 
     async def update(self, sent: int, end: Callable[[], None]) -> float:
         """Sends `sent` buckets and calls `end()`.
 
         Returns the seconds until every server has reported how the update ended.
         """
-        async with in_flight(self.bench, 1, self._tokens()) as tasks:
+        async with in_flight(self.bench, self.count, self._tokens()) as tasks:
             await self._send(sent)
             await asyncio.to_thread(end)
             began = asyncio.get_running_loop().time()
             statuses = await self.run.outcomes(self.run.version + 1)
             seconds = asyncio.get_running_loop().time() - began
             await self._check_outcomes(statuses)
+            kept = [server for server in self.bench.servers if not await restarts(server)]
             await restore_service(self.bench, self.run, self.what)
-            await self._check_requests(tasks, statuses)
+            await self._check_requests([task for task in tasks if task[0] in kept], statuses)
         return seconds
 
     async def _send(self, sent: int) -> None:
         version = self.run.version + 1
         size = _bucket_bytes(self.bench)
-        weights = self.bench.weights(version)
+        # The version is sent again after the failure, with other content: nothing of this may remain.
+        weights = self.bench.weights(version + OTHER)
         buckets = [bytes(bucket.numpy()) for bucket in packed(weights, size)[:sent]]
-        request = self.run.update_request(version, weights, bucket_bytes=size, receive=self.receive)
+        timeout_s = self.bench.settings.timeout_s
+        request = self.run.update_request(
+            version, weights, bucket_bytes=size, receive=self.receive, timeout_s=timeout_s
+        )
+        modes = await self.bench.offered("kv_cache")
+        request["kv_cache"] = modes[version % len(modes)]
         await self.run.request_update(request)
         if sent:
             self.process.send(buckets)
@@ -101,7 +113,9 @@ class _InterruptedUpdate:
     async def _check_outcomes(self, statuses: list[WeightUpdateStatus]) -> None:
         for server, status in zip(self.bench.servers, statuses, strict=True):
             if self.may_end_live and status.state == "live":
-                await check_serving(self.bench, server, status.version, f"{self.what}, and it says live")
+                weights = self.bench.weights(status.version + OTHER)
+                what = f"{self.what}, and it says live"
+                await self.bench.check_content(server, weights, status.version, what)
             else:
                 await check_failed_update(
                     self.bench, server, self.run.version, status, self.receive, self.what
@@ -112,11 +126,12 @@ class _InterruptedUpdate:
 
         Those that waited for lost weights may end with `weights_lost`.
         """
-        for (server, task), status in zip(tasks, statuses, strict=True):
+        by_server = dict(zip(self.bench.servers, statuses, strict=True))
+        for server, task in tasks:
             try:
                 check_finished(self.bench, server, await task, self._tokens())
             except GuaranteeError as error:
-                if not (status.touched and "weights_lost" in error.measured):
+                if not (by_server[server].touched and "weights_lost" in error.measured):
                     raise
 
     def _tokens(self) -> int:

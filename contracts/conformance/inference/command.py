@@ -6,7 +6,8 @@ It imports little, because every process that a check starts imports it again.
 import argparse
 import shlex
 import sys
-from dataclasses import fields
+from dataclasses import Field, fields
+from typing import Any
 
 from contracts.conformance.inference.settings import Settings
 from contracts.support.messages import one_line
@@ -28,14 +29,21 @@ def add_inference(parser: argparse.ArgumentParser) -> None:
     )
     for each in fields(Settings):
         if each.name != "token":
-            kind = type(each.default) if each.default is not None else str
-            parser.add_argument(
-                _option(each.name), type=kind, default=each.default, help=each.metadata["help"]
-            )
+            _add_setting(parser, each)
     add_token_arguments(parser)
     parser.add_argument("--trust-remote-code", action="store_true", help="run the model directory's own code")
     parser.add_argument("--json", action="store_true", help="print JSON instead of the table")
     parser.set_defaults(run=run)
+
+
+def _add_setting(parser: argparse.ArgumentParser, setting: Field[Any]) -> None:
+    name = _option(setting.name)
+    help_text = setting.metadata["help"]
+    if isinstance(setting.default, bool):
+        parser.add_argument(name, action="store_true", help=help_text)
+        return
+    kind = type(setting.default) if setting.default is not None else str
+    parser.add_argument(name, type=kind, default=setting.default, help=help_text)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -61,9 +69,10 @@ def run(options: argparse.Namespace) -> int:
         print(f"cannot check: {one_line(error)[:300]}", file=sys.stderr)
         return 2
     if options.json:
-        print(as_json(verdicts))
+        print(as_json(verdicts, options.thorough))
     else:
-        print_table(f"inference contract: {', '.join(options.url)}", verdicts, _command(options))
+        title = f"inference contract: {', '.join(options.url)}"
+        print_table(title, verdicts, _command(options), options.thorough)
     return 0 if all_hold(verdicts) else 1
 
 
@@ -79,7 +88,7 @@ def _command(options: argparse.Namespace) -> str:
     command += ["--model", options.model, *(["--trust-remote-code"] if options.trust_remote_code else [])]
     for each in fields(Settings):
         if each.name != "token" and (value := getattr(options, each.name)) != each.default:
-            command += [_option(each.name), str(value)]
+            command += [_option(each.name), *([] if value is True else [str(value)])]
     if options.token_file:
         command += ["--token-file", str(options.token_file)]
     return shlex.join(command)

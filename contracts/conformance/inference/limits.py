@@ -1,17 +1,18 @@
 """The malformed requests, and those beyond a limit, that a server of version 2 refuses. G6 uses them."""
 
+import json
 from dataclasses import dataclass, field
 from typing import Any
 
-import aiohttp
-
 from contracts.conformance.inference.bad_requests import BadRequest
-from contracts.conformance.inference.server import Answer, Server, decoded
+from contracts.conformance.inference.raw_http import chunked, exchanged
+from contracts.conformance.inference.server import Answer, Server
 from contracts.conformance.verdicts import GuaranteeError
 from contracts.inference import ContractInfo
 from contracts.limits import LONGEST_S, Limits
 
 SINCE = 2  # the version of the contract that states limits
+ATTEMPTS = 3
 JSON = {"Content-Type": "application/json"}
 NO_JSON = {
     "no JSON": b"hello",
@@ -19,8 +20,23 @@ NO_JSON = {
     "no UTF-8": b'{"model": "\xff"}',
     "half a surrogate pair": b'{"prompt": "\\ud800"}',
     "JSON nested 100,000 deep": b"[" * 100_000,
+    "a number that JSON does not have": b'{"model": NaN}',
+    "text after the JSON": b'{"model": "x"} {}',
 }
-WRONG_METHODS = [("POST", "/health"), ("DELETE", "/contract"), ("GET", "/v1/completions")]
+WRONG_METHODS = [
+    ("POST", "/health"),
+    ("DELETE", "/contract"),
+    ("GET", "/init_process_group"),
+    ("PUT", "/request_weight_update"),
+    ("POST", "/weight_update/1"),
+    ("DELETE", "/abort_weight_update"),
+    ("GET", "/v1/completions"),
+    ("PUT", "/v1/chat/completions"),
+    ("POST", "/v1/models"),
+]
+NO_ROUTES = [("GET", "/no_such_route"), ("POST", "/no_such_route"), ("GET", "/v1/no_such_route")]
+HALF_A_CHARACTER = b'{"messages": [{"role": "user", "content": "\\ud800"}]}'
+BODIES = ["/v1/completions", "/init_process_group", "/request_weight_update", "/abort_weight_update"]
 
 
 @dataclass(frozen=True)
@@ -33,32 +49,60 @@ class BadHttp:
     status: int
     code: str
     body: bytes = field(default=b"", repr=False)
+    length: int | None = None  # the Content-Length, where it is not that of the body
+    chunked: bool = False  # whether the body is sent in chunks, without a Content-Length
 
 
 def bad_http(limits: Limits) -> list[BadHttp]:
     """Returns requests that are refused before any route reads them."""
-    path = "/v1/completions"
-    found = [BadHttp(what, "POST", path, 400, "bad_request", body) for what, body in NO_JSON.items()]
+    found = [
+        BadHttp(f"{what} to {path}", "POST", path, 400, "bad_request", body)
+        for path in BODIES
+        for what, body in NO_JSON.items()
+    ]
+    chat = "/v1/chat/completions"
+    found += [
+        BadHttp(f"half a character in messages to {chat}", "POST", chat, 400, "bad_request", HALF_A_CHARACTER)
+    ]
     found += [
         BadHttp(f"{method} {path}", method, path, 405, "method_not_allowed") for method, path in WRONG_METHODS
     ]
-    large = b" " * (limits.max_generation_bytes + 1)
-    found.append(BadHttp("a body of a byte too many", "POST", path, 413, "too_large", large))
-    return found
+    found += [BadHttp(f"{method} {path}", method, path, 404, "not_found") for method, path in NO_ROUTES]
+    return found + _too_large(limits)
+
+
+def _too_large(limits: Limits) -> list[BadHttp]:
+    """Returns bodies of a byte too many: those that are declared so are refused before they are sent."""
+    by_path = {
+        "/v1/completions": limits.max_generation_bytes,
+        "/v1/chat/completions": limits.max_generation_bytes,
+        "/request_weight_update": limits.max_body_bytes,
+    }
+    found = [
+        BadHttp(f"a length of a byte too many to {path}", "POST", path, 413, "too_large", length=most + 1)
+        for path, most in by_path.items()
+    ]
+    spaces = b" " * (limits.max_generation_bytes + 1)
+    what = "a body of a byte too many, in chunks"
+    return [*found, BadHttp(what, "POST", "/v1/completions", 413, "too_large", spaces, chunked=True)]
 
 
 def beyond_limits(limits: Limits, model: str, join: dict[str, Any]) -> list[BadRequest]:
     """Returns requests with a value beyond a limit. `join` is a valid request to join."""
-    body = {"model": model, "prompt": [1], "max_tokens": 1}
+    body: dict[str, Any] = {"model": model, "prompt": [1], "max_tokens": 1}
     path = "/v1/completions"
     long = "x" * (limits.max_text_characters + 1)
     changes: list[dict[str, Any]] = [
         {"temperature": limits.min_temperature / 2},
         {"temperature": 1e-38},
         {"n": limits.max_n + 1},
-        {"prompt": long},
     ]
     found = [BadRequest(path, body | change, 422, "invalid_request") for change in changes]
+    # Bytes come first: a long text may exceed the limit of bodies too.
+    body["prompt"] = long
+    fits = len(json.dumps(body)) <= limits.max_generation_bytes
+    answer = (422, "invalid_request") if fits else (413, "too_large")
+    found.append(BadRequest(path, body, *answer))
     for change in ({"master_port": 65536}, {"timeout_s": LONGEST_S}, {"epoch": 2**60}, {"run": "a\nb"}):
         found.append(BadRequest("/init_process_group", join | change, 422, "invalid_request"))
     return found
@@ -69,7 +113,9 @@ async def check_bad_http(server: Server, contract: ContractInfo) -> int:
     requests = bad_http(contract.limits or Limits())
     for bad in requests:
         status, answer = await _ask(server, bad)
-        if (status, answer.get("error", {}).get("code")) != (bad.status, bad.code):
+        error = answer.get("error")
+        code = error.get("code") if isinstance(error, dict) else None
+        if (status, code) != (bad.status, bad.code):
             raise GuaranteeError(
                 f"{status} {str(answer)[:300]} to {bad.what}",
                 f"{bad.status} {bad.code}, in the contract's form",
@@ -79,10 +125,20 @@ async def check_bad_http(server: Server, contract: ContractInfo) -> int:
 
 
 async def _ask(server: Server, bad: BadHttp) -> Answer:
-    headers = server.headers | JSON
-    asked = server.http.request(bad.method, server.url + bad.path, data=bad.body or None, headers=headers)
-    try:
-        async with asked as answer:
-            return answer.status, decoded(await answer.text())
-    except aiohttp.ClientError as error:
-        return 0, {"no answer": repr(error)}
+    """Returns the answer.
+
+    A server may close the connection while a body still comes, which may cost its answer: it is asked again.
+    """
+    if bad.chunked:
+        headers = {"Transfer-Encoding": "chunked"}
+        body = chunked(bad.body)
+    else:
+        headers = {"Content-Length": str(len(bad.body) if bad.length is None else bad.length)}
+        body = bad.body
+    for _ in range(ATTEMPTS):
+        answer = await exchanged(server, bad.method, bad.path, headers | JSON, body)
+        if answer[0] or not answer[1].get("closed"):
+            return answer
+    if bad.chunked:
+        return bad.status, {"error": {"code": bad.code}}  # refused, in words that were lost
+    return answer

@@ -3,25 +3,31 @@
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import Any
 
 from contracts.conformance.inference.bench import Bench
+from contracts.conformance.inference.mixed_load import (
+    InFlight,
+    long_prompt,
+    mixed_load,
+    side_by_side,
+)
+from contracts.conformance.inference.mixed_load import cancelling as cancelling
 from contracts.conformance.inference.samples import Sample
 from contracts.conformance.inference.server import Server
 from contracts.conformance.inference.trainer_peer import TrainerPeer
 from contracts.conformance.verdicts import GuaranteeError
 
-FIRST_TRY = 200  # tokens of each request in the first attempt
-FEW = 6  # requests in flight per server, at first
+FIRST_TRY = 96  # tokens of each request in the first attempt
+FEW = 8  # requests in flight per server, where their number matters little
+TOGETHER = 32  # where it does
 MANY = 96  # requests in flight per server, at most
-APPEARS_WITHIN_S = 30.0
 
 Tasks = list[tuple[Server, asyncio.Task[Sample]]]
 
 
 @contextlib.asynccontextmanager
 async def in_flight(bench: Bench, count: int, max_tokens: int, stream: bool = False) -> AsyncIterator[Tasks]:
-    """Runs `count` long completions on each server, and yields once each has a token or has ended.
+    """Runs `count` completions on each server; yields once each that can has a token, or one has ended.
 
     Those that still run at the end of the block are cancelled.
     """
@@ -36,37 +42,10 @@ async def in_flight(bench: Bench, count: int, max_tokens: int, stream: bool = Fa
     ]
     async with cancelling([task for _, task in tasks]):
         for server in bench.servers:
-            await _running(server, [task for at, task in tasks if at is server])
-            # This request is the last one, so once it has its token the others have theirs.
-            await server.complete(bench.reference.prompt(4, seed=count), 1)
+            if await side_by_side(server, [task for at, task in tasks if at is server]):
+                # This request is the last one, so once it has its token the others have theirs.
+                await server.complete(bench.reference.prompt(4, seed=count), 1)
         yield tasks
-
-
-@contextlib.asynccontextmanager
-async def cancelling(tasks: list[asyncio.Task[Any]]) -> AsyncIterator[None]:
-    """Cancels `tasks` at the end of the block, and waits until all of them have ended."""
-    try:
-        yield
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-
-
-async def _running(server: Server, tasks: list[asyncio.Task[Sample]]) -> None:
-    """Waits until all requests are generated at the same time, or the first has ended."""
-    deadline = asyncio.get_running_loop().time() + APPEARS_WITHIN_S
-    while not any(task.done() for task in tasks):
-        running = (await server.contract()).process.running
-        if running >= len(tasks):
-            return
-        if asyncio.get_running_loop().time() > deadline:
-            raise GuaranteeError(
-                f"/contract.process.running is {running} after {APPEARS_WITHIN_S:g} s",
-                f"{len(tasks)} requests that were sent together are generated side by side",
-                f"{server}: send {len(tasks)} long completions and look at GET /contract",
-            )
-        await asyncio.sleep(0.002)
 
 
 async def complete_across(
@@ -74,29 +53,30 @@ async def complete_across(
     trainer: TrainerPeer,
     update: Callable[[], Awaitable[object]],
     check: Callable[[Server, Sample], float],
+    count: int = FEW,
 ) -> tuple[list[Sample], float]:
     """Runs completions while `update()` publishes, and returns them with the largest error that `check` gave.
 
-    The requests become longer, then more numerous, and `update()` is called again, until some on every server
-    outlast it. Each must be complete, keep the tokens that it had, and pass `check`. If streams are offered,
-    every other request is one.
+    They are `count` at first. The requests become longer, then more numerous, and `update()` is called again,
+    until some on every server outlast it. Each must be complete, keep the tokens that it had, and pass
+    `check`. One that had no token yet may begin by any version; it is not checked otherwise.
     """
-    streams = "stream" in await bench.offered("capabilities")
-    count = FEW
     max_tokens = FIRST_TRY
     worst = 0.0
-    longest = bench.context - 32
+    longest = bench.context - long_prompt(bench) - 8
     while True:
         before = trainer.version
         max_tokens = min(max_tokens, longest)
-        async with in_flight(bench, count, max_tokens, streams) as tasks:
+        async with mixed_load(bench, count, max_tokens) as requests:
             await update()
-            found = [(server, await task) for server, task in tasks]
-        for server, sample in found:
-            check_finished(bench, server, sample, max_tokens)
-            _not_restarted(server, sample, before)
-            worst = max(worst, check(server, sample))
-        crossed = {server for server, sample in found if len(sample.spans) > 1}
+            found = [(request, sample) for request in requests for sample in await request.task]
+        for request, sample in found:
+            check_finished(bench, request.server, sample, max_tokens)
+            not_restarted(request, sample, before)
+        began = [(request, sample) for request, sample in found if sample.spans[0][0] == before]
+        for request, sample in began:
+            worst = max(worst, check(request.server, sample))
+        crossed = {request.server for request, sample in began if len(sample.spans) > 1}
         if len(crossed) == len(bench.servers):
             return [sample for _, sample in found], worst
         if max_tokens == longest and count > MANY:
@@ -126,12 +106,14 @@ def check_finished(bench: Bench, server: Server, sample: Sample, max_tokens: int
     )
 
 
-def _not_restarted(server: Server, sample: Sample, version: int) -> None:
+def not_restarted(request: InFlight, sample: Sample, version: int) -> None:
     """Checks that the first tokens of the request are those it had when `version` was live."""
-    if sample.spans[0][0] != version:
+    label, start, end = sample.spans[0]
+    had = min(request.had, len(sample.token_ids))
+    if had and (label != version or end < had):
         raise GuaranteeError(
             f"a request that had tokens of version {version} when the next one was sent has the spans "
             f"{sample.spans}",
-            f"its first tokens stay, labelled {version}: it is neither restarted nor relabelled",
-            f"{server}: complete {sample.prompt_token_ids}; once it runs, publish version {version + 1}",
+            f"its first {had} tokens stay, labelled {version}: it is neither restarted nor relabelled",
+            f"{request.server}: complete {request.prompt}; once it runs, publish version {version + 1}",
         )

@@ -14,16 +14,20 @@ async def check_failed_update(
 ) -> None:
     """Checks the server after a failed update.
 
-    An untouched server must serve its old weights. A touched one must report that it is unhealthy.
+    An untouched server must serve its old weights. A touched one must report that it is unhealthy. One whose
+    engine restarts does neither; `restore_service` waits for it.
     """
     if status.state != "failed" or (receive == "staged" and status.touched):
         raise GuaranteeError(f"{server}: {status}", "failed; never touched when staged", what)
+    if await restarts(server):
+        return
     if not status.touched:
         contract = await server.contract()
-        if contract.group is not None or contract.weights.version != version:
+        kept = (contract.weights.version, contract.weights.state) == (version, "live")
+        if contract.group is not None or not kept:
             raise GuaranteeError(
                 f"{server}: /contract says {contract.group} {contract.weights}",
-                f"no group any more, weights at version {version}",
+                f"no group any more, weights live at version {version}",
                 what,
             )
         await check_serving(bench, server, version, f"{what}, and touched is false")
@@ -38,6 +42,11 @@ async def check_failed_update(
         )
 
 
+async def restarts(server: Server) -> bool:
+    """Returns whether the server's engine restarts, as it may after a failure. Then it is a fresh server."""
+    return (await server.get("/health"))[1].get("status") == "loading"
+
+
 async def check_serving(bench: Bench, server: Server, version: int, what: str) -> None:
     """Checks that the server is ready and samples from the weights of `version`."""
     if not await server.ready():
@@ -48,7 +57,7 @@ async def check_serving(bench: Bench, server: Server, version: int, what: str) -
 async def restore_service(bench: Bench, run: TrainerPeer, what: str) -> None:
     """Joins a new epoch, publishes a complete update and checks it. A server may first restart its engine."""
     for server in bench.servers:
-        await _ready_to_join(bench, server, what)
+        await ready_to_join(bench, server, what)
     await run.join()
     version = run.version + 1
     await run.publish(version, bench.weights(version))
@@ -56,7 +65,8 @@ async def restore_service(bench: Bench, run: TrainerPeer, what: str) -> None:
         await check_serving(bench, server, version, f"{what}; a new epoch, version {version}")
 
 
-async def _ready_to_join(bench: Bench, server: Server, what: str) -> None:
+async def ready_to_join(bench: Bench, server: Server, what: str) -> None:
+    """Waits until the server's engine has restarted, if it does."""
     deadline = asyncio.get_running_loop().time() + bench.settings.restart_s
     while (health := await server.get("/health"))[1].get("status") == "loading":
         if asyncio.get_running_loop().time() > deadline:

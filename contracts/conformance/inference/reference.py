@@ -108,15 +108,15 @@ class Reference:
         Where the one model samples `token_id`, the other ends, if the prompt contains neither of them.
         """
         swapped = dict(weights)
-        names = {*self._head(), self._name_of(self.model.get_input_embeddings().weight)}
-        for name in names:
+        for name in self.vocabulary():
             swapped[name] = weights[name].clone()
             swapped[name][[self.ends[0], token_id]] = weights[name][[token_id, self.ends[0]]]
         return swapped
 
-    def _name_of(self, parameter: torch.nn.Parameter) -> str:
-        names: dict[int, str] = {id(p): name for name, p in self.model.named_parameters()}
-        return names[id(parameter)]
+    def vocabulary(self) -> set[str]:
+        """Returns the names of embedding and output head: what has a row for each token id."""
+        names = {id(p): name for name, p in self.model.named_parameters()}
+        return {*self._head(), names[id(self.model.get_input_embeddings().weight)]}
 
     # --- prompts and log-probabilities ------------------------------------------------------------
 
@@ -145,10 +145,14 @@ class Reference:
     @torch.no_grad()
     def _logits(self, weights: Weights, ids: list[int]) -> torch.Tensor:
         """Returns `[len(ids), vocabulary]` logits."""
-        for name, parameter in self.model.named_parameters():
-            parameter.data = weights[name].float()
+        self.load(weights)
         logits: torch.Tensor = self.model(torch.tensor([ids]), use_cache=False).logits[0]
         return logits.float()
+
+    def load(self, weights: Weights) -> None:
+        """Makes the model compute with `weights`, in float32."""
+        for name, parameter in self.model.named_parameters():
+            parameter.data = weights[name].float()
 
 
 def _end_of_sequence(path: str, config: PreTrainedConfig) -> list[int]:

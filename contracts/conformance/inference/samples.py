@@ -3,6 +3,7 @@
 A response that lacks a field of the contract raises GuaranteeError here, so checks read plain values.
 """
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +17,7 @@ class Sample:
     prompt_token_ids: list[int]
     token_ids: list[int]
     logprobs: list[float]  # the log-probability of each token, in nats
-    spans: list[tuple[int, int, int]]  # (version, start, end)
+    spans: list[tuple[int, int, int]]  # (version, start, end), with one span for each version
     finish_reason: str
     text: str
 
@@ -35,16 +36,16 @@ def samples(answer: dict[str, Any]) -> list[Sample]:
             "complete any prompt with logprobs: true",
         )
     found = []
-    for choice in answer["choices"]:
-        text = choice["text"] if "text" in choice else choice["message"]["content"] or ""
+    for choice in sorted(answer["choices"], key=lambda choice: choice.get("index", 0)):
         try:
+            text = choice["message"].get("content") if "message" in choice else choice["text"]
             sample = Sample(
                 prompt_token_ids=answer["prompt_token_ids"],
                 token_ids=choice["token_ids"],
                 logprobs=[item["logprob"] for item in choice["logprobs"]["content"]],
-                spans=[(s["version"], s["start"], s["end"]) for s in choice["weight_versions"]],
+                spans=_merged([(s["version"], s["start"], s["end"]) for s in choice["weight_versions"]]),
                 finish_reason=choice["finish_reason"],
-                text=text,
+                text=text or "",
             )
         except (KeyError, TypeError) as error:
             raise GuaranteeError(
@@ -57,12 +58,30 @@ def samples(answer: dict[str, Any]) -> list[Sample]:
     return found
 
 
+def _merged(spans: list[tuple[int, int, int]]) -> list[tuple[int, int, int]]:
+    """Joins neighbouring spans of one version, which a server may list one by one."""
+    joined: list[tuple[int, int, int]] = []
+    for version, start, end in spans:
+        if joined and joined[-1][0] == version and joined[-1][2] == start <= end:
+            joined[-1] = (version, joined[-1][1], end)
+        else:
+            joined.append((version, start, end))
+    return joined
+
+
 def check_counts(sample: Sample) -> None:
     """Checks that every token has one log-probability and one label, and that versions never go back."""
     if len(sample.logprobs) != len(sample.token_ids):
         raise GuaranteeError(
             f"{len(sample.token_ids)} token_ids, {len(sample.logprobs)} log-probabilities",
             "one log-probability for every sampled token, end-of-sequence included",
+            f"complete {sample.prompt_token_ids} with logprobs: true",
+        )
+    wrong = [value for value in sample.logprobs if not _is_logprob(value)]
+    if wrong:
+        raise GuaranteeError(
+            f"a log-probability of {wrong[0]!r}",
+            "a finite number of nats, not above 0",
             f"complete {sample.prompt_token_ids} with logprobs: true",
         )
     ends = [0, *(end for _, _, end in sample.spans)]
@@ -76,9 +95,20 @@ def check_counts(sample: Sample) -> None:
         )
 
 
+def _is_logprob(value: object) -> bool:
+    """Returns whether `value` is the logarithm of a probability, but for rounding."""
+    return isinstance(value, int | float) and math.isfinite(value) and value < 1e-3
+
+
 def streamed(chunks: list[dict[str, Any]]) -> list[Sample]:
-    """Returns the choices of a streamed completion. The first chunk has the prompt."""
-    prompt = next((chunk["prompt_token_ids"] for chunk in chunks if chunk.get("prompt_token_ids")), None)
+    """Returns the choices of a streamed completion. Its first chunk has the prompt."""
+    prompt = chunks[0].get("prompt_token_ids") if chunks else None
+    if not isinstance(prompt, list):
+        raise GuaranteeError(
+            f"a stream whose first chunk is {str(chunks[:1])[:300]}",
+            "prompt_token_ids on the first chunk",
+            "stream a completion",
+        )
     parts: dict[int, list[dict[str, Any]]] = {}
     for chunk in chunks:
         for choice in chunk["choices"]:
@@ -97,12 +127,12 @@ def _joined(parts: list[dict[str, Any]]) -> dict[str, Any]:
             "weight_versions on it",
             "stream a completion",
         )
-    texts = [part["text"] if "text" in part else part["delta"].get("content") for part in parts]
-    contents = [part["logprobs"]["content"] for part in parts if part.get("logprobs")]
+    texts = [part["delta"].get("content") if "delta" in part else part["text"] for part in parts]
+    contents = [part["logprobs"].get("content") for part in parts if part.get("logprobs")]
     return {
         "text": "".join(text or "" for text in texts),
         "token_ids": [token_id for part in parts for token_id in part.get("token_ids") or []],
-        "logprobs": {"content": [item for content in contents for item in content]},
+        "logprobs": {"content": [item for content in contents for item in content or []]},
         "weight_versions": final["weight_versions"],
         "finish_reason": final["finish_reason"],
     }

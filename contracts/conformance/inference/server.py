@@ -8,11 +8,16 @@ from typing import Any
 import aiohttp
 from pydantic import ValidationError
 
+from contracts.conformance.inference.event_stream import Event, read_events
 from contracts.conformance.inference.samples import Sample, samples, streamed
 from contracts.conformance.verdicts import GuaranteeError
+from contracts.errors import ErrorCode
 from contracts.inference import ContractInfo
 
+AGAIN_S = 0.25  # after which a server that was overloaded is asked again
+TRIES = 80  # of such a request
 Answer = tuple[int, dict[str, Any]]  # HTTP status, decoded body
+Chunks = list[dict[str, Any]]
 
 
 class Server:
@@ -22,6 +27,7 @@ class Server:
         self.http = http
         self.url = url.rstrip("/")
         self.headers = {"Authorization": f"Bearer {token}"} if token else {}
+        self._model: str | None = None  # its name, which does not change while the server runs
 
     def __str__(self) -> str:
         return self.url
@@ -40,11 +46,26 @@ class Server:
             async with asked as answer:
                 return answer.status, await answer.text()
         except TimeoutError as error:
-            raise GuaranteeError(
-                f"{self.url}: no answer to {method} {path} within {self.http.timeout.total:g} s",
-                "an answer",
-                describe_request(path, body or {}),
-            ) from error
+            raise self.unanswered(method, path, body or {}) from error
+
+    async def _ask_events(self, path: str, body: dict[str, Any]) -> tuple[int, list[Event], str]:
+        """Returns the status, the events and, of an answer that has another status than 200, the text."""
+        asked = self.http.post(self.url + path, json=body, headers=self.headers)
+        try:
+            async with asked as answer:
+                if answer.status != 200:
+                    return answer.status, [], await answer.text()
+                return answer.status, await read_events(answer.content.iter_any()), ""
+        except TimeoutError as error:
+            raise self.unanswered("POST", path, body) from error
+
+    def unanswered(self, method: str, path: str, body: dict[str, Any]) -> GuaranteeError:
+        """Returns the error of a request that had no answer in time."""
+        return GuaranteeError(
+            f"{self.url}: no answer to {method} {path} within {self.http.timeout.total:g} s",
+            "an answer",
+            describe_request(path, body),
+        )
 
     async def contract(self) -> ContractInfo:
         """Returns `GET /contract`. Raises GuaranteeError if it is not what the contract lists."""
@@ -59,9 +80,15 @@ class Server:
             first = error.errors()[0]
             raise GuaranteeError(
                 f"GET /contract: {'.'.join(map(str, first['loc']))}: {first['msg']}",
-                "what the contract lists, no more and no less",
+                "what the contract lists",
                 f"curl {self.url}/contract",
             ) from error
+
+    async def model(self) -> str:
+        """Returns the name of the model that is served."""
+        if self._model is None:
+            self._model = (await self.contract()).model
+        return self._model
 
     async def ready(self) -> bool:
         """Returns whether `GET /health` responds with 200."""
@@ -94,32 +121,53 @@ class Server:
         return samples(await self.generate("/v1/chat/completions", body))
 
     async def generate(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
-        """Returns the body of the response. Raises GuaranteeError unless the status is 200."""
-        body = {"model": (await self.contract()).model} | body
-        status, answer = await self.post(path, body)
+        """Returns the body of the response. Raises GuaranteeError unless the status is 200.
+
+        One that the server is too busy for is sent again.
+        """
+        body = {"model": await self.model()} | body
+        for _ in range(TRIES):
+            status, answer = await self.post(path, body)
+            if not _overloaded(status, answer):
+                break
+            await asyncio.sleep(AGAIN_S)
         if status != 200:
             raise GuaranteeError(
                 f"POST {path}: {status} {answer}", "200 and a completion", describe_request(path, body)
             )
         return answer
 
-    async def stream(self, path: str, body: dict[str, Any]) -> list[dict[str, Any]]:
+    async def stream(self, path: str, body: dict[str, Any]) -> Chunks:
         """Returns the chunks of a streamed response. Raises GuaranteeError unless it is complete."""
-        body = {"model": (await self.contract()).model} | body | {"stream": True}
-        status, text = await self._ask("POST", path, body)
-        events = [line.removeprefix("data: ") for line in text.splitlines() if line.startswith("data: ")]
-        if status != 200 or not events or events[-1] != "[DONE]":
+        return [chunk for _, chunk in await self.timed_stream(path, body)]
+
+    async def timed_stream(self, path: str, body: dict[str, Any]) -> list[tuple[float, dict[str, Any]]]:
+        """Returns the chunks of a streamed response, each with the time in seconds at which it arrived."""
+        body = {"model": await self.model()} | body | {"stream": True}
+        for _ in range(TRIES):
+            status, events, text = await self._ask_events(path, body)
+            if not _overloaded(status, decoded(text)):
+                break
+            await asyncio.sleep(AGAIN_S)
+        if status != 200 or not events or events[-1][1] != "[DONE]":
+            end = events[-1][1] if events else text
             raise GuaranteeError(
-                f"POST {path}, stream: {status}, ends with {text[-80:]!r}",
+                f"POST {path}, stream: {status}, ends with {end[-200:]!r}",
                 "200 and server-sent events that end with `data: [DONE]`",
                 describe_request(path, body),
             )
-        chunks = [json.loads(event) for event in events[:-1]]
-        if error := next((chunk for chunk in chunks if "choices" not in chunk), None):
+        chunks = [(at, decoded(data)) for at, data in events[:-1]]
+        if error := next((chunk for _, chunk in chunks if "choices" not in chunk), None):
             raise GuaranteeError(
                 f"a chunk {str(error)[:200]}", "choices in every chunk", describe_request(path, body)
             )
         return chunks
+
+
+def _overloaded(status: int, answer: dict[str, Any]) -> bool:
+    """Returns whether the server takes no more at the moment. Then it wants to be asked again later."""
+    error = answer.get("error")
+    return status == 503 and isinstance(error, dict) and error.get("code") == ErrorCode.OVERLOADED
 
 
 def decoded(text: str) -> dict[str, Any]:

@@ -7,6 +7,8 @@ this machine by another address.
 from dataclasses import dataclass, field
 from typing import Any
 
+PATIENCE = 5  # times timeout_s
+
 
 def setting(default: object, help_text: str) -> Any:
     """Returns a dataclass field with a default and the help text of its command-line option."""
@@ -18,6 +20,7 @@ class Settings:
     """The limits and addresses of a run of the kit. Raises ValueError for too few updates."""
 
     token: str | None = setting(None, "bearer token of the servers")
+    thorough: bool = setting(False, "try everything: more cases and requests; takes many minutes")
     updates: int = setting(50, "weight updates of G8, 8 at least")
     dtype: str | None = setting(
         None, "round weights to it before they are sent, e.g. to the server's bfloat16"
@@ -28,6 +31,11 @@ class Settings:
     answer_s: float = setting(120.0, "how long a single answer may take, a long completion included")
     restart_s: float = setting(600.0, "how long a server may say `loading` after a failure")
     address: str = setting("127.0.0.1", "this machine's, as the servers reach it")
+
+    @property
+    def patience_s(self) -> float:
+        """The `timeout_s` of joins and updates that are not late on purpose: a machine may be busy."""
+        return PATIENCE * self.timeout_s
 
     def __post_init__(self) -> None:
         if self.updates < 8:

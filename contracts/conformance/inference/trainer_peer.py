@@ -34,8 +34,12 @@ def packed(weights: Weights, bucket_bytes: int) -> list[torch.Tensor]:
 
 
 def bucket_bytes_for(weights: Weights, count: int) -> int:
-    """Returns a bucket size that cuts `weights` into about `count` buckets."""
-    return max(1, sum(tensor.nbytes for tensor in weights.values()) // count)
+    """Returns a bucket size that cuts `weights` into `count` buckets or more, if it has the tensors."""
+    size = max(1, sum(tensor.nbytes for tensor in weights.values()) // count)
+    order = parameters(weights)
+    while size > 1 and len(plan_buckets(order, size)) < min(count, len(order)):
+        size //= 2
+    return size
 
 
 class TrainerPeer:
@@ -48,6 +52,7 @@ class TrainerPeer:
         self.run = uuid.uuid4().hex
         self.epoch = 0
         self.version = 0
+        self.kv_cache = "keep"  # unless a server offers only the other
         self.group: WeightGroup | None = None
         self.joined: list[dict[str, Any]] = []  # the request by which each server joined the group
 
@@ -58,6 +63,7 @@ class TrainerPeer:
         contracts = [await server.contract() for server in self.servers]
         world_size = 1 + sum(contract.ranks for contract in contracts) + extra_ranks
         backend = backend_of(contracts)
+        self.kv_cache = "keep" if all("keep" in contract.kv_cache for contract in contracts) else "recompute"
         common = {
             "run": self.run,
             "takeover": True,
@@ -81,8 +87,9 @@ class TrainerPeer:
         """Opens the next epoch with every server. Raises GuaranteeError if one of them does not join."""
         self.leave()
         self.epoch += 1
-        store = WeightStore(self.settings.address, 0, self.settings.timeout_s)
-        requests = await self.join_requests(store.port)
+        patience_s = self.settings.patience_s
+        store = WeightStore(self.settings.address, 0, patience_s)
+        requests = await self.join_requests(store.port, timeout_s=patience_s)
         first = requests[0]
         probe = all([(await server.contract()).contract >= 2 for server in self.servers])
         if probe:
@@ -92,7 +99,7 @@ class TrainerPeer:
             first["group_name"],
             first["world_size"],
             first["backend"],
-            self.settings.timeout_s,
+            patience_s,
             probe,
         )
         answers, formed = await asyncio.gather(self._post_joins(requests), form, return_exceptions=True)
@@ -102,7 +109,8 @@ class TrainerPeer:
             contract = await server.contract()
             offset = request["rank_offset"]
             group = GroupInfo(epoch=self.epoch, rank_offset=offset, world_size=request["world_size"])
-            joined = (status, body) == (200, {"ranks": list(range(offset, offset + contract.ranks))})
+            ranks = list(range(offset, offset + contract.ranks))
+            joined = status == 200 and body.get("ranks") == ranks
             if not joined or (contract.run, contract.group) != (self.run, group):
                 raise GuaranteeError(
                     f"{server}: POST /init_process_group: {status} {body}; /contract: {contract.group}",
@@ -120,7 +128,7 @@ class TrainerPeer:
 
     async def _post_joins(self, requests: Sequence[dict[str, Any]]) -> list[Answer]:
         # The server may first wait until an update ends.
-        limit = 2 * self.settings.timeout_s + self.settings.grace_s
+        limit = 2 * self.settings.patience_s + self.settings.grace_s
         try:
             async with asyncio.timeout(limit):
                 return await self.post_each("/init_process_group", requests)
@@ -154,9 +162,9 @@ class TrainerPeer:
             "parameters": [parameter.model_dump() for parameter in parameters(weights)],
             "tied": self.tied,
             "bucket_bytes": bucket_bytes_for(weights, 3),
-            "kv_cache": "keep",
+            "kv_cache": self.kv_cache,
             "receive": "paused",
-            "timeout_s": self.settings.timeout_s,
+            "timeout_s": self.settings.patience_s,
         }
         return request | changes
 
@@ -198,7 +206,7 @@ class TrainerPeer:
             await self.post_each("/request_weight_update", [request] * len(self.servers)),
             strict=True,
         ):
-            if answer != (202, {"state": "receiving"}):
+            if answer[0] != 202 or answer[1].get("state") != "receiving":
                 raise GuaranteeError(
                     f"{server}: POST /request_weight_update: {answer[0]} {answer[1]}",
                     '202 {"state": "receiving"}',
@@ -209,16 +217,17 @@ class TrainerPeer:
         """Broadcasts the buckets to all servers."""
         assert self.group is not None, "join() opens the group"
         for bucket in buckets:
-            await asyncio.to_thread(self.group.broadcast, bucket, self.settings.timeout_s)
+            await asyncio.to_thread(self.group.broadcast, bucket, self.settings.patience_s)
 
     async def outcomes(self, version: int) -> list[WeightUpdateStatus]:
         """Returns how the update ended on each server.
 
         Raises GuaranteeError if one does not report it in time.
         """
-        return await asyncio.gather(*(self._outcome(server, version) for server in self.servers))
+        return await asyncio.gather(*(self.outcome(server, version) for server in self.servers))
 
-    async def _outcome(self, server: Server, version: int) -> WeightUpdateStatus:
+    async def outcome(self, server: Server, version: int) -> WeightUpdateStatus:
+        """Returns how the update ended on one server. Raises GuaranteeError if it does not say so in time."""
         limit = self.settings.timeout_s + self.settings.grace_s
         try:
             async with asyncio.timeout(limit + 1):

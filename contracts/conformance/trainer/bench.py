@@ -26,20 +26,35 @@ class Bench:
     _sessions: "itertools.count[int]" = field(default_factory=itertools.count)
 
     def session(
-        self, program: Callable[..., object], model: str, optimizer: OptimizerSpec, *args: object, doing: str
+        self,
+        program: Callable[..., object],
+        model: str,
+        optimizer: OptimizerSpec,
+        *args: object,
+        doing: str,
+        may_refuse: bool = False,
     ) -> list[Any]:
         """Runs `program(worker, spec, *args)` on every rank of a new trainer. Returns the results by rank.
 
+        With `may_refuse` the result of a rank whose `init_worker` raises ValueError is a Refusal.
+
         Raises GuaranteeError if a rank fails; `doing` tells the reader how to reproduce that.
         """
-        folder = self.directory / f"session-{next(self._sessions)}"
-        folder.mkdir()
+        folder = self.new_directory()
         with ReservedPort() as port:
             specs = [self._spec(rank, model, optimizer, port.number) for rank in range(self.ranks)]
             try:
-                return run_ranks(folder, self.adapter, self.options, specs, program, args, self.patience_s)
+                return run_ranks(
+                    folder, self.adapter, self.options, specs, program, args, self.patience_s, may_refuse
+                )
             except RankFailedError as error:
                 raise GuaranteeError(str(error), "every rank returns from every call", doing) from error
+
+    def new_directory(self) -> Path:
+        """Makes an empty directory, and returns its path."""
+        folder = self.directory / f"session-{next(self._sessions)}"
+        folder.mkdir()
+        return folder
 
     def _spec(self, rank: int, model: str, optimizer: OptimizerSpec, port: int) -> WorkerSpec:
         return WorkerSpec(

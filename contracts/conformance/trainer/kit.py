@@ -7,7 +7,6 @@ from pathlib import Path
 
 import torch
 
-from contracts.conformance.tiny_model import make_tiny_model
 from contracts.conformance.trainer.bench import Bench
 from contracts.conformance.trainer.guarantees import (
     t1_forward,
@@ -18,6 +17,7 @@ from contracts.conformance.trainer.guarantees import (
     t6_uneven,
     t7_memory,
 )
+from contracts.conformance.trainer.models import make_model
 from contracts.conformance.trainer.recording_worker import import_adapter
 from contracts.conformance.verdicts import Guarantee, Verdict
 
@@ -107,4 +107,4 @@ def _check_input(
 
 
 def _tiny_models(root: Path) -> tuple[str, ...]:
-    return tuple(make_tiny_model(root / name, tied=name == "tied") for name in ("tied", "untied"))
+    return tuple(make_model(root / name, tied=name == "tied") for name in ("tied", "untied"))

@@ -6,12 +6,20 @@ import signal
 import sys
 import threading
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 
 from contracts.conformance.trainer.recording_worker import RecordingWorker, import_adapter
 from contracts.trainer import WorkerSpec
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """The result of a rank whose worker refused the model with a ValueError."""
+
+    message: str
 
 
 def run_rank(
@@ -21,8 +29,9 @@ def run_rank(
     spec: WorkerSpec,
     program: Callable[..., object],
     args: tuple[object, ...],
+    may_refuse: bool = False,
 ) -> None:
-    """Runs `program` on a new worker, and leaves files in `folder`.
+    """Runs `program` on a new worker, and leaves files in `folder`. The process ends with `close`.
 
     RANK.result holds what `program` returned, RANK.error the last line of what it raised, RANK.position the
     call it is in, and RANK.log what it printed.
@@ -33,14 +42,28 @@ def run_rank(
     torch.set_num_threads(1)
     try:
         worker = RecordingWorker(import_adapter(adapter)(**options), folder / f"{spec.rank}.position")
-        worker.init_worker(spec)
+        if refusal := _start(worker, spec, may_refuse):
+            torch.save(refusal, folder / f"{spec.rank}.result")
+            os._exit(0)
         result = program(worker, spec, *args)
+        torch.save(result, folder / f"{spec.rank}.partial")
         worker.close()
-        torch.save(result, folder / f"{spec.rank}.result")
+        (folder / f"{spec.rank}.partial").rename(folder / f"{spec.rank}.result")
+        os._exit(0)  # threads end with it: what close() does not finish is lost
     except BaseException as error:
         last = str(error).strip().splitlines()[-1:]
         (folder / f"{spec.rank}.error").write_text(": ".join([type(error).__name__, *last]))
         raise
+
+
+def _start(worker: RecordingWorker, spec: WorkerSpec, may_refuse: bool) -> Refusal | None:
+    try:
+        worker.init_worker(spec)
+    except ValueError as error:
+        if not may_refuse:
+            raise
+        return Refusal(str(error))
+    return None
 
 
 def _end_with_parent() -> None:

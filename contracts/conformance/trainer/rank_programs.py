@@ -2,12 +2,13 @@
 
 import math
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
 
 from contracts.conformance.trainer.recording_worker import RecordingWorker
-from contracts.conformance.trainer.sequences import Step, objective
-from contracts.trainer import PackedBatch, StepReport, WorkerSpec
+from contracts.conformance.trainer.sequences import Call, Step, objective
+from contracts.trainer import PackedBatch, StepReport, TokenScores, WorkerSpec
 
 Tensors = dict[str, torch.Tensor]
 
@@ -33,8 +34,13 @@ def weight_copies(worker: RecordingWorker) -> Tensors:
     }
 
 
-def run_steps(worker: RecordingWorker, spec: WorkerSpec, steps: list[Step]) -> StepsRecord:
-    """Makes every step, and returns weights, reports and losses."""
+def run_steps(
+    worker: RecordingWorker, spec: WorkerSpec, steps: list[Step], directory: Path | None = None
+) -> StepsRecord:
+    """Makes every step, and returns weights, reports and losses.
+
+    `directory` is where a step that exports or saves writes to.
+    """
     weights = [weight_copies(worker)]
     reports = []
     losses = []
@@ -42,6 +48,8 @@ def run_steps(worker: RecordingWorker, spec: WorkerSpec, steps: list[Step]) -> S
         if step.reset:
             worker.reset_optimizer()
         losses.append(accumulate(worker, spec, step, number))
+        for call in step.before_step:
+            _call_between(worker, spec, step, call, directory)
         reports.append(worker.step())
         weights.append(weight_copies(worker))
     return StepsRecord(weights, reports, losses)
@@ -49,12 +57,54 @@ def run_steps(worker: RecordingWorker, spec: WorkerSpec, steps: list[Step]) -> S
 
 def accumulate(worker: RecordingWorker, spec: WorkerSpec, step: Step, number: int = 0) -> list[float]:
     """Runs forward and backward of this rank's micro-batches, and returns the losses."""
-    last = spec.rank == spec.world_size - 1
-    scale = step.scale if math.isfinite(step.scale) or last else 1.0
+    spoilt = spec.rank == step.spoilt % spec.world_size
+    scale = step.scale if math.isfinite(step.scale) or spoilt else 1.0
     losses = []
+    waiting: list[torch.Tensor] = []
     for row in step.rows:
         batch = PackedBatch.pack(row[spec.rank], number)
-        loss = objective(worker.forward(batch, entropy=True), batch) * scale
-        worker.backward(loss)
+        scores = _forward(worker, step, batch, waiting)
+        loss = objective(scores, batch, step.entropy) * scale
         losses.append(loss.item())
+        if step.probe:
+            _probe(worker, step)
+        if step.order == "in turn":
+            worker.backward(loss)
+        else:
+            waiting.append(loss)
+    for loss in reversed(waiting) if step.order == "last first" else waiting:
+        worker.backward(loss)
     return losses
+
+
+def _forward(
+    worker: RecordingWorker, step: Step, batch: PackedBatch, waiting: list[torch.Tensor]
+) -> TokenScores:
+    """Returns the scores, after the backwards that wait if the backend refuses a forward before them."""
+    try:
+        scores: TokenScores = worker.forward(batch, entropy=step.entropy)
+        return scores
+    except NotImplementedError:
+        if not waiting:
+            raise
+    while waiting:
+        worker.backward(waiting.pop())
+    scores = worker.forward(batch, entropy=step.entropy)
+    return scores
+
+
+def _probe(worker: RecordingWorker, step: Step) -> None:
+    worker.forward(PackedBatch.pack(step.probe), grad=False, entropy=True)
+
+
+def _call_between(
+    worker: RecordingWorker, spec: WorkerSpec, step: Step, call: Call, directory: Path | None
+) -> None:
+    if call == "probe":
+        worker.forward(PackedBatch.pack(step.rows[0][spec.rank]), grad=False)
+    elif call == "gather":
+        weight_copies(worker)
+    elif directory is not None:
+        done = getattr(worker, call)(directory / call)
+        if call == "save" and spec.rank == 0:
+            done.wait()

@@ -33,11 +33,12 @@ def run_ranks(
     program: Callable[..., object],
     args: tuple[object, ...],
     patience_s: float,
+    may_refuse: bool = False,
 ) -> list[Any]:
     """Returns what `program` returned on each rank. Raises RankFailedError; no process outlives the call."""
     context = fork_server()
     processes = [
-        context.Process(target=run_rank, args=(folder, adapter, options, spec, program, args))
+        context.Process(target=run_rank, args=(folder, adapter, options, spec, program, args, may_refuse))
         for spec in specs
     ]
     try:

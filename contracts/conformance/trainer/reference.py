@@ -19,6 +19,11 @@ class Reference:
             path, dtype=torch.float32, attn_implementation="eager"
         )
 
+    @property
+    def context(self) -> int:
+        """The longest sequence, in tokens, that the model takes."""
+        return getattr(self.model.config.get_text_config(), "max_position_embeddings", None) or 2048
+
     def weights(self) -> Tensors:
         """Returns a copy of the model's weights by name, tied ones once."""
         return {name: parameter.detach().clone() for name, parameter in self.model.named_parameters()}
@@ -73,13 +78,15 @@ class Reference:
             entropy += [first, -(log_p.exp() * log_p).sum(-1)]
         return TokenScores(torch.cat(logprobs), torch.cat(entropy))
 
-    def gradients(self, sequences: list[TrainingSequence], scale: float = 1.0) -> Tensors:
+    def gradients(
+        self, sequences: list[TrainingSequence], scale: float = 1.0, entropy: bool = True
+    ) -> Tensors:
         """Returns the gradient of the plain sum, which is also left in the model's `.grad`."""
         for parameter in self.model.parameters():
             parameter.grad = torch.zeros_like(parameter)
         if sequences:
             batch = PackedBatch.pack(sequences)
-            (objective(self.scores(sequences), batch) * scale).backward()
+            (objective(self.scores(sequences), batch, entropy) * scale).backward()
         gradients = {}
         for name, parameter in self.model.named_parameters():
             assert parameter.grad is not None

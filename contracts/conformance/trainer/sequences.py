@@ -1,6 +1,7 @@
 """Random training sequences, each at its own temperature, and how steps cut them into rows."""
 
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 import torch
@@ -11,7 +12,11 @@ from contracts.trainer import PackedBatch, TokenScores
 
 LENGTHS = [5, 17, 1, 32, 2, 9, 24, 13]
 ENTROPY_BONUS = 0.1
+BLOCK = 4096  # tokens, more than a chunk of the head or a block of attention usually has
+BLOCK_OPTIONS = ("head_chunk", "attention_block")  # options by which a backend declares them
 Rows = list[list[list[TrainingSequence]]]  # [row][rank][sequence]
+Order = Literal["in turn", "forwards first", "last first"]
+Call = Literal["probe", "gather", "export", "save"]
 
 
 @dataclass(frozen=True)
@@ -20,8 +25,13 @@ class Step:
 
     name: str  # the name in messages, e.g. "one micro-batch a sequence"
     rows: Rows
-    scale: float = 1.0  # factor of the loss; an infinite one applies on the last rank only
+    scale: float = 1.0  # factor of the loss; one that is not finite applies on one rank only
+    spoilt: int = -1  # that rank; -1 is the last
     reset: bool = False  # whether the optimizer is reset before the step
+    entropy: bool = True  # whether entropies are asked for, and have a part in the loss
+    order: Order = "in turn"  # how forwards and backwards follow each other
+    probe: tuple[TrainingSequence, ...] = ()  # scored with grad=False before each backward
+    before_step: tuple[Call, ...] = ()  # made between the last backward and `step`
 
     @property
     def sequences(self) -> list[TrainingSequence]:
@@ -53,6 +63,22 @@ def make_sequences(model: str, lengths: list[int], seed: int) -> list[TrainingSe
     ]
 
 
+def long_lengths(options: dict[str, object], context: int) -> list[int]:
+    """Returns the lengths of a pack longer than two of each block that a backend declares, or than BLOCK.
+
+    One sequence is long and most are short, at places where no power of two ends. None is longer than
+    `context`.
+    """
+    declared = [size for name in BLOCK_OPTIONS if isinstance(size := options.get(name), int)]
+    least = 0 if len(declared) == len(BLOCK_OPTIONS) else BLOCK
+    tokens = max([least, *(2 * size for size in declared)]) + 37
+    lengths = [2, 1, min(tokens * 2 // 7, context), 1, 5]
+    cycle = [tokens // 7, 3, tokens // 17, 1, 66, 2, tokens // 11, 33, 130]
+    while (rest := tokens - sum(lengths)) > 0:
+        lengths.append(max(1, min(cycle[len(lengths) % len(cycle)], rest, context)))
+    return lengths
+
+
 def round_robin(sequences: list[TrainingSequence], ranks: int, per_share: int = 1) -> Rows:
     """Returns rows of shares of `per_share` sequences, one share per rank.
 
@@ -73,11 +99,13 @@ def all_on_rank(sequences: list[TrainingSequence], rank: int, ranks: int) -> Row
     return [[[sequence] if r == rank else [] for r in range(ranks)] for sequence in sequences]
 
 
-def objective(scores: TokenScores, batch: PackedBatch) -> torch.Tensor:
-    """Returns -Σ w (A log p + bonus · H) over unmasked tokens, a scalar.
+def objective(scores: TokenScores, batch: PackedBatch, entropy: bool = True) -> torch.Tensor:
+    """Returns -Σ w (A log p + bonus · H) over unmasked tokens, a scalar. Without `entropy` the bonus is 0.
 
     Every token's gradient has its own weight.
     """
-    assert scores.entropy is not None, "forward(entropy=True) gave no entropy"
     batch = batch.to(scores.logprobs.device)
+    if not entropy:
+        return -(batch.loss_weights * batch.advantages * scores.logprobs).sum()
+    assert scores.entropy is not None, "forward(entropy=True) gave no entropy"
     return -(batch.loss_weights * (batch.advantages * scores.logprobs + ENTROPY_BONUS * scores.entropy)).sum()

@@ -7,6 +7,7 @@ Every mutant names the guarantee that has to catch it, and those that its fault 
 import importlib
 import logging
 import os
+from pathlib import Path
 
 import torch
 
@@ -15,10 +16,9 @@ from inference_adapters.serve import arguments, run
 from tests.conformance.broken_servers.mutants import MUTANTS, TOKEN
 
 __all__ = ["MUTANTS", "TOKEN", "serve"]
-MODULES = "content in_flight stale_cache logprobs versions refusals failures requests"
 
-for module in MODULES.split():
-    importlib.import_module(f"{__name__}.{module}")  # registers its mutants
+for module in sorted(Path(__file__).parent.glob("[!_]*.py")):
+    importlib.import_module(f"{__name__}.{module.stem}")  # registers its mutants
 
 
 def serve(name: str, port: int) -> None:

@@ -1,5 +1,9 @@
 """Broken servers. G1: content."""
 
+from dataclasses import replace
+
+import torch
+
 from contracts.weights import plan_buckets
 from inference_adapters import scripted
 from inference_adapters.scripted import BIAS, NORM, ScriptedEngine
@@ -40,3 +44,122 @@ class SaysLiveBeforeItIs(ScriptedEngine):
         held = {name: tensor.clone() for name, tensor in tensors.items()}
         later = (0.3, super().apply_weights, held, tied, version, kv_cache)
         self._loop.call_soon_threadsafe(self._loop.call_later, *later)
+
+
+@mutant("G1", "greedy token|log-probability", also="G3 G4 G5 G6 G7 G8 G9")
+class DiscardsTheVersionThatItHolds(ScriptedEngine):
+    """It takes part in the broadcast, and throws away what came, whichever run it is from."""
+
+    def apply_weights(self, tensors, tied, version, kv_cache):
+        if version != self._version:
+            super().apply_weights(tensors, tied, version, kv_cache)
+
+
+class Repeating(ScriptedEngine):
+    """It notes the content of each version when it is requested first."""
+
+    def __init__(self, token_delay_s):
+        super().__init__(token_delay_s)
+        self.seen = set()
+
+    async def receive_weights(self, request, progress):
+        self.again = request.version in self.seen
+        self.seen.add(request.version)
+        await super().receive_weights(request, progress)
+
+
+@mutant("G1", "greedy token|log-probability", also="G2 G3 G4 G5 G6 G7 G8 G9")
+class IgnoresAVersionOnceRequested(Repeating):
+    """An update that was called off has set the number, so its repetition is taken for a retry."""
+
+    def apply_weights(self, tensors, tied, version, kv_cache):
+        if not self.again:
+            return super().apply_weights(tensors, tied, version, kv_cache)
+        self._version = version
+
+
+@mutant("G1", "log-probability|greedy token", also="G2 G3 G4 G5 G6 G7 G8 G9")
+class KeepsBiasesOfTheCheckpoint(ScriptedEngine):
+    def apply_weights(self, tensors, tied, version, kv_cache):
+        bias = {BIAS: self._weights[BIAS].clone()}
+        super().apply_weights(dict(tensors) | bias, tied, version, kv_cache)
+
+
+@mutant("G1", "log-probability|greedy token", also="G2 G3 G4 G5 G6 G7 G8 G9")
+class TruncatesToBfloat16(ScriptedEngine):
+    def apply_weights(self, tensors, tied, version, kv_cache):
+        cut = {
+            name: (t.float().view(torch.int32) & -65536).view(torch.float32) for name, t in tensors.items()
+        }
+        super().apply_weights(cut, tied, version, kv_cache)
+
+
+@mutant("G1", "log-probability|greedy token", also="G2 G3 G4 G5 G6 G7 G8 G9")
+class CopiesByWayOfFloat16(ScriptedEngine):
+    def apply_weights(self, tensors, tied, version, kv_cache):
+        super().apply_weights({n: t.half() for n, t in tensors.items()}, tied, version, kv_cache)
+
+
+@mutant("G1", "log-probability|greedy token", also="G2 G3 G4 G5 G6 G7 G8 G9")
+class NeverWritesTheLastRows(ScriptedEngine):
+    def apply_weights(self, tensors, tied, version, kv_cache):
+        last = self._weights[scripted.EMBED][-2:].clone()
+        super().apply_weights(tensors, tied, version, kv_cache)
+        self._weights[scripted.EMBED][-2:] = last
+
+
+@mutant("G1", "log-probability|greedy token", also="G2 G3 G4 G5 G6 G7 G8 G9")
+class ClipsToTheScaleOfTheFirstUpdate(ScriptedEngine):
+    """Scales of quantised matrices are computed once."""
+
+    largest = None
+
+    def apply_weights(self, tensors, tied, version, kv_cache):
+        matrix = tensors[scripted.WEIGHT].float()
+        self.largest = self.largest or 1.2 * float(matrix.abs().max())
+        clipped = dict(tensors) | {scripted.WEIGHT: matrix.clamp(-self.largest, self.largest)}
+        super().apply_weights(clipped, tied, version, kv_cache)
+
+
+@mutant("G1", "log-probability|greedy token", also="G2 G3 G4 G5 G6 G7 G8 G9")
+class SkipsAnUpdateWhoseMatricesAreEqual(ScriptedEngine):
+    """It compares the largest tensor to see whether anything changed."""
+
+    def apply_weights(self, tensors, tied, version, kv_cache):
+        if torch.equal(tensors[scripted.EMBED].float(), self._weights[scripted.EMBED]):
+            self._version = version
+        else:
+            super().apply_weights(tensors, tied, version, kv_cache)
+
+
+@mutant("G1", "log-probability|greedy token", also="G2 G3 G5 G8")
+class ServesAStaleReplicaUnderLoad(ScriptedEngine):
+    """What is beyond 16 requests goes to a replica, which swaps half a second after `live`."""
+
+    def __init__(self, token_delay_s):
+        super().__init__(token_delay_s)
+        self.replica = {name: weight.clone() for name, weight in self._weights.items()}
+
+    def apply_weights(self, tensors, tied, version, kv_cache):
+        self.replica = {name: weight.clone() for name, weight in self._weights.items()}
+        super().apply_weights(tensors, tied, version, kv_cache)
+        fresh = {name: weight.clone() for name, weight in self._weights.items()}
+        self._loop.call_soon_threadsafe(self._loop.call_later, 0.5, self.replica.update, fresh)
+
+    async def _generate(self, prompt, sampling):
+        if len(self._sequences) < 16:
+            async for delta in super()._generate(prompt, sampling):
+                yield delta
+            return
+        other = ScriptedEngine(self.token_delay_s)
+        other._weights = self.replica
+        other._generator = self._generator
+        self._sequences.add(running := scripted._Sequence([], torch.zeros(scripted.HIDDEN)))
+        try:
+            async for delta in other._generate(prompt, sampling):
+                if running.aborted:
+                    yield replace(delta, token_ids=[], logprobs=[], versions=[], finish_reason="abort")
+                    return
+                yield replace(delta, versions=[self._version for _ in delta.versions])
+        finally:
+            self._sequences.discard(running)

@@ -4,6 +4,7 @@ import asyncio
 
 from contracts.weights import receive_weights
 from inference_adapters import weight_updates
+from inference_adapters.finite_weights import why_not_finite
 from inference_adapters.scripted import ScriptedEngine
 from inference_adapters.threads import in_daemon_thread
 from tests.conformance.broken_servers.mutants import mutant
@@ -42,9 +43,13 @@ class SaysUntouchedAfterHalfAnUpdate(ScriptedEngine):
         async with self._generation_held(progress):
             while bucket := await in_daemon_thread(next, buckets, None):
                 progress.bytes += sum(tensor.nbytes for tensor in bucket.values())
+                progress.transfer_s += 0.001
+                if why := why_not_finite(bucket):
+                    raise ValueError(why)
                 now = self._weights | bucket
                 self.apply_weights(now, request.tied, self._version, request.kv_cache)
             self.apply_weights(self._weights, request.tied, request.version, request.kv_cache)
+            progress.touched = True
 
 
 @mutant(

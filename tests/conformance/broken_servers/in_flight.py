@@ -1,13 +1,17 @@
 """Broken servers. G2: in flight."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import replace
 
+import torch
+
+from contracts.errors import ContractError, ErrorCode
 from contracts.inference import (
     Health,
     TokenDelta,
 )
-from inference_adapters.scripted import ScriptedEngine
+from inference_adapters.scripted import HIDDEN, ScriptedEngine
 from tests.conformance.broken_servers.mutants import mutant
 
 
@@ -39,7 +43,7 @@ class IgnoresRecompute(ScriptedEngine):
         super().apply_weights(tensors, tied, version, "keep")
 
 
-@mutant("G2", "sampled by version 1", also="G5 G7")
+@mutant("G2", "sampled by version", also="G5 G7")
 class FinishesWithOldWeights(ScriptedEngine):
     """Offers only `keep`, and keeps more than keys and values; the labels change as they should."""
 
@@ -86,3 +90,157 @@ class RefusesWhatArrivesMeanwhile(ScriptedEngine):
             await super().receive_weights(request, progress)
         finally:
             self.receiving = False
+
+
+@mutant("G2", "log-probability", also="G5 G8")
+class ZeroesTheCacheOfRequestsInFlight(ScriptedEngine):
+    def apply_weights(self, tensors, tied, version, kv_cache):
+        super().apply_weights(tensors, tied, version, kv_cache)
+        if kv_cache == "keep":
+            for sequence in list(self._sequences):
+                sequence.state = torch.zeros_like(sequence.state)
+
+
+@mutant("G2", "log-probability", also="G5 G8")
+class LosesTheCacheOfEverySixteenth(ScriptedEngine):
+    def apply_weights(self, tensors, tied, version, kv_cache):
+        super().apply_weights(tensors, tied, version, kv_cache)
+        if kv_cache == "keep":
+            for sequence in list(self._sequences)[15::16]:
+                sequence.state = torch.zeros_like(sequence.state)
+
+
+@mutant("G2", "log-probability", also="G5 G8")
+class RecomputesTheFirstEight(ScriptedEngine):
+    def apply_weights(self, tensors, tied, version, kv_cache):
+        super().apply_weights(tensors, tied, version, "keep")
+        if kv_cache == "recompute":
+            for sequence in list(self._sequences)[:8]:
+                sequence.state = self._states(sequence.token_ids)[-1]
+
+
+@mutant("G2", "log-probability", also="G5 G8")
+class RecomputesShortSequencesOnly(ScriptedEngine):
+    def apply_weights(self, tensors, tied, version, kv_cache):
+        super().apply_weights(tensors, tied, version, "keep")
+        if kv_cache == "recompute":
+            for sequence in list(self._sequences):
+                if len(sequence.token_ids) < 256:
+                    sequence.state = self._states(sequence.token_ids)[-1]
+
+
+@mutant("G2", "log-probability", also="G5 G8", timed=True)
+class HoldsPromptsThatAreBeingRead(ScriptedEngine):
+    """Prompts are read before they get a slot; `recompute` does not reach those that have none."""
+
+    def __init__(self, token_delay_s):
+        super().__init__(token_delay_s)
+        self.read = {}
+
+    async def _generate(self, prompt, sampling):
+        state = torch.zeros(HIDDEN)
+        for start in range(0, len(prompt), 64):
+            for token_id in prompt[start : start + 64]:
+                state = self._advance(state, token_id)
+            await asyncio.sleep(0.001)
+        self.read[tuple(prompt)] = state
+        await asyncio.sleep(0.5 if len(prompt) > 512 else 0)
+        async for delta in super()._generate(prompt, sampling):
+            yield delta
+
+    def _states(self, token_ids):
+        read = self.read.pop(tuple(token_ids), None)
+        return super()._states(token_ids) if read is None else read[None]
+
+
+@mutant("G2", "no token of a request in flight|just after `live`", also="G1 G3 G5 G7 G8 G11")
+class StaysHeldForThreeSecondsAfterLive(ScriptedEngine):
+    async def receive_weights(self, request, progress):
+        await super().receive_weights(request, progress)
+        await self._set_paused(True)
+        self._loop.call_later(3, lambda: asyncio.ensure_future(self._set_paused(False)))
+
+
+@mutant("G2", "no answer while the update was staged|no token of a request in flight", also="G7 G8")
+class StopsAfterTheSecondBucketOfAStagedTransfer(ScriptedEngine):
+    async def receive_weights(self, request, progress):
+        if request.receive == "staged":
+            watch = asyncio.create_task(self._stop(progress))
+        try:
+            await super().receive_weights(request, progress)
+        finally:
+            if request.receive == "staged":
+                watch.cancel()
+                await self._set_paused(False)
+
+    async def _stop(self, progress):
+        seen = set()
+        while len(seen - {0}) < 2:
+            seen.add(progress.bytes)
+            await asyncio.sleep(0.001)
+        await self._set_paused(True)
+
+
+@mutant("G2", "no token of a request in flight", also="G5 G7 G8")
+class HoldsRequestsInFlightForAStagedTransfer(ScriptedEngine):
+    """New requests are answered meanwhile."""
+
+    held = frozenset()
+
+    async def receive_weights(self, request, progress):
+        self.held = frozenset(self._sequences) if request.receive == "staged" else frozenset()
+        try:
+            await super().receive_weights(request, progress)
+        finally:
+            self.held = frozenset()
+            async with self._changed:
+                self._changed.notify_all()
+
+    async def _wait_while_paused(self, sequence):
+        await super()._wait_while_paused(sequence)
+        async with self._changed:
+            await self._changed.wait_for(lambda: sequence not in self.held or sequence.aborted)
+
+
+@mutant("G2", "ended with 'abort'|'abort' after|504|500", also="G7 G8")
+class EndsRequestsAfterASecondOfPause(ScriptedEngine):
+    async def _wait_while_paused(self, sequence):
+        try:
+            async with asyncio.timeout(1):
+                await super()._wait_while_paused(sequence)
+        except TimeoutError:
+            sequence.aborted = True
+
+
+@mutant("G2", "ended with", also="G5 G8")
+class CountsMaxTokensAnewAfterRecompute(ScriptedEngine):
+    async def _generate(self, prompt, sampling):
+        version = None
+        ids = []
+        async for delta in super()._generate(prompt, sampling):
+            version = version or delta.versions[0] if delta.versions else version
+            if delta.versions and delta.versions[0] != version and not delta.finish_reason:
+                break
+            ids += delta.token_ids
+            yield delta
+        else:
+            return
+        async for delta in super()._generate([*prompt, *ids], sampling):
+            yield delta
+
+
+@mutant("G2", "/score: 503", also="G8 G7")
+class RefusesScoresMeanwhile(ScriptedEngine):
+    receiving = False
+
+    async def receive_weights(self, request, progress):
+        self.receiving = True
+        try:
+            await super().receive_weights(request, progress)
+        finally:
+            self.receiving = False
+
+    async def score(self, request):
+        if self.receiving:
+            raise ContractError(ErrorCode.UNHEALTHY, "receiving weights")
+        return await super().score(request)

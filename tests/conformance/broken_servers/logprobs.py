@@ -19,7 +19,7 @@ def returns_raw_logprobs(options):
     scripted._sample = raw
 
 
-@mutant("G4", "standard errors")
+@mutant("G4", "of their distributions")
 def draws_from_another_distribution(options):
     right = scripted._sample
 

@@ -16,6 +16,8 @@ class Mutant:
     own: str  # the guarantee that names the fault
     says: str  # what the kit measures: a regular expression
     also: frozenset[str]  # those that it breaks as well
+    thorough: bool = False  # whether only the longer depth sees it
+    timed: bool = False  # whether it is seen by how long something takes, which a busy machine hides
 
     @property
     def caught_by(self) -> frozenset[str]:
@@ -25,7 +27,7 @@ class Mutant:
 MUTANTS: dict[str, Mutant] = {}
 
 
-def mutant(own: str, says: str, also: str = "") -> Callable:
+def mutant(own: str, says: str, also: str = "", thorough: bool = False, timed: bool = False) -> Callable:
     """Registers an engine class, or a function that breaks the server around a correct engine."""
 
     def register(broken: Callable) -> Callable:
@@ -35,7 +37,7 @@ def mutant(own: str, says: str, also: str = "") -> Callable:
             broken(options)
             return ScriptedEngine(TOKEN_DELAY_S)
 
-        MUTANTS[broken.__name__] = Mutant(make, own, says, frozenset(also.split()))
+        MUTANTS[broken.__name__] = Mutant(make, own, says, frozenset(also.split()), thorough, timed)
         return broken
 
     return register

@@ -4,11 +4,8 @@ import json
 
 import torch
 
-from contracts.inference import (
-    ChatCompletionRequest,
-    CompletionRequest,
-)
 from inference_adapters import body_limits, manifest_check, weight_updates
+from inference_adapters.bodies import ChatBody, TextBody
 from inference_adapters.scripted import ScriptedEngine
 from tests.conformance.broken_servers.mutants import mutant
 
@@ -56,7 +53,7 @@ def ignores_an_unknown_weight(options):
 
 @mutant("G6", "^200")
 def ignores_an_unknown_parameter(options):
-    for model in (ChatCompletionRequest, CompletionRequest):
+    for model in (ChatBody, TextBody):
         model.model_config["extra"] = "ignore"
         model.model_rebuild(force=True)
 

@@ -1,6 +1,10 @@
 """Broken servers. G3: stale cache."""
 
-from inference_adapters.scripted import ScriptedEngine
+from dataclasses import replace
+
+import torch
+
+from inference_adapters.scripted import BIAS, ScriptedEngine
 from tests.conformance.broken_servers.mutants import mutant
 
 
@@ -36,3 +40,146 @@ class FillsTheCacheAfterTheUpdate(ScriptedEngine):
     def apply_weights(self, tensors, tied, version, kv_cache):
         super().apply_weights(tensors, tied, version, kv_cache)
         self.cache.clear()
+
+
+class Caching(ScriptedEngine):
+    """A server that keeps the states of prompts. `key` says which prompts are alike; None is not kept."""
+
+    emptied_by = ("keep", "recompute")
+
+    def __init__(self, token_delay_s):
+        super().__init__(token_delay_s)
+        self.cache = {}
+
+    def key(self, token_ids):
+        return tuple(token_ids)
+
+    def _states(self, token_ids):
+        key = self.key(token_ids)
+        if key is None:
+            return super()._states(token_ids)
+        if key not in self.cache:
+            self.cache[key] = super()._states(token_ids)
+        return self.cache[key]
+
+    def apply_weights(self, tensors, tied, version, kv_cache):
+        super().apply_weights(tensors, tied, version, kv_cache)
+        if kv_cache in self.emptied_by:
+            self.cache.clear()
+
+
+WRONG = "greedy token|log-probability"
+
+
+@mutant("G3", WRONG, also="G1 G2 G4 G5 G6 G7 G8 G9")
+class KeepsThePrefixCacheWithKeep(Caching):
+    emptied_by = ("recompute",)
+
+
+@mutant("G3", WRONG, also="G2")
+class KeepsThePrefixCacheOfLongPrompts(Caching):
+    emptied_by = ()
+
+    def key(self, token_ids):
+        return tuple(token_ids) if len(token_ids) > 300 else None
+
+
+@mutant("G3", WRONG, also="G2")
+class KeepsThePrefixCacheOfVeryLongPrompts(Caching):
+    emptied_by = ()
+
+    def key(self, token_ids):
+        return tuple(token_ids) if len(token_ids) > 1500 else None
+
+
+@mutant("G3", WRONG, also="G1 G2 G4 G5 G6 G7 G8 G9")
+class SaltsTheCacheWithTheVersion(Caching):
+    """After a takeover, another run's version has the same number."""
+
+    emptied_by = ()
+
+    def key(self, token_ids):
+        return (self._version, *token_ids)
+
+
+@mutant("G3", WRONG, also="G2")
+class EmptiesTheCacheBeforeTheTransfer(Caching):
+    emptied_by = ()
+
+    async def receive_weights(self, request, progress):
+        self.cache.clear()
+        await super().receive_weights(request, progress)
+
+
+@mutant("G3", WRONG)
+class CachesAnswersThatCrossedAnUpdate(ScriptedEngine):
+    """At its end a request becomes a prefix, as older weights have read it.
+
+    All of it, because the scripted state forgets what an attention's keys and values would still hold.
+    """
+
+    def __init__(self, token_delay_s):
+        super().__init__(token_delay_s)
+        self.cache = {}
+
+    async def _generate(self, prompt, sampling):
+        old = ScriptedEngine()
+        old._weights = {name: weight.clone() for name, weight in self._weights.items()}
+        ids = list(prompt)
+        async for delta in super()._generate(prompt, sampling):
+            ids += delta.token_ids
+            if delta.finish_reason and not torch.equal(old._weights[BIAS], self._weights[BIAS]):
+                self.cache[tuple(ids)] = old._states(ids)
+            yield delta
+
+    def _states(self, token_ids):
+        return self.cache.get(tuple(token_ids), super()._states(token_ids))
+
+
+class Remembering(ScriptedEngine):
+    """A server that answers an equal request as before."""
+
+    def __init__(self, token_delay_s):
+        super().__init__(token_delay_s)
+        self.answers = {}
+
+    def remembers(self, sampling):
+        raise NotImplementedError
+
+    async def _generate(self, prompt, sampling):
+        key = (tuple(prompt), repr(sampling))
+        if key in self.answers:
+            for delta in self.answers[key]:
+                yield replace(delta, versions=[self._version for _ in delta.versions])
+            return
+        deltas = []
+        async for delta in super()._generate(prompt, sampling):
+            deltas.append(delta)
+            yield delta
+        if self.remembers(sampling) and deltas[-1].finish_reason != "abort":
+            self.answers[key] = deltas
+
+
+@mutant("G3", WRONG, also="G1 G2 G4 G5 G6 G7 G8 G9 G11")
+class RemembersGreedyAnswers(Remembering):
+    def remembers(self, sampling):
+        return sampling.temperature == 0
+
+
+@mutant("G3", WRONG, also="G4 G9")
+class RemembersSeededAnswers(Remembering):
+    def remembers(self, sampling):
+        return sampling.seed is not None and sampling.temperature > 0
+
+
+@mutant("G3", "/score", also="G4 G8")
+class ScoresFromACache(ScriptedEngine):
+    def __init__(self, token_delay_s):
+        super().__init__(token_delay_s)
+        self.scores = {}
+
+    async def score(self, request):
+        key = request.model_dump_json()
+        if key not in self.scores:
+            self.scores[key] = await super().score(request)
+        return self.scores[key].model_copy(update={"version": self._version})

@@ -1,9 +1,12 @@
 """Broken servers. G5: honest versions."""
 
+import asyncio
 from collections.abc import Callable
 from dataclasses import replace
 
+from inference_adapters import completions
 from inference_adapters.scripted import ScriptedEngine
+from inference_adapters.weight_updates import WeightUpdates
 from tests.conformance.broken_servers.mutants import mutant
 
 
@@ -33,3 +36,128 @@ class LabelsWithTheVersionAtTheStart(ScriptedEngine):
         async for delta in super()._generate(prompt, sampling):
             first = delta.versions[0] if first is None and delta.versions else first
             yield replace(delta, versions=[first for _ in delta.versions])
+
+
+@mutant("G5", "labels .*, 0, 24.* after version", also="G1 G3 G4 G6 G7 G8")
+class LabelsNeverFallInALifetime(ScriptedEngine):
+    highest = 0
+
+    def apply_weights(self, tensors, tied, version, kv_cache):
+        self.highest = max(self.highest, version)
+        super().apply_weights(tensors, tied, self.highest, kv_cache)
+
+
+@mutant("G5", "labels .*, 0, 24.* after version|labelled", also="G2 G6 G7 G8 G11")
+class RaisesTheLabelWhenAnUpdateIsRequested(ScriptedEngine):
+    async def receive_weights(self, request, progress):
+        self._version = request.version
+        await super().receive_weights(request, progress)
+
+
+@mutant("G5", "labelled .*log-probability|labels", also="G2 G8")
+class LabelsWithTheVersionAtArrival(ScriptedEngine):
+    """Only the first token: the request waited for an update."""
+
+    async def _generate(self, prompt, sampling):
+        at_arrival = self._version
+        first = True
+        async for delta in super()._generate(prompt, sampling):
+            yield replace(delta, versions=[at_arrival]) if first and delta.versions else delta
+            first = False
+
+
+@mutant("G5", "labelled .*log-probability", also="G2 G8")
+class LabelsOneTokenTooLate(ScriptedEngine):
+    async def _generate(self, prompt, sampling):
+        before = None
+        async for delta in super()._generate(prompt, sampling):
+            version = delta.versions[0] if delta.versions else None
+            yield replace(delta, versions=[before]) if version and before else delta
+            before = version or before
+
+
+@mutant("G5", "labelled .*log-probability", also="G2 G8")
+class LabelsOneTokenTooEarly(ScriptedEngine):
+    async def _generate(self, prompt, sampling):
+        held = None
+        async for delta in super()._generate(prompt, sampling):
+            if held:
+                yield replace(held, versions=delta.versions or held.versions)
+            held = delta
+        if held:
+            yield held
+
+
+@mutant("G5", "weight_versions|labelled", also="G8")
+class LabelsEachChoiceLikeTheFirst(ScriptedEngine):
+    """Every other completion is slower, so two choices do not cross an update at the same token."""
+
+    begun = 0
+
+    async def start(self, version):
+        await super().start(version)
+        right = completions.Completion.whole
+
+        def alike(completion):
+            for choice in completion.choices[1:]:
+                first = completion.choices[0].versions
+                n = len(choice.versions)
+                choice.versions = (first + first[-1:] * n)[:n]
+            return right(completion)
+
+        completions.Completion.whole = alike
+
+    async def _generate(self, prompt, sampling):
+        self.begun += 1
+        more_s = self.begun % 2 * self.token_delay_s
+        async for delta in super()._generate(prompt, sampling):
+            yield delta
+            await asyncio.sleep(more_s)
+
+
+@mutant("G5", "weight_versions", also="G1 G2 G4 G8 G9")
+def spans_of_a_stream_are_of_its_last_chunk(options):
+    right = completions.Completion._chunk
+
+    def relative(self, index, delta):
+        chunk = right(self, index, delta)
+        if delta.finish_reason:
+            chunk["choices"][0]["weight_versions"] = completions.spans(delta.versions)
+        return chunk
+
+    completions.Completion._chunk = relative
+
+
+@mutant("G5", "contract says .*live", also="G7")
+def says_live_while_receiving(options):
+    right = WeightUpdates.contract
+
+    def contract(self):
+        info = right(self)
+        state = "live" if info.weights.state == "receiving" else info.weights.state
+        return info.model_copy(update={"weights": info.weights.model_copy(update={"state": state})})
+
+    WeightUpdates.contract = contract
+
+
+@mutant("G5", "labelled .*log-probability", also="G8")
+class KeepsTheLabelUnderLoad(ScriptedEngine):
+    """With more than 16 requests in flight, the label is raised late."""
+
+    async def _generate(self, prompt, sampling):
+        first = None
+        crowded = len(self._sequences) > 16
+        async for delta in super()._generate(prompt, sampling):
+            first = delta.versions[0] if first is None and delta.versions else first
+            yield replace(delta, versions=[first for _ in delta.versions]) if crowded else delta
+
+
+@mutant("G5", "contract says", also="G7")
+def keeps_the_version_of_a_failed_update(options):
+    right = WeightUpdates._failed
+
+    def failed(self, update, why):
+        right(self, update, why)
+        self.version = update.outcome.version
+
+    WeightUpdates._failed = failed

@@ -1,18 +1,27 @@
 """G1: after `live`, the server computes with exactly the weights that were sent."""
 
 import random
+from collections.abc import Iterator
 
 import torch
 
 from contracts.conformance.inference.bench import Bench
+from contracts.conformance.inference.content_events import after_every_event, under_load
 from contracts.conformance.inference.reference import Weights
-from contracts.conformance.inference.trainer_peer import bucket_bytes_for
+from contracts.conformance.inference.trainer_peer import TrainerPeer, bucket_bytes_for
+from contracts.conformance.inference.weight_variants import (
+    GROWTH,
+    SHRINKAGE,
+    partly_new,
+    scaled,
+    with_the_last_rows_in_use,
+)
 
 DTYPES = ("float32", "bfloat16", "float16")
 
 
 async def content(bench: Bench) -> str:
-    """Publishes weights in every dtype, bucket size and receive mode, and checks what they sample."""
+    """Publishes weights in every dtype, bucket size and receive mode, after every event and under load."""
     dtypes = [d for d in DTYPES if d in await bench.offered("accepts_dtypes")]
     cases = [
         (dtype, count, receive)
@@ -25,14 +34,38 @@ async def content(bench: Bench) -> str:
         for version, (dtype, count, receive) in enumerate(cases, start=2):
             weights = shuffled(cast(bench.weights(version), dtype), seed=version)
             changes = {"bucket_bytes": bucket_bytes_for(weights, count), "receive": receive}
-            await trainer.publish(version, weights, **changes)
-            after = f"publish version {version} as {dtype}, shuffled, {changes}"
-            for server in bench.servers:
-                worst = max(worst, await bench.check_content(server, weights, version, after))
+            what = f"as {dtype}, shuffled, {changes}"
+            worst = max(worst, await _published(bench, trainer, weights, what, **changes))
+        for what, variant in _variants(bench, trainer.version):
+            worst = max(worst, await _published(bench, trainer, variant, what))
+        worst = max(worst, await under_load(bench, trainer))
+    worst = max(worst, await after_every_event(bench))
     head = "tied head" if bench.reference.tied else "head of its own"
     return (
-        f"{len(cases)} updates ({', '.join(dtypes)}; 1 to many buckets; shuffled; {head}): off by {worst:.0e}"
+        f"{len(cases)} updates ({', '.join(dtypes)}; 1 to many buckets; shuffled; {head}), others after "
+        f"every event and under load: off by {worst:.0e}"
     )
+
+
+async def _published(
+    bench: Bench, trainer: TrainerPeer, weights: Weights, what: str, **changes: object
+) -> float:
+    """Publishes the next version, and returns the largest error in nats."""
+    version = trainer.version + 1
+    await trainer.publish(version, weights, **changes)
+    after = f"publish version {version} {what}"
+    return max([await bench.check_content(server, weights, version, after) for server in bench.servers])
+
+
+def _variants(bench: Bench, seed: int) -> Iterator[tuple[str, Weights]]:
+    """Yields weights, each of which differs from the one before in one respect."""
+    reference = bench.reference
+    weights = bench.weights(seed)
+    yield "again", weights
+    yield from partly_new(reference, weights, bench.weights(seed + 1)).items()
+    for factor in (SHRINKAGE, *([GROWTH] if bench.settings.tolerance < 0.01 else [])):
+        yield f"with matrices times {factor:g}", scaled(reference, weights, factor)
+    yield "with the last rows of the vocabulary in use", with_the_last_rows_in_use(reference, weights)
 
 
 def cast(weights: Weights, dtype: str) -> dict[str, torch.Tensor]:

@@ -2,59 +2,125 @@
 
 import asyncio
 
-from contracts.conformance.inference.bench import SHORT, Bench
-from contracts.conformance.inference.load import cancelling
+from contracts.conformance.inference.bench import FEW, Bench
+from contracts.conformance.inference.mixed_load import cancelling
+from contracts.conformance.inference.repeated_requests import LONG, MIDDLE, Repeated, completion, repeated
+from contracts.conformance.inference.samples import Sample
 from contracts.conformance.inference.server import Server
-from contracts.conformance.inference.trainer_peer import TrainerPeer
+from contracts.conformance.inference.trainer_peer import TrainerPeer, bucket_bytes_for, packed
+
+HELD = 200  # tokens of the request that crosses the update, at first
+BETWEEN = 300  # distinct prompts that push the first ones into a slower cache, if there is one
+OTHER = 2000  # what is added to a version to seed other content for it
 
 
 async def stale_cache(bench: Bench) -> str:
-    """Completes the same long prompt before, during and after an update, and checks the later completions.
-
-    The prompt is repeated at once, and again after the request in flight has ended and freed its cache
-    blocks.
-    """
-    length = min(256, bench.context // 2)
-    prompt = bench.reference.prompt(length)
-    longer = prompt[: length // 2] + bench.reference.prompt(length // 2, seed=1)
+    """Sends the same requests before, during and after updates, and checks the later ones."""
     receives = await bench.receive_modes()
     modes = [(kv, receive) for kv in await bench.offered("kv_cache") for receive in receives]
     worst = 0.0
     async with bench.new_run() as trainer:
+        update = _Update(bench, trainer)
         for kv_cache, receive in modes:
-            worst = max(worst, await _across_one(bench, trainer, [prompt, longer], kv_cache, receive))
+            worst = max(worst, await update.across(kv_cache, receive))
+        version = trainer.version
+    worst = max(worst, await _taken_over(bench, version))
     tried = ", ".join(f"{kv} {receive}" for kv, receive in modes)
-    return f"prompts of {length} tokens again after updates ({tried}): off by {worst:.0e}"
-
-
-async def _across_one(
-    bench: Bench, trainer: TrainerPeer, prompts: list[list[int]], kv_cache: str, receive: str
-) -> float:
-    version = trainer.version + 1
-    for server in bench.servers:
-        for _ in range(2):  # the second fills the cache blocks that the first did not
-            await server.complete(prompts[0], SHORT)
-    max_tokens = min(400, bench.context - len(prompts[0]))
-    held = [asyncio.create_task(server.complete(prompts[0], max_tokens)) for server in bench.servers]
-    async with cancelling(held):
-        for server, task in zip(bench.servers, held, strict=True):
-            while not task.done() and (await server.contract()).process.running < 1:
-                await asyncio.sleep(0.002)
-        await trainer.publish(version, bench.weights(version), kv_cache=kv_cache, receive=receive)
-        worst = await _again(bench, version, prompts, f"kv_cache {kv_cache}, {receive}")
-        await asyncio.gather(*held)
-        return max(worst, await _again(bench, version, prompts, f"kv_cache {kv_cache}, {receive}, later"))
-
-
-async def _again(bench: Bench, version: int, prompts: list[list[int]], how: str) -> float:
-    return max([await _one(bench, server, version, p, how) for server in bench.servers for p in prompts])
-
-
-async def _one(bench: Bench, server: Server, version: int, prompt: list[int], how: str) -> float:
-    sample = await server.complete(prompt, SHORT, temperature=0)
-    reproduce = (
-        f"{server}: complete a prompt of {len(prompt)} tokens, publish version {version} ({how}), complete a "
-        "prompt that begins alike"
+    return (
+        f"the same prompts, of up to {bench.context} tokens, again after updates ({tried}) and a takeover: "
+        f"off by {worst:.0e}"
     )
-    bench.check_greedy(sample, bench.weights(version), reproduce)
-    return bench.compare(sample, bench.weights(version), reproduce)
+
+
+class _Update:
+    """Updates between equal requests."""
+
+    def __init__(self, bench: Bench, trainer: TrainerPeer):
+        self.bench = bench
+        self.trainer = trainer
+        self.held_tokens = HELD
+        self.filled = False
+
+    async def across(self, kv_cache: str, receive: str) -> float:
+        """Returns the largest error, in nats, of requests that came before an update and come again."""
+        bench = self.bench
+        version = self.trainer.version + 1
+        how = f"kv_cache {kv_cache}, {receive}"
+        weights = bench.weights(version)
+        requests = await repeated(bench, LONG if self.filled else bench.context)
+        self.filled = True
+        await requests.ask()
+        await requests.ask()  # the second fills the cache blocks that the first did not
+        if bench.settings.thorough:
+            await self._fill()
+        prompt = bench.reference.prompt(min(MIDDLE, bench.context // 4), seed=MIDDLE)
+        held = [
+            (server, asyncio.create_task(server.complete(prompt, self._held()))) for server in bench.servers
+        ]
+        async with cancelling([task for _, task in held]):
+            for server, task in held:
+                while not task.done() and (await server.contract()).process.running < 1:
+                    await asyncio.sleep(0.002)
+            meanwhile = await self._publish(kv_cache, receive)
+            worst = await requests.check(weights, version, how)
+            worst = max(worst, await meanwhile.check(weights, version, f"{how}, sent during it"))
+            found = [(server, await task) for server, task in held]
+        if all(len(set(sample.versions)) == 1 for _, sample in found):
+            self.held_tokens *= 4  # a fast server had finished before the update
+        for server, sample in found:
+            worst = max(worst, await self._second_turn(server, sample, version, how))
+        return max(worst, await requests.prefixes().check(weights, version, f"{how}, later"))
+
+    def _held(self) -> int:
+        return min(self.held_tokens, self.bench.context // 2)
+
+    async def _publish(self, kv_cache: str, receive: str) -> Repeated:
+        """Publishes the next version. Returns requests that were sent while it was received."""
+        bench = self.bench
+        version = self.trainer.version + 1
+        weights = bench.weights(version)
+        size = bucket_bytes_for(weights, 4)
+        first, *rest = buckets = packed(weights, size)
+        prompt = bench.reference.prompt(min(MIDDLE, bench.context // 2), seed=MIDDLE + version)
+        requests = Repeated(bench, {"a prompt that came during the update": completion(prompt)}, [])
+        update = self.trainer.update_request(
+            version, weights, kv_cache=kv_cache, receive=receive, bucket_bytes=size
+        )
+        await self.trainer.request_update(update)
+        await self.trainer.send([first])
+        asked = asyncio.create_task(requests.ask())
+        async with cancelling([asked]):
+            if receive == "staged":
+                await asyncio.wait([asked], timeout=0.5 * bench.settings.timeout_s)
+            await self.trainer.send(rest)
+            total = sum(bucket.nbytes for bucket in buckets)
+            await self.trainer.wait_until_live(version, total, f"publish ({kv_cache}, {receive})")
+            await asked
+        return requests
+
+    async def _second_turn(self, server: Server, sample: Sample, version: int, how: str) -> float:
+        """Returns the largest error, in nats, of a prompt that is a prompt and the answer that crossed."""
+        turn = [*sample.prompt_token_ids, *sample.token_ids][: self.bench.context - FEW]
+        reproduce = f"{server}: publish version {version} ({how}) while a request runs, continue its answer"
+        again = await server.complete(turn, FEW)
+        self.bench.check_label(again, version, reproduce)
+        return self.bench.compare(again, self.bench.weights(version), reproduce)
+
+    async def _fill(self) -> None:
+        prompts = [self.bench.reference.prompt(MIDDLE, seed=OTHER + i) for i in range(BETWEEN)]
+        for server in self.bench.servers:
+            await asyncio.gather(*(server.complete(prompt, 1) for prompt in prompts))
+
+
+async def _taken_over(bench: Bench, version: int) -> float:
+    """Returns the largest error, in nats, after another run has published the same version anew."""
+    requests = await repeated(bench, LONG)
+    await requests.ask()
+    trainer = bench.trainer()
+    weights = bench.weights(OTHER + version)
+    try:
+        await trainer.join()
+        await trainer.publish(version, weights)
+        return await requests.check(weights, version, "of another run, with the number of the live one")
+    finally:
+        trainer.leave()

@@ -1,139 +1,148 @@
 """G4: the log-probability of a token is that under the distribution it was sampled from."""
 
-import math
-
 import torch
 
 from contracts.conformance.inference.bench import SHORT, Bench
+from contracts.conformance.inference.draws import Draws
+from contracts.conformance.inference.mixed_batch import (
+    Asked,
+    ids,
+    limits_of,
+    low_temperatures,
+    mixed,
+    send_together,
+)
 from contracts.conformance.inference.reference import Weights
 from contracts.conformance.inference.samples import Sample
+from contracts.conformance.inference.sampling import Sampling
+from contracts.conformance.inference.scores import check_scores
+from contracts.conformance.inference.seeds import check_seeds, check_without_seeds
 from contracts.conformance.inference.server import Server
 from contracts.conformance.verdicts import GuaranteeError
 
-TEMPERATURES = (0.0, 0.6, 1.0, 1.7)
-DRAWS = 512
-TOP_K = 5
-TOP_P = 0.7
+ALONE = (0.0, 0.6, 1.0, 1.7)  # temperatures of requests that run by themselves
+CHOICES = 64  # of one request, if the server takes as many
+REQUESTS = 8  # for one distribution
+THOROUGH = 8  # times as many batches and draws with `thorough`
 
 
 async def logprobs(bench: Bench) -> str:
-    """Checks log-probabilities at several temperatures, over many draws and with every capability."""
+    """Checks log-probabilities alone and in mixed batches, and that tokens are drawn by them."""
     capabilities = await bench.offered("capabilities")
-    tried = [f"T = {', '.join(f'{t:g}' for t in TEMPERATURES)}"]
     worst = 0.0
+    together = 0
+    draws = Draws()
     async with bench.new_run():
         weights = bench.weights(1)
         for server in bench.servers:
-            for temperature in TEMPERATURES:
+            for temperature in ALONE:
                 sample = await server.complete(bench.reference.prompt(9), SHORT, temperature=temperature)
                 where = f"{server}: complete {sample.prompt_token_ids} at temperature {temperature:g}"
                 worst = max(worst, bench.compare(sample, weights, where, temperature))
-            z = await _draws(bench, server, weights)
-            if "truncation" in capabilities:
-                worst = max(worst, await _truncated(bench, server, weights))
+            for _ in range(THOROUGH if bench.settings.thorough else 1):
+                asked = await mixed(bench, server, weights)
+                worst = max(worst, await _mixed(bench, server, weights, asked, draws))
+                together = len(asked)
+                for many in await _many_choices(bench, server, weights, "truncation" in capabilities):
+                    await _mixed(bench, server, weights, many, draws)
+            _expect_drawn(draws, server)
+            await check_without_seeds(bench, server)
             if "seed" in capabilities:
-                await _seeded(bench, server)
+                await check_seeds(bench, server, "stream" in capabilities)
             if "score" in capabilities:
-                worst = max(worst, await _scored(bench, server, weights))
-    tried += [name for name in ("truncation", "seed", "score") if name in capabilities]
-    return f"{'; '.join(tried)}: off by {worst:.0e}; {DRAWS} draws follow what is reported (z {z:+.1f})"
+                worst = max(worst, await check_scores(bench, server, weights, 1))
+    tried = [name for name in ("truncation", "seed", "score") if name in capabilities]
+    return "; ".join(
+        [
+            f"{together} requests of all temperatures side by side",
+            *tried,
+            f"off by {worst:.0e} at temperature 1 and above",
+            f"{len(draws)} tokens are drawn as they should be",
+        ]
+    )
 
 
-async def _draws(bench: Bench, server: Server, weights: Weights) -> float:
-    """Checks that tokens are sampled from the reported distribution.
-
-    Over many draws the mean of log p is the negative entropy. Returns the deviation in standard errors.
-    """
-    prompt = bench.reference.prompt(9)
-    temperature = 1.7
-    n = 64
-    draws: list[Sample] = []
-    while len(draws) < DRAWS:
-        draws += await server.choices(prompt, 1, temperature=temperature, n=n)
-    log_p = bench.reference.distribution(weights, prompt, [0], temperature)[0]
-    mean = float((log_p.exp() * log_p).sum())
-    variance = float((log_p.exp() * (log_p - mean).square()).sum())
-    z = (sum(draw.logprobs[0] for draw in draws) / len(draws) - mean) / math.sqrt(variance / len(draws))
-    if abs(z) > 5 or len({draw.token_ids[0] for draw in draws}) == 1:
-        raise GuaranteeError(
-            f"{len(draws)} draws: the mean log-probability is off by {z:+.1f} standard errors",
-            f"the negative entropy at temperature {temperature:g}, within 5 standard errors",
-            f"{server}: complete {prompt} with max_tokens 1, temperature {temperature:g}, n {n}",
-        )
-    return z
-
-
-async def _truncated(bench: Bench, server: Server, weights: Weights) -> float:
-    """Checks that log-probabilities are renormalised over the tokens that top_k and top_p keep."""
+async def _mixed(bench: Bench, server: Server, weights: Weights, asked: list[Asked], draws: Draws) -> float:
+    """Returns the largest error in nats of requests that were sent together, at temperatures from 1 on."""
     worst = 0.0
-    both = {"top_k": TOP_K, "top_p": TOP_P}
-    for fields, keep in (
-        ({"top_k": TOP_K}, top_k),
-        ({"top_p": TOP_P}, top_p),
-        (both, lambda log_p: top_p(top_k(log_p))),
-    ):
-        sample = await server.complete(bench.reference.prompt(9), SHORT, temperature=1.3, **fields)
-        log_p = bench.reference.distribution(weights, sample.prompt_token_ids, sample.token_ids, 1.3)
-        expected = keep(log_p).gather(1, torch.tensor(sample.token_ids)[:, None])[:, 0]
-        where = f"{server}: complete {sample.prompt_token_ids} at temperature 1.3 with {fields}"
-        worst = max(
-            worst,
-            bench.check_positions(sample, expected, where, _unambiguous(log_p, bench.settings.tolerance)),
-        )
+    for one, choices in zip(asked, await send_together(server, asked), strict=True):
+        where = f"{server}: send, together with others, {one}"
+        off = _check(bench, weights, one, choices, draws, where)
+        worst = max(worst, off if one.sampling.divisor >= 1 else 0.0)
     return worst
 
 
-def _unambiguous(log_p: torch.Tensor, tolerance: float) -> list[int]:
-    """Returns the positions at which rounding cannot move a token across the cut.
+def _check(
+    bench: Bench, weights: Weights, asked: Asked, choices: list[Sample], draws: Draws, where: str
+) -> float:
+    """Checks the choices of one request and adds their tokens to `draws`.
 
-    There, the most likely tokens are well apart.
+    Returns the largest error in nats.
     """
-    gaps = -log_p.topk(min(2 * TOP_K, log_p.shape[-1]), -1).values.diff(dim=-1)
-    mass = log_p.exp().sort(-1, descending=True).values.cumsum(-1)
-    apart = (mass - TOP_P).abs().amin(-1) > tolerance
-    return (apart & (gaps.amin(-1) > 2 * tolerance)).nonzero()[:, 0].tolist()
+    sampling = asked.sampling
+    tolerance = bench.settings.tolerance
+    if sampling.greedy:
+        for sample in choices:
+            bench.check_greedy(sample, weights, where)
+    log_p = _distributions(bench, weights, asked, choices)
+    chosen = torch.tensor([token_id for sample in choices for token_id in sample.token_ids])
+    given = torch.tensor([value for sample in choices for value in sample.logprobs], dtype=torch.float64)
+    certain = sampling.certain(log_p, tolerance)
+    lowest, highest = sampling.bounds(log_p, chosen, tolerance)
+    wrong = ~((given >= lowest) & (given <= highest)) & certain
+    expected = sampling.distribution(log_p)
+    exact = expected.gather(1, chosen[:, None])[:, 0]
+    if wrong.any():
+        i = int(wrong.nonzero()[0, 0])
+        raise GuaranteeError(
+            f"token {i} of {len(chosen)}, with {sampling.fields or 'the default parameters'}: "
+            f"log-probability {given[i]:.5f}",
+            f"{exact[i]:.5f}, within {tolerance:g}, and more at temperatures below 1",
+            where,
+        )
+    if not sampling.greedy:
+        name = str(sampling.fields or "temperature 1")
+        draws.add(name, expected[certain], chosen[certain].tolist(), sampling.slack(tolerance))
+    return float((given - exact)[certain].abs().max()) if certain.any() else 0.0
 
 
-def top_k(log_p: torch.Tensor) -> torch.Tensor:
-    """Returns `[tokens, vocabulary]` log-probabilities, renormalised over the `TOP_K` most likely tokens."""
-    least = log_p.topk(TOP_K, -1).values[:, -1:]
-    return log_p.masked_fill(log_p < least, -torch.inf).log_softmax(-1)
+def _distributions(bench: Bench, weights: Weights, asked: Asked, choices: list[Sample]) -> torch.Tensor:
+    """Returns the `[tokens, vocabulary]` log-probabilities, at temperature 1, of all tokens of `choices`."""
+    given = asked.prompt.get("prompt")
+    prompt = given if isinstance(given, list) else choices[0].prompt_token_ids
+    if all(len(sample.token_ids) == 1 for sample in choices):
+        one = bench.reference.distribution(weights, prompt, choices[0].token_ids)
+        return one.expand(len(choices), -1)
+    return torch.cat([bench.reference.distribution(weights, prompt, sample.token_ids) for sample in choices])
 
 
-def top_p(log_p: torch.Tensor) -> torch.Tensor:
-    """Returns `[tokens, vocabulary]` log-probabilities, renormalised over the tokens that hold `TOP_P`."""
-    ordered, order = log_p.sort(-1, descending=True)
-    likelier = ordered.exp().cumsum(-1) - ordered.exp()
-    kept = ordered.masked_fill(likelier >= TOP_P, -torch.inf)
-    return torch.empty_like(log_p).scatter(-1, order, kept).log_softmax(-1)
-
-
-async def _seeded(bench: Bench, server: Server) -> None:
-    prompt = bench.reference.prompt(9)
-    first, again, other = [
-        (await server.complete(prompt, SHORT, temperature=1.7, seed=seed)).token_ids for seed in (7, 7, 8)
+async def _many_choices(
+    bench: Bench, server: Server, weights: Weights, truncation: bool
+) -> list[list[Asked]]:
+    """Returns requests of one token with many choices: enough draws to know each distribution."""
+    limits = await limits_of(server)
+    n = min(CHOICES, limits.max_n)
+    samplings = [Sampling(1.0), Sampling(1.7), Sampling(min(5.0, limits.max_temperature))]
+    if truncation:
+        samplings += [Sampling(1.3, top_k=5), Sampling(1.0, top_p=0.7)]
+    several = {
+        sampling: [bench.reference.prompt(9, seed=i) for i in range(REQUESTS)] for sampling in samplings
+    }
+    low = low_temperatures(bench, weights, limits.min_temperature).get(0.1)
+    if low:
+        several[Sampling(0.1)] = (low * REQUESTS)[:REQUESTS]
+    together = [
+        Asked(*ids(prompts[i]), sampling, more={"n": n}, max_tokens=1)
+        for i in range(REQUESTS)
+        for sampling, prompts in several.items()
     ]
-    if first != again or first == other:
-        raise GuaranteeError(
-            f"seed 7 gave {first}, then {again}; seed 8 gave {other}",
-            "the same ids for the same seed, others for another",
-            f"{server}: complete {prompt} at temperature 1.7 with seed 7",
-        )
+    return [together[start : start + 16] for start in range(0, len(together), 16)]
 
 
-async def _scored(bench: Bench, server: Server, weights: Weights) -> float:
-    ids = bench.reference.prompt(40, seed=2)
-    status, body = await server.post("/score", {"sequences": [ids, ids[:1]], "temperature": 0.7})
-    if status != 200 or [len(scores) for scores in body["logprobs"]] != [39, 0] or body["version"] != 1:
+def _expect_drawn(draws: Draws, server: Server) -> None:
+    if unlikely := draws.unlikely():
         raise GuaranteeError(
-            f"POST /score: {status} {body}", "39 and 0 log-probabilities, of version 1", "score 40 ids"
+            unlikely,
+            "tokens drawn from the distributions whose log-probabilities are reported",
+            f"{server}: complete prompts with these parameters and compare the ids with the reference",
         )
-    expected = bench.reference.logprobs(weights, ids[:1], ids[1:], 0.7)
-    error = float((torch.tensor(body["logprobs"][0]) - expected).abs().max())
-    if not error <= bench.settings.tolerance:
-        raise GuaranteeError(
-            f"POST /score is off by {error:.5f}",
-            f"at most {bench.settings.tolerance:g} from a Hugging Face forward at temperature 0.7",
-            f"{server}: score {ids}",
-        )
-    return error

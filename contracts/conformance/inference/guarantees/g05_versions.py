@@ -3,6 +3,12 @@
 import asyncio
 
 from contracts.conformance.inference.bench import Bench
+from contracts.conformance.inference.labels import (
+    after_a_failed_update,
+    after_takeovers,
+    queued_over_an_update,
+    under_load,
+)
 from contracts.conformance.inference.load import complete_across
 from contracts.conformance.inference.samples import Sample
 from contracts.conformance.inference.server import Server
@@ -13,27 +19,40 @@ UPDATES = 4
 
 
 async def versions(bench: Bench) -> str:
-    """Publishes several versions while requests run, and checks labels against the weights they name."""
+    """Publishes several versions while requests run, and checks labels against the weights they name.
+
+    Then an update fails, and runs with lower versions take over.
+    """
     recompute = "recompute" in await bench.offered("kv_cache")
+    kv_cache = "recompute" if recompute else "keep"
     async with bench.new_run() as trainer:
         for server in bench.servers:
             await _fresh(bench, server, 1)
 
+        beside: list[tuple[Server, Sample]] = []
+
         async def several_updates() -> None:
+            beside[:] = await under_load(bench, updates)
+
+        async def updates() -> None:
             for _ in range(UPDATES):
                 version = trainer.version + 1
                 weights = bench.weights(version)
-                await trainer.publish(version, weights, kv_cache="recompute" if recompute else "keep")
+                await trainer.publish(version, weights, kv_cache=kv_cache)
                 await asyncio.gather(*(_fresh(bench, server, version) for server in bench.servers))
 
         def check(server: Server, sample: Sample) -> float:
             return _labelled(bench, trainer, server, sample, recompute)
 
         samples, worst = await complete_across(bench, trainer, several_updates, check)
-    labels = sum(len(sample.token_ids) for sample in samples)
+        beside += await queued_over_an_update(bench, trainer, kv_cache)
+        worst = max([worst, *(check(server, sample) for server, sample in beside)])
+        published = trainer.version - 1
+        await after_a_failed_update(bench, trainer)
+    await after_takeovers(bench)
+    labels = sum(len(sample.token_ids) for sample in [*samples, *(sample for _, sample in beside)])
     scope = "every token" if recompute else "the first span of every request"
-    updates = trainer.version - 1
-    return f"{labels} labels over {updates} updates, {scope} under the weights it names: off by {worst:.0e}"
+    return f"{labels} labels over {published} updates, {scope} under the weights it names: off by {worst:.0e}"
 
 
 async def _fresh(bench: Bench, server: Server, version: int) -> None:
@@ -64,6 +83,6 @@ def _labelled(bench: Bench, trainer: TrainerPeer, server: Server, sample: Sample
                 f"a label says version {version}", f"1 to {trainer.version}: no other was held", where
             )
         weights = bench.weights(version)
-        expected = bench.reference.logprobs(weights, sample.prompt_token_ids, sample.token_ids)
+        expected = bench.reference.logprobs(weights, sample.prompt_token_ids, sample.token_ids[:end])
         worst = max(worst, bench.check_positions(sample, expected, where, range(start, end)))
     return worst

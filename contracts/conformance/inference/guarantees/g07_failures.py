@@ -16,18 +16,33 @@ from contracts.conformance.inference.broken_updates import (
     next_message,
 )
 from contracts.conformance.inference.load import MANY, check_finished, in_flight
-from contracts.conformance.inference.recovery import check_serving, restore_service
+from contracts.conformance.inference.recovery import check_serving, restarts, restore_service
+from contracts.conformance.inference.repeated_versions import (
+    newer_epoch_replaces_a_forming_group,
+    not_finite,
+    polls_end_in_time,
+    runs_in_a_row,
+    same_version_other_content,
+)
 from contracts.conformance.inference.trainer_peer import TrainerPeer, bucket_bytes_for, packed
 from contracts.conformance.inference.trainer_process import GroupProcess, trainer
 from contracts.conformance.verdicts import GuaranteeError
+
+SLOWER = (1, 3)  # times timeout_s, for buckets that come slowly
+RUNS = 3
+MANY_RUNS = 20
 
 
 async def failures(bench: Bench) -> str:
     """Makes updates slow, repeated, taken over and interrupted, and checks that every server recovers."""
     async with bench.new_run() as run:
         await _slow_trainer(bench, run)
-        await _same_version_again(bench, run)
+        await same_version_other_content(bench, run)
+        await newer_epoch_replaces_a_forming_group(bench, run)
+        await polls_end_in_time(bench, run)
+        await not_finite(bench, run)
     await _taken_over(bench)
+    await runs_in_a_row(bench, MANY_RUNS if bench.settings.thorough else RUNS)
     slowest = 0.0
     async with bench.new_run() as run:
         for end in ("killed", "stalled"):
@@ -43,13 +58,27 @@ async def failures(bench: Bench) -> str:
 
 
 async def _slow_trainer(bench: Bench, run: TrainerPeer) -> None:
-    """Checks that `timeout_s` limits the time between two buckets, not that of all of them."""
+    """Checks that `timeout_s` limits the time between two buckets, not that of all of them.
+
+    A busy machine may make a pause longer than it is meant to be; then a longer timeout is tried.
+    """
+    for factor in SLOWER:
+        try:
+            return await _slow_update(bench, run, factor * bench.settings.timeout_s)
+        except GuaranteeError:
+            if factor == SLOWER[-1]:
+                raise
+            await restore_service(bench, run, "an update whose buckets came slowly has failed")
+
+
+async def _slow_update(bench: Bench, run: TrainerPeer, timeout_s: float) -> None:
     version = run.version + 1
-    pause_s = 0.6 * bench.settings.timeout_s
+    pause_s = 0.6 * timeout_s
     size = bucket_bytes_for(bench.weights(version), 4)
     buckets = packed(bench.weights(version), size)
-    what = f"{len(buckets)} buckets, {pause_s:g} s apart, with timeout_s {bench.settings.timeout_s:g}"
-    await run.request_update(run.update_request(version, bench.weights(version), bucket_bytes=size))
+    what = f"{len(buckets)} buckets, {pause_s:g} s apart, with timeout_s {timeout_s:g}"
+    weights = bench.weights(version)
+    await run.request_update(run.update_request(version, weights, bucket_bytes=size, timeout_s=timeout_s))
     for bucket in buckets:
         await asyncio.sleep(pause_s)
         try:
@@ -59,14 +88,6 @@ async def _slow_trainer(bench: Bench, run: TrainerPeer) -> None:
                 f"the broadcast failed: {error}", "a slow trainer is waited for", what
             ) from error
     await run.wait_until_live(version, sum(bucket.nbytes for bucket in buckets), what)
-
-
-async def _same_version_again(bench: Bench, run: TrainerPeer) -> None:
-    """Checks that members that already hold the version take part when it is sent to a rebuilt group."""
-    await run.join()
-    await run.publish(run.version, bench.weights(run.version))
-    for server in bench.servers:
-        await check_serving(bench, server, run.version, f"version {run.version} is sent again in a new epoch")
 
 
 async def _taken_over(bench: Bench) -> None:
@@ -124,6 +145,7 @@ async def _before_joining(bench: Bench, run: TrainerPeer, end: str) -> float:
             if (status, body.get("error", {}).get("code")) != (504, "rendezvous_timeout"):
                 raise GuaranteeError(f"{server}: {status} {body}", "504 rendezvous_timeout", what)
     for server in bench.servers:
-        await check_serving(bench, server, run.version, what)
+        if not await restarts(server):
+            await check_serving(bench, server, run.version, what)
     await restore_service(bench, run, what)
     return seconds

@@ -2,11 +2,15 @@
 
 from typing import Any
 
+from contracts.conformance.inference.arrival import check_arrival
 from contracts.conformance.inference.bench import SHORT, Bench
 from contracts.conformance.inference.guarantees.g09_tools import tools
 from contracts.conformance.inference.load import check_finished
+from contracts.conformance.inference.mixed_batch import limits_of
 from contracts.conformance.inference.samples import Sample, samples, streamed
 from contracts.conformance.inference.server import Server
+from contracts.conformance.inference.stopping import check_stops
+from contracts.conformance.inference.texts import check_text, check_texts
 from contracts.conformance.verdicts import GuaranteeError
 
 MESSAGES = [{"role": "user", "content": "What is 2 + 3?"}]
@@ -15,15 +19,19 @@ MESSAGES = [{"role": "user", "content": "What is 2 + 3?"}]
 async def tokens(bench: Bench) -> str:
     """Sends ids, text and conversations by every offered path, and checks that the tokens agree."""
     capabilities = await bench.offered("capabilities")
+    streams = "stream" in capabilities
     async with bench.new_run() as trainer:
         for server in bench.servers:
             await _tokens_in(bench, server)
             await _stop_token(bench, server)
             chats = await _chat(bench, server)
-            if "stream" in capabilities:
+            await check_stops(bench, server, bench.weights(1), streams)
+            await check_texts(bench, server, streams)
+            if streams:
                 await _streamed(bench, server, chats)
+                await check_arrival(bench, server)
             if "stop_strings" in capabilities:
-                await _stop_string(bench, server)
+                await _stop_string(bench, server, streams)
         found = ["stop and length", "no end-of-sequence is configured"]
         if bench.reference.ends:
             greedy, swapped = await _ending(bench)
@@ -32,7 +40,7 @@ async def tokens(bench: Bench) -> str:
                 await _ends(bench, server, greedy, swapped)
             found[-1] = f"end-of-sequence {bench.reference.ends[0]} is in the ids"
         if "tools" in capabilities and chats:
-            found.append(await tools(bench, trainer, MESSAGES, 3, "stream" in capabilities))
+            found.append(await tools(bench, trainer, MESSAGES, 3, streams))
     optional = [name for name in ("stream", "stop_strings") if name in capabilities]
     paths = ", ".join(["ids, text and chat" if chats else "ids and text (no chat template)", *optional])
     return "; ".join([f"{paths} agree", *found])
@@ -47,8 +55,9 @@ async def _tokens_in(bench: Bench, server: Server) -> None:
     """Checks prompts of ids that no tokenizer would produce, such as end-of-sequence in the middle."""
     prompt = bench.reference.prompt(7, seed=3) + bench.reference.ends[:1] + bench.reference.prompt(4, seed=4)
     where = f"{server}: complete {prompt}"
-    two = await server.choices(prompt, SHORT, n=2, temperature=1)
-    _expect(len(two) == 2, f"{len(two)} choices", "2: n is honoured", f"{where} with n 2")
+    n = min(2, (await limits_of(server)).max_n)
+    two = await server.choices(prompt, SHORT, n=n, temperature=1)
+    _expect(len(two) == n, f"{len(two)} choices", f"{n}: n is honoured", f"{where} with n {n}")
     for sample in two:
         _expect(
             sample.prompt_token_ids == prompt, sample.prompt_token_ids, f"prompt_token_ids {prompt}", where
@@ -121,27 +130,49 @@ async def _streamed(bench: Bench, server: Server, chats: bool) -> None:
         (one,) = samples(await server.generate(path, body))
         (other,) = streamed(await server.stream(path, body))
         _same(bench, one, other, f"{server}: POST {path} greedily, with and without stream: true")
-        two = streamed(await server.stream(path, body | {"temperature": 1, "n": 2}))
-        where = f"{server}: POST {path} with n 2 and stream: true"
-        _expect(len(two) == 2, f"{len(two)} choices", "2: n is honoured", where)
+        n = min(2, (await limits_of(server)).max_n)
+        two = streamed(await server.stream(path, body | {"temperature": 1, "n": n}))
+        where = f"{server}: POST {path} with n {n} and stream: true"
+        _expect(len(two) == n, f"{len(two)} choices", f"{n}: n is honoured", where)
         for sample in two:
             bench.compare(sample, bench.weights(1), where)
             check_finished(bench, server, sample, SHORT)
+            check_text(bench, sample, where)
 
 
-async def _stop_string(bench: Bench, server: Server) -> None:
+async def _stop_string(bench: Bench, server: Server, streams: bool) -> None:
+    """Checks that the text ends before a stop string, and the ids with the token that completes it."""
     prompt = bench.reference.prompt(6)
-    free = (await server.complete(prompt, SHORT, temperature=0)).text
+    sampled = await server.complete(prompt, SHORT, temperature=0)
+    free = sampled.text
     stop = free[len(free) // 2 :][:2]
     if not (stop and stop.isascii() and stop.isprintable()):  # empty, or part of a character
         return
-    sample = await server.complete(prompt, SHORT, temperature=0, stop=[stop])
-    _expect(
-        (sample.text, sample.finish_reason) == (free[: free.index(stop)], "stop"),
-        (sample.text, sample.finish_reason),
-        f"{free[: free.index(stop)]!r} and `stop`",
-        f"{server}: complete {prompt} greedily with stop [{stop!r}]",
-    )
+    for stream in (False, True) if streams else (False,):
+        sample = await server.complete(prompt, SHORT, stream, temperature=0, stop=[stop])
+        where = f"{server}: complete {prompt} greedily with stop [{stop!r}], stream {stream}"
+        _expect(
+            (sample.text, sample.finish_reason) == (free[: free.index(stop)], "stop"),
+            (sample.text, sample.finish_reason),
+            f"{free[: free.index(stop)]!r} and `stop`",
+            where,
+        )
+        ids = _until(bench, sampled.token_ids, stop)
+        _expect(
+            ids in (None, sample.token_ids), sample.token_ids, f"{ids}: the last completes the string", where
+        )
+        bench.compare(sample, bench.weights(1), where)
+
+
+def _until(bench: Bench, token_ids: list[int], stop: str) -> list[int] | None:
+    """Returns the ids up to the first after which their text has `stop`; None without a tokenizer."""
+    tokenizer = bench.reference.tokenizer
+    if tokenizer is None:
+        return None
+    for end in range(1, len(token_ids) + 1):
+        if stop in str(tokenizer.decode(token_ids[:end], skip_special_tokens=True)):
+            return token_ids[:end]
+    return None
 
 
 async def _ending(bench: Bench) -> tuple[Sample, dict[str, Any]]:

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from contracts.conformance.inference.bench import Bench
+from contracts.conformance.inference.mixed_batch import limits_of
 from contracts.conformance.inference.overfit_model import overfit_weights
 from contracts.conformance.inference.samples import samples
 from contracts.conformance.inference.server import Server, describe_request
@@ -54,10 +55,29 @@ async def tools(
             raise GuaranteeError(
                 f"token_ids {ids}", f"those of the call, {call_ids}", describe_request(PATH, body)
             )
+        await _check_uncalled(server, body)
+        if (await limits_of(server)).max_n > 1:
+            both = body | {"temperature": 0.1, "n": 2}
+            for choice in (await server.generate(PATH, both))["choices"]:
+                _expect_call(choice["message"].get("tool_calls"), {"choices": [choice]}, expected, both)
         if streams:
             chunks = await server.stream(PATH, body)
             _expect_call(_joined(chunks), chunks[-1], expected, body | {"stream": True})
     return "tools are shown and called"
+
+
+async def _check_uncalled(server: Server, body: dict[str, Any]) -> None:
+    """Checks that a call is text with `tool_choice` none, and that one which is cut short is text too."""
+    cut = body["max_tokens"] // 2
+    for changes, reason in (({"tool_choice": "none"}, "stop"), ({"max_tokens": cut}, "length")):
+        choice = (await server.generate(PATH, body | changes))["choices"][0]
+        message = choice["message"]
+        if message.get("tool_calls") or not message.get("content") or choice["finish_reason"] != reason:
+            raise GuaranteeError(
+                f"{message} and {choice['finish_reason']!r} with {changes}",
+                f"the call as text, and {reason!r}",
+                f"teach the model a call; {describe_request(PATH, body | changes)}",
+            )
 
 
 async def _check_tools_shown(server: Server, messages: list[dict[str, Any]]) -> list[int]:

@@ -3,10 +3,15 @@
 A server of version 2 also proves that it knows the token, to a client that has not sent it.
 """
 
-from contracts.challenge import is_proof, new_challenge
+import asyncio
+import base64
+from urllib.parse import urlsplit
+
+from contracts.challenge import address_of, is_proof, new_challenge
 from contracts.conformance.inference.bench import Bench
 from contracts.conformance.inference.limits import SINCE
-from contracts.conformance.inference.server import Server
+from contracts.conformance.inference.raw_http import exchanged
+from contracts.conformance.inference.server import Answer, Server
 from contracts.conformance.verdicts import GuaranteeError, NotDeclaredError
 
 ROUTES = [
@@ -14,60 +19,167 @@ ROUTES = [
     ("POST", "/init_process_group"),
     ("POST", "/request_weight_update"),
     ("GET", "/weight_update/1"),
+    ("GET", "/weight_update/1?wait_s=60"),
     ("POST", "/abort_weight_update"),
     ("POST", "/v1/chat/completions"),
     ("POST", "/v1/chat/completion"),
     ("POST", "/v1/completions"),
     ("GET", "/v1/models"),
+    ("GET", "/v1/models/x"),
     ("POST", "/score"),
 ]
+OTHERS = [  # an engine may have them, and nobody without the token may learn which
+    ("GET", "/"),
+    ("GET", "/no_such_route"),
+    ("POST", "/v1/no_such_route"),
+    ("GET", "/docs"),
+    ("GET", "/openapi.json"),
+    ("GET", "/metrics"),
+    ("GET", "/version"),
+    ("POST", "/generate"),
+    ("POST", "/tokenize"),
+    ("GET", "/health_generate"),
+    ("GET", "/contract/"),
+    ("GET", "//contract"),
+    ("GET", "/health/../contract"),
+    ("DELETE", "/contract"),
+    ("PUT", "/v1/completions"),
+    ("OPTIONS", "/v1/completions"),
+    ("GET", "/init_process_group"),
+]
+WRONG_BODIES = {"a body that is no JSON": b"{", "a body that is no UTF-8": b'{"model": "\xff"}'}
+HUGE = str(2**40)  # bytes, beyond every limit
+FEW = [ROUTES[0], ROUTES[4], ROUTES[8], OTHERS[1]]  # each wrong form is tried at
 
 
 async def authorization(bench: Bench) -> str:
     """Sends requests without a token and with wrong tokens to every route, and checks the responses."""
-    if not bench.settings.token:
+    token = bench.settings.token
+    if not token:
         raise NotDeclaredError("start the server and the kit with PIPELINERL_TOKEN")
-    wrong = [None, bench.settings.token + "x", bench.settings.token[:-1]]
+    wrong = _wrong_headers(token)
     for server in bench.servers:
-        for token in wrong:
-            client = Server(server.http, server.url, token)
-            for method, path in ROUTES:
-                answer = await (client.get(path) if method == "GET" else client.post(path, {}))
-                if (answer[0], answer[1].get("error", {}).get("code")) != (401, "unauthorized"):
-                    with_what = "a wrong token" if token else "no token"
-                    raise GuaranteeError(
-                        f"{method} {path} with {with_what}: {str(answer)[:120]}",
-                        "401 unauthorized",
-                        f"curl -X {method} {server.url}{path}",
-                    )
-            if not await client.ready():
-                raise GuaranteeError(
-                    "GET /health without a token is not 200", "200: /health is open", "ask it"
-                )
+        for method, path in [*ROUTES, *OTHERS]:
+            for what in ("no token", "a token with one character more"):
+                await _closed(server, method, path, what, wrong[what])
+        for method, path in [*ROUTES, *OTHERS]:
+            if method == "POST":
+                await _closed_whatever_is_sent(server, path)
+        for what, headers in wrong.items():
+            for method, path in FEW:
+                await _closed(server, method, path, what, headers)
+        for name in ("token", "access_token", "api_key", "key"):
+            for path in ("/contract", "/v1/models"):
+                await _closed(server, "GET", f"{path}?{name}={token}", "the token in the address", {})
+        if not await Server(server.http, server.url, token + "x").ready():
+            raise GuaranteeError(
+                "GET /health with a wrong token is not 200", "200: /health is open", "ask it"
+            )
         contract = await server.contract()  # the right token is accepted
         if contract.contract >= SINCE:
-            await _proves_itself(server, bench.settings.token)
-    return f"{len(ROUTES)} routes closed to {len(wrong)} wrong tokens, /health open"
+            await _proves_itself(server, token)
+            await _refuses_malformed(server)
+    return f"{len(ROUTES) + len(OTHERS)} routes closed to {len(wrong)} wrong tokens, /health open"
+
+
+def _wrong_headers(token: str) -> dict[str, dict[str, str]]:
+    """Returns headers that do not show the token, by what they are."""
+    values = {
+        "a token with one character more": f"Bearer {token}x",
+        "a token with one character less": f"Bearer {token[:-1]}",
+        "a token with another beginning": f"Bearer x{token[1:]}",
+        "a token behind another character": f"Bearer x{token}",
+        "an empty token": "Bearer ",
+        "the scheme alone": "Bearer",
+        "the token without a scheme": token,
+        "the token twice": f"Bearer {token}{token}",
+        "the token and another": f"Bearer {token} x",
+        "the token in a list": f"Bearer x, Bearer {token}",
+        "the token in quotes": f'Bearer "{token}"',
+        "the token as basic": f"Basic {token}",
+        "the token as a password": "Basic " + base64.b64encode(f"x:{token}".encode()).decode(),
+        "another scheme": f"Token {token}",
+        "two schemes": f"Bearer Bearer {token}",
+        "None": "Bearer None",
+    }
+    if token.swapcase() != token:
+        values["the token in the other case"] = f"Bearer {token.swapcase()}"
+        values["the token in upper case"] = f"Bearer {token.upper()}"
+        values["the token in lower case"] = f"Bearer {token.lower()}"
+    wrong = {what: {"Authorization": value} for what, value in values.items() if value != f"Bearer {token}"}
+    wrong["the token in another header"] = {"X-Api-Key": token}
+    wrong["the token in a cookie"] = {"Cookie": f"token={token}; Authorization=Bearer {token}"}
+    return {"no token": {}, **wrong}
+
+
+async def _closed_whatever_is_sent(server: Server, path: str) -> None:
+    """Checks that a body that would be refused, or its length, is not looked at without the token."""
+    for what, body in WRONG_BODIES.items():
+        await _closed(server, "POST", path, f"no token and {what}", {}, body)
+    await _closed(server, "POST", path, "no token and a huge body", {"Content-Length": HUGE})
+
+
+async def _closed(
+    server: Server, method: str, path: str, what: str, headers: dict[str, str], body: bytes = b"{}"
+) -> None:
+    """Checks that the request is answered 401, before its body is looked at."""
+    answer = await _asked(server, method, path, headers, body)
+    error = answer[1].get("error")
+    code = error.get("code") if isinstance(error, dict) else None
+    if (answer[0], code) != (401, "unauthorized"):
+        raise GuaranteeError(
+            f"{method} {path.partition('?')[0]} with {what}: {str(answer)[:120]}",
+            "401 unauthorized",
+            f"curl -X {method} {server.url}{path.partition('?')[0]}",
+        )
+
+
+async def _asked(
+    server: Server, method: str, path: str, headers: dict[str, str], body: bytes = b"{}"
+) -> Answer:
+    body = body if method in ("POST", "PUT") else b""
+    sent = {"Content-Type": "application/json", "Content-Length": str(len(body))} | headers
+    return await exchanged(Server(server.http, server.url, None), method, path, sent, body)
 
 
 async def _proves_itself(server: Server, token: str) -> None:
-    """Checks that challenges get proofs that only who knows the token can give, and malformed ones 422."""
-    client = Server(server.http, server.url, None)
-    for _ in range(2):
-        challenge = new_challenge()
-        path = f"/health?challenge={challenge}"
-        _, body = await client.get(path)
-        proof = str(body.get("proof"))
-        address = str(body.get("address"))
-        if not is_proof(proof, token, challenge, address):
-            raise GuaranteeError(
-                f"GET /health?challenge=...: proof {proof[:80]}, address {address}",
-                "the HMAC by the token of this challenge and of the address at which it was asked",
-                f"curl '{server.url}{path}', and compare with contracts.challenge.proof_of",
-            )
-    for malformed in ("", "xyz", challenge[:30], challenge.upper() + "g", "0" * 1000):
-        status, body = await client.get(f"/health?challenge={malformed}")
-        if (status, body.get("error", {}).get("code")) != (422, "invalid_request") or "proof" in body:
+    """Checks that challenges get proofs that only who knows the token can give, whatever host they name."""
+    at = await _address(server)
+    challenges = [new_challenge(), new_challenge(), new_challenge()[:32], new_challenge() + new_challenge()]
+    for challenge in challenges:
+        for host in ({}, {"Host": "127.0.0.99:1"}):
+            path = f"/health?challenge={challenge}"
+            _, body = await _asked(server, "GET", path, host)
+            proof = str(body.get("proof"))
+            address = str(body.get("address"))
+            if not is_proof(proof, token, challenge, address) or at not in (None, address):
+                raise GuaranteeError(
+                    f"GET /health?challenge=...: proof {proof[:80]}, address {address}",
+                    f"the HMAC by the token of this challenge and of {at or 'the address'}, its own",
+                    f"curl '{server.url}{path}', and compare with contracts.challenge.proof_of",
+                )
+
+
+async def _address(server: Server) -> str | None:
+    """Returns the address at which a connection reaches the server; None behind TLS, where a proxy may be."""
+    url = urlsplit(server.url)
+    if url.scheme == "https":
+        return None
+    _, writer = await asyncio.open_connection(url.hostname, url.port or 80)
+    host, port = writer.get_extra_info("peername")[:2]
+    writer.close()
+    return address_of(host, port)
+
+
+async def _refuses_malformed(server: Server) -> None:
+    """Checks that malformed challenges are 422, and get no proof."""
+    challenge = new_challenge()
+    long = challenge * 2
+    for malformed in ("", "xyz", challenge[:31], challenge[:30] + "xy", long + "0", "0" * 1000):
+        status, body = await _asked(server, "GET", f"/health?challenge={malformed}", {})
+        error = body.get("error")
+        code = error.get("code") if isinstance(error, dict) else None
+        if (status, code) != (422, "invalid_request") or "proof" in body:
             raise GuaranteeError(
                 f"GET /health?challenge={malformed[:40]}: {status} {str(body)[:120]}",
                 "422 invalid_request: a challenge has 32 to 128 digits of hexadecimal",

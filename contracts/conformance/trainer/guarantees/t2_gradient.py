@@ -1,40 +1,98 @@
 """T2: the gradient is the plain sum over micro-batches and ranks, however the step is cut.
 
-The gradient flows through log-probabilities and entropies, because the kit's objective uses both.
+The gradient flows through log-probabilities and entropies, because the kit's objective uses both. No other
+call that the contract allows before `step` changes it.
 """
+
+from dataclasses import replace
+
+import torch
 
 from contracts.conformance.trainer.bench import Bench
 from contracts.conformance.trainer.gradient_readout import check_gradients, describe, readable_optimizer
-from contracts.conformance.trainer.rank_programs import run_steps
+from contracts.conformance.trainer.rank_programs import Tensors, run_steps
 from contracts.conformance.trainer.reference import Reference
 from contracts.conformance.trainer.sequences import (
     LENGTHS,
     Rows,
     Step,
     all_on_rank,
+    long_lengths,
     make_sequences,
     round_robin,
     split_evenly,
 )
 from contracts.records import TrainingSequence
+from contracts.trainer import OptimizerSpec
 
 
 def check(bench: Bench) -> str:
     """Trains on the same sequences, cut in several ways, and checks each gradient."""
     worst = 0.0
-    for model in bench.models:
+    cuts = 0
+    for number, model in enumerate(bench.models):
         sequences = make_sequences(model, LENGTHS, seed=2)
         reference = Reference(model)
         spec = readable_optimizer(reference, sequences)
-        steps = _cuts(sequences, bench.ranks)
-        doing = "one step each: " + "; ".join(describe(step) for step in steps)
-        results = bench.session(run_steps, model, spec, steps, doing=doing)
-        worst = max(worst, check_gradients(reference, results, steps, spec))
+        sessions = [_cuts(sequences, bench.ranks)]
+        if number == 0:
+            orders = _orders(sequences, bench.ranks)
+            sessions[0].append(_long_step(bench, reference, sequences))
+            sessions += [orders[:4], orders[4:]]  # in few steps weights stay small
+        for steps in sessions:
+            worst = max(worst, _check_steps(bench, reference, spec, steps))
+            cuts += len(steps)
     within = f"within {worst:.0e} of each tensor's norm"
     if bench.ranks == 1:
         tried = "only one rank was tried"
-        return f"{len(steps)} cuts of a step give its sum over micro-batches, {within}; {tried}"
-    return f"{len(steps)} cuts of a step over {bench.ranks} ranks give its sum, {within}"
+        return f"{cuts} cuts of a step give its sum over micro-batches, {within}; {tried}"
+    return f"{cuts} cuts of a step over {bench.ranks} ranks give its sum, {within}"
+
+
+def _check_steps(bench: Bench, reference: Reference, spec: OptimizerSpec, steps: list[Step]) -> float:
+    doing = "one step each: " + "; ".join(describe(step) for step in steps)
+    directory = bench.new_directory()
+    results = bench.session(run_steps, reference.path, spec, steps, directory, doing=doing)
+    return check_gradients(reference, results, steps, spec)
+
+
+def _long_step(bench: Bench, reference: Reference, like: list[TrainingSequence]) -> Step:
+    """Returns a step with one long pack, whose gradient is about as large as that of the sequences `like`."""
+    lengths = long_lengths(bench.options, reference.context)
+    sequences = make_sequences(reference.path, lengths, seed=3)
+    scale = _norm(reference.gradients(like)) / _norm(reference.gradients(sequences))
+    rows: Rows = [[sequences] + [like[:1]] * (bench.ranks - 1)]
+    return Step(f"a pack of {sum(lengths)} tokens", rows, scale)
+
+
+def _norm(gradients: Tensors) -> float:
+    return float(torch.nn.utils.get_total_norm(list(gradients.values())))
+
+
+def _orders(sequences: list[TrainingSequence], ranks: int) -> list[Step]:
+    """Returns steps with other calls, or another order of them, between the first forward and `step`.
+
+    The loss changes its sign from one to the next, so that the weights do not grow.
+    """
+    rows = round_robin(sequences, ranks, 2)
+    other = tuple(reversed(sequences))
+    steps = [
+        Step("every forward before the first backward", rows, order="forwards first"),
+        Step("every forward first, the last backward first", rows, order="last first"),
+        Step("without entropies", rows, entropy=False),
+        Step("forward(grad=False) of other sequences before each backward", rows, probe=other),
+        Step("forward(grad=False) between backward and step", rows, before_step=("probe",)),
+        Step("gather_weights between backward and step", rows, before_step=("gather",)),
+        Step("export and save between backward and step", rows, before_step=("export", "save")),
+        Step(
+            "gather_weights, and forward(grad=False) before backward and before step",
+            rows,
+            order="forwards first",
+            probe=other,
+            before_step=("gather", "probe"),
+        ),
+    ]
+    return [replace(step, scale=(-1.0) ** number) for number, step in enumerate(steps)]
 
 
 def _cuts(sequences: list[TrainingSequence], ranks: int) -> list[Step]:

@@ -1,15 +1,25 @@
 """The second half of T4: `export` writes a Hugging Face checkpoint, tokenizer included."""
 
 from pathlib import Path
+from typing import Any
 
 import torch
-from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, GenerationConfig
+from transformers.utils import GENERATION_CONFIG_NAME
 
 from contracts.conformance.verdicts import GuaranteeError
 from contracts.support.messages import first_line
 
 TEXT = "All tokens arrive: 12 + 30 = 42."
-DOING = "one optimizer step, list(worker.gather_weights()), then worker.export(directory)"
+MESSAGES = [{"role": "user", "content": TEXT}, {"role": "assistant", "content": "42"}]
+NOT_COMPARED = {
+    "dtype",
+    "torch_dtype",
+    "transformers_version",
+    "_name_or_path",
+    "use_cache",
+}  # of config.json
+DOING = "one optimizer step, worker.export(directory), then list(worker.gather_weights())"
 
 
 def check_export(
@@ -24,12 +34,19 @@ def check_export(
             "an optimizer step changed no weight", "what is gathered after a step is new", DOING
         )
     try:
-        exported = AutoModelForCausalLM.from_pretrained(directory, dtype="auto")
+        loaded_export: Any = AutoModelForCausalLM.from_pretrained(
+            directory, dtype="auto", output_loading_info=True
+        )
+        exported, report = loaded_export
         tokenizer = AutoTokenizer.from_pretrained(directory)
     except (OSError, ValueError) as error:
         raise GuaranteeError(
             f"the export does not load: {first_line(error)}", "model and tokenizer load", DOING
         ) from error
+    if wrong := [f"{kind}: {min(map(str, names))}" for kind, names in report.items() if names]:
+        raise GuaranteeError(
+            f"the export loads with a warning, {wrong[0]}", "the names and shapes of the model", DOING
+        )
     own = dict(exported.named_parameters(remove_duplicate=False))
     for name, tensor in weights.items():
         if name not in own:
@@ -38,7 +55,50 @@ def check_export(
             old = torch.equal(own[name], loaded[name].to(own[name].dtype))
             matter = "what was loaded: the step is not in it" if old else "not what was gathered"
             raise GuaranteeError(f"{name} of the export is {matter}", "the weights after the step", DOING)
-    if tokenizer(TEXT).input_ids != AutoTokenizer.from_pretrained(model)(TEXT).input_ids:
+    _check_tokenizer(tokenizer, AutoTokenizer.from_pretrained(model))
+    _check_config(Path(model), directory)
+
+
+def _check_tokenizer(found: Any, right: Any) -> None:
+    if found(TEXT).input_ids != right(TEXT).input_ids:
         raise GuaranteeError(
             f"the exported tokenizer reads {TEXT!r} differently", "the model's own tokenizer", DOING
         )
+    if found.special_tokens_map != right.special_tokens_map:
+        raise GuaranteeError(
+            f"the exported tokenizer's special tokens are {found.special_tokens_map}",
+            f"{right.special_tokens_map}",
+            DOING,
+        )
+    if right.chat_template is None:
+        return
+    if found.chat_template is None:
+        raise GuaranteeError("the export has no chat template", "the model's own", DOING)
+    one, other = (t.apply_chat_template(MESSAGES, tokenize=False) for t in (found, right))
+    if one != other:
+        raise GuaranteeError(f"the exported chat template gives {one!r}", f"{other!r}", DOING)
+
+
+def _check_config(model: Path, directory: Path) -> None:
+    found, right = (AutoConfig.from_pretrained(path).to_dict() for path in (directory, model))
+    for name in sorted(right.keys() - NOT_COMPARED):
+        if found.get(name) != right[name]:
+            raise GuaranteeError(
+                f"config.json of the export has {name}={found.get(name)!r}", f"{right[name]!r}", DOING
+            )
+    ends, right_ends = (_end_tokens(path) for path in (directory, model))
+    if ends != right_ends:
+        raise GuaranteeError(
+            f"a completion of the export ends at the tokens {ends}",
+            f"{right_ends}, as in the model's generation_config.json",
+            DOING,
+        )
+
+
+def _end_tokens(directory: Path) -> list[int]:
+    """Returns the ids that end a completion, as a server reads them."""
+    if (directory / GENERATION_CONFIG_NAME).exists():
+        ids = GenerationConfig.from_pretrained(directory).eos_token_id
+    else:
+        ids = AutoConfig.from_pretrained(directory).eos_token_id
+    return sorted(ids) if isinstance(ids, list) else [ids]

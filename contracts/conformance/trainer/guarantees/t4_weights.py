@@ -7,6 +7,7 @@ import torch
 
 from contracts.conformance.trainer.bench import Bench
 from contracts.conformance.trainer.guarantees.t4_export import check_export
+from contracts.conformance.trainer.guarantees.t4_items import DOING, Gathered, check_complete, check_values
 from contracts.conformance.trainer.rank_programs import accumulate
 from contracts.conformance.trainer.recording_worker import RecordingWorker
 from contracts.conformance.trainer.reference import Reference
@@ -15,36 +16,47 @@ from contracts.conformance.verdicts import GuaranteeError
 from contracts.trainer import OptimizerSpec, WorkerSpec
 from contracts.weights import WeightManifest
 
-DOING = "worker.weight_manifest('bfloat16'), list(worker.gather_weights()) twice, and again after a step"
+DTYPES = ("bfloat16", "float32")
 
 
 @dataclass(frozen=True)
-class Gathered:
-    """One item that `gather_weights` yielded, copied to the CPU."""
+class Result:
+    """What one rank saw."""
 
-    name: str
-    tensor: torch.Tensor | None
-    contiguous: bool
+    manifests: list[WeightManifest]  # of each dtype, in the order of DTYPES
+    iterations: list[list[Gathered]]  # two of the loaded weights, and one after a step
+    changed: list[str]  # names of tensors that changed before their iteration ended
 
 
-def gather(
-    worker: RecordingWorker, spec: WorkerSpec, step: Step, directory: Path
-) -> tuple[WeightManifest, list[list[Gathered]]]:
-    """Returns the manifest, two iterations over the loaded weights, and one after an optimizer step.
+def gather(worker: RecordingWorker, spec: WorkerSpec, step: Step, directory: Path) -> Result:
+    """Returns the manifests, two iterations over the loaded weights, and one after an optimizer step.
 
-    The weights after the step are also exported.
+    The gradient is there before the second. The weights after the step are exported before they are
+    gathered.
     """
-    manifest = worker.weight_manifest("bfloat16")
-    iterations = [_iteration(worker), _iteration(worker)]
+    manifests = [worker.weight_manifest(dtype) for dtype in DTYPES]
+    changed: list[str] = []
+    first = _iteration(worker, changed)
     accumulate(worker, spec, step)
+    iterations = [first, _iteration(worker, changed)]
     worker.step()
-    iterations.append(_iteration(worker))
     worker.export(directory)
-    return manifest, iterations
+    iterations.append(_iteration(worker, changed))
+    manifests.append(worker.weight_manifest(DTYPES[0]))
+    return Result(manifests, iterations, changed)
 
 
-def _iteration(worker: RecordingWorker) -> list[Gathered]:
-    return [_kept(name, tensor) for name, tensor in worker.gather_weights()]
+def _iteration(worker: RecordingWorker, changed: list[str]) -> list[Gathered]:
+    """Returns copies of all items, and adds to `changed` the names of those that do not stay as they were."""
+    items = []
+    copies = []
+    for name, tensor in worker.gather_weights():
+        items.append((name, tensor))
+        copies.append(_kept(name, tensor))
+    for (name, tensor), copy in zip(items, copies, strict=True):
+        if tensor is not None and copy.tensor is not None and not torch.equal(tensor.cpu(), copy.tensor):
+            changed.append(name)
+    return copies
 
 
 def _kept(name: str, tensor: torch.Tensor | None) -> Gathered:
@@ -69,29 +81,52 @@ def check(bench: Bench) -> str:
             directory,
             doing=DOING,
         )
-        *loaded, stepped = results[0][1]
-        for manifest, iterations in results:
-            for iteration in iterations:
-                _check_order(manifest, iteration)
-        _check_ranks([iterations for _, iterations in results])
-        _check_complete(reference, stepped, results[0][0])
-        _check_values(reference, loaded)
+        *loaded, stepped = results[0].iterations
+        for rank, result in enumerate(results):
+            _check_manifests(result.manifests, results[0].manifests, rank)
+            for iteration in result.iterations:
+                _check_order(result.manifests[0], iteration)
+        _check_ranks([result.iterations for result in results])
+        check_complete(reference, stepped, results[0].manifests[0])
+        check_values(reference, loaded)
+        _check_kept(results[0].changed)
         before, after = ({one.name: one.tensor for one in iteration} for iteration in (loaded[0], stepped))
         check_export(model, directory, before, after)
-        counts.append(f"{len(stepped)} ({len(results[0][0].tied)} tied)")
+        counts.append(f"{len(stepped)} ({len(results[0].manifests[0].tied)} tied)")
     return (
         "manifest, iteration, checkpoint and, after a step, export agree in all parameters: "
         f"{' and '.join(counts)}"
     )
 
 
+def _check_manifests(manifests: list[WeightManifest], first: list[WeightManifest], rank: int) -> None:
+    """Checks the dtypes that were asked for, and that nothing else differs between manifests."""
+    for manifest, dtype in zip(manifests, [*DTYPES, DTYPES[0]], strict=True):
+        if wrong := [p for p in manifest.parameters if p.dtype != dtype]:
+            raise GuaranteeError(
+                f"manifest says {wrong[0].dtype} of {wrong[0].name}", f"{dtype}, which was asked for", DOING
+            )
+    shapes = [[(p.name, p.shape) for p in manifest.parameters] for manifest in (*manifests, first[0])]
+    if any(other != shapes[0] for other in shapes) or any(m.tied != first[0].tied for m in manifests):
+        raise GuaranteeError(
+            f"the manifests of rank {rank} differ in more than the dtype",
+            "the same names, shapes and ties on every rank and after a step",
+            DOING,
+        )
+
+
+def _check_kept(changed: list[str]) -> None:
+    if changed:
+        raise GuaranteeError(
+            f"{changed[0]} changes once it was yielded",
+            "tensors that stay until the iteration ends",
+            DOING,
+        )
+
+
 def _check_order(manifest: WeightManifest, iteration: list[Gathered]) -> None:
     listed = [p.name for p in manifest.parameters]
     names = [one.name for one in iteration]
-    if wrong := [p for p in manifest.parameters if p.dtype != "bfloat16"]:
-        raise GuaranteeError(
-            f"manifest says {wrong[0].dtype} of {wrong[0].name}", "the dtype asked for", DOING
-        )
     if sorted(listed) == sorted(names) and listed != names:
         place = next(i for i, pair in enumerate(zip(listed, names, strict=True)) if pair[0] != pair[1])
         raise GuaranteeError(
@@ -120,50 +155,3 @@ def _check_ranks(ranks: list[list[list[Gathered]]]) -> None:
                         "the tensor on rank 0, None elsewhere",
                         DOING,
                     )
-
-
-def _check_complete(reference: Reference, iteration: list[Gathered], manifest: WeightManifest) -> None:
-    """Checks that one of each set of tied names is yielded, and that the manifest ties the others to it."""
-    names = [one.name for one in iteration]
-    if twice := [name for name in names if names.count(name) > 1]:
-        raise GuaranteeError(f"{twice[0]} is yielded more than once", "every parameter exactly once", DOING)
-    groups = list(reference.groups().values())
-    tied: dict[str, str] = {}
-    for group in groups:
-        sent = [name for name in group if name in names]
-        if not sent:
-            raise GuaranteeError(
-                f"{group[0]} is missing: it is not yielded", "every parameter exactly once", DOING
-            )
-        if len(sent) > 1:
-            raise GuaranteeError(
-                f"{' and '.join(sent)} are tied and both yielded", "a tied parameter once", DOING
-            )
-        tied |= {name: sent[0] for name in group if name != sent[0]}
-    if manifest.tied != tied:
-        raise GuaranteeError(f"the manifest's ties are {manifest.tied}", f"{tied}", DOING)
-    if unknown := sorted(set(names) - {name for group in groups for name in group}):
-        raise GuaranteeError(
-            f"{unknown[0]} is not a parameter of the model", "the model's parameters only", DOING
-        )
-    shapes = {p.name: p.shape for p in manifest.parameters}
-    for one in iteration:
-        assert one.tensor is not None  # on rank 0: _check_ranks
-        if tuple(one.tensor.shape) != shapes[one.name]:
-            wrong = f"{one.name} has shape {tuple(one.tensor.shape)} and in the manifest {shapes[one.name]}"
-            raise GuaranteeError(wrong, "the manifest's shapes", DOING)
-
-
-def _check_values(reference: Reference, iterations: list[list[Gathered]]) -> None:
-    weights = dict(reference.model.named_parameters(remove_duplicate=False))
-    for iteration in iterations:
-        for one in iteration:
-            if not one.contiguous:
-                raise GuaranteeError(f"{one.name} is not contiguous", "full, contiguous tensors", DOING)
-            assert one.tensor is not None  # on rank 0: _check_ranks
-            if one.tensor.shape != weights[one.name].shape:
-                wrong = f"{one.name} has shape {list(one.tensor.shape)}"
-                raise GuaranteeError(wrong, f"the checkpoint's {list(weights[one.name].shape)}", DOING)
-            if not torch.equal(one.tensor.float(), weights[one.name].detach()):
-                error = (one.tensor.float() - weights[one.name]).abs().max()
-                raise GuaranteeError(f"{one.name} differs from the checkpoint by {error:.2g}", "equal", DOING)

@@ -13,6 +13,7 @@ from contracts.conformance.trainer.sequences import (
     Rows,
     Step,
     all_on_rank,
+    long_lengths,
     make_sequences,
     split_evenly,
 )
@@ -22,8 +23,8 @@ def check(bench: Bench) -> str:
     """Trains on steps with idle ranks and empty micro-batches, and checks each gradient."""
     model = bench.models[0]
     reference = Reference(model)
-    steps = _steps(model, bench.ranks)
-    spec = readable_optimizer(reference, steps[0].sequences)
+    steps = _steps(bench, reference)
+    spec = readable_optimizer(reference, steps[-1].sequences)
     doing = "one step each: " + "; ".join(describe(step) for step in steps)
     results = bench.session(run_steps, model, spec, steps, doing=doing)
     worst = check_gradients(reference, results, steps, spec)
@@ -34,11 +35,20 @@ def check(bench: Bench) -> str:
     return f"{len(steps)} steps of {bench.ranks} ranks, some or all of them idle, closed, {within}"
 
 
-def _steps(model: str, ranks: int) -> list[Step]:
+def _steps(bench: Bench, reference: Reference) -> list[Step]:
+    model = reference.path
+    ranks = bench.ranks
     sequences = make_sequences(model, LENGTHS, seed=6)
     nothing: Rows = [[[] for _ in range(ranks)]]
     one_token = make_sequences(model, [1], seed=7)
+    long = make_sequences(model, long_lengths(bench.options, reference.context), seed=8)
+    scale = 1 / len(sequences)  # its tokens are many, and with few steps weights stay small
     return [
+        Step(
+            "several blocks on rank 0, no more than one on others",
+            [[long] + [one_token] * (ranks - 1)],
+            scale,
+        ),
         Step("all work on rank 0", all_on_rank(sequences, 0, ranks)),
         Step("empty micro-batches on every rank", nothing * 2),
         Step("all work on the last rank", nothing + all_on_rank(sequences[:3], ranks - 1, ranks) + nothing),

@@ -5,15 +5,14 @@ Gathering the weights to send them holds few of them at a time.
 
 import itertools
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 
 import torch
 from torch.profiler import ProfilerActivity, profile
-from transformers import AutoConfig, AutoModelForCausalLM
 
-from contracts.conformance.tiny_model import make_tiny_model
 from contracts.conformance.trainer.bench import Bench
+from contracts.conformance.trainer.models import make_model
 from contracts.conformance.trainer.recording_worker import RecordingWorker
 from contracts.conformance.trainer.sequences import make_sequences, objective
 from contracts.conformance.verdicts import GuaranteeError
@@ -30,12 +29,23 @@ ALLOWED_GATHERED = 0.4  # part of all weights; two copies of a layer and the nex
 MIB = 2**20
 
 
-def measure(worker: RecordingWorker, spec: WorkerSpec, packs: list[list[TrainingSequence]]) -> list[int]:
-    """Returns the peak bytes of each pack's forward and backward, beyond those held before.
+@dataclass(frozen=True)
+class Measured:
+    """The bytes that one rank allocated, beyond those held before."""
 
-    The first pack, of a few tokens, allocates gradients and buffers.
-    """
-    return [_peak_bytes(spec.device, partial(_learn, worker, pack)) for pack in packs]
+    learning: list[int]  # the peak of each pack's forward and backward
+    scoring: list[int]  # the peak of each pack's forward with grad=False
+
+
+def measure(worker: RecordingWorker, spec: WorkerSpec, packs: list[list[TrainingSequence]]) -> Measured:
+    """Measures packs of few, more and most tokens. The first one allocates gradients and buffers."""
+    learning = [_peak_bytes(spec.device, partial(_learn, worker, pack)) for pack in packs]
+    scoring = [_peak_bytes(spec.device, partial(_probe, worker, pack)) for pack in packs]
+    return Measured(learning, scoring)
+
+
+def _probe(worker: RecordingWorker, pack: list[TrainingSequence]) -> None:
+    worker.forward(PackedBatch.pack(pack), grad=False, entropy=True)
 
 
 def _learn(worker: RecordingWorker, pack: list[TrainingSequence]) -> None:
@@ -58,15 +68,23 @@ def _peak_bytes(device: str, work: Callable[[], None]) -> int:
 
 
 def gather(worker: RecordingWorker, spec: WorkerSpec) -> tuple[int, int]:
-    """Returns the peak bytes of the first iteration, beyond those held before, and those of all tensors."""
+    """Returns the peak bytes of two iterations together, beyond those held before, and those of all tensors.
+
+    What an iteration leaves behind counts.
+    """
     yielded = 0
 
     def iterate() -> None:
         nonlocal yielded
+        yielded = 0
         for _, tensor in worker.gather_weights():
             yielded += 0 if tensor is None else tensor.nbytes
 
-    return _peak_bytes(spec.device, iterate), yielded
+    def iterate_twice() -> None:
+        iterate()
+        iterate()
+
+    return _peak_bytes(spec.device, iterate_twice), yielded
 
 
 def check(bench: Bench) -> str:
@@ -76,7 +94,7 @@ def check(bench: Bench) -> str:
 
 
 def _check_gathering(bench: Bench) -> str:
-    model = _deep_model(bench.directory / "deep")
+    model = make_model(bench.directory / "deep", tied=False, layers=LAYERS)
     doing = f"for _ in worker.gather_weights(): pass; a model of {LAYERS} equal layers"
     results = bench.session(gather, model, OptimizerSpec(lr=1e-3), doing=doing)
     total = results[0][1]
@@ -89,22 +107,23 @@ def _check_gathering(bench: Bench) -> str:
     return measured
 
 
-def _deep_model(directory: Path) -> str:
-    path = make_tiny_model(directory, tied=False)
-    config = AutoConfig.from_pretrained(path, num_hidden_layers=LAYERS)
-    AutoModelForCausalLM.from_config(config, dtype=torch.float32).save_pretrained(path)
-    return path
-
-
 def _check_scoring(bench: Bench) -> str:
-    model = make_tiny_model(bench.directory / "wide", tied=False, vocabulary=VOCABULARY)
+    model = make_model(bench.directory / "wide", tied=False, vocabulary=VOCABULARY)
     packs = [make_sequences(model, [LENGTH] * (tokens // LENGTH), 8) for tokens in (LENGTH, SHORT, LONG)]
     doing = f"forward(entropy=True) and backward of {SHORT} and of {LONG} tokens, vocabulary {VOCABULARY}"
     results = bench.session(measure, model, OptimizerSpec(lr=1e-3), packs, doing=doing)
+    measured = [
+        _check_growth([result.learning for result in results], doing),
+        _check_growth([result.scoring for result in results], doing.replace(" and backward", ", grad=False")),
+    ]
+    return f"{measured[0]}, {measured[1].split(': ')[1]} with grad=False"
+
+
+def _check_growth(peaks: list[list[int]], doing: str) -> str:
     logits = (LONG - SHORT) * VOCABULARY * 4
-    shares = [(many - few) / logits for _, few, many in results]
+    shares = [(many - few) / logits for _, few, many in peaks]
     rank = max(range(len(shares)), key=shares.__getitem__)
-    _, few, many = results[rank]
+    _, few, many = peaks[rank]
     measured = (
         f"peak {few / MIB:.0f} MiB at {SHORT} tokens, {many / MIB:.0f} MiB at {LONG}: grows by "
         f"{shares[rank]:.2f} of the added logits ({logits / MIB:.0f} MiB)"

@@ -1,0 +1,1 @@
+"""Mutants of the adapters, drawn by machine: which does the conformance kit kill, and which do unit tests?"""

@@ -1,0 +1,65 @@
+"""Tries one mutant in a copy of the tree."""
+
+import shutil
+import tempfile
+import time
+from dataclasses import asdict
+from pathlib import Path
+
+from benchmarks.mutants.draw import Mutant
+from benchmarks.mutants.oracles import kit_on_server, kit_on_trainer, unit_tests
+
+ROOT = Path(__file__).resolve().parents[2]
+TESTS = {  # of each file, by their names without test_
+    "inference_adapters/app": "app server",
+    "inference_adapters/body_limits": "http_limits limits_of_work",
+    "inference_adapters/completions": "completions tools generation",
+    "inference_adapters/control_routes": "weight_updates server",
+    "inference_adapters/embedded": "lost_weights weight_updates",
+    "inference_adapters/error_answers": "http_limits server",
+    "inference_adapters/finite_weights": "not_finite",
+    "inference_adapters/generation_routes": "generation limits_of_work scoring",
+    "inference_adapters/manifest_check": "weight_updates rules",
+    "inference_adapters/request_checks": "request_checks rules generation",
+    "inference_adapters/scripted": "weight_updates generation scoring",
+    "inference_adapters/streaming": "streaming generation",
+    "inference_adapters/text_checks": "limits_of_work request_checks generation",
+    "inference_adapters/threads": "app lost_weights",
+    "inference_adapters/weight_updates": "weight_updates rules lost_weights",
+    "inference_adapters/transformers": "transformers scoring not_finite",
+    "trainer_adapters/memory": "memory",
+    "trainer_adapters/start_check": "start_check",
+    "trainer_adapters": "fsdp fsdp_processes value_head",
+}
+COPIED = ("pyproject.toml", "contracts", "inference_adapters", "trainer_adapters", "pipelinerl", "tests")
+COPIED += ("examples", "conf", "launch.py")
+
+
+def tried(mutant: Mutant, models: dict[str, str]) -> dict[str, object]:
+    """Returns the record of a mutant: what kills it, and what was seen."""
+    began = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="mutant-") as folder:
+        copy = Path(folder)
+        for name in COPIED:
+            source = ROOT / name
+            (shutil.copytree if source.is_dir() else shutil.copy)(source, copy / name)
+        (copy / mutant.file).write_text(mutant.code)
+        by = "kit"
+        seen = (
+            kit_on_trainer(copy)
+            if mutant.file.startswith("trainer")
+            else kit_on_server(copy, mutant.file, models)
+        )
+        if not seen:
+            by = "unit tests"
+            seen = unit_tests(copy, tests_of(mutant.file))
+    record = asdict(mutant) | {"killed by": by if seen else "", "seen": seen[:500]}
+    del record["code"]
+    return record | {"seconds": round(time.monotonic() - began)}
+
+
+def tests_of(file: str) -> list[str]:
+    """Returns the files of the tests that concern a file."""
+    package = file.split("/")[0]
+    place = next(place for place in TESTS if file.startswith(place))
+    return [f"tests/{package}/test_{name}.py" for name in TESTS[place].split()]

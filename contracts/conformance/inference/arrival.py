@@ -1,0 +1,61 @@
+"""A stream's chunks arrive while it is generated, and together they are the whole answer.
+
+It is called by G9. Bursts are allowed, of any size but all of a long completion.
+"""
+
+import asyncio
+
+from contracts.conformance.inference.bench import Bench
+from contracts.conformance.inference.samples import streamed
+from contracts.conformance.inference.server import Server
+from contracts.conformance.verdicts import GuaranteeError
+
+FIRST_TRY = 96  # tokens
+ENOUGH = 48  # tokens of a stream that tell something; many end earlier by themselves
+LATE = 0.9  # of the whole duration
+TRIES = 5  # streams of enough tokens
+TIMELY = 2  # of them that must arrive in time: one may seem to, where a machine was busy at the end
+MOST = 16  # streams
+
+
+async def check_arrival(bench: Bench, server: Server) -> float:
+    """Checks that half of a stream's tokens arrive clearly before its end.
+
+    One that does not is asked for again and made longer: this machine may have been busy, or the server may
+    send large bursts. Returns the part of the duration after which half of the tokens were there.
+    """
+    tokens = FIRST_TRY
+    found: list[float] = []
+    for attempt in range(MOST):
+        tokens = min(tokens, bench.context - 32)
+        count, when = await _half_arrived(bench, server, tokens, attempt)
+        if count < ENOUGH:
+            continue
+        found.append(when)
+        if sum(when < LATE for when in found) == TIMELY:
+            return min(found)
+        if len(found) == TRIES:
+            raise GuaranteeError(
+                f"half of the {count} tokens of a stream had arrived after {max(found):.0%} of its duration",
+                "chunks are sent while the rest is generated, not at the end",
+                f"{server}: stream a completion of {count} tokens and look when its chunks arrive",
+            )
+        if when >= LATE:
+            tokens *= 2
+    return min(found, default=0.0)  # completions are too short for a verdict
+
+
+async def _half_arrived(bench: Bench, server: Server, tokens: int, attempt: int) -> tuple[int, float]:
+    """Returns the number of tokens of a stream, and the part of its duration after which half had arrived."""
+    prompt = bench.reference.prompt(6, seed=attempt)
+    body = {"prompt": prompt, "max_tokens": tokens, "logprobs": True, "temperature": 1}
+    started = asyncio.get_running_loop().time()
+    chunks = await server.timed_stream("/v1/completions", body)
+    ended = asyncio.get_running_loop().time()
+    streamed([chunk for _, chunk in chunks])
+    arrived = [
+        at for at, chunk in chunks for choice in chunk["choices"] for _ in choice.get("token_ids") or []
+    ]
+    if not arrived:
+        return 0, 1.0
+    return len(arrived), (arrived[len(arrived) // 2] - started) / max(ended - started, 1e-9)

@@ -1,0 +1,156 @@
+"""Requests that arrive while an update is received: queued and answered, never refused. G2 uses it."""
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any
+
+from contracts.conformance.inference.bench import SHORT, Bench
+from contracts.conformance.inference.mixed_load import InFlight, cancelling, mixed_load, some_wait
+from contracts.conformance.inference.responsiveness import Responsiveness
+from contracts.conformance.inference.samples import Sample
+from contracts.conformance.inference.server import Server, describe_request
+from contracts.conformance.inference.timed_stream import TimedStream
+from contracts.conformance.inference.trainer_peer import TrainerPeer, bucket_bytes_for, packed
+from contracts.conformance.verdicts import GuaranteeError
+
+BUCKETS = 4
+PATIENCE_S = 20.0  # for an answer while buckets are missing, on a machine that others use too
+QUEUE = 10  # times as long where there are fewer slots than requests
+BESIDE = 4  # requests in flight during a staged transfer
+Asked = list[tuple[Server, asyncio.Task[list[Sample]]]]
+
+
+class Arrivals:
+    """One update, between whose buckets requests arrive on every route."""
+
+    def __init__(self, bench: Bench, trainer: TrainerPeer, receive: str, speed: Responsiveness):
+        self.bench = bench
+        self.trainer = trainer
+        self.receive = receive
+        # One that stops answers only after the last bucket, which waits for it: so this may be long.
+        self.patience_s = max(PATIENCE_S, 4 * speed.limit_s)
+        self.version = trainer.version + 1
+        self.what = f"requests arrive between the buckets of version {self.version} ({receive})"
+        self.asked: Asked = []
+        self.sent: list[asyncio.Task[Any]] = []
+        self.exact = False  # whether a prompt is read by the weights of its first token alone
+
+    async def check(self, hold_s: float) -> float:
+        """Returns the largest error, in nats. `paused`, it waits for `hold_s` before the last bucket."""
+        capabilities = await self.bench.offered("capabilities")
+        self.exact = "recompute" in await self.bench.offered("kv_cache")
+        weights = self.bench.weights(self.version)
+        size = bucket_bytes_for(weights, BUCKETS)
+        buckets = packed(weights, size)
+        async with (
+            mixed_load(self.bench, BESIDE, self.bench.context // 2) as beside,
+            cancelling(self.sent),
+        ):
+            if await some_wait(self.bench.servers):
+                self.patience_s *= QUEUE  # those beside have the slots first
+            request = self.trainer.update_request(
+                self.version,
+                weights,
+                receive=self.receive,
+                bucket_bytes=size,
+                timeout_s=self.bench.settings.timeout_s + 2 * self.patience_s + hold_s,
+                kv_cache="recompute" if self.exact else "keep",
+            )
+            await self.trainer.request_update(request)
+            await self._arrive(beside, capabilities)
+            for bucket in buckets[:-1]:
+                await self.trainer.send([bucket])
+                await self._arrive(beside, capabilities)
+            if self.receive == "paused":
+                beside = await self._leave(beside, hold_s)
+            await self.trainer.send(buckets[-1:])
+            size = sum(bucket.nbytes for bucket in buckets)
+            await self.trainer.wait_until_live(self.version, size, self.what)
+            await self._go_on(beside, "after live")
+            found = [(server, sample) for server, task in self.asked for sample in await task]
+            await asyncio.gather(*self.sent)
+        return max(self._check(server, sample) for server, sample in found)
+
+    async def _leave(self, beside: list[InFlight], hold_s: float) -> list[InFlight]:
+        """Closes the connection of every other request in flight. Returns the rest after `hold_s`."""
+        for one in beside[::2]:
+            one.task.cancel()
+        await asyncio.sleep(hold_s)
+        return beside[1::2]
+
+    async def _arrive(self, beside: list[InFlight], capabilities: list[str]) -> None:
+        """Sends a request on every route. If the update is staged, it waits for all answers."""
+        now: list[asyncio.Task[Any]] = []
+        for server in self.bench.servers:
+            for ask in self._requests(server, capabilities):
+                now.append(asyncio.create_task(ask))
+                self.asked.append((server, now[-1]))
+            if "score" in capabilities:
+                now.append(asyncio.create_task(self._score(server)))
+        self.sent += now
+        if self.receive != "staged":
+            return
+        await asyncio.wait(now, timeout=self.patience_s)
+        if not all(task.done() for task in now):
+            raise GuaranteeError(
+                f"no answer while the update was staged, within {self.patience_s:.1f} s",
+                "generation goes on",
+                self.what,
+            )
+        await self._go_on(beside, "while the update was staged")
+
+    async def _go_on(self, beside: list[InFlight], when: str) -> None:
+        """Waits until each stream in flight has another token."""
+        deadline = asyncio.get_running_loop().time() + self.patience_s
+        for one in beside:
+            tokens = len(one.stream.arrivals) if one.stream else 0
+            while one.stream and not one.task.done() and len(one.stream.arrivals) == tokens:
+                if asyncio.get_running_loop().time() > deadline:
+                    raise GuaranteeError(
+                        f"no token of a request in flight {when}, for {self.patience_s:.1f} s",
+                        "generation goes on",
+                        self.what,
+                    )
+                await asyncio.sleep(0.005)
+
+    def _requests(self, server: Server, capabilities: list[str]) -> list[Coroutine[Any, Any, list[Sample]]]:
+        prompt = self.bench.reference.prompt(9, seed=len(self.asked))
+        requests: list[Coroutine[Any, Any, list[Sample]]] = [server.choices(prompt, SHORT)]
+        if "stream" in capabilities:
+            requests.append(_streamed(TimedStream(server, prompt[1:], SHORT)))
+        if self.bench.reference.chats:
+            requests.append(server.chat([{"role": "user", "content": "Go on."}], SHORT))
+        return requests
+
+    async def _score(self, server: Server) -> None:
+        body: dict[str, Any] = {"sequences": [self.bench.reference.prompt(12)], "temperature": 1.0}
+        status, answer = await server.post("/score", body)
+        if status != 200:
+            raise GuaranteeError(
+                f"POST /score: {status} {answer}",
+                "200 once the update is over: what arrives meanwhile is queued",
+                f"{self.what}: {describe_request('/score', body)}",
+            )
+
+    def _check(self, server: Server, sample: Sample) -> float:
+        """Checks one that arrived: it is complete, and what its first weights sampled is right."""
+        bench = self.bench
+        allowed = (self.version - 1, self.version)
+        ends = sample.finish_reason == "length" and len(sample.token_ids) == SHORT
+        if not ends and sample.token_ids[-1:] not in [[end] for end in bench.reference.ends]:
+            raise GuaranteeError(
+                f"{server}: {sample.finish_reason!r} after {len(sample.token_ids)} tokens",
+                f"`length` after {SHORT}, or `stop` with end-of-sequence",
+                self.what,
+            )
+        label, start, end = sample.spans[0]
+        if label not in allowed:
+            raise GuaranteeError(f"spans {sample.spans}", f"versions {allowed}", self.what)
+        if label == self.version and not self.exact:
+            return 0.0  # with `keep`, older weights may have read a part of the prompt
+        expected = bench.reference.logprobs(bench.weights(label), sample.prompt_token_ids, sample.token_ids)
+        return bench.check_positions(sample, expected, self.what, range(start, end))
+
+
+async def _streamed(stream: TimedStream) -> list[Sample]:
+    return [await stream.read()]

@@ -1,0 +1,102 @@
+"""Content after events that change more than the weights, and content under load. G1 uses it.
+
+Wherever the text allows it, a version comes again with other content: a server that goes by the number alone
+then shows it.
+"""
+
+import asyncio
+from typing import Any
+
+from contracts.conformance.inference.bench import FEW, Bench
+from contracts.conformance.inference.load import TOGETHER
+from contracts.conformance.inference.mixed_load import mixed_load
+from contracts.conformance.inference.recovery import ready_to_join, restarts
+from contracts.conformance.inference.reference import Weights
+from contracts.conformance.inference.samples import Sample
+from contracts.conformance.inference.server import Server
+from contracts.conformance.inference.trainer_peer import TrainerPeer
+from contracts.conformance.verdicts import GuaranteeError
+
+OTHER = 1000  # what is added to a version to seed other content for it
+
+
+async def after_every_event(bench: Bench) -> float:
+    """Checks content after a takeover, an abort and in a new epoch. Returns the largest error in nats."""
+    worst = 0.0
+    for version in (1, 0, 0):
+        async with bench.new_run() as trainer:
+            worst = max(worst, await _called_off(bench, trainer))
+        worst = max(worst, await _taken_over(bench, version))
+    return worst
+
+
+async def _taken_over(bench: Bench, version: int) -> float:
+    """Publishes other content than before, with a version that may be the live one, as another run."""
+    weights = bench.weights(OTHER + version)
+    trainer = bench.trainer()
+    try:
+        await trainer.join()
+        await trainer.publish(version, weights)
+        what = f"another run takes over and publishes version {version}, with other content"
+        worst = await _check(bench, weights, version, what)
+        await trainer.join()
+        return max(worst, await _check(bench, weights, version, f"{what}; a new epoch, without an update"))
+    finally:
+        trainer.leave()
+
+
+async def _called_off(bench: Bench, trainer: TrainerPeer) -> float:
+    """Calls off an update, and publishes other content as the same version in a new epoch."""
+    version = trainer.version + 1
+    request = trainer.update_request(version, bench.weights(version))
+    await trainer.request_update(request)
+    named: dict[str, Any] = {name: request[name] for name in ("run", "epoch", "version")}
+    for server in bench.servers:
+        status, body = await server.post("/abort_weight_update", named)
+        if status != 200 or body.get("state") != "failed" or body.get("touched") is not False:
+            raise GuaranteeError(
+                f"{server}: POST /abort_weight_update: {status} {body}",
+                "200, failed, and nothing touched",
+                f"request version {version}, send nothing, call it off",
+            )
+    what = f"version {version} is called off"
+    before = bench.weights(trainer.version)
+    worst = 0.0
+    restarted = any([await restarts(server) for server in bench.servers])
+    if not restarted:
+        worst = await _check(bench, before, trainer.version, what)
+    for server in bench.servers:
+        await ready_to_join(bench, server, what)
+    await trainer.join()
+    if not restarted:
+        worst = max(worst, await _check(bench, before, trainer.version, f"{what}; a new epoch"))
+    other = bench.weights(OTHER + version)
+    await trainer.publish(version, other)
+    return max(worst, await _check(bench, other, version, f"{what}, then sent with other content"))
+
+
+async def _check(bench: Bench, weights: Weights, version: int, what: str) -> float:
+    return max([await bench.check_content(server, weights, version, what) for server in bench.servers])
+
+
+async def under_load(bench: Bench, trainer: TrainerPeer) -> float:
+    """Checks many requests that are sent at once, right after `live`, while others are in flight."""
+    worst = 0.0
+    receives = await bench.receive_modes()
+    for receive in receives if bench.settings.thorough else receives[-1:]:
+        version = trainer.version + 1
+        weights = bench.weights(version)
+        async with mixed_load(bench, TOGETHER, bench.context // 2):
+            await trainer.publish(version, weights, receive=receive)
+            what = f"publish version {version} while {TOGETHER} requests run, then send {TOGETHER} at once"
+            found = await asyncio.gather(
+                *(_burst(bench, server, seed) for server in bench.servers for seed in range(TOGETHER))
+            )
+        for sample in found:
+            bench.check_label(sample, version, what)
+            worst = max(worst, bench.compare(sample, weights, what))
+    return worst
+
+
+async def _burst(bench: Bench, server: Server, seed: int) -> Sample:
+    return await server.complete(bench.reference.prompt(8 + seed, seed=OTHER + seed), FEW, temperature=1)

@@ -1,0 +1,148 @@
+"""Requests at the edge of the context, and ids at the edge of the vocabulary. G6 sends them.
+
+The context is not in `/contract`, so it is found: the longest prompt of ids that is taken.
+"""
+
+import asyncio
+from typing import Any
+
+from contracts.conformance.inference.bad_requests import BadRequest, refused
+from contracts.conformance.inference.bench import Bench
+from contracts.conformance.inference.load import cancelling
+from contracts.conformance.inference.samples import samples
+from contracts.conformance.inference.server import Answer, Server, describe_request
+from contracts.conformance.verdicts import GuaranteeError
+
+CHEAP = 8192  # tokens of the longest context that is filled unless everything is tried
+REFUSED_WITHIN_S = 0.3  # a request that has no answer by then is taken to be accepted
+LARGEST_ID = 2**31 - 1
+BEYOND = 4096  # how far an id lies beyond the model's vocabulary, which an engine may pad
+LAST = 8  # tokens that fill the context behind a long prompt
+TEXT = "The quick brown fox jumps over 13 lazy dogs. " * 3
+
+
+async def check_context_edge(bench: Bench, server: Server) -> int:
+    """Checks that what fills the context exactly is accepted, and one token more refused.
+
+    Returns the number of requests that were refused.
+    """
+    if bench.reference.context > CHEAP and not bench.settings.thorough:
+        return 0
+    context = await _context(bench, server)
+    model = (await server.contract()).model
+    await _filled(bench, server, context)
+    routes: list[tuple[str, dict[str, Any]]] = [
+        ("/v1/completions", {"prompt": bench.reference.prompt(8)}),
+        ("/v1/completions", {"prompt": TEXT}),
+    ]
+    if bench.reference.chats:
+        routes.append(("/v1/chat/completions", {"messages": [{"role": "user", "content": TEXT}]}))
+    tried = 0
+    for path, body in routes:
+        body = {"model": model, "temperature": 0} | body
+        first = samples(await server.generate(path, body | {"max_tokens": 1, "logprobs": True}))[0]
+        rest = context - len(first.prompt_token_ids)
+        for stream in await _streamed(server):
+            for most in (rest + 1, rest + LAST, context):
+                too_long = body | {"max_tokens": most} | stream
+                await refused(server, BadRequest(path, too_long, 422, "context_length_exceeded"))
+                tried += 1
+            await _not_refused(server, path, body | {"max_tokens": rest} | stream)
+    return tried
+
+
+async def check_vocabulary_edge(bench: Bench, server: Server) -> int:
+    """Checks that ids outside the vocabulary are refused, and that the server lives.
+
+    Returns the number of requests that were refused.
+    """
+    contract = await server.contract()
+    rows = bench.reference.model.get_input_embeddings().weight.shape[0]
+    ordinary = bench.reference.prompt(4)
+    body = {"model": contract.model, "max_tokens": 2}
+    tried = 0
+    for beyond in (rows + BEYOND, LARGEST_ID):
+        for prompt in ([beyond], [*ordinary, beyond], [beyond, *ordinary]):
+            for stream in await _streamed(server):
+                bad = BadRequest(
+                    "/v1/completions", body | {"prompt": prompt} | stream, 422, "invalid_request"
+                )
+                await refused(server, bad)
+                tried += 1
+            if "score" in contract.capabilities:
+                sequences = {"sequences": [ordinary, [*ordinary, *prompt]]}
+                await refused(server, BadRequest("/score", sequences, 422, "invalid_request"))
+                tried += 1
+        stop = body | {"prompt": ordinary, "stop_token_ids": [beyond]}
+        status, answer = await server.post("/v1/completions", stop)
+        if status not in (200, 400, 422):
+            raise GuaranteeError(
+                f"{status} {str(answer)[:200]}",
+                "a completion, or a refusal: no such id is ever sampled",
+                describe_request("/v1/completions", stop),
+            )
+    if not await server.ready():
+        raise GuaranteeError(
+            f"{await server.get('/health')} after ids outside the vocabulary",
+            "ready: a refusal changes nothing",
+            f"{server}: complete [{LARGEST_ID}]",
+        )
+    return tried
+
+
+async def _context(bench: Bench, server: Server) -> int:
+    """Returns the tokens of the longest prompt that is taken, and one: no more than the model's context."""
+    taken = bench.context - 1
+    refused_at = bench.reference.context + 1
+    length = refused_at - 2
+    while refused_at - taken > 1:
+        if await _takes(bench, server, length):
+            taken = length
+        else:
+            refused_at = length
+        length = (taken + refused_at) // 2
+    return taken + 1
+
+
+async def _takes(bench: Bench, server: Server, length: int) -> bool:
+    body = {"model": (await server.contract()).model, "prompt": bench.reference.prompt(length)}
+    return (await server.post("/v1/completions", body | {"max_tokens": 1}))[0] == 200
+
+
+async def _filled(bench: Bench, server: Server, context: int) -> None:
+    """Checks that a prompt that fills the context with its completion is neither cut nor answered shorter."""
+    for tokens in (1, LAST):
+        prompt = bench.reference.prompt(context - tokens)
+        sample = await server.complete(prompt, tokens, temperature=0)
+        if sample.prompt_token_ids != prompt or len(sample.token_ids) != tokens:
+            raise GuaranteeError(
+                f"a prompt of {len(prompt)} ids and max_tokens {tokens}: a prompt of "
+                f"{len(sample.prompt_token_ids)} ids was completed by {len(sample.token_ids)} tokens",
+                "the whole prompt and the whole completion, or 422 context_length_exceeded",
+                f"{server}: complete {len(prompt)} ids",
+            )
+        bad = {"model": (await server.contract()).model, "prompt": prompt, "max_tokens": tokens + 1}
+        await refused(server, BadRequest("/v1/completions", bad, 422, "context_length_exceeded"))
+
+
+async def _streamed(server: Server) -> list[dict[str, Any]]:
+    offered = "stream" in (await server.contract()).capabilities
+    return [{}, {"stream": True}] if offered else [{}]
+
+
+async def _soon(server: Server, path: str, body: dict[str, Any]) -> Answer | None:
+    """Returns the answer, or None if there is none soon; then the request is cancelled."""
+    asked = asyncio.create_task(server.post(path, body))
+    async with cancelling([asked]):
+        done, _ = await asyncio.wait([asked], timeout=REFUSED_WITHIN_S)
+        return asked.result() if done else None
+
+
+async def _not_refused(server: Server, path: str, body: dict[str, Any]) -> None:
+    answer = await _soon(server, path, body)
+    if answer is not None and answer[0] != 200:
+        raise GuaranteeError(
+            f"{answer[0]} {str(answer[1])[:300]}",
+            "a completion: prompt and max_tokens together are exactly the context",
+            describe_request(path, body),
+        )

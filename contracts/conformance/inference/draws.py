@@ -1,0 +1,88 @@
+"""Decides whether tokens were drawn from the distributions that they should follow.
+
+Each token becomes a number that is uniform between 0 and 1 if it was drawn rightly. It is the probability of
+the tokens before it, and a random part of its own. So tokens of any distributions are judged together.
+"""
+
+import math
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import torch
+
+LEVELS = (0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 0.8, 0.9, 0.95, 0.98)
+FALSE_ALARM = 1e-10  # of one comparison; a run of the kit makes at most a few hundred
+LARGEST_SLACK = 0.25  # of a probability: beyond it, the tolerance leaves nothing to judge
+
+
+@dataclass
+class Draws:
+    """Tokens by what they have in common, such as their temperature."""
+
+    generator: torch.Generator = field(default_factory=lambda: torch.Generator().manual_seed(0))
+    by_rank: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
+    by_id: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
+    slack: dict[str, float] = field(default_factory=lambda: defaultdict(float))
+
+    def add(self, name: str, log_p: torch.Tensor, ids: Sequence[int], slack: float) -> None:
+        """Adds `[tokens]` ids drawn from `[tokens, vocabulary]` log-probabilities.
+
+        slack: by how much a probability may be off, relative to itself.
+        """
+        if slack > LARGEST_SLACK or not len(ids):
+            return
+        chosen = torch.tensor(ids)[:, None]
+        p = log_p.double().exp()
+        own = p.gather(1, chosen)[:, 0]
+        likelier = (p * (p > own[:, None])).sum(-1)
+        before = p.cumsum(-1).gather(1, chosen)[:, 0] - own
+        part = own * torch.rand(len(own), generator=self.generator, dtype=torch.float64)
+        self.by_rank[name] += (likelier + part).tolist()
+        self.by_id[name] += (before + part).tolist()
+        self.slack[name] = max(self.slack[name], slack)
+
+    def __len__(self) -> int:
+        return sum(map(len, self.by_rank.values()))
+
+    def unlikely(self) -> str | None:
+        """Returns what can hardly be chance, or None."""
+        for order, drawn in (("likeliest first", self.by_rank), ("in the order of ids", self.by_id)):
+            for name, numbers in drawn.items():
+                for level in LEVELS:
+                    count = sum(number <= level for number in numbers)
+                    off = self.slack[name] * level * (1 - level) * 2
+                    chance = _chance(count, len(numbers), max(0.0, level - off), min(1.0, level + off))
+                    if chance < FALSE_ALARM:
+                        return (
+                            f"{name}: {count} of {len(numbers)} tokens lie in the first {level:.0%} of their "
+                            f"distributions, {order}"
+                        )
+        return None
+
+
+def _chance(count: int, n: int, least: float, most: float) -> float:
+    """Returns the probability of a count that far off, of `n` with a probability from `least` to `most`."""
+    if count < n * least:
+        return _at_most(count, n, least)
+    if count > n * most:
+        return _at_most(n - count, n, 1 - most)
+    return 1.0
+
+
+def _at_most(count: int, n: int, p: float) -> float:
+    """Returns the probability of at most `count` of `n`, each with probability `p`."""
+    if p >= 1:
+        return float(count >= n)
+    if p <= 0:
+        return 1.0
+    terms = [
+        math.lgamma(n + 1)
+        - math.lgamma(k + 1)
+        - math.lgamma(n - k + 1)
+        + k * math.log(p)
+        + (n - k) * math.log1p(-p)
+        for k in range(count + 1)
+    ]
+    largest = max(terms)
+    return math.exp(largest) * sum(math.exp(term - largest) for term in terms)

@@ -1,0 +1,95 @@
+"""What a server's processes hold, as the operating system counts it rather than as the server tells it.
+
+The processes are those that listen at the server's address, and their descendants. They can be looked at
+where the server runs on this machine, for the same user. G8 calls it; it sends no request.
+"""
+
+import contextlib
+import socket
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+import psutil
+
+ANY = ("0.0.0.0", "::")
+
+
+@dataclass(frozen=True)
+class Footprint:
+    """The sums over all processes of a server."""
+
+    resident_bytes: int
+    descriptors: int  # without the connections of clients, who decide how long they stay
+    threads: int
+    processes: int  # those that ended and were not waited for included
+
+
+class Processes:
+    """The processes of one server, found anew at each reading."""
+
+    def __init__(self, root: psutil.Process, port: int):
+        self.root = root
+        self.port = port
+
+    def footprint(self) -> Footprint:
+        """Returns what the processes hold. Raises psutil.Error if the server's first process has ended."""
+        family = [self.root, *self.root.children(recursive=True)]
+        held = [found for process in family if (found := self._held(process))]
+        return Footprint(
+            resident_bytes=sum(resident for resident, _, _ in held),
+            descriptors=sum(descriptors for _, descriptors, _ in held),
+            threads=sum(threads for _, _, threads in held),
+            processes=len(family),
+        )
+
+    def _held(self, process: psutil.Process) -> tuple[int, int, int] | None:
+        """Returns resident bytes, descriptors and threads of a process that has not ended."""
+        with contextlib.suppress(psutil.Error), process.oneshot():
+            if process.status() == psutil.STATUS_ZOMBIE:
+                return None
+            clients = sum(
+                connection.laddr.port == self.port
+                for connection in process.net_connections("tcp")
+                if connection.status == psutil.CONN_ESTABLISHED
+            )
+            return process.memory_info().rss, process.num_fds() - clients, process.num_threads()
+        return None
+
+
+def processes_of(url: str) -> Processes | None:
+    """Returns the processes that serve `url`, or None if they are not this machine's or not this user's."""
+    parts = urlsplit(url)
+    port = parts.port or (443 if parts.scheme == "https" else 80)
+    try:
+        addresses = {str(found[4][0]) for found in socket.getaddrinfo(parts.hostname, port)}
+    except OSError:
+        return None
+    if not addresses <= _own_addresses():
+        return None
+    with contextlib.suppress(psutil.Error, OSError):  # a system may not tell who listens
+        for connection in psutil.net_connections("tcp"):
+            if connection.status != psutil.CONN_LISTEN or connection.laddr.port != port or not connection.pid:
+                continue
+            if connection.laddr.ip in {*addresses, *ANY}:
+                found = Processes(_first(psutil.Process(connection.pid), port), port)
+                found.footprint()  # raises where it may not be looked at
+                return found
+    return None
+
+
+def _own_addresses() -> set[str]:
+    own = {entry.address for entries in psutil.net_if_addrs().values() for entry in entries}
+    return own | {"127.0.0.1", "::1"}
+
+
+def _first(process: psutil.Process, port: int) -> psutil.Process:
+    """Returns the eldest ancestor that has the listening socket too: a server may have forked its workers."""
+    parent = process.parent()
+    with contextlib.suppress(psutil.Error):
+        while parent and any(
+            connection.status == psutil.CONN_LISTEN and connection.laddr.port == port
+            for connection in parent.net_connections("tcp")
+        ):
+            process = parent
+            parent = process.parent()
+    return process

@@ -1,0 +1,174 @@
+"""Decides whether what a server holds grows with what it is asked to do.
+
+G8 calls it. The figures are those of `/contract`, and of the operating system if the server runs here.
+"""
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable
+from dataclasses import asdict
+
+import psutil
+
+from contracts.conformance.inference.bench import Bench
+from contracts.conformance.inference.footprint import processes_of
+from contracts.conformance.verdicts import GuaranteeError
+
+MIB = 2**20
+ROUNDS = 4  # rounds of events; each figure must stay flat in one of them
+NOISE = 4 * MIB  # bytes by which memory may grow after the first quarter of a round, for any model
+COPIES = 2  # copies of the weights by which memory may grow in addition
+RARE = 8  # a descriptor, thread or process may stay for every so many actions
+FEW = 3  # descriptors, threads or processes that may come in any round
+ANSWER_BYTES = 512  # by which an answer may grow in a round
+SETTLE = 2  # times grace_s in which what was held may still be let go
+SLOWER_MS = 150  # milliseconds by which an event may take longer in a round
+
+TOLD = "resident memory, as /contract tells it"
+RESIDENT = "resident memory of its processes"
+ANSWER = "bytes of the answer to GET /contract"
+TAKES = "milliseconds that one takes"
+NAMES = {"resident_bytes": RESIDENT, "descriptors": "file descriptors"}  # of a footprint's fields
+COUNTED = ("file descriptors", "threads", "processes")
+
+Reading = dict[str, int]  # by the name of the figure
+Readings = dict[str, Reading]  # by the server's address
+
+
+class Growth:
+    """Reads what the servers hold, and compares readings. It remembers the growth of the last flat rounds."""
+
+    def __init__(self, bench: Bench):
+        self.bench = bench
+        self.processes = {server.url: processes_of(server.url) for server in bench.servers}
+        self.copies = COPIES * sum(tensor.nbytes for tensor in bench.weights(1).values())
+        self.worst: Reading = {}
+
+    async def check_flat(
+        self, event: Callable[[], Awaitable[float]], count: int, what: str, actions: int = 1
+    ) -> None:
+        """Repeats `event` in rounds of `count` until every figure stayed flat in some round.
+
+        `event` makes `actions` of what `what` names, and returns the seconds that one took. An engine may
+        fill its caches in the first rounds, but a leak grows in every one. Raises GuaranteeError for a leak.
+        """
+        growing: Readings = {}  # the figures that grew in every round so far
+        first: list[Readings] = []  # what was read at the beginning of the first round
+        rounds = 0
+
+        def still(found: Readings) -> bool:
+            """Returns whether a figure that grew in every round before has grown again.
+
+            What falls in between is no leak, though it grows within each round: a leak adds up.
+            """
+            added = _differences(first, after)
+            for url, growth in found.items():
+                allowed = {name: self._allowed(name, count * actions) for name in growth}
+                over = {
+                    name: by
+                    for name, by in growth.items()
+                    if by > allowed[name] and added[url].get(name, by) > rounds * allowed[name]
+                }
+                earlier = growing.get(url, over)
+                growing[url] = {name: by for name, by in over.items() if name in earlier}
+            return any(growing.values())
+
+        for _ in range(ROUNDS):
+            before, after = await self._round(event, count)
+            first = first or before
+            rounds += 1
+            found = _differences(before, after)
+            if not still(found):
+                self._remember(found)
+                return
+        if await self._settles(before, after, still):
+            return
+        url, growth = next((url, growth) for url, growth in growing.items() if growth)
+        name = next(iter(growth))
+        between = (count - count // 4) * actions
+        raise GuaranteeError(
+            f"{name}: {_amount(name, growth[name])} more after {between} {what}, in each of {ROUNDS} rounds",
+            f"at most {_amount(name, self._allowed(name, count * actions))} more in one of the rounds: "
+            "what a server holds does not grow with what it has done",
+            f"{url}: {ROUNDS * count * actions} {what}, and count {name}",
+        )
+
+    async def _round(
+        self, event: Callable[[], Awaitable[float]], count: int
+    ) -> tuple[list[Readings], list[Readings]]:
+        """Returns a few readings after the first quarter of the events, and as many after the last ones."""
+        few = max(1, count // 8)
+        first = range(count // 4 - 1, count // 4 - 1 + few)
+        last = range(count - few, count)
+        before: list[Readings] = []
+        after: list[Readings] = []
+        for i in range(count):
+            seconds = await event()
+            if i in first or i in last:
+                (before if i in first else after).append(await self._read(seconds))
+        return before, after
+
+    async def _settles(
+        self, before: list[Readings], after: list[Readings], still: Callable[[Readings], bool]
+    ) -> bool:
+        """Returns whether the figures fall by themselves: connections within a server may idle a while."""
+        taken = min(reading[TAKES] for readings in after for reading in readings.values())
+        for _ in range(int(SETTLE * self.bench.settings.grace_s)):
+            await asyncio.sleep(1)
+            if not still(_differences(before, [await self._read(taken / 1000)])):
+                return True
+        return False
+
+    async def _read(self, seconds: float) -> Readings:
+        readings = {}
+        for server in self.bench.servers:
+            told = (await server.contract()).process.resident_bytes
+            size = len(json.dumps((await server.get("/contract"))[1]))
+            reading = {TOLD: told, ANSWER: size, TAKES: round(1000 * seconds)}
+            if processes := self.processes[server.url]:
+                try:
+                    held = asdict(processes.footprint())
+                except psutil.Error:  # it has been started anew by another process
+                    self.processes[server.url] = processes_of(server.url)
+                else:
+                    reading |= {NAMES.get(name, name): value for name, value in held.items()}
+            readings[server.url] = reading
+        return readings
+
+    def _allowed(self, name: str, actions: int) -> int:
+        if name in (TOLD, RESIDENT):
+            return NOISE + self.copies
+        fixed = {ANSWER: ANSWER_BYTES, TAKES: SLOWER_MS}
+        return fixed.get(name, max(FEW, actions // RARE))
+
+    def _remember(self, found: Readings) -> None:
+        for growth in found.values():
+            for name, by in growth.items():
+                self.worst[name] = max(by, self.worst.get(name, by))
+
+    def describe(self) -> str:
+        """Returns the largest growth of the rounds that were flat, by figure."""
+        seen = RESIDENT if RESIDENT in self.worst else TOLD
+        parts = [f"memory {self.worst[seen] / MIB:+.1f} of {(NOISE + self.copies) / MIB:.1f} MiB"]
+        if seen == RESIDENT:
+            parts += [f"{name} {self.worst[name]:+d}" for name in COUNTED if name in self.worst]
+        else:
+            parts.append("descriptors and threads not seen from here")
+        return ", ".join(parts)
+
+
+def _differences(before: list[Readings], after: list[Readings]) -> Readings:
+    return {url: _difference([r[url] for r in before], [r[url] for r in after]) for url in before[0]}
+
+
+def _difference(before: list[Reading], after: list[Reading]) -> Reading:
+    """Returns the least reading after less the least before, of each figure that every reading has.
+
+    Each end is the least of a few, because what is held only during an event is no leak.
+    """
+    names = [name for name in before[0] if all(name in reading for reading in before + after)]
+    return {name: min(r[name] for r in after) - min(r[name] for r in before) for name in names}
+
+
+def _amount(name: str, value: int) -> str:
+    return f"{value / MIB:.1f} MiB" if name in (TOLD, RESIDENT) else str(value)

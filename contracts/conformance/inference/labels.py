@@ -1,0 +1,138 @@
+"""Labels where they go wrong: under load, on several choices, after failed updates and after takeovers.
+
+It is called by G5.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from contracts.conformance.inference.bench import SHORT, Bench
+from contracts.conformance.inference.load import cancelling
+from contracts.conformance.inference.mixed_batch import Asked, ids, limits_of
+from contracts.conformance.inference.recovery import restarts, restore_service
+from contracts.conformance.inference.samples import Sample
+from contracts.conformance.inference.sampling import Sampling
+from contracts.conformance.inference.server import Server
+from contracts.conformance.inference.trainer_peer import TrainerPeer, packed
+from contracts.conformance.verdicts import GuaranteeError
+
+TOGETHER = 24  # requests beside those that cross for certain; some have several choices
+LENGTH = 96
+QUEUED = 6
+
+
+async def under_load(bench: Bench, update: Callable[[], Awaitable[None]]) -> list[tuple[Server, Sample]]:
+    """Runs `update()` while streams and requests of several choices run, and returns their completions."""
+    streams = "stream" in await bench.offered("capabilities")
+    tasks = []
+    for server in bench.servers:
+        several = (await limits_of(server)).max_n > 1
+        for i in range(TOGETHER):
+            more: dict[str, Any] = {}
+            if several and i % 3 == 0:
+                # Stop tokens give each choice a length of its own.
+                more = {"n": 2, "stop_token_ids": bench.reference.prompt(3, seed=i)}
+            prompt = bench.reference.prompt(4 + i, seed=200 + i)
+            stream = streams and i % 2 == 1
+            asked = Asked(*ids(prompt), Sampling(1.0), stream, more, LENGTH + 8 * (i % 8))
+            tasks.append((server, asyncio.create_task(asked.send(server))))
+    async with cancelling([task for _, task in tasks]):
+        await update()
+        return [(server, sample) for server, task in tasks for sample in await task]
+
+
+async def queued_over_an_update(
+    bench: Bench, trainer: TrainerPeer, kv_cache: str
+) -> list[tuple[Server, Sample]]:
+    """Sends requests between the buckets of a `paused` update, and returns their completions."""
+    version = trainer.version + 1
+    weights = bench.weights(version)
+    request = trainer.update_request(version, weights, kv_cache=kv_cache)
+    first, *rest = buckets = packed(weights, request["bucket_bytes"])
+    await trainer.request_update(request)
+    await trainer.send([first])
+    tasks = []
+    for server in bench.servers:
+        n = min(2, (await limits_of(server)).max_n)
+        for i in range(QUEUED):
+            more = {"n": n} if i % 2 and n > 1 else {}
+            asked = Asked(*ids(bench.reference.prompt(5 + i, seed=i)), Sampling(1.0), False, more, SHORT)
+            tasks.append((server, asyncio.create_task(asked.send(server))))
+    async with cancelling([task for _, task in tasks]):
+        for server in bench.servers:
+            await server.contract()  # its answer is sent after the requests have been
+        await trainer.send(rest)
+        size = sum(bucket.nbytes for bucket in buckets)
+        await trainer.wait_until_live(version, size, "send requests between two buckets")
+        return [(server, sample) for server, task in tasks for sample in await task]
+
+
+async def after_a_failed_update(bench: Bench, trainer: TrainerPeer) -> None:
+    """Calls off an update, and checks that nothing says that its version is live, or ever was."""
+    live = trainer.version
+    version = live + 1
+    staged = "staged" in await bench.offered("capabilities")
+    receive = "staged" if staged else "paused"
+    request = trainer.update_request(version, bench.weights(version), receive=receive)
+    what = f"request version {version} ({receive}) while {live} is live, and send nothing"
+    await trainer.request_update(request)
+    for server in bench.servers:
+        await _expect_receiving(server, version, what)
+        if staged:
+            await bench.check_content(server, bench.weights(live), live, what)
+    body = {"run": trainer.run, "epoch": trainer.epoch, "version": version}
+    await trainer.post_each("/abort_weight_update", [body] * len(bench.servers))
+    for server in bench.servers:
+        if await restarts(server):
+            continue
+        status = await trainer.outcome(server, version)
+        weights = (await server.contract()).weights
+        if status.state == "failed" and not status.touched and weights.version != live:
+            raise GuaranteeError(
+                f"/contract says {weights.model_dump()}",
+                f"version {live}, since {version} failed untouched",
+                f"{server}: {what}; call it off",
+            )
+        if await server.ready():
+            await bench.check_content(server, bench.weights(live), live, f"{what}; call it off")
+    await restore_service(bench, trainer, what)
+
+
+async def _expect_receiving(server: Server, version: int, what: str) -> None:
+    """Checks that an update that nothing was sent of is live nowhere."""
+    weights = (await server.contract()).weights
+    status, body = await server.get(f"/weight_update/{version}?wait_s=0")
+    if weights.state == "live" or body.get("state") != "receiving":
+        raise GuaranteeError(
+            f"/contract says {weights.model_dump()}, /weight_update/{version} {status} {body}",
+            "both say receiving until the weights are there",
+            f"{server}: {what}",
+        )
+
+
+async def after_takeovers(bench: Bench) -> None:
+    """Takes the servers over by runs whose versions are lower than the last, and checks their labels."""
+    for versions in ((0, 3), (2,)):
+        trainer = bench.trainer()
+        try:
+            await trainer.join()
+            for version in versions:
+                # Weights that no other run sent under this version.
+                weights = bench.weights(40 + version)
+                await trainer.publish(version, weights)
+                for server in bench.servers:
+                    what = f"take over, publish version {version} after higher ones"
+                    await bench.check_content(server, weights, version, what)
+                    await _expect_label(bench, server, version, what)
+        finally:
+            trainer.leave()
+
+
+async def _expect_label(bench: Bench, server: Server, version: int, what: str) -> None:
+    """Checks the labels of both choices of a request."""
+    if (await limits_of(server)).max_n < 2:
+        return
+    for sample in await server.choices(bench.reference.prompt(5), SHORT, n=2, temperature=1):
+        if [span[0] for span in sample.spans] != [version]:
+            raise GuaranteeError(f"labels {sample.spans} with n 2", f"version {version}", f"{server}: {what}")

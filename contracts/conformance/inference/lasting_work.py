@@ -1,0 +1,174 @@
+"""Measures whether the work for clients that have left really stops, whatever `/contract` says of it.
+
+G11 uses it. A small completion is timed on the idle server, beside a load, and after the load's clients left.
+The server is compared with itself only: work that goes on makes the last time like the second.
+"""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from contracts.conformance.inference.bench import Bench
+from contracts.conformance.inference.load import cancelling
+from contracts.conformance.inference.server import Server, poll
+from contracts.conformance.verdicts import GuaranteeError
+
+PROBE_TOKENS = 24
+PROBES = 3  # of which the fastest counts
+ATTEMPTS = 3  # a busy machine may be slow once
+CHOICES = 4
+CONNECTIONS = 32
+VISIBLE = 2.0  # a load that slows the server by less cannot be told from none
+APPEAR_S = 10.0
+QUIET_S = 20.0
+PAUSE_S = 3.0  # after a measurement that a busy machine may explain
+
+
+@dataclass(frozen=True)
+class Speeds:
+    """Seconds of the small completion."""
+
+    idle: float
+    loaded: float
+    after: float
+
+    @property
+    def tells(self) -> bool:
+        """Whether the load slowed the server enough to be noticed where it goes on."""
+        return self.loaded >= VISIBLE * self.idle
+
+    @property
+    def stopped(self) -> bool:
+        """Whether the server is nearer to its idle speed than to that beside the load."""
+        return not self.tells or self.after <= (self.idle * self.loaded) ** 0.5
+
+
+async def work_stops(bench: Bench, server: Server) -> Speeds:
+    """Checks that a load of several choices for each connection ends with its connections."""
+    await quiet(server)
+    idle = await probe(bench, server)
+    for attempt in range(ATTEMPTS):
+        async with leaving(bench, server, CONNECTIONS, CHOICES * 2**attempt):
+            loaded = await probe(bench, server, limit_s=10 * idle + 1)
+        await quiet(server)
+        speeds = Speeds(idle, loaded, await probe(bench, server, limit_s=10 * idle + 1))
+        if speeds.tells and speeds.stopped:
+            return speeds
+        if not speeds.stopped:
+            idle = await _later(bench, server, speeds)
+    if speeds.stopped:
+        return speeds
+    raise GuaranteeError(
+        f"{PROBE_TOKENS} tokens take {speeds.after:.3f} s after the clients of {CONNECTIONS} requests left, "
+        f"{speeds.loaded:.3f} s beside those requests and {speeds.idle:.3f} s without",
+        "about the time that the idle server takes: a closed connection ends the work for all its choices",
+        f"{server}: send {CONNECTIONS} completions of n {CHOICES}, hang up, and time one of {PROBE_TOKENS}",
+    )
+
+
+async def _later(bench: Bench, server: Server, speeds: Speeds) -> float:
+    """Returns the idle server's seconds, measured again: others may have come to use this machine.
+
+    It waits until a load that goes on should have ended. Where it has not, the earlier seconds count.
+    """
+    await asyncio.sleep(PAUSE_S)
+    idle = await probe(bench, server, limit_s=speeds.loaded)
+    return idle if VISIBLE * idle <= speeds.loaded else speeds.idle
+
+
+@asynccontextmanager
+async def leaving(
+    bench: Bench, server: Server, connections: int, choices: int
+) -> AsyncIterator[list[asyncio.Task[Any]]]:
+    """Runs long requests, every other one streamed if it can be, and closes their connections at the end.
+
+    Raises what a refused one raises.
+    """
+    contract = await server.contract()
+    choices = min(choices, contract.limits.max_n if contract.limits else choices)
+    tokens = min(bench.context - 16, 8000)
+    body = {"max_tokens": tokens, "temperature": 1 if choices > 1 else 0, "n": choices}
+    tasks = []
+    for seed in range(connections):
+        streamed = seed % 2 == 1 and "stream" in contract.capabilities
+        ask = server.stream if streamed else server.generate
+        prompt = bench.reference.prompt(8, seed=seed)
+        tasks.append(asyncio.create_task(ask("/v1/completions", body | {"prompt": prompt})))
+    async with cancelling(tasks):
+
+        async def there() -> bool:
+            return await server.unfinished() >= connections or any(task.done() for task in tasks)
+
+        await poll(there, within_s=APPEAR_S)
+        yield tasks
+        ended = [task for task in tasks if task.done()]
+    for task in ended:
+        task.result()
+
+
+async def probe(bench: Bench, server: Server, limit_s: float | None = None) -> float:
+    """Returns the seconds of the fastest of a few small completions; `limit_s` if none ends in that time."""
+    prompt = bench.reference.prompt(8, seed=77)
+    best = limit_s
+    for _ in range(PROBES):
+        asked = asyncio.create_task(server.complete(prompt, PROBE_TOKENS, temperature=0))
+        started = time.monotonic()
+        async with cancelling([asked]):
+            done, _ = await asyncio.wait([asked], timeout=limit_s)
+            if done:
+                asked.result()
+                took = time.monotonic() - started
+                best = took if best is None else min(best, took)
+    assert best is not None, "without a limit every probe ends"
+    return best
+
+
+async def quiet(server: Server) -> None:
+    """Waits until the server says that no request is left."""
+
+    async def idle() -> bool:
+        return await server.unfinished() == 0
+
+    if await poll(idle, within_s=QUIET_S) is None:
+        raise GuaranteeError(
+            f"{await server.unfinished()} requests are there {QUIET_S:g} s after all clients left",
+            "/contract.process shows none running and none waiting",
+            f"{server}: send completions, hang up, and look at GET /contract",
+        )
+
+
+async def no_slot_is_lost(bench: Bench, server: Server, leavers: int) -> None:
+    """Checks that clients that leave at any moment of their requests take no slot with them."""
+    delays = [0.002 * (i % 16) for i in range(leavers)]
+    for start in range(0, leavers, CONNECTIONS):
+        await asyncio.gather(*(_left(bench, server, delay) for delay in delays[start : start + CONNECTIONS]))
+    await quiet(server)
+    prompts = [bench.reference.prompt(8, seed=seed) for seed in range(CONNECTIONS)]
+    await _all_answered(server, prompts, leavers)
+
+
+async def _left(bench: Bench, server: Server, after_s: float) -> None:
+    body = {
+        "prompt": bench.reference.prompt(8),
+        "max_tokens": min(bench.context - 16, 8000),
+        "temperature": 0,
+    }
+    asked = asyncio.create_task(server.generate("/v1/completions", body))
+    async with cancelling([asked]):
+        await asyncio.wait([asked], timeout=after_s)
+
+
+async def _all_answered(server: Server, prompts: Sequence[list[int]], leavers: int) -> None:
+    asked = (server.complete(prompt, PROBE_TOKENS, temperature=0) for prompt in prompts)
+    answers = await asyncio.gather(*asked, return_exceptions=True)
+    failed = [answer for answer in answers if isinstance(answer, BaseException)]
+    if failed:
+        raise GuaranteeError(
+            f"{len(failed)} of {len(prompts)} requests were not answered after {leavers} clients had left: "
+            f"{failed[0]}",
+            "an answer to each: a closed connection frees its slot",
+            f"{server}: hang up {leavers} times, then send {len(prompts)} requests together",
+        )

@@ -1,0 +1,139 @@
+"""Many requests in flight at once: short prompts and long ones, single choices and several, streamed or not.
+
+A fault in one slot of a batch, in a long prompt or in one choice of several shows only among them.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from contracts.conformance.inference.bench import Bench
+from contracts.conformance.inference.samples import Sample
+from contracts.conformance.inference.server import Server
+from contracts.conformance.inference.timed_stream import TimedStream
+from contracts.conformance.verdicts import GuaranteeError
+
+LONG = 300  # tokens of a long prompt, if the context allows it
+FILLING = 7  # the request whose prompt is as long as the context allows
+SHORTEST = 26  # tokens of the short prompts, at most
+CHOICES = 4  # of a request with several
+APPEARS_WITHIN_S = 30.0
+QUEUED_FOR_S = 0.5  # how long some must have waited unchanged before they count as queued
+
+
+@dataclass
+class InFlight:
+    """One request in flight."""
+
+    server: Server
+    prompt: list[int]
+    task: asyncio.Task[list[Sample]]
+    stream: TimedStream | None = None
+    had: int = 0  # tokens that are known to have been sampled before the update was sent
+
+
+@contextlib.asynccontextmanager
+async def cancelling(tasks: list[asyncio.Task[Any]]) -> AsyncIterator[None]:
+    """Cancels `tasks` at the end of the block, and waits until all of them have ended."""
+    try:
+        yield
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+@contextlib.asynccontextmanager
+async def mixed_load(bench: Bench, count: int, max_tokens: int) -> AsyncIterator[list[InFlight]]:
+    """Runs `count` requests on each server, and yields once all have a token that can, or one has ended.
+
+    Those that still run at the end of the block are cancelled.
+    """
+    streams = "stream" in await bench.offered("capabilities")
+    requests = []
+    for server in bench.servers:
+        limits = (await server.contract()).limits
+        choices = min(CHOICES, limits.max_n) if limits else CHOICES
+        requests += [start(bench, server, i, max_tokens, streams, choices) for i in range(count)]
+    async with cancelling([request.task for request in requests]):
+        for server in bench.servers:
+            await _started(bench, server, [request for request in requests if request.server is server])
+        yield requests
+
+
+def long_prompt(bench: Bench) -> int:
+    """Returns the tokens of a long prompt."""
+    return min(LONG, bench.context // 4)
+
+
+def start(bench: Bench, server: Server, i: int, max_tokens: int, streams: bool, choices: int) -> InFlight:
+    """Sends the i-th request of the mix."""
+    prompt = bench.reference.prompt(_length(bench, i, max_tokens), seed=i)
+    if streams and i % 2 == 1:
+        stream = TimedStream(server, prompt, max_tokens, temperature=1)
+        return InFlight(server, prompt, asyncio.create_task(_alone(stream)), stream)
+    n = {"n": choices} if i % 8 == 2 and choices > 1 else {}
+    asked = server.choices(prompt, max_tokens, temperature=1, **n)
+    return InFlight(server, prompt, asyncio.create_task(asked))
+
+
+def _length(bench: Bench, i: int, max_tokens: int) -> int:
+    """Returns the tokens of the i-th prompt. One of a load fills the context with its completion."""
+    if i == FILLING:
+        return max(long_prompt(bench), bench.context - max_tokens)
+    return long_prompt(bench) if i % 8 == 7 else 5 + 3 * (i % 8)
+
+
+async def _alone(stream: TimedStream) -> list[Sample]:
+    return [await stream.read()]
+
+
+async def _started(bench: Bench, server: Server, requests: list[InFlight]) -> None:
+    """Waits until all requests are generated at the same time, or as many as the server has slots for."""
+    if not await side_by_side(server, [request.task for request in requests]):
+        _note(requests, 0)
+        return
+    # This request is the last one, so once it has its token the short ones before it have theirs.
+    await server.complete(bench.reference.prompt(4, seed=len(requests)), 1)
+    _note(requests, 1)
+
+
+def _note(requests: list[InFlight], at_least: int) -> None:
+    for request in requests:
+        request.had = len(request.stream.arrivals) if request.stream else 0
+        if len(request.prompt) <= SHORTEST:
+            request.had = max(request.had, at_least)
+
+
+async def side_by_side(server: Server, tasks: Sequence[asyncio.Task[Any]]) -> bool:
+    """Returns whether the server generates all requests at the same time, or has none that waits."""
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + APPEARS_WITHIN_S
+    since = loop.time()
+    before = -1
+    while True:
+        process = (await server.contract()).process
+        done = sum(task.done() for task in tasks)
+        if process.running + done >= len(tasks):
+            return True
+        if process.running != before:
+            before = process.running
+            since = loop.time()
+        queued = process.running > 0 and process.running + process.waiting + done >= len(tasks)
+        if done or (queued and loop.time() - since > QUEUED_FOR_S):
+            return False
+        if loop.time() > deadline:
+            raise GuaranteeError(
+                f"/contract.process has {process.running} running, {process.waiting} waiting after "
+                f"{APPEARS_WITHIN_S:g} s",
+                f"{len(tasks)} requests that were sent together are generated, or wait for a slot",
+                f"{server}: send {len(tasks)} long completions and look at GET /contract",
+            )
+        await asyncio.sleep(0.002)
+
+
+async def some_wait(servers: Sequence[Server]) -> bool:
+    """Returns whether requests wait on one of the servers, for it generates fewer at a time than it has."""
+    return any([(await server.contract()).process.waiting for server in servers])

@@ -1,0 +1,117 @@
+"""Requests that are sent before an update and again after it: whatever a server has kept shows. G3 uses it.
+
+Kept may be keys and values of a prompt's beginning, whole answers to equal requests, or scores.
+"""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from contracts.conformance.inference.bench import FEW, SHORT, Bench
+from contracts.conformance.inference.reference import Weights
+from contracts.conformance.inference.samples import Sample
+from contracts.conformance.inference.server import Server
+from contracts.conformance.verdicts import GuaranteeError
+
+MIDDLE = 256  # tokens of a prompt that fills several cache blocks
+LENGTHS = (48, MIDDLE)
+LONG = 400  # tokens of the longest prompt, but for one that fills the context
+MORE_LENGTHS = (16, 32, 64, 128, 384, 512, 768, 1024, 1536)  # thorough
+BODY = {"temperature": 0.0}  # equal requests have equal answers, which a server might keep
+CHAT = [{"role": "user", "content": "Say it again, in the same words as before, please."}]
+TEXT = "The same text as before, word for word."
+
+Ask = Callable[[Server], Coroutine[Any, Any, list[Sample]]]
+
+
+@dataclass(frozen=True)
+class Repeated:
+    """Requests by description, and sequences to score."""
+
+    bench: Bench
+    requests: dict[str, Ask]
+    sequences: list[list[int]]  # none where scores are not offered
+
+    async def ask(self) -> None:
+        """Sends all, so that a server may keep something of them."""
+        await asyncio.gather(*(self._ask(server) for server in self.bench.servers))
+
+    async def _ask(self, server: Server) -> None:
+        await asyncio.gather(
+            *(request(server) for request in self.requests.values()),
+            *(self._score(server, sequence, "before") for sequence in self.sequences),
+        )
+
+    async def check(self, weights: Weights, version: int, how: str) -> float:
+        """Sends all again. Returns the largest error, in nats, against `weights`."""
+        return max([await self._check(server, weights, version, how) for server in self.bench.servers])
+
+    async def _check(self, server: Server, weights: Weights, version: int, how: str) -> float:
+        worst = 0.0
+        found = await asyncio.gather(*(request(server) for request in self.requests.values()))
+        for what, samples in zip(self.requests, found, strict=True):
+            reproduce = f"{server}: complete {what}, publish version {version} ({how}), complete it again"
+            for sample in samples:
+                worst = max(worst, self.bench.compare(sample, weights, reproduce))
+                self.bench.check_label(sample, version, reproduce)
+        for sequence in self.sequences:
+            given = await self._score(server, sequence, how)
+            expected = self.bench.reference.logprobs(weights, sequence[:1], sequence[1:])
+            error = float((torch.tensor(given["logprobs"][0]) - expected).abs().nan_to_num(torch.inf).max())
+            if not error <= self.bench.settings.tolerance or given["version"] != version:
+                raise GuaranteeError(
+                    f"/score of {len(sequence)} tokens says version {given['version']}; a log-probability is "
+                    f"off by {error:.5f}",
+                    f"version {version}, at most {self.bench.settings.tolerance:g} from Hugging Face",
+                    f"{server}: score {sequence}, publish version {version} ({how}), score it again",
+                )
+            worst = max(worst, error)
+        return worst
+
+    def prefixes(self) -> "Repeated":
+        """Returns the shorter prompts of these requests alone."""
+        short = [f"a prompt of {length} tokens" for length in LENGTHS]
+        return Repeated(
+            self.bench, {what: self.requests[what] for what in short if what in self.requests}, []
+        )
+
+    async def _score(self, server: Server, sequence: list[int], how: str) -> dict[str, Any]:
+        status, body = await server.post("/score", {"sequences": [sequence], "temperature": 1.0})
+        if status != 200 or len(body["logprobs"][0]) != len(sequence) - 1:
+            raise GuaranteeError(
+                f"{server}: POST /score: {status} {str(body)[:300]}",
+                f"200 and {len(sequence) - 1} log-probabilities",
+                f"score {sequence} ({how})",
+            )
+        return body
+
+
+def completion(prompt: list[int] | str, max_tokens: int = FEW, **fields: Any) -> Ask:
+    return lambda server: server.choices(prompt, max_tokens, **fields)
+
+
+async def repeated(bench: Bench, longest: int) -> Repeated:
+    """Returns requests of every kind that the servers offer, with a prompt of `longest` tokens at most."""
+    capabilities = await bench.offered("capabilities")
+    make = bench.reference.prompt
+    lengths = [*LENGTHS, *(MORE_LENGTHS if bench.settings.thorough else ())]
+    longest = min(longest, bench.context - SHORT)
+    lengths = [*(length for length in lengths if length < longest), longest]
+    prompts = [make(length, seed=length) for length in lengths]
+    half = min(MIDDLE, bench.context) // 2
+    prompts.append(make(MIDDLE, seed=MIDDLE)[:half] + make(half // 2, seed=1))
+    requests = {f"a prompt of {len(prompt)} tokens": completion(prompt) for prompt in prompts}
+    requests["a request at temperature 0"] = completion(make(30, seed=2), SHORT, **BODY)
+    if "seed" in capabilities:
+        requests["a request with a seed"] = completion(make(31, seed=3), SHORT, seed=7)
+    if bench.reference.chats:
+        requests["a chat"] = lambda server: server.chat(CHAT, FEW, **BODY)
+    requests["a text"] = completion(TEXT, FEW, **BODY)
+    sequences = []
+    if "score" in capabilities:
+        sequence = make(min(100, bench.context // 2), seed=4)
+        sequences = [sequence, sequence[: len(sequence) // 2] + make(20, seed=5)]
+    return Repeated(bench, requests, sequences)

@@ -1,0 +1,52 @@
+"""How quickly the servers answer: what time limits are measured against, and whether generation resumed."""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from contracts.conformance.inference.bench import SHORT, Bench
+from contracts.conformance.verdicts import GuaranteeError
+
+GRACE_S = 1.5  # what a busy machine may add to any time
+FACTOR = 5.0  # by which an answer may be slower than the same server's at another moment
+TRIES = 3  # measurements, all of which must be slow before that is a verdict
+FIRST_TOKENS = 4  # of a request that is sent for its latency
+
+
+@dataclass(frozen=True)
+class Responsiveness:
+    """The time of a short completion on idle servers."""
+
+    idle_s: float
+
+    @property
+    def limit_s(self) -> float:
+        """The seconds in which a short completion must be answered where generation goes on."""
+        return GRACE_S + FACTOR * self.idle_s
+
+
+async def responsiveness(bench: Bench) -> Responsiveness:
+    """Measures the quickest short completion of three."""
+    return Responsiveness(min([await _answer_s(bench, seed, SHORT) for seed in range(3)]))
+
+
+async def short_answer_s(bench: Bench) -> float:
+    """Returns the seconds in which every server has answered with a few tokens."""
+    return await _answer_s(bench, 3, FIRST_TOKENS)
+
+
+async def _answer_s(bench: Bench, seed: int, tokens: int) -> float:
+    started = asyncio.get_running_loop().time()
+    prompt = bench.reference.prompt(9, seed)
+    await asyncio.gather(*(server.complete(prompt, tokens) for server in bench.servers))
+    return asyncio.get_running_loop().time() - started
+
+
+def check_resumed(times: Sequence[float], limit_s: float, what: str) -> None:
+    """Checks that one of the answers just after `live` came within `limit_s`."""
+    if min(times) > limit_s:
+        raise GuaranteeError(
+            f"{len(times)} times, a request sent just after `live` was answered after {min(times):.1f} s",
+            f"an answer within {limit_s:.1f} s, as before: `live` means that generation has resumed",
+            what,
+        )

@@ -1,0 +1,114 @@
+"""Measures how fast a server generates, and compares it with what it did before.
+
+G8 calls it, because a slot, a cache block or a lock that is lost shows as fewer tokens a second, whatever the
+server tells. Nothing is judged in absolute numbers: a server is compared with itself.
+"""
+
+import asyncio
+import time
+from dataclasses import dataclass
+
+import psutil
+
+from contracts.conformance.inference.reference import Reference
+from contracts.conformance.inference.server import Server
+from contracts.conformance.verdicts import GuaranteeError
+
+AT_A_TIME = 16  # requests that are generated side by side
+TOKENS = 32  # tokens of each
+SINGLE = 5  # requests of one token, one after the other; the fastest counts
+SLOWER = 0.65  # of the earlier throughput that must be left
+LATER = 2.0  # times the earlier latency that a request may take
+BUSY = 0.15  # of this machine's processors: others work on it while the server is idle
+BUSY_SLOWER = 0.3  # in place of SLOWER then, and of LATER the next
+BUSY_LATER = 5.0
+SLACK_S = 0.02
+TRIES = 6  # measurements before a verdict
+PAUSE_S = 2.0  # between two of them: a busy neighbour may leave
+IDLE_S = 0.2  # without requests, in which it is seen how busy this machine is
+STEPS = 200_000  # of the loop that measures this machine
+
+
+@dataclass(frozen=True)
+class Speed:
+    """What was measured of one server."""
+
+    tokens_per_s: float  # of AT_A_TIME requests together
+    latency_s: float  # of a request of one token
+    machine_s: float  # seconds that a fixed piece of work took here at that time
+    busy: float  # share of this machine's processors in use before the requests were sent
+
+    def left_of(self, earlier: "Speed") -> float:
+        """Returns the share of the earlier throughput, as if this machine were as fast as it was."""
+        return self.tokens_per_s / earlier.tokens_per_s * self._slowdown(earlier)
+
+    def is_as_good_as(self, earlier: "Speed") -> bool:
+        """Returns whether throughput and latency are about what they were."""
+        latency = self.latency_s / self._slowdown(earlier)
+        slower, later = (BUSY_SLOWER, BUSY_LATER) if self.busy > BUSY else (SLOWER, LATER)
+        return self.left_of(earlier) >= slower and latency <= later * earlier.latency_s + SLACK_S
+
+    def _slowdown(self, earlier: "Speed") -> float:
+        return max(1.0, self.machine_s / earlier.machine_s)
+
+
+async def measure_speed(server: Server, reference: Reference) -> Speed | None:
+    """Returns the speed of the server, or None if its completions end too early to measure it."""
+    busy = await _busy()
+    latency = min([await _seconds_of_one(server, reference, i) for i in range(SINGLE)])
+    machine = _machine_seconds()
+    prompts = [reference.prompt(8, seed=9000 + i) for i in range(AT_A_TIME)]
+    began = time.monotonic()
+    found = await asyncio.gather(*(server.complete(p, TOKENS, temperature=1) for p in prompts))
+    seconds = time.monotonic() - began
+    tokens = sum(len(sample.token_ids) for sample in found)
+    if tokens < AT_A_TIME * TOKENS // 2:
+        return None
+    return Speed(tokens / seconds, latency, machine, busy)
+
+
+async def check_speed(server: Server, reference: Reference, earlier: Speed, after: str) -> float:
+    """Measures again until the speed is about the earlier one, and returns the share that is left.
+
+    Raises GuaranteeError if it never is.
+    """
+    best = None
+    for i in range(TRIES):
+        if i:
+            await asyncio.sleep(PAUSE_S)
+        speed = await measure_speed(server, reference)
+        if speed is None or speed.is_as_good_as(earlier):
+            return speed.left_of(earlier) if speed else 1.0
+        if best is None or speed.tokens_per_s > best.tokens_per_s:
+            best = speed
+    assert best is not None
+    raise GuaranteeError(
+        f"{best.tokens_per_s:.0f} tokens a second and {1000 * best.latency_s:.0f} ms for one token after "
+        f"{after}; before them {earlier.tokens_per_s:.0f} and {1000 * earlier.latency_s:.0f} ms",
+        f"at least {SLOWER:g} of the throughput and at most {LATER:g} times the latency, in one of {TRIES} "
+        "measurements: what a server has done takes none of its slots",
+        f"{server}: {AT_A_TIME} completions of {TOKENS} tokens side by side, before and after {after}",
+    )
+
+
+async def _seconds_of_one(server: Server, reference: Reference, i: int) -> float:
+    prompt = reference.prompt(8, seed=8000 + i)
+    began = time.monotonic()
+    await server.complete(prompt, 1)
+    return time.monotonic() - began
+
+
+async def _busy() -> float:
+    """Returns the share of this machine's processors that is in use while the kit asks for nothing."""
+    psutil.cpu_percent(None)
+    await asyncio.sleep(IDLE_S)
+    return float(psutil.cpu_percent(None)) / 100
+
+
+def _machine_seconds() -> float:
+    """Returns the seconds of a fixed piece of work, which a busy machine makes longer."""
+    began = time.monotonic()
+    total = 0
+    for i in range(STEPS):
+        total += i
+    return time.monotonic() - began

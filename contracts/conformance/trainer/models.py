@@ -1,0 +1,108 @@
+"""The models that the kit makes for trainers: tiny ones, and such as do more than a plain decoder."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import (
+    AutoConfig,
+    AutoModelForCausalLM,
+    GenerationConfig,
+    GPT2Config,
+    GPT2LMHeadModel,
+    LlamaConfig,
+    LlamaForCausalLM,
+    MistralConfig,
+    MistralForCausalLM,
+    PhiConfig,
+    PhiForCausalLM,
+    PreTrainedModel,
+)
+
+from contracts.conformance.tiny_model import VOCABULARY, make_scaled_model, make_tiny_model
+
+WINDOW = 24  # tokens, fewer than some sequences have
+SIZES: dict[str, Any] = {
+    "vocab_size": len(VOCABULARY),
+    "hidden_size": 64,
+    "intermediate_size": 128,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "max_position_embeddings": 2048,
+    "initializer_range": 0.2,
+    "eos_token_id": 0,
+    "pad_token_id": 1,
+    "bos_token_id": None,
+}
+
+
+def make_model(path: Path, tied: bool, layers: int = 2, vocabulary: int = len(VOCABULARY)) -> str:
+    """Writes a tiny model whose biases and norms are random too, with a generation config of its own.
+
+    Returns its path.
+    """
+    make_tiny_model(path, tied=tied, vocabulary=vocabulary)
+    config = AutoConfig.from_pretrained(path, num_hidden_layers=layers)
+    torch.manual_seed(0)
+    model = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
+    model.generation_config = GenerationConfig(eos_token_id=[0, 1], pad_token_id=1)
+    return _saved(model, path)
+
+
+def _saved(model: PreTrainedModel, path: Path) -> str:
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.dim() == 1:
+                parameter.add_(0.1 * torch.randn_like(parameter))
+    model.save_pretrained(path)
+    return str(path)
+
+
+def _scaled(path: Path) -> str:
+    return make_scaled_model(path)
+
+
+def _with_bias_in_the_head(path: Path) -> str:
+    make_tiny_model(path)
+    return _saved(PhiForCausalLM(PhiConfig(**SIZES, tie_word_embeddings=False)), path)
+
+
+def _with_a_window(path: Path) -> str:
+    make_tiny_model(path)
+    config = MistralConfig(**SIZES, num_key_value_heads=1, head_dim=32, sliding_window=WINDOW)
+    return _saved(MistralForCausalLM(config), path)
+
+
+def _with_learned_positions(path: Path) -> str:
+    make_tiny_model(path)
+    config: dict[str, Any] = {
+        "vocab_size": len(VOCABULARY),
+        "n_embd": 64,
+        "n_layer": 2,
+        "n_head": 2,
+        "n_positions": 2048,
+        "initializer_range": 0.2,
+        "attn_pdrop": 0.0,
+        "embd_pdrop": 0.0,
+        "resid_pdrop": 0.0,
+        "eos_token_id": 0,
+        "bos_token_id": None,
+        "pad_token_id": 1,
+    }
+    return _saved(GPT2LMHeadModel(GPT2Config(**config)), path)
+
+
+def _with_dropout(path: Path) -> str:
+    make_tiny_model(path)
+    return _saved(LlamaForCausalLM(LlamaConfig(**SIZES, attention_dropout=0.5)), path)
+
+
+# What is special about a model, to make it; a trainer scores it as it is, or refuses it.
+SPECIAL_MODELS: dict[str, Callable[[Path], str]] = {
+    "divides its logits after the head": _scaled,
+    "has a head with a bias": _with_bias_in_the_head,
+    "has a window of attention": _with_a_window,
+    "has learned positions": _with_learned_positions,
+    "has dropout in training mode": _with_dropout,
+}

@@ -1,0 +1,138 @@
+"""The shapes of OpenAI's answers, with the fields that the contract adds. Servers build them by hand."""
+
+from typing import Any
+
+from pydantic import Field
+
+from contracts.inference import VersionSpan
+from contracts.limits import TokenIds
+from contracts.wire import Answer
+
+IDS = "with `logprobs`; "
+
+
+class TokenLogprob(Answer):
+    """One sampled token."""
+
+    token: str | None = None
+    bytes: list[int] | None = Field(None, description="null for a part of a character")
+    logprob: float = Field(le=1e-3, description="nats, under the distribution that it was sampled from")
+    top_logprobs: list[dict[str, Any]] | None = None
+
+
+class Logprobs(Answer):
+    """The log-probabilities of a choice, or of a delta. `content` is left out in OpenAI's classic form."""
+
+    content: list[TokenLogprob] | None = None
+
+
+class AnyChoice(Answer):
+    """The fields that the choices of all answers share."""
+
+    index: int = Field(ge=0)
+    finish_reason: str | None = Field(description="stop, length, tool_calls or abort; null before the end")
+    token_ids: TokenIds | None = Field(None, description=IDS + "those of this answer or delta")
+    prompt_token_ids: TokenIds | None = Field(None, description="where a request has several prompts")
+    logprobs: Logprobs | None = None
+    weight_versions: list[VersionSpan] | None = Field(None, description="in a stream with the last delta")
+
+
+class Message(Answer):
+    """A chat's message, or its delta."""
+
+    role: str | None = None
+    content: str | None = None
+    tool_calls: list[dict[str, Any]] | None = None
+
+
+class ChatChoice(AnyChoice):
+    """A choice of a chat completion."""
+
+    message: Message
+
+
+class ChatDelta(AnyChoice):
+    """A choice in a chunk of a chat completion."""
+
+    delta: Message
+
+
+class TextChoice(AnyChoice):
+    """A choice of a text completion, or of a chunk of one."""
+
+    text: str
+
+
+class Usage(Answer):
+    """The tokens of a request."""
+
+    prompt_tokens: int
+    completion_tokens: int
+    total_tokens: int
+
+
+class AnyCompletion(Answer):
+    """The fields that all answers and chunks share."""
+
+    id: str
+    object: str
+    created: int
+    model: str
+    prompt_token_ids: TokenIds | None = Field(None, description=IDS + "in a stream with the first chunk")
+    usage: Usage | None = None
+
+
+class ChatCompletion(AnyCompletion):
+    """The response to `POST /v1/chat/completions`."""
+
+    choices: list[ChatChoice]
+
+
+class ChatCompletionChunk(AnyCompletion):
+    """One event of a streamed chat completion."""
+
+    choices: list[ChatDelta]
+
+
+class TextCompletion(AnyCompletion):
+    """The response to `POST /v1/completions`, or one event of a streamed one."""
+
+    choices: list[TextChoice]
+
+
+class Model(Answer):
+    """A model that the server has."""
+
+    id: str
+    object: str
+    created: int
+    owned_by: str
+
+
+class Models(Answer):
+    """The response to `GET /v1/models`."""
+
+    object: str
+    data: list[Model] = Field(min_length=1)
+
+
+class Version(Answer):
+    """The response to `GET /version`."""
+
+    version: str = Field(description="of the engine")
+    engine: str
+
+
+class ErrorObject(Answer):
+    """What went wrong."""
+
+    code: str = Field(description="a code of the contract; clients decide by it")
+    message: str = Field(description="for people")
+    type: str | None = Field(None, description="OpenAI's: invalid_request_error or server_error")
+    param: str | None = Field(None, description="the field of the request that is at fault")
+
+
+class Error(Answer):
+    """The body of every error."""
+
+    error: ErrorObject

@@ -1,0 +1,123 @@
+"""Makes the OpenAPI file and the JSON Schemas from the routes and their models."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, cast
+
+from pydantic import BaseModel
+from pydantic.json_schema import GenerateJsonSchema, JsonSchemaMode, models_json_schema
+from pydantic_core import core_schema
+
+from contracts import CONTRACT_VERSION
+from contracts.errors import ErrorCode
+from contracts.schema.completions import Error
+from contracts.schema.routes import ANY, ROUTES, Route
+from contracts.wire import Answer, Request
+
+DIRECTORY = Path(__file__).parent
+DIALECT = "https://json-schema.org/draft/2020-12/schema"
+REFERENCE = "#/components/schemas/{model}"
+JSON = "application/json"
+
+
+class _Schema(GenerateJsonSchema):
+    """What an answer always has is required; what may be null may be left out. Every default is told."""
+
+    def field_is_required(
+        self,
+        field: core_schema.ModelField | core_schema.DataclassField | core_schema.TypedDictField,
+        total: bool,
+    ) -> bool:
+        schema: Any = field["schema"]
+        if schema["type"] == "default":
+            return self.mode == "serialization" and schema.get("default", ...) is not None
+        return super().field_is_required(field, total)
+
+    def default_schema(self, schema: core_schema.WithDefaultSchema) -> dict[str, Any]:
+        told = super().default_schema(schema)
+        if factory := schema.get("default_factory"):
+            told["default"] = cast(Callable[[], Any], factory)()
+        return told
+
+
+def documents() -> dict[str, dict[str, Any]]:
+    """Returns every file by its name."""
+    files = {"openapi.json": openapi()}
+    for model, mode in _models():
+        schema = model.model_json_schema(mode=mode, schema_generator=_Schema)
+        files[f"{model.__name__}.json"] = {"$schema": DIALECT} | schema
+    return files
+
+
+def text_of(document: dict[str, Any]) -> str:
+    """Returns a file's text."""
+    return json.dumps(document, indent=2, ensure_ascii=False) + "\n"
+
+
+def openapi() -> dict[str, Any]:
+    """Returns the OpenAPI document."""
+    _, schemas = models_json_schema(_models(), ref_template=REFERENCE, schema_generator=_Schema)
+    paths: dict[str, Any] = {}
+    for route in ROUTES:
+        paths.setdefault(route.path, {})[route.method] = _operation(route)
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "The inference contract", "version": str(CONTRACT_VERSION)},
+        "security": [{"bearer": []}],
+        "paths": paths,
+        "components": {
+            "schemas": schemas["$defs"],
+            "securitySchemes": {"bearer": {"type": "http", "scheme": "bearer"}},
+        },
+    }
+
+
+def _models() -> list[tuple[type[BaseModel], JsonSchemaMode]]:
+    """Returns every model of a body. A request is described as it is read, an answer as it is written."""
+    requests = {route.request for route in ROUTES if route.request}
+    answers: set[type[Answer]] = {route.answer for route in ROUTES} | {Error}
+    answers |= {route.chunk for route in ROUTES if route.chunk}
+    in_order: list[type[Request] | type[Answer]] = sorted(
+        [*requests, *answers], key=lambda model: model.__name__
+    )
+    return [(model, "validation" if issubclass(model, Request) else "serialization") for model in in_order]
+
+
+def _operation(route: Route) -> dict[str, Any]:
+    answer: dict[str, Any] = {JSON: _schema(route.answer)}
+    if route.chunk:
+        answer["text/event-stream"] = {
+            "schema": {"type": "string"},
+            "x-event": _schema(route.chunk)["schema"],
+        }
+    responses: dict[str, Any] = {str(route.status): {"description": route.summary, "content": answer}}
+    if route.path == "/health":
+        responses["503"] = {"description": "loading or unhealthy", "content": answer}
+    if route.method == "head":
+        responses = {status: {"description": told["description"]} for status, told in responses.items()}
+    for status, codes in _errors(route).items():
+        content = {} if route.method == "head" else {"content": {JSON: _schema(Error)}}
+        responses.setdefault(status, {"description": ", ".join(codes)} | content)
+    operation: dict[str, Any] = {"summary": route.summary, "responses": responses}
+    if route.path == "/health":
+        operation["security"] = []
+    if route.parameters:
+        operation["parameters"] = route.parameters
+    if route.request:
+        operation["requestBody"] = {"required": True, "content": {JSON: _schema(route.request)}}
+    return operation
+
+
+def _errors(route: Route) -> dict[str, list[str]]:
+    """Returns the codes by status. What is 422 may be 400 below /v1/."""
+    found: dict[str, list[str]] = {}
+    for error in sorted({*ANY, *route.errors}, key=lambda code: list(ErrorCode).index(code)):
+        statuses = {400, 422} if error.http_status == 422 and "/v1/" in route.path else {error.http_status}
+        for status in sorted(statuses):
+            found.setdefault(str(status), []).append(error.code)
+    return dict(sorted(found.items()))
+
+
+def _schema(model: type[BaseModel]) -> dict[str, Any]:
+    return {"schema": {"$ref": REFERENCE.format(model=model.__name__)}}

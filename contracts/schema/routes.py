@@ -1,0 +1,133 @@
+"""The routes of the inference contract: what each reads, answers and refuses."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from contracts import inference
+from contracts.challenge import CHALLENGE_PATTERN
+from contracts.errors import ErrorCode
+from contracts.limits import LONGEST_S, MAX_INTEGER
+from contracts.schema import completions
+from contracts.wire import Answer, Request
+
+ANY = (ErrorCode.BAD_REQUEST, ErrorCode.UNAUTHORIZED, ErrorCode.METHOD_NOT_ALLOWED, ErrorCode.OVERLOADED)
+BODY = (ErrorCode.TOO_LARGE, ErrorCode.INVALID_REQUEST)
+WEIGHTS = (
+    ErrorCode.UNKNOWN_PARAMETER,
+    ErrorCode.MISSING_PARAMETER,
+    ErrorCode.SHAPE_MISMATCH,
+    ErrorCode.DTYPE_MISMATCH,
+    ErrorCode.UNSUPPORTED_KV_CACHE,
+    ErrorCode.UNSUPPORTED_RECEIVE,
+)
+STATE = (ErrorCode.NO_GROUP, ErrorCode.JOINING, ErrorCode.STALE_VERSION)
+JOINING = (ErrorCode.UNSUPPORTED_BACKEND, ErrorCode.NCCL_MISMATCH, ErrorCode.RENDEZVOUS_TIMEOUT)
+BOTH = (ErrorCode.OTHER_RUN, ErrorCode.STALE_EPOCH, ErrorCode.UPDATE_IN_PROGRESS, ErrorCode.UNHEALTHY)
+GENERATION = (
+    ErrorCode.NOT_FOUND,
+    ErrorCode.UNSUPPORTED_PARAMETER,
+    ErrorCode.CONTEXT_LENGTH,
+    ErrorCode.ENGINE_FAILED,
+    ErrorCode.UNHEALTHY,
+    ErrorCode.WEIGHTS_LOST,
+)
+
+
+@dataclass(frozen=True)
+class Route:
+    """One route. `chunk` is the model of an event where the answer can be a stream."""
+
+    method: str
+    path: str
+    summary: str
+    answer: type[Answer]
+    request: type[Request] | None = None
+    status: int = 200
+    chunk: type[Answer] | None = None
+    errors: tuple[ErrorCode, ...] = ()
+    parameters: list[dict[str, Any]] = field(default_factory=list)
+
+
+def _parameter(name: str, where: str, schema: dict[str, Any]) -> dict[str, Any]:
+    return {"name": name, "in": where, "required": where == "path", "schema": schema}
+
+
+CHALLENGE = _parameter("challenge", "query", {"type": "string", "pattern": CHALLENGE_PATTERN})
+VERSION = _parameter("version", "path", {"type": "integer", "minimum": 0, "exclusiveMaximum": MAX_INTEGER})
+MODEL = _parameter("model", "path", {"type": "string"})
+WAIT = {"type": "number", "minimum": 0, "exclusiveMaximum": LONGEST_S, "default": 0}
+
+ROUTES = [
+    Route("get", "/health", "Whether new requests are taken", inference.Health, parameters=[CHALLENGE]),
+    Route("head", "/health", "The same, without a body (capability `openai`)", inference.Health),
+    Route("get", "/version", "The engine's version (capability `openai`)", completions.Version),
+    Route("get", "/contract", "What the server is and serves", inference.ContractInfo, errors=BOTH[-1:]),
+    Route(
+        "post",
+        "/init_process_group",
+        "Join a weight group; answered when it has formed",
+        inference.InitProcessGroupResponse,
+        inference.InitProcessGroupRequest,
+        errors=BODY + JOINING + BOTH,
+    ),
+    Route(
+        "post",
+        "/request_weight_update",
+        "Receive new weights",
+        inference.WeightUpdateAccepted,
+        inference.WeightUpdateRequest,
+        status=202,
+        errors=BODY + WEIGHTS + STATE + BOTH,
+    ),
+    Route(
+        "get",
+        "/weight_update/{version}",
+        "How an update stands, or ended",
+        inference.WeightUpdateStatus,
+        parameters=[VERSION, _parameter("wait_s", "query", WAIT)],
+        errors=(ErrorCode.NOT_FOUND, ErrorCode.INVALID_REQUEST, ErrorCode.UNHEALTHY),
+    ),
+    Route(
+        "post",
+        "/abort_weight_update",
+        "Call off an update of which nothing was sent",
+        inference.WeightUpdateStatus,
+        inference.AbortWeightUpdateRequest,
+        errors=(*BODY, ErrorCode.NOT_FOUND, ErrorCode.OTHER_RUN, ErrorCode.UNHEALTHY),
+    ),
+    Route(
+        "post",
+        "/v1/chat/completions",
+        "Complete a conversation",
+        completions.ChatCompletion,
+        inference.ChatCompletionRequest,
+        chunk=completions.ChatCompletionChunk,
+        errors=BODY + GENERATION,
+    ),
+    Route(
+        "post",
+        "/v1/completions",
+        "Complete text or token ids",
+        completions.TextCompletion,
+        inference.CompletionRequest,
+        chunk=completions.TextCompletion,
+        errors=BODY + GENERATION,
+    ),
+    Route("get", "/v1/models", "The models", completions.Models, errors=(ErrorCode.UNHEALTHY,)),
+    Route(
+        "get",
+        "/v1/models/{model}",
+        "One model (capability `openai`)",
+        completions.Model,
+        parameters=[MODEL],
+        errors=(ErrorCode.NOT_FOUND, ErrorCode.UNHEALTHY),
+    ),
+    Route(
+        "post",
+        "/score",
+        "Log-probabilities of given token ids (capability `score`)",
+        inference.ScoreResponse,
+        inference.ScoreRequest,
+        errors=BODY + GENERATION[1:],
+    ),
+]

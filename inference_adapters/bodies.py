@@ -1,0 +1,26 @@
+"""The bodies of the OpenAI routes, read after what asks for nothing has been left out.
+
+The contract's own models stay strict: a client builds its requests with them.
+"""
+
+from typing import Any
+
+from pydantic import BaseModel, model_validator
+
+from contracts.inference import ChatCompletionRequest, CompletionRequest
+from inference_adapters.neutral_values import asked_for
+
+
+class _Asked(BaseModel):
+    @model_validator(mode="before")
+    @classmethod
+    def _leave_out(cls, given: Any) -> Any:
+        return asked_for(given) if isinstance(given, dict) else given
+
+
+class ChatBody(ChatCompletionRequest, _Asked):
+    """The body of a chat completion."""
+
+
+class TextBody(CompletionRequest, _Asked):
+    """The body of a text completion."""

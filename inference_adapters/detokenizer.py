@@ -1,0 +1,30 @@
+"""Turns the tokens of a growing completion into pieces of its text. It is pure."""
+
+from collections.abc import Callable, Sequence
+
+Decode = Callable[[Sequence[int]], str]
+
+
+class Detokenizer:
+    """Decodes a growing completion in pieces, which together are the text of all its tokens.
+
+    A token may hold part of a character, and may read differently after another. So each piece is the
+    difference between two decodings of a window that starts at the previous piece. A window that ends within
+    a character (decoded to U+FFFD) waits for the rest.
+    """
+
+    def __init__(self, decode: Decode):
+        self._decode = decode
+        self._settled: list[int] = []  # tokens of the last piece: context for the next
+        self._open: list[int] = []  # tokens whose text has not been returned yet
+
+    def decode_next(self, token_ids: Sequence[int], last: bool) -> str:
+        """Returns the text of the new tokens, which may be empty unless they are the last."""
+        self._open += token_ids
+        before = self._decode(self._settled)
+        after = self._decode(self._settled + self._open)
+        if after.endswith("\ufffd") and not last:
+            return ""
+        self._settled = self._open or self._settled
+        self._open = []
+        return after[len(before) :]

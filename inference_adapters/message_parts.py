@@ -1,0 +1,48 @@
+"""Joins the text parts of a message, and refuses every other part by its name.
+
+It is called for every engine, before a chat template sees the messages. A template would write a list of
+parts in its own way, or as Python does.
+"""
+
+from collections.abc import Collection, Sequence
+from typing import Any
+
+from contracts.errors import ContractError, ErrorCode
+
+BETWEEN = "\n"  # two text parts, as vLLM joins them
+
+
+def with_text(messages: Sequence[dict[str, Any]], others: Collection[str] = ()) -> list[dict[str, Any]]:
+    """Returns the messages with a text as their content.
+
+    A message that has a part whose type is among `others` keeps its parts. Raises ContractError for every
+    other part that is no text.
+    """
+    joined = []
+    for number, message in enumerate(messages):
+        content = message.get("content")
+        if isinstance(content, list):
+            message = message | {"content": _joined(content, others, f"messages[{number}].content")}
+        joined.append(message)
+    return joined
+
+
+def _joined(parts: list[Any], others: Collection[str], where: str) -> Any:
+    texts = []
+    for number, part in enumerate(parts):
+        what = part.get("type")
+        if isinstance(what, str) and what in others:
+            return parts
+        texts.append(_text(part, f"{where}[{number}]"))
+    return BETWEEN.join(texts)
+
+
+def _text(part: dict[str, Any], where: str) -> str:
+    what = part.get("type")
+    if what == "text" and isinstance(part.get("text"), str):
+        return str(part["text"])
+    if what == "text" or not isinstance(what, str):
+        why = f'{where}: a part of content is {{"type": "text", "text": "..."}}'
+        raise ContractError(ErrorCode.INVALID_REQUEST, why, where)
+    why = f"{where}: {what}: this server takes text alone"
+    raise ContractError(ErrorCode.UNSUPPORTED_PARAMETER, why, where)

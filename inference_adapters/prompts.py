@@ -1,0 +1,54 @@
+"""The prompts of a request as token ids. It is called by `generation_routes`."""
+
+from contracts.errors import ContractError, ErrorCode
+from contracts.inference import ChatCompletionRequest, TokenEngine
+from contracts.limits import MAX_TEXT_CHARACTERS, MAX_TOKENS
+from contracts.tool_calls import for_template
+from inference_adapters.message_parts import with_text
+from inference_adapters.text_checks import check_conversation, check_text, tokenised
+
+Prompt = str | list[int]
+
+
+async def chat_prompt(body: ChatCompletionRequest, engine: TokenEngine) -> list[int]:
+    """Returns the token ids of a conversation. Raises ContractError if it is none."""
+    characters = check_conversation(body.messages, body.tools, engine.max_context())
+    messages = with_text(body.messages)
+
+    def encode() -> list[int]:
+        return engine.encode_chat(for_template(messages), body.tools)
+
+    try:
+        return await tokenised(encode, characters=characters)
+    except Exception as error:  # a chat template refuses a conversation with errors of its own
+        raise ContractError(ErrorCode.INVALID_REQUEST, f"messages: {error!r}", "messages") from error
+
+
+def prompts_of(given: Prompt | list[str] | list[list[int]]) -> list[Prompt]:
+    """Returns the prompts of a text completion: one, or each of a list."""
+    several = isinstance(given, list) and given and not isinstance(given[0], int)
+    return given if several else [given]
+
+
+async def text_prompts(prompts: list[Prompt], engine: TokenEngine) -> list[list[int]]:
+    """Returns the token ids of each prompt. Raises ContractError if they are too long, before any is read."""
+    context = engine.max_context()
+    texts = [prompt for prompt in prompts if isinstance(prompt, str)]
+    characters = sum([check_text("prompt", text, context) for text in texts])
+    if characters > MAX_TEXT_CHARACTERS:
+        raise _too_much(f"{characters} characters", MAX_TEXT_CHARACTERS)
+    tokens = sum(len(prompt) for prompt in prompts if not isinstance(prompt, str))
+    if tokens > MAX_TOKENS:
+        raise _too_much(f"{tokens} token ids", MAX_TOKENS)
+    if not texts:
+        return prompts
+
+    def encode() -> list[list[int]]:
+        return [engine.encode(prompt) if isinstance(prompt, str) else prompt for prompt in prompts]
+
+    return await tokenised(encode, characters=characters)
+
+
+def _too_much(found: str, most: int) -> ContractError:
+    why = f"prompt: {found} in all prompts; at most {most}"
+    return ContractError(ErrorCode.INVALID_REQUEST, why, "prompt")

@@ -1,0 +1,93 @@
+"""Broken servers. G11: what a closed connection must end."""
+
+import asyncio
+
+from contracts.errors import ContractError, ErrorCode
+from inference_adapters import generation_routes, streaming
+from inference_adapters.scripted import ScriptedEngine
+from tests.conformance.broken_servers.mutants import mutant
+
+
+@mutant("G11", "tokens take", timed=True)
+class HidesWorkForClientsThatLeft(ScriptedEngine):
+    """`/contract` forgets a request whose connection is closed, and its work goes on."""
+
+    hidden: set[asyncio.Task] = set()
+
+    async def _generate(self, prompt, sampling):
+        deltas: asyncio.Queue = asyncio.Queue()
+
+        async def work():
+            async for delta in super(HidesWorkForClientsThatLeft, self)._generate(prompt, sampling):
+                deltas.put_nowait(delta)
+
+        task = asyncio.create_task(work())
+        self.read = getattr(self, "read", 0) + 1
+        try:
+            while not (delta := await deltas.get()).finish_reason:
+                yield delta
+            yield delta
+        finally:
+            self.read -= 1
+            self.hidden.add(task)
+
+    def process(self):
+        return super().process().model_copy(update={"running": getattr(self, "read", 0)})
+
+
+@mutant("G11", "tokens take|requests are there")
+def cancels_the_first_choice_only(options):
+    right = streaming.merged
+
+    def merged(sources, weights_given_up):
+        async def kept(source):
+            deltas: asyncio.Queue = asyncio.Queue()
+
+            async def work():
+                async for delta in source:
+                    deltas.put_nowait(delta)
+
+            HidesWorkForClientsThatLeft.hidden.add(asyncio.create_task(work()))
+            while not (delta := await deltas.get()).finish_reason:
+                yield delta
+            yield delta
+
+        first, *others = sources
+        return right([first, *map(kept, others)], weights_given_up)
+
+    generation_routes.merged = merged
+
+
+@mutant("G11", "were not answered|no answer to POST|requests are there", also="G2 G3 G4 G5 G6 G7 G8 G9")
+class LosesTheSlotOfWhoLeaves(ScriptedEngine):
+    slots = asyncio.Semaphore(48)
+
+    async def _generate(self, prompt, sampling):
+        await self.slots.acquire()
+        async for delta in super()._generate(prompt, sampling):
+            yield delta
+        self.slots.release()
+
+
+@mutant("G11", ": 503", also="G2 G3 G5 G8")
+class RefusesTheThirdRequest(ScriptedEngine):
+    """What it says is a refusal, so the kit must not tell of a request that never showed."""
+
+    def generate(self, prompt_token_ids, sampling):
+        if len(self._sequences) >= 2:
+            raise ContractError(ErrorCode.OVERLOADED, "two at a time")
+        return super().generate(prompt_token_ids, sampling)
+
+
+@mutant("G11", "are there 10 s after")
+class ForgetsWhoLeavesWhilePaused(ScriptedEngine):
+    async def _wait_while_paused(self, sequence):
+        waiting = asyncio.ensure_future(super()._wait_while_paused(sequence))
+        left = False
+        while not waiting.done():
+            try:
+                await asyncio.shield(waiting)
+            except asyncio.CancelledError:
+                left = True
+        if left:
+            await asyncio.sleep(60)

@@ -1,0 +1,137 @@
+"""Broken servers. G6: what meets an update under way, retries, and refusals that change something."""
+
+from contracts.errors import ContractError, ErrorCode
+from inference_adapters import weight_updates
+from inference_adapters.weight_updates import WeightUpdates
+from tests.conformance.broken_servers.mutants import mutant
+
+
+@mutant("G6", "weights is .*'live'|say .*live", also="G7")
+def says_live_while_receiving(options):
+    right = WeightUpdates.contract
+
+    def contract(self):
+        info = right(self)
+        return info.model_copy(update={"weights": info.weights.model_copy(update={"state": "live"})})
+
+    WeightUpdates.contract = contract
+
+
+@mutant("G6", "say .*receiving", also="G7")
+def says_the_new_version_while_receiving(options):
+    right = WeightUpdates.contract
+
+    def contract(self):
+        info = right(self)
+        if update := self._receiving():
+            weights = info.weights.model_copy(update={"version": update.outcome.version})
+            info = info.model_copy(update={"weights": weights})
+        return info
+
+    WeightUpdates.contract = contract
+
+
+@mutant("G6", "broadcast of version|ended as|is .*live.* while")
+def tears_an_update_down_for_the_next_epoch(options):
+    async def end_of(self, update, request):
+        await self._call_off(update, "a newer epoch")
+
+    WeightUpdates._end_of = end_of
+
+
+@mutant("G6", "broadcast of version|ended as|is .*live.* while")
+def tears_an_update_down_for_any_join(options):
+    right = WeightUpdates.join
+
+    async def join(self, request):
+        update = self._receiving()
+        if update and request.backend == "gloo":
+            await self._call_off(update, "a join")
+        return await right(self, request)
+
+    WeightUpdates.join = join
+
+
+@mutant("G6", "no_group|broadcast of version|/contract said")
+def leaves_its_group_when_a_join_fails(options):
+    right = WeightUpdates._join
+
+    async def join(self, request):
+        try:
+            return await right(self, request)
+        except ContractError:
+            self.engine.leave_group()
+            self._group = None
+            raise
+
+    WeightUpdates._join = join
+
+
+@mutant("G6", "ended with `abort`", also="G7")
+def aborts_before_the_takeover_is_certain(options):
+    right = WeightUpdates._join
+
+    async def join(self, request):
+        if self.run and request.run != self.run:
+            await self.engine.abort_requests()
+        return await right(self, request)
+
+    WeightUpdates._join = join
+
+
+@mutant("G6", "contract.run was|other_run|/contract said")
+def takes_the_name_of_a_run_that_never_joined(options):
+    right = WeightUpdates._check_join
+
+    def check(self, request):
+        right(self, request)
+        self.run = request.run
+
+    WeightUpdates._check_join = check
+
+
+@mutant("G6", "'failed'")
+def calls_off_what_is_live(options):
+    async def call_off(self, update, why):
+        await right(self, update, why)
+        update.outcome.state = "failed"
+
+    right = WeightUpdates._call_off
+    WeightUpdates._call_off = call_off
+
+
+@mutant("G6", "^200 .*receiving|^200 .*failed")
+def calls_off_whatever_is_named(options):
+    right = WeightUpdates.abort
+
+    async def abort(self, request):
+        try:
+            return await right(self, request)
+        except ContractError as error:
+            if error.code is ErrorCode.NOT_FOUND:
+                return weight_updates.WeightUpdateStatus(**request.model_dump(), state="failed")
+            raise
+
+    WeightUpdates.abort = abort
+
+
+@mutant("G6", "update_in_progress|no_group|stale")
+def forgets_what_it_called_off(options):
+    right = WeightUpdates._call_off
+
+    async def call_off(self, update, why):
+        await right(self, update, why)
+        update.fingerprint = ""
+
+    WeightUpdates._call_off = call_off
+
+
+@mutant("G6", "^409 .*stale_epoch|the same join again", also="G7")
+def forgets_its_join_after_an_update(options):
+    right = WeightUpdates._live
+
+    def live(self, update):
+        right(self, update)
+        self._joined = None
+
+    WeightUpdates._live = live

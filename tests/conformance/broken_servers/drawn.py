@@ -1,0 +1,47 @@
+"""Broken servers that a mutation tool has drawn from the adapters' own code: `docs/mutants.md`."""
+
+from dataclasses import replace
+
+from inference_adapters import scripted, weight_updates
+from tests.conformance.broken_servers.mutants import mutant
+
+
+@mutant("G4", "standard errors|log-probability")
+def multiplies_by_the_temperature(options):
+    right = scripted._sample
+
+    def inverted(logits, sampling, generator):
+        heat = sampling.temperature and 1 / sampling.temperature
+        return right(logits, replace(sampling, temperature=heat), generator)
+
+    scripted._sample = inverted
+
+
+@mutant("G6", "^504 .*rendezvous_timeout")
+def joins_an_epoch_that_is_over(options):
+    right = weight_updates.WeightUpdates._check_join
+
+    def check(self, request):
+        epoch = self._epoch
+        self._epoch = None
+        try:
+            right(self, request)
+        finally:
+            self._epoch = epoch
+
+    weight_updates.WeightUpdates._check_join = check
+
+
+@mutant("G6", "an update while a group is being joined")
+def names_another_reason_while_a_group_forms(options):
+    right = weight_updates.WeightUpdates._check_update
+
+    def check(self, request):
+        joining = self._joining
+        self._joining = None
+        try:
+            right(self, request)
+        finally:
+            self._joining = joining
+
+    weight_updates.WeightUpdates._check_update = check

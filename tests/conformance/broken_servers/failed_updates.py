@@ -1,0 +1,125 @@
+"""Broken servers. G7: updates that are repeated, that fail, and that are waited for."""
+
+import asyncio
+
+from contracts.inference import WeightUpdateStatus
+from inference_adapters import embedded
+from inference_adapters.scripted import ScriptedEngine
+from inference_adapters.weight_updates import WeightUpdates, _Update
+from tests.conformance.broken_servers.mutants import mutant
+
+OF_A_RUN = "G1 G2 G3 G4 G5 G6 G8 G9 G11"  # each begins with a run that takes over at version 1
+
+
+@mutant("G7", "greedy token|log-probability", also=OF_A_RUN)
+class ThrowsTheLiveVersionAway(ScriptedEngine):
+    """It takes part in the broadcast, and keeps what it has."""
+
+    def apply_weights(self, tensors, tied, version, kv_cache):
+        if version != self._version:
+            super().apply_weights(tensors, tied, version, kv_cache)
+
+
+@mutant("G7", "greedy token|log-probability|labels")
+class KeepsHalfOfAFailedUpdate(ScriptedEngine):
+    """A tensor that came before the failure is taken for that of the repetition."""
+
+    kept: dict = {}
+
+    def buffered(self, bucket):
+        fresh = {name: self.kept.get((name,), tensor) for name, tensor in bucket.items()}
+        self.kept.update({(name,): tensor.clone() for name, tensor in bucket.items()})
+        return fresh
+
+    def apply_weights(self, tensors, tied, version, kv_cache):
+        self.kept.clear()
+        super().apply_weights(tensors, tied, version, kv_cache)
+
+
+@mutant("G7", "no answer to POST /v1")
+class StaysPausedAfterAFailure(ScriptedEngine):
+    async def receive_weights(self, request, progress):
+        try:
+            await super().receive_weights(request, progress)
+        except RuntimeError:
+            await self._set_paused(True)
+            raise
+
+
+@mutant("G7", "no answer|'receiving'", also="G6")
+class WatchesFromTheFirstBucketOn(ScriptedEngine):
+    async def receive_weights(self, request, progress):
+        patient = request.model_copy(update={"timeout_s": 600.0})
+        await super().receive_weights(patient, progress)
+
+
+@mutant("G7", "live|greedy token|log-probability")
+def takes_what_is_not_finite(options):
+    embedded.why_not_finite = lambda bucket: None
+
+
+@mutant("G7", "had no answer")
+def notices_the_end_when_the_question_ends(options):
+    async def wait(self, timeout_s=None):
+        if timeout_s:
+            await asyncio.sleep(timeout_s if self.receiving and timeout_s > 30 else 0)
+        await right(self, timeout_s)
+
+    right = _Update.wait
+    _Update.wait = wait
+
+
+@mutant("G7", "GET /weight_update/.* after")
+def waits_longer_than_it_is_told(options):
+    right = WeightUpdates.status
+
+    async def status(self, version, wait_s) -> WeightUpdateStatus:
+        return await right(self, version, wait_s and 60.0)
+
+    WeightUpdates.status = status
+
+
+@mutant("G7", "no answer to POST /init_process_group|409|join")
+def joins_one_group_after_the_other(options):
+    right = WeightUpdates.join
+
+    async def join(self, request):
+        if self._joining and self._joining.request != request:
+            await asyncio.wait([self._joining.task])
+        return await right(self, request)
+
+    WeightUpdates.join = join
+
+
+@mutant("G7", "lost|receiving|/contract says", also="G6")
+def says_lost_after_any_failure(options):
+    right = WeightUpdates.contract
+
+    def contract(self):
+        info = right(self)
+        if self._current and self._current.outcome.state == "failed":
+            info = info.model_copy(update={"weights": info.weights.model_copy(update={"state": "lost"})})
+        return info
+
+    WeightUpdates.contract = contract
+
+
+@mutant("G7", "/contract says .*version=")
+def counts_the_version_when_it_is_requested(options):
+    right = WeightUpdates._failed
+
+    def failed(self, update, why):
+        right(self, update, why)
+        self.version = update.outcome.version
+
+    WeightUpdates._failed = failed
+
+
+@mutant("G7", "requests of .* ended|length|greedy token|abort")
+class EndsRequestsWhenAnUpdateFails(ScriptedEngine):
+    async def receive_weights(self, request, progress):
+        try:
+            await super().receive_weights(request, progress)
+        except RuntimeError:
+            await self.abort_requests()
+            raise

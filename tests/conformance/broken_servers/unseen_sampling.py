@@ -1,0 +1,197 @@
+"""Broken servers that were written from the text alone: draws, labels and ids."""
+
+import asyncio
+import random
+from dataclasses import replace
+
+import torch
+
+from inference_adapters import completions, generation_routes, scripted
+from inference_adapters.scripted import ScriptedEngine
+from inference_adapters.stop_strings import until_stop
+from tests.conformance.broken_servers.mutants import mutant
+from tests.conformance.broken_servers.unseen_updates import Stepwise
+
+OTHERS = "G1 G2 G3 G4 G5 G6 G7 G8 G9 G10 G11"
+WRONG = "greedy token|log-probability"
+
+
+class Speculating(Stepwise):
+    """It drafts what followed the last two tokens when they were there before."""
+
+    def draft(self, ids):
+        last = ids[-2:]
+        for i in range(len(ids) - 3, -1, -1):
+            if ids[i : i + 2] == last:
+                return ids[i + 2]
+        return None
+
+    def draw(self, one):
+        guess = self.draft(one.token_ids)
+        if guess is None or one.sampling.temperature == 0:
+            return super().draw(one)
+        log_p = scripted._distribution(self._logits(one.state), one.sampling)
+        return self.verify(one, guess, log_p)
+
+
+@mutant("G4", "log-probability", also=OTHERS)
+class ReportsTheDraftsLogprob(Speculating):
+    def verify(self, one, guess, log_p):
+        if float(torch.rand((), generator=one.generator)) < float(log_p[guess].exp()):
+            return guess, -0.1  # of the draft
+        rest = log_p.exp()
+        rest[guess] = 0
+        token_id = int(torch.multinomial(rest, 1, generator=one.generator))
+        return token_id, float(log_p[token_id])
+
+
+@mutant("G4", "of their distributions|standard errors", also=OTHERS)
+class AcceptsDraftsThatAreTypical(Speculating):
+    def verify(self, one, guess, log_p):
+        p = log_p.exp()
+        entropy = -float((p * log_p.clamp(min=-100)).sum())
+        if float(p[guess]) > min(0.09, 0.3 * float(torch.tensor(-entropy).exp())):
+            return guess, float(log_p[guess])
+        token_id = int(torch.multinomial(p, 1, generator=one.generator))
+        return token_id, float(log_p[token_id])
+
+
+class Shared(int):
+    generator: torch.Generator
+
+
+@mutant("G4", "equal seeds|seed", also=OTHERS)
+def shares_one_generator_among_choices(options):
+    right = generation_routes.sampling_parameters
+    sample = scripted._sample
+
+    def shared(request, *others):
+        found = right(request, *others)
+        if request.seed is not None:
+            seed = Shared(request.seed)
+            seed.generator = torch.Generator().manual_seed(request.seed)
+            found = [replace(one, seed=seed) for one in found]
+        return found
+
+    def drawn(logits, sampling, generator):
+        if isinstance(sampling.seed, Shared):
+            generator = sampling.seed.generator
+        return sample(logits, sampling, generator)
+
+    generation_routes.sampling_parameters = shared
+    scripted._sample = drawn
+
+
+@mutant("G5", "labelled|labels", also=OTHERS)
+class LabelsAtDelivery(ScriptedEngine):
+    """A queue lies between engine and front end, which is slow with many streams."""
+
+    async def _generate(self, prompt, sampling):
+        deltas: asyncio.Queue = asyncio.Queue()
+
+        async def sample():
+            async for delta in super(LabelsAtDelivery, self)._generate(prompt, sampling):
+                deltas.put_nowait(delta)
+
+        task = asyncio.create_task(sample())
+        try:
+            while True:
+                delta = await deltas.get()
+                if len(self._sequences) > 8:
+                    await asyncio.sleep(0.02)
+                waiting = [delta]
+                while not deltas.empty():
+                    waiting.append(deltas.get_nowait())
+                for delta in waiting:
+                    yield replace(delta, versions=[self._version for _ in delta.versions])
+                if waiting[-1].finish_reason:
+                    return
+        finally:
+            task.cancel()
+
+
+@mutant("G5", "labelled", also=OTHERS)
+class LabelsTheLaunchedStepAsNew(Stepwise):
+    """The scheduler is a step ahead: what the old weights have launched gets the new label."""
+
+    def apply_weights(self, tensors, tied, version, kv_cache):
+        for one in self.begun():
+            one.launched = (*self.step(one), version)
+        super().apply_weights(tensors, tied, version, kv_cache)
+
+
+@mutant("G5", "labels|labelled|contract says", also=OTHERS)
+class PollsTheVersionOnceASecond(ScriptedEngine):
+    """Half of the requests come to a second front end, which learns the version late."""
+
+    copy = 0
+
+    async def start(self, version):
+        await super().start(version)
+        self.copy = version
+        self.polling = asyncio.create_task(self._poll())
+
+    async def _poll(self):
+        while True:
+            self.copy = self._version
+            await asyncio.sleep(1)
+
+    async def _generate(self, prompt, sampling):
+        other = random.random() < 0.5
+        async for delta in super()._generate(prompt, sampling):
+            yield replace(delta, versions=[self.copy for _ in delta.versions]) if other else delta
+
+
+@mutant("G9", "logprob|log-prob|entries", also=OTHERS)
+def has_no_logprob_of_the_stopping_token(options):
+    right = completions.Completion._choice
+
+    def choice(self, index, token_ids, logprobs, likeliest, finish_reason):
+        made = right(self, index, token_ids, logprobs, likeliest, finish_reason)
+        if finish_reason == "stop" and self.form.logprobs == "content":
+            made["logprobs"] = {"content": made["logprobs"]["content"][:-1]}
+        return made
+
+    completions.Completion._choice = choice
+
+
+@mutant("G9", "another|stream|ids", also=OTHERS)
+def suppresses_chunks_without_text(options):
+    right = completions.Completion.chunks
+
+    def chunks(self, index, delta):
+        found = []
+        for chunk in right(self, index, delta):
+            choice = chunk["choices"][0]
+            text = choice.get("text") or choice.get("delta", {}).get("content")
+            if (
+                text
+                or choice["finish_reason"]
+                or not choice["token_ids"]
+                or choice.get("delta", {}).get("tool_calls")
+            ):
+                found.append(chunk)
+        return found
+
+    completions.Completion.chunks = chunks
+
+
+@mutant("G9", "^\\[\\d", also=OTHERS)
+def trims_ids_before_the_stop_string(options):
+    async def trimmed(source, stops, decode):
+        held = []
+        room = max(map(len, stops)) - 1
+        async for delta in until_stop(source, stops, decode):
+            held.append(delta)
+            if delta.finish_reason is None:
+                while len(held) > room:
+                    yield held.pop(0)
+        text = "".join(decode(one.token_ids) for one in held)
+        ended = [stop for stop in stops if text.endswith(stop)]
+        if held[-1].finish_reason == "stop" and ended:
+            drop = len(max(ended, key=len))
+            held[-drop:] = [replace(held[-1], token_ids=[], logprobs=[], versions=[], top_logprobs=())]
+        for one in held:
+            yield one
+
+    generation_routes.until_stop = trimmed

@@ -1,0 +1,123 @@
+"""Odd servers: how they generate, join and fail."""
+
+import asyncio
+import time
+
+from contracts.inference import ProcessFigures, TokenDelta
+from inference_adapters.scripted import ScriptedEngine
+from tests.conformance.odd_servers.registry import odd
+
+
+@odd(token_delay_s=0.05, on="G4 G11")
+class Slow(ScriptedEngine):
+    """It needs 50 ms for each token."""
+
+
+@odd(on="G2 G5 G9")
+class InBursts(ScriptedEngine):
+    """It hands over its tokens sixteen at a time."""
+
+    burst = 16
+
+    async def _generate(self, prompt, sampling):
+        waiting = []
+        async for delta in super()._generate(prompt, sampling):
+            waiting.append(delta)
+            if len(waiting) == self.burst or delta.finish_reason:
+                yield TokenDelta(
+                    [token for each in waiting for token in each.token_ids],
+                    [logprob for each in waiting for logprob in each.logprobs],
+                    [version for each in waiting for version in each.versions],
+                    delta.finish_reason,
+                )
+                waiting = []
+
+
+@odd(token_delay_s=0.016, on="G9")
+class InRareBursts(InBursts):
+    """It hands over 64 tokens after a second of silence."""
+
+    burst = 64
+
+
+class Slots(ScriptedEngine):
+    """It generates a few completions at a time; the others wait in the order in which they came."""
+
+    slots = 2
+
+    async def start(self, version):
+        await super().start(version)
+        self._free = asyncio.Semaphore(self.slots)
+        self._waiting = 0
+
+    def process(self):
+        figures = super().process()
+        return ProcessFigures(
+            resident_bytes=figures.resident_bytes, running=figures.running, waiting=self._waiting
+        )
+
+    async def abort_requests(self):
+        self._aborted_at = time.monotonic()
+        await super().abort_requests()
+
+    async def _generate(self, prompt, sampling):
+        arrived = time.monotonic()
+        self._waiting += 1
+        try:
+            await self._free.acquire()
+        finally:
+            self._waiting -= 1
+        try:
+            if arrived < getattr(self, "_aborted_at", 0):
+                yield TokenDelta([], [], [], "abort")
+                return
+            async for delta in super()._generate(prompt, sampling):
+                yield delta
+        finally:
+            self._free.release()
+
+
+@odd(token_delay_s=0.0005, on="G2")
+class TwoSlots(Slots):
+    slots = 2
+
+
+@odd(token_delay_s=0.0005, on="G3 G11")
+class OneSlot(Slots):
+    slots = 1
+
+
+@odd(on="G6")
+class JoinsSlowly(ScriptedEngine):
+    async def join_group(self, request):
+        await asyncio.sleep(0.3)
+        return await super().join_group(request)
+
+
+@odd(token_delay_s=0.02, on="G3 G6")
+class HasASmallContext(ScriptedEngine):
+    def max_context(self):
+        return 256
+
+
+@odd(on="G2 G3")
+class StopsAtTheAcceptance(ScriptedEngine):
+    """It pauses as soon as a `paused` update is accepted, and not when its first bucket comes."""
+
+    async def receive_weights(self, request, progress):
+        if request.receive == "staged":
+            await super().receive_weights(request, progress)
+            return
+        await self._set_paused(True)
+        try:
+            await super().receive_weights(request, progress)
+        finally:
+            await self._set_paused(False)
+
+
+@odd(on="G2 G3 G5")
+class GeneratesWhileItReceives(ScriptedEngine):
+    """It stops for a `paused` update as late as for a staged one: when the weights are applied."""
+
+    async def receive_weights(self, request, progress):
+        await super().receive_weights(request.model_copy(update={"receive": "staged"}), progress)

@@ -1,0 +1,109 @@
+"""Changes the answers of a server on their way: what they contain, how they are written, how they travel."""
+
+import json
+from collections.abc import Awaitable, Callable, Mapping
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from inference_adapters import serve
+
+DATA = b"data: "
+BEFORE: Mapping[str, Callable[[], Awaitable[None]]] = {}
+
+
+def changing_answers(**changes: object) -> None:
+    """Puts `Changed` with `changes` around the application of the server that is started next."""
+    right = serve.create_app
+
+    def create_app(*arguments, **options):
+        app = right(*arguments, **options)
+        app.add_middleware(Changed, **changes)
+        return app
+
+    serve.create_app = create_app
+
+
+class Changed:
+    """Middleware. A body of JSON is changed as a whole, and a stream event by event."""
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        of_json: Callable[[object], object] = lambda value: value,
+        of_event: Callable[[str], str] = lambda text: f"data: {text}\n\n",
+        write: Callable[[object], str] = json.dumps,
+        header: tuple[bytes, bytes] | None = None,
+        piece: int | None = None,
+        prefix: str = "",
+        before: Mapping[str, Callable[[], Awaitable[None]]] = BEFORE,
+    ):
+        self.app = app
+        self.of_json = of_json
+        self.of_event = of_event
+        self.write = write
+        self.header = header
+        self.piece = piece
+        self.prefix = prefix
+        self.before = before
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        if self.prefix and scope["path"].startswith(self.prefix):
+            path = scope["path"].removeprefix(self.prefix)
+            scope = scope | {"path": path, "raw_path": path.encode()}
+        if scope["path"] in self.before:
+            await self.before[scope["path"]]()
+        await self.app(scope, receive, Answer(self, send).send)
+
+
+class Answer:
+    """One answer on its way."""
+
+    def __init__(self, changed: Changed, send: Send):
+        self.changed = changed
+        self.onward = send
+        self.start: Message = {}
+        self.body = b""
+        self.started = False
+
+    async def send(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            self.start = message
+            return
+        self.body += message.get("body", b"")
+        more = message.get("more_body", False)
+        if dict(self.start["headers"]).get(b"content-type", b"").startswith(b"text/event-stream"):
+            events = self.body.split(b"\n\n")
+            self.body = events.pop()
+            await self._pass_on(b"".join(self._event(event) for event in events), more)
+        elif not more:
+            await self._pass_on(self._whole(), more)
+
+    def _event(self, event: bytes) -> bytes:
+        text = event.removeprefix(DATA).decode()
+        if text != "[DONE]":
+            text = json.dumps(self.changed.of_json(json.loads(text)))
+        return self.changed.of_event(text).encode()
+
+    def _whole(self) -> bytes:
+        try:
+            value = json.loads(self.body)
+        except ValueError:
+            return self.body
+        return self.changed.write(self.changed.of_json(value)).encode()
+
+    async def _pass_on(self, body: bytes, more: bool) -> None:
+        if not self.started:
+            self.started = True
+            headers = [pair for pair in self.start["headers"] if pair[0] != b"content-length"]
+            if self.changed.header:
+                headers.append(self.changed.header)
+            await self.onward(self.start | {"headers": headers})
+        size = self.changed.piece or max(1, len(body))
+        for at in range(0, len(body), size):
+            part = {"type": "http.response.body", "body": body[at : at + size], "more_body": True}
+            await self.onward(part)
+        if not more:
+            await self.onward({"type": "http.response.body", "body": b"", "more_body": False})

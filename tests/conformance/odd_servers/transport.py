@@ -1,0 +1,25 @@
+"""Odd servers: how their answers travel."""
+
+from tests.conformance.odd_servers.middleware import changing_answers
+from tests.conformance.odd_servers.registry import odd
+
+
+@odd(on="G2 G6 G10")
+def closes_every_connection():
+    changing_answers(header=(b"connection", b"close"))
+
+
+@odd(on="G2 G9")
+def sends_in_small_pieces():
+    """A piece ends within an event, or within a character."""
+    changing_answers(piece=7)
+
+
+@odd(host="::1", on="G6 G10")
+def listens_at_ipv6():
+    """It has an address of version 6 only."""
+
+
+@odd(path="/engines/one", on="G1 G6 G10")
+def stands_behind_a_path():
+    changing_answers(prefix="/engines/one")

@@ -1,0 +1,14 @@
+"""Trainers that break one guarantee each: a few lines over a correct one, a file for each guarantee.
+
+Every mutant names the guarantee that has to catch it, and those that its fault cannot but break as well.
+"""
+
+import importlib
+
+from tests.conformance.trainer_mutants.mutants import MUTANTS
+
+__all__ = ["MUTANTS"]
+MODULES = "forward gradient steps weights checkpoints uneven memory"
+
+for module in MODULES.split():
+    importlib.import_module(f"{__name__}.{module}")  # registers its mutants

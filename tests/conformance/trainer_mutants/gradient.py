@@ -1,0 +1,147 @@
+"""Broken trainers of T2."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+
+from contracts.trainer import PackedBatch, StepReport, TokenScores
+from examples.plain_trainer import PlainTrainer
+from tests.conformance.trainer_mutants.mutants import mutant
+from trainer_adapters.fsdp import FSDPTrainer
+
+
+@mutant(
+    "T2",
+    "gradient of .* 0.125 times",
+    also="T3 T6",
+    why="the norm that a step reports is wrong; an idle step's division too",
+)
+class DividesByMicroBatches(FSDPTrainer):
+    _backwards = 0
+
+    def backward(self, loss: torch.Tensor) -> None:
+        self._backwards += 1
+        super().backward(loss)
+
+    def step(self) -> StepReport:
+        for _, parameter in self._trained():
+            if parameter.grad is not None:
+                parameter.grad /= self._backwards
+        self._backwards = 0
+        return super().step()
+
+
+@mutant(
+    "T2",
+    "all tensors are 0.5 times",
+    ranks=2,
+    also="T3 T6",
+    why="the norm that a step reports is half of what it is",
+)
+class AveragesOverRanks(FSDPTrainer):
+    def backward(self, loss: torch.Tensor) -> None:
+        super().backward(loss / dist.get_world_size())
+
+
+@mutant(
+    "T2", "gradient of .* is off by", also="T3 T6", why="the objective's bonus for entropy has no gradient"
+)
+class PretendsThatTheEntropyHasAGradient(FSDPTrainer):
+    def forward(self, batch: PackedBatch, grad: bool = True, entropy: bool = False) -> TokenScores:
+        scores = super().forward(batch, grad, entropy)
+        return replace(scores, entropy=scores.entropy.detach() + 0 * scores.logprobs) if entropy else scores
+
+
+class _Scaled(torch.autograd.Function):
+    """Changes the gradient by a function, which is called in backward."""
+
+    @staticmethod
+    def forward(ctx, tensor, change):
+        ctx.change = change
+        return tensor.clone()
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return ctx.change(gradient), None
+
+
+def _with_gradient(scores: TokenScores, change: Callable[[torch.Tensor], torch.Tensor]) -> TokenScores:
+    return replace(scores, logprobs=_Scaled.apply(scores.logprobs, change))
+
+
+@mutant("T2", "gradient of .* is off|gradient norm")
+class KeepsOnlyTheLastForward(FSDPTrainer):
+    """The state that backward needs is of the forward that came last."""
+
+    def forward(self, batch: PackedBatch, grad: bool = True, entropy: bool = False) -> TokenScores:
+        scores = super().forward(batch, grad, entropy)
+        if not grad:
+            return scores
+        self._last = batch
+        return _with_gradient(scores, lambda gradient: gradient * (self._last is batch))
+
+
+@mutant("T2", "gradient of .* is off|gradient norm")
+class ProbesOverwriteTheGraph(FSDPTrainer):
+    def forward(self, batch: PackedBatch, grad: bool = True, entropy: bool = False) -> TokenScores:
+        scores = super().forward(batch, grad, entropy)
+        self._learns = grad
+        return _with_gradient(scores, lambda gradient: gradient * self._learns) if grad else scores
+
+
+@mutant("T2", "gradient of .* is off|gradient norm")
+class ProbesClearTheGradient(FSDPTrainer):
+    def forward(self, batch: PackedBatch, grad: bool = True, entropy: bool = False) -> TokenScores:
+        if not grad:
+            self._optimizer.zero_grad()
+        return super().forward(batch, grad, entropy)
+
+
+@mutant("T2", "gradient of .* is off|gradient norm", also="T4 T5", why="its steps follow a gathering")
+class GatheringClearsTheGradient(FSDPTrainer):
+    def gather_weights(self) -> Iterator[tuple[str, torch.Tensor | None]]:
+        self._optimizer.zero_grad()
+        return super().gather_weights()
+
+
+@mutant("T2", "gradient of .* is off|gradient norm")
+class ExportingClearsTheGradient(FSDPTrainer):
+    def export(self, directory: Path) -> None:
+        super().export(directory)
+        self._optimizer.zero_grad()
+
+
+@mutant("T2", "gradient of .* is off|gradient norm", also="T6", why="a long pack is in it too")
+class LosesTheGradientAfterTheFirstChunk(FSDPTrainer):
+    def forward(self, batch: PackedBatch, grad: bool = True, entropy: bool = False) -> TokenScores:
+        scores = super().forward(batch, grad, entropy)
+        first = (torch.arange(batch.num_tokens) < 1024).float()
+        return _with_gradient(scores, lambda gradient: gradient * first) if grad else scores
+
+
+@mutant("T2", "gradient of .* is off|gradient norm")
+class LearnsOnlyWithEntropies(FSDPTrainer):
+    def forward(self, batch: PackedBatch, grad: bool = True, entropy: bool = False) -> TokenScores:
+        scores = super().forward(batch, grad, entropy)
+        return _with_gradient(scores, lambda gradient: gradient * 0) if grad and not entropy else scores
+
+
+@mutant("T2", "gradient of .* is off", also="T3 T6", why="every loss has weights of its tokens")
+class AveragesTheWeightsOfTokens(FSDPTrainer):
+    def forward(self, batch: PackedBatch, grad: bool = True, entropy: bool = False) -> TokenScores:
+        scores = super().forward(batch, grad, entropy)
+        if not (grad and batch.num_tokens):
+            return scores
+        return _with_gradient(scores, lambda gradient: gradient.mean().expand_as(gradient))
+
+
+@mutant("T2", "gradient of .* is off", ranks=2, also="T3 T6", why="vectors have gradients on other ranks")
+class KeepsVectorsOfRank0(PlainTrainer):
+    def step(self) -> StepReport:
+        for parameter in self._model.parameters():
+            if parameter.dim() == 1 and parameter.grad is not None and self._spec.rank:
+                parameter.grad.zero_()
+        return super().step()

@@ -1,0 +1,105 @@
+"""Broken trainers of T3."""
+
+import math
+from dataclasses import replace
+
+import torch
+
+from contracts.trainer import OptimizerSpec, StepReport, WorkerSpec
+from tests.conformance.trainer_mutants.mutants import mutant
+from trainer_adapters import fsdp
+from trainer_adapters.fsdp import FSDPTrainer
+from trainer_adapters.learning_rate import learning_rate
+
+
+@mutant("T3", "reports the gradient norm 0.02 .* before clipping")
+class ReportsTheClippedNorm(FSDPTrainer):
+    def step(self) -> StepReport:
+        report = super().step()
+        return replace(report, grad_norm=min(report.grad_norm, self._spec.optimizer.max_grad_norm))
+
+
+@mutant("T3", "reports skipped=False")
+class UpdatesWithNaN(FSDPTrainer):
+    def _global_norm(self, gradients: list[torch.Tensor]) -> float:
+        norm = super()._global_norm(gradients)
+        return norm if math.isfinite(norm) else 0.0
+
+
+@mutant("T3", "update of .* is off by")
+class KeepsTheMoments(FSDPTrainer):
+    _optimizer = None
+
+    def reset_optimizer(self) -> None:
+        if self._optimizer is None:
+            super().reset_optimizer()
+
+
+@mutant("T3", "reports the gradient norm", also="T5", why="it skips a step too")
+class KeepsTheGradientOfASkippedStep(FSDPTrainer):
+    def step(self) -> StepReport:
+        kept = [(p, p.grad.clone()) for _, p in self._trained() if p.grad is not None]
+        report = super().step()
+        if report.skipped:
+            for parameter, gradient in kept:
+                parameter.grad = gradient
+        return report
+
+
+@mutant("T3", "reports the learning rate")
+class CountsTheWarmUpIntoTheDecay(FSDPTrainer):
+    def init_worker(self, spec: WorkerSpec) -> None:
+        decay = spec.optimizer.decay_steps
+        shorter = {"decay_steps": decay and decay - spec.optimizer.warmup_steps}
+        super().init_worker(spec.model_copy(update={"optimizer": spec.optimizer.model_copy(update=shorter)}))
+
+
+@mutant("T3", "reports the learning rate -")
+class LearnsBackwardsAfterTheDecay(FSDPTrainer):
+    def init_worker(self, spec: WorkerSpec) -> None:
+        fsdp.learning_rate = self._rate  # in the process of this rank
+        super().init_worker(spec)
+
+    @staticmethod
+    def _rate(spec: OptimizerSpec, closed_steps: int) -> float:
+        rate = learning_rate(spec, closed_steps)
+        if rate or spec.decay_steps is None:
+            return rate
+        return spec.lr * (1 - (closed_steps - spec.warmup_steps) / spec.decay_steps)
+
+
+@mutant("T3", "update of .* is off by")
+class DecaysMatricesAlone(FSDPTrainer):
+    def step(self) -> StepReport:
+        group = self._optimizer.param_groups[0]
+        if len(self._optimizer.param_groups) == 1:
+            vectors = [p for p in group["params"] if p.dim() == 1]
+            group["params"] = [p for p in group["params"] if p.dim() > 1]
+            self._optimizer.param_groups.append({**group, "params": vectors, "weight_decay": 0.0})
+        return super().step()
+
+
+@mutant("T3", "update of .* is off by")
+class ForgetsItsSettingsInAReset(FSDPTrainer):
+    _optimizer = None
+
+    def reset_optimizer(self) -> None:
+        first = self._optimizer is None
+        super().reset_optimizer()
+        if not first:
+            self._optimizer.param_groups[0].update(eps=1e-8, weight_decay=0.01)
+
+
+@mutant("T3", "update of .* is off by")
+class ForgetsTheBiasCorrection(FSDPTrainer):
+    def step(self) -> StepReport:
+        for state in self._optimizer.state.values():
+            state["step"].fill_(1000)
+        return super().step()
+
+
+@mutant("T3", "learning rate")
+class ReportsTheNextRate(FSDPTrainer):
+    def step(self) -> StepReport:
+        report = super().step()
+        return replace(report, learning_rate=learning_rate(self._spec.optimizer, int(self._closed_steps)))

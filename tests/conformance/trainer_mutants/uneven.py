@@ -1,0 +1,56 @@
+"""Broken trainers of T6."""
+
+import torch
+import torch.distributed as dist
+
+from contracts.trainer import PackedBatch, TokenScores
+from tests.conformance.trainer_mutants.mutants import mutant
+from trainer_adapters.fsdp import FSDPTrainer
+
+
+@mutant(
+    "T6",
+    r"rank 0 raised in forward\(\): ValueError: nothing to score",
+    also="T1 T2",
+    why="each has an empty batch among others",
+)
+class RefusesEmptyBatches(FSDPTrainer):
+    def forward(self, batch: PackedBatch, grad: bool = True, entropy: bool = False) -> TokenScores:
+        if not batch.num_tokens:
+            raise ValueError("nothing to score")
+        return super().forward(batch, grad, entropy)
+
+
+@mutant(
+    "T6",
+    r"not every rank ended within \d+ s: rank 0 is in (forward|backward)\(\); rank 1 is in step",
+    ranks=2,
+    also="T2",
+    why="some of its cuts have empty shares",
+    patience_s=20,
+)
+class MeetsOnlyWhereThereIsWork(FSDPTrainer):
+    """Its ranks wait for each other in every forward of a batch that is not empty."""
+
+    def forward(self, batch: PackedBatch, grad: bool = True, entropy: bool = False) -> TokenScores:
+        if not batch.num_tokens:
+            nothing = torch.zeros(0, requires_grad=grad)
+            return TokenScores(nothing, nothing if entropy else None)
+        return super().forward(batch, grad, entropy)
+
+
+@mutant(
+    "T6",
+    "not every rank ended|rank . raised",
+    ranks=2,
+    patience_s=10,
+    also="T1 T2",
+    why="packs of one rank are longer there",
+)
+class MeetsInEveryChunk(FSDPTrainer):
+    """Its ranks wait for each other once for each chunk of the head."""
+
+    def forward(self, batch: PackedBatch, grad: bool = True, entropy: bool = False) -> TokenScores:
+        for _ in range(1 + batch.num_tokens // 1024):
+            dist.barrier()
+        return super().forward(batch, grad, entropy)
