@@ -100,7 +100,7 @@ class Arrivals:
         await self._go_on(beside, "while the update was staged")
 
     async def _go_on(self, beside: list[InFlight], when: str) -> None:
-        """Waits until each stream in flight has another token."""
+        """Waits until each stream in flight has another token. Raises what one that has ended raises."""
         deadline = asyncio.get_running_loop().time() + self.patience_s
         for one in beside:
             tokens = len(one.stream.arrivals) if one.stream else 0
@@ -112,6 +112,8 @@ class Arrivals:
                         self.what,
                     )
                 await asyncio.sleep(0.005)
+            if one.task.done():
+                one.task.result()
 
     def _requests(self, server: Server, capabilities: list[str]) -> list[Coroutine[Any, Any, list[Sample]]]:
         prompt = self.bench.reference.prompt(9, seed=len(self.asked))

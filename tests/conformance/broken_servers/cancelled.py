@@ -35,7 +35,7 @@ class HidesWorkForClientsThatLeft(ScriptedEngine):
         return super().process().model_copy(update={"running": getattr(self, "read", 0)})
 
 
-@mutant("G11", "tokens take|requests are there")
+@mutant("G11", "are there 1 s after")
 def cancels_the_first_choice_only(options):
     right = streaming.merged
 
@@ -58,7 +58,7 @@ def cancels_the_first_choice_only(options):
     generation_routes.merged = merged
 
 
-@mutant("G11", "were not answered|no answer to POST|requests are there", also="G2 G3 G4 G5 G6 G7 G8 G9")
+@mutant("G11", "were not answered|no answer to POST|are there|tokens take", also="G2 G3 G4 G5 G6 G7 G8 G9")
 class LosesTheSlotOfWhoLeaves(ScriptedEngine):
     slots = asyncio.Semaphore(48)
 
@@ -82,6 +82,8 @@ class RefusesTheThirdRequest(ScriptedEngine):
 @mutant("G11", "are there 10 s after")
 class ForgetsWhoLeavesWhilePaused(ScriptedEngine):
     async def _wait_while_paused(self, sequence):
+        if not self._paused:
+            return await super()._wait_while_paused(sequence)
         waiting = asyncio.ensure_future(super()._wait_while_paused(sequence))
         left = False
         while not waiting.done():

@@ -186,7 +186,7 @@ class SlowsDownAfterTenUpdates(ScriptedEngine):
     def apply_weights(self, tensors, tied, version, kv_cache):
         self.updates += 1
         if self.updates == 10:
-            self.token_delay_s *= 8
+            self.token_delay_s *= 20
         super().apply_weights(tensors, tied, version, kv_cache)
 
 
@@ -199,7 +199,7 @@ class AnswersLaterAfterEachUpdate(ScriptedEngine):
         super().apply_weights(tensors, tied, version, kv_cache)
 
     async def _generate(self, prompt, sampling):
-        await asyncio.sleep(min(1.0, 0.1 * self.updates))
+        await asyncio.sleep(min(1.0, 0.02 * self.updates**2))
         async for delta in super()._generate(prompt, sampling):
             yield delta
 

@@ -43,7 +43,7 @@ class IgnoresRecompute(ScriptedEngine):
         super().apply_weights(tensors, tied, version, "keep")
 
 
-@mutant("G2", "sampled by version", also="G5 G7")
+@mutant("G2", "sampled by version|labelled 2: log-probability", also="G5 G7")
 class FinishesWithOldWeights(ScriptedEngine):
     """Offers only `keep`, and keeps more than keys and values; the labels change as they should."""
 
@@ -65,7 +65,7 @@ class FinishesWithOldWeights(ScriptedEngine):
         pass
 
 
-@mutant("G2", "no answer while the update was staged", also="G7")
+@mutant("G2", "no answer (while the update was staged|to POST)", also="G7")
 class StopsForAStagedTransfer(ScriptedEngine):
     async def receive_weights(self, request, progress):
         await self._set_paused(True)
@@ -161,7 +161,7 @@ class StaysHeldForThreeSecondsAfterLive(ScriptedEngine):
         self._loop.call_later(3, lambda: asyncio.ensure_future(self._set_paused(False)))
 
 
-@mutant("G2", "no answer while the update was staged|no token of a request in flight", also="G7 G8")
+@mutant("G2", "no answer (while|to POST)|no token of a request in flight", also="G7 G8")
 class StopsAfterTheSecondBucketOfAStagedTransfer(ScriptedEngine):
     async def receive_weights(self, request, progress):
         if request.receive == "staged":
@@ -181,7 +181,7 @@ class StopsAfterTheSecondBucketOfAStagedTransfer(ScriptedEngine):
         await self._set_paused(True)
 
 
-@mutant("G2", "no token of a request in flight", also="G5 G7 G8")
+@mutant("G2", "no token of a request in flight|no answer to POST", also="G5 G7 G8")
 class HoldsRequestsInFlightForAStagedTransfer(ScriptedEngine):
     """New requests are answered meanwhile."""
 

@@ -4,6 +4,7 @@ import torch
 
 from contracts.conformance.inference.bench import SHORT, Bench
 from contracts.conformance.inference.draws import Draws
+from contracts.conformance.inference.echoes import echoes
 from contracts.conformance.inference.mixed_batch import (
     Asked,
     ids,
@@ -23,6 +24,7 @@ from contracts.conformance.verdicts import GuaranteeError
 ALONE = (0.0, 0.6, 1.0, 1.7)  # temperatures of requests that run by themselves
 CHOICES = 64  # of one request, if the server takes as many
 REQUESTS = 8  # for one distribution
+ECHOED = Sampling(1.1)  # after prompts that repeat themselves; no other request has this temperature
 THOROUGH = 8  # times as many batches and draws with `thorough`
 
 
@@ -119,7 +121,7 @@ def _distributions(bench: Bench, weights: Weights, asked: Asked, choices: list[S
 async def _many_choices(
     bench: Bench, server: Server, weights: Weights, truncation: bool
 ) -> list[list[Asked]]:
-    """Returns requests of one token with many choices: enough draws to know each distribution."""
+    """Returns requests of few tokens with many choices: enough draws to know each distribution."""
     limits = await limits_of(server)
     n = min(CHOICES, limits.max_n)
     samplings = [Sampling(1.0), Sampling(1.7), Sampling(min(5.0, limits.max_temperature))]
@@ -135,6 +137,10 @@ async def _many_choices(
         Asked(*ids(prompts[i]), sampling, more={"n": n}, max_tokens=1)
         for i in range(REQUESTS)
         for sampling, prompts in several.items()
+    ]
+    together += [
+        Asked(*ids(prompt), ECHOED, more={"n": n}, max_tokens=2)
+        for prompt in echoes(bench, weights, REQUESTS)
     ]
     return [together[start : start + 16] for start in range(0, len(together), 16)]
 

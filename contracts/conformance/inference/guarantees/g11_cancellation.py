@@ -10,14 +10,17 @@ from typing import Any
 
 from contracts.conformance.inference.bench import Bench
 from contracts.conformance.inference.lasting_work import leaving, no_slot_is_lost, work_stops
+from contracts.conformance.inference.mixed_batch import limits_of
 from contracts.conformance.inference.server import Server, poll
 from contracts.conformance.inference.trainer_peer import TrainerPeer, packed
 from contracts.conformance.verdicts import GuaranteeError
+from contracts.limits import Limits
 
 WITHIN_S = 1.0
 ATTEMPTS = 4  # a busy machine may be late
 APPEAR_S = 30.0
 MOST_REQUESTS = 256
+CHOICES = 4  # of every other request
 LEAVERS = 64
 MANY_LEAVERS = 1000
 READERS = 4  # clients that leave while their long prompts are read
@@ -142,7 +145,8 @@ async def _enough(bench: Bench, server: Server) -> int:
 
 async def _closed(bench: Bench, server: Server, count: int, stream: bool) -> float:
     """Returns the seconds from closing the connections until the server is idle."""
-    tasks = _send(bench, server, count, _tokens(bench), stream)
+    limits = await limits_of(server)
+    tasks = _send(bench, server, count, _tokens(bench), stream, limits=limits)
     arrived = await poll(lambda: _all_there(server, count), within_s=APPEAR_S)
     ended = [task for task in tasks if task.done()]
     await _close(tasks)
@@ -158,21 +162,34 @@ async def _closed(bench: Bench, server: Server, count: int, stream: bool) -> flo
     if seconds is None:
         raise LateError(
             f"{await server.unfinished()} requests are there {WITHIN_S:g} s after their clients left",
-            f"/contract.process shows none running and none waiting within {WITHIN_S:g} s",
-            f"{server}: send {count} completions of {_tokens(bench)} tokens, stream {stream}, hang up",
+            f"/contract.process shows none running and none waiting within {WITHIN_S:g} s, of no choice",
+            f"{server}: send {count} completions of {_tokens(bench)} tokens, stream {stream}, every other "
+            f"one with {min(CHOICES, limits.max_n)} choices, hang up",
         )
     return seconds
 
 
 def _send(
-    bench: Bench, server: Server, count: int, max_tokens: int, stream: bool, length: int = 8
+    bench: Bench,
+    server: Server,
+    count: int,
+    max_tokens: int,
+    stream: bool,
+    length: int = 8,
+    limits: Limits | None = None,
 ) -> list[asyncio.Task[Any]]:
-    """Sends greedy completions, which the kit's weights never end: end-of-sequence is never the likeliest."""
+    """Sends greedy completions, which the kit's weights never end: end-of-sequence is never the likeliest.
+
+    Within `limits`, if they are given, every other request has several choices, which are almost greedy.
+    """
     request = server.stream if stream else server.generate
-    bodies = [
-        {"prompt": bench.reference.prompt(length, seed=seed), "max_tokens": max_tokens, "temperature": 0}
-        for seed in range(count)
-    ]
+    greedy: dict[str, Any] = {"temperature": 0}
+    several = {"temperature": limits.min_temperature, "n": min(CHOICES, limits.max_n)} if limits else greedy
+    bodies = []
+    for seed in range(count):
+        sampling = several if seed % 2 else greedy
+        prompt = bench.reference.prompt(length, seed=seed)
+        bodies.append({"prompt": prompt, "max_tokens": max_tokens} | sampling)
     return [asyncio.create_task(request("/v1/completions", body)) for body in bodies]
 
 
