@@ -46,6 +46,9 @@ def bad_fields(
     if "score" in contract.capabilities:
         sequences = {"sequences": [bench.reference.prompt(4)], "temperature": 1.0}
         found += _control(bench, contract, "/score", ScoreRequest, sequences)
+        if contract.contract >= SINCE:
+            empty = sequences | {"sequences": [bench.reference.prompt(4), []]}
+            found.append(BadRequest("/score", empty, 422, "invalid_request"))
     shared = {"model": contract.model, "max_tokens": 2, "stop_token_ids": [bench.reference.ordinary[-1]]}
     text = shared | {"prompt": bench.reference.prompt(5)}
     found += _generation(bench, contract, "/v1/completions", CompletionRequest, text)

@@ -10,13 +10,14 @@ from contracts.conformance.inference.server import Server, describe_request
 from contracts.conformance.verdicts import GuaranteeError
 from contracts.errors import ErrorCode
 
-BY_CAPABILITY: dict[str, dict[str, Any]] = {
-    "truncation": {"top_p": 0.5},
-    "seed": {"seed": 1},
-    "stop_strings": {"stop": ["x"]},
-    "tools": {"tools": [{"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}]},
-    "stream": {"stream": True},
-}
+BY_CAPABILITY: list[tuple[str, dict[str, Any]]] = [
+    ("truncation", {"top_p": 0.5}),
+    ("truncation", {"top_k": 1}),
+    ("seed", {"seed": 1}),
+    ("stop_strings", {"stop": ["x"]}),
+    ("tools", {"tools": [{"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}]}),
+    ("stream", {"stream": True}),
+]
 AT_A_TIME = 16
 STATUSES = {code.code: code.http_status for code in ErrorCode}
 OPENAI_400 = {"invalid_request", "unsupported_parameter", "context_length_exceeded"}  # with OpenAI's status
@@ -124,7 +125,7 @@ async def bad_generations(bench: Bench, server: Server) -> list[BadRequest]:
             BadRequest(path, body | {"max_tokens": 10**7}, 422, "context_length_exceeded"),
             BadRequest(path, body | {"model": "no-such-model"}, 404, "not_found"),
         ]
-        for capability, fields in BY_CAPABILITY.items():
+        for capability, fields in BY_CAPABILITY:
             if capability in contract.capabilities or (capability == "tools" and "messages" not in body):
                 continue
             name = next(iter(fields))

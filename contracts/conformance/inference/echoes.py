@@ -1,7 +1,7 @@
 """Prompts that end as they began, where more than one token may follow.
 
-It is called by G4. A server that guesses the next tokens from those before, to sample several in one step,
-must still draw them: it may not take its guess because it is likely enough.
+It is called by G4. To sample several tokens in one step, a server may guess them from those before. It must
+draw them all the same: a guess may not be taken because it is likely enough.
 """
 
 from collections.abc import Sequence

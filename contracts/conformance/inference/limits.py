@@ -103,7 +103,14 @@ def beyond_limits(limits: Limits, model: str, join: dict[str, Any]) -> list[BadR
     fits = len(json.dumps(body)) <= limits.max_generation_bytes
     answer = (422, "invalid_request") if fits else (413, "too_large")
     found.append(BadRequest(path, body, *answer))
-    for change in ({"master_port": 65536}, {"timeout_s": LONGEST_S}, {"epoch": 2**60}, {"run": "a\nb"}):
+    joins: list[dict[str, Any]] = [
+        {"master_port": 65536},
+        {"timeout_s": LONGEST_S},
+        {"epoch": 2**60},
+        {"run": "a\nb"},
+        {"rank_offset": join["world_size"]},  # no rank of the server has room in the group
+    ]
+    for change in joins:
         found.append(BadRequest("/init_process_group", join | change, 422, "invalid_request"))
     return found
 

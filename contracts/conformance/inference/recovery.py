@@ -3,6 +3,7 @@
 import asyncio
 
 from contracts.conformance.inference.bench import Bench
+from contracts.conformance.inference.limits import SINCE
 from contracts.conformance.inference.server import Server
 from contracts.conformance.inference.trainer_peer import TrainerPeer
 from contracts.conformance.verdicts import GuaranteeError
@@ -21,6 +22,7 @@ async def check_failed_update(
         raise GuaranteeError(f"{server}: {status}", "failed; never touched when staged", what)
     if await restarts(server):
         return
+    await _expect_reason(server, status, what)
     if not status.touched:
         contract = await server.contract()
         kept = (contract.weights.version, contract.weights.state) == (version, "live")
@@ -38,6 +40,17 @@ async def check_failed_update(
         raise GuaranteeError(
             f"{server}: touched, but /health is ready or a new request is {code} {body}",
             "503 unhealthy, until the next complete update",
+            what,
+        )
+
+
+async def _expect_reason(server: Server, status: WeightUpdateStatus, what: str) -> None:
+    """Checks that a failed update says why it failed, and that no other one names an error."""
+    failed = status.state == "failed"
+    if (await server.contract()).contract >= SINCE and bool(status.error) != failed:
+        raise GuaranteeError(
+            f"{server}: {status.state} with error {status.error!r}",
+            "an error that says why" if failed else "error null: it did not fail",
             what,
         )
 
@@ -63,6 +76,7 @@ async def restore_service(bench: Bench, run: TrainerPeer, what: str) -> None:
     await run.publish(version, bench.weights(version))
     for server in bench.servers:
         await check_serving(bench, server, version, f"{what}; a new epoch, version {version}")
+        await _expect_reason(server, await run.outcome(server, version), f"{what}; then a complete update")
 
 
 async def ready_to_join(bench: Bench, server: Server, what: str) -> None:

@@ -15,7 +15,7 @@ from contracts.conformance.inference.reference import Weights
 from contracts.conformance.inference.server import Answer, Server
 from contracts.conformance.inference.settings import Settings
 from contracts.conformance.verdicts import GuaranteeError
-from contracts.inference import GroupInfo, Parameter, WeightUpdateStatus
+from contracts.inference import ContractInfo, GroupInfo, Parameter, WeightUpdateStatus
 from contracts.weights import WeightGroup, WeightStore, dtype_name, nccl_version, pack_bucket, plan_buckets
 
 
@@ -66,7 +66,6 @@ class TrainerPeer:
         self.kv_cache = "keep" if all("keep" in contract.kv_cache for contract in contracts) else "recompute"
         common = {
             "run": self.run,
-            "takeover": True,
             "epoch": self.epoch,
             "group_name": f"weights-{uuid.uuid4().hex}",
             "backend": backend,
@@ -79,9 +78,15 @@ class TrainerPeer:
         requests = []
         offset = 1
         for contract in contracts:
-            requests.append(common | {"rank_offset": offset} | changes)
+            own = {"takeover": self._takes_over(contract), "rank_offset": offset}
+            requests.append(common | own | changes)
             offset += contract.ranks
         return requests
+
+    def _takes_over(self, contract: ContractInfo) -> bool:
+        """Returns whether the server has to be taken over: from another run, or from a higher version."""
+        fresh = contract.run is None and contract.weights.version == 0
+        return not fresh and contract.run != self.run
 
     async def join(self) -> None:
         """Opens the next epoch with every server. Raises GuaranteeError if one of them does not join."""
@@ -115,7 +120,7 @@ class TrainerPeer:
                 raise GuaranteeError(
                     f"{server}: POST /init_process_group: {status} {body}; /contract: {contract.group}",
                     f"200, {contract.ranks} rank(s) from {offset} on, and {group} in /contract",
-                    "a new run takes the server over",
+                    f"POST /init_process_group {request}",
                 )
         if isinstance(formed, BaseException):
             raise GuaranteeError(

@@ -51,7 +51,7 @@ class SamplesOneTokenTooMany(
     pass
 
 
-@mutant("G9", "had arrived after")
+@mutant("G9", "had arrived after|no answer to POST")
 def holds_a_stream_back_until_the_end(options):
     right = generation_routes._events
 
@@ -62,7 +62,7 @@ def holds_a_stream_back_until_the_end(options):
     generation_routes._events = held
 
 
-@mutant("G9", "had arrived after")
+@mutant("G9", "had arrived after|no answer to POST")
 def sends_one_chunk_and_holds_the_rest(options):
     right = generation_routes._events
 

@@ -18,6 +18,7 @@ from contracts.conformance.inference.context_edge import check_context_edge, che
 from contracts.conformance.inference.control_states import met_while_receiving, refused_joins_keep_the_group
 from contracts.conformance.inference.limits import SINCE, beyond_limits, check_bad_http
 from contracts.conformance.inference.load import cancelling
+from contracts.conformance.inference.neutral_values import check_neutral_values
 from contracts.conformance.inference.recovery import check_serving, ready_to_join, restarts
 from contracts.conformance.inference.samples import Sample
 from contracts.conformance.inference.server import Answer, Server, describe_request
@@ -80,6 +81,7 @@ async def _all_refused(bench: Bench, trainer: TrainerPeer, index: int) -> int:
     tried = len(bad) + await check_context_edge(bench, server) + await check_vocabulary_edge(bench, server)
     if contract.contract >= SINCE:
         tried += await check_bad_http(server, contract)
+        await check_neutral_values(bench, server)
     await _same_state(server, state, "malformed requests were refused")
     return tried
 

@@ -16,13 +16,13 @@ from contracts.conformance.inference.broken_updates import (
     next_message,
 )
 from contracts.conformance.inference.load import MANY, check_finished, in_flight
+from contracts.conformance.inference.questions import polls_end_in_time
 from contracts.conformance.inference.recovery import check_serving, restarts, restore_service
-from contracts.conformance.inference.repeated_versions import (
+from contracts.conformance.inference.repeated_versions import not_finite, same_version_other_content
+from contracts.conformance.inference.replaced_groups import (
     newer_epoch_replaces_a_forming_group,
-    not_finite,
-    polls_end_in_time,
     runs_in_a_row,
-    same_version_other_content,
+    takeover_calls_an_update_off,
 )
 from contracts.conformance.inference.trainer_peer import TrainerPeer, bucket_bytes_for, packed
 from contracts.conformance.inference.trainer_process import GroupProcess, trainer
@@ -42,6 +42,7 @@ async def failures(bench: Bench) -> str:
         await polls_end_in_time(bench, run)
         await not_finite(bench, run)
     await _taken_over(bench)
+    await takeover_calls_an_update_off(bench)
     await runs_in_a_row(bench, MANY_RUNS if bench.settings.thorough else RUNS)
     slowest = 0.0
     async with bench.new_run() as run:

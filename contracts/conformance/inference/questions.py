@@ -1,0 +1,80 @@
+"""Questions that wait for the end of a weight update. G7 asks them."""
+
+import asyncio
+import time
+
+from contracts.conformance.inference.bench import Bench
+from contracts.conformance.inference.recovery import restore_service
+from contracts.conformance.inference.server import Server
+from contracts.conformance.inference.trainer_peer import TrainerPeer
+from contracts.conformance.verdicts import GuaranteeError
+
+POLLS = 32
+SOON_S = 10.0  # far below LONG_S, and far above what an answer takes on a busy machine
+LONG_S = 60.0
+
+
+async def polls_end_in_time(bench: Bench, run: TrainerPeer) -> None:
+    """Checks that a question with `wait_s` is answered when that is over, or as soon as the update ends.
+
+    Many questions at a time keep no other request waiting.
+    """
+    version = run.version + 1
+    weights = bench.weights(version)
+    await run.request_update(run.update_request(version, weights, timeout_s=LONG_S))
+    for server in bench.servers:
+        await _answered_soon(server, f"/weight_update/{version}?wait_s=0.3", "receiving")
+    path = f"/weight_update/{version}?wait_s={LONG_S:g}"
+    asked = [asyncio.create_task(server.get(path)) for server in bench.servers for _ in range(POLLS)]
+    await asyncio.sleep(0.2)
+    for server in bench.servers:
+        await _answered_soon(server, "/health")
+        await _answered_soon(server, "/contract")
+    name = {"run": run.run, "epoch": run.epoch, "version": version}
+    await run.post_each("/abort_weight_update", [name] * len(bench.servers))
+    _, late = await asyncio.wait(asked, timeout=SOON_S)
+    for task in late:
+        task.cancel()
+    answers = [task.result() for task in asked if task not in late]
+    wrong = [answer for answer in answers if answer[1].get("state") != "failed"]
+    if late or wrong:
+        raise GuaranteeError(
+            f"{len(late)} of {len(asked)} had no answer {SOON_S:g} s after the update had ended; {wrong[:1]}",
+            "the end of the update, as soon as it has ended",
+            f"GET {path}, {POLLS} times, then call version {version} off",
+        )
+    await _generates_soon(bench, run.version)
+    await restore_service(bench, run, "an update that many wait for is called off")
+
+
+async def _generates_soon(bench: Bench, version: int) -> None:
+    """Checks that generation goes on after a call-off, and does not stand still until the timeout."""
+    what = f"request an update with timeout_s {LONG_S:g}, send nothing, call it off"
+    checks = [
+        asyncio.create_task(bench.check_content(server, bench.weights(version), version, what))
+        for server in bench.servers
+    ]
+    _, late = await asyncio.wait(checks, timeout=LONG_S / 2)
+    for task in late:
+        task.cancel()
+    if late:
+        raise GuaranteeError(
+            f"{len(late)} servers gave no answer to POST /v1/completions within {LONG_S / 2:g} s",
+            "generation goes on as soon as the update has ended",
+            what,
+        )
+    for task in checks:
+        task.result()
+
+
+async def _answered_soon(server: Server, path: str, state: str | None = None) -> None:
+    started = time.monotonic()
+    asked = asyncio.create_task(server.get(path))
+    done, _ = await asyncio.wait([asked], timeout=SOON_S)
+    if not done or state not in (None, asked.result()[1].get("state")):
+        asked.cancel()
+        raise GuaranteeError(
+            f"GET {path}: {asked.result() if done else 'no answer'} after {time.monotonic() - started:.1f} s",
+            f"an answer in time{f', {state}' if state else ''}",
+            f"{server}: ask it while an update waits for its first bucket",
+        )

@@ -1,0 +1,97 @@
+"""Broken servers. G7: what is told of groups, runs and updates that newer ones replace."""
+
+from contracts.errors import ContractError, ErrorCode
+from inference_adapters.weight_updates import NOTICE_S, WeightUpdates, _Update
+from tests.conformance.broken_servers.mutants import mutant
+
+ALL = "G1 G2 G3 G4 G5 G6 G7 G8 G9 G11"  # each begins with a run that joins
+
+
+@mutant("G7", "504|forms", also="G6")
+def joins_an_epoch_that_is_being_joined(options):
+    right = WeightUpdates._check_join
+
+    def check(self, request):
+        joining = self._joining
+        self._joining = None
+        try:
+            right(self, request)
+        finally:
+            self._joining = joining
+
+    WeightUpdates._check_join = check
+
+
+@mutant("G7", "ended with .*rendezvous_timeout")
+def tells_a_replaced_join_that_its_time_is_over(options):
+    right = WeightUpdates._joined_ranks
+
+    async def joined_ranks(self, join):
+        try:
+            return await right(self, join)
+        except ContractError as error:
+            if error.code is ErrorCode.STALE_EPOCH:
+                raise ContractError(ErrorCode.RENDEZVOUS_TIMEOUT, error.message) from error
+            raise
+
+    WeightUpdates._joined_ranks = joined_ranks
+
+
+@mutant("G7", "no answer to POST /init_process_group|update_in_progress")
+def waits_for_the_update_of_another_run(options):
+    async def end_of(self, update, request):
+        await update.wait(update.timeout_s + NOTICE_S)
+        if update.receiving:
+            raise ContractError(ErrorCode.UPDATE_IN_PROGRESS, "it is still being received")
+
+    WeightUpdates._end_of = end_of
+
+
+@mutant("G7", "^GET /weight_update/1: 200")
+def remembers_the_updates_of_another_run(options):
+    right = WeightUpdates._change_run
+
+    async def change_run(self, request):
+        updates = dict(self._updates)
+        await right(self, request)
+        self._updates.update(updates)
+
+    WeightUpdates._change_run = change_run
+
+
+@mutant("G7", "failed with error None", also="G5 G6")
+def tells_no_reason_of_a_failure(options):
+    right = WeightUpdates._failed
+
+    def failed(self, update, why):
+        right(self, update, why)
+        update.outcome.error = None
+
+    WeightUpdates._failed = failed
+
+
+@mutant("G7", "live with error", also="G5 G6")
+def keeps_the_reason_of_the_last_failure(options):
+    live = WeightUpdates._live
+    failed = WeightUpdates._failed
+
+    def tell(self, update):
+        live(self, update)
+        update.outcome.error = getattr(self, "reason", None)
+
+    def note(self, update, why):
+        failed(self, update, why)
+        self.reason = why
+
+    WeightUpdates._live = tell
+    WeightUpdates._failed = note
+
+
+@mutant("G7", "'receiving'", also=ALL)
+def answers_before_the_update_has_ended(options):
+    right = _Update.wait
+
+    async def wait(self, timeout_s=None):
+        await right(self, timeout_s and 0)
+
+    _Update.wait = wait
