@@ -8,12 +8,13 @@ import aiohttp
 import pytest
 import torch
 
+from contracts.conformance.inference.buckets import packed
 from contracts.conformance.inference.kit import check_inference
 from contracts.conformance.inference.reference import Reference
 from contracts.conformance.inference.samples import Sample
 from contracts.conformance.inference.server import Server
 from contracts.conformance.inference.settings import Settings
-from contracts.conformance.inference.trainer_peer import TrainerPeer, packed
+from contracts.conformance.inference.trainer_peer import TrainerPeer
 from contracts.conformance.tiny_model import make_tiny_model
 from tests.conformance.kept import assert_kept
 from tests.engines.repeated_prompts import are_answered_by_one_set_of_weights

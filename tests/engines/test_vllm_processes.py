@@ -10,10 +10,11 @@ import aiohttp
 import psutil
 import pytest
 
+from contracts.conformance.inference.buckets import packed
 from contracts.conformance.inference.reference import Reference
 from contracts.conformance.inference.server import Server as Client
 from contracts.conformance.inference.settings import Settings
-from contracts.conformance.inference.trainer_peer import TrainerPeer, packed
+from contracts.conformance.inference.trainer_peer import TrainerPeer
 from contracts.conformance.tiny_model import make_tiny_model
 from pipelinerl.paths import ROOT
 from tests.engines.vllm_servers import ENVIRONMENT, PYTHON, vllm_process

@@ -5,12 +5,14 @@ from collections.abc import Coroutine
 from typing import Any
 
 from contracts.conformance.inference.bench import SHORT, Bench
+from contracts.conformance.inference.buckets import bucket_bytes_for, packed
+from contracts.conformance.inference.http_client import describe_request
 from contracts.conformance.inference.mixed_load import InFlight, cancelling, mixed_load, some_wait
 from contracts.conformance.inference.responsiveness import Responsiveness
 from contracts.conformance.inference.samples import Sample
-from contracts.conformance.inference.server import Server, describe_request
+from contracts.conformance.inference.server import Server
 from contracts.conformance.inference.timed_stream import TimedStream
-from contracts.conformance.inference.trainer_peer import TrainerPeer, bucket_bytes_for, packed
+from contracts.conformance.inference.trainer_peer import TrainerPeer
 from contracts.conformance.verdicts import GuaranteeError
 
 BUCKETS = 4

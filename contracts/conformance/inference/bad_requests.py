@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from contracts.conformance.inference.bench import Bench
-from contracts.conformance.inference.server import Server, describe_request
+from contracts.conformance.inference.http_client import describe_request
+from contracts.conformance.inference.server import Server
 from contracts.conformance.verdicts import GuaranteeError
 from contracts.errors import ErrorCode
 

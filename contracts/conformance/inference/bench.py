@@ -4,10 +4,10 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
-from typing import get_args
 
 import torch
 
+from contracts.conformance.inference.declared import offered
 from contracts.conformance.inference.reference import Reference, Weights
 from contracts.conformance.inference.samples import Sample
 from contracts.conformance.inference.server import Server
@@ -15,12 +15,7 @@ from contracts.conformance.inference.settings import Settings
 from contracts.conformance.inference.speed import Speed
 from contracts.conformance.inference.trainer_peer import TrainerPeer
 from contracts.conformance.verdicts import GuaranteeError
-from contracts.inference import KvCacheMode
 
-KNOWN = {
-    "kv_cache": get_args(KvCacheMode),
-    "accepts_dtypes": [name for name, value in vars(torch).items() if isinstance(value, torch.dtype)],
-}
 SHORT = 24  # tokens of a completion that is only compared with the reference
 FEW = 4  # tokens of one whose prompt matters
 LONGER = 150  # tokens of a prompt that is longer than a cache block
@@ -159,13 +154,3 @@ class Bench:
                     f"{expected[i].max() - expected[i, token_id]:.4f} nats",
                     f"{reproduce} greedily",
                 )
-
-
-async def offered(servers: Sequence[Server], field: str) -> list[str]:
-    """Returns what every server declares in `capabilities`, `kv_cache`, `accepts_dtypes` or `backends`.
-
-    A cache mode or dtype that the contract does not name is left out: a newer server may have more.
-    """
-    declared = [getattr(await server.contract(), field) for server in servers]
-    known = KNOWN.get(field, declared[0])
-    return [value for value in declared[0] if value in known and all(value in other for other in declared)]

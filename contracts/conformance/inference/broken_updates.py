@@ -3,14 +3,16 @@
 import asyncio
 from collections.abc import Callable
 from contextlib import closing
-from typing import Any, cast
+from typing import cast
 
 from contracts.conformance.inference.bench import SHORT, Bench
+from contracts.conformance.inference.buckets import bucket_bytes_for, packed
+from contracts.conformance.inference.group_processes import join_from, next_message
 from contracts.conformance.inference.load import Tasks, check_finished, in_flight
 from contracts.conformance.inference.recovery import check_failed_update, restarts, restore_service
 from contracts.conformance.inference.repeated_versions import OTHER
-from contracts.conformance.inference.trainer_peer import TrainerPeer, bucket_bytes_for, packed
-from contracts.conformance.inference.trainer_process import GroupProcess, GroupSpec, receiver, trainer
+from contracts.conformance.inference.trainer_peer import TrainerPeer
+from contracts.conformance.inference.trainer_process import GroupProcess, trainer
 from contracts.conformance.verdicts import GuaranteeError
 from contracts.inference import WeightUpdateStatus
 
@@ -23,7 +25,7 @@ async def interrupted_by_trainer(bench: Bench, run: TrainerPeer, end: str, point
     """Returns the seconds until every server has reported how the update ended after the trainer failed."""
     what = f"the trainer is {end} {point} ({receive})"
     with closing(GroupProcess(trainer, bench.settings.address, bench.settings.timeout_s)) as process:
-        await _join_from(bench, run, process)
+        await join_from(bench, run, process)
         crowd = bench.settings.thorough or (end, point) == ("killed", "after the first bucket")
         broken = _InterruptedUpdate(bench, run, process, what, receive, count=CROWD if crowd else 2)
         return await broken.update(POINTS[point], lambda: process.terminate(end))
@@ -37,7 +39,7 @@ async def interrupted_by_receiver(bench: Bench, run: TrainerPeer) -> float:
     what = "a fellow receiver is killed after the first bucket"
     with (
         closing(GroupProcess(trainer, bench.settings.address, bench.settings.timeout_s)) as process,
-        closing(cast(GroupProcess, await _join_from(bench, run, process, second_receiver=True))) as second,
+        closing(cast(GroupProcess, await join_from(bench, run, process, second_receiver=True))) as second,
     ):
         first, *rest = packed(bench.weights(run.version + 1 + OTHER), _bucket_bytes(bench))
         second.send([first.numel()])
@@ -136,47 +138,6 @@ class _InterruptedUpdate:
 
     def _tokens(self) -> int:
         return min(SHORT * 20, self.bench.context - 16)
-
-
-async def _join_from(
-    bench: Bench, run: TrainerPeer, process: GroupProcess, second_receiver: bool = False
-) -> GroupProcess | None:
-    """Joins the next epoch, whose rank 0 is in `process`.
-
-    Returns the second receiver's process, if one is asked for.
-    """
-    run.leave()
-    run.epoch += 1
-    port = await next_message(process, bench)
-    requests = await run.join_requests(port, extra_ranks=int(second_receiver))
-    first = requests[0]
-    spec = GroupSpec(
-        first["group_name"], bench.settings.address, first["world_size"], first["backend"], first["timeout_s"]
-    )
-    other = GroupProcess(receiver, spec, port, spec.world_size - 1) if second_receiver else None
-    try:
-        if other:
-            await next_message(other, bench)
-        process.send(spec)
-        answers = await run.post_each("/init_process_group", requests)
-        for server, (status, body) in zip(bench.servers, answers, strict=True):
-            if status != 200:
-                raise GuaranteeError(
-                    f"{server}: POST /init_process_group: {status} {body}", "200", "join an epoch"
-                )
-        await next_message(process, bench)
-        if other:
-            await next_message(other, bench)
-        return other
-    except BaseException:
-        if other:
-            other.close()
-        raise
-
-
-async def next_message(process: GroupProcess, bench: Bench) -> Any:
-    """Returns the next message of `process`, without blocking the event loop."""
-    return await asyncio.to_thread(process.receive, bench.settings.timeout_s + 30)
 
 
 def _bucket_bytes(bench: Bench) -> int:

@@ -8,9 +8,10 @@ from typing import Any
 
 from contracts.conformance.inference.bad_requests import BadRequest, refused
 from contracts.conformance.inference.bench import Bench
+from contracts.conformance.inference.http_client import Answer, describe_request
 from contracts.conformance.inference.load import cancelling
 from contracts.conformance.inference.samples import samples
-from contracts.conformance.inference.server import Answer, Server, describe_request
+from contracts.conformance.inference.server import Server
 from contracts.conformance.verdicts import GuaranteeError
 
 CHEAP = 8192  # tokens of the longest context that is filled unless everything is tried

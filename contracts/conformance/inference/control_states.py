@@ -9,14 +9,15 @@ from typing import Any
 from contracts.conformance.inference.bad_manifests import PATH
 from contracts.conformance.inference.bad_requests import BadRequest, refused
 from contracts.conformance.inference.bench import Bench
-from contracts.conformance.inference.load import cancelling, in_flight
-from contracts.conformance.inference.server import Server, describe_request, poll
-from contracts.conformance.inference.trainer_peer import TrainerPeer, packed
+from contracts.conformance.inference.buckets import packed
+from contracts.conformance.inference.http_client import describe_request
+from contracts.conformance.inference.load import cancelling
+from contracts.conformance.inference.refused_joins import JOIN, UNSUPPORTED, never_forms
+from contracts.conformance.inference.server import Server, poll
+from contracts.conformance.inference.trainer_peer import TrainerPeer
 from contracts.conformance.verdicts import GuaranteeError
 
-JOIN = "/init_process_group"
 ABORT = "/abort_weight_update"
-UNSUPPORTED = "unsupported_backend"
 BUSY = frozenset({"update_in_progress", "joining"})  # a join that waits may count as one
 STALE = frozenset({"stale_epoch"})
 PATIENCE_S = 30.0  # between two buckets, for a machine that is slow to answer what comes between them
@@ -39,7 +40,7 @@ async def met_while_receiving(bench: Bench, trainer: TrainerPeer) -> None:
     async with cancelling(waiting):
         for index, server in enumerate(bench.servers):
             await _says_receiving(server, trainer, version)
-            for bad in [*_bad_joins(trainer, joins[index]), _never_forms(joins[index])]:
+            for bad in [*_bad_joins(trainer, joins[index]), never_forms(joins[index])]:
                 waiting.append(asyncio.create_task(refused(server, bad)))
             await _others_are_refused(server, trainer, request)
         first, *rest = buckets
@@ -58,37 +59,6 @@ async def met_while_receiving(bench: Bench, trainer: TrainerPeer) -> None:
         await _called_off_when_live(server, trainer, version)
 
 
-async def refused_joins_keep_the_group(bench: Bench, trainer: TrainerPeer) -> None:
-    """Checks that refused takeovers end no request, and that the group takes updates after them."""
-    tokens = min(400, bench.context - 32)
-    other = bench.trainer()
-    joins = await other.join_requests(port=1, epoch=1, timeout_s=0.5)
-    before = [(await server.contract()).run for server in bench.servers]
-    async with in_flight(bench, 2, tokens) as tasks:
-        for server, join in zip(bench.servers, joins, strict=True):
-            await refused(server, BadRequest(JOIN, join | {"backend": "carrier-pigeon"}, 422, UNSUPPORTED))
-            await refused(server, _never_forms(join))
-        for server, task in tasks:
-            sample = await task
-            if sample.finish_reason == "abort":
-                raise GuaranteeError(
-                    "a request in flight ended with `abort`",
-                    "its own end: the takeover was refused, and a refusal leaves the server as it was",
-                    f"{server}: complete {sample.prompt_token_ids}, and meanwhile refuse {joins[0]}",
-                )
-    after = [(await server.contract()).run for server in bench.servers]
-    if before != after:
-        raise GuaranteeError(
-            f"/contract.run was {before}, and is {after}",
-            "the same: the takeover was refused",
-            f"POST {JOIN} {joins[0]}, where nobody listens",
-        )
-    version = trainer.version + 1
-    await trainer.publish(version, bench.weights(version))  # in the group that the refused joins kept
-    for server in bench.servers:
-        await bench.check_content(server, bench.weights(version), version, "refused joins, then an update")
-
-
 def _bad_joins(trainer: TrainerPeer, join: dict[str, Any]) -> list[BadRequest]:
     same = {"epoch": trainer.epoch, "group_name": "another", "takeover": False}
     return [
@@ -97,10 +67,6 @@ def _bad_joins(trainer: TrainerPeer, join: dict[str, Any]) -> list[BadRequest]:
         BadRequest(JOIN, join | {"no_such_field": 1}, 422, "invalid_request"),
         BadRequest(JOIN, join | {"backend": "carrier-pigeon"}, 422, UNSUPPORTED),
     ]
-
-
-def _never_forms(join: dict[str, Any]) -> BadRequest:
-    return BadRequest(JOIN, join, 504, "rendezvous_timeout")
 
 
 async def _others_are_refused(server: Server, trainer: TrainerPeer, request: dict[str, Any]) -> None:

@@ -12,9 +12,21 @@ import psutil
 
 from contracts.conformance.inference.bench import Bench
 from contracts.conformance.inference.footprint import processes_of
+from contracts.conformance.inference.readings import (
+    ANSWER,
+    COUNTED,
+    MIB,
+    NAMES,
+    RESIDENT,
+    TAKES,
+    TOLD,
+    Reading,
+    Readings,
+    amount,
+    differences,
+)
 from contracts.conformance.verdicts import GuaranteeError
 
-MIB = 2**20
 ROUNDS = 4  # rounds of events; each figure must stay flat in one of them
 NOISE = 4 * MIB  # bytes by which memory may grow after the first quarter of a round, for any model
 COPIES = 2  # copies of the weights by which memory may grow in addition
@@ -23,16 +35,6 @@ FEW = 3  # descriptors, threads or processes that may come in any round
 ANSWER_BYTES = 512  # by which an answer may grow in a round
 SETTLE = 2  # times grace_s in which what was held may still be let go
 SLOWER_MS = 150  # milliseconds by which an event may take longer in a round
-
-TOLD = "resident memory, as /contract tells it"
-RESIDENT = "resident memory of its processes"
-ANSWER = "bytes of the answer to GET /contract"
-TAKES = "milliseconds that one takes"
-NAMES = {"resident_bytes": RESIDENT, "descriptors": "file descriptors"}  # of a footprint's fields
-COUNTED = ("file descriptors", "threads", "processes")
-
-Reading = dict[str, int]  # by the name of the figure
-Readings = dict[str, Reading]  # by the server's address
 
 
 class Growth:
@@ -61,7 +63,7 @@ class Growth:
 
             What falls in between is no leak, though it grows within each round: a leak adds up.
             """
-            added = _differences(first, after)
+            added = differences(first, after)
             for url, growth in found.items():
                 allowed = {name: self._allowed(name, count * actions) for name in growth}
                 over = {
@@ -77,7 +79,7 @@ class Growth:
             before, after = await self._round(event, count)
             first = first or before
             rounds += 1
-            found = _differences(before, after)
+            found = differences(before, after)
             if not still(found):
                 self._remember(found)
                 return
@@ -87,8 +89,8 @@ class Growth:
         name = next(iter(growth))
         between = (count - count // 4) * actions
         raise GuaranteeError(
-            f"{name}: {_amount(name, growth[name])} more after {between} {what}, in each of {ROUNDS} rounds",
-            f"at most {_amount(name, self._allowed(name, count * actions))} more in one of the rounds: "
+            f"{name}: {amount(name, growth[name])} more after {between} {what}, in each of {ROUNDS} rounds",
+            f"at most {amount(name, self._allowed(name, count * actions))} more in one of the rounds: "
             "what a server holds does not grow with what it has done",
             f"{url}: {ROUNDS * count * actions} {what}, and count {name}",
         )
@@ -115,7 +117,7 @@ class Growth:
         taken = min(reading[TAKES] for readings in after for reading in readings.values())
         for _ in range(int(SETTLE * self.bench.settings.grace_s)):
             await asyncio.sleep(1)
-            if not still(_differences(before, [await self._read(taken / 1000)])):
+            if not still(differences(before, [await self._read(taken / 1000)])):
                 return True
         return False
 
@@ -155,20 +157,3 @@ class Growth:
         else:
             parts.append("descriptors and threads not seen from here")
         return ", ".join(parts)
-
-
-def _differences(before: list[Readings], after: list[Readings]) -> Readings:
-    return {url: _difference([r[url] for r in before], [r[url] for r in after]) for url in before[0]}
-
-
-def _difference(before: list[Reading], after: list[Reading]) -> Reading:
-    """Returns the least reading after less the least before, of each figure that every reading has.
-
-    Each end is the least of a few, because what is held only during an event is no leak.
-    """
-    names = [name for name in before[0] if all(name in reading for reading in before + after)]
-    return {name: min(r[name] for r in after) - min(r[name] for r in before) for name in names}
-
-
-def _amount(name: str, value: int) -> str:
-    return f"{value / MIB:.1f} MiB" if name in (TOLD, RESIDENT) else str(value)

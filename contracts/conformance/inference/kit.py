@@ -8,7 +8,8 @@ from typing import Any
 import aiohttp
 
 from contracts import CONTRACT_VERSIONS
-from contracts.conformance.inference.bench import Bench, offered
+from contracts.conformance.inference.bench import Bench
+from contracts.conformance.inference.declared import offered
 from contracts.conformance.inference.guarantees.g01_content import content
 from contracts.conformance.inference.guarantees.g02_in_flight import in_flight
 from contracts.conformance.inference.guarantees.g03_stale_cache import stale_cache

@@ -8,13 +8,14 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from contracts.conformance.inference.bench import SHORT, Bench
+from contracts.conformance.inference.buckets import packed
 from contracts.conformance.inference.load import cancelling
 from contracts.conformance.inference.mixed_batch import Asked, ids, limits_of
 from contracts.conformance.inference.recovery import restarts, restore_service
 from contracts.conformance.inference.samples import Sample
 from contracts.conformance.inference.sampling import Sampling
 from contracts.conformance.inference.server import Server
-from contracts.conformance.inference.trainer_peer import TrainerPeer, packed
+from contracts.conformance.inference.trainer_peer import TrainerPeer
 from contracts.conformance.verdicts import GuaranteeError
 
 TOGETHER = 24  # requests beside those that cross for certain; some have several choices

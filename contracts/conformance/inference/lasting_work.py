@@ -6,7 +6,7 @@ The server is compared with itself only: work that goes on makes the last time l
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -137,38 +137,4 @@ async def quiet(server: Server) -> None:
             f"{await server.unfinished()} requests are there {QUIET_S:g} s after all clients left",
             "/contract.process shows none running and none waiting",
             f"{server}: send completions, hang up, and look at GET /contract",
-        )
-
-
-async def no_slot_is_lost(bench: Bench, server: Server, leavers: int) -> None:
-    """Checks that clients that leave at any moment of their requests take no slot with them."""
-    delays = [0.002 * (i % 16) for i in range(leavers)]
-    for start in range(0, leavers, CONNECTIONS):
-        await asyncio.gather(*(_left(bench, server, delay) for delay in delays[start : start + CONNECTIONS]))
-    await quiet(server)
-    prompts = [bench.reference.prompt(8, seed=seed) for seed in range(CONNECTIONS)]
-    await _all_answered(server, prompts, leavers)
-
-
-async def _left(bench: Bench, server: Server, after_s: float) -> None:
-    body = {
-        "prompt": bench.reference.prompt(8),
-        "max_tokens": min(bench.context - 16, 8000),
-        "temperature": 0,
-    }
-    asked = asyncio.create_task(server.generate("/v1/completions", body))
-    async with cancelling([asked]):
-        await asyncio.wait([asked], timeout=after_s)
-
-
-async def _all_answered(server: Server, prompts: Sequence[list[int]], leavers: int) -> None:
-    asked = (server.complete(prompt, PROBE_TOKENS, temperature=0) for prompt in prompts)
-    answers = await asyncio.gather(*asked, return_exceptions=True)
-    failed = [answer for answer in answers if isinstance(answer, BaseException)]
-    if failed:
-        raise GuaranteeError(
-            f"{len(failed)} of {len(prompts)} requests were not answered after {leavers} clients had left: "
-            f"{failed[0]}",
-            "an answer to each: a closed connection frees its slot",
-            f"{server}: hang up {leavers} times, then send {len(prompts)} requests together",
         )

@@ -5,8 +5,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from contracts.conformance.inference.bad_requests import BadRequest
+from contracts.conformance.inference.http_client import Answer
 from contracts.conformance.inference.raw_http import chunked, exchanged
-from contracts.conformance.inference.server import Answer, Server
+from contracts.conformance.inference.server import Server
 from contracts.conformance.verdicts import GuaranteeError
 from contracts.inference import ContractInfo
 from contracts.limits import LONGEST_S, Limits

@@ -10,10 +10,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from contracts.conformance.inference.bench import Bench
+from contracts.conformance.inference.http_client import describe_request
 from contracts.conformance.inference.reference import Weights
 from contracts.conformance.inference.samples import Sample, samples, streamed
 from contracts.conformance.inference.sampling import Sampling
-from contracts.conformance.inference.server import Server, describe_request
+from contracts.conformance.inference.server import Server
 from contracts.limits import Limits
 
 TOKENS = 32  # of a completion: enough that those sent together run together

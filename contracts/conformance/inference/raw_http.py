@@ -8,7 +8,8 @@ import contextlib
 from collections.abc import Mapping
 from urllib.parse import urlsplit
 
-from contracts.conformance.inference.server import Answer, Server, decoded
+from contracts.conformance.inference.http_client import Answer, decoded
+from contracts.conformance.inference.server import Server
 
 PIECE = 2**16  # bytes that are written at a time
 

@@ -12,11 +12,9 @@ import torch
 from transformers import (
     AutoConfig,
     AutoModelForCausalLM,
-    AutoTokenizer,
-    GenerationConfig,
-    PreTrainedConfig,
-    PreTrainedTokenizerBase,
 )
+
+from contracts.conformance.inference.model_directory import end_of_sequence, tokenizer_of
 
 Weights = Mapping[str, torch.Tensor]
 LOGIT_SPREAD = 4.0  # standard deviation of the logits of one position
@@ -37,8 +35,8 @@ class Reference:
         self.model = AutoModelForCausalLM.from_pretrained(
             path, dtype=torch.float32, trust_remote_code=trust_remote_code
         ).eval()
-        self.ends = _end_of_sequence(path, config)
-        self.tokenizer = tokenizer = _tokenizer(path, trust_remote_code)
+        self.ends = end_of_sequence(path, config)
+        self.tokenizer = tokenizer = tokenizer_of(path, trust_remote_code)
         self.chats = tokenizer is None or tokenizer.chat_template is not None
         known = range(len(tokenizer) if tokenizer else config.get_text_config().vocab_size)
         special = {*self.ends, *(tokenizer.all_special_ids if tokenizer else ())}
@@ -153,21 +151,3 @@ class Reference:
         """Makes the model compute with `weights`, in float32."""
         for name, parameter in self.model.named_parameters():
             parameter.data = weights[name].float()
-
-
-def _end_of_sequence(path: str, config: PreTrainedConfig) -> list[int]:
-    """Returns the end-of-sequence ids, from generation_config.json if it has any, as servers do."""
-    try:
-        ends = GenerationConfig.from_pretrained(path).eos_token_id
-    except OSError:
-        ends = None
-    ends = config.get_text_config().eos_token_id if ends is None else ends
-    return [ends] if isinstance(ends, int) else list(ends or [])
-
-
-def _tokenizer(path: str, trust_remote_code: bool) -> PreTrainedTokenizerBase | None:
-    """Returns the directory's tokenizer, or None if it has none."""
-    try:
-        return AutoTokenizer.from_pretrained(path, trust_remote_code=trust_remote_code)
-    except (OSError, ValueError):
-        return None

@@ -6,8 +6,9 @@ A server that believes that it holds a version already would serve the wrong wei
 import torch
 
 from contracts.conformance.inference.bench import Bench
+from contracts.conformance.inference.buckets import packed
 from contracts.conformance.inference.recovery import check_failed_update, restore_service
-from contracts.conformance.inference.trainer_peer import TrainerPeer, packed
+from contracts.conformance.inference.trainer_peer import TrainerPeer
 from contracts.conformance.verdicts import GuaranteeError
 
 OTHER = 40  # added to a version's number: the seed of other content for it

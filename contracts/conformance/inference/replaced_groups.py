@@ -7,12 +7,13 @@ import asyncio
 
 from contracts.conformance.inference.bad_requests import BadRequest, refused
 from contracts.conformance.inference.bench import Bench
+from contracts.conformance.inference.buckets import packed
 from contracts.conformance.inference.limits import SINCE
 from contracts.conformance.inference.load import cancelling
 from contracts.conformance.inference.questions import LONG_S, SOON_S
 from contracts.conformance.inference.repeated_versions import OTHER
 from contracts.conformance.inference.server import Server
-from contracts.conformance.inference.trainer_peer import TrainerPeer, packed
+from contracts.conformance.inference.trainer_peer import TrainerPeer
 from contracts.conformance.verdicts import GuaranteeError
 from contracts.weights import WeightStore
 

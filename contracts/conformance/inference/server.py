@@ -1,14 +1,13 @@
-"""An HTTP client of one inference server."""
+"""One inference server: what it says of itself, and how it generates."""
 
 import asyncio
-import json
 from collections.abc import Callable
 from typing import Any
 
 import aiohttp
 from pydantic import ValidationError
 
-from contracts.conformance.inference.event_stream import Event, read_events
+from contracts.conformance.inference.http_client import HttpClient, decoded, describe_request
 from contracts.conformance.inference.samples import Sample, samples, streamed
 from contracts.conformance.verdicts import GuaranteeError
 from contracts.errors import ErrorCode
@@ -16,56 +15,15 @@ from contracts.inference import ContractInfo
 
 AGAIN_S = 0.25  # after which a server that was overloaded is asked again
 TRIES = 80  # of such a request
-Answer = tuple[int, dict[str, Any]]  # HTTP status, decoded body
 Chunks = list[dict[str, Any]]
 
 
-class Server:
+class Server(HttpClient):
     """One server; `token` is the bearer token that it was started with."""
 
     def __init__(self, http: aiohttp.ClientSession, url: str, token: str | None):
-        self.http = http
-        self.url = url.rstrip("/")
-        self.headers = {"Authorization": f"Bearer {token}"} if token else {}
+        super().__init__(http, url, token)
         self._model: str | None = None  # its name, which does not change while the server runs
-
-    def __str__(self) -> str:
-        return self.url
-
-    async def get(self, path: str) -> Answer:
-        status, text = await self._ask("GET", path)
-        return status, decoded(text)
-
-    async def post(self, path: str, body: dict[str, Any]) -> Answer:
-        status, text = await self._ask("POST", path, body)
-        return status, decoded(text)
-
-    async def _ask(self, method: str, path: str, body: dict[str, Any] | None = None) -> tuple[int, str]:
-        asked = self.http.request(method, self.url + path, json=body, headers=self.headers)
-        try:
-            async with asked as answer:
-                return answer.status, await answer.text()
-        except TimeoutError as error:
-            raise self.unanswered(method, path, body or {}) from error
-
-    async def _ask_events(self, path: str, body: dict[str, Any]) -> tuple[int, list[Event], str]:
-        """Returns the status, the events and, of an answer that has another status than 200, the text."""
-        asked = self.http.post(self.url + path, json=body, headers=self.headers)
-        try:
-            async with asked as answer:
-                if answer.status != 200:
-                    return answer.status, [], await answer.text()
-                return answer.status, await read_events(answer.content.iter_any()), ""
-        except TimeoutError as error:
-            raise self.unanswered("POST", path, body) from error
-
-    def unanswered(self, method: str, path: str, body: dict[str, Any]) -> GuaranteeError:
-        """Returns the error of a request that had no answer in time."""
-        return GuaranteeError(
-            f"{self.url}: no answer to {method} {path} within {self.http.timeout.total:g} s",
-            "an answer",
-            describe_request(path, body),
-        )
 
     async def contract(self) -> ContractInfo:
         """Returns `GET /contract`. Raises GuaranteeError if it is not what the contract lists."""
@@ -145,7 +103,7 @@ class Server:
         """Returns the chunks of a streamed response, each with the time in seconds at which it arrived."""
         body = {"model": await self.model()} | body | {"stream": True}
         for _ in range(TRIES):
-            status, events, text = await self._ask_events(path, body)
+            status, events, text = await self.ask_events(path, body)
             if not _overloaded(status, decoded(text)):
                 break
             await asyncio.sleep(AGAIN_S)
@@ -168,21 +126,6 @@ def _overloaded(status: int, answer: dict[str, Any]) -> bool:
     """Returns whether the server takes no more at the moment. Then it wants to be asked again later."""
     error = answer.get("error")
     return status == 503 and isinstance(error, dict) and error.get("code") == ErrorCode.OVERLOADED
-
-
-def decoded(text: str) -> dict[str, Any]:
-    """Returns the JSON object in `text`; any other text becomes an object that shows it."""
-    try:
-        body = json.loads(text)
-    except ValueError:
-        body = None
-    return body if isinstance(body, dict) else {"not a JSON object": text[:300]}
-
-
-def describe_request(path: str, body: dict[str, Any]) -> str:
-    """Returns a request as one line, cut to about 600 characters."""
-    text = json.dumps(body)
-    return f"POST {path} {text if len(text) < 600 else text[:600] + ' ...'}"
 
 
 async def poll(condition: Callable[[], Any], within_s: float) -> float | None:

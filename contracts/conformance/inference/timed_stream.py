@@ -4,8 +4,9 @@ import asyncio
 import json
 from typing import Any
 
+from contracts.conformance.inference.http_client import describe_request
 from contracts.conformance.inference.samples import Sample, streamed
-from contracts.conformance.inference.server import Server, describe_request
+from contracts.conformance.inference.server import Server
 from contracts.conformance.verdicts import GuaranteeError
 
 

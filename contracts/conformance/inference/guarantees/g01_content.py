@@ -6,9 +6,10 @@ from collections.abc import Iterator
 import torch
 
 from contracts.conformance.inference.bench import Bench
+from contracts.conformance.inference.buckets import bucket_bytes_for
 from contracts.conformance.inference.content_events import after_every_event, under_load
 from contracts.conformance.inference.reference import Weights
-from contracts.conformance.inference.trainer_peer import TrainerPeer, bucket_bytes_for
+from contracts.conformance.inference.trainer_peer import TrainerPeer
 from contracts.conformance.inference.weight_variants import (
     GROWTH,
     SHRINKAGE,

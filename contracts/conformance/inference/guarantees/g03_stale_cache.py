@@ -3,11 +3,12 @@
 import asyncio
 
 from contracts.conformance.inference.bench import FEW, Bench
+from contracts.conformance.inference.buckets import bucket_bytes_for, packed
 from contracts.conformance.inference.mixed_load import cancelling
 from contracts.conformance.inference.repeated_requests import LONG, MIDDLE, Repeated, completion, repeated
 from contracts.conformance.inference.samples import Sample
 from contracts.conformance.inference.server import Server
-from contracts.conformance.inference.trainer_peer import TrainerPeer, bucket_bytes_for, packed
+from contracts.conformance.inference.trainer_peer import TrainerPeer
 
 HELD = 200  # tokens of the request that crosses the update, at first
 BETWEEN = 300  # distinct prompts that push the first ones into a slower cache, if there is one

@@ -13,8 +13,9 @@ from contracts.conformance.inference.broken_updates import (
     POINTS,
     interrupted_by_receiver,
     interrupted_by_trainer,
-    next_message,
 )
+from contracts.conformance.inference.buckets import bucket_bytes_for, packed
+from contracts.conformance.inference.group_processes import next_message
 from contracts.conformance.inference.load import MANY, check_finished, in_flight
 from contracts.conformance.inference.questions import polls_end_in_time
 from contracts.conformance.inference.recovery import check_serving, restarts, restore_service
@@ -24,7 +25,7 @@ from contracts.conformance.inference.replaced_groups import (
     runs_in_a_row,
     takeover_calls_an_update_off,
 )
-from contracts.conformance.inference.trainer_peer import TrainerPeer, bucket_bytes_for, packed
+from contracts.conformance.inference.trainer_peer import TrainerPeer
 from contracts.conformance.inference.trainer_process import GroupProcess, trainer
 from contracts.conformance.verdicts import GuaranteeError
 

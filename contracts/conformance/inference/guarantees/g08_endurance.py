@@ -4,36 +4,20 @@ Whatever a server holds is looked at: memory, file descriptors, threads, process
 by measured throughput. It is asked for many updates, groups and requests, one kind after the other.
 """
 
-import asyncio
-import itertools
-import time
-from typing import Any
-
 from contracts.conformance.inference.bench import Bench
 from contracts.conformance.inference.growth import Growth
 from contracts.conformance.inference.guarantees.g08_groups import check_groups
 from contracts.conformance.inference.guarantees.g08_requests import check_requests
-from contracts.conformance.inference.load import cancelling, check_finished
-from contracts.conformance.inference.reference import Weights
-from contracts.conformance.inference.samples import Sample
-from contracts.conformance.inference.server import Server
 from contracts.conformance.inference.speed import Speed, check_speed, measure_speed
-from contracts.conformance.inference.trainer_peer import TrainerPeer
-from contracts.conformance.verdicts import GuaranteeError
+from contracts.conformance.inference.updates_under_load import (
+    CLIENTS,
+    Answers,
+    labels_off_by,
+    updates_among_arrivals,
+    updates_under_load,
+)
 
-CLIENTS = 12  # clients per server
-TOKENS = (48, 48, 6)  # tokens of a request, by client in turn: short ones come in at more moments
-ARRIVING = 64  # clients per server whose requests are short
-ARRIVE_FOR_S = 0.2  # before an update
-SETS = 5  # sets of weights, published in turn
-CHECKED = 24  # responses compared with the reference
-# None of so many lost means fewer than 1 in 1,000 with 95 % confidence: 0.999 ** 3000 is below 0.05.
-THOROUGH_ANSWERS = 3000
-THOROUGH_UPDATES = 4  # times as many
-THOROUGH_WITHIN_S = 900.0
 CERTAIN = 3.0  # the rule of three: none of n lost means fewer than 3 in n with 95 % confidence
-
-Answers = list[tuple[Server, Sample]]
 
 
 async def endurance(bench: Bench) -> str:
@@ -42,11 +26,11 @@ async def endurance(bench: Bench) -> str:
     answers: Answers = []
     async with bench.new_run() as trainer:
         before = await _speeds(bench)
-        await _updates_under_load(bench, trainer, growth, answers)
+        await updates_under_load(bench, trainer, growth, answers)
         updates = trainer.version - 1
         left = await _check_speeds(bench, before, f"{updates} updates")
-        worst = _labels(bench, trainer, answers)
-        await _updates_among_arrivals(bench, trainer)
+        worst = labels_off_by(bench, trainer, answers)
+        await updates_among_arrivals(bench, trainer)
         requests = await check_requests(bench, growth)
     groups = await check_groups(bench, growth)
     left = min(left, await _check_speeds(bench, before, f"{groups} groups and {requests} requests"))
@@ -55,109 +39,6 @@ async def endurance(bench: Bench) -> str:
         f"(with 95 % confidence fewer than 1 in {int(len(answers) / CERTAIN)}), off by {worst:.0e}; "
         f"{groups} groups, {requests} requests; {growth.describe()}; throughput x{left:.2f}"
     )
-
-
-# --- updates under load -----------------------------------------------------------------------------
-
-
-async def _updates_under_load(bench: Bench, trainer: TrainerPeer, growth: Growth, answers: Answers) -> None:
-    """Publishes version after version while clients send requests."""
-    stop = asyncio.Event()
-    clients = [
-        asyncio.create_task(_client(bench, trainer, server, seed, stop, answers))
-        for server in bench.servers
-        for seed in range(CLIENTS)
-    ]
-    thorough = bench.settings.thorough
-    count = bench.settings.updates * (THOROUGH_UPDATES if thorough else 1)
-    deadline = time.monotonic() + THOROUGH_WITHIN_S
-    async with cancelling(clients):
-        await growth.check_flat(lambda: _update(bench, trainer, clients), count, "updates under load")
-        while thorough and len(answers) < THOROUGH_ANSWERS and time.monotonic() < deadline:
-            await _update(bench, trainer, clients)
-        stop.set()
-        await asyncio.gather(*clients)
-
-
-async def _updates_among_arrivals(bench: Bench, trainer: TrainerPeer) -> None:
-    """Publishes a version in each mode while short requests arrive without a gap."""
-
-    async def arrive(server: Server, seed: int) -> None:
-        while True:
-            await server.complete(bench.reference.prompt(32, seed=seed), 1)
-
-    arrivals = [
-        asyncio.create_task(arrive(server, seed)) for server in bench.servers for seed in range(ARRIVING)
-    ]
-    async with cancelling(arrivals):
-        for kv_cache in await bench.offered("kv_cache"):
-            await asyncio.sleep(ARRIVE_FOR_S)
-            version = trainer.version + 1
-            await trainer.publish(version, _weights(bench, version), kv_cache=kv_cache)
-        for task in arrivals:
-            if task.done():
-                task.result()
-
-
-async def _client(
-    bench: Bench, trainer: TrainerPeer, server: Server, seed: int, stop: asyncio.Event, answers: Answers
-) -> None:
-    """Sends one request after the other.
-
-    Each must be complete, and not older than the version that was live when it began.
-    """
-    tokens = TOKENS[seed % len(TOKENS)]
-    for i in itertools.count():
-        if stop.is_set():
-            return
-        live = trainer.version
-        prompt = bench.reference.prompt(8, seed=1000 * seed + i)
-        sample = await server.complete(prompt, tokens, temperature=1)
-        check_finished(bench, server, sample, tokens)
-        if sample.spans[0][0] < live:
-            raise GuaranteeError(
-                f"a request sent when version {live} was live has the spans {sample.spans}",
-                f"labels from {live} on",
-                f"{server}: publish up to version {live}, then complete {prompt}",
-            )
-        answers.append((server, sample))
-
-
-async def _update(bench: Bench, trainer: TrainerPeer, clients: list[asyncio.Task[Any]]) -> float:
-    """Publishes the next version, and returns the seconds that it took."""
-    kv_cache = await bench.offered("kv_cache")
-    version = trainer.version + 1
-    mode = kv_cache[version % len(kv_cache)]
-    began = time.monotonic()
-    publish = asyncio.create_task(trainer.publish(version, _weights(bench, version), kv_cache=mode))
-    async with cancelling([publish]):
-        await asyncio.wait([publish, *clients], return_when=asyncio.FIRST_COMPLETED)
-        for client in clients:
-            if client.done():  # during updates a client only ends by a failure
-                client.result()
-        await publish
-    return time.monotonic() - began
-
-
-def _weights(bench: Bench, version: int) -> Weights:
-    return bench.weights(1 + (version - 1) % SETS)
-
-
-def _labels(bench: Bench, trainer: TrainerPeer, answers: Answers) -> float:
-    """Returns the largest error, in nats, of the first spans of some responses.
-
-    The expected values come from the weights that the spans name.
-    """
-    worst = 0.0
-    for server, sample in answers[:: max(1, len(answers) // CHECKED)]:
-        version, _, end = sample.spans[0]
-        weights = _weights(bench, version)
-        where = f"{server}: complete {sample.prompt_token_ids} among {trainer.version} updates"
-        worst = max(worst, bench.compare(sample, weights, where, upto=end))
-    return worst
-
-
-# --- throughput -------------------------------------------------------------------------------------
 
 
 async def _speeds(bench: Bench) -> list[Speed | None]:

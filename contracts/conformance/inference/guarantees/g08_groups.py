@@ -5,9 +5,10 @@ import itertools
 import time
 
 from contracts.conformance.inference.bench import Bench
+from contracts.conformance.inference.buckets import packed
 from contracts.conformance.inference.growth import Growth
 from contracts.conformance.inference.recovery import restore_service
-from contracts.conformance.inference.trainer_peer import TrainerPeer, packed
+from contracts.conformance.inference.trainer_peer import TrainerPeer
 from contracts.conformance.verdicts import GuaranteeError
 
 GROUPS = 8  # in a round

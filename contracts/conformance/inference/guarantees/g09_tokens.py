@@ -4,6 +4,13 @@ from typing import Any
 
 from contracts.conformance.inference.arrival import check_arrival
 from contracts.conformance.inference.bench import SHORT, Bench
+from contracts.conformance.inference.endings import (
+    check_end_of_sequence,
+    check_stop_string,
+    check_stop_token,
+    ending_weights,
+    expect,
+)
 from contracts.conformance.inference.guarantees.g09_tools import tools
 from contracts.conformance.inference.load import check_finished
 from contracts.conformance.inference.mixed_batch import limits_of
@@ -11,7 +18,6 @@ from contracts.conformance.inference.samples import Sample, samples, streamed
 from contracts.conformance.inference.server import Server
 from contracts.conformance.inference.stopping import check_stops
 from contracts.conformance.inference.texts import check_text, check_texts
-from contracts.conformance.verdicts import GuaranteeError
 
 MESSAGES = [{"role": "user", "content": "What is 2 + 3?"}]
 
@@ -23,7 +29,7 @@ async def tokens(bench: Bench) -> str:
     async with bench.new_run() as trainer:
         for server in bench.servers:
             await _tokens_in(bench, server)
-            await _stop_token(bench, server)
+            await check_stop_token(bench, server)
             chats = await _chat(bench, server)
             await check_stops(bench, server, bench.weights(1), streams)
             await check_texts(bench, server, streams)
@@ -31,13 +37,13 @@ async def tokens(bench: Bench) -> str:
                 await _streamed(bench, server, chats)
                 await check_arrival(bench, server)
             if "stop_strings" in capabilities:
-                await _stop_string(bench, server, streams)
+                await check_stop_string(bench, server, streams)
         found = ["stop and length", "no end-of-sequence is configured"]
         if bench.reference.ends:
-            greedy, swapped = await _ending(bench)
+            greedy, swapped = await ending_weights(bench)
             await trainer.publish(2, swapped)
             for server in bench.servers:
-                await _ends(bench, server, greedy, swapped)
+                await check_end_of_sequence(bench, server, greedy, swapped)
             found[-1] = f"end-of-sequence {bench.reference.ends[0]} is in the ids"
         if "tools" in capabilities and chats:
             found.append(await tools(bench, trainer, MESSAGES, 3, streams))
@@ -46,38 +52,19 @@ async def tokens(bench: Bench) -> str:
     return "; ".join([f"{paths} agree", *found])
 
 
-def _expect(holds: bool, measured: object, expected: str, reproduce: str) -> None:
-    if not holds:
-        raise GuaranteeError(str(measured)[:400], expected, reproduce)
-
-
 async def _tokens_in(bench: Bench, server: Server) -> None:
     """Checks prompts of ids that no tokenizer would produce, such as end-of-sequence in the middle."""
     prompt = bench.reference.prompt(7, seed=3) + bench.reference.ends[:1] + bench.reference.prompt(4, seed=4)
     where = f"{server}: complete {prompt}"
     n = min(2, (await limits_of(server)).max_n)
     two = await server.choices(prompt, SHORT, n=n, temperature=1)
-    _expect(len(two) == n, f"{len(two)} choices", f"{n}: n is honoured", f"{where} with n {n}")
+    expect(len(two) == n, f"{len(two)} choices", f"{n}: n is honoured", f"{where} with n {n}")
     for sample in two:
-        _expect(
+        expect(
             sample.prompt_token_ids == prompt, sample.prompt_token_ids, f"prompt_token_ids {prompt}", where
         )
         bench.compare(sample, bench.weights(1), where)
         check_finished(bench, server, sample, SHORT)
-
-
-async def _stop_token(bench: Bench, server: Server) -> None:
-    prompt = bench.reference.prompt(6)
-    free = await server.complete(prompt, SHORT, temperature=0)
-    stop = free.token_ids[len(free.token_ids) // 2]
-    first = free.token_ids.index(stop)
-    sample = await server.complete(prompt, SHORT, temperature=0, stop_token_ids=[stop])
-    _expect(
-        (sample.token_ids, sample.finish_reason) == (free.token_ids[: first + 1], "stop"),
-        (sample.token_ids, sample.finish_reason),
-        f"{free.token_ids[: first + 1]} and `stop`: the token that stops is sampled too",
-        f"{server}: complete {prompt} greedily with stop_token_ids [{stop}]",
-    )
 
 
 async def _chat(bench: Bench, server: Server) -> bool:
@@ -88,7 +75,7 @@ async def _chat(bench: Bench, server: Server) -> bool:
     status, models = await server.get("/v1/models")
     model = (await server.contract()).model
     listed = status == 200 and model in [entry["id"] for entry in models["data"]]
-    _expect(listed, f"GET /v1/models: {status} {models}", f"a list with {model!r}", "ask it")
+    expect(listed, f"GET /v1/models: {status} {models}", f"a list with {model!r}", "ask it")
     await _as_ids(bench, server, await server.complete("2 + 3 = ", SHORT, temperature=0))
     if not bench.reference.chats:
         return False
@@ -118,7 +105,7 @@ def _same(bench: Bench, one: Sample, other: Sample, reproduce: str) -> None:
     alike = (one.prompt_token_ids, one.spans, one.finish_reason, one.text) == (
         other.prompt_token_ids, other.spans, other.finish_reason, other.text,
     )  # fmt: skip
-    _expect(alike, other, f"what another path gave: {one}", reproduce)
+    expect(alike, other, f"what another path gave: {one}", reproduce)
 
 
 async def _streamed(bench: Bench, server: Server, chats: bool) -> None:
@@ -133,71 +120,8 @@ async def _streamed(bench: Bench, server: Server, chats: bool) -> None:
         n = min(2, (await limits_of(server)).max_n)
         two = streamed(await server.stream(path, body | {"temperature": 1, "n": n}))
         where = f"{server}: POST {path} with n {n} and stream: true"
-        _expect(len(two) == n, f"{len(two)} choices", f"{n}: n is honoured", where)
+        expect(len(two) == n, f"{len(two)} choices", f"{n}: n is honoured", where)
         for sample in two:
             bench.compare(sample, bench.weights(1), where)
             check_finished(bench, server, sample, SHORT)
             check_text(bench, sample, where)
-
-
-async def _stop_string(bench: Bench, server: Server, streams: bool) -> None:
-    """Checks that the text ends before a stop string, and the ids with the token that completes it."""
-    prompt = bench.reference.prompt(6)
-    sampled = await server.complete(prompt, SHORT, temperature=0)
-    free = sampled.text
-    stop = free[len(free) // 2 :][:2]
-    if not (stop and stop.isascii() and stop.isprintable()):  # empty, or part of a character
-        return
-    for stream in (False, True) if streams else (False,):
-        sample = await server.complete(prompt, SHORT, stream, temperature=0, stop=[stop])
-        where = f"{server}: complete {prompt} greedily with stop [{stop!r}], stream {stream}"
-        _expect(
-            (sample.text, sample.finish_reason) == (free[: free.index(stop)], "stop"),
-            (sample.text, sample.finish_reason),
-            f"{free[: free.index(stop)]!r} and `stop`",
-            where,
-        )
-        ids = _until(bench, sampled.token_ids, stop)
-        _expect(
-            ids in (None, sample.token_ids), sample.token_ids, f"{ids}: the last completes the string", where
-        )
-        bench.compare(sample, bench.weights(1), where)
-
-
-def _until(bench: Bench, token_ids: list[int], stop: str) -> list[int] | None:
-    """Returns the ids up to the first after which their text has `stop`; None without a tokenizer."""
-    tokenizer = bench.reference.tokenizer
-    if tokenizer is None:
-        return None
-    for end in range(1, len(token_ids) + 1):
-        if stop in str(tokenizer.decode(token_ids[:end], skip_special_tokens=True)):
-            return token_ids[:end]
-    return None
-
-
-async def _ending(bench: Bench) -> tuple[Sample, dict[str, Any]]:
-    """Returns a greedy completion, and weights under which it ends at one of its later tokens."""
-    for seed in range(100):
-        prompt = bench.reference.prompt(6, seed=seed)
-        sample = await bench.servers[0].complete(prompt, SHORT, temperature=0)
-        fresh = [i for i in range(2, SHORT) if sample.token_ids[i] not in prompt + sample.token_ids[:i]]
-        if fresh:
-            short = Sample(prompt, sample.token_ids[: fresh[0] + 1], [], [], "stop", "")
-            return short, bench.reference.ending_with(bench.weights(1), short.token_ids[-1])
-    raise GuaranteeError(
-        "100 greedy completions repeat their prompts", "a model that says something", "look at them"
-    )
-
-
-async def _ends(bench: Bench, server: Server, greedy: Sample, weights: dict[str, Any]) -> None:
-    expected = greedy.token_ids[:-1] + bench.reference.ends[:1]
-    sample = await server.complete(greedy.prompt_token_ids, SHORT, temperature=0)
-    ending = f"weights that end {greedy.prompt_token_ids} after {len(expected)} tokens"
-    where = f"{server}: publish {ending}, complete it greedily"
-    _expect(
-        (sample.token_ids, sample.finish_reason) == (expected, "stop"),
-        (sample.token_ids, sample.finish_reason),
-        f"{expected} and `stop`: end-of-sequence is among the ids",
-        where,
-    )
-    bench.compare(sample, weights, where)

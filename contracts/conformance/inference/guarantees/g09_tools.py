@@ -5,10 +5,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from contracts.conformance.inference.bench import Bench
+from contracts.conformance.inference.http_client import describe_request
 from contracts.conformance.inference.mixed_batch import limits_of
 from contracts.conformance.inference.overfit_model import overfit_weights
 from contracts.conformance.inference.samples import samples
-from contracts.conformance.inference.server import Server, describe_request
+from contracts.conformance.inference.server import Server
 from contracts.conformance.inference.trainer_peer import TrainerPeer
 from contracts.conformance.verdicts import GuaranteeError
 from contracts.tool_calls import for_template

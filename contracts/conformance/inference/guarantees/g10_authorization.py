@@ -3,15 +3,12 @@
 A server of version 2 also proves that it knows the token, to a client that has not sent it.
 """
 
-import asyncio
 import base64
-from urllib.parse import urlsplit
 
-from contracts.challenge import address_of, is_proof, new_challenge
 from contracts.conformance.inference.bench import Bench
 from contracts.conformance.inference.limits import SINCE
-from contracts.conformance.inference.raw_http import exchanged
-from contracts.conformance.inference.server import Answer, Server
+from contracts.conformance.inference.proofs import asked, check_malformed_challenges, check_proofs
+from contracts.conformance.inference.server import Server
 from contracts.conformance.verdicts import GuaranteeError, NotDeclaredError
 
 ROUTES = [
@@ -77,8 +74,8 @@ async def authorization(bench: Bench) -> str:
             )
         contract = await server.contract()  # the right token is accepted
         if contract.contract >= SINCE:
-            await _proves_itself(server, token)
-            await _refuses_malformed(server)
+            await check_proofs(server, token)
+            await check_malformed_challenges(server)
     return f"{len(ROUTES) + len(OTHERS)} routes closed to {len(wrong)} wrong tokens, /health open"
 
 
@@ -123,7 +120,7 @@ async def _closed(
     server: Server, method: str, path: str, what: str, headers: dict[str, str], body: bytes = b"{}"
 ) -> None:
     """Checks that the request is answered 401, before its body is looked at."""
-    answer = await _asked(server, method, path, headers, body)
+    answer = await asked(server, method, path, headers, body)
     error = answer[1].get("error")
     code = error.get("code") if isinstance(error, dict) else None
     if (answer[0], code) != (401, "unauthorized"):
@@ -132,56 +129,3 @@ async def _closed(
             "401 unauthorized",
             f"curl -X {method} {server.url}{path.partition('?')[0]}",
         )
-
-
-async def _asked(
-    server: Server, method: str, path: str, headers: dict[str, str], body: bytes = b"{}"
-) -> Answer:
-    body = body if method in ("POST", "PUT") else b""
-    sent = {"Content-Type": "application/json", "Content-Length": str(len(body))} | headers
-    return await exchanged(Server(server.http, server.url, None), method, path, sent, body)
-
-
-async def _proves_itself(server: Server, token: str) -> None:
-    """Checks that challenges get proofs that only who knows the token can give, whatever host they name."""
-    at = await _address(server)
-    challenges = [new_challenge(), new_challenge(), new_challenge()[:32], new_challenge() + new_challenge()]
-    for challenge in challenges:
-        for host in ({}, {"Host": "127.0.0.99:1"}):
-            path = f"/health?challenge={challenge}"
-            _, body = await _asked(server, "GET", path, host)
-            proof = str(body.get("proof"))
-            address = str(body.get("address"))
-            if not is_proof(proof, token, challenge, address) or at not in (None, address):
-                raise GuaranteeError(
-                    f"GET /health?challenge=...: proof {proof[:80]}, address {address}",
-                    f"the HMAC by the token of this challenge and of {at or 'the address'}, its own",
-                    f"curl '{server.url}{path}', and compare with contracts.challenge.proof_of",
-                )
-
-
-async def _address(server: Server) -> str | None:
-    """Returns the address at which a connection reaches the server; None behind TLS, where a proxy may be."""
-    url = urlsplit(server.url)
-    if url.scheme == "https":
-        return None
-    _, writer = await asyncio.open_connection(url.hostname, url.port or 80)
-    host, port = writer.get_extra_info("peername")[:2]
-    writer.close()
-    return address_of(host, port)
-
-
-async def _refuses_malformed(server: Server) -> None:
-    """Checks that malformed challenges are 422, and get no proof."""
-    challenge = new_challenge()
-    long = challenge * 2
-    for malformed in ("", "xyz", challenge[:31], challenge[:30] + "xy", long + "0", "0" * 1000):
-        status, body = await _asked(server, "GET", f"/health?challenge={malformed}", {})
-        error = body.get("error")
-        code = error.get("code") if isinstance(error, dict) else None
-        if (status, code) != (422, "invalid_request") or "proof" in body:
-            raise GuaranteeError(
-                f"GET /health?challenge={malformed[:40]}: {status} {str(body)[:120]}",
-                "422 invalid_request: a challenge has 32 to 128 digits of hexadecimal",
-                f"curl '{server.url}/health?challenge={malformed[:40]}'",
-            )

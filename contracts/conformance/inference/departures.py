@@ -1,0 +1,56 @@
+"""Requests whose clients leave, and whether the server says that they have ended. G11 uses them."""
+
+import asyncio
+from typing import Any
+
+from contracts.conformance.inference.bench import Bench
+from contracts.conformance.inference.server import Server
+from contracts.conformance.verdicts import GuaranteeError
+from contracts.limits import Limits
+
+WITHIN_S = 1.0
+ATTEMPTS = 4  # a busy machine may be late
+APPEAR_S = 30.0
+CHOICES = 4  # of every other request
+
+
+class LateError(GuaranteeError):
+    """Requests were still there when they should have been gone."""
+
+
+def sent(
+    bench: Bench,
+    server: Server,
+    count: int,
+    max_tokens: int,
+    stream: bool,
+    length: int = 8,
+    limits: Limits | None = None,
+) -> list[asyncio.Task[Any]]:
+    """Sends greedy completions, which the kit's weights never end: end-of-sequence is never the likeliest.
+
+    Within `limits`, if they are given, every other request has several choices, which are almost greedy.
+    """
+    request = server.stream if stream else server.generate
+    greedy: dict[str, Any] = {"temperature": 0}
+    several = {"temperature": limits.min_temperature, "n": min(CHOICES, limits.max_n)} if limits else greedy
+    bodies = []
+    for seed in range(count):
+        sampling = several if seed % 2 else greedy
+        prompt = bench.reference.prompt(length, seed=seed)
+        bodies.append({"prompt": prompt, "max_tokens": max_tokens} | sampling)
+    return [asyncio.create_task(request("/v1/completions", body)) for body in bodies]
+
+
+async def hang_up(tasks: list[asyncio.Task[Any]]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.wait(tasks)
+
+
+async def there_or_done(server: Server, tasks: list[asyncio.Task[Any]]) -> bool:
+    return any(task.done() for task in tasks) or await server.unfinished() > 0
+
+
+async def idle(server: Server) -> bool:
+    return await server.unfinished() == 0

@@ -1,0 +1,73 @@
+"""Requests that are sent again: each gets its first answer again, and nothing is done twice. G6 uses it."""
+
+from contracts.conformance.inference.bad_requests import (
+    BadRequest,
+    refused,
+)
+from contracts.conformance.inference.bench import Bench
+from contracts.conformance.inference.http_client import Answer, describe_request
+from contracts.conformance.inference.recovery import check_serving, restarts
+from contracts.conformance.inference.trainer_peer import TrainerPeer
+from contracts.conformance.verdicts import GuaranteeError
+
+
+async def joins_repeat(trainer: TrainerPeer) -> None:
+    """Checks that an HTTP retry repeats the first response."""
+    path = "/init_process_group"
+    for answer, request in zip(await trainer.post_each(path, trainer.joined), trainer.joined, strict=True):
+        if answer[0] != 200:
+            raise GuaranteeError(
+                f"the same join again: {answer}", "the first answer again", describe_request(path, request)
+            )
+
+
+async def updates_repeat(bench: Bench, trainer: TrainerPeer) -> None:
+    """Checks that retries of what is live repeat their answers, and that nothing is received again."""
+    version = trainer.version + 1
+    weights = bench.weights(version)
+    await trainer.publish(version, weights)
+    for _ in range(2):
+        await trainer.request_update(trainer.update_request(version, weights))
+        await joins_repeat(trainer)
+    await trainer.publish(version + 1, bench.weights(version + 1))  # not while another is received
+    await trainer.request_update(trainer.update_request(version, weights))  # older than the live one
+    for server in bench.servers:
+        what = f"publish versions {version} and {version + 1}, and request version {version} again"
+        await bench.check_content(server, bench.weights(version + 1), version + 1, what)
+
+
+async def call_offs_repeat(bench: Bench, trainer: TrainerPeer) -> None:
+    """Checks that an update that is called off leaves everything as it was, but for the group."""
+    version = trainer.version + 1
+    weights = bench.weights(version)
+    request = trainer.update_request(version, weights)
+    await trainer.request_update(request)
+    await trainer.request_update(request)
+    name = {"run": trainer.run, "epoch": trainer.epoch, "version": version}
+    for server in bench.servers:
+        answers: list[Answer] = [await server.post("/abort_weight_update", name)]
+        restarted = await restarts(server)  # then nothing is known of the update afterwards
+        if not restarted:
+            answers.append(await server.post("/abort_weight_update", name))
+            answers.append(await server.get(f"/weight_update/{version}"))
+        for status, body in answers:
+            if status != 200 or (body.get("state"), body.get("touched")) != ("failed", False):
+                raise GuaranteeError(
+                    f"POST /abort_weight_update: {status} {body}",
+                    "200, failed, touched false: nothing had been sent",
+                    f"{server}: request version {version}, send nothing, call it off, twice",
+                )
+        if restarted:
+            return
+        await check_serving(bench, server, trainer.version, f"version {version} is requested and called off")
+        after = trainer.update_request(version + 1, weights)
+        await refused(server, BadRequest("/request_weight_update", after, 409, "no_group"))
+    await trainer.request_update(request)  # the first answer again, and still no group to receive it in
+    for server in bench.servers:
+        contract = await server.contract()
+        if contract.group is not None or contract.weights.state != "live":
+            raise GuaranteeError(
+                f"{contract.group}, {contract.weights}",
+                f"no group, and version {trainer.version} live: the update was called off",
+                f"{server}: call version {version} off, request it again, and look at /contract",
+            )
