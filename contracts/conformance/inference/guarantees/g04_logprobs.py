@@ -112,10 +112,14 @@ def _distributions(bench: Bench, weights: Weights, asked: Asked, choices: list[S
     """Returns the `[tokens, vocabulary]` log-probabilities, at temperature 1, of all tokens of `choices`."""
     given = asked.prompt.get("prompt")
     prompt = given if isinstance(given, list) else choices[0].prompt_token_ids
-    if all(len(sample.token_ids) == 1 for sample in choices):
-        one = bench.reference.distribution(weights, prompt, choices[0].token_ids)
-        return one.expand(len(choices), -1)
-    return torch.cat([bench.reference.distribution(weights, prompt, sample.token_ids) for sample in choices])
+    found: dict[tuple[int, ...], torch.Tensor] = {}  # by length and all tokens but the last, which is unread
+    rows = []
+    for sample in choices:
+        read = (len(sample.token_ids), *sample.token_ids[:-1])
+        if read not in found:
+            found[read] = bench.reference.distribution(weights, prompt, sample.token_ids)
+        rows.append(found[read])
+    return torch.cat(rows)
 
 
 async def _many_choices(
