@@ -8,7 +8,7 @@ from inference_adapters.scripted import ScriptedEngine
 from tests.conformance.broken_servers.mutants import mutant
 
 
-@mutant("G11", "tokens take", timed=True)
+@mutant("G11", "tokens take|no answer to POST", timed=True)
 class HidesWorkForClientsThatLeft(ScriptedEngine):
     """`/contract` forgets a request whose connection is closed, and its work goes on."""
 
