@@ -4,6 +4,7 @@ It is called by G9. Bursts are allowed, of any size but all of a long completion
 """
 
 import asyncio
+from typing import Any
 
 from contracts.conformance.inference.bench import Bench
 from contracts.conformance.inference.samples import streamed
@@ -18,8 +19,8 @@ TIMELY = 2  # of them that must arrive in time: one may seem to, where a machine
 MOST = 16  # streams
 
 
-async def check_arrival(bench: Bench, server: Server) -> float:
-    """Checks that half of a stream's tokens arrive clearly before its end.
+async def check_arrival(bench: Bench, server: Server, **fields: Any) -> float:
+    """Checks that half of a stream's tokens arrive clearly before its end. `fields` are sent too.
 
     One that does not is asked for again and made longer: this machine may have been busy, or the server may
     send large bursts. Returns the part of the duration after which half of the tokens were there.
@@ -28,7 +29,7 @@ async def check_arrival(bench: Bench, server: Server) -> float:
     found: list[float] = []
     for attempt in range(MOST):
         tokens = min(tokens, bench.context - 32)
-        count, when = await _half_arrived(bench, server, tokens, attempt)
+        count, when = await _half_arrived(bench, server, tokens, attempt, fields)
         if count < ENOUGH:
             continue
         found.append(when)
@@ -38,17 +39,19 @@ async def check_arrival(bench: Bench, server: Server) -> float:
             raise GuaranteeError(
                 f"half of the {count} tokens of a stream had arrived after {max(found):.0%} of its duration",
                 "chunks are sent while the rest is generated, not at the end",
-                f"{server}: stream a completion of {count} tokens and look when its chunks arrive",
+                f"{server}: stream {count} tokens with {fields} and look when the chunks arrive",
             )
         if when >= LATE:
             tokens *= 2
     return min(found, default=0.0)  # completions are too short for a verdict
 
 
-async def _half_arrived(bench: Bench, server: Server, tokens: int, attempt: int) -> tuple[int, float]:
+async def _half_arrived(
+    bench: Bench, server: Server, tokens: int, attempt: int, fields: dict[str, Any]
+) -> tuple[int, float]:
     """Returns the number of tokens of a stream, and the part of its duration after which half had arrived."""
     prompt = bench.reference.prompt(6, seed=attempt)
-    body = {"prompt": prompt, "max_tokens": tokens, "logprobs": True, "temperature": 1}
+    body = {"prompt": prompt, "max_tokens": tokens, "logprobs": True, "temperature": 1} | fields
     started = asyncio.get_running_loop().time()
     chunks = await server.timed_stream("/v1/completions", body)
     ended = asyncio.get_running_loop().time()

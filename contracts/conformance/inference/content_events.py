@@ -8,6 +8,7 @@ import asyncio
 from typing import Any
 
 from contracts.conformance.inference.bench import FEW, Bench
+from contracts.conformance.inference.buckets import packed
 from contracts.conformance.inference.load import TOGETHER
 from contracts.conformance.inference.mixed_load import mixed_load
 from contracts.conformance.inference.recovery import ready_to_join, restarts
@@ -25,7 +26,8 @@ async def after_every_event(bench: Bench) -> float:
     worst = 0.0
     for version in (1, 0, 0):
         async with bench.new_run() as trainer:
-            worst = max(worst, await _called_off(bench, trainer))
+            for sent in await _sent_before(bench):
+                worst = max(worst, await _called_off(bench, trainer, sent))
         worst = max(worst, await _taken_over(bench, version))
     return worst
 
@@ -45,11 +47,18 @@ async def _taken_over(bench: Bench, version: int) -> float:
         trainer.leave()
 
 
-async def _called_off(bench: Bench, trainer: TrainerPeer) -> float:
+async def _sent_before(bench: Bench) -> tuple[int, ...]:
+    """Returns how many buckets are sent before an update is called off; more than none only where staged."""
+    return (0, 1) if "staged" in await bench.offered("capabilities") else (0,)
+
+
+async def _called_off(bench: Bench, trainer: TrainerPeer, sent: int) -> float:
     """Calls off an update, and publishes other content as the same version in a new epoch."""
     version = trainer.version + 1
-    request = trainer.update_request(version, bench.weights(version))
+    receive = "staged" if sent else "paused"
+    request = trainer.update_request(version, bench.weights(version), receive=receive)
     await trainer.request_update(request)
+    await trainer.send(packed(bench.weights(version), request["bucket_bytes"])[:sent])
     named: dict[str, Any] = {name: request[name] for name in ("run", "epoch", "version")}
     for server in bench.servers:
         status, body = await server.post("/abort_weight_update", named)
@@ -57,9 +66,9 @@ async def _called_off(bench: Bench, trainer: TrainerPeer) -> float:
             raise GuaranteeError(
                 f"{server}: POST /abort_weight_update: {status} {body}",
                 "200, failed, and nothing touched",
-                f"request version {version}, send nothing, call it off",
+                f"request version {version}, send {sent} buckets, call it off",
             )
-    what = f"version {version} is called off"
+    what = f"version {version} is called off after {sent} buckets"
     before = bench.weights(trainer.version)
     worst = 0.0
     restarted = any([await restarts(server) for server in bench.servers])

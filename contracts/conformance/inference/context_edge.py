@@ -10,6 +10,7 @@ from contracts.conformance.inference.bad_requests import BadRequest, refused
 from contracts.conformance.inference.bench import Bench
 from contracts.conformance.inference.http_client import Answer, describe_request
 from contracts.conformance.inference.load import cancelling
+from contracts.conformance.inference.reference import Weights
 from contracts.conformance.inference.samples import samples
 from contracts.conformance.inference.server import Server
 from contracts.conformance.verdicts import GuaranteeError
@@ -29,7 +30,7 @@ async def check_context_edge(bench: Bench, server: Server) -> int:
     """
     if bench.reference.context > CHEAP and not bench.settings.thorough:
         return 0
-    context = await _context(bench, server)
+    context = await longest(bench, server)
     model = (await server.contract()).model
     await _filled(bench, server, context)
     routes: list[tuple[str, dict[str, Any]]] = [
@@ -91,7 +92,16 @@ async def check_vocabulary_edge(bench: Bench, server: Server) -> int:
     return tried
 
 
-async def _context(bench: Bench, server: Server) -> int:
+async def check_full_context(bench: Bench, server: Server, weights: Weights) -> float:
+    """Returns the largest error, in nats, of completions that fill the context. G1 calls it."""
+    if bench.reference.context > CHEAP and not bench.settings.thorough:
+        return 0.0
+    prompt = bench.reference.prompt(await longest(bench, server) - LAST)
+    sample = await server.complete(prompt, LAST, temperature=1)
+    return bench.compare(sample, weights, f"{server}: complete {len(prompt)} tokens by {LAST}, to the last")
+
+
+async def longest(bench: Bench, server: Server) -> int:
     """Returns the tokens of the longest prompt that is taken, and one: no more than the model's context."""
     taken = bench.context - 1
     refused_at = bench.reference.context + 1

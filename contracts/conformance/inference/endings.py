@@ -1,4 +1,4 @@
-"""How one completion ends: by a stop token, a stop string, or end-of-sequence.
+"""How one completion ends: by a stop token, or by end-of-sequence.
 
 Each is compared with the same completion that ran on. It is called by G9.
 """
@@ -28,41 +28,6 @@ async def check_stop_token(bench: Bench, server: Server) -> None:
         f"{free.token_ids[: first + 1]} and `stop`: the token that stops is sampled too",
         f"{server}: complete {prompt} greedily with stop_token_ids [{stop}]",
     )
-
-
-async def check_stop_string(bench: Bench, server: Server, streams: bool) -> None:
-    """Checks that the text ends before a stop string, and the ids with the token that completes it."""
-    prompt = bench.reference.prompt(6)
-    sampled = await server.complete(prompt, SHORT, temperature=0)
-    free = sampled.text
-    stop = free[len(free) // 2 :][:2]
-    if not (stop and stop.isascii() and stop.isprintable()):  # empty, or part of a character
-        return
-    for stream in (False, True) if streams else (False,):
-        sample = await server.complete(prompt, SHORT, stream, temperature=0, stop=[stop])
-        where = f"{server}: complete {prompt} greedily with stop [{stop!r}], stream {stream}"
-        expect(
-            (sample.text, sample.finish_reason) == (free[: free.index(stop)], "stop"),
-            (sample.text, sample.finish_reason),
-            f"{free[: free.index(stop)]!r} and `stop`",
-            where,
-        )
-        ids = _until(bench, sampled.token_ids, stop)
-        expect(
-            ids in (None, sample.token_ids), sample.token_ids, f"{ids}: the last completes the string", where
-        )
-        bench.compare(sample, bench.weights(1), where)
-
-
-def _until(bench: Bench, token_ids: list[int], stop: str) -> list[int] | None:
-    """Returns the ids up to the first after which their text has `stop`; None without a tokenizer."""
-    tokenizer = bench.reference.tokenizer
-    if tokenizer is None:
-        return None
-    for end in range(1, len(token_ids) + 1):
-        if stop in str(tokenizer.decode(token_ids[:end], skip_special_tokens=True)):
-            return token_ids[:end]
-    return None
 
 
 async def ending_weights(bench: Bench) -> tuple[Sample, dict[str, Any]]:

@@ -24,8 +24,8 @@ from contracts.conformance.inference.guarantees.g11_cancellation import cancella
 from contracts.conformance.inference.reference import Reference
 from contracts.conformance.inference.server import Server
 from contracts.conformance.inference.settings import Settings
-from contracts.conformance.inference.speed import measure_speed
-from contracts.conformance.verdicts import Guarantee, Verdict
+from contracts.conformance.inference.speed import Speed, measure_speed
+from contracts.conformance.verdicts import Guarantee, GuaranteeError, Verdict
 from contracts.weights import torch_dtype
 
 CHECKS: dict[Guarantee, Callable[[Bench], Awaitable[str]]] = {
@@ -78,10 +78,14 @@ def check_inference(
         timeout = aiohttp.ClientTimeout(total=chosen.answer_s, sock_connect=10)
         async with aiohttp.ClientSession(connector=connector, timeout=timeout) as http:
             wanted = [guarantee for guarantee in CHECKS if guarantee.code in (only or CODES)]
-            bench = await _bench([Server(http, url, chosen.token) for url in urls], reference, chosen)
+            servers = [Server(http, url, chosen.token) for url in urls]
+            try:
+                bench = await _bench(servers, reference, chosen)
+            except (aiohttp.ClientError, GuaranteeError) as error:
+                raise ConnectionError(f"the servers cannot be tried: {error!r}") from error
             if len(wanted) > 1 and any(CHECKS[guarantee] is endurance for guarantee in wanted):
                 # What the checks before G8 take from a server is noticed too.
-                bench.speeds.extend([await measure_speed(server, reference) for server in bench.servers])
+                bench.speeds.extend([await _speed(server, reference) for server in bench.servers])
             return [await _verdict(guarantee, bench, tell) for guarantee in wanted]
 
     return asyncio.run(run())
@@ -124,6 +128,14 @@ async def _context(server: Server, reference: Reference) -> int:
         if status == 200:
             return context
     raise ConnectionError(f"{server.url} takes no prompt of {context - 1} token ids: {status} {answer}")
+
+
+async def _speed(server: Server, reference: Reference) -> Speed | None:
+    """Returns the speed of the server, or None for one that fails: a guarantee will say so."""
+    try:
+        return await measure_speed(server, reference)
+    except (aiohttp.ClientError, GuaranteeError):
+        return None
 
 
 async def _verdict(guarantee: Guarantee, bench: Bench, tell: Callable[[Guarantee], None]) -> Verdict:

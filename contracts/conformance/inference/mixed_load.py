@@ -18,7 +18,7 @@ from contracts.conformance.verdicts import GuaranteeError
 LONG = 300  # tokens of a long prompt, if the context allows it
 FILLING = 7  # the request whose prompt is as long as the context allows
 SHORTEST = 26  # tokens of the short prompts, at most
-CHOICES = 4  # of a request with several
+CHOICES = 6  # of a request with several
 APPEARS_WITHIN_S = 30.0
 QUEUED_FOR_S = 0.5  # how long some must have waited unchanged before they count as queued
 

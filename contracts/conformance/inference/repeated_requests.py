@@ -16,10 +16,11 @@ from contracts.conformance.inference.samples import Sample
 from contracts.conformance.inference.server import Server
 from contracts.conformance.verdicts import GuaranteeError
 
-MIDDLE = 256  # tokens of a prompt that fills several cache blocks
-LENGTHS = (48, MIDDLE)
-LONG = 400  # tokens of the longest prompt, but for one that fills the context
-MORE_LENGTHS = (16, 32, 64, 128, 384, 512, 768, 1024, 1536)  # thorough
+# Prompts are one token longer than blocks of the usual sizes: all but that token may be cached.
+MIDDLE = 257  # tokens of a prompt that fills several cache blocks
+LENGTHS = (49, MIDDLE)
+LONG = 385  # tokens of the longest prompt, but for one that fills the context
+MORE_LENGTHS = (17, 33, 65, 129, 513, 769, 1025, 1537)  # thorough
 BODY = {"temperature": 0.0}  # equal requests have equal answers, which a server might keep
 CHAT = [{"role": "user", "content": "Say it again, in the same words as before, please."}]
 TEXT = "The same text as before, word for word."

@@ -8,6 +8,7 @@ import torch
 from contracts.conformance.inference.bench import Bench
 from contracts.conformance.inference.buckets import bucket_bytes_for
 from contracts.conformance.inference.content_events import after_every_event, under_load
+from contracts.conformance.inference.context_edge import check_full_context
 from contracts.conformance.inference.reference import Weights
 from contracts.conformance.inference.trainer_peer import TrainerPeer
 from contracts.conformance.inference.weight_variants import (
@@ -32,6 +33,8 @@ async def content(bench: Bench) -> str:
     ]
     worst = 0.0
     async with bench.new_run() as trainer:
+        for server in bench.servers:
+            worst = max(worst, await check_full_context(bench, server, bench.weights(1)))
         for version, (dtype, count, receive) in enumerate(cases, start=2):
             weights = shuffled(cast(bench.weights(version), dtype), seed=version)
             changes = {"bucket_bytes": bucket_bytes_for(weights, count), "receive": receive}

@@ -11,6 +11,7 @@ from contracts.conformance.inference.labels import (
 )
 from contracts.conformance.inference.load import complete_across
 from contracts.conformance.inference.samples import Sample
+from contracts.conformance.inference.scores_beside_updates import check_scores_beside_updates
 from contracts.conformance.inference.server import Server
 from contracts.conformance.inference.trainer_peer import TrainerPeer
 from contracts.conformance.verdicts import GuaranteeError
@@ -48,6 +49,8 @@ async def versions(bench: Bench) -> str:
         beside += await queued_over_an_update(bench, trainer, kv_cache)
         worst = max([worst, *(check(server, sample) for server, sample in beside)])
         published = trainer.version - 1
+        if "score" in await bench.offered("capabilities"):
+            await check_scores_beside_updates(bench, trainer)
         await after_a_failed_update(bench, trainer)
     await after_takeovers(bench)
     labels = sum(len(sample.token_ids) for sample in [*samples, *(sample for _, sample in beside)])

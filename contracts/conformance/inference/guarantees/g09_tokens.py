@@ -2,11 +2,11 @@
 
 from typing import Any
 
+from contracts.conformance.inference.alternatives import check_alternatives
 from contracts.conformance.inference.arrival import check_arrival
 from contracts.conformance.inference.bench import SHORT, Bench
 from contracts.conformance.inference.endings import (
     check_end_of_sequence,
-    check_stop_string,
     check_stop_token,
     ending_weights,
     expect,
@@ -14,8 +14,10 @@ from contracts.conformance.inference.endings import (
 from contracts.conformance.inference.guarantees.g09_tools import tools
 from contracts.conformance.inference.load import check_finished
 from contracts.conformance.inference.mixed_batch import limits_of
+from contracts.conformance.inference.openai_surface import check_openai_surface
 from contracts.conformance.inference.samples import Sample, samples, streamed
 from contracts.conformance.inference.server import Server
+from contracts.conformance.inference.stop_texts import check_stop_strings
 from contracts.conformance.inference.stopping import check_stops
 from contracts.conformance.inference.texts import check_text, check_texts
 
@@ -33,11 +35,15 @@ async def tokens(bench: Bench) -> str:
             chats = await _chat(bench, server)
             await check_stops(bench, server, bench.weights(1), streams)
             await check_texts(bench, server, streams)
+            if "top_logprobs" in capabilities:
+                await check_alternatives(bench, server, capabilities)
+            if "openai" in capabilities:
+                await check_openai_surface(bench, server, capabilities)
             if streams:
                 await _streamed(bench, server, chats)
                 await check_arrival(bench, server)
             if "stop_strings" in capabilities:
-                await check_stop_string(bench, server, streams)
+                await check_stop_strings(bench, server, streams)
         found = ["stop and length", "no end-of-sequence is configured"]
         if bench.reference.ends:
             greedy, swapped = await ending_weights(bench)
@@ -47,7 +53,7 @@ async def tokens(bench: Bench) -> str:
             found[-1] = f"end-of-sequence {bench.reference.ends[0]} is in the ids"
         if "tools" in capabilities and chats:
             found.append(await tools(bench, trainer, MESSAGES, 3, streams))
-    optional = [name for name in ("stream", "stop_strings") if name in capabilities]
+    optional = [name for name in ("stream", "stop_strings", "top_logprobs", "openai") if name in capabilities]
     paths = ", ".join(["ids, text and chat" if chats else "ids and text (no chat template)", *optional])
     return "; ".join([f"{paths} agree", *found])
 

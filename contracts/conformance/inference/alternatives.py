@@ -1,0 +1,109 @@
+"""The likeliest tokens at each position, in the form of chats and in the classic one.
+
+It is called by G9, where `top_logprobs` is declared.
+"""
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any
+
+import torch
+
+from contracts.conformance.inference.bench import Bench
+from contracts.conformance.inference.endings import expect
+from contracts.conformance.inference.samples import Sample, samples
+from contracts.conformance.inference.server import Server
+
+TOKENS = 6
+COUNT = 3
+TEMPERATURE = 1.7
+CLASSIC = ("tokens", "token_logprobs", "text_offset", "top_logprobs")
+MESSAGES = [{"role": "user", "content": "Go on."}]
+
+
+async def check_alternatives(bench: Bench, server: Server, capabilities: list[str]) -> None:
+    """Asks for alternatives on both routes, and compares their log-probabilities with the reference."""
+    for count in (0, COUNT):
+        await _check_classic(bench, server, count)
+    if not bench.reference.chats:
+        return
+    await _check_chat(bench, server, COUNT, {})
+    if "truncation" in capabilities:
+        await _check_chat(bench, server, COUNT - 1, {"top_k": COUNT - 1})
+
+
+async def _check_chat(bench: Bench, server: Server, kept: int, more: dict[str, Any]) -> None:
+    """Checks the form of chats; `kept` of the likeliest tokens are left by truncation."""
+    path = "/v1/chat/completions"
+    body = {"messages": MESSAGES, "max_tokens": TOKENS, "logprobs": True, "top_logprobs": COUNT} | more
+    body["temperature"] = TEMPERATURE
+    where = f"{server}: POST {path} {body}"
+    answer = await server.generate(path, body)
+    (sample,) = samples(answer)
+    expected = _likeliest(bench, sample, kept, truncated=bool(more))
+    content = answer["choices"][0]["logprobs"]["content"]
+    for given, wanted in zip(content, expected, strict=True):
+        tops = given.get("top_logprobs") or []
+        found = [top.get("logprob") for top in tops]
+        texts = all(isinstance(top.get("token"), str) and "bytes" in top for top in tops)
+        expect(texts, tops, "token, bytes and logprob in each entry of top_logprobs", where)
+        _compare(bench, found, wanted, where)
+
+
+async def _check_classic(bench: Bench, server: Server, count: int) -> None:
+    """Checks the classic form, which a number asks for, 0 included."""
+    path = "/v1/completions"
+    body = {"prompt": bench.reference.prompt(5), "max_tokens": TOKENS, "logprobs": count}
+    body["temperature"] = TEMPERATURE
+    where = f"{server}: POST {path} {body}"
+    answer = await server.generate(path, body)
+    choice = answer["choices"][0]
+    classic = choice.get("logprobs") or {}
+    lists: list[Any] = [classic.get(name) for name in CLASSIC]
+    ids = choice.get("token_ids")
+    whole = isinstance(ids, list) and all(isinstance(one, list) and len(one) == len(ids) for one in lists)
+    expect(
+        whole,
+        f"{classic} for the ids {ids}",
+        f"{CLASSIC}, each with an element for each token",
+        where,
+    )
+    (sample,) = samples(
+        answer | {"choices": [choice | {"logprobs": {"content": [{"logprob": p} for p in lists[1]]}}]}
+    )
+    bench.compare(sample, bench.weights(1), where, TEMPERATURE)
+    _check_offsets(lists[2], where)
+    if not count:
+        return
+    for tops, wanted in zip(lists[3], _likeliest(bench, sample, count), strict=True):
+        found = sorted(tops.values(), reverse=True)
+        # Two tokens may have one text, and the sampled one is there too where it is not among the likeliest.
+        expect(
+            count <= len(found) + 1, f"alternatives {tops}", f"the {count} likeliest tokens by text", where
+        )
+        near = [min(abs(one - p) for p in wanted) <= bench.settings.tolerance for one in found[:count]]
+        nearly = sum(near) >= min(len(found), count) - 1
+        expect(nearly, f"alternatives {found}", f"{wanted}, by Hugging Face", where)
+
+
+def _check_offsets(offsets: Sequence[int], where: str) -> None:
+    grows = offsets[:1] in ([], [0]) and all(one <= other for one, other in pairwise(offsets))
+    expect(grows, f"text_offset {offsets}", "characters of the completion's text, from 0 on", where)
+
+
+def _likeliest(bench: Bench, sample: Sample, kept: int, truncated: bool = False) -> list[list[float]]:
+    """Returns the log-probabilities of the `kept` likeliest tokens at each position, the largest first."""
+    weights = bench.weights(1)
+    expected = bench.reference.distribution(
+        weights, sample.prompt_token_ids, sample.token_ids, TEMPERATURE
+    ).topk(kept)
+    values: torch.Tensor = expected.values.log_softmax(-1) if truncated else expected.values
+    return [[float(value) for value in row] for row in values]
+
+
+def _compare(bench: Bench, found: list[Any], wanted: list[float], where: str) -> None:
+    alike = len(found) == len(wanted) and all(
+        isinstance(one, float | int) and abs(one - p) <= bench.settings.tolerance
+        for one, p in zip(found, wanted, strict=True)
+    )
+    expect(alike, f"alternatives {found}", f"{wanted}: the likeliest first, by Hugging Face", where)

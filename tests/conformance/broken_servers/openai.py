@@ -1,0 +1,170 @@
+"""Broken servers. G9: what ordinary clients of OpenAI's API ask for, alternatives and stop strings."""
+
+from dataclasses import replace
+
+from contracts.inference import TokenDelta
+from inference_adapters import (
+    app,
+    completions,
+    generation_routes,
+    logprob_forms,
+    message_parts,
+    scripted,
+    stop_strings,
+)
+from inference_adapters.stop_strings import StopFinder
+from tests.conformance.broken_servers.mutants import mutant
+
+
+@mutant("G9", "for the ids")
+def takes_the_number_0_of_logprobs_for_false(options):
+    right = generation_routes._text_logprobs
+    generation_routes._text_logprobs = lambda asked: right(asked or None)
+
+
+@mutant("G9", "alternatives")
+def gives_the_alternatives_before_the_temperature(options):
+    right = scripted._likeliest
+
+    def cold(logits, sampling):
+        return right(logits, replace(sampling, temperature=1.0))
+
+    scripted._likeliest = cold
+
+
+@mutant("G9", "alternatives")
+def gives_alternatives_that_truncation_has_removed(options):
+    right = scripted._likeliest
+    scripted._likeliest = lambda logits, sampling: right(logits, replace(sampling, top_k=None, top_p=None))
+
+
+@mutant("G9", "alternatives")
+def gives_the_alternatives_in_any_order(options):
+    right = scripted._likeliest
+    scripted._likeliest = lambda logits, sampling: right(logits, sampling)[::-1]
+
+
+@mutant("G9", "text_offset")
+def counts_the_offsets_of_tokens_from_1(options):
+    right = logprob_forms.Classic.next
+
+    def wrong(self, token_ids, logprobs, likeliest):
+        form = right(self, token_ids, logprobs, likeliest)
+        return form | {"text_offset": [offset + 1 for offset in form["text_offset"]]}
+
+    logprob_forms.Classic.next = wrong
+
+
+@mutant("G9", "prompt_token_ids")
+def joins_parts_with_nothing(options):
+    message_parts.BETWEEN = ""
+
+
+@mutant("G9", "ids \\[")
+def seeds_prompts_by_their_number(options):
+    right = generation_routes.sampling_parameters
+    count = [0]
+
+    def seeded(body, *others):
+        found = right(body, *others)
+        count[0] += 1
+        if isinstance(getattr(body, "prompt", None), list) and isinstance(body.prompt[0], list):
+            return [replace(one, seed=one.seed + count[0]) if one.seed else one for one in found]
+        return found
+
+    generation_routes.sampling_parameters = seeded
+
+
+@mutant("G9", "the prompts")
+def orders_choices_before_prompts(options):
+    right = completions.Completion._own_prompt
+
+    def wrong(self, index):
+        own = right(self, index)
+        return {"prompt_token_ids": self.prompts[index % len(self.prompts)]} if own else own
+
+    completions.Completion._own_prompt = wrong
+
+
+@mutant("G9", "usage")
+def counts_the_prompt_for_each_choice(options):
+    right = completions.Completion.usage
+
+    def wrong(self):
+        usage = right(self)
+        prompt = usage["prompt_tokens"] * self.n
+        return usage | {"prompt_tokens": prompt, "total_tokens": prompt + usage["completion_tokens"]}
+
+    completions.Completion.usage = wrong
+
+
+@mutant("G9", "last chunk")
+def streams_without_the_usage(options):
+    completions.Completion.usage_chunk = lambda self: self._chunk(0, TokenDelta([], [], []))
+
+
+@mutant("G9", "a chunk before the last")
+def leaves_the_usage_out_of_chunks(options):
+    right = completions.Completion._chunk
+
+    def chunk(self, index, delta):
+        found = right(self, index, delta)
+        found.pop("usage", None)
+        return found
+
+    completions.Completion._chunk = chunk
+
+
+@mutant("G9", "models/")
+def knows_no_model_by_its_name(options):
+    right = app.model_routes
+
+    def routes(updates, cards):
+        router = right(updates, cards)
+        router.routes[:] = [route for route in router.routes if "{name:path}" not in route.path]
+        return router
+
+    app.model_routes = routes
+
+
+@mutant("G9", "'stop'|'length'")
+def looks_for_stop_strings_in_the_prompt_too(options):
+    right = generation_routes.until_stop
+
+    def until(source, stops, decode):
+        before = decode(source.ag_frame.f_locals["prompt"][-1:])
+
+        class Finder(StopFinder):
+            def __init__(self, *others):
+                super().__init__(*others)
+                self._tail = before
+
+        stop_strings.StopFinder = Finder
+        return right(source, stops, decode)
+
+    generation_routes.until_stop = until
+
+
+@mutant("G9", "and 'stop'|'stop'")
+def ends_the_text_before_the_longest_stop_string(options):
+    right = completions.text_before
+
+    def wrong(text, stops):
+        return right(text, sorted(stops, key=len, reverse=True))
+
+    completions.text_before = wrong
+
+
+@mutant("G9", "had arrived after|no answer to POST")
+def holds_streams_with_stop_strings_back(options):
+    right = generation_routes._events
+
+    async def held(completion, deltas):
+        if not completion.form.stops:
+            async for event in right(completion, deltas):
+                yield event
+            return
+        for event in [event async for event in right(completion, deltas)]:
+            yield event
+
+    generation_routes._events = held
