@@ -26,8 +26,10 @@ async def after_every_event(bench: Bench) -> float:
     worst = 0.0
     for version in (1, 0, 0):
         async with bench.new_run() as trainer:
+            before = bench.weights(trainer.version)
             for sent in await _sent_before(bench):
-                worst = max(worst, await _called_off(bench, trainer, sent))
+                error, before = await _called_off(bench, trainer, before, sent)
+                worst = max(worst, error)
         worst = max(worst, await _taken_over(bench, version))
     return worst
 
@@ -52,8 +54,13 @@ async def _sent_before(bench: Bench) -> tuple[int, ...]:
     return (0, 1) if "staged" in await bench.offered("capabilities") else (0,)
 
 
-async def _called_off(bench: Bench, trainer: TrainerPeer, sent: int) -> float:
-    """Calls off an update, and publishes other content as the same version in a new epoch."""
+async def _called_off(
+    bench: Bench, trainer: TrainerPeer, before: Weights, sent: int
+) -> tuple[float, Weights]:
+    """Calls off an update, and publishes other content as the same version in a new epoch.
+
+    `before` is live. Returns the largest error in nats, and what is live then.
+    """
     version = trainer.version + 1
     receive = "staged" if sent else "paused"
     request = trainer.update_request(version, bench.weights(version), receive=receive)
@@ -69,7 +76,6 @@ async def _called_off(bench: Bench, trainer: TrainerPeer, sent: int) -> float:
                 f"request version {version}, send {sent} buckets, call it off",
             )
     what = f"version {version} is called off after {sent} buckets"
-    before = bench.weights(trainer.version)
     worst = 0.0
     restarted = any([await restarts(server) for server in bench.servers])
     if not restarted:
@@ -81,7 +87,7 @@ async def _called_off(bench: Bench, trainer: TrainerPeer, sent: int) -> float:
         worst = max(worst, await _check(bench, before, trainer.version, f"{what}; a new epoch"))
     other = bench.weights(OTHER + version)
     await trainer.publish(version, other)
-    return max(worst, await _check(bench, other, version, f"{what}, then sent with other content"))
+    return max(worst, await _check(bench, other, version, f"{what}, then sent with other content")), other
 
 
 async def _check(bench: Bench, weights: Weights, version: int, what: str) -> float:

@@ -101,9 +101,12 @@ async def after_a_failed_update(bench: Bench, trainer: TrainerPeer) -> None:
 
 
 async def _expect_receiving(server: Server, version: int, what: str) -> None:
-    """Checks that an update that nothing was sent of is live nowhere."""
+    """Checks that an update that nothing was sent of is live nowhere, and that the server is ready."""
     weights = (await server.contract()).weights
     status, body = await server.get(f"/weight_update/{version}?wait_s=0")
+    if not await server.ready():
+        found = await server.get("/health")
+        raise GuaranteeError(f"GET /health: {found}", "200: it is ready throughout", f"{server}: {what}")
     if weights.state == "live" or body.get("state") != "receiving":
         raise GuaranteeError(
             f"/contract says {weights.model_dump()}, /weight_update/{version} {status} {body}",
@@ -114,10 +117,15 @@ async def _expect_receiving(server: Server, version: int, what: str) -> None:
 
 async def after_takeovers(bench: Bench) -> None:
     """Takes the servers over by runs whose versions are lower than the last, and checks their labels."""
+    before: int | None = None
     for versions in ((0, 3), (2,)):
         trainer = bench.trainer()
         try:
             await trainer.join()
+            if before is not None:
+                what = f"take over while version {before} of another run is live, and publish nothing"
+                for server in bench.servers:
+                    await bench.check_content(server, bench.weights(40 + before), before, what)
             for version in versions:
                 # Weights that no other run sent under this version.
                 weights = bench.weights(40 + version)
@@ -126,6 +134,7 @@ async def after_takeovers(bench: Bench) -> None:
                     what = f"take over, publish version {version} after higher ones"
                     await bench.check_content(server, weights, version, what)
                     await _expect_label(bench, server, version, what)
+                before = version
         finally:
             trainer.leave()
 

@@ -20,6 +20,10 @@ from contracts.limits import Limits
 TOKENS = 32  # of a completion: enough that those sent together run together
 ORDINARY = (None, 0.0, 0.5, 1.0, 1.7, 3.0, 5.0)  # temperatures; None leaves the field out
 TRUNCATED = (Sampling(1.3, top_k=5), Sampling(0.8, top_p=0.7), Sampling(1.6, 8, 0.8), Sampling(1.0, -1, 1.0))
+CUT_GREEDY = (
+    Sampling(0.0, top_k=1),
+    Sampling(0.0, top_p=0.3),
+)  # their log-probabilities are of the whole softmax
 TEXTS = ("2 + 3 = ", "Once upon a time", "def f(x):\n    return x")
 
 
@@ -88,7 +92,7 @@ async def mixed(bench: Bench, server: Server, weights: Weights) -> list[Asked]:
         for _ in range(4):
             add(Sampling(temperature))
     if "truncation" in capabilities:
-        for sampling in TRUNCATED * 3:
+        for sampling in (*TRUNCATED * 3, *CUT_GREEDY):
             add(sampling)
     if limits.max_n > 1:
         for temperature in (0.7, 1.0, min(2.5, highest)):

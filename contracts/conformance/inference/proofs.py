@@ -1,7 +1,9 @@
-"""Checks that a server proves to a challenger that it knows the token. G10 uses it."""
+"""The token in each request, and the proof to a challenger that the server knows it. G10 uses it."""
 
 import asyncio
 from urllib.parse import urlsplit
+
+import aiohttp
 
 from contracts.challenge import address_of, is_proof, new_challenge
 from contracts.conformance.inference.http_client import Answer
@@ -17,6 +19,22 @@ async def asked(
     body = body if method in ("POST", "PUT") else b""
     sent = {"Content-Type": "application/json", "Content-Length": str(len(body))} | headers
     return await exchanged(Server(server.http, server.url, None), method, path, sent, body)
+
+
+async def check_each_request(server: Server) -> None:
+    """Checks that a connection over which the token was sent needs it again for the next request."""
+    connector = aiohttp.TCPConnector(limit=1)
+    async with aiohttp.ClientSession(connector=connector, timeout=server.http.timeout) as one:
+        for headers, expected in ((server.headers, 200), ({}, 401), (server.headers, 200)):
+            async with one.get(f"{server.url}/contract", headers=headers) as answer:
+                await answer.read()
+                found = answer.status
+            if found != expected:
+                raise GuaranteeError(
+                    f"GET /contract {'with' if headers else 'without'} the token: {found}",
+                    f"{expected}: each request over one connection is looked at",
+                    f"{server}: ask with the token, without it, and with it, over one connection",
+                )
 
 
 async def check_proofs(server: Server, token: str) -> None:

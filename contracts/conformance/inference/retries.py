@@ -36,6 +36,13 @@ async def updates_repeat(bench: Bench, trainer: TrainerPeer) -> None:
         await bench.check_content(server, bench.weights(version + 1), version + 1, what)
 
 
+async def call_off_too_early(trainer: TrainerPeer, version: int) -> None:
+    """Checks that the abort of a version that was never requested is refused; it may be requested later."""
+    body = {"run": trainer.run, "epoch": trainer.epoch, "version": version}
+    for server in trainer.servers:
+        await refused(server, BadRequest("/abort_weight_update", body, 404, "not_found"))
+
+
 async def call_offs_repeat(bench: Bench, trainer: TrainerPeer) -> None:
     """Checks that an update that is called off leaves everything as it was, but for the group."""
     version = trainer.version + 1

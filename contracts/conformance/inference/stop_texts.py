@@ -3,13 +3,18 @@
 Each is compared with the same completion that ran on. It is called by G9, where `stop_strings` is declared.
 """
 
+import random
+
 from contracts.conformance.inference.arrival import check_arrival
 from contracts.conformance.inference.bench import SHORT, Bench
 from contracts.conformance.inference.endings import expect
+from contracts.conformance.inference.mixed_batch import limits_of
 from contracts.conformance.inference.samples import Sample
 from contracts.conformance.inference.server import Server
 
 NEVER = "never met: 5f3a9c"
+CHOICES = 4
+STOPS = 300  # strings, of which a few are met
 PROMPTS = 8  # of which one and its completion do not repeat a character
 
 
@@ -25,6 +30,7 @@ async def check_stop_strings(bench: Bench, server: Server, streams: bool) -> Non
         for stops in ([stop], [stop, NEVER], [longer, stop], [stop, longer]):
             await _check_end(bench, server, free, stops, stream)
     await _check_prompt_is_not_searched(bench, server)
+    await _check_each_choice(bench, server)
     if streams:
         await check_arrival(bench, server, stop=[NEVER])
 
@@ -38,6 +44,33 @@ async def _check_prompt_is_not_searched(bench: Bench, server: Server) -> None:
         if len(stop) == 2 and stop.isascii() and stop not in free.text:
             await _check_end(bench, server, free, [stop], stream=False)
             return
+
+
+async def _check_each_choice(bench: Bench, server: Server) -> None:
+    """Checks that each of several choices ends by its own text, with many stop strings of two characters."""
+    n = min(CHOICES, (await limits_of(server)).max_n)
+    prompt = bench.reference.prompt(6)
+    free = await server.choices(prompt, SHORT, n=n, temperature=1)
+    known = "".join(_text_of(bench, sample.token_ids) for sample in free)
+    letters = sorted({letter for letter in known if letter.isascii() and letter.isprintable()})
+    if bench.reference.tokenizer is None or not letters:
+        return
+    draw = random.Random(0)
+    stops = sorted({draw.choice(letters) + draw.choice(letters) for _ in range(STOPS)})
+    where = f"{server}: complete {prompt} with n {n} and stop {stops}"
+    for sample in await server.choices(prompt, SHORT, n=n, temperature=1, stop=stops):
+        bench.compare(sample, bench.weights(1), where)
+        ids = _until(bench, sample.token_ids, stops)
+        met = any(stop in _text_of(bench, sample.token_ids) for stop in stops)
+        ended = {*sample.token_ids[-1:]} & {*bench.reference.ends}
+        length = len(sample.token_ids) == SHORT and sample.finish_reason == "length"
+        right = ids == sample.token_ids and (met == (sample.finish_reason == "stop") or bool(ended))
+        expect(
+            right and (met or bool(ended) or length),
+            (sample.text, sample.token_ids, sample.finish_reason),
+            "`stop` with the first token that completes a stop string in its own text, else `length`",
+            where,
+        )
 
 
 async def _check_end(bench: Bench, server: Server, free: Sample, stops: list[str], stream: bool) -> None:

@@ -19,7 +19,12 @@ from contracts.conformance.inference.limits import SINCE, beyond_limits, check_b
 from contracts.conformance.inference.neutral_values import check_neutral_values
 from contracts.conformance.inference.recovery import ready_to_join
 from contracts.conformance.inference.refused_joins import refused_joins_keep_the_group
-from contracts.conformance.inference.retries import call_offs_repeat, joins_repeat, updates_repeat
+from contracts.conformance.inference.retries import (
+    call_off_too_early,
+    call_offs_repeat,
+    joins_repeat,
+    updates_repeat,
+)
 from contracts.conformance.inference.samples import Sample
 from contracts.conformance.inference.server import Server
 from contracts.conformance.inference.trainer_peer import TrainerPeer
@@ -47,6 +52,7 @@ async def refusals(bench: Bench) -> str:
             await ready_to_join(bench, server, "an update is called off")
         await trainer.join()
         version = trainer.version + 2  # the one between them was called off
+        await call_off_too_early(trainer, version)
         await trainer.publish(version, bench.weights(version))
         for server in bench.servers:
             what = f"refuse bad requests, publish version {version}"

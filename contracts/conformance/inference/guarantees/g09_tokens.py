@@ -5,6 +5,7 @@ from typing import Any
 from contracts.conformance.inference.alternatives import check_alternatives
 from contracts.conformance.inference.arrival import check_arrival
 from contracts.conformance.inference.bench import SHORT, Bench
+from contracts.conformance.inference.chat_length import check_chat_length
 from contracts.conformance.inference.endings import (
     check_end_of_sequence,
     check_stop_token,
@@ -35,6 +36,8 @@ async def tokens(bench: Bench) -> str:
             chats = await _chat(bench, server)
             await check_stops(bench, server, bench.weights(1), streams)
             await check_texts(bench, server, streams)
+            if chats:
+                await check_chat_length(bench, server)
             if "top_logprobs" in capabilities:
                 await check_alternatives(bench, server, capabilities)
             if "openai" in capabilities:

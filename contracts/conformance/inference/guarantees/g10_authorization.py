@@ -7,7 +7,12 @@ import base64
 
 from contracts.conformance.inference.bench import Bench
 from contracts.conformance.inference.limits import SINCE
-from contracts.conformance.inference.proofs import asked, check_malformed_challenges, check_proofs
+from contracts.conformance.inference.proofs import (
+    asked,
+    check_each_request,
+    check_malformed_challenges,
+    check_proofs,
+)
 from contracts.conformance.inference.server import Server
 from contracts.conformance.verdicts import GuaranteeError, NotDeclaredError
 
@@ -72,6 +77,7 @@ async def authorization(bench: Bench) -> str:
             raise GuaranteeError(
                 "GET /health with a wrong token is not 200", "200: /health is open", "ask it"
             )
+        await check_each_request(server)
         contract = await server.contract()  # the right token is accepted
         if contract.contract >= SINCE:
             await check_proofs(server, token)
