@@ -204,6 +204,7 @@ class TrainerWorker(abc.ABC):
     def init_worker(self, spec: WorkerSpec) -> None:
         """Loads and shards the weights and the optimizer state, and joins the trainer's process group.
 
+        Weights are float32, with the values of the checkpoint's files whatever dtype its config names.
         Raises ValueError, on every rank, for a model whose scores would not be those of its own logits. A
         rank that raises leaves no other waiting.
         """
@@ -227,7 +228,8 @@ class TrainerWorker(abc.ABC):
         """Accumulates the gradient of this rank's share of the loss, a scalar.
 
         Over micro-batches and ranks the gradient is the plain sum: it is not divided by accumulation steps or
-        world size. `forward`, `gather_weights`, `export` and `save` leave it as it is until `step`.
+        world size. A loss may use scores where the mask is off or advantages are 0. `forward`,
+        `gather_weights`, `export` and `save` leave the gradient as it is until `step`.
         """
 
     @abc.abstractmethod
@@ -255,7 +257,8 @@ class TrainerWorker(abc.ABC):
     def save(self, directory: Path) -> SaveHandle:
         """Saves everything that the next step depends on, as it is now.
 
-        Steps may follow before the handle's `wait` returns, and `close` may come without it.
+        Steps and other saves may follow before the handle's `wait` returns, and `close` may come without it.
+        Of saves to the same directory the last one stays.
         """
 
     @abc.abstractmethod
@@ -269,7 +272,8 @@ class TrainerWorker(abc.ABC):
     def export(self, directory: Path) -> None:
         """Writes a Hugging Face checkpoint of the weights as they are, in any dtype that holds them.
 
-        It has what is needed to serve it: config, generation config, tokenizer and its chat template.
+        It has what is needed to serve it: config, generation config, tokenizer and its chat template. It
+        replaces a former export of this worker in the directory.
         """
 
     @abc.abstractmethod

@@ -12,6 +12,7 @@ from contracts.inference import Parameter
 from contracts.trainer import PackedBatch, SaveHandle, TokenScores, WorkerSpec
 from contracts.weights import WeightManifest
 from examples.plain_trainer import PlainTrainer
+from tests.conformance.wide_trainers import ComputesInFloat64, StepsInFloat64
 from trainer_adapters.fsdp import FSDPTrainer
 
 
@@ -103,6 +104,8 @@ class ScoresOneSequenceOfAnEmptyBatch(PlainTrainer):
 
 
 ODD = [
+    Odd(ComputesInFloat64, ("T2", "T7")),
+    Odd(StepsInFloat64, ("T3", "T5")),
     Odd(ExportsInFloat64, ("T4",)),
     Odd(ExportsManyFiles, ("T4",)),
     Odd(YieldsFloat64, ("T4", "T6")),

@@ -43,9 +43,16 @@ def assert_all_kept(adapter: str, ranks: int, **options: object) -> list[Verdict
 
 
 def test_fsdp_on_one_rank():
-    verdicts = assert_all_kept(FSDP, 1)
+    """T1 and T5 take longest, and are tried with the engines."""
+    verdicts = check_trainer(FSDP, ranks=1, only=["T2", "T3", "T4", "T6", "T7"])
+    assert_kept(verdicts)
     codes = [v.guarantee.code for v in verdicts if "only one rank was tried" in v.measured]
     assert codes == ["T2", "T6"]
+
+
+@pytest.mark.engines
+def test_scores_and_checkpoints_of_fsdp_on_one_rank():
+    assert_kept(check_trainer(FSDP, ranks=1, only=["T1", "T5"]))
 
 
 @pytest.mark.engines

@@ -16,7 +16,7 @@ from contracts.conformance.verdicts import GuaranteeError
 from contracts.records import TrainingSequence
 from contracts.trainer import OptimizerSpec
 
-TOLERANCE = 2e-5
+TOLERANCE = 1e-4  # float32 itself leaves some 3e-5: a gradient in float64 is off by that
 
 
 def readable_optimizer(reference: Reference, sequences: list[TrainingSequence]) -> OptimizerSpec:
@@ -92,7 +92,7 @@ def check_norm(reported: float, norm: float, rank: int, reproduce: str) -> None:
     if not abs(reported - norm) <= TOLERANCE * norm:
         raise GuaranteeError(
             f"rank {rank} reports the gradient norm {reported:.6g} where it is {norm:.6g} before clipping",
-            "the norm, over all ranks, of the summed gradient before clipping, to 2e-5",
+            "the norm, over all ranks, of the summed gradient before clipping, to 1e-4",
             reproduce,
         )
 

@@ -1,5 +1,8 @@
 """The models that the kit makes for trainers: tiny ones, and such as do more than a plain decoder."""
 
+import json
+import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -43,11 +46,22 @@ def make_model(path: Path, tied: bool, layers: int = 2, vocabulary: int = len(VO
     Returns its path.
     """
     make_tiny_model(path, tied=tied, vocabulary=vocabulary)
-    config = AutoConfig.from_pretrained(path, num_hidden_layers=layers)
+    heads = {"num_attention_heads": 4, "num_key_value_heads": 2}  # pairs of heads share keys and values
+    config = AutoConfig.from_pretrained(path, num_hidden_layers=layers, **heads)
     torch.manual_seed(0)
     model = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
     model.generation_config = GenerationConfig(eos_token_id=[0, 1], pad_token_id=1)
     return _saved(model, path)
+
+
+def told_to_be_narrow(model: str, directory: Path) -> str:
+    """Returns the model with a config that names bfloat16, which says nothing about the weights there are."""
+    shutil.copytree(Path(model).resolve(), directory, copy_function=os.symlink)
+    config = directory / "config.json"
+    told = json.loads(config.read_text()) | {"dtype": "bfloat16", "torch_dtype": "bfloat16"}
+    config.unlink()
+    config.write_text(json.dumps(told))
+    return str(directory)
 
 
 def _saved(model: PreTrainedModel, path: Path) -> str:

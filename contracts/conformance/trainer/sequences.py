@@ -1,10 +1,12 @@
 """Random training sequences, each at its own temperature, and how steps cut them into rows."""
 
+import itertools
 from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 import torch
+from msgspec.structs import replace
 from transformers import AutoConfig
 
 from contracts.records import TrainingSequence
@@ -12,6 +14,9 @@ from contracts.trainer import PackedBatch, TokenScores
 
 LENGTHS = [5, 17, 1, 32, 2, 9, 24, 13]
 ENTROPY_BONUS = 0.1
+GROUP_LENGTHS = [40, 34, 47, 40]  # of the sequences of a group
+ALIKE = 18  # tokens with which all of a group begin, more than a page of a cache often has
+PROMPT = 27  # tokens before the first that is learnt from
 BLOCK = 4096  # tokens, more than a chunk of the head or a block of attention usually has
 BLOCK_OPTIONS = ("head_chunk", "attention_block")  # options by which a backend declares them
 Rows = list[list[list[TrainingSequence]]]  # [row][rank][sequence]
@@ -77,6 +82,37 @@ def long_lengths(options: dict[str, object], context: int) -> list[int]:
     while (rest := tokens - sum(lengths)) > 0:
         lengths.append(max(1, min(cycle[len(lengths) % len(cycle)], rest, context)))
     return lengths
+
+
+def make_long_pack(model: str, options: dict[str, object], context: int, seed: int) -> list[TrainingSequence]:
+    """Returns a pack of `long_lengths`, and a group that only a part of a prompt tells apart."""
+    return make_sequences(model, long_lengths(options, context), seed) + _group(model, seed + 1)
+
+
+def _group(model: str, seed: int) -> list[TrainingSequence]:
+    """Returns sequences that begin alike, differ within their prompts, and differ after them.
+
+    The last has the tokens of the first, at another temperature and with other advantages.
+    """
+    first, *others, last = make_sequences(model, GROUP_LENGTHS, seed)
+    alike = [
+        first,
+        *(
+            replace(s, token_ids=np.concatenate([first.token_ids[:ALIKE], s.token_ids[ALIKE:]]))
+            for s in others
+        ),
+        replace(last, token_ids=first.token_ids),
+    ]
+    return [replace(s, group_id=0, loss_mask=np.arange(len(s.token_ids)) >= PROMPT) for s in alike]
+
+
+def without_a_signal(sequences: list[TrainingSequence]) -> list[TrainingSequence]:
+    """Returns them, some with advantages of 0 alone, and some with no token to learn from."""
+    changes: tuple[dict[str, float], ...] = ({}, {"advantages": 0.0}, {"loss_mask": False})
+    return [
+        replace(s, **{name: np.full_like(getattr(s, name), value) for name, value in change.items()})
+        for s, change in zip(sequences, itertools.cycle(changes), strict=False)
+    ]
 
 
 def round_robin(sequences: list[TrainingSequence], ranks: int, per_share: int = 1) -> Rows:

@@ -1,4 +1,4 @@
-"""Trainers that break one guarantee each: a few lines over a correct one, a file for each guarantee.
+"""Trainers that break one guarantee each: a few lines over a correct one, in files by guarantee.
 
 Every mutant names the guarantee that has to catch it, and those that its fault cannot but break as well.
 """
@@ -8,7 +8,7 @@ import importlib
 from tests.conformance.trainer_mutants.mutants import MUTANTS
 
 __all__ = ["MUTANTS"]
-MODULES = "forward gradient steps weights checkpoints uneven memory"
+MODULES = "forward gradient rare_data steps weights weights_layout checkpoints writers uneven memory"
 
 for module in MODULES.split():
     importlib.import_module(f"{__name__}.{module}")  # registers its mutants

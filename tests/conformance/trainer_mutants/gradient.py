@@ -68,8 +68,13 @@ class _Scaled(torch.autograd.Function):
         return ctx.change(gradient), None
 
 
+def scaled(tensor: torch.Tensor, change: Callable[[torch.Tensor], torch.Tensor]) -> torch.Tensor:
+    """Returns the tensor, whose gradient is what `change` returns of it."""
+    return _Scaled.apply(tensor, change)
+
+
 def _with_gradient(scores: TokenScores, change: Callable[[torch.Tensor], torch.Tensor]) -> TokenScores:
-    return replace(scores, logprobs=_Scaled.apply(scores.logprobs, change))
+    return replace(scores, logprobs=scaled(scores.logprobs, change))
 
 
 @mutant("T2", "gradient of .* is off|gradient norm")

@@ -22,9 +22,11 @@ class HoldsTheLogits(FSDPTrainer):
 
 
 @mutant("T7", "grows by .* the full logits are held")
-class HoldsTheLogitsWithoutAGradient(FSDPTrainer):
+class HoldsTheLogitsOfProbes(FSDPTrainer):
+    """Its probes are forwards without a gradient and without entropies."""
+
     def forward(self, batch: PackedBatch, grad: bool = True, entropy: bool = False) -> TokenScores:
-        self._scorer.logits_chunk = 1024 if grad else 10**9
+        self._scorer.logits_chunk = 1024 if grad or entropy else 10**9
         return super().forward(batch, grad, entropy)
 
 

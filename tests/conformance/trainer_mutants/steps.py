@@ -6,6 +6,7 @@ from dataclasses import replace
 import torch
 
 from contracts.trainer import OptimizerSpec, StepReport, WorkerSpec
+from examples.plain_trainer import PlainTrainer
 from tests.conformance.trainer_mutants.mutants import mutant
 from trainer_adapters import fsdp
 from trainer_adapters.fsdp import FSDPTrainer
@@ -103,3 +104,27 @@ class ReportsTheNextRate(FSDPTrainer):
     def step(self) -> StepReport:
         report = super().step()
         return replace(report, learning_rate=learning_rate(self._spec.optimizer, int(self._closed_steps)))
+
+
+@mutant("T3", "reports the gradient norm", also="T2 T6", why="the norm is compared there too")
+class CountsTiedWeightsTwice(PlainTrainer):
+    def step(self) -> StepReport:
+        counted = torch.nn.utils.clip_grad_norm_
+        every = [p for _, p in self._model.named_parameters(remove_duplicate=False)]
+        torch.nn.utils.clip_grad_norm_ = lambda _, limit: counted(every, limit)  # in this rank's process
+        try:
+            return super().step()
+        finally:
+            torch.nn.utils.clip_grad_norm_ = counted
+
+
+@mutant("T3", "update of .* is off by")
+class SchedulesMatricesAlone(PlainTrainer):
+    """Has a second group of parameters, whose rate stays as it was made."""
+
+    def reset_optimizer(self) -> None:
+        super().reset_optimizer()
+        group = self._optimizer.param_groups[0]
+        vectors = [p for p in group["params"] if p.dim() == 1]
+        group["params"] = [p for p in group["params"] if p.dim() > 1]
+        self._optimizer.add_param_group({"params": vectors})

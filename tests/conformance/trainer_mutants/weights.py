@@ -76,7 +76,7 @@ class ExportsNoTokenizer(FSDPTrainer):
 class ExportsWhatItLoaded(FSDPTrainer):
     def export(self, directory: Path) -> None:
         if self._spec.rank == 0:
-            shutil.copytree(self._spec.model_path, directory)
+            shutil.copytree(self._spec.model_path, directory, dirs_exist_ok=True)
         dist.barrier()
 
 

@@ -17,10 +17,11 @@ from contracts.conformance.trainer.sequences import (
     Rows,
     Step,
     all_on_rank,
-    long_lengths,
+    make_long_pack,
     make_sequences,
     round_robin,
     split_evenly,
+    without_a_signal,
 )
 from contracts.records import TrainingSequence
 from contracts.trainer import OptimizerSpec
@@ -58,11 +59,10 @@ def _check_steps(bench: Bench, reference: Reference, spec: OptimizerSpec, steps:
 
 def _long_step(bench: Bench, reference: Reference, like: list[TrainingSequence]) -> Step:
     """Returns a step with one long pack, whose gradient is about as large as that of the sequences `like`."""
-    lengths = long_lengths(bench.options, reference.context)
-    sequences = make_sequences(reference.path, lengths, seed=3)
+    sequences = make_long_pack(reference.path, bench.options, reference.context, seed=3)
     scale = _norm(reference.gradients(like)) / _norm(reference.gradients(sequences))
     rows: Rows = [[sequences] + [like[:1]] * (bench.ranks - 1)]
-    return Step(f"a pack of {sum(lengths)} tokens", rows, scale)
+    return Step(f"a pack of {sum(len(s.token_ids) for s in sequences)} tokens", rows, scale)
 
 
 def _norm(gradients: Tensors) -> float:
@@ -100,7 +100,10 @@ def _cuts(sequences: list[TrainingSequence], ranks: int) -> list[Step]:
     nothing: Rows = [[[]] * ranks]
     return [
         Step("one micro-batch a rank", split_evenly(sequences, ranks)),
-        Step("one micro-batch a sequence", round_robin(sequences, ranks)),
+        Step(
+            "one micro-batch a sequence, some without advantages, some without a token to learn from",
+            round_robin(without_a_signal(sequences), ranks),
+        ),
         Step(
             "uneven shares",
             round_robin(sequences[:6], ranks, 3) + nothing + round_robin(sequences[6:], ranks),

@@ -19,7 +19,7 @@ NOT_COMPARED = {
     "_name_or_path",
     "use_cache",
 }  # of config.json
-DOING = "one optimizer step, worker.export(directory), then list(worker.gather_weights())"
+DOING = "export(directory), one optimizer step, export(directory) again, then list(worker.gather_weights())"
 
 
 def check_export(

@@ -9,8 +9,8 @@ from contracts.conformance.verdicts import GuaranteeError
 from contracts.weights import WeightManifest
 
 DOING = (
-    "worker.weight_manifest(dtype), list(worker.gather_weights()), forward and backward, gather again, step, "
-    "export, gather again"
+    "worker.weight_manifest(dtype), list(worker.gather_weights()), forward and backward, gather again, "
+    "export, step, export to the same directory, gather again"
 )
 
 

@@ -8,6 +8,7 @@ import torch
 from contracts.conformance.trainer.bench import Bench
 from contracts.conformance.trainer.guarantees.t4_export import check_export
 from contracts.conformance.trainer.guarantees.t4_items import DOING, Gathered, check_complete, check_values
+from contracts.conformance.trainer.models import told_to_be_narrow
 from contracts.conformance.trainer.rank_programs import accumulate
 from contracts.conformance.trainer.recording_worker import RecordingWorker
 from contracts.conformance.trainer.reference import Reference
@@ -32,13 +33,14 @@ def gather(worker: RecordingWorker, spec: WorkerSpec, step: Step, directory: Pat
     """Returns the manifests, two iterations over the loaded weights, and one after an optimizer step.
 
     The gradient is there before the second. The weights after the step are exported before they are
-    gathered.
+    gathered, and replace an export of those that were loaded.
     """
     manifests = [worker.weight_manifest(dtype) for dtype in DTYPES]
     changed: list[str] = []
     first = _iteration(worker, changed)
     accumulate(worker, spec, step)
     iterations = [first, _iteration(worker, changed)]
+    worker.export(directory)
     worker.step()
     worker.export(directory)
     iterations.append(_iteration(worker, changed))
@@ -73,14 +75,8 @@ def check(bench: Bench) -> str:
         reference = Reference(model)
         sequences = make_sequences(model, [*LENGTHS, *[4] * bench.ranks], seed=4)
         step = Step("a share for everyone", split_evenly(sequences, bench.ranks))
-        results = bench.session(
-            gather,
-            model,
-            OptimizerSpec(lr=1e-2),
-            step,
-            directory,
-            doing=DOING,
-        )
+        given = told_to_be_narrow(model, bench.directory / "narrow") if number == 0 else model
+        results = bench.session(gather, given, OptimizerSpec(lr=1e-2), step, directory, doing=DOING)
         *loaded, stepped = results[0].iterations
         for rank, result in enumerate(results):
             _check_manifests(result.manifests, results[0].manifests, rank)

@@ -15,7 +15,10 @@ from contracts.trainer import WorkerSpec
 
 VOCABULARY = 12_000  # so that a checkpoint takes some time to write
 TOLERANCE = 1e-6
-AT_ONCE = "1 step; backward, save, step at once, wait; save elsewhere, close without waiting"
+AT_ONCE = (
+    "1 step; backward, save, save elsewhere, step at once, save there again, wait for the first; "
+    "close without waiting for the others"
+)
 REFUSED = "load a checkpoint of a model with one layer less"
 BLOCKED = "one rank: save to a directory that cannot be made, because its parent is a file; wait"
 
@@ -25,18 +28,18 @@ def save_at_once(
 ) -> list[Tensors]:
     """Returns the weights when it saved to `waited`, and those a step later, when it saved to `closed`.
 
-    It does not wait for the second.
+    It saves to `closed` twice, before and after the step, and waits for neither.
     """
     run_steps(worker, spec, steps[:1])
     accumulate(worker, spec, steps[1])
     before = weight_copies(worker)
     handle = worker.save(waited)
+    worker.save(closed)
     worker.step()
+    worker.save(closed)  # replaces the former one, whichever is written first
     if spec.rank == 0:
         handle.wait()
-    after = weight_copies(worker)
-    worker.save(closed)
-    return [before, after]
+    return [before, weight_copies(worker)]
 
 
 def load_over(

@@ -13,7 +13,7 @@ from contracts.conformance.trainer.sequences import (
     Rows,
     Step,
     all_on_rank,
-    long_lengths,
+    make_long_pack,
     make_sequences,
     split_evenly,
 )
@@ -41,7 +41,7 @@ def _steps(bench: Bench, reference: Reference) -> list[Step]:
     sequences = make_sequences(model, LENGTHS, seed=6)
     nothing: Rows = [[[] for _ in range(ranks)]]
     one_token = make_sequences(model, [1], seed=7)
-    long = make_sequences(model, long_lengths(bench.options, reference.context), seed=8)
+    long = make_long_pack(model, bench.options, reference.context, seed=8)
     scale = 1 / len(sequences)  # its tokens are many, and with few steps weights stay small
     return [
         Step(

@@ -33,24 +33,30 @@ MIB = 2**20
 class Measured:
     """The bytes that one rank allocated, beyond those held before."""
 
-    learning: list[int]  # the peak of each pack's forward and backward
-    scoring: list[int]  # the peak of each pack's forward with grad=False
+    learning: list[list[int]]  # the peaks of each pack's forward and backward, without and with entropies
+    scoring: list[list[int]]  # the same of its forward with grad=False
 
 
 def measure(worker: RecordingWorker, spec: WorkerSpec, packs: list[list[TrainingSequence]]) -> Measured:
-    """Measures packs of few, more and most tokens. The first one allocates gradients and buffers."""
-    learning = [_peak_bytes(spec.device, partial(_learn, worker, pack)) for pack in packs]
-    scoring = [_peak_bytes(spec.device, partial(_probe, worker, pack)) for pack in packs]
-    return Measured(learning, scoring)
+    """Measures packs of more and most tokens. The first one, of few, allocates gradients and buffers."""
+    _learn(worker, packs[0], True)
+
+    def peaks(work: Callable[[RecordingWorker, list[TrainingSequence], bool], None]) -> list[list[int]]:
+        return [
+            [_peak_bytes(spec.device, partial(work, worker, pack, entropy)) for pack in packs[1:]]
+            for entropy in (False, True)
+        ]
+
+    return Measured(peaks(_learn), peaks(_probe))
 
 
-def _probe(worker: RecordingWorker, pack: list[TrainingSequence]) -> None:
-    worker.forward(PackedBatch.pack(pack), grad=False, entropy=True)
+def _probe(worker: RecordingWorker, pack: list[TrainingSequence], entropy: bool) -> None:
+    worker.forward(PackedBatch.pack(pack), grad=False, entropy=entropy)
 
 
-def _learn(worker: RecordingWorker, pack: list[TrainingSequence]) -> None:
+def _learn(worker: RecordingWorker, pack: list[TrainingSequence], entropy: bool) -> None:
     batch = PackedBatch.pack(pack)
-    worker.backward(objective(worker.forward(batch, entropy=True), batch))
+    worker.backward(objective(worker.forward(batch, entropy=entropy), batch, entropy))
 
 
 def _peak_bytes(device: str, work: Callable[[], None]) -> int:
@@ -108,22 +114,25 @@ def _check_gathering(bench: Bench) -> str:
 
 
 def _check_scoring(bench: Bench) -> str:
-    model = make_model(bench.directory / "wide", tied=False, vocabulary=VOCABULARY)
+    model = make_model(bench.directory / "wide", tied=False, layers=1, vocabulary=VOCABULARY)
     packs = [make_sequences(model, [LENGTH] * (tokens // LENGTH), 8) for tokens in (LENGTH, SHORT, LONG)]
-    doing = f"forward(entropy=True) and backward of {SHORT} and of {LONG} tokens, vocabulary {VOCABULARY}"
+    sizes = f"{SHORT} and of {LONG} tokens, vocabulary {VOCABULARY}"
+    doing = f"forward and backward of {sizes}, without and with entropies; the same with grad=False"
     results = bench.session(measure, model, OptimizerSpec(lr=1e-3), packs, doing=doing)
-    measured = [
-        _check_growth([result.learning for result in results], doing),
-        _check_growth([result.scoring for result in results], doing.replace(" and backward", ", grad=False")),
-    ]
-    return f"{measured[0]}, {measured[1].split(': ')[1]} with grad=False"
+    measured = []
+    for entropy in (False, True):
+        forward = f"forward(entropy={entropy}"
+        learning = [result.learning[entropy] for result in results]
+        measured.append(_check_growth(learning, f"{forward}) and backward of {sizes}"))
+        _check_growth([result.scoring[entropy] for result in results], f"{forward}, grad=False) of {sizes}")
+    return measured[1]
 
 
 def _check_growth(peaks: list[list[int]], doing: str) -> str:
     logits = (LONG - SHORT) * VOCABULARY * 4
-    shares = [(many - few) / logits for _, few, many in peaks]
+    shares = [(many - few) / logits for few, many in peaks]
     rank = max(range(len(shares)), key=shares.__getitem__)
-    _, few, many = peaks[rank]
+    few, many = peaks[rank]
     measured = (
         f"peak {few / MIB:.0f} MiB at {SHORT} tokens, {many / MIB:.0f} MiB at {LONG}: grows by "
         f"{shares[rank]:.2f} of the added logits ({logits / MIB:.0f} MiB)"
