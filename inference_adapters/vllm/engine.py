@@ -33,6 +33,7 @@ from inference_adapters.model_parameters import model_parameters
 from inference_adapters.threads import in_daemon_thread
 from inference_adapters.vllm.engine_client import EngineClient
 from inference_adapters.vllm.serving import Serving
+from inference_adapters.vllm.tools import capabilities_of_tools
 
 CAPABILITIES = ["staged", "truncation", "seed", "stop_strings", "stream", "top_logprobs", "openai"]
 PARTS = ("image_url", "input_audio", "audio_url", "video_url", "image_embeds", "audio_embeds")
@@ -106,7 +107,7 @@ class VllmEngine(InferenceEngine):
             nccl_version=nccl,
             accepts_dtypes=["float32", "bfloat16", "float16"],
             kv_cache=["keep", "recompute"],
-            capabilities=[*CAPABILITIES, *(["tools"] if self.args.enable_auto_tool_choice else [])],
+            capabilities=[*CAPABILITIES, *capabilities_of_tools(self.args)],
         )
 
     async def _stop_with_engine(self) -> None:

@@ -35,6 +35,7 @@ from inference_adapters.vllm.responses import (
     with_text_fields,
     with_usage,
 )
+from inference_adapters.vllm.tools import check_tools
 from inference_adapters.weight_updates import WeightUpdates
 
 Finish = Callable[[dict, CurrentRequest], dict]
@@ -77,12 +78,7 @@ def _openai_routes(engine: VllmEngine, updates: WeightUpdates) -> APIRouter:
         if likeliest > 0:
             body["top_logprobs"] = likeliest + 1
         asked = parsed(_with_ids(body), ChatCompletionRequest)
-        if asked.tools and asked.tool_choice != "none" and "tools" not in engine.info().capabilities:
-            raise ContractError(
-                ErrorCode.UNSUPPORTED_PARAMETER,
-                "tools: needs a server with --enable-auto-tool-choice and --tool-call-parser",
-                "tools" if asked.tool_choice == "auto" else "tool_choice",
-            )
+        check_tools(asked, engine.info().capabilities)
 
         def finish(answer: dict, note: CurrentRequest) -> dict:
             if likeliest > 0:

@@ -64,6 +64,7 @@ def test_it_keeps_everything_it_declares_and_declares_all_but_score(server, tied
         "seed",
         "stop_strings",
         "tools",
+        "forced_calls",
         "stream",
         "top_logprobs",
         "openai",
