@@ -78,9 +78,7 @@ def generation_routes(engine: TokenEngine, updates: WeightUpdates, names: ModelN
         check(body, body.max_tokens)
         form = Form(Text, body.model, logprobs=_text_logprobs(body.logprobs), **_shared(body))
         given = prompts_of(body.prompt)
-        if len(given) > 1 and len(given) * body.n > places.most:
-            why = f"prompt: {len(given)} prompts of {body.n} choices; {places.most} may be under way"
-            raise ContractError(ErrorCode.INVALID_REQUEST, why, "prompt")
+        places.check_prompts(len(given), body.n)
         with ExitStack() as held:
             held.enter_context(places.held(len(given) * body.n))
             prompts = await text_prompts(given, engine)

@@ -106,6 +106,7 @@ def _openai_routes(engine: VllmEngine, updates: WeightUpdates) -> APIRouter:
             answer = with_text_fields(_with_ends(answer, note), in_contract_form)
             return common(with_possible(answer), body)
 
+        places.check_prompts(prompts, asked.n or 1)
         note = CurrentRequest(asked.max_tokens if "max_tokens" in body else None)
         with ExitStack() as held:
             held.enter_context(places.held(prompts * (asked.n or 1)))

@@ -30,3 +30,5 @@ def several_prompts_are_answered_like_each_alone(server: Surface) -> None:
     assert many["usage"]["prompt_tokens"] == sum(map(len, ids))
     for wrong in ([], [[]], ["1", ""], ["1", [5]], ["1"] * 1025, [[5], [-1]]):
         assert refused(server.text, prompt=wrong).code == "invalid_request", wrong
+    never_taken = refused(server.text, prompt=[[5]] * 1024, n=9, max_tokens=1, temperature=1)
+    assert (never_taken.code, never_taken.param) == ("invalid_request", "prompt")
