@@ -13,6 +13,7 @@ ROOT = Path(__file__).resolve().parents[2]
 TESTS = {  # of each file, by their names without test_
     "inference_adapters/app": "app server",
     "inference_adapters/body_limits": "http_limits limits_of_work",
+    "inference_adapters/choices": "completions tools generation",
     "inference_adapters/completions": "completions tools generation",
     "inference_adapters/control_routes": "weight_updates server",
     "inference_adapters/embedded": "lost_weights weight_updates",
@@ -22,6 +23,7 @@ TESTS = {  # of each file, by their names without test_
     "inference_adapters/manifest_check": "weight_updates rules",
     "inference_adapters/request_checks": "request_checks rules generation",
     "inference_adapters/scripted": "weight_updates generation scoring",
+    "inference_adapters/score_route": "scoring",
     "inference_adapters/streaming": "streaming generation",
     "inference_adapters/text_checks": "limits_of_work request_checks generation",
     "inference_adapters/threads": "app lost_weights",
