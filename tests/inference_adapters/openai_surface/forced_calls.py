@@ -9,9 +9,12 @@ from tests.inference_adapters.openai_surface.client import Surface, check, refus
 
 NAMED = {"type": "function", "function": {"name": "add"}}
 SIGN = {"type": "object", "properties": {"sign": {"type": "boolean"}}, "required": ["sign"]}
-SIGN["additionalProperties"] = False  # the model's choice is short
+SIGN["additionalProperties"] = False  # with `strict`, the model's choice is short
 TOOLS = [
-    {"type": "function", "function": {"name": name, "description": name, "parameters": SIGN}}
+    {
+        "type": "function",
+        "function": {"name": name, "description": name, "parameters": SIGN, "strict": True},
+    }
     for name in ("add", "negate")
 ]
 
@@ -40,6 +43,6 @@ def _is_a_call(server: Surface, asked: dict, choice: object) -> None:
         assert names == {"add"} if choice is NAMED else names <= {"add", "negate"}
         assert one.finish_reason == ("stop" if choice is NAMED else "tool_calls")
         for call in one.message.tool_calls:
-            assert set(json.loads(call.function.arguments)) == {"sign"}
+            assert set(json.loads(call.function.arguments)) == {"sign"}, call
         assert len(one.token_ids) == len(one.logprobs.content) == answer.usage.completion_tokens
         assert one.weight_versions[-1]["end"] == len(one.token_ids)
