@@ -12,12 +12,12 @@ from benchmarks.mutants.oracles import kit_on_server, kit_on_trainer, unit_tests
 ROOT = Path(__file__).resolve().parents[2]
 TESTS = {  # of each file, by their names without test_
     "inference_adapters/app": "app server",
-    "inference_adapters/body_limits": "http_limits limits_of_work",
+    "inference_adapters/body_limits": "http_bodies http_limits limits_of_work",
     "inference_adapters/choices": "completions tools generation refused_generation streams",
     "inference_adapters/completions": "completions tools generation refused_generation streams",
     "inference_adapters/control_routes": "weight_updates refused_updates ends_of_updates server",
     "inference_adapters/embedded": "lost_weights weight_updates refused_updates ends_of_updates",
-    "inference_adapters/error_answers": "http_limits server",
+    "inference_adapters/error_answers": "http_bodies http_limits server",
     "inference_adapters/finite_weights": "not_finite",
     "inference_adapters/generation_routes": "generation refused_generation streams limits_of_work scoring",
     "inference_adapters/manifest_check": "weight_updates refused_updates ends_of_updates rules",

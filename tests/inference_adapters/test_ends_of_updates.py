@@ -144,19 +144,3 @@ async def test_the_state_says_receiving_until_it_is_live(server: Server):
         polling = asyncio.create_task(trainer.get(f"/weight_update/2?wait_s={TIMEOUT_S}"))
         await trainer.send(weights(2))
         assert (await polling)[1]["state"] == "live"
-
-
-async def test_a_probe_is_received_as_part_of_joining(server: Server):
-    async with trainer_of(server.url) as trainer:
-        assert (await trainer.join(probe=True))[0] == 200
-        assert (await trainer.publish(1, weights(7)))["state"] == "live"
-
-
-async def test_a_probe_that_does_not_come_is_a_rendezvous_timeout(server: Server):
-    async with trainer_of(server.url) as trainer:
-        store = WeightStore("127.0.0.1", 0, TIMEOUT_S)
-        request = trainer.join_request(store.port, epoch=1, probe=True, timeout_s=1)
-        silent = asyncio.to_thread(store.group, request["group_name"], 2, "gloo", TIMEOUT_S)
-        answer, _ = await asyncio.gather(trainer.post("/init_process_group", request), silent)
-        expect(answer, 504, "rendezvous_timeout")
-        assert (await trainer.join())[0] == 200
