@@ -65,8 +65,8 @@ class EngineInfo(Answer):
     accepts_dtypes: list[str] = Field(description="dtypes it casts from, e.g. float32, bfloat16")
     kv_cache: list[str] = Field(description="keep, recompute")
     capabilities: list[str] = Field(
-        description="score, staged, truncation, seed, stop_strings, tools, stream, top_logprobs, openai; "
-        "a reader ignores others"
+        description="score, staged, truncation, seed, stop_strings, tools, forced_calls, stream, "
+        "top_logprobs, openai; a reader ignores others"
     )
 
 
@@ -244,7 +244,9 @@ class ChatCompletionRequest(GenerationRequest):
     tools: list[dict[str, Any]] | None = Field(
         None, max_length=MAX_MESSAGES, fail_fast=True, description="needs `tools`"
     )
-    tool_choice: str | dict[str, Any] | None = Field(None, description="auto, or none: a call is text")
+    tool_choice: str | dict[str, Any] | None = Field(
+        None, description="auto; none: a call is text; required or a function's name need `forced_calls`"
+    )
 
 
 class CompletionRequest(GenerationRequest):

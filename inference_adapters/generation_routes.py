@@ -4,7 +4,6 @@ They serve engines that have no HTTP server of their own. They know nothing of w
 `weight_updates` only whether requests may come in, and whether lost weights have been given up.
 """
 
-import asyncio
 import json
 from collections.abc import AsyncIterator
 from contextlib import ExitStack, aclosing
@@ -16,8 +15,6 @@ from fastapi.responses import JSONResponse, Response
 from contracts.errors import ContractError, ErrorCode
 from contracts.inference import (
     GenerationRequest,
-    ScoreRequest,
-    ScoreResponse,
     TokenDelta,
     TokenEngine,
 )
@@ -35,6 +32,7 @@ from inference_adapters.request_checks import (
     check_total,
     sampling_parameters,
 )
+from inference_adapters.score_route import add_score_route
 from inference_adapters.stop_strings import until_stop
 from inference_adapters.streaming import EventStream, merged, until_disconnect
 from inference_adapters.weight_updates import WeightUpdates
@@ -48,7 +46,6 @@ def generation_routes(engine: TokenEngine, updates: WeightUpdates, names: ModelN
 
     router = APIRouter(dependencies=[Depends(ready)])
     places = Places()
-    scoring = asyncio.Lock()
 
     @router.post("/v1/chat/completion", include_in_schema=False)
     @router.post("/v1/chat/completions")
@@ -78,9 +75,7 @@ def generation_routes(engine: TokenEngine, updates: WeightUpdates, names: ModelN
         check(body, body.max_tokens)
         form = Form(Text, body.model, logprobs=_text_logprobs(body.logprobs), **_shared(body))
         given = prompts_of(body.prompt)
-        if len(given) > 1 and len(given) * body.n > places.most:
-            why = f"prompt: {len(given)} prompts of {body.n} choices; {places.most} may be under way"
-            raise ContractError(ErrorCode.INVALID_REQUEST, why, "prompt")
+        places.check_prompts(len(given), body.n)
         with ExitStack() as held:
             held.enter_context(places.held(len(given) * body.n))
             prompts = await text_prompts(given, engine)
@@ -117,23 +112,7 @@ def generation_routes(engine: TokenEngine, updates: WeightUpdates, names: ModelN
             return EventStream(_events(completion, deltas), held.pop_all())
         return await until_disconnect(request.receive, _whole(completion, deltas)) or Response()
 
-    @router.post("/score")
-    async def score(request: ScoreRequest) -> ScoreResponse:
-        if "score" not in engine.info().capabilities:
-            raise ContractError(ErrorCode.UNSUPPORTED_PARAMETER, "this server does not offer /score")
-        for token_ids in request.sequences:  # before any is read
-            if not token_ids:
-                raise ContractError(ErrorCode.INVALID_REQUEST, "sequences: one of them is empty", "sequences")
-            if len(token_ids) > engine.max_context():
-                raise ContractError(
-                    ErrorCode.CONTEXT_LENGTH,
-                    f"sequences: {len(token_ids)} tokens; the context is {engine.max_context()}",
-                    "sequences",
-                )
-        with places.held(1):
-            async with scoring:  # one after the other: each fills the engine's batches by itself
-                return await engine.score(request)
-
+    add_score_route(router, engine, places)
     return router
 
 

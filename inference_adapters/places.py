@@ -15,6 +15,12 @@ class Places:
         self.most = most
         self.taken = 0
 
+    def check_prompts(self, prompts: int, n: int) -> None:
+        """Raises ContractError if the choices of several prompts could never have places."""
+        if prompts > 1 and prompts * n > self.most:
+            why = f"prompt: {prompts} prompts of {n} choices; {self.most} may be under way"
+            raise ContractError(ErrorCode.INVALID_REQUEST, why, "prompt")
+
     @contextlib.contextmanager
     def held(self, count: int) -> Iterator[None]:
         """Holds `count` places while the block runs. Raises ContractError if they are not free."""

@@ -23,10 +23,11 @@ from benchmarks.mutants.draw import drawn
 from benchmarks.mutants.trial import ROOT, tried
 from contracts.conformance.tiny_model import make_tiny_model
 
-INFERENCE = """app body_limits completions control_routes embedded error_answers finite_weights
-    generation_routes manifest_check request_checks scripted streaming text_checks threads weight_updates
-    transformers/attention transformers/batching transformers/engine transformers/outbox
-    transformers/sampling transformers/scoring"""
+INFERENCE = """app body_limits choices completions control_routes embedded error_answers finite_weights
+    generation_routes manifest_check request_checks score_route scripted streaming text_checks threads
+    weight_updates
+    transformers/attention transformers/batched_request transformers/batching transformers/engine
+    transformers/outbox transformers/runner transformers/sampling transformers/scoring"""
 TRAINER = """attention checkpoint checkpoint_io fsdp hugging_face_trainer learning_rate memory
     process_group start_check token_scores"""
 FILES = {

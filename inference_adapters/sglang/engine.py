@@ -32,7 +32,7 @@ from inference_adapters.embedded import EmbeddedEngine, resident_bytes
 from inference_adapters.ended_engine import end_server
 from inference_adapters.model_parameters import model_parameters
 from inference_adapters.sglang.options import SPARE, Options, environment
-from inference_adapters.sglang.requests import Requests
+from inference_adapters.sglang.sent_requests import SentRequests
 from inference_adapters.sglang.server_process import SglangError, SglangServer
 from inference_adapters.threads import in_daemon_thread
 from inference_adapters.tokenizer_mixin import TokenizerMixin, check_ids, load_tokenizer
@@ -101,7 +101,7 @@ class SglangEngine(TokenizerMixin, EmbeddedEngine):
         self._loop = asyncio.get_running_loop()
         self._shapes, self._tied = await in_daemon_thread(model_parameters, self._options.model)
         self._sglang = SglangServer(self._options.for_sglang(version), environment(self._options.workers))
-        self._requests = Requests(self._sglang)
+        self._requests = SentRequests(self._sglang)
         await self._sglang.ready()
         cached = (await self._sglang.get("/server_info"))["max_total_num_tokens"]
         self._context = min(self._options.context, cached - SPARE)

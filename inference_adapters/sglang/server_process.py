@@ -18,6 +18,7 @@ import aiohttp
 import psutil
 
 from contracts.support.ports import ReservedPort
+from inference_adapters.resident_memory import resident_bytes_of_family
 from inference_adapters.sglang import API_KEY_VARIABLE, PARENT_VARIABLE
 
 LAUNCHER = Path(__file__).with_name("launcher.py")
@@ -124,13 +125,7 @@ class SglangServer:
 
     def resident_bytes(self) -> int:
         """Returns the resident memory of all SGLang processes, in bytes."""
-        resident = 0
-        with contextlib.suppress(psutil.NoSuchProcess):
-            child = psutil.Process(self._process.pid)
-            for process in [child, *child.children(recursive=True)]:
-                with contextlib.suppress(psutil.NoSuchProcess):
-                    resident += process.memory_info().rss
-        return resident
+        return resident_bytes_of_family(self._process.pid)
 
     async def close(self) -> None:
         if self._session:

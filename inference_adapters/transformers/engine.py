@@ -29,7 +29,8 @@ from contracts.weights import nccl_version, torch_dtype
 from inference_adapters.embedded import EmbeddedEngine, resident_bytes
 from inference_adapters.threads import in_daemon_thread
 from inference_adapters.tokenizer_mixin import TokenizerMixin, check_ids, load_tokenizer
-from inference_adapters.transformers.batching import PAGE_TOKENS, Batcher, Request
+from inference_adapters.transformers.batched_request import Request
+from inference_adapters.transformers.batching import PAGE_TOKENS, Batcher
 from inference_adapters.transformers.outbox import Outbox
 from inference_adapters.transformers.scoring import score
 

@@ -4,15 +4,12 @@ Every parameter that vLLM knows is accepted; an unknown one is refused. All othe
 by its own app unchanged, without the contract's fields.
 """
 
-import asyncio
-import contextlib
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import ExitStack, aclosing
 from typing import Any
 
 from fastapi import APIRouter, Depends, FastAPI, Request
 from fastapi.responses import JSONResponse, Response
-from starlette.types import ASGIApp, Receive, Scope, Send
 from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionRequest
 from vllm.entrypoints.openai.completion.protocol import CompletionRequest
 from vllm.entrypoints.serve.engine.protocol import ErrorResponse
@@ -24,7 +21,8 @@ from inference_adapters.streaming import EventStream, until_disconnect
 from inference_adapters.vllm.engine import VllmEngine
 from inference_adapters.vllm.engine_client import CurrentRequest, current_request
 from inference_adapters.vllm.errors import json_object, parsed, refusal
-from inference_adapters.vllm.other_routes import OtherRoutes
+from inference_adapters.vllm.lost_weights import ended_when_lost
+from inference_adapters.vllm.own_routes import own_routes
 from inference_adapters.vllm.request_checks import checked_chat, checked_text
 from inference_adapters.vllm.responses import (
     event,
@@ -35,6 +33,7 @@ from inference_adapters.vllm.responses import (
     with_text_fields,
     with_usage,
 )
+from inference_adapters.vllm.tools import check_tools
 from inference_adapters.weight_updates import WeightUpdates
 
 Finish = Callable[[dict, CurrentRequest], dict]
@@ -43,23 +42,7 @@ Finish = Callable[[dict, CurrentRequest], dict]
 def add_openai_routes(engine: VllmEngine, app: FastAPI, updates: WeightUpdates) -> None:
     app.include_router(_openai_routes(engine, updates))
     app.include_router(model_routes(updates, engine.serving.cards))
-    app.mount("/", _own_routes(engine, updates))
-
-
-def _own_routes(engine: VllmEngine, updates: WeightUpdates) -> ASGIApp:
-    """Returns the other routes of vLLM's. Those that generate are refused while there are no weights."""
-    serving = OtherRoutes(engine.serving)
-
-    async def serve(scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and scope["method"] != "POST":
-            updates.require_loaded()
-            await serving(scope, receive, send)
-            return
-        updates.require_ready()
-        async with _ended_when_lost(engine, updates):
-            await serving(scope, receive, send)
-
-    return serve
+    app.mount("/", own_routes(engine, updates))
 
 
 def _openai_routes(engine: VllmEngine, updates: WeightUpdates) -> APIRouter:
@@ -77,12 +60,7 @@ def _openai_routes(engine: VllmEngine, updates: WeightUpdates) -> APIRouter:
         if likeliest > 0:
             body["top_logprobs"] = likeliest + 1
         asked = parsed(_with_ids(body), ChatCompletionRequest)
-        if asked.tools and asked.tool_choice != "none" and "tools" not in engine.info().capabilities:
-            raise ContractError(
-                ErrorCode.UNSUPPORTED_PARAMETER,
-                "tools: needs a server with --enable-auto-tool-choice and --tool-call-parser",
-                "tools" if asked.tool_choice == "auto" else "tool_choice",
-            )
+        check_tools(asked, engine.info().capabilities)
 
         def finish(answer: dict, note: CurrentRequest) -> dict:
             if likeliest > 0:
@@ -110,6 +88,7 @@ def _openai_routes(engine: VllmEngine, updates: WeightUpdates) -> APIRouter:
             answer = with_text_fields(_with_ends(answer, note), in_contract_form)
             return common(with_possible(answer), body)
 
+        places.check_prompts(prompts, asked.n or 1)
         note = CurrentRequest(asked.max_tokens if "max_tokens" in body else None)
         with ExitStack() as held:
             held.enter_context(places.held(prompts * (asked.n or 1)))
@@ -128,7 +107,7 @@ def _openai_routes(engine: VllmEngine, updates: WeightUpdates) -> APIRouter:
         finish: Finish,
     ) -> Response:
         current_request.set(note)
-        async with _ended_when_lost(engine, updates):
+        async with ended_when_lost(engine, updates):
             try:
                 result = await until_disconnect(request.receive, work)
             except Exception as error:
@@ -147,7 +126,7 @@ def _openai_routes(engine: VllmEngine, updates: WeightUpdates) -> APIRouter:
         An error after the first one is an event itself, because the status is sent.
         """
         try:
-            async with aclosing(source), _ended_when_lost(engine, updates):
+            async with aclosing(source), ended_when_lost(engine, updates):
                 async for text in source:
                     body = event_body(text)
                     if body is None:
@@ -161,23 +140,6 @@ def _openai_routes(engine: VllmEngine, updates: WeightUpdates) -> APIRouter:
             yield "data: [DONE]\n\n"
 
     return router
-
-
-@contextlib.asynccontextmanager
-async def _ended_when_lost(engine: VllmEngine, updates: WeightUpdates) -> AsyncIterator[None]:
-    """Ends the requests that wait for lost weights once the weights have been given up."""
-
-    async def give_up() -> None:
-        await updates.weights_given_up.wait()
-        await engine.abort_requests()
-
-    task = asyncio.create_task(give_up())
-    try:
-        yield
-    finally:
-        task.cancel()
-    if updates.weights_given_up.is_set():
-        raise ContractError(ErrorCode.WEIGHTS_LOST, "the weights were lost and did not come back in time")
 
 
 def _with_ends(answer: dict, note: CurrentRequest) -> dict:

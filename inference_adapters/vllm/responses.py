@@ -10,14 +10,22 @@ Spans = dict[int, list[dict]]  # spans by index of the choice
 def with_ends(answer: dict, spans: Spans, cut_short: Collection[int]) -> dict:
     """Adds `weight_versions` to every choice that has ended.
 
-    A choice that was cut short has finish reason `length`, even if vLLM has read a call in it.
+    A choice that was cut short has finish reason `length`, even if vLLM has read a call in it. One that had
+    to call, and was stopped before, has the finish reason `stop`.
     """
     for choice in answer["choices"]:
         if choice.get("finish_reason"):
             choice["weight_versions"] = spans.get(choice["index"], [])
             if choice["index"] in cut_short:
                 choice["finish_reason"] = "length"
+            elif choice["finish_reason"] == "tool_calls" and _has_no_call(choice):
+                choice["finish_reason"] = "stop"
     return answer
+
+
+def _has_no_call(choice: dict) -> bool:
+    """Returns whether a whole choice has no call. The calls of a stream are in earlier chunks."""
+    return "message" in choice and not choice["message"].get("tool_calls")
 
 
 def with_likeliest(answer: dict, asked: int) -> dict:

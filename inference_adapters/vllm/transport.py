@@ -8,81 +8,16 @@ its workers' results when one of several raises. Failures are in `state`.
 
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass
-from queue import Empty, Full, Queue
 
 import torch
 from vllm.distributed.weight_transfer import WeightTransferEngine
-from vllm.distributed.weight_transfer.base import WeightTransferInitInfo, WeightTransferUpdateInfo
 from vllm.model_executor.model_loader.reload import finalize_layerwise_reload, initialize_layerwise_reload
 
 from contracts.inference import Parameter
 from contracts.weights import WeightGroup, nccl_version, parameter_bytes, receive_weights
 from inference_adapters.finite_weights import why_not_finite
 from inference_adapters.threads import daemon_thread
-
-AHEAD = 2  # buckets that wait while one is copied
-
-
-@dataclass
-class GroupAddress(WeightTransferInitInfo):
-    """The address of the weight group, and this server's first rank in it."""
-
-    master_address: str
-    master_port: int
-    group_name: str
-    rank_offset: int
-    world_size: int
-    backend: str
-    timeout_s: float
-    probe: bool
-
-
-@dataclass
-class TiedWeights(WeightTransferUpdateInfo):
-    """The tied names of an update, each with the name that is sent."""
-
-    tied: dict[str, str]
-
-
-@dataclass
-class Transfer:
-    """One incoming update: a thread puts buckets, and the worker takes them."""
-
-    buckets: Queue
-    total_bytes: int
-    held: bool  # whether no bucket is applied before all have arrived
-    received_bytes: int = 0
-    seconds: float = 0.0
-    spoilt: str | None = None  # why its weights cannot be served with
-    error: str | None = None
-    dropped: bool = False
-
-    def put(self, bucket: dict[str, torch.Tensor]) -> None:
-        """Waits until the queue can hold the bucket, or the transfer is dropped."""
-        while not self.dropped:
-            with suppress(Full):
-                self.buckets.put(bucket, timeout=0.1)
-                return
-
-    def drop(self) -> None:
-        self.dropped = True
-        self.buckets = Queue()
-
-    def take(self) -> dict[str, torch.Tensor]:
-        """Returns the next bucket; an empty one once the transfer has failed."""
-        while not self.error:
-            with suppress(Empty):
-                return self.buckets.get(timeout=0.05)
-        return {}
-
-    @contextmanager
-    def recording_failure(self) -> Iterator[None]:
-        try:
-            yield
-        except Exception as error:
-            self.error = self.error or repr(error)
+from inference_adapters.vllm.transfer import GroupAddress, TiedWeights, Transfer, with_copies
 
 
 class WeightWorker:
@@ -156,7 +91,7 @@ class GroupTransport(WeightTransferEngine[GroupAddress, TiedWeights]):
         manifest = [Parameter(**parameter) for parameter in parameters]
         total = sum(parameter_bytes(p) for p in manifest)
         held = staged or self.device.type == "cpu"
-        self._transfer = Transfer(Queue(0 if held else AHEAD), total, held)
+        self._transfer = Transfer(total, held)
         buckets = receive_weights(self._group, manifest, bucket_bytes, timeout_s)
         daemon_thread(self._receive, self._transfer, buckets, self._group)
 
@@ -211,7 +146,7 @@ class GroupTransport(WeightTransferEngine[GroupAddress, TiedWeights]):
         copied = 0
         while copied < transfer.total_bytes and (bucket := transfer.take()):
             copied += sum(tensor.nbytes for tensor in bucket.values())
-            loaded = self.model.load_weights(_with_copies(bucket, tied))
+            loaded = self.model.load_weights(with_copies(bucket, tied))
             missing -= missing if loaded is None else loaded  # not every model reports what it loaded
             if self.device.type == "cuda":
                 torch.cuda.current_stream().synchronize()  # before the bucket's memory is used again
@@ -222,15 +157,3 @@ class GroupTransport(WeightTransferEngine[GroupAddress, TiedWeights]):
         """Reassembles every layer, also after a transfer that failed."""
         with self._transfer.recording_failure():
             finalize_layerwise_reload(self.model, self.model_config)
-
-
-def _with_copies(bucket: dict[str, torch.Tensor], tied: dict[str, str]) -> Iterator[tuple[str, torch.Tensor]]:
-    """Yields the bucket's weights, under their tied names too.
-
-    Engines keep a repacked copy of a tied head, which only its own name reaches.
-    """
-    for name, tensor in bucket.items():
-        yield name, tensor
-        for copy, sent in tied.items():
-            if sent == name:
-                yield copy, tensor

@@ -14,7 +14,7 @@ from tests.conformance.kept import assert_kept
 from tests.engines.repeated_prompts import are_answered_by_one_set_of_weights
 from tests.engines.sglang_servers import sglang_process, sglang_server
 from tests.engines.twenty_steps import learns_in_twenty_steps
-from tests.inference_adapters.hostile_clients import harm_nobody
+from tests.inference_adapters.hostile.clients import harm_nobody
 from tests.inference_adapters.openai_surface import CHECKS, NAME, Surface
 from tests.inference_adapters.servers import Server, contract, health, wait_ready
 

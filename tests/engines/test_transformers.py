@@ -3,7 +3,7 @@
 import pytest
 
 from contracts.conformance.tiny_model import make_tiny_model
-from tests.inference_adapters.hostile_clients import harm_nobody
+from tests.inference_adapters.hostile.clients import harm_nobody
 from tests.inference_adapters.servers import serving, wait_ready
 
 pytestmark = pytest.mark.engines

@@ -11,16 +11,16 @@ import torch
 from contracts.conformance.inference.buckets import packed
 from contracts.conformance.inference.kit import check_inference
 from contracts.conformance.inference.reference import Reference
-from contracts.conformance.inference.samples import Sample
 from contracts.conformance.inference.server import Server
 from contracts.conformance.inference.settings import Settings
 from contracts.conformance.inference.trainer_peer import TrainerPeer
 from contracts.conformance.tiny_model import make_tiny_model
 from tests.conformance.kept import assert_kept
+from tests.engines.long_rollouts import rollouts_across
 from tests.engines.repeated_prompts import are_answered_by_one_set_of_weights
 from tests.engines.twenty_steps import learns_in_twenty_steps
 from tests.engines.vllm_servers import vllm_process, vllm_server
-from tests.inference_adapters.hostile_clients import harm_nobody
+from tests.inference_adapters.hostile.clients import harm_nobody
 from tests.inference_adapters.openai_surface import CHECKS, NAME, Surface
 from tests.inference_adapters.servers import Server as Started
 from tests.inference_adapters.servers import contract, wait_ready
@@ -65,6 +65,7 @@ def test_it_keeps_everything_it_declares_and_declares_all_but_score(server, tied
         "seed",
         "stop_strings",
         "tools",
+        "forced_calls",
         "stream",
         "top_logprobs",
         "openai",
@@ -83,7 +84,7 @@ def test_two_tensor_parallel_workers_are_two_ranks_with_an_untied_head_and_no_to
 def test_a_rollout_across_ten_updates(server, tied):
     """Its spans add up, and every log-probability is that of the version which sampled the token."""
     reference = Reference(tied)
-    samples = asyncio.run(rollouts_across(server, reference, updates=10))
+    samples = asyncio.run(rollouts_across(server, TOKEN, reference, updates=10))
     longest = max(samples, key=lambda sample: len(sample.spans))
     assert [version for version, _, _ in longest.spans] == list(range(1, 12))
     for sample in samples:
@@ -94,30 +95,6 @@ def test_a_rollout_across_ten_updates(server, tied):
             )
             errors = [abs(sample.logprobs[i] - float(expected[i])) for i in range(start, end)]
             assert max(errors) < 1e-3, (version, start, end)
-
-
-async def rollouts_across(url: str, reference: Reference, updates: int) -> list[Sample]:
-    async with aiohttp.ClientSession() as http:
-        server = Server(http, url, TOKEN)
-        trainer = TrainerPeer([server], reference.tied, Settings(token=TOKEN, timeout_s=20))
-        try:
-            await trainer.join()
-            await trainer.publish(1, reference.weights(1))
-            prompts = [reference.prompt(5 + i, seed=i) for i in range(8)]
-            tasks = [
-                asyncio.create_task(server.complete(p, 1500, temperature=1, ignore_eos=True)) for p in prompts
-            ]
-            while (await server.contract()).process.running < len(tasks):
-                assert not any(task.done() for task in tasks)
-                await asyncio.sleep(0.002)
-            for version in range(2, 2 + updates):
-                receive = "staged" if version % 2 else "paused"
-                await trainer.publish(
-                    version, reference.weights(version), kv_cache="recompute", receive=receive
-                )
-            return await asyncio.gather(*tasks)
-        finally:
-            trainer.leave()
 
 
 @pytest.mark.asyncio

@@ -1,6 +1,6 @@
 """A server on transformers whose generation ends for good when it samples at a certain temperature."""
 
-from inference_adapters.transformers import __main__, batching
+from inference_adapters.transformers import __main__, runner
 
 DEADLY = 1.75  # a temperature
 
@@ -12,5 +12,5 @@ def deadly_sample(logits, sampling, generators):
 
 
 if __name__ == "__main__":
-    sampled, batching.sample = batching.sample, deadly_sample
+    sampled, runner.sample = runner.sample, deadly_sample
     __main__.main()

@@ -1,6 +1,6 @@
 """Hostile requests against an engine without a model; tests/engines has the real ones."""
 
-from tests.inference_adapters.hostile_clients import harm_nobody
+from tests.inference_adapters.hostile.clients import harm_nobody
 from tests.inference_adapters.servers import serving, wait_ready
 
 

@@ -68,6 +68,15 @@ def test_places_are_given_back_where_a_request_fails():
     assert places.taken == 0
 
 
+def test_prompts_that_never_find_places_are_refused_for_good():
+    places = Places(6)
+    places.check_prompts(3, 2)
+    places.check_prompts(1, 7)  # its n is within the limits of every server
+    with pytest.raises(ContractError, match="3 prompts of 3 choices; 6 may be under way") as refused:
+        places.check_prompts(3, 3)
+    assert (refused.value.code.code, refused.value.param) == ("invalid_request", "prompt")
+
+
 def test_a_text_that_cannot_fit_is_refused_before_it_is_read():
     assert check_text("prompt", "x" * 60_000, max_context=100) == 60_000
     for characters, context in [(70_000, 100), (129 * 2000, 2000), (2**21 + 1, 10**6)]:

@@ -72,6 +72,13 @@ def test_a_call_that_was_cut_short_is_no_end():
     assert reasons == ["tool_calls", "length"]
 
 
+def test_a_completion_that_was_stopped_before_its_call_does_not_call():
+    call = {"message": {"tool_calls": [{"function": {}}]}, "index": 0, "finish_reason": "tool_calls"}
+    none = {"message": {"tool_calls": []}, "index": 1, "finish_reason": "tool_calls"}
+    answer = with_ends({"choices": [call, none]}, SPANS, set())
+    assert [choice["finish_reason"] for choice in answer["choices"]] == ["tool_calls", "stop"]
+
+
 def completion(*prompts: list[int]) -> dict:
     native = {"tokens": ["a", "é"], "token_logprobs": [-0.5, -1.5]}
     return {"choices": [{"prompt_token_ids": ids, "logprobs": native} for ids in prompts]}

@@ -185,3 +185,8 @@ def packed(weights: Weights) -> list[torch.Tensor]:
 
 def logprobs(choice: dict) -> list[float]:
     return [item["logprob"] for item in choice["logprobs"]["content"]]
+
+
+def expect(answer: tuple[int, dict], status: int, code: str) -> None:
+    """Asserts that an answer is this error."""
+    assert (answer[0], answer[1].get("error", {}).get("code")) == (status, code), answer

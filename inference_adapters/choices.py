@@ -1,0 +1,78 @@
+"""One choice of a completion as it grows, and how the two APIs of OpenAI's write it.
+
+The chat and the text API differ only in the names of a few fields (`Chat`, `Text`).
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from contracts.inference import TokenDelta, VersionSpan
+from contracts.tool_calls import ToolCall
+
+
+class Chat:
+    id_prefix = "chatcmpl"
+    whole_object = "chat.completion"
+    chunk_object = "chat.completion.chunk"
+
+    @staticmethod
+    def whole(text: str, calls: Sequence[ToolCall]) -> dict:
+        message = {"role": "assistant", "content": text}
+        if calls:
+            message |= {"content": text or None, "tool_calls": [call.model_dump() for call in calls]}
+        return {"message": message}
+
+    @staticmethod
+    def delta(text: str, calls: Sequence[ToolCall], first: bool) -> dict:
+        delta = {"role": "assistant", "content": text} if first else {"content": text}
+        if calls:
+            delta["tool_calls"] = [{"index": i} | call.model_dump() for i, call in enumerate(calls)]
+        return {"delta": delta}
+
+
+class Text:
+    id_prefix = "cmpl"
+    whole_object = "text_completion"
+    chunk_object = "text_completion"
+
+    @staticmethod
+    def whole(text: str, calls: Sequence[ToolCall]) -> dict:
+        return {"text": text}
+
+    @staticmethod
+    def delta(text: str, calls: Sequence[ToolCall], first: bool) -> dict:
+        return {"text": text}
+
+
+@dataclass
+class Choice:
+    """One completion, as far as it has been sampled."""
+
+    token_ids: list[int] = field(default_factory=list)
+    logprobs: list[float] = field(default_factory=list)
+    versions: list[int] = field(default_factory=list)
+    top_logprobs: list[Sequence[tuple[int, float]]] = field(default_factory=list)
+    finish_reason: str | None = None
+    begun: bool = False  # a chunk of it has been sent
+
+    def extend(self, delta: TokenDelta) -> None:
+        """Adds newly sampled tokens."""
+        self.token_ids += delta.token_ids
+        self.logprobs += delta.logprobs
+        self.versions += delta.versions
+        self.top_logprobs += delta.top_logprobs
+        self.finish_reason = delta.finish_reason
+
+
+def spans(versions: Sequence[int]) -> list[dict]:
+    """Returns the half-open spans of equal versions: [3, 3, 4] -> [{version 3, 0 ...
+
+    2}, {version 4, 2 ... 3}].
+    """
+    found: list[VersionSpan] = []
+    for position, version in enumerate(versions):
+        if found and found[-1].version == version:
+            found[-1].end = position + 1
+        else:
+            found.append(VersionSpan(version=version, start=position, end=position + 1))
+    return [span.model_dump() for span in found]

@@ -1,0 +1,74 @@
+"""One request as the library schedules it, with the contract's parameters and the place of its tokens.
+
+The code runs in the manager's generation thread.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+from transformers.generation.continuous_batching.requests import RequestState, RequestStatus
+
+from contracts.errors import ContractError, ErrorCode
+from contracts.inference import SamplingParameters
+from inference_adapters.transformers.outbox import Outbox
+
+if TYPE_CHECKING:
+    from inference_adapters.transformers.batching import Batcher
+
+
+@dataclass(kw_only=True, repr=False, eq=False)
+class Request(RequestState):
+    """One request as the library schedules it."""
+
+    sampling: SamplingParameters
+    outbox: Outbox
+    batcher: "Batcher"
+    generator: torch.Generator | None = None  # the generator of a request with a seed
+    likeliest: list[tuple[int, float]] | None = None  # of the last forward pass, if they were asked for
+
+    def update_and_check_completion(self, token_id: int, logprob: float | None) -> bool:
+        """Takes a sampled token and returns whether the request has ended.
+
+        The library calls it right after the forward pass that sampled the token. Weights change only before
+        the next pass, so the current version is the one that sampled it.
+        """
+        if self.outbox.closed:  # aborted meanwhile, or its client has gone
+            self.status = RequestStatus.FINISHED
+            return True
+        if math.isnan(logprob):
+            self.status = RequestStatus.FINISHED
+            self.batcher.fail(self.outbox, _undefined(self.sampling))
+            return True
+        finished = super().update_and_check_completion(token_id, logprob)
+        reason = None
+        if finished:
+            reason = "stop" if token_id in self._eos_token_ids else "length"
+        self.outbox.append(token_id, logprob, self.batcher.version, reason, self.likeliest)
+        self.batcher.changed_outboxes.add(self.outbox)
+        return finished
+
+    def create_equivalent_initial_request(self) -> "Request":
+        """Returns the rest of this request, with its tokens so far as part of the prompt.
+
+        The library calls it when the cache is full.
+        """
+        return Request(
+            request_id=self.request_id,
+            initial_tokens=self.initial_tokens + self.generated_tokens,
+            max_new_tokens=self.max_new_tokens - len(self.generated_tokens),
+            eos_token_id=self.eos_token_id,
+            sampling=self.sampling,
+            outbox=self.outbox,
+            batcher=self.batcher,
+            generator=self.generator,
+        )
+
+
+def _undefined(sampling: SamplingParameters) -> ContractError:
+    return ContractError(
+        ErrorCode.ENGINE_FAILED,
+        "the model's probabilities of the next token are not finite: its logits are not, or temperature "
+        f"{sampling.temperature} is too small for them",
+    )

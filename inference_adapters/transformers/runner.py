@@ -1,0 +1,58 @@
+"""The forward pass of a batch, and how tokens are drawn from it. `batching` runs it."""
+
+import torch
+from transformers.generation.continuous_batching.cache_allocators import FULL_ATTENTION
+from transformers.generation.continuous_batching.continuous_api import ContinuousBatchProcessor
+from transformers.generation.continuous_batching.model_runner import ModelRunner
+from transformers.generation.continuous_batching.utils import find_num_key_value_heads
+
+from inference_adapters.transformers.attention import plan_groups
+from inference_adapters.transformers.sampling import likeliest, sample
+
+
+class Runner(ModelRunner):
+    """Runs one forward pass: attention request by request, sampling row by row."""
+
+    def __init__(self, processor: ContinuousBatchProcessor, attends_per_request: bool):
+        super().__init__(
+            processor.logit_processor,
+            processor.cb_config,
+            processor.inputs_and_outputs,
+            processor.cache,
+            processor.do_sample,
+            processor.return_logprobs,
+        )
+        self.attends_per_request = attends_per_request
+        config = processor.config
+        self.heads_per_key = config.num_attention_heads // find_num_key_value_heads(config)
+
+    def _forward_process_and_sample(self, model, batch_data, *outputs) -> None:
+        if self.attends_per_request:
+            read = batch_data["read_index"][0]
+            write = batch_data["write_index"][0]
+            batch_data["groups"], slots = plan_groups(
+                batch_data["cu_seq_lens_q"],
+                batch_data["cu_seq_lens_k"][FULL_ATTENTION],
+                read if len(read) else write,  # nothing is cached yet, so all tokens are new
+                self.heads_per_key,
+                model.dtype,
+            )
+            batch_data["read_index"] = [slots]
+        super()._forward_process_and_sample(model, batch_data, *outputs)
+
+    def _sample(self, scores: torch.Tensor, output_ids: torch.Tensor) -> None:
+        batch = self.inputs_and_outputs.requests_in_batch
+        requests = [future.state for future in batch if future.has_new_token]
+        n = len(requests)  # the other rows belong to prompts that are not read to their end
+        if n == 0:
+            return
+        token_ids, logprobs = sample(
+            scores[0, :n], [r.sampling for r in requests], [r.generator for r in requests]
+        )
+        asking = [row for row, request in enumerate(requests) if request.sampling.top_logprobs]
+        if asking:
+            found = likeliest(scores[0, asking], [requests[row].sampling for row in asking])
+            for row, tokens in zip(asking, found, strict=True):
+                requests[row].likeliest = tokens
+        output_ids[0, :n] = token_ids
+        output_ids[1, :n] = logprobs.view(torch.int32)  # the library's row for them is int32

@@ -1,0 +1,24 @@
+"""vLLM's own app behind the contract's routes: what it serves, and when."""
+
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from inference_adapters.vllm.engine import VllmEngine
+from inference_adapters.vllm.lost_weights import ended_when_lost
+from inference_adapters.vllm.other_routes import OtherRoutes
+from inference_adapters.weight_updates import WeightUpdates
+
+
+def own_routes(engine: VllmEngine, updates: WeightUpdates) -> ASGIApp:
+    """Returns the other routes of vLLM's. Those that generate are refused while there are no weights."""
+    serving = OtherRoutes(engine.serving)
+
+    async def serve(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and scope["method"] != "POST":
+            updates.require_loaded()
+            await serving(scope, receive, send)
+            return
+        updates.require_ready()
+        async with ended_when_lost(engine, updates):
+            await serving(scope, receive, send)
+
+    return serve

@@ -1,0 +1,126 @@
+"""The weight group and its updates, as calls to vLLM's workers: which calls they get, and when.
+
+Every worker is a rank of the weight group, and receives while it generates (`transport`). So both receive
+modes are alike, except for when generation stops: after the first bucket, or after the last.
+"""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator, Callable
+
+from vllm.distributed.weight_transfer.base import WeightTransferInitRequest, WeightTransferUpdateRequest
+from vllm.v1.engine.exceptions import EngineDeadError
+
+from contracts.errors import ContractError, ErrorCode
+from contracts.inference import InitProcessGroupRequest, UpdateProgress, WeightUpdateRequest
+from inference_adapters.vllm.engine_client import EngineClient
+
+ASK_EVERY_S = 0.02  # interval of asking workers for their state
+ASK_SELDOM_S = 0.1  # interval while they generate, when an answer waits for the current steps
+
+
+class WeightCalls:
+    """Joins the workers to a group and passes updates to them.
+
+    `lost` says why the weights are incomplete, if they are.
+    """
+
+    def __init__(self, llm: EngineClient):
+        self._llm = llm
+        self.lost: str | None = None
+
+    async def join(self, request: InitProcessGroupRequest, ranks: int) -> list[int]:
+        """Joins the `ranks` workers and returns their ranks. Raises ContractError if they cannot."""
+        address = request.model_dump(
+            include={"master_address", "master_port", "group_name", "rank_offset", "world_size"}
+            | {"backend", "timeout_s", "probe"}
+        )
+        await self._llm.init_weight_transfer_engine(WeightTransferInitRequest(address))
+        why = "no answer"
+        try:
+            # torch's own timeouts do not end the wait for a store whose process is stopped.
+            async with asyncio.timeout(request.timeout_s):
+                answers = await self._until("joined", all, ASK_EVERY_S)
+            why = next((answer for answer in answers if answer is not True), None)
+        except TimeoutError:
+            pass
+        if why:
+            raise ContractError(
+                ErrorCode.RENDEZVOUS_TIMEOUT,
+                f"{ranks} rank(s) from {request.rank_offset} of {request.world_size} could not "
+                f"join the group at {request.master_address}:{request.master_port} within "
+                f"{request.timeout_s} s: {why}",
+            )
+        await self.ask("enter")
+        return list(range(request.rank_offset, request.rank_offset + ranks))
+
+    async def leave(self) -> None:
+        """Drops the workers' ends of the group."""
+        with contextlib.suppress(EngineDeadError):
+            await self.ask("shutdown")
+
+    async def receive(self, request: WeightUpdateRequest, progress: UpdateProgress) -> None:
+        """Receives and applies an update. Raises an error if that fails on any worker."""
+        staged = request.receive == "staged"
+        parameters = [parameter.model_dump() for parameter in request.parameters]
+        await self.ask("receive", parameters, request.bucket_bytes, request.timeout_s, staged)
+
+        def begun(states: list[dict]) -> bool:
+            _note(states, progress)
+            return all(state["complete"] if staged else state["bytes"] for state in states)
+
+        def applicable(states: list[dict]) -> bool:
+            _note(states, progress)
+            return all(state["complete"] or not state["held"] for state in states)
+
+        await self._until("state", begun, ASK_SELDOM_S if staged else ASK_EVERY_S)
+        async with self._generation_held(request, progress):
+            await self._until("state", applicable, ASK_EVERY_S)
+            progress.touched = True  # from here on the update can no longer be cancelled
+            await self._llm.start_weight_update()
+            await self._llm.update_weights(WeightTransferUpdateRequest({"tied": request.tied}))
+            await self._llm.finish_weight_update()
+            _note(await self.ask("state"), progress)
+            await self._llm.update_weight_version(str(request.version))
+
+    @contextlib.asynccontextmanager
+    async def _generation_held(
+        self, request: WeightUpdateRequest, progress: UpdateProgress
+    ) -> AsyncIterator[None]:
+        """Pauses generation and resumes it afterwards, unless the weights are lost."""
+        held_at = None
+        try:
+            await self._llm.pause_generation(mode="keep", clear_cache=request.kv_cache == "recompute")
+            held_at = time.monotonic()
+            await self._llm.forget_cache()
+            yield
+            self.lost = None
+        except Exception as error:
+            if progress.touched:
+                self.lost = f"weights were lost while they were applied: {error!r}"
+            raise
+        finally:
+            if self.lost is None:
+                await asyncio.shield(self._llm.resume_generation())
+            if held_at:
+                progress.paused_s = time.monotonic() - held_at
+
+    # --- asking the workers -----------------------------------------------------------------------
+
+    async def ask(self, call: str, *args: object) -> list:
+        """Returns every worker's result of a call."""
+        return await self._llm.collective_rpc("weight_transport", args=(call, *args))
+
+    async def _until(self, call: str, settled: Callable[[list], bool], every_s: float) -> list:
+        while not settled(answers := await self.ask(call)):
+            await asyncio.sleep(every_s)
+        return answers
+
+
+def _note(states: list[dict], progress: UpdateProgress) -> None:
+    """Updates `progress` from the workers' states. Raises RuntimeError if a worker's transfer has failed."""
+    progress.bytes = min(state["bytes"] for state in states)
+    progress.transfer_s = max(state["seconds"] for state in states)
+    if error := next((state["error"] for state in states if state["error"]), None):
+        raise RuntimeError(error)

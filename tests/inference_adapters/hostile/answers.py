@@ -1,0 +1,90 @@
+"""What is wrong with a server's answer to a hostile request."""
+
+import asyncio
+import contextlib
+import json
+from collections import Counter
+from urllib.parse import urlsplit
+
+from contracts.errors import ErrorCode
+from tests.inference_adapters.hostile.http_bytes import Hostile
+
+PATIENCE_S = 2.0  # for the answer to a mutation, which may ask for the longest completion there is
+LIMIT_S = 60.0  # for the answer to a request of the table
+CODES = {code.code: code for code in ErrorCode}
+FIELDS = {"code", "message", "type", "param"}  # of an error
+
+
+async def fault_of(url: str, request: Hostile, answers: Counter[int]) -> str | None:
+    """What is wrong with the answer, or None. Raises TimeoutError where the request may take long."""
+    address = urlsplit(url)
+    must_answer = request.statuses is not None
+    reader, writer = await asyncio.open_connection(address.hostname, address.port)
+    try:
+        with contextlib.suppress(ConnectionError):  # a server may refuse what it has not read to its end
+            writer.write(request.data)
+            await writer.drain()
+        if request.hang_up == "unread":
+            return None
+        async with asyncio.timeout(LIMIT_S if must_answer else PATIENCE_S):
+            received = await _received(reader, 1 if request.hang_up == "after a byte" else None)
+    except TimeoutError:
+        if must_answer:
+            return f"no answer in {LIMIT_S:g} s"
+        raise
+    finally:
+        writer.close()
+    if request.hang_up == "after a byte":
+        return None
+    if not request.is_http:
+        return None if not received or b" 400 " in received[:20] else f"answered {received[:80]!r}"
+    return _fault_of_answer(request, received, answers)
+
+
+async def _received(reader: asyncio.StreamReader, most: int | None) -> bytes:
+    received = b""
+    with contextlib.suppress(ConnectionError):
+        while most is None or len(received) < most:
+            piece = await reader.read(65536 if most is None else most)
+            if not piece:
+                break
+            received += piece
+    return received
+
+
+def _fault_of_answer(request: Hostile, received: bytes, answers: Counter[int]) -> str | None:
+    head, _, body = received.partition(b"\r\n\r\n")
+    if not head.startswith(b"HTTP/1.1 "):
+        return f"no answer: {received[:200]!r}"
+    status = int(head[9:12])
+    answers[status] += 1
+    if b"transfer-encoding: chunked" in head.lower():
+        body = _unchunked(body)
+    shown = f"{status} {body[:300]!r}"
+    if request.statuses is not None and status not in request.statuses:
+        return f"{shown} is none of {request.statuses}"
+    if status < 400:
+        return shown if b"engine_failed" in body else None  # in a stream
+    if request.data.startswith(b"HEAD"):
+        return None
+    try:
+        code = json.loads(body)["error"]["code"]
+        assert set(json.loads(body)) == {"error"} and set(json.loads(body)["error"]) == FIELDS
+    except (ValueError, KeyError, TypeError, AssertionError):
+        return f"{shown} is not the contract's error"
+    path = request.data.split(maxsplit=2)[1].decode(errors="replace")
+    if code not in CODES or CODES[code].status_at(path) != status:
+        return f"{shown}: that is not the code's status"
+    if status >= 500 and code not in ("overloaded", "rendezvous_timeout"):
+        return shown
+    return None
+
+
+def _unchunked(body: bytes) -> bytes:
+    content = b""
+    while body:
+        size, _, body = body.partition(b"\r\n")
+        length = int(size or b"0", 16)
+        content += body[:length]
+        body = body[length + 2 :]
+    return content

@@ -1,0 +1,105 @@
+"""Sends hostile requests, many at a time, beside a client that only generates, and judges the answers."""
+
+import asyncio
+import itertools
+import os
+from collections import Counter
+from dataclasses import dataclass, field
+
+import aiohttp
+
+from tests.inference_adapters.hostile.answers import fault_of
+from tests.inference_adapters.hostile.mutations import mutations
+from tests.inference_adapters.hostile.normal_client import generate
+from tests.inference_adapters.hostile.table import table
+from tests.inference_adapters.servers import Server
+
+AT_A_TIME = 16
+COUNT = int(os.environ.get("HOSTILE_REQUESTS", "500"))
+SEED = int(os.environ.get("SEED", "0"))
+MEBIBYTE = 2**20
+# What the requests that are under way at a time take together, most of all the long texts, and the allocator
+# may keep for the next ones. It does not grow with their number: a leak of 10 kB a request exceeds it.
+MOST_GROWN = 96 * MEBIBYTE
+
+
+@dataclass
+class Onslaught:
+    """What came of it."""
+
+    sent: int = 0
+    given_up: int = 0
+    faults: list[str] = field(default_factory=list)
+    answers: Counter[int] = field(default_factory=Counter)  # how many of each status
+    normal: int = 0  # answers to the normal client
+    grown_bytes: int = 0  # by which the engine's processes grew after the first part
+
+    def count_normal(self) -> None:
+        self.normal += 1
+
+
+def harm_nobody(server: Server, model: str, token: str | None = None) -> None:
+    """Asserts that a server withstands the requests: the same process, every answer right, memory flat."""
+    outcome = asyncio.run(onslaught(server, model, COUNT, SEED, token))
+    print(outcome)
+    assert server.process.poll() is None
+    assert outcome.faults == []
+    assert outcome.sent == COUNT and outcome.given_up < COUNT / 20, outcome
+    assert outcome.answers[200] > COUNT / 50 and outcome.answers[400] > COUNT / 10, outcome
+    assert outcome.normal > 10 and outcome.grown_bytes < MOST_GROWN, outcome
+
+
+async def onslaught(
+    server: Server, model: str, count: int, seed: int = 0, token: str | None = None
+) -> Onslaught:
+    """Sends `count` requests: the table, then mutations. The normal client has its own connections."""
+    outcome = Onslaught()
+    requests = itertools.islice(itertools.chain(table(model, token), mutations(model, token, seed)), count)
+    headers = {"Authorization": f"Bearer {token}"} if token else {}
+    async with aiohttp.ClientSession(server.url, headers=headers, timeout=aiohttp.ClientTimeout(60)) as http:
+        normal = [
+            asyncio.create_task(generate(http, model, outcome.count_normal, stream))
+            for stream in (False, True)
+        ]
+        try:
+            # The table has every kind of request: what is cached or grown once is there after it.
+            await _send_all(server, itertools.islice(requests, min(count // 2, 450)), outcome)
+            before = await _resident_bytes(http)
+            await _send_all(server, requests, outcome)
+        finally:
+            for task in normal:
+                task.cancel()
+            ended = await asyncio.gather(*normal, return_exceptions=True)
+        outcome.grown_bytes = await _resident_bytes(http) - before
+    outcome.faults += [repr(end) for end in ended if not isinstance(end, asyncio.CancelledError)]
+    return outcome
+
+
+async def _send_all(server: Server, requests, outcome: Onslaught) -> None:
+    async def work() -> None:
+        for request in requests:
+            if server.process.poll() is not None:
+                raise AssertionError(
+                    f"the server ended with status {server.process.returncode}: {outcome.faults}"
+                )
+            outcome.sent += 1
+            try:
+                if fault := await fault_of(server.url, request, outcome.answers):
+                    outcome.faults.append(f"{request.name}: {fault}")
+            except TimeoutError:
+                outcome.given_up += 1
+
+    async with asyncio.TaskGroup() as tasks:
+        for _ in range(AT_A_TIME):
+            tasks.create_task(work())
+
+
+async def _resident_bytes(http: aiohttp.ClientSession) -> int:
+    """Of an engine that has at most the normal client's requests left."""
+    async with asyncio.timeout(30):
+        while True:
+            async with http.get("/contract") as answer:
+                process = (await answer.json())["process"]
+            if process["running"] + process["waiting"] <= 2:
+                return process["resident_bytes"]
+            await asyncio.sleep(0.1)

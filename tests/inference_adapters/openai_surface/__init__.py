@@ -1,0 +1,27 @@
+"""What clients of OpenAI's API get, the same from every engine: run on each by `CHECKS`."""
+
+from tests.inference_adapters.openai_surface import (
+    forced_calls,
+    logprobs,
+    messages,
+    names,
+    prompts,
+    refusals,
+    stop_strings,
+    streams,
+)
+from tests.inference_adapters.openai_surface.client import CHECKS, NAME, Surface
+
+__all__ = [
+    "CHECKS",
+    "NAME",
+    "Surface",
+    "forced_calls",
+    "logprobs",
+    "messages",
+    "names",
+    "prompts",
+    "refusals",
+    "stop_strings",
+    "streams",
+]

@@ -1,0 +1,48 @@
+"""A call is forced where the server can do it, and refused by name elsewhere."""
+
+import json
+
+import openai
+import pytest
+
+from tests.inference_adapters.openai_surface.client import Surface, check, refused
+
+NAMED = {"type": "function", "function": {"name": "add"}}
+SIGN = {"type": "object", "properties": {"sign": {"type": "boolean"}}, "required": ["sign"]}
+SIGN["additionalProperties"] = False  # with `strict`, the model's choice is short
+TOOLS = [
+    {
+        "type": "function",
+        "function": {"name": name, "description": name, "parameters": SIGN, "strict": True},
+    }
+    for name in ("add", "negate")
+]
+
+
+@check
+def a_call_is_forced_or_refused_by_name(server: Surface) -> None:
+    declared = server.contract["capabilities"]
+    for choice in ("required", NAMED):
+        asked = {"tools": TOOLS, "tool_choice": choice, "temperature": 1, "max_tokens": 200}
+        if "forced_calls" in declared:
+            _is_a_call(server, asked, choice)
+        else:
+            error = refused(server.chat, **asked)
+            assert error.code == "unsupported_parameter", error
+            assert error.param == ("tool_choice" if "tools" in declared else "tools")
+    with pytest.raises(openai.BadRequestError) as without_tools:
+        server.chat(tool_choice="required")
+    assert without_tools.value.param == "tool_choice"
+
+
+def _is_a_call(server: Surface, asked: dict, choice: object) -> None:
+    for _ in range(4):  # at temperature 1 a model would otherwise hardly ever call
+        answer = server.chat(**asked, logprobs=True)
+        (one,) = answer.choices
+        names = {call.function.name for call in one.message.tool_calls}
+        assert names == {"add"} if choice is NAMED else names <= {"add", "negate"}
+        assert one.finish_reason == ("stop" if choice is NAMED else "tool_calls")
+        for call in one.message.tool_calls:
+            assert set(json.loads(call.function.arguments)) == {"sign"}, call
+        assert len(one.token_ids) == len(one.logprobs.content) == answer.usage.completion_tokens
+        assert one.weight_versions[-1]["end"] == len(one.token_ids)
