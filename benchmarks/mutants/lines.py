@@ -17,6 +17,18 @@ from contracts.conformance.inference.kit import check_inference
 from contracts.conformance.inference.reference import Reference
 
 CHEAPEST_FIRST = ["G10", "G9", "G11", "G8", "G6", "G3", "G7", "G5", "G1", "G4", "G2"]
+TRAINER_CHEAPEST_FIRST = ["T4", "T6", "T7", "T3", "T5", "T1", "T2"]
+LIKELY = {  # guarantees that see most mutants of a file, and so are tried first
+    "app body_limits error_answers http_protocol neutral_values text_checks": ["G6"],
+    "manifest_check weight_updates control_routes": ["G6", "G7"],
+    "request_checks": ["G9", "G4", "G6"],
+    "scripted sampling": ["G9", "G4"],
+    "scoring": ["G3"],
+    "embedded finite_weights": ["G9", "G7"],
+    "learning_rate": ["T3"],
+    "checkpoint checkpoint_io": ["T5"],
+    "attention token_scores": ["T4", "T1"],
+}
 SHORT = {"token": TOKEN, "timeout_s": 1.0, "grace_s": 5.0, "answer_s": 60.0, "updates": 8}
 START = "start"
 Lines = dict[str, dict[str, list[int]]]  # of each file, by guarantee
@@ -87,8 +99,15 @@ def guarantees(file: str, line: int, lines: Lines) -> list[str]:
     """Returns the guarantees that execute the statement at a line; all, where it runs at the start."""
     statement = set(_statement(ROOT / file, line))
     if statement & set(lines[START].get(file, [])):
-        return CHEAPEST_FIRST
-    return [code for code in CHEAPEST_FIRST if statement & set(lines.get(code, {}).get(file, []))]
+        return in_order(file, CHEAPEST_FIRST)
+    return [
+        code for code in in_order(file, CHEAPEST_FIRST) if statement & set(lines.get(code, {}).get(file, []))
+    ]
+
+
+def in_order(file: str, cheapest_first: list[str]) -> list[str]:
+    first = [code for stems, codes in LIKELY.items() if Path(file).stem in stems.split() for code in codes]
+    return [*first, *(code for code in cheapest_first if code not in first)]
 
 
 def _statement(file: Path, line: int) -> range:

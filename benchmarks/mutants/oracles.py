@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from functools import cache, partial
 from pathlib import Path
 
-from benchmarks.mutants.lines import SHORT, Lines, guarantees
+from benchmarks.mutants.lines import SHORT, TRAINER_CHEAPEST_FIRST, Lines, guarantees, in_order
 from benchmarks.mutants.server import ROOT, options_of, serving
 from contracts.conformance.inference.kit import check_inference
 from contracts.conformance.inference.reference import Reference
@@ -19,7 +19,6 @@ from contracts.conformance.trainer.kit import check_trainer
 LONGEST_S = 300  # of one guarantee: what takes longer hangs
 TOO_SLOW = re.compile(r"within [\d.]+ s|no end after|did not end|took over|not ready after|too slow")
 TRAINER = "trainer_adapters.fsdp.FSDPTrainer"
-TRAINER_CHEAPEST_FIRST = ["T4", "T6", "T7", "T3", "T5", "T1", "T2"]
 UNDECIDED = "undecided, for the correct one fails too: "
 Check = Callable[[Path, list[str]], tuple[str, str]]  # returns what fails, and what was measured
 
@@ -35,9 +34,9 @@ def kit_on_server(copy: Path, file: str, line: int, models: dict[str, str], line
     return ""
 
 
-def kit_on_trainer(copy: Path) -> str:
+def kit_on_trainer(copy: Path, file: str) -> str:
     """Returns the guarantee that the mutated trainer fails, with what was measured; empty if it keeps all."""
-    return _sure(copy, TRAINER_CHEAPEST_FIRST, _first_failure_of_trainer)
+    return _sure(copy, in_order(file, TRAINER_CHEAPEST_FIRST), _first_failure_of_trainer)
 
 
 def _sure(copy: Path, codes: list[str], check: Check) -> str:

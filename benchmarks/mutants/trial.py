@@ -59,7 +59,7 @@ def tried(mutant: Mutant, models: dict[str, str], lines: dict[str, Lines]) -> di
         (copy / mutant.file).write_text(mutant.code)
         by = "kit"
         seen = (
-            kit_on_trainer(copy)
+            kit_on_trainer(copy, mutant.file)
             if mutant.file.startswith("trainer")
             else kit_on_server(copy, mutant.file, mutant.line, models, lines)
         )
