@@ -97,7 +97,8 @@ soak-runs:
 	$(VENV)/bin/python -m pytest -m long tests/pipeline tests/conformance tests/judging
 
 mutants: $(VENV)/mutants  ## Draw mutants of the adapters and tell what kills each (docs/mutants.md). Hours.
-	$(VENV)/bin/python -m benchmarks.mutants --part inference --sample 100 --out runs/mutants-inference.jsonl
+	$(VENV)/bin/python -m benchmarks.mutants --part server --sample 75 --out runs/mutants-server.jsonl
+	$(VENV)/bin/python -m benchmarks.mutants --part transformers --sample 25 --out runs/mutants-transformers.jsonl
 	$(VENV)/bin/python -m benchmarks.mutants --part trainer --sample 40 --out runs/mutants-trainer.jsonl
 
 lint: $(VENV)/lint  ## Check format, rules and, in contracts/, strict types. 1 minute.

@@ -1,70 +1,106 @@
 """What may kill a mutant: the conformance kit first, then the unit tests."""
 
 import contextlib
-import json
 import os
 import re
 import signal
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
+from functools import cache, partial
 from pathlib import Path
 
-from benchmarks.mutants.server import serving
+from benchmarks.mutants.lines import SHORT, TRAINER_CHEAPEST_FIRST, Lines, guarantees, in_order
+from benchmarks.mutants.server import ROOT, options_of, serving
 from contracts.conformance.inference.kit import check_inference
 from contracts.conformance.inference.reference import Reference
+from contracts.conformance.trainer.kit import check_trainer
 
-TOKEN = "secret"
-SHORT = {"token": TOKEN, "timeout_s": 1.0, "grace_s": 2.0, "answer_s": 15.0, "updates": 8}
-CHEAPEST_FIRST = ["G9", "G3", "G5", "G10", "G1", "G2", "G11", "G4", "G6", "G8", "G7"]
-LONGEST_S = 600  # what takes longer hangs
-TOO_SLOW = re.compile(r"within [\d.]+ s|no end after|did not end")
-FSDP = ["trainer", "--adapter", "trainer_adapters.fsdp.FSDPTrainer", "--ranks", "1", "--json"]
-
-
-def kit_on_server(copy: Path, file: str, models: dict[str, str]) -> str:
-    """Returns the guarantee that the mutated server fails, with what was measured; empty if it keeps all."""
-    adapter = "transformers" if "transformers" in file else "scripted"
-    failed = _kit_within_time(copy, adapter, models)
-    if TOO_SLOW.search(failed):  # perhaps the machine is busy
-        failed = _kit_within_time(copy, adapter, models)
-    return failed
+LONGEST_S = 300  # of one guarantee: what takes longer hangs
+TOO_SLOW = re.compile(r"within [\d.]+ s|no end after|did not end|took over|not ready after|too slow")
+TRAINER = "trainer_adapters.fsdp.FSDPTrainer"
+UNDECIDED = "undecided, for the correct one fails too: "
+Check = Callable[[Path, list[str]], tuple[str, str]]  # returns what fails, and what was measured
 
 
-def _kit_within_time(copy: Path, adapter: str, models: dict[str, str]) -> str:
-    signal.signal(signal.SIGALRM, _raise)
-    signal.alarm(LONGEST_S)
+def kit_on_server(copy: Path, file: str, line: int, models: dict[str, str], lines: dict[str, Lines]) -> str:
+    """Returns the guarantee that the mutated server fails, with what was measured; empty if it keeps all.
+
+    Only guarantees that execute the line are tried: on the scripted server, or on the other if it alone does.
+    """
+    for adapter in ("transformers",) if "transformers" in file else ("scripted", "transformers"):
+        if codes := guarantees(file, line, lines[adapter]):
+            return _sure(copy, codes, partial(_first_failure, adapter, models[adapter]))
+    return ""
+
+
+def kit_on_trainer(copy: Path, file: str) -> str:
+    """Returns the guarantee that the mutated trainer fails, with what was measured; empty if it keeps all."""
+    return _sure(copy, in_order(file, TRAINER_CHEAPEST_FIRST), _first_failure_of_trainer)
+
+
+def _sure(copy: Path, codes: list[str], check: Check) -> str:
+    """Returns the first failure. One by a limit of time counts if it repeats, and the correct one passes."""
+    while True:
+        code, failed = check(copy, codes)
+        if TOO_SLOW.search(failed):
+            again = [code] if code in codes else codes[:1]
+            code, failed = check(copy, again)
+            if TOO_SLOW.search(failed) and (correct := check(ROOT, again)[1]):
+                return f"{code}: {UNDECIDED}{correct}"
+            if not failed:
+                codes = codes[codes.index(code) + 1 :] if code in codes else codes[1:]
+                continue
+        return f"{code}: {failed}" if failed else ""
+
+
+def _first_failure(adapter: str, model: str, copy: Path, codes: list[str]) -> tuple[str, str]:
     try:
-        return _first_failure(copy, adapter, models)
+        with _within_time(LONGEST_S), serving(copy, adapter, options_of(adapter, model)) as (url, _):
+            for code in codes:
+                signal.alarm(LONGEST_S)
+                (verdict,) = check_inference([url], _reference(model), only=[code], **SHORT)
+                if verdict.state == "fail":
+                    return code, f"on {adapter}: {verdict.measured}"
+        return codes[-1], ""
     except Exception as error:  # a server that does not start, or that hangs
-        return f"no guarantee can be checked: {type(error).__name__}: {error}"
+        return "no guarantee can be checked", f"{type(error).__name__}: {error}"
+
+
+@cache
+def _reference(model: str) -> Reference:
+    return Reference(model, trust_remote_code=True)
+
+
+def _first_failure_of_trainer(copy: Path, codes: list[str]) -> tuple[str, str]:
+    """Its ranks get this process's `sys.path`, in which the copy is the first."""
+    sys.path.insert(0, str(copy))
+    try:
+        for code in codes:
+            (verdict,) = check_trainer(TRAINER, ranks=1, only=[code], patience_s=LONGEST_S)
+            if verdict.state == "fail":
+                return code, verdict.measured
+        return codes[-1], ""
+    except Exception as error:
+        return "no guarantee can be checked", f"{type(error).__name__}: {error}"
+    finally:
+        sys.path.remove(str(copy))
+        for name in [name for name in sys.modules if name.startswith("trainer_adapters")]:
+            del sys.modules[name]
+
+
+@contextlib.contextmanager
+def _within_time(seconds: int) -> Iterator[None]:
+    signal.signal(signal.SIGALRM, _raise)
+    signal.alarm(seconds)
+    try:
+        yield
     finally:
         signal.alarm(0)
 
 
 def _raise(*_: object) -> None:
     raise TimeoutError(f"it took over {LONGEST_S} s")
-
-
-def _first_failure(copy: Path, adapter: str, models: dict[str, str]) -> str:
-    options = ["--model", models[adapter], "--max-batch-tokens", "64"] if adapter == "transformers" else []
-    reference = Reference(models[adapter], trust_remote_code=True)
-    with serving(copy, f"inference_adapters.{adapter}", options, TOKEN) as url:
-        for code in CHEAPEST_FIRST:
-            (verdict,) = check_inference([url], reference, only=[code], **SHORT)
-            if verdict.state == "fail":
-                return f"{code}: {verdict.measured}"
-    return ""
-
-
-def kit_on_trainer(copy: Path) -> str:
-    """Returns the guarantee that the mutated trainer fails, with what was measured; empty if it keeps all."""
-    status, output = _run(copy, "contracts.conformance", *FSDP)
-    try:
-        verdicts = json.loads(output[output.index("{") :])["guarantees"]
-    except ValueError:
-        return f"no verdict: status {status}: {output[-300:]}"
-    failed = [verdict for verdict in verdicts if verdict["verdict"] == "fail"]
-    return f"{failed[0]['guarantee']}: {failed[0]['measured']}" if failed else ""
 
 
 def unit_tests(copy: Path, tests: list[str]) -> str:
@@ -86,10 +122,10 @@ def _run(copy: Path, module: str, *arguments: str) -> tuple[int, str]:
         start_new_session=True,
     )
     try:
-        output = process.communicate(timeout=LONGEST_S)[0]
+        output = process.communicate(timeout=2 * LONGEST_S)[0]
         return process.returncode, output
     except subprocess.TimeoutExpired:
-        return 1, f"it took over {LONGEST_S} s"
+        return 1, f"it took over {2 * LONGEST_S} s"
     finally:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)

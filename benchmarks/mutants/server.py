@@ -3,43 +3,61 @@
 import os
 import runpy
 import sys
+import tempfile
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from contracts.conformance.processes import PRELOAD, fork_server
 from contracts.support.token import TOKEN_VARIABLE
 
-PRELOAD += ["fastapi", "uvicorn", "psutil"]
-READY_WITHIN_S = 60
+PRELOAD += ["fastapi", "uvicorn", "psutil", "coverage"]
+READY_WITHIN_S = 120
+ROOT = Path(__file__).resolve().parents[2]
+TOKEN = "secret"
+
+
+def options_of(adapter: str, model: str) -> list[str]:
+    return ["--model", model, "--max-batch-tokens", "64"] if adapter == "transformers" else []
 
 
 @contextmanager
-def serving(copy: Path, module: str, options: list[str], token: str) -> Iterator[str]:
-    """Yields the URL of `python -m module`, run with the packages in `copy`."""
-    output = copy / f"output-{time.monotonic_ns()}"
-    process = fork_server().Process(target=_serve, args=(copy, module, options, token, output), daemon=True)
+def serving(
+    copy: Path, adapter: str, options: list[str], first: Callable[[], None] | None = None
+) -> Iterator[tuple[str, int]]:
+    """Yields the URL and the process of `python -m inference_adapters.ADAPTER`, run with those in `copy`.
+
+    first: what the process does before it imports the adapter.
+    """
+    output = Path(tempfile.gettempdir()) / f"mutant-{os.getpid()}-{time.monotonic_ns()}"
+    arguments = (copy, f"inference_adapters.{adapter}", options, output, first)
+    process = fork_server().Process(target=_serve, args=arguments, daemon=True)
     process.start()
     try:
         url = _first_line(output, process).removeprefix("listening at ").strip()
         _wait_ready(url)
-        yield url
+        yield url, process.pid or 0
     finally:
         process.kill()
         process.join()
+        output.unlink(missing_ok=True)
 
 
-def _serve(copy: Path, module: str, options: list[str], token: str, output: Path) -> None:
-    assert "inference_adapters" not in sys.modules, "the mutated package would not be imported"
+def _serve(
+    copy: Path, module: str, options: list[str], output: Path, first: Callable[[], None] | None
+) -> None:
     file = os.open(output, os.O_WRONLY | os.O_CREAT)
     os.dup2(file, 1)
     os.dup2(file, 2)
-    os.environ |= {TOKEN_VARIABLE: token, "OMP_NUM_THREADS": "1"}
+    assert "inference_adapters" not in sys.modules, "the mutated package would not be imported"
+    os.environ |= {TOKEN_VARIABLE: TOKEN, "OMP_NUM_THREADS": "1"}
     sys.path.insert(0, str(copy))
     sys.argv = [module, "--port", "0", *options]
+    if first:
+        first()
     runpy.run_module(module, run_name="__main__", alter_sys=True)
 
 

@@ -7,28 +7,41 @@ from dataclasses import asdict
 from pathlib import Path
 
 from benchmarks.mutants.draw import Mutant
+from benchmarks.mutants.lines import Lines
 from benchmarks.mutants.oracles import kit_on_server, kit_on_trainer, unit_tests
+from benchmarks.mutants.server import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 TESTS = {  # of each file, by their names without test_
     "inference_adapters/app": "app server",
+    "inference_adapters/bodies": "neutral_values openai_surface",
     "inference_adapters/body_limits": "http_bodies http_limits limits_of_work",
+    "inference_adapters/call_reader": "tools completions",
     "inference_adapters/choices": "completions tools generation refused_generation streams",
     "inference_adapters/completions": "completions tools generation refused_generation streams",
     "inference_adapters/control_routes": "weight_updates refused_updates ends_of_updates server",
+    "inference_adapters/detokenizer": "completions stop_strings",
     "inference_adapters/embedded": "lost_weights weight_updates refused_updates ends_of_updates",
     "inference_adapters/error_answers": "http_bodies http_limits server",
     "inference_adapters/finite_weights": "not_finite",
     "inference_adapters/generation_routes": "generation refused_generation streams limits_of_work scoring",
+    "inference_adapters/http_protocol": "http_limits hostile_requests",
+    "inference_adapters/logprob_forms": "openai_surface completions",
     "inference_adapters/manifest_check": "weight_updates refused_updates ends_of_updates rules",
+    "inference_adapters/message_parts": "openai_surface neutral_values",
+    "inference_adapters/model_routes": "openai_surface server",
+    "inference_adapters/neutral_values": "neutral_values openai_surface",
+    "inference_adapters/prompts": "openai_surface request_checks",
     "inference_adapters/request_checks": "request_checks rules generation refused_generation streams",
-    "inference_adapters/scripted": "weight_updates ends_of_updates generation streams scoring",
     "inference_adapters/score_route": "scoring",
+    "inference_adapters/scripted": "weight_updates ends_of_updates generation streams scoring",
+    "inference_adapters/stop_strings": "stop_strings streaming",
     "inference_adapters/streaming": "streaming generation refused_generation streams",
     "inference_adapters/text_checks": "limits_of_work request_checks generation refused_generation streams",
     "inference_adapters/threads": "app lost_weights",
+    "inference_adapters/tokenizer_mixin": "tools stop_strings completions",
     "inference_adapters/weight_updates": "weight_updates refused_updates ends_of_updates rules lost_weights",
     "inference_adapters/transformers": "transformers scoring not_finite",
+    "inference_adapters": "server weight_updates generation",
     "trainer_adapters/memory": "memory",
     "trainer_adapters/start_check": "start_check",
     "trainer_adapters": "fsdp fsdp_processes value_head",
@@ -37,7 +50,7 @@ COPIED = ("pyproject.toml", "contracts", "inference_adapters", "trainer_adapters
 COPIED += ("examples", "conf", "launch.py")
 
 
-def tried(mutant: Mutant, models: dict[str, str]) -> dict[str, object]:
+def tried(mutant: Mutant, models: dict[str, str], lines: dict[str, Lines]) -> dict[str, object]:
     """Returns the record of a mutant: what kills it, and what was seen."""
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="mutant-") as folder:
@@ -48,9 +61,9 @@ def tried(mutant: Mutant, models: dict[str, str]) -> dict[str, object]:
         (copy / mutant.file).write_text(mutant.code)
         by = "kit"
         seen = (
-            kit_on_trainer(copy)
+            kit_on_trainer(copy, mutant.file)
             if mutant.file.startswith("trainer")
-            else kit_on_server(copy, mutant.file, models)
+            else kit_on_server(copy, mutant.file, mutant.line, models, lines)
         )
         if not seen:
             by = "unit tests"
