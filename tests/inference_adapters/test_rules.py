@@ -19,20 +19,15 @@ from tests.inference_adapters.trainer_peer import packed, parameters_of, weights
 pytestmark = pytest.mark.asyncio
 
 
-def join(**changes) -> InitProcessGroupRequest:
-    fields = {
-        "run": "r", "epoch": 1, "group_name": uuid.uuid4().hex, "backend": "gloo",
-        "master_address": "127.0.0.1", "master_port": 1, "rank_offset": 1, "world_size": 2, "timeout_s": 5,
-    }  # fmt: skip
-    return InitProcessGroupRequest(**fields | changes)
-
-
 async def joined(version: int, takeover: bool) -> tuple[WeightUpdates, WeightGroup]:
     """A server of its own that started with `version` and has joined run "r", epoch 1."""
     updates = WeightUpdates(ScriptedEngine(), hold_timeout_s=1)
     await updates.start(version)
     store = WeightStore("127.0.0.1", 0, 5)
-    request = join(takeover=takeover, master_port=store.port)
+    request = InitProcessGroupRequest(
+        run="r", takeover=takeover, epoch=1, group_name=uuid.uuid4().hex, backend="gloo",
+        master_address="127.0.0.1", master_port=store.port, rank_offset=1, world_size=2, timeout_s=5,
+    )  # fmt: skip
     form = asyncio.to_thread(store.group, request.group_name, 2, "gloo", 5)
     _, group = await asyncio.gather(updates.join(request), form)
     return updates, group
@@ -43,15 +38,6 @@ def update(version: int) -> WeightUpdateRequest:
         run="r", epoch=1, version=version, parameters=list(parameters_of(weights(1))), tied={HEAD: EMBED},
         bucket_bytes=512, timeout_s=5,
     )  # fmt: skip
-
-
-async def test_a_group_without_room_for_the_server_is_refused():
-    updates = WeightUpdates(ScriptedEngine(), hold_timeout_s=1)
-    await updates.start(0)
-    with pytest.raises(ContractError, match="world_size") as refused:
-        await updates.join(join(rank_offset=2, timeout_s=0.5))
-    assert refused.value.code is ErrorCode.INVALID_REQUEST
-    assert updates.contract().run is None
 
 
 async def test_an_update_may_be_called_off_before_it_began():
