@@ -40,9 +40,11 @@ def join(urls, run, epoch):
             own = body | {"rank_offset": 1 + sum(ranks[:i])}
             joins.append(pool.submit(call, f"{url}/init_process_group", own))
         keys = dist.PrefixStore("cpu/", dist.PrefixStore(f"{name}/", dist.PrefixStore(name, store)))
-        group = dist.ProcessGroupGloo(keys, 0, body["world_size"], timeout)
-        for answer in joins:
-            answer.result()
+        try:
+            group = dist.ProcessGroupGloo(keys, 0, body["world_size"], timeout)
+        finally:  # where no group formed, an answer says why
+            for answer in joins:
+                answer.result()
     return group
 
 
