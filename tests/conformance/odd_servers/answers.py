@@ -16,8 +16,13 @@ def widened(value: object) -> object:
     if isinstance(value, list):
         return [widened(item) for item in value]
     if isinstance(value, dict):
-        return {name: widened(item) for name, item in value.items()} | MORE
+        return {name: item if by_text(name, item) else widened(item) for name, item in value.items()} | MORE
     return value
+
+
+def by_text(name: str, value: object) -> bool:
+    """Whether these are the classic log-probabilities by text, which are no object with fields."""
+    return name == "top_logprobs" and not any("logprob" in each for each in value or [])
 
 
 def turned(value: object) -> object:

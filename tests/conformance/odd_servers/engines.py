@@ -29,6 +29,7 @@ class InBursts(ScriptedEngine):
                     [logprob for each in waiting for logprob in each.logprobs],
                     [version for each in waiting for version in each.versions],
                     delta.finish_reason,
+                    [tops for each in waiting for tops in each.top_logprobs],
                 )
                 waiting = []
 
