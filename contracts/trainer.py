@@ -270,7 +270,7 @@ class TrainerWorker(abc.ABC):
 
     @abc.abstractmethod
     def export(self, directory: Path) -> None:
-        """Writes a Hugging Face checkpoint of the weights as they are, in any dtype that holds them.
+        """Writes a Hugging Face checkpoint of the weights as they are, rounded to a dtype of its choice.
 
         It has what is needed to serve it: config, generation config, tokenizer and its chat template. It
         replaces a former export of this worker in the directory.

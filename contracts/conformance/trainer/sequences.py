@@ -18,6 +18,7 @@ GROUP_LENGTHS = [40, 34, 47, 40]  # of the sequences of a group
 ALIKE = 18  # tokens with which all of a group begin, more than a page of a cache often has
 PROMPT = 27  # tokens before the first that is learnt from
 BLOCK = 4096  # tokens, more than a chunk of the head or a block of attention usually has
+CHUNK = 1024  # predictions; a chunk of the head is often a power of two up to it
 BLOCK_OPTIONS = ("head_chunk", "attention_block")  # options by which a backend declares them
 Rows = list[list[list[TrainingSequence]]]  # [row][rank][sequence]
 Order = Literal["in turn", "forwards first", "last first"]
@@ -85,8 +86,16 @@ def long_lengths(options: dict[str, object], context: int) -> list[int]:
 
 
 def make_long_pack(model: str, options: dict[str, object], context: int, seed: int) -> list[TrainingSequence]:
-    """Returns a pack of `long_lengths`, and a group that only a part of a prompt tells apart."""
-    return make_sequences(model, long_lengths(options, context), seed) + _group(model, seed + 1)
+    """Returns a pack of `long_lengths`, and a group that only a part of a prompt tells apart.
+
+    It has one prediction more than a multiple of `CHUNK`: the last chunk of a head is that one.
+    """
+    lengths = long_lengths(options, context)
+    predictions = sum(length - 1 for length in [*lengths, *GROUP_LENGTHS])
+    while rest := (1 - predictions) % CHUNK:
+        lengths.append(min(rest + 1, context))
+        predictions += lengths[-1] - 1
+    return make_sequences(model, lengths, seed) + _group(model, seed + 1)
 
 
 def _group(model: str, seed: int) -> list[TrainingSequence]:

@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
-from contracts.trainer import SaveHandle, StepReport
+from contracts.trainer import PackedBatch, SaveHandle, StepReport, TokenScores
 from examples.plain_trainer import PlainTrainer
 from tests.conformance.trainer_mutants.mutants import mutant
 from trainer_adapters.fsdp import FSDPTrainer
@@ -128,3 +128,24 @@ class SavesOnlyAppliedSteps(FSDPTrainer):
     def _own_state(self) -> dict[str, torch.Tensor]:
         state = super()._own_state()
         return {**state, "closed_steps": state["closed_steps"] - self._skipped}
+
+
+@mutant("T5", "after load\\(\\), a log-probability .* with grad=False is off")
+class ScoresByTheWeightsBeforeTheLoad(FSDPTrainer):
+    _before: tuple[torch.Tensor, ...] = ()
+
+    def load(self, directory: Path) -> None:
+        self._before = tuple(p.to_local().detach().clone() for _, p in self._trained())
+        super().load(directory)
+
+    def forward(self, batch: PackedBatch, grad: bool = True, entropy: bool = False) -> TokenScores:
+        if grad or not self._before:
+            self._before = ()
+            return super().forward(batch, grad, entropy)
+        own = [p.to_local() for _, p in self._trained()]
+        loaded = [tensor.detach().clone() for tensor in own]
+        with torch.no_grad():
+            torch._foreach_copy_(own, list(self._before))
+            scores = super().forward(batch, grad, entropy)
+            torch._foreach_copy_(own, loaded)
+        return scores

@@ -156,3 +156,23 @@ class ForgetsTheOrderOfEntropies(FSDPTrainer):
             return scores
         parts = scores.entropy.split(batch.cu_seqlens.diff().tolist())
         return replace(scores, entropy=torch.cat([*sorted(parts, key=len), scores.entropy[:0]]))
+
+
+@mutant("T1", "logprob")
+class ClampsLowTemperatures(PlainTrainer):
+    def _score(
+        self, hidden: torch.Tensor, token_ids: torch.Tensor, temperature: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        return super()._score(hidden, token_ids, temperature.clamp(min=0.3))
+
+
+@mutant("T1", "logprob of token .* is -?0.0")
+class LosesAChunkOfOneToken(PlainTrainer):
+    def _score(
+        self, hidden: torch.Tensor, token_ids: torch.Tensor, temperature: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        scores, entropies = super()._score(hidden, token_ids, temperature)
+        kept = torch.ones(len(scores))
+        if len(scores) > 1 and len(scores) % 64 == 1:
+            kept[-1] = 0
+        return scores * kept, entropies * kept

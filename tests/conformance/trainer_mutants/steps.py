@@ -128,3 +128,30 @@ class SchedulesMatricesAlone(PlainTrainer):
         vectors = [p for p in group["params"] if p.dim() == 1]
         group["params"] = [p for p in group["params"] if p.dim() > 1]
         self._optimizer.add_param_group({"params": vectors})
+
+
+class _KnowsIdleSteps(FSDPTrainer):
+    def _idle(self) -> bool:
+        return self._global_norm([p.grad.to_local() for _, p in self._trained() if p.grad is not None]) == 0
+
+
+@mutant("T3", "update of .* is off by", also="T6", why="all ranks are idle there too")
+class StandsStillWithoutAGradient(_KnowsIdleSteps):
+    def step(self) -> StepReport:
+        if not self._idle():
+            return super().step()
+        update = self._optimizer.step
+        self._optimizer.step = lambda: None
+        try:
+            return super().step()
+        finally:
+            self._optimizer.step = update
+
+
+@mutant("T3", "reports the learning rate")
+class DoesNotCountIdleSteps(_KnowsIdleSteps):
+    def step(self) -> StepReport:
+        idle = self._idle()
+        report = super().step()
+        self._closed_steps -= int(idle)
+        return report

@@ -10,6 +10,7 @@ from contracts.conformance.trainer.sequences import LENGTHS, make_long_pack, mak
 from contracts.token_fields import TokenField
 
 FIELD = "confidence"
+COLD = 0.2  # a temperature; a lower one multiplies rounding beyond the tolerance
 TOKEN_FIELDS = {FIELD: TokenField(dtype="float32", fill=0.0)}
 
 
@@ -17,7 +18,7 @@ def make_packs(reference: Reference, bench: Bench) -> list[list[Pack]]:
     """Returns packs as [pack][rank].
 
     The second repeats the first one's sequences at odd indices, among other neighbours. In the fourth all
-    ranks but the first are idle.
+    ranks but the first are idle. The last has sequences at a low temperature.
     """
     model = reference.path
     first, other = (_of_every_rank(bench, model, LENGTHS, seed) for seed in (10, 50))
@@ -26,7 +27,8 @@ def make_packs(reference: Reference, bench: Bench) -> list[list[Pack]]:
         for pair in zip(first, other, strict=True)
     ]
     idle: list[Pack] = [[] for _ in first]
-    return [first, second, [pack[2:3] for pack in first], [first[0], *idle[1:]], idle]
+    cold = [[msgspec.structs.replace(s, temperature=COLD) for s in pack[:3]] for pack in first]
+    return [first, second, [pack[2:3] for pack in first], [first[0], *idle[1:]], idle, cold]
 
 
 def long_packs(reference: Reference, bench: Bench) -> list[Pack]:

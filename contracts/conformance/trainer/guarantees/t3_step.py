@@ -55,12 +55,12 @@ def _steps(reference: Reference, ranks: int) -> list[Step]:
         Step("step 1, warm-up", rows(1)),
         Step("step 2, a gradient that overflows float32", rows(2), scale=overflow),
         Step("step 3, decay", rows(3)),
-        Step("step 4, a gradient too small to be clipped", rows(4), scale=1e-5),
-        Step("step 5, a loss on rank 0 that is not a number", rows(5), scale=math.nan, spoilt=0),
-        Step("step 6, after reset_optimizer()", rows(6), reset=True),
-        Step("step 7, an infinite loss on the last rank", rows(7), scale=math.inf),
-        Step("step 8, with moments of step 6", rows(8)),
-        Step("step 9, after the decay, empty micro-batches on every rank", idle),
+        Step("step 4, empty micro-batches on every rank, and moments", idle),
+        Step("step 5, a gradient too small to be clipped", rows(5), scale=1e-5),
+        Step("step 6, a loss on rank 0 that is not a number", rows(6), scale=math.nan, spoilt=0),
+        Step("step 7, after reset_optimizer()", rows(7), reset=True),
+        Step("step 8, an infinite loss on the last rank", rows(8), scale=math.inf),
+        Step("step 9, with moments of step 7", rows(9)),
         Step("step 10, after the decay", rows(10)),
     ]
 

@@ -1,7 +1,10 @@
 """T5: after saving and loading in new processes, training continues as an uninterrupted run would."""
 
 import math
+from dataclasses import dataclass
 from pathlib import Path
+
+import torch
 
 from contracts.conformance.trainer.bench import Bench
 from contracts.conformance.trainer.compare import compare
@@ -11,9 +14,10 @@ from contracts.conformance.trainer.rank_programs import StepsRecord, run_steps
 from contracts.conformance.trainer.recording_worker import RecordingWorker
 from contracts.conformance.trainer.sequences import LENGTHS, Step, make_sequences, round_robin
 from contracts.conformance.verdicts import GuaranteeError
-from contracts.trainer import WorkerSpec
+from contracts.trainer import PackedBatch, WorkerSpec
 
 TOLERANCE = 1e-6  # relative: with the same ranks, only the order of sums inside a kernel may differ
+SCORES_TOLERANCE = 1e-5  # nats
 BEFORE = 3  # steps before the checkpoint, in which the learning rate warms up
 SKIPPED = 1  # the step before the checkpoint whose gradient is not finite: it counts in the schedule
 AFTER = 2  # steps after it, in which the learning rate decays
@@ -24,9 +28,17 @@ DOING = (
 )
 
 
+@dataclass(frozen=True)
+class Continued:
+    """What one rank did after the checkpoint."""
+
+    scores: torch.Tensor  # log-probabilities of its first batch, before anything else
+    steps: StepsRecord
+
+
 def save_and_go_on(
     worker: RecordingWorker, spec: WorkerSpec, steps: list[Step], directory: Path
-) -> StepsRecord:
+) -> Continued:
     """Saves twice to the same directory, trains on, and returns the last steps.
 
     The second save replaces the first, which is one step older. It is waited for only after weights and
@@ -36,7 +48,7 @@ def save_and_go_on(
     worker.save(directory).wait()
     run_steps(worker, spec, steps[BEFORE - 1 : BEFORE])
     handle = worker.save(directory)
-    whole = run_steps(worker, spec, steps[BEFORE:])
+    whole = _go_on(worker, spec, steps)
     if spec.rank == 0:  # waiting is not a collective
         handle.wait()
     return whole
@@ -44,10 +56,16 @@ def save_and_go_on(
 
 def load_and_go_on(
     worker: RecordingWorker, spec: WorkerSpec, steps: list[Step], directory: Path
-) -> StepsRecord:
+) -> Continued:
     """Loads the checkpoint, and returns the steps after it."""
     worker.load(directory)
-    return run_steps(worker, spec, steps[BEFORE:])
+    return _go_on(worker, spec, steps)
+
+
+def _go_on(worker: RecordingWorker, spec: WorkerSpec, steps: list[Step]) -> Continued:
+    batch = PackedBatch.pack(steps[BEFORE].rows[0][spec.rank])
+    scores = worker.forward(batch, grad=False).logprobs.cpu()
+    return Continued(scores, run_steps(worker, spec, steps[BEFORE:]))
 
 
 def check(bench: Bench) -> str:
@@ -67,8 +85,9 @@ def check(bench: Bench) -> str:
     resumed = bench.session(load_and_go_on, model, SPEC, steps, directory, doing=DOING)
     worst = 0.0
     for rank, (one, other) in enumerate(zip(whole, resumed, strict=True)):
-        worst = max(worst, _check_numbers(rank, one, other))
-    for number, pair in enumerate(zip(whole[0].weights, resumed[0].weights, strict=True)):
+        _check_scores(rank, one.scores, other.scores)
+        worst = max(worst, _check_numbers(rank, one.steps, other.steps))
+    for number, pair in enumerate(zip(whole[0].steps.weights, resumed[0].steps.weights, strict=True)):
         when = "loaded" if number == 0 else f"after resumed step {number}"
         noun = f"weight ({when})"
         right = "the uninterrupted run's weights"
@@ -76,6 +95,17 @@ def check(bench: Bench) -> str:
     check_save(bench)
     how = f"within {worst:.0e} of" if worst else "bit for bit those of"
     return f"losses, reports and weights of {AFTER} steps after loading are {how} an uninterrupted run"
+
+
+def _check_scores(rank: int, whole: torch.Tensor, loaded: torch.Tensor) -> None:
+    """Checks that the loaded weights score as those that were saved, before a step is made."""
+    off = float((whole - loaded).abs().max()) if len(whole) else 0.0
+    if not off <= SCORES_TOLERANCE:
+        raise GuaranteeError(
+            f"after load(), a log-probability of rank {rank} with grad=False is off by {off:.5f}",
+            "the scores of the weights that were saved",
+            DOING,
+        )
 
 
 def _check_numbers(rank: int, whole: StepsRecord, resumed: StepsRecord) -> float:
