@@ -65,9 +65,9 @@ class Choice:
 
 
 def spans(versions: Sequence[int]) -> list[dict]:
-    """Returns the half-open spans of equal versions: [3, 3, 4] -> [{version 3, 0 ...
+    """Returns the half-open spans of equal versions.
 
-    2}, {version 4, 2 ... 3}].
+    [3, 3, 4] gives version 3 from 0 to 2, and version 4 from 2 to 3.
     """
     found: list[VersionSpan] = []
     for position, version in enumerate(versions):

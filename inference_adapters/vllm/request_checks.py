@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from inference_adapters.vllm.engine import VllmEngine
 
 # vLLM raises a lower temperature to the first of these silently, and refuses one above the second.
+TEXT_TOKENS = 16  # of a text completion without max_tokens
 LIMITS = Limits(min_temperature=0.01, max_temperature=2.0)
 
 
@@ -43,7 +44,7 @@ class Refusal(ContractError, ValueError):
 def checked_chat(body: dict[str, Any], engine: "VllmEngine") -> dict[str, Any]:
     """Returns the body of a chat completion. Raises ContractError if the contract refuses it."""
     context = engine.max_context()
-    _check_shared(body, body.get("max_completion_tokens"), context)
+    _check_shared(body, body.get("max_completion_tokens"), context, context)
     _check_likeliest("top_logprobs", body)
     if body.get("top_logprobs") and not body.get("logprobs"):
         raise _invalid("top_logprobs", "it needs logprobs: true")
@@ -69,7 +70,7 @@ def checked_text(body: dict[str, Any], engine: "VllmEngine") -> tuple[dict[str, 
     prompts = prompt if several else [prompt]
     if len(prompts) > MAX_PROMPTS:
         raise _invalid("prompt", f"{len(prompts)} prompts; at most {MAX_PROMPTS}")
-    _check_shared(body, None, context, len(prompts))
+    _check_shared(body, None, context, TEXT_TOKENS, len(prompts))
     for one in prompts:
         if not one:
             raise _invalid("prompt", "one of them is empty")
@@ -91,7 +92,10 @@ def _check_likeliest(name: str, body: dict[str, Any]) -> None:
         raise _invalid(name, f"{asked} is above {MAX_TOP_LOGPROBS}")
 
 
-def _check_shared(body: dict[str, Any], max_completion_tokens: Any, context: int, prompts: int = 1) -> None:
+def _check_shared(
+    body: dict[str, Any], max_completion_tokens: Any, context: int, default: int, prompts: int = 1
+) -> None:
+    """Checks what both routes have. `default` is the length of a completion where none is given."""
     try:
         fields = SharedFields.model_validate(body)
     except ValidationError as error:
@@ -107,7 +111,8 @@ def _check_shared(body: dict[str, Any], max_completion_tokens: Any, context: int
     if isinstance(max_completion_tokens, int):
         check_context(0, max_completion_tokens, context)
     check_context(0, fields.max_tokens, context)
-    check_total(fields.n * prompts, fields.max_tokens or context)
+    given = fields.max_tokens or (max_completion_tokens if isinstance(max_completion_tokens, int) else None)
+    check_total(fields.n * prompts, given or default)
     if fields.stream_options and not fields.stream:
         raise _invalid("stream_options", "it needs stream: true")
 

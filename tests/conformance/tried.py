@@ -19,7 +19,11 @@ END = "<!-- end of what is written -->"
 
 def words(name: str) -> str:
     """Returns the name of a class or a function as words."""
-    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", " ", name).replace("_", " ").lower()
+    return (
+        re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])|(?<=[a-z])(?=[0-9])", " ", name)
+        .replace("_", " ")
+        .lower()
+    )
 
 
 def table() -> str:

@@ -16,8 +16,10 @@ async def check_chat_length(bench: Bench, server: Server) -> None:
     if bench.reference.context > CHEAP and not bench.settings.thorough:
         return
     context = await longest(bench, server)
-    length = len((await _chat(server, "", max_tokens=1)).prompt_token_ids)
-    each = max(1, len((await _chat(server, WORD * 8, max_tokens=1)).prompt_token_ids) - length) / 8
+    if not 2 * LEFT < context <= bench.reference.context:
+        return
+    length = len((await _chat(server, WORD, max_tokens=1)).prompt_token_ids)
+    each = max(1, len((await _chat(server, WORD * 9, max_tokens=1)).prompt_token_ids) - length) / 8
     count = int((context - LEFT - length) / each)
     if count < 1:
         return

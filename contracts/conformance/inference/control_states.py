@@ -79,7 +79,7 @@ async def _others_are_refused(server: Server, trainer: TrainerPeer, request: dic
         BadRequest(PATH, request | {"kv_cache": "burn"}, 422, "unsupported_kv_cache", or_codes=BUSY),
         BadRequest(PATH, request | {"parameters": unknown}, 422, "unknown_parameter", or_codes=BUSY),
         BadRequest(PATH, request | {"run": "another"}, 409, "other_run", or_codes=BUSY),
-        BadRequest(PATH, request | {"no_such_field": 1}, 422, "invalid_request"),
+        BadRequest(PATH, request | {"no_such_field": 1}, 422, "invalid_request", or_codes=BUSY),
         BadRequest(ABORT, name | {"run": "another"}, 409, "other_run"),
         BadRequest(ABORT, name | {"version": version + 7}, 404, "not_found"),
         BadRequest(ABORT, name | {"epoch": trainer.epoch + 1}, 404, "not_found", or_codes=STALE),

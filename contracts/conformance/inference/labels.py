@@ -75,7 +75,10 @@ async def after_a_failed_update(bench: Bench, trainer: TrainerPeer) -> None:
     version = live + 1
     staged = "staged" in await bench.offered("capabilities")
     receive = "staged" if staged else "paused"
-    request = trainer.update_request(version, bench.weights(version), receive=receive)
+    # Every server is asked while it waits for the first bucket.
+    request = trainer.update_request(
+        version, bench.weights(version), receive=receive, timeout_s=bench.settings.answer_s
+    )
     what = f"request version {version} ({receive}) while {live} is live, and send nothing"
     await trainer.request_update(request)
     for server in bench.servers:

@@ -94,9 +94,8 @@ def beyond_limits(limits: Limits, model: str, join: dict[str, Any]) -> list[BadR
     path = "/v1/completions"
     long = "x" * (limits.max_text_characters + 1)
     changes: list[dict[str, Any]] = [
-        {"temperature": limits.min_temperature / 2},
-        {"temperature": 1e-38},
         {"n": limits.max_n + 1},
+        *({"temperature": t} for t in (limits.min_temperature / 2, 1e-38) if limits.min_temperature),
     ]
     found = [BadRequest(path, body | change, 422, "invalid_request") for change in changes]
     # Bytes come first: a long text may exceed the limit of bodies too.

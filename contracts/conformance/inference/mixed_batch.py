@@ -20,10 +20,7 @@ from contracts.limits import Limits
 TOKENS = 32  # of a completion: enough that those sent together run together
 ORDINARY = (None, 0.0, 0.5, 1.0, 1.7, 3.0, 5.0)  # temperatures; None leaves the field out
 TRUNCATED = (Sampling(1.3, top_k=5), Sampling(0.8, top_p=0.7), Sampling(1.6, 8, 0.8), Sampling(1.0, -1, 1.0))
-CUT_GREEDY = (
-    Sampling(0.0, top_k=1),
-    Sampling(0.0, top_p=0.3),
-)  # their log-probabilities are of the whole softmax
+CUT_GREEDY = (Sampling(0.0, top_k=1), Sampling(0.0, top_p=0.3))  # reported by the whole softmax
 TEXTS = ("2 + 3 = ", "Once upon a time", "def f(x):\n    return x")
 
 

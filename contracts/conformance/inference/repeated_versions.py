@@ -12,9 +12,6 @@ from contracts.conformance.inference.trainer_peer import TrainerPeer
 from contracts.conformance.verdicts import GuaranteeError
 
 OTHER = 40  # added to a version's number: the seed of other content for it
-POLLS = 32
-SOON_S = 10.0  # far below LONG_S, and far above what an answer takes on a busy machine
-LONG_S = 60.0
 
 
 async def same_version_other_content(bench: Bench, run: TrainerPeer) -> None:

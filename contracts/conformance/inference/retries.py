@@ -1,9 +1,6 @@
 """Requests that are sent again: each gets its first answer again, and nothing is done twice. G6 uses it."""
 
-from contracts.conformance.inference.bad_requests import (
-    BadRequest,
-    refused,
-)
+from contracts.conformance.inference.bad_requests import BadRequest, refused
 from contracts.conformance.inference.bench import Bench
 from contracts.conformance.inference.http_client import Answer, describe_request
 from contracts.conformance.inference.recovery import check_serving, restarts
@@ -51,6 +48,7 @@ async def call_offs_repeat(bench: Bench, trainer: TrainerPeer) -> None:
     await trainer.request_update(request)
     await trainer.request_update(request)
     name = {"run": trainer.run, "epoch": trainer.epoch, "version": version}
+    fresh = False
     for server in bench.servers:
         answers: list[Answer] = [await server.post("/abort_weight_update", name)]
         restarted = await restarts(server)  # then nothing is known of the update afterwards
@@ -65,10 +63,13 @@ async def call_offs_repeat(bench: Bench, trainer: TrainerPeer) -> None:
                     f"{server}: request version {version}, send nothing, call it off, twice",
                 )
         if restarted:
-            return
+            fresh = True
+            continue
         await check_serving(bench, server, trainer.version, f"version {version} is requested and called off")
         after = trainer.update_request(version + 1, weights)
         await refused(server, BadRequest("/request_weight_update", after, 409, "no_group"))
+    if fresh:
+        return
     await trainer.request_update(request)  # the first answer again, and still no group to receive it in
     for server in bench.servers:
         contract = await server.contract()

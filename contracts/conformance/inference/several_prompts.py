@@ -70,11 +70,11 @@ async def _check_answers(
 
 async def _check_seeds(bench: Bench, server: Server, n: int) -> None:
     """Checks that choice j of each prompt is sampled with `seed` + j."""
-    prompt = bench.reference.prompt(7, seed=7)
     temperature = min(TEMPERATURE, (await limits_of(server)).max_temperature)
-    body: dict[str, Any] = {"prompt": prompt, "max_tokens": TOKENS, "n": n, "logprobs": True}
-    body |= {"seed": SEED, "temperature": temperature}
     for attempt in range(TRIES):
+        prompt = bench.reference.prompt(7, seed=7 + attempt)
+        body: dict[str, Any] = {"prompt": prompt, "max_tokens": TOKENS, "n": n, "logprobs": True}
+        body |= {"seed": SEED + attempt, "temperature": temperature}
         alone = [sample.token_ids for sample in samples(await server.generate(PATH, body))]
         twice = samples_of_each(await server.generate(PATH, body | {"prompt": [prompt, prompt]}))
         found = [sample.token_ids for sample in twice]

@@ -11,10 +11,12 @@ from contracts.conformance.inference.endings import expect
 from contracts.conformance.inference.mixed_batch import limits_of
 from contracts.conformance.inference.samples import Sample
 from contracts.conformance.inference.server import Server
+from contracts.conformance.inference.texts import texts_of
 
 NEVER = "never met: 5f3a9c"
 CHOICES = 4
 STOPS = 300  # strings, of which a few are met
+WAYS = 3  # to decode ids
 PROMPTS = 8  # of which one and its completion do not repeat a character
 
 
@@ -60,13 +62,17 @@ async def _check_each_choice(bench: Bench, server: Server) -> None:
     where = f"{server}: complete {prompt} with n {n} and stop {stops}"
     for sample in await server.choices(prompt, SHORT, n=n, temperature=1, stop=stops):
         bench.compare(sample, bench.weights(1), where)
-        ids = _until(bench, sample.token_ids, stops)
-        met = any(stop in _text_of(bench, sample.token_ids) for stop in stops)
         ended = {*sample.token_ids[-1:]} & {*bench.reference.ends}
         length = len(sample.token_ids) == SHORT and sample.finish_reason == "length"
-        right = ids == sample.token_ids and (met == (sample.finish_reason == "stop") or bool(ended))
+        found = _ends(bench, sample.prompt_token_ids, sample.token_ids, stops)
+        # A tokenizer may decode in several ways: one of them explains both the ids and the reason.
+        right = any(
+            sample.finish_reason == "stop" if met else bool(ended) or length
+            for ids, met in found
+            if ids == sample.token_ids
+        )
         expect(
-            right and (met or bool(ended) or length),
+            right,
             (sample.text, sample.token_ids, sample.finish_reason),
             "`stop` with the first token that completes a stop string in its own text, else `length`",
             where,
@@ -90,20 +96,32 @@ async def _check_end(bench: Bench, server: Server, free: Sample, stops: list[str
         f"{text!r} and {reason!r}",
         where,
     )
-    ids = _until(bench, free.token_ids, stops)
-    expect(ids in (None, sample.token_ids), sample.token_ids, f"{ids}: the last completes the string", where)
+    found = [ids for ids, _ in _ends(bench, prompt, free.token_ids, stops)]
+    expect(
+        not found or sample.token_ids in found,
+        sample.token_ids,
+        f"{found[:1]}: the last completes the string",
+        where,
+    )
     bench.compare(sample, bench.weights(1), where)
 
 
-def _until(bench: Bench, token_ids: list[int], stops: list[str]) -> list[int] | None:
-    """Returns the ids up to the first after which their text has a stop string; None without a tokenizer."""
-    if bench.reference.tokenizer is None:
-        return None
+def _ends(
+    bench: Bench, prompt: list[int], token_ids: list[int], stops: list[str]
+) -> list[tuple[list[int], bool]]:
+    """Returns the ids up to the first after which their text has a stop string, and whether it has one.
+
+    There is an entry for each way to decode, and none without a tokenizer.
+    """
+    tokenizer = bench.reference.tokenizer
+    if tokenizer is None:
+        return []
+    met: dict[int, int] = {}
     for end in range(1, len(token_ids) + 1):
-        text = _text_of(bench, token_ids[:end])
-        if any(stop in text for stop in stops):
-            return token_ids[:end]
-    return token_ids
+        for way, text in enumerate(texts_of(tokenizer, prompt, token_ids[:end])):
+            if any(stop in text for stop in stops):
+                met.setdefault(way, end)
+    return [(token_ids[: met.get(way, len(token_ids))], way in met) for way in range(WAYS)]
 
 
 def _text_of(bench: Bench, token_ids: list[int]) -> str:

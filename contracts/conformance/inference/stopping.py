@@ -69,12 +69,12 @@ def check_end(bench: Bench, sample: Sample, asked: Asked, where: str) -> None:
     stops = {*asked.more.get("stop_token_ids", ()), *bench.reference.ends}
     found = [i for i, token_id in enumerate(sample.token_ids) if token_id in stops]
     length = found[0] + 1 if found else asked.max_tokens
-    reasons = ("stop",) if found else ("length",)
-    if (len(sample.token_ids), sample.finish_reason) == (length, reasons[0]):
+    reason = "stop" if found else "length"
+    if (len(sample.token_ids), sample.finish_reason) == (length, reason):
         return
     raise GuaranteeError(
         f"{sample.token_ids} and {sample.finish_reason!r}",
-        f"{length} tokens and {reasons[0]!r}: it ends with the first stop token, which is sampled too, or at "
+        f"{length} tokens and {reason!r}: it ends with the first stop token, which is sampled too, or at "
         "its length",
         where,
     )

@@ -110,13 +110,13 @@ def check_text(bench: Bench, sample: Sample, where: str) -> None:
     whole = sample.token_ids
     allowed = []
     for part in (whole, whole[:-1]) if sample.finish_reason == "stop" else (whole,):
-        allowed += _texts(tokenizer, sample.prompt_token_ids, part)
+        allowed += texts_of(tokenizer, sample.prompt_token_ids, part)
     if sample.text.rstrip("\ufffd") not in [text.rstrip("\ufffd") for text in allowed]:
         raise GuaranteeError(f"the text {sample.text!r}", f"{allowed[0]!r}, which {whole} decode to", where)
 
 
-def _texts(tokenizer: PreTrainedTokenizerBase, prompt: list[int], part: list[int]) -> list[str]:
-    """Returns the texts of ids, alone and after the prompt: a word's first space may differ."""
+def texts_of(tokenizer: PreTrainedTokenizerBase, prompt: list[int], part: list[int]) -> list[str]:
+    """Returns three texts of ids, alone and after the prompt: a word's first space may differ."""
 
     def decode(token_ids: list[int], **more: bool) -> str:
         return str(tokenizer.decode(token_ids, skip_special_tokens=True, **more))
@@ -124,4 +124,4 @@ def _texts(tokenizer: PreTrainedTokenizerBase, prompt: list[int], part: list[int
     before = decode(prompt)
     after = decode(prompt + part)
     alone = [decode(part), decode(part, clean_up_tokenization_spaces=False)]
-    return [*alone, after.removeprefix(before)] if after.startswith(before) else alone
+    return [*alone, after.removeprefix(before) if after.startswith(before) else alone[0]]

@@ -21,7 +21,7 @@ class ReportsTheClippedNorm(FSDPTrainer):
 
 
 @mutant("T3", "reports skipped=False")
-class UpdatesWithNaN(FSDPTrainer):
+class UpdatesWithoutAFiniteGradient(FSDPTrainer):
     def _global_norm(self, gradients: list[torch.Tensor]) -> float:
         norm = super()._global_norm(gradients)
         return norm if math.isfinite(norm) else 0.0

@@ -85,13 +85,14 @@ def check(bench: Bench) -> str:
     resumed = bench.session(load_and_go_on, model, SPEC, steps, directory, doing=DOING)
     worst = 0.0
     for rank, (one, other) in enumerate(zip(whole, resumed, strict=True)):
-        _check_scores(rank, one.scores, other.scores)
         worst = max(worst, _check_numbers(rank, one.steps, other.steps))
     for number, pair in enumerate(zip(whole[0].steps.weights, resumed[0].steps.weights, strict=True)):
         when = "loaded" if number == 0 else f"after resumed step {number}"
         noun = f"weight ({when})"
         right = "the uninterrupted run's weights"
         worst = max(worst, compare(pair[1], pair[0], TOLERANCE, noun, right, DOING))
+    for rank, (one, other) in enumerate(zip(whole, resumed, strict=True)):
+        _check_scores(rank, one.scores, other.scores)
     check_save(bench)
     how = f"within {worst:.0e} of" if worst else "bit for bit those of"
     return f"losses, reports and weights of {AFTER} steps after loading are {how} an uninterrupted run"
