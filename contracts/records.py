@@ -282,8 +282,8 @@ class SamplerState(Record, frozen=True, kw_only=True):
 class Resumed(Dated, frozen=True, kw_only=True):
     """Says that the run resumes from `version`: what it trained after that version is undone.
 
-    The launcher writes it before any process starts, and is the only writer of `launcher_events`. It contains
-    everything that the processes need to know in order to resume.
+    The launcher writes it before any process starts. It contains everything that the processes need to know in
+    order to resume.
     """
 
     version: int
@@ -299,9 +299,45 @@ class Resumed(Dated, frozen=True, kw_only=True):
     sampler: SamplerState | None = None  # the last recorded state
 
 
+# --- servers, which the launcher starts, ends and replaces ------------------------------------
+
+
+class ServerJoined(Dated, frozen=True, kw_only=True):
+    """Says that the launcher has started a server, which loads and has no weights of the run yet.
+
+    The launcher is the only writer of `launcher_events`. What it says of servers counts, never who answers.
+    """
+
+    name: str  # of the job; a server that replaces another has the same name
+    url: str
+    node: str  # name of the node that it is on
+    engine: str  # the adapter's module
+
+
+class ServerLeft(Dated, frozen=True, kw_only=True):
+    """Says that a server is no server of the run any more, whether or not it still answers."""
+
+    name: str
+    url: str
+    why: Literal["ended", "lost", "draining", "condemned", "asked"]
+
+
+class ServerCondemned(Dated, frozen=True, kw_only=True):
+    """Says that the trainer cannot publish to a server. The launcher ends it.
+
+    `replaceable` tells whether a new process in its place may do better: one that refuses for good would refuse
+    again.
+    """
+
+    url: str
+    why: str
+    replaceable: bool
+
+
 Event = (
     Started | Settled | PublishWanted | Quiesced | WeightsPublished | StepClosed | Evaluated
     | Pinned | Released | ActorStopped | TrainingDone | CheckpointSaved | SamplerState | Resumed
+    | ServerJoined | ServerLeft | ServerCondemned
 )  # fmt: skip
 
 
