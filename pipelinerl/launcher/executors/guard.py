@@ -61,13 +61,15 @@ class Guard:
                 if os.getppid() != guard:
                     os._exit(CANNOT_START)
 
-        self._job = subprocess.Popen(
+        # Kept: what is dropped takes the status of a job that has ended already.
+        self._process = subprocess.Popen(
             self._order["command"],
             env=self._order["environment"],
             stdin=subprocess.DEVNULL,
             start_new_session=True,
             preexec_fn=end_with_guard,
-        ).pid
+        )
+        self._job = self._process.pid
 
     def _terminate(self, *_: object) -> None:
         if self._deadline is None:
