@@ -1,8 +1,8 @@
 """The process between the owner of a job and the job: nothing that the job started outlives it or its owner.
 
-Started by an executor as `python -I -S guard.py`, in a session of its own, with the standard library alone. Its
-standard input is a pipe that only the owner holds open, and brings one line of JSON: `command`, `environment`,
-`grace_s`, `ends_if_stopped`. Its standard output is the job's log.
+Started by an executor as `python -I -S guard.py`, in a session of its own; the standard library is all that
+it has. Its standard input is a pipe that only the owner holds open, and brings one line of JSON: `command`,
+`environment`, `grace_s`, `ends_if_stopped`. Its standard output is the job's log.
 
 The pipe's end kills the job and every descendant at once. SIGTERM is passed on to them all, and what is left
 after `grace_s` is killed. The guard ends as the job has ended: by the same status, or by the same signal.
@@ -173,6 +173,7 @@ def set_no_core_file() -> None:
 
 
 def main() -> None:
+    """Reads the order, runs the job, and ends as it has ended."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1)
     line = b""

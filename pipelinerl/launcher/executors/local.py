@@ -13,7 +13,17 @@ from pathlib import Path
 from contracts.support.ports import ReservedPort
 from pipelinerl.addresses import LOOPBACK, in_url
 from pipelinerl.errors import PlanError
-from pipelinerl.launcher.executors.base import Capacity, Ended, Fate, Placed, Process, Running, Slot, Want
+from pipelinerl.launcher.executors.base import (
+    Capacity,
+    Ended,
+    Executor,
+    Fate,
+    Placed,
+    Process,
+    Running,
+    Slot,
+    Want,
+)
 from pipelinerl.launcher.executors.environment import node_environment
 from pipelinerl.paths import OWNER_ALONE
 
@@ -35,8 +45,11 @@ class _Job:
             self.guard.stdin.close()
 
 
-class LocalExecutor:
+class LocalExecutor(Executor):
     """gpus: the GPUs that jobs may have, as CUDA_VISIBLE_DEVICES names them."""
+
+    address = LOOPBACK
+    notices_within_s = 0.0
 
     def __init__(self, gpus: Sequence[str] = ()):
         self._all_gpus = list(gpus)
