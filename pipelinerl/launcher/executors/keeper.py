@@ -78,8 +78,9 @@ class Keeper:
         order = {"environment": node | process["environment"]}
         order |= {name: process[name] for name in ("command", "grace_s", "ends_if_stopped")}
         with log.open("ab") as file:
+            # Apart, because Ray kills the children of an actor that ends with its driver.
             guard = subprocess.Popen(
-                [sys.executable, "-I", "-S", f"/dev/fd/{self._source}"],
+                [sys.executable, "-I", "-S", f"/dev/fd/{self._source}", "apart"],
                 env={},
                 cwd=process["directory"] if os.path.isdir(process["directory"]) else None,
                 stdin=subprocess.PIPE,
