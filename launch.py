@@ -31,8 +31,10 @@ try:
     from pipelinerl.training.checkpoints import Checkpoints, Position
 except ModuleNotFoundError as error:
     sys.exit(f"launch.py: {error}; a run needs: pip install -e '.[demo]'")
+from contracts.records import ServerJoined
 from contracts.support.files import remove_unfinished
 from contracts.support.messages import one_line
+from pipelinerl.addresses import in_url
 from pipelinerl.config import RunConfig, save_config
 from pipelinerl.demo_model import registry
 from pipelinerl.errors import PlanError
@@ -152,8 +154,18 @@ def start_run(
         settled = {"run_dir": str(run_dir), "resume": False}
         save_config(config.model_copy(update=settled), run_dir / "config.yaml")
         point_latest_at(run_dir)
+        for job in jobs:
+            if job.role == "server":
+                launcher.append(server_joined(job))
         nodes.say(begin=True)
         return supervise(config, nodes, jobs, run_dir, streams)
+
+
+def server_joined(job: Job) -> ServerJoined:
+    """Returns the event that the server of a job begins."""
+    options = dict(zip(job.command, job.command[1:], strict=False))
+    url = f"http://{in_url(options['--host'])}:{options['--port']}"
+    return ServerJoined(name=job.name, url=url, node=str(job.node), engine=options["-m"])
 
 
 def supervise(config: RunConfig, nodes: Nodes, jobs: list[Job], run_dir: Path, streams: Streams) -> int:

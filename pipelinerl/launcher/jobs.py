@@ -19,7 +19,7 @@ from pipelinerl.judging.client import SOCKET_VARIABLE
 from pipelinerl.launcher.hosts import INTERFACE_VARIABLE, RANK_0, REFERENCE, Host, server_address, server_urls
 from pipelinerl.paths import ROOT
 from pipelinerl.placement import Place
-from pipelinerl.process import REDIS_VARIABLE, REFERENCE_VARIABLE, SERVERS_VARIABLE
+from pipelinerl.process import REDIS_VARIABLE, REFERENCE_VARIABLE
 from pipelinerl.training.update_times import hold_timeout_s
 
 
@@ -59,7 +59,7 @@ def plan_jobs(
     jobs = [
         *_servers(config, hosts),
         *_workers(run_dir, streams | socket, urls.pop(REFERENCE, None)),
-        *_trainers(config, run_dir, hosts, streams | {SERVERS_VARIABLE: ",".join(urls.values())}),
+        *_trainers(config, run_dir, hosts, streams),
     ]
     jobs = [replace(job, environment=common | _network(hosts[job.node]) | job.environment) for job in jobs]
     return [replace(job, nodes=len(hosts)) for job in [*jobs, *_judging(run_dir, socket)]]

@@ -96,7 +96,6 @@ def test_each_node_plans_all_jobs_alike_from_what_every_node_has(tmp_path):
     }
     assert jobs["server-1"].command[3:7] == ("--host", "10.0.0.1", "--port", "82")
     expected = {"MASTER_ADDR": "fd00::2", "MASTER_PORT": "93", "WORLD_SIZE": "2", "RANK": "1"}
-    expected |= {"PIPELINERL_SERVERS": "http://10.0.0.1:81,http://10.0.0.1:82"}
     expected |= {"GLOO_SOCKET_IFNAME": "eth1"}
     assert jobs["trainer-1"].environment.items() >= expected.items()
     assert "GLOO_SOCKET_IFNAME" not in jobs["server-1"].environment

@@ -170,7 +170,8 @@ def life_by_life(run_dir: Path) -> list[Record]:
 def launches(streams: Streams) -> Iterator[Record]:
     """The events of all streams up to each resumption, before the resumption itself."""
     begin = dict.fromkeys(EVENT_STREAMS, 0)
-    resumptions = [entry.record for entry in streams.reader("launcher_events").read(timeout_s=0)]
+    launcher = [entry.record for entry in streams.reader("launcher_events").read(timeout_s=0)]
+    resumptions = [record for record in launcher if isinstance(record, Resumed)]
     for resumed in [*resumptions, None]:
         for name in EVENT_STREAMS:
             for entry in streams.reader(name).read(begin[name], timeout_s=0):
