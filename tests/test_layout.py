@@ -14,7 +14,6 @@ ENTRIES = {
     "trainer.py": "The process that learns, one a rank.",
     "config.py": "The schema of the configuration.",
     "components.py": "Makes what the configuration names.",
-    "placement.py": "Which node and GPU each process gets.",
     "process.py": "What the main function of every process shares.",
     "addresses.py": "Network addresses of this machine.",
     "errors.py": "The error that a user sees before a run starts.",
@@ -40,6 +39,7 @@ ENTRIES = {
     "report": "What a run has done.",
     "demo_model": "Small models for CPU runs.",
     "export.py": "A command: a checkpoint as a Hugging Face model.",
+    "scale.py": "A command: more or fewer servers for a run that is running.",
     "replay.py": "A command: one process of a run without the others.",
     "difficulty.py": "A command: how hard the problems are for a model.",
 }

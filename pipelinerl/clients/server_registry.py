@@ -47,7 +47,7 @@ class ServerRegistry:
                 self.latest[name] = joining
                 self._present.add(joining)
             case ServerLeft(name=name, url=url, why=why):
-                drains = why == "draining"
+                drains = why in ("draining", "asked")
                 leavings = [Leaving(j, drains) for j in self.present if (j.name, j.url) == (name, url)]
             case _:
                 return []
