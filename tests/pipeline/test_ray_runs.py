@@ -96,9 +96,8 @@ def test_servers_on_nodes_that_are_lost_are_replaced_on_others(tmp_path, monkeyp
         os.kill(raylet_under(run, "server-1"), signal.SIGKILL)
         noticed = left_after(run, killed, 1)
         wait_for(lambda: len(sets(run)[-1]) == 2 and sets(run)[-1] != first)
-        print(
-            f"lost and replaced: noticed after {noticed:.1f} s, published after {time.time() - killed:.1f} s"
-        )
+        print(f"a server's node is lost: noticed after {noticed:.1f} s")
+        print(f"it is replaced on a spare node: published after {time.time() - killed:.1f} s")
         killed = time.time()
         os.kill(raylet_under(run, "server-1"), signal.SIGKILL)
         noticed_again = left_after(run, killed, 2)
@@ -106,9 +105,7 @@ def test_servers_on_nodes_that_are_lost_are_replaced_on_others(tmp_path, monkeyp
         joined = time.time()
         nodes.start(cpus=1)
         wait_for_servers(run, 2)
-        print(
-            f"a node that joins: noticed {noticed_again:.1f} s, published {time.time() - joined:.1f} s after"
-        )
+        print(f"a node joins after another loss: published after {time.time() - joined:.1f} s")
         status, err = finish(launcher)
         assert status == 0, err
     assert noticed < NOTICED_S
