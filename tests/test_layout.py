@@ -39,6 +39,7 @@ ENTRIES = {
     "launcher": "What launch.py does.",
     "report": "What a run has done.",
     "demo_model": "Small models for CPU runs.",
+    "slurm": "A command: scripts for sbatch.",
     "export.py": "A command: a checkpoint as a Hugging Face model.",
     "replay.py": "A command: one process of a run without the others.",
     "difficulty.py": "A command: how hard the problems are for a model.",
