@@ -5,8 +5,7 @@
     python launch.py inference=scripted plan=true     print the jobs and start nothing
     python launch.py run_dir=runs/latest resume=true  resume a run that stopped, from its last checkpoint
 
-A run over several machines (world.nodes) has a launcher on each, started with the same command by torchrun or
-srun: docs/several-nodes.md.
+A run over several machines is placed on a Ray cluster (executor=ray): docs/cluster.md.
 
 Writes to `run_dir`: the resolved config, one log per process, streams, metrics, checkpoints and
 `summary.json`. Exit status 0 means that the run did what it was asked; 1 that it failed; 2 that it
@@ -36,12 +35,12 @@ from contracts.support.messages import one_line
 from pipelinerl.config import RunConfig, save_config
 from pipelinerl.demo_model import registry
 from pipelinerl.errors import PlanError
-from pipelinerl.judging.client import SOCKET_VARIABLE
-from pipelinerl.launcher.jobs import Job, plan_jobs
+from pipelinerl.launcher.jobs import JobPlanner
 from pipelinerl.launcher.model_source import Model, fetch_model, find_model, model_in
-from pipelinerl.launcher.nodes import Nodes, meet
+from pipelinerl.launcher.placing import PlacedRun, executor_of, place
+from pipelinerl.launcher.wants import members_of
 from pipelinerl.paths import OWNER_ALONE
-from pipelinerl.streams import StreamError, Streams
+from pipelinerl.streams import StreamError, Streams, StreamWriter
 
 
 def main(overrides: list[str]) -> int:
@@ -68,48 +67,37 @@ def interrupted(*_: object) -> None:
 
 
 def run(config: RunConfig) -> int:
-    with meet(config) as nodes:
-        if nodes.rank > 0:
-            from pipelinerl.launcher.follow import follow
-
-            return follow(config, nodes)
-        status = run_head_node(config, nodes)
-        nodes.say(status=status)
-        return status
-
-
-def run_head_node(config: RunConfig, nodes: Nodes) -> int:
-    """Plans and supervises the run: the work of the only launcher, or of that of node 0."""
+    """Plans the run, places its jobs and supervises them; returns the exit status."""
     from pipelinerl.components import build_domain, judging_of
     from pipelinerl.launcher.checks import check_components, check_machine, check_problems
     from pipelinerl.launcher.describe_plan import describe_plan
-    from pipelinerl.launcher.lead import gather_hosts, wait_until_ready
     from pipelinerl.launcher.model_checks import check_model
 
-    hosts = gather_hosts(config, nodes)
     run_dir = Path(config.run_dir or time.strftime("runs/%Y%m%d-%H%M%S")).resolve()
     position = resume_position(run_dir, config)
     check_components(config)
     check_machine(config)
     check_problems(config)
     config = config.model_copy(update={"judging": judging_of(config.judging, build_domain(config))})
-    location = resolve_streams(config, run_dir, nodes.address)
     model = find_model(config, registry.DEMO_MODELS[config.model.demo].directory)
-    config = model.of(config).model_copy(update={"streams": location.options})
+    config = model.of(config)
     check_model(config, model)
-    secret = {"token": secrets.token_hex(16), "redis_url": location.url}
-    jobs = plan_jobs(config, run_dir, hosts, **secret)
     if config.plan:
-        print(*describe_plan(config, jobs, run_dir, location, model), sep="\n")
+        print(*describe_plan(config, run_dir, model), sep="\n")
         return 0
-    if model.state in ("to be made", "on the hub"):
-        model = make_or_fetch(model, config.model.demo)
-        config = model.of(config)
-        check_model(config, model)
-        jobs = plan_jobs(config, run_dir, hosts, **secret)
-    run_dir.mkdir(mode=OWNER_ALONE, parents=True, exist_ok=True)
-    wait_until_ready(nodes, run_dir, model=model.path, hosts=hosts, **secret)
-    return start_run(config, nodes, jobs, run_dir, location, position)
+    with closing(executor_of(config)) as executor:
+        location = resolve_streams(config, run_dir, executor.address)
+        members = members_of(config)
+        slots = place(config, executor, members)
+        if model.state in ("to be made", "on the hub"):
+            model = make_or_fetch(model, config.model.demo)
+            config = model.of(config)
+            check_model(config, model)
+        config = config.model_copy(update={"streams": location.options})
+        planner = JobPlanner(config, run_dir, secrets.token_hex(16), location.url)
+        planner.plan(slots)  # refuses what cannot be started
+        run_dir.mkdir(mode=OWNER_ALONE, parents=True, exist_ok=True)
+        return start_run(PlacedRun(config, run_dir, planner, executor, slots), location, position)
 
 
 def resume_position(run_dir: Path, config: RunConfig) -> Position | None:
@@ -123,61 +111,50 @@ def resume_position(run_dir: Path, config: RunConfig) -> Position | None:
     return None
 
 
-def start_run(
-    config: RunConfig,
-    nodes: Nodes,
-    jobs: list[Job],
-    run_dir: Path,
-    location: StreamsLocation,
-    position: Position | None,
-) -> int:
+def start_run(placed: PlacedRun, location: StreamsLocation, position: Position | None) -> int:
     """Opens the streams, resumes at `position` if there is one, and returns the exit status of the run."""
     from pipelinerl.launcher.resume import describe, launcher_events, resume
 
+    config = placed.config
+    run_dir = placed.run_dir
     with ExitStack() as held:
         if location.server:
             held.enter_context(location.server)
         streams = open_streams(config, run_dir, location.url)
-        launcher = held.enter_context(closing(launcher_events(streams)))  # a run has one launcher
+        events = held.enter_context(closing(launcher_events(streams)))  # a run has one launcher
         remove_unfinished(run_dir)
         if position:
-            print(describe(resume(streams, launcher, Checkpoints(run_dir), position)))
+            print(describe(resume(streams, events, Checkpoints(run_dir), position)))
             for of_the_stop in ("summary.json", "reward.png"):
                 (run_dir / of_the_stop).unlink(missing_ok=True)
-        for job in jobs:
-            if job.role == "judging":
-                held.callback(
-                    shutil.rmtree, Path(job.environment[SOCKET_VARIABLE]).parent, ignore_errors=True
-                )
+        if socket := placed.planner.judging_socket:
+            held.callback(shutil.rmtree, socket.parent, ignore_errors=True)
         settled = {"run_dir": str(run_dir), "resume": False}
         save_config(config.model_copy(update=settled), run_dir / "config.yaml")
         point_latest_at(run_dir)
-        nodes.say(begin=True)
-        return supervise(config, nodes, jobs, run_dir, streams)
+        return supervise(placed, streams, events)
 
 
-def supervise(config: RunConfig, nodes: Nodes, jobs: list[Job], run_dir: Path, streams: Streams) -> int:
-    """Runs this node's jobs to their end, reports on the run, and returns its exit status."""
-    from pipelinerl.launcher.lead import Verdict, end_others
-    from pipelinerl.launcher.supervisor import JobFailedError, Supervisor
+def supervise(placed: PlacedRun, streams: Streams, events: StreamWriter) -> int:
+    """Runs the jobs to their end, reports on the run, and returns its exit status."""
+    from pipelinerl.launcher.fates import JobFailedError
+    from pipelinerl.launcher.supervisor import Supervisor
     from pipelinerl.report.console import ConsoleView
     from pipelinerl.report.summary import report
 
     began = time.monotonic()
     status = 0
-    print(f"run directory: {run_dir}")
+    print(f"run directory: {placed.run_dir}")
     try:
-        with ConsoleView(run_dir, config.max_steps) as view:
-            own = [job for job in jobs if job.node == 0]
-            Supervisor(own, run_dir, config.world.stop_timeout_s).run(Verdict(nodes, view.update))
+        with ConsoleView(placed.run_dir, placed.config.max_steps) as view:
+            Supervisor(placed, streams, events).run(view.update)
     except JobFailedError as failure:
         print(f"launch.py: {failure}", file=sys.stderr)
         status = 1
     except KeyboardInterrupt:
         status = 130
-    end_others(nodes, config.world.stop_timeout_s)
     try:
-        summary = report(run_dir, streams, wall_s=time.monotonic() - began)
+        summary = report(placed.run_dir, streams, wall_s=time.monotonic() - began)
     except StreamError as error:
         print(f"launch.py: no report: {one_line(error)}", file=sys.stderr)
         return status or 1

@@ -282,8 +282,8 @@ class SamplerState(Record, frozen=True, kw_only=True):
 class Resumed(Dated, frozen=True, kw_only=True):
     """Says that the run resumes from `version`: what it trained after that version is undone.
 
-    The launcher writes it before any process starts. It contains everything that the processes need to know in
-    order to resume.
+    The launcher writes it before any process starts. It contains everything that the processes need to know
+    in order to resume.
     """
 
     version: int
@@ -325,8 +325,8 @@ class ServerLeft(Dated, frozen=True, kw_only=True):
 class ServerCondemned(Dated, frozen=True, kw_only=True):
     """Says that the trainer cannot publish to a server. The launcher ends it.
 
-    `replaceable` tells whether a new process in its place may do better: one that refuses for good would refuse
-    again.
+    `replaceable` tells whether a new process in its place may do better: one that refuses for good would
+    refuse again.
     """
 
     url: str

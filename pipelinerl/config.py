@@ -18,8 +18,8 @@ from contracts.optimizer import OptimizerSpec
 from contracts.support.files import write_atomically
 from contracts.token_fields import TokenField
 from pipelinerl.judging.options import JudgingConfig
-from pipelinerl.placement import Placement, place
 
+NODES = "a run over several nodes is started with executor=ray (docs/cluster.md)"
 Int = Annotated[int, Field(strict=True)]  # 128.0 and true are not whole numbers
 Bool = Annotated[bool, Field(strict=True)]
 
@@ -150,6 +150,26 @@ class RedisStreamsConfig(Section):
 StreamsConfig = Annotated[FileStreamsConfig | RedisStreamsConfig, Field(discriminator="backend")]
 
 
+class LocalExecutorConfig(Section):
+    backend: Literal["local"] = Field("local", description="Every job runs on this machine.")
+
+
+class RayExecutorConfig(Section):
+    backend: Literal["ray"] = Field(description="Jobs run on the Ray cluster at RAY_ADDRESS.")
+    place_timeout_s: float = Field(
+        120, gt=0, description="Longest wait for the workers and world.servers_min servers to be placed."
+    )
+    forward_env: list[str] = Field(
+        default_factory=list, description="Variables of the launcher's environment that jobs get on any node."
+    )
+    allow_unauthenticated: Bool = Field(
+        False, description="Whether to run on a cluster that whoever reaches it may use."
+    )
+
+
+ExecutorConfig = Annotated[LocalExecutorConfig | RayExecutorConfig, Field(discriminator="backend")]
+
+
 class OptimizerConfig(OptimizerSpec):
     """The optimizer of a run: what the contract leaves at "none", a run decides."""
 
@@ -171,21 +191,35 @@ class WeightsConfig(Section):
 
 
 class WorldConfig(Section):
-    nodes: Int = Field(1, ge=1, description="Machines of the run, each with a launcher of its own.")
     servers: Int = Field(1, ge=1, description="Inference servers, of all nodes together.")
+    servers_min: Int | None = Field(
+        None, ge=1, description="Servers with which the run begins where not all have a place; null = all."
+    )
+    server_restarts: Int = Field(
+        3, ge=0, description="Times that one server is replaced within ten minutes, before it is given up."
+    )
     trainer_ranks: Int = Field(1, ge=1, description="Data-parallel trainer ranks, of all nodes together.")
     equal_shares: Bool = Field(
         False,
         description="Whether to refuse a batch that is not the same number of groups for every trainer rank; "
         "rows are filled by tokens, whatever it says.",
     )
-    gpus: Int = Field(0, ge=0, description="GPUs of each node to use; 0 runs everything on the CPU.")
+    gpus: Int = Field(0, ge=0, description="GPUs of each node to use; 0 runs everything on CPUs.")
     gpu_memory_gib: float = Field(80, gt=0, description="Memory of one of them, which a plan must fit into.")
     threads: Int = Field(1, ge=1, description="CPU threads of each server and trainer rank.")
     server_start_timeout_s: float = Field(600, gt=0, description="Longest wait for a server to be ready.")
     rank_timeout_s: float = Field(1800, gt=0, description="Longest wait of one trainer rank for another.")
-    node_timeout_s: float = Field(60, gt=0, description="Longest wait to hear from another node's launcher.")
     stop_timeout_s: float = Field(10, gt=0, description="Time to end by itself before a process is killed.")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _nodes(cls, given: Any) -> Any:
+        """Refuses a number of nodes, but for the one of every run that was saved with it."""
+        if not isinstance(given, dict):
+            return given
+        if given.get("nodes", 1) != 1:
+            raise ValueError(f"world.nodes={given['nodes']}: {NODES}")
+        return {name: value for name, value in given.items() if name not in ("nodes", "node_timeout_s")}
 
 
 class CheckpointConfig(Section):
@@ -267,6 +301,7 @@ class RunConfig(Section):
     streams: StreamsConfig = FileStreamsConfig()
     weights: WeightsConfig = WeightsConfig()
     world: WorldConfig = WorldConfig()
+    executor: ExecutorConfig = LocalExecutorConfig()
     checkpoint: CheckpointConfig = CheckpointConfig()
     eval: EvalConfig
     probe: ProbeConfig = ProbeConfig()
@@ -286,12 +321,16 @@ class RunConfig(Section):
                 "trainer ranks cannot share equally; set batch_size to a multiple of "
                 f"{self.group_size * ranks}, another world.trainer_ranks, or world.equal_shares=false"
             )
-        if self.world.nodes > 1 and self.streams.backend != "redis":
-            raise ValueError(f"world.nodes={self.world.nodes} needs streams=redis")
-        if self.world.nodes > 1 and self.inference.host:
+        if self.executor.backend == "ray" and self.streams.backend != "redis":
+            raise ValueError("executor=ray needs streams=redis")
+        if self.executor.backend == "ray" and self.inference.host:
             raise ValueError(
-                f"inference.host={self.inference.host}: with several nodes, servers bind to their node's "
+                f"inference.host={self.inference.host}: with executor=ray, servers bind to their node's "
                 "address; leave it null"
+            )
+        if self.world.servers_min is not None and self.world.servers_min > self.world.servers:
+            raise ValueError(
+                f"world.servers_min={self.world.servers_min} is more than world.servers={self.world.servers}"
             )
         if self.eval.pinned and self.world.servers == 1:
             raise ValueError(
@@ -299,19 +338,15 @@ class RunConfig(Section):
             )
         if self.eval.pinned and self.eval.every is None:
             raise ValueError("eval.pinned=true is for evaluations during training; set eval.every")
-        _ = self.placement  # raises what does not fit
+        if self.executor.backend == "local":
+            self._check_gpus()
         return self
 
-    @property
-    def placement(self) -> Placement:
-        return place(
-            self.world.nodes,
-            self.world.gpus,
-            self.world.servers,
-            self.inference.gpus_per_server,
-            self.world.trainer_ranks,
-            self.reference is not None,
-        )
+    def _check_gpus(self) -> None:
+        servers = self.world.servers + (self.reference is not None)
+        needed = servers * self.inference.gpus_per_server + self.world.trainer_ranks
+        if self.world.gpus and needed > self.world.gpus:
+            raise ValueError(f"the plan needs {needed} GPUs and world.gpus is {self.world.gpus}")
 
     @property
     def updates_of_optimizer(self) -> OptimizerSpec:
@@ -342,6 +377,11 @@ class RunConfig(Section):
     @property
     def device(self) -> str:
         return "cuda" if self.world.gpus else "cpu"
+
+    @property
+    def servers_min(self) -> int:
+        """The number of servers that must have a place before the run begins."""
+        return self.world.servers_min or self.world.servers
 
 
 def save_config(config: RunConfig, path: Path) -> None:

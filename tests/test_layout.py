@@ -14,7 +14,6 @@ ENTRIES = {
     "trainer.py": "The process that learns, one a rank.",
     "config.py": "The schema of the configuration.",
     "components.py": "Makes what the configuration names.",
-    "placement.py": "Which node and GPU each process gets.",
     "process.py": "What the main function of every process shares.",
     "addresses.py": "Network addresses of this machine.",
     "errors.py": "The error that a user sees before a run starts.",

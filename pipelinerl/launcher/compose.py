@@ -19,7 +19,7 @@ from omegaconf.errors import OmegaConfBaseException
 from pydantic import ValidationError
 
 from contracts.support.messages import first_line, one_line
-from pipelinerl.config import Component, RunConfig
+from pipelinerl.config import NODES, Component, RunConfig
 from pipelinerl.errors import PlanError
 from pipelinerl.launcher.defaults import register_defaults
 from pipelinerl.paths import ROOT, conf_directory
@@ -99,6 +99,8 @@ def _explain(error: Exception, overrides: list[str]) -> str:
         if override.startswith("--") or ("=" not in override and not override.startswith("~")):
             return f"{override}: settings are written KEY=VALUE, like max_steps=20"
         key = override.split("=")[0].lstrip("+~")
+        if key in ("world.nodes", "world.node_timeout_s"):
+            return f"{override}: {NODES}"
         if f"'{key}'" in text or f"'{key.split('.')[-1]}'" in text:
             section = key.split(".")[0]
             if key in PARTS_OF_ALL:

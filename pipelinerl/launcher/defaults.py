@@ -9,9 +9,17 @@ from typing import Any
 from hydra.core.config_store import ConfigStore
 from pydantic import BaseModel
 
-from pipelinerl.config import Component, EngineConfig, FileStreamsConfig, RedisStreamsConfig, RunConfig
+from pipelinerl.config import (
+    Component,
+    EngineConfig,
+    FileStreamsConfig,
+    LocalExecutorConfig,
+    RayExecutorConfig,
+    RedisStreamsConfig,
+    RunConfig,
+)
 
-GROUPS = ("streams",)  # a choice of conf/streams/ brings its own defaults
+GROUPS = ("streams", "executor")  # a choice of conf/streams/ or conf/executor/ brings its own defaults
 
 
 def register_defaults() -> None:
@@ -21,6 +29,8 @@ def register_defaults() -> None:
     store.store("schema", defaults_of(EngineConfig), group="inference")
     store.store("schema_files", defaults_of(FileStreamsConfig), group="streams")
     store.store("schema_redis", defaults_of(RedisStreamsConfig), group="streams")
+    store.store("schema_local", defaults_of(LocalExecutorConfig), group="executor")
+    store.store("schema_ray", defaults_of(RayExecutorConfig), group="executor")
 
 
 def defaults_of(schema: type[BaseModel]) -> dict[str, Any]:

@@ -5,22 +5,23 @@ from pathlib import Path
 
 from pipelinerl.config import RunConfig
 from pipelinerl.launcher.checks import missing
+from pipelinerl.launcher.describe_places import describe_places, planned_jobs
 from pipelinerl.launcher.gpu_memory import GIB, Use, longest_sequence, rank_use, sequences_held, server_use
 from pipelinerl.launcher.jobs import Job
 from pipelinerl.launcher.model_source import Model
 from pipelinerl.rollouts.admission import unread_limit
-from pipelinerl.streams.of_run import StreamsLocation
+from pipelinerl.streams.of_run import StreamsLocation, resolve_streams
 
 
-def describe_plan(
-    config: RunConfig, jobs: list[Job], run_dir: Path, location: StreamsLocation, model: Model
-) -> Iterator[str]:
-    """Yields the description line by line."""
+def describe_plan(config: RunConfig, run_dir: Path, model: Model) -> Iterator[str]:
+    """Yields the description line by line. Asks a Ray cluster what there is, if RAY_ADDRESS names one."""
+    location = resolve_streams(config, run_dir)
     yield f"run directory: {run_dir}"
     yield f"model: {_model(model)}"
     yield f"streams: {_streams(location)}"
+    yield from describe_places(config)
     yield ""
-    yield from _processes(jobs, location)
+    yield from _processes(planned_jobs(config, run_dir, location), location)
     yield ""
     yield from _ports(config)
     yield from _memory(config, model)

@@ -1,141 +1,135 @@
-"""Which processes a run consists of, and where each is placed. Plans only; starts nothing."""
+"""The command and the environment of each process of a run. Plans only; starts nothing."""
 
 import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass
 from hashlib import blake2b
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Literal
 
 from contracts.support.token import TOKEN_VARIABLE
+from pipelinerl.addresses import in_url
 from pipelinerl.config import EngineConfig, RunConfig
 from pipelinerl.errors import PlanError
 from pipelinerl.judging.child import service_command, service_environment
 from pipelinerl.judging.client import SOCKET_VARIABLE
-from pipelinerl.launcher.hosts import INTERFACE_VARIABLE, RANK_0, REFERENCE, Host, server_address, server_urls
+from pipelinerl.launcher.executors.base import Slot
+from pipelinerl.launcher.wants import RANK_0, REFERENCE, Role, members_of
 from pipelinerl.paths import ROOT
-from pipelinerl.placement import Place
 from pipelinerl.process import REDIS_VARIABLE, REFERENCE_VARIABLE, SERVERS_VARIABLE
 from pipelinerl.training.update_times import hold_timeout_s
 
+INTERFACE_VARIABLE = "GLOO_SOCKET_IFNAME"  # torch's
 
-@dataclass(frozen=True, eq=False)
+
+@dataclass(frozen=True)
 class Job:
+    """One process of a run, in the place that it was given."""
+
     name: str
-    role: Literal["server", "reference", "judging", "actor", "preprocessor", "trainer"]
+    role: Role
+    slot: Slot
     command: tuple[str, ...]
-    environment: dict[str, str]  # beside the launcher's own, unless it is complete
-    node: int = 0
-    nodes: int = 1  # of the run
+    environment: dict[str, str]  # beside its node's own, unless it is complete
     has_whole_environment: bool = False  # whether `environment` is all that it is given
+    url: str | None = None  # of one that serves
 
     @property
     def placement(self) -> str:
-        gpus = self.environment.get("CUDA_VISIBLE_DEVICES")
-        node = f"node {self.node} " if self.nodes > 1 else ""
-        return node + (f"GPU {gpus}" if gpus else "CPU")
+        return f"GPU {self.slot.gpus}" if self.slot.gpus else "CPU"
 
 
-def plan_jobs(
-    config: RunConfig,
-    run_dir: Path,
-    hosts: list[Host],
-    token: str,
-    redis_url: str | None = None,
-) -> list[Job]:
-    """Returns the jobs of all nodes: servers, actor, preprocessor, then the trainer's ranks.
+class JobPlanner:
+    """Makes the command and the environment of each job from where all of them are placed.
 
-    `hosts` holds one entry for each node.
+    token: what the servers ask of their clients.
     """
-    urls = server_urls(config, hosts)
-    importable = os.pathsep.join([str(ROOT), os.getcwd()])  # parts of one's own, from where one works
-    common = {"PYTHONPATH": importable, TOKEN_VARIABLE: token, "PYTHONUNBUFFERED": "1"}
-    streams = {REDIS_VARIABLE: redis_url} if redis_url else {}
-    socket = {SOCKET_VARIABLE: str(judging_socket(run_dir, token))} if config.judging.verifiers else {}
-    jobs = [
-        *_servers(config, hosts),
-        *_workers(run_dir, streams | socket, urls.pop(REFERENCE, None)),
-        *_trainers(config, run_dir, hosts, streams | {SERVERS_VARIABLE: ",".join(urls.values())}),
-    ]
-    jobs = [replace(job, environment=common | _network(hosts[job.node]) | job.environment) for job in jobs]
-    return [replace(job, nodes=len(hosts)) for job in [*jobs, *_judging(run_dir, socket)]]
+
+    def __init__(self, config: RunConfig, run_dir: Path, token: str, redis_url: str | None = None):
+        self._config = config
+        self._run_dir = run_dir
+        importable = os.pathsep.join([str(ROOT), os.getcwd()])  # parts of one's own, from where one works
+        self._common = {"PYTHONPATH": importable, TOKEN_VARIABLE: token, "PYTHONUNBUFFERED": "1"}
+        self._streams = {REDIS_VARIABLE: redis_url} if redis_url else {}
+        self.judging_socket = judging_socket(run_dir, token) if config.judging.verifiers else None
+        self._socket = {SOCKET_VARIABLE: str(self.judging_socket)} if self.judging_socket else {}
+
+    def plan(self, slots: Mapping[str, Slot]) -> list[Job]:
+        """Returns the job of each slot. Where one needs another's address, both must be among them."""
+        roles = {member.want.name: member.role for member in members_of(self._config)}
+        return [self.job(name, role, slots) for name, role in roles.items() if name in slots]
+
+    def job(self, name: str, role: Role, slots: Mapping[str, Slot]) -> Job:
+        """Returns the job of this name. `slots`: its own place, and those of jobs whose address it needs."""
+        slot = slots[name]
+        match role:
+            case "judging":
+                # It is given no secret.
+                command = service_command(self._run_dir)
+                environment = service_environment(self.judging_socket)
+                return Job(name, role, slot, command, environment, has_whole_environment=True)
+            case "server" | "reference":
+                command = self._server_command(name, role, slot)
+                own = _threads(self._config)
+            case "actor" | "preprocessor":
+                command = self._module(role)
+                own = {"OMP_NUM_THREADS": "1"} | self._streams | self._socket | self._scored_by(slots)
+            case "trainer":
+                command = self._module(role)
+                own = _threads(self._config) | self._streams | self._rendezvous(name, slots)
+        network = {INTERFACE_VARIABLE: slot.interface} if slot.interface else {}
+        gpus = {"CUDA_VISIBLE_DEVICES": slot.gpus}
+        url = self._url(slot) if role in ("server", "reference") else None
+        return Job(name, role, slot, command, self._common | network | gpus | own, url=url)
+
+    def _module(self, name: str) -> tuple[str, ...]:
+        return (sys.executable, "-m", f"pipelinerl.{name}", "--run-dir", str(self._run_dir))
+
+    def _scored_by(self, slots: Mapping[str, Slot]) -> dict[str, str]:
+        return {REFERENCE_VARIABLE: self._url(slots[REFERENCE])} if REFERENCE in slots else {}
+
+    def _rendezvous(self, name: str, slots: Mapping[str, Slot]) -> dict[str, str]:
+        return {
+            "MASTER_ADDR": slots[RANK_0].address,
+            "MASTER_PORT": str(slots[RANK_0].port),
+            "WORLD_SIZE": str(self._config.world.trainer_ranks),
+            "RANK": name.removeprefix("trainer-"),
+            SERVERS_VARIABLE: ",".join(self._url(s) for n, s in slots.items() if n.startswith("server")),
+        }
+
+    def _url(self, slot: Slot) -> str:
+        return f"http://{in_url(self._host(slot))}:{slot.port}"
+
+    def _host(self, slot: Slot) -> str:
+        return self._config.inference.host or slot.address
+
+    def _server_command(self, name: str, role: Role, slot: Slot) -> tuple[str, ...]:
+        engine = engine_of(self._config, name)
+        command = [_interpreter(engine), "-m", engine.module, "--host", self._host(slot)]
+        command += ["--port", str(slot.port)]
+        if engine.model is None:
+            command += ["--model", str(self._config.model.path)]
+        if role == "server":  # the trainer publishes weights to it
+            command += ["--hold-timeout-s", str(hold_timeout_s(self._config.weights))]
+        for option, value in engine.arguments.items():
+            command += _option(option.replace("_", "-"), value)
+        return tuple(command)
+
+
+def engine_of(config: RunConfig, name: str) -> EngineConfig:
+    """Returns the engine of a server by its name, or that of the reference server."""
+    if name == REFERENCE:
+        return config.reference
+    return config.inference.engine_of(int(name.removeprefix("server-")))
 
 
 def judging_socket(run_dir: Path, token: str) -> Path:
     """Returns where the judging service listens: a short path, in a directory that nobody can guess."""
     name = blake2b(str(run_dir).encode(), key=token.encode(), digest_size=8).hexdigest()
     return Path(tempfile.gettempdir()) / f"pipelinerl-{name}" / "judging"
-
-
-def _judging(run_dir: Path, socket: dict[str, str]) -> Iterator[Job]:
-    """On node 0, next to the actor, where anything is judged; it is given no secret."""
-    if socket:
-        environment = service_environment(Path(socket[SOCKET_VARIABLE]))
-        yield Job("judging", "judging", service_command(run_dir), environment, has_whole_environment=True)
-
-
-def _network(host: Host) -> dict[str, str]:
-    return {INTERFACE_VARIABLE: host.interface} if host.interface else {}
-
-
-def _servers(config: RunConfig, hosts: list[Host]) -> Iterator[Job]:
-    servers, _, reference = config.placement
-    named = [
-        (f"server-{i}", "server", config.inference.engine_of(i), place) for i, place in enumerate(servers)
-    ]
-    if reference:
-        named.append((REFERENCE, "reference", config.reference, reference))
-    for name, role, engine, place in named:
-        host = hosts[place.node]
-        address = server_address(config, host.address)
-        command = _server_command(config, engine, address, host.ports[name], updated=role == "server")
-        yield Job(name, role, command, _threads(config) | _gpus(config, place), place.node)
-
-
-def _workers(run_dir: Path, streams: dict[str, str], reference: str | None) -> Iterator[Job]:
-    """On node 0."""
-    environment = {"OMP_NUM_THREADS": "1"} | streams
-    scored_by = {REFERENCE_VARIABLE: reference} if reference else {}
-    yield Job("actor", "actor", _module("actor", run_dir), environment)
-    yield Job("preprocessor", "preprocessor", _module("preprocessor", run_dir), environment | scored_by)
-
-
-def _trainers(
-    config: RunConfig, run_dir: Path, hosts: list[Host], environment: dict[str, str]
-) -> Iterator[Job]:
-    places = config.placement.trainers
-    rank_0 = hosts[places[0].node]
-    rendezvous = {
-        "MASTER_ADDR": rank_0.address,
-        "MASTER_PORT": str(rank_0.ports[RANK_0]),
-        "WORLD_SIZE": str(config.world.trainer_ranks),
-    }
-    for rank, place in enumerate(places):
-        own = {"RANK": str(rank)} | _threads(config) | _gpus(config, place)
-        command = _module("trainer", run_dir)
-        yield Job(f"trainer-{rank}", "trainer", command, environment | rendezvous | own, place.node)
-
-
-def _module(name: str, run_dir: Path) -> tuple[str, ...]:
-    return (sys.executable, "-m", f"pipelinerl.{name}", "--run-dir", str(run_dir))
-
-
-def _server_command(
-    config: RunConfig, engine: EngineConfig, address: str, port: int, updated: bool
-) -> tuple[str, ...]:
-    """`updated`: whether the trainer publishes weights to it."""
-    command = [_interpreter(engine), "-m", engine.module, "--host", address, "--port", str(port)]
-    if engine.model is None:
-        command += ["--model", str(config.model.path)]
-    if updated:
-        command += ["--hold-timeout-s", str(hold_timeout_s(config.weights))]
-    for name, value in engine.arguments.items():
-        command += _option(name.replace("_", "-"), value)
-    return tuple(command)
 
 
 def _option(name: str, value: object) -> list[str]:
@@ -173,14 +167,3 @@ def missing_engine(engine: EngineConfig) -> str | None:
 
 def _threads(config: RunConfig) -> dict[str, str]:
     return {"OMP_NUM_THREADS": str(config.world.threads), "TOKENIZERS_PARALLELISM": "false"}
-
-
-def _gpus(config: RunConfig, place: Place) -> dict[str, str]:
-    """The environment in which a job sees its GPUs of the machine, or none in a CPU plan."""
-    if not config.world.gpus:
-        return {"CUDA_VISIBLE_DEVICES": ""}
-    named = None if config.plan else os.environ.get("CUDA_VISIBLE_DEVICES")
-    visible = named.split(",") if named else [str(i) for i in range(config.world.gpus)]
-    if len(visible) < config.world.gpus:
-        raise PlanError(f"world.gpus={config.world.gpus}, but CUDA_VISIBLE_DEVICES={named}")
-    return {"CUDA_VISIBLE_DEVICES": ",".join(visible[i] for i in place.gpus)}

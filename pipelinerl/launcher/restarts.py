@@ -1,32 +1,53 @@
-"""When a service that has ended is started again: later and later, and at last not at all."""
+"""When a job that has ended is started again: later and later, and at last not at all.
 
-import time
+It is pure: times are given.
+"""
 
-SHORTEST_S = 0.5  # before the first restart; doubles with each that follows soon
-LONGEST_S = 30.0
-SOON_S = 60.0  # after a restart that lasted longer, the count begins anew
-MOST = 8  # ends in a row
-REFUSED = 2  # the exit status of a service that would only be refused again
+from dataclasses import dataclass, field
+
+REFUSED = 2  # the exit status of a process that would only be refused again
 
 
+@dataclass
 class Restarts:
-    """Counts the ends of one service. Pure but for the clock."""
+    """Counts the ends of one job. `is_spent` says that it is not started again."""
 
-    def __init__(self):
-        self.is_spent = False
-        self._ends = 0  # in a row
-        self._started = time.monotonic()
-        self._due: float | None = None  # when it ended, and is not started yet
+    most: int  # ends within `within_s` that are followed by a restart
+    within_s: float
+    shortest_s: float  # before the first restart; doubles with each end within `within_s`
+    longest_s: float
+    is_spent: bool = False
+    _ends: list[float] = field(default_factory=list)
+    _due: float | None = None
 
-    def is_due(self, status: int) -> bool:
-        """Whether to start it now. Called again and again while it is ended, with its exit status."""
-        now = time.monotonic()
-        if self._due is None:
-            self._ends = 1 if now - self._started > SOON_S else self._ends + 1
-            self.is_spent = status == REFUSED or self._ends > MOST
-            self._due = now + min(SHORTEST_S * 2 ** (self._ends - 1), LONGEST_S)
-        if self.is_spent or now < self._due:
+    def ended(self, now: float, status: int | None = None, weight: int = 1) -> None:
+        """Records an end: `status` is None where it is not known, `weight` how many ends it counts for."""
+        self._ends = [end for end in self._ends if now - end < self.within_s] + weight * [now]
+        self.is_spent = status == REFUSED or len(self._ends) > self.most
+        wait_s = self.shortest_s * 2 ** (len(self._ends) - weight)
+        self._due = None if self.is_spent else now + min(wait_s, self.longest_s)
+
+    @property
+    def is_pending(self) -> bool:
+        """Whether it has ended and is to be started again."""
+        return self._due is not None
+
+    def is_due(self, now: float) -> bool:
+        """Returns true once for each end that is followed by a restart, when its time has come."""
+        if self._due is None or now < self._due:
             return False
-        self._started = now
         self._due = None
         return True
+
+    def give_up(self) -> None:
+        """Starts it no more."""
+        self.is_spent = True
+        self._due = None
+
+
+def of_a_server(most: int) -> Restarts:
+    return Restarts(most, within_s=600, shortest_s=1, longest_s=60)
+
+
+def of_a_service() -> Restarts:
+    return Restarts(most=8, within_s=300, shortest_s=0.5, longest_s=30)

@@ -1,180 +1,171 @@
-"""The supervisor: starts the planned jobs of a node, watches them, and ends them all.
+"""The supervisor: starts the jobs of a run in their places, watches them, and ends them all.
 
-The end of the actor, the preprocessor, the trainer or the reference server ends the run, on whichever node.
-Another server's end does so only when none is left on any. The judging service is started again.
-
-Every job is a session of its own, so that its children end with it. The kernel (on Linux) signals it when
-the launcher dies, so no process is left.
+What an end means depends on the job. That of a worker ends the run, a service is started again where it was,
+and a server is replaced (`serving`). Where the jobs run is the executor's matter.
 """
 
-import os
 import re
 import signal
-import subprocess
 import time
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
-import psutil
-
-from contracts.support.die_with_parent import die_with_parent
-from pipelinerl.launcher.jobs import Job
-from pipelinerl.launcher.restarts import Restarts
-from pipelinerl.paths import OWNER_ALONE
-from pipelinerl.process import REDIS_VARIABLE
+from pipelinerl.launcher.executors.base import Ended, Fate, Lost, Process, Slot
+from pipelinerl.launcher.fates import (
+    SERVICES,
+    WORKERS,
+    JobFailedError,
+    failed_worker,
+    have_ended_well,
+    is_alive,
+    names_of,
+)
+from pipelinerl.launcher.jobs import Job, engine_of
+from pipelinerl.launcher.placing import PlacedRun
+from pipelinerl.launcher.restarts import of_a_service
+from pipelinerl.launcher.serving import Servers, TrainerNews
+from pipelinerl.launcher.wants import members_of
+from pipelinerl.streams import Streams, StreamWriter
 
 POLL_S = 0.25
-SERVING = ("server", "reference", "judging")
+END_POLL_S = 0.02
+KILL_S = 15.0  # beyond its grace, for what is killed to be gone
 RAISED = re.compile(r"(\[rank\d+\]: )?[A-Za-z_][\w.]*(Error|Exception)\b")  # the last line of a traceback
 
 
-OF_THE_LAUNCHER = re.compile(  # a secret, and its own place in a job of several launchers
-    rf"{REDIS_VARIABLE}|((LOCAL_|GROUP_|ROLE_)?(RANK|WORLD_SIZE)|ROLE_NAME|MASTER_(ADDR|PORT)|TORCHELASTIC_\w+)"
-)
-
-
-class JobFailedError(Exception):
-    """A process that the run needs has ended."""
-
-
-@dataclass(frozen=True)
-class NodeState:
-    """The state of the jobs of one node."""
-
-    servers: int = 0  # that live
-    working: bool = False  # whether a worker has yet to end
-    reference: bool = False  # whether the reference server is here
-    failure: str | None = None  # of a job that the run cannot go on without
-    last_log_line: str | None = None  # from a log of its servers, when none is alive
-
-
-def is_over(states: Iterable[NodeState]) -> bool:
-    """Whether every worker of all nodes has ended well. Raises JobFailedError when one has not."""
-    states = list(states)
-    for state in states:
-        if state.failure:
-            raise JobFailedError(state.failure)
-    working = any(state.working for state in states)
-    if working and not any(state.servers for state in states):
-        last_lines = [state.last_log_line for state in states if state.last_log_line]
-        raise JobFailedError(f"no inference server is left; {last_lines[0]}")
-    return not working
-
-
 class Supervisor:
-    def __init__(self, jobs: list[Job], run_dir: Path, stop_timeout_s: float):
-        self._jobs = jobs
-        self._logs = run_dir / "logs"
-        self._stop_timeout_s = stop_timeout_s
-        self._processes: dict[Job, subprocess.Popen] = {}
-        self._log_begins: dict[Job, int] = {}  # what an earlier launch had written by then
-        self._restarts = Restarts()  # of the judging service
+    """streams: of the run. events: the writer of `launcher_events`."""
 
-    def run(self, ended: Callable[[NodeState], bool]) -> None:
-        """Starts all jobs; returns once `ended`, called a few times a second, returns true or raises.
+    def __init__(self, placed: PlacedRun, streams: Streams, events: StreamWriter):
+        self._config = placed.config
+        self._planner = placed.planner
+        self._executor = placed.executor
+        self._slots = dict(placed.slots)
+        self._logs = placed.run_dir / "logs"
+        self._stop_timeout_s = placed.config.world.stop_timeout_s
+        self._log_begins: dict[str, int] = {}  # what an earlier process had written by then
+        members = members_of(placed.config)
+        self._roles = {want.name: role for role, want in members}
+        self._services = {name: of_a_service() for name in names_of(self._roles, SERVICES)}
+        self._workers = names_of(self._roles, WORKERS)
+        self._failed_at: float | None = None
+        self._servers = Servers(
+            [want for role, want in members if role == "server"],
+            self._executor,
+            self._start_server,
+            events,
+            TrainerNews(streams),
+            placed.config.world,
+        )
 
-        Whatever happens, no job is left running.
+    def run(self, show: Callable[[int], None]) -> None:
+        """Starts all jobs; returns once every worker has ended well. Raises JobFailedError when one has not.
+
+        `show` is told the number of servers alive, a few times a second. Whatever happens, no job is left.
         """
         try:
-            for job in self._jobs:
-                self._processes[job] = self._start(job)
-            while not ended(self._poll()):
+            self._servers.tend(self._executor.look(), time.monotonic())
+            for name in [*self._services, *self._workers]:
+                self._start(name)
+            while not self._is_over(show):
                 time.sleep(POLL_S)
         finally:
             self._end_all()
 
-    def _start(self, job: Job) -> subprocess.Popen:
-        self._logs.mkdir(mode=OWNER_ALONE, exist_ok=True)
-        inherited = {name: value for name, value in os.environ.items() if not OF_THE_LAUNCHER.fullmatch(name)}
-        if job.has_whole_environment:
-            inherited = {}
-        with (self._logs / f"{job.name}.log").open("ab") as log:
-            self._log_begins[job] = log.tell()
-            return subprocess.Popen(
-                job.command,
-                env=inherited | job.environment,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-                preexec_fn=die_with_parent,
-            )
+    def _start_server(self, name: str, slot: Slot) -> tuple[str, str]:
+        self._slots[name] = slot
+        return self._start(name).url, engine_of(self._config, name).module
 
-    def _poll(self) -> NodeState:
-        self._restart_judging()
-        codes = {job: process.poll() for job, process in self._processes.items()}
-        servers = [job for job in codes if job.role == "server"]
-        alive = sum(codes[job] is None for job in servers)
-        return NodeState(
-            servers=alive,
-            working=any(code is None for job, code in codes.items() if job.role not in SERVING),
-            reference=any(job.role == "reference" for job in codes),
-            failure=self._failure(codes),
-            last_log_line=self._last_log_line(servers[0]) if servers and not alive else None,
+    def _start(self, name: str) -> Job:
+        job = self._planner.job(name, self._roles[name], self._slots)
+        log = self._log(name)
+        self._log_begins[name] = log.stat().st_size if log.exists() else 0
+        process = Process(
+            job.command,
+            job.environment,
+            log,
+            job.has_whole_environment,
+            self._stop_timeout_s,
+            ends_if_stopped=job.role == "judging",
         )
+        self._executor.start(name, process)
+        return job
 
-    def _restart_judging(self) -> None:
-        """Starts it again some time after it has ended, and ends it where it was stopped for good."""
-        for job in [job for job in self._jobs if job.role == "judging"]:
-            process = self._processes[job]
-            if process.poll() is None:
-                if is_stopped(process.pid):
-                    _signal([process], signal.SIGKILL)
-            elif self._restarts.is_due(process.returncode):
-                _signal([process], signal.SIGKILL)  # what it has left behind
-                self._processes[job] = self._start(job)
+    # --- while it runs ------------------------------------------------------------------------
 
-    def _failure(self, codes: dict[Job, int | None]) -> str | None:
-        for job, code in codes.items():
-            if job.role == "judging":
-                if self._restarts.is_spent:
-                    return f"{job.name} ended with status {code}; {self._last_log_line(job)}"
-            elif job.role != "server" and (code or (job.role == "reference" and code is not None)):
-                return f"{job.name} ended with status {code}; {self._last_log_line(job)}"
-        return None
+    def _is_over(self, show: Callable[[int], None]) -> bool:
+        now = time.monotonic()
+        fates = self._executor.look()
+        self._restart_services(fates, now)
+        self._check_workers(fates, now)
+        if have_ended_well(fates, self._workers):
+            return True
+        self._servers.tend(fates, now)
+        fates = self._executor.look()
+        servers = names_of(self._roles, ["server"])
+        show(sum(is_alive(fates.get(name)) for name in servers))
+        if not self._servers.may_serve(fates, now):
+            raise JobFailedError(f"no inference server is left; {self._last_log_line(servers[0])}")
+        return False
 
-    def _last_log_line(self, job: Job) -> str:
-        path = self._logs / f"{job.name}.log"
-        log = path.read_bytes()[self._log_begins[job] :].decode(errors="replace")
-        lines = log.strip().splitlines()
+    def _restart_services(self, fates: Mapping[str, Fate], now: float) -> None:
+        for name, restarts in self._services.items():
+            fate = fates[name]
+            if isinstance(fate, Lost):
+                raise JobFailedError(self._words(name, fate))
+            if not isinstance(fate, Ended):
+                continue
+            if not restarts.is_pending:
+                restarts.ended(now, fate.status)
+            if restarts.is_spent:
+                raise JobFailedError(self._words(name, fate))
+            if restarts.is_due(now):
+                self._start(name)
+
+    def _check_workers(self, fates: Mapping[str, Fate], now: float) -> None:
+        """Raises JobFailedError. Where nodes may be lost, the words wait until it is known whether one is."""
+        failed = failed_worker(fates, self._workers)
+        if failed is None:
+            return
+        self._failed_at = self._failed_at or now
+        waited = now - self._failed_at >= self._executor.notices_within_s
+        if waited or isinstance(fates[failed], Lost):
+            raise JobFailedError(self._words(failed, fates[failed]))
+
+    def _words(self, name: str, fate: Ended | Lost) -> str:
+        if isinstance(fate, Lost):
+            return f"{name} is lost: {fate.why}"
+        return f"{name} ended with status {fate.status}; {self._last_log_line(name)}"
+
+    def _last_log_line(self, name: str) -> str:
+        path = self._log(name)
+        text = path.read_bytes()[self._log_begins.get(name, 0) :] if path.exists() else b""
+        lines = text.decode(errors="replace").strip().splitlines()
         raised = [line for line in lines if RAISED.match(line)]  # what follows a traceback is noise
         last_line = (raised or lines)[-1:]
         return f"see {path}" + "".join(f" ({line.strip()})" for line in last_line)
 
+    def _log(self, name: str) -> Path:
+        return self._logs / f"{name}.log"
+
+    # --- its end ------------------------------------------------------------------------------
+
     def _end_all(self) -> None:
         for ignored in (signal.SIGINT, signal.SIGTERM):
             signal.signal(ignored, signal.SIG_IGN)  # a second Ctrl-C must not leave anything behind
-        servers = {job: p for job, p in self._processes.items() if job.role in SERVING}
-        # The workers first: a server's end is not to be recorded as rollouts that failed.
-        self._end([p for job, p in self._processes.items() if job not in servers])
-        self._end(list(servers.values()))
-
-    def _end(self, processes: list[subprocess.Popen]) -> None:
-        _signal(processes, signal.SIGTERM)
-        deadline = time.monotonic() + self._stop_timeout_s
-        for process in processes:
-            try:
-                process.wait(max(0.0, deadline - time.monotonic()))
-            except subprocess.TimeoutExpired:
-                continue
-        _signal(processes, signal.SIGKILL)
-        for process in processes:
-            process.wait()
-
-
-def is_stopped(pid: int) -> bool:
-    """Whether a signal keeps the process from doing anything."""
-    try:
-        return psutil.Process(pid).status() == psutil.STATUS_STOPPED
-    except psutil.Error:
-        return False
-
-
-def _signal(processes: list[subprocess.Popen], number: signal.Signals) -> None:
-    """To each job's whole session: what the job itself started ends too, even if it is gone."""
-    for process in processes:
         try:
-            os.killpg(process.pid, number)
-        except ProcessLookupError:
-            continue
+            # The workers first: a server's end is not to be recorded as rollouts that failed.
+            self._end(self._workers)
+            self._end([name for name in self._roles if name not in self._workers])
+        finally:
+            self._executor.close()
+
+    def _end(self, names: Iterable[str]) -> None:
+        fates = self._executor.look()
+        names = [name for name in names if is_alive(fates.get(name))]
+        self._executor.end(names)
+        deadline = time.monotonic() + self._stop_timeout_s + KILL_S
+        while any(is_alive(self._executor.look()[name]) for name in names):
+            if time.monotonic() > deadline:
+                return
+            time.sleep(END_POLL_S)

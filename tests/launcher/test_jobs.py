@@ -7,8 +7,10 @@ import pytest
 from pipelinerl.config import EngineConfig
 from pipelinerl.errors import PlanError
 from pipelinerl.launcher.compose import compose_config
-from pipelinerl.launcher.hosts import Host, hosts_elsewhere
-from pipelinerl.launcher.jobs import missing_engine, plan_jobs
+from pipelinerl.launcher.describe_places import nodes_needed
+from pipelinerl.launcher.executors.base import Slot
+from pipelinerl.launcher.jobs import JobPlanner, missing_engine
+from pipelinerl.launcher.wants import members_of
 from pipelinerl.paths import ROOT
 
 PYTHON = sys.executable
@@ -17,11 +19,8 @@ OTHER = "/bin/sh"  # stands for another engine's interpreter
 
 def commands(tmp_path, *overrides: str) -> list[tuple[str, ...]]:
     config = compose_config(["model.path=m", f"inference.python={PYTHON}", *overrides])
-    return [
-        job.command
-        for job in plan_jobs(config, tmp_path, hosts_elsewhere(config), "token")
-        if job.role == "server"
-    ]
+    slots = {want.name: Slot("node", "node", want.port) for _, want in members_of(config)}
+    return [job.command for job in JobPlanner(config, tmp_path, "token").plan(slots) if job.role == "server"]
 
 
 def test_options_of_every_kind(tmp_path):
@@ -80,26 +79,41 @@ def test_an_environment_is_found_beside_the_launcher(tmp_path, monkeypatch):
     assert commands(tmp_path, *overrides)[0][0] == str(own)
 
 
-def test_each_node_plans_all_jobs_alike_from_what_every_node_has(tmp_path):
-    counts = ["world.nodes=2", "world.servers=2", "world.trainer_ranks=2", "world.gpus=2"]
+def test_a_job_is_told_of_its_own_place_and_of_rank_0s(tmp_path):
+    counts = ["world.servers=2", "world.trainer_ranks=2", "world.gpus=2", "executor=ray"]
     config = compose_config(["model.path=m", "streams=redis", f"inference.python={PYTHON}", *counts])
-    hosts = [Host("10.0.0.1", {"server-0": 81, "server-1": 82}), Host("fd00::2", {"trainer-0": 93}, "eth1")]
-    jobs = {job.name: job for job in plan_jobs(config, tmp_path, hosts, "token", "redis://there")}
-    places = {name: job.placement for name, job in jobs.items()}
-    assert places == {
-        "server-0": "node 0 GPU 0",
-        "server-1": "node 0 GPU 1",
-        "actor": "node 0 CPU",
-        "preprocessor": "node 0 CPU",
-        "trainer-0": "node 1 GPU 0",
-        "trainer-1": "node 1 GPU 1",
+    slots = {
+        "server-1": Slot("a", "10.0.0.1", 82, "1"),
+        "actor": Slot("a", "10.0.0.1"),
+        "trainer-0": Slot("b", "fd00::2", 93, "0", "eth1"),
+        "trainer-1": Slot("b", "fd00::2", None, "1", "eth1"),
     }
+    planned = JobPlanner(config, tmp_path, "token", "redis://there").plan(slots)
+    jobs = {job.name: job for job in planned}
+    assert [*jobs] == ["server-1", "actor", "trainer-0", "trainer-1"]  # server-0 has no place
     assert jobs["server-1"].command[3:7] == ("--host", "10.0.0.1", "--port", "82")
+    assert jobs["server-1"].url == "http://10.0.0.1:82"
     expected = {"MASTER_ADDR": "fd00::2", "MASTER_PORT": "93", "WORLD_SIZE": "2", "RANK": "1"}
-    expected |= {"PIPELINERL_SERVERS": "http://10.0.0.1:81,http://10.0.0.1:82"}
-    expected |= {"GLOO_SOCKET_IFNAME": "eth1"}
+    expected |= {"GLOO_SOCKET_IFNAME": "eth1", "CUDA_VISIBLE_DEVICES": "1"}
     assert jobs["trainer-1"].environment.items() >= expected.items()
     assert "GLOO_SOCKET_IFNAME" not in jobs["server-1"].environment
+    assert jobs["actor"].environment["CUDA_VISIBLE_DEVICES"] == ""
+
+
+@pytest.mark.parametrize(
+    ("gpus", "servers", "gpus_per_server", "ranks", "nodes"),
+    [(8, 10, 2, 12, 4), (8, 8, 4, 32, 8), (3, 2, 2, 2, 2), (5, 2, 3, 4, 2), (1, 1, 1, 1, 2)],
+)
+def test_bundles_are_packed_into_nodes(gpus, servers, gpus_per_server, ranks, nodes):
+    counts = [f"world.gpus={gpus}", f"world.servers={servers}", f"world.trainer_ranks={ranks}"]
+    counts += [f"inference.gpus_per_server={gpus_per_server}", "world.equal_shares=false"]
+    assert nodes_needed(compose_config(["executor=ray", "streams=redis", *counts])) == nodes
+
+
+def test_a_server_larger_than_a_node_is_refused():
+    counts = ["world.gpus=3", "inference.gpus_per_server=4"]
+    with pytest.raises(PlanError, match="server-0 needs 4 GPUs of one node, and a node has 3"):
+        nodes_needed(compose_config(["executor=ray", "streams=redis", *counts]))
 
 
 def test_every_engine_of_the_configuration_is_an_adapter_of_the_project():

@@ -94,7 +94,8 @@ class OldPacking:
         ("+eval.attempts_of.aime_2024=16", "attempts_of names aime_2024; the 256 held-out problems"),
         ("+eval.attempts_of.chain_sum=0", "eval.attempts_of.chain_sum"),
         ("eval.attempts_of.chain_sum=4", "added with a plus: +eval.attempts_of.chain_sum=4"),
-        ("world.nodes=2", "world.nodes=2 needs streams=redis"),
+        ("world.nodes=2", "world.nodes=2: a run over several nodes is started with executor=ray"),
+        ("executor=ray", "executor=ray needs streams=redis"),
         ("exp=dapo", "exp=dapo: it is added with a plus: +exp=dapo"),
         ("+token_fields.mine={dtype: float64, fill: 0.0}", "token_fields.mine.dtype"),
         ("+token_fields.mine={dtype: bool, fill: 1}", "token_fields.mine.fill: 1 is not true or false"),
@@ -175,7 +176,7 @@ def test_port_in_use(capsys, tmp_path, model):
 
 def test_no_port_is_left(capsys, tmp_path):
     settings = ["inference=scripted", "inference.base_port=65535", "world.servers=2"]
-    assert "inference.base_port=65535 leaves no ports for 2 servers" in refused(capsys, *settings)
+    assert "inference.base_port=65535 leaves no port for server-1" in refused(capsys, *settings)
 
 
 def test_an_address_that_is_not_this_machines(capsys, tmp_path):

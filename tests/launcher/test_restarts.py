@@ -1,38 +1,52 @@
-"""When a service that has ended is started again."""
+"""When a job that has ended is started again."""
 
-from pipelinerl.launcher.restarts import MOST, Restarts
-
-
-class Clock:
-    def __init__(self, monkeypatch):
-        self.now = 0.0
-        monkeypatch.setattr("time.monotonic", lambda: self.now)
+from pipelinerl.launcher.restarts import Restarts, of_a_server, of_a_service
 
 
-def due_after(restarts: Restarts, clock: Clock, status: int = 1) -> float:
-    """Returns how long it is asked for until it is due."""
-    ended = clock.now
-    while not restarts.is_due(status):
-        assert not restarts.is_spent
-        clock.now += 0.25
-    return clock.now - ended
+def wait_of(restarts: Restarts, ended: float, **how: int) -> float:
+    """Returns how long after its end the job is started again."""
+    restarts.ended(ended, **how)
+    assert not restarts.is_spent and restarts.is_pending
+    now = ended
+    while not restarts.is_due(now):
+        now += 0.25
+    assert not restarts.is_due(now) and not restarts.is_pending
+    return now - ended
 
 
-def test_each_restart_that_follows_soon_waits_longer_until_there_are_no_more(monkeypatch):
-    clock = Clock(monkeypatch)
-    restarts = Restarts()
-    assert [due_after(restarts, clock) for _ in range(MOST)] == [0.5, 1, 2, 4, 8, 16, 30, 30]
-    assert not restarts.is_due(1) and restarts.is_spent
+def test_each_restart_that_follows_soon_waits_longer_until_there_are_no_more():
+    service = of_a_service()
+    assert [wait_of(service, end) for end in range(8)] == [0.5, 1, 2, 4, 8, 16, 30, 30]
+    service.ended(9)
+    assert service.is_spent and not service.is_due(1000)
 
 
-def test_one_that_lasted_begins_anew(monkeypatch):
-    clock = Clock(monkeypatch)
-    restarts = Restarts()
-    for _ in range(3 * MOST):
-        clock.now += 61
-        assert due_after(restarts, clock, status=-9) == 0.5
+def test_ends_of_long_ago_do_not_count():
+    server = of_a_server(most=3)
+    assert [wait_of(server, end) for end in range(0, 6000, 201)] == [1, 2] + [4] * 28
 
 
-def test_one_that_is_refused_is_not_started_again(monkeypatch):
-    restarts = Restarts()
-    assert not restarts.is_due(2) and restarts.is_spent
+def test_one_that_never_answered_counts_double():
+    server = of_a_server(most=3)
+    assert wait_of(server, 0, weight=2) == 1
+    server.ended(10, weight=2)
+    assert server.is_spent
+
+
+def test_one_that_is_refused_is_not_started_again():
+    server = of_a_server(most=3)
+    server.ended(0, status=2)
+    assert server.is_spent and not server.is_pending
+
+
+def test_none_may_be_started_again():
+    server = of_a_server(most=0)
+    server.ended(0, status=-9)
+    assert server.is_spent
+
+
+def test_one_that_is_given_up_is_not_due():
+    server = of_a_server(most=3)
+    server.ended(0)
+    server.give_up()
+    assert not server.is_due(100)

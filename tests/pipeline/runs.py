@@ -1,5 +1,6 @@
 """Whole runs in miniature: the real launcher and processes, scripted engine, trainer and domain."""
 
+import contextlib
 import json
 import os
 import signal
@@ -9,7 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from contracts.records import Record, Resumed, Settled, Started
+from contracts.records import Record, Resumed, ServerJoined, Settled, Started
 from pipelinerl.paths import ROOT
 from pipelinerl.streams import Streams
 from pipelinerl.streams.of_run import recorded_streams
@@ -116,10 +117,21 @@ def job_pid(run_dir: Path, module: str) -> int:
 
 
 def server_pids(run_dir: Path) -> list[int]:
-    """Children of the launcher that serve; their command line does not name the run."""
-    launcher = job_pid_parent(job_pid(run_dir, "pipelinerl.actor"))
-    children = Path(f"/proc/{launcher}/task/{launcher}/children").read_text().split()
-    return [int(pid) for pid in children if "inference_adapters" in Path(f"/proc/{pid}/cmdline").read_text()]
+    """The servers of a run. Their command line does not name it, but the launcher's events do."""
+    urls = [record.url for record in records(run_dir, "launcher_events") if isinstance(record, ServerJoined)]
+    return [pid for url in urls if (pid := listener(url))]
+
+
+def listener(url: str) -> int | None:
+    """The process of an inference server whose command line names the port of this URL."""
+    port = url.rpartition(":")[2]
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            with contextlib.suppress(OSError):
+                words = (entry / "cmdline").read_bytes().decode(errors="replace").split("\0")
+                if f"--port {port}" in " ".join(words) and alive(int(entry.name)):
+                    return int(entry.name)
+    return None
 
 
 def job_pid_parent(pid: int) -> int:

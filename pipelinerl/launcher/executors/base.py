@@ -107,6 +107,9 @@ class Executor(Protocol):
     Errors that the user can mend are raised as PlanError.
     """
 
+    address: str  # of this machine, by which the nodes reach it
+    notices_within_s: float  # longest time until a lost node shows in `look`; 0 where there is one node
+
     def capacity(self) -> Capacity:
         """Returns what there is; starts nothing."""
 

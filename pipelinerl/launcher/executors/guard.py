@@ -1,0 +1,192 @@
+"""The process between the owner of a job and the job: nothing that the job started outlives it or its owner.
+
+Started by an executor as `python -I -S guard.py`, in a session of its own; the standard library is all that
+it has. Its standard input is a pipe that only the owner holds open, and brings one line of JSON: `command`,
+`environment`, `grace_s`, `ends_if_stopped`. Its standard output is the job's log.
+
+The pipe's end kills the job and every descendant at once. SIGTERM is passed on to them all, and what is left
+after `grace_s` is killed. The guard ends as the job has ended: by the same status, or by the same signal.
+"""
+
+import ctypes
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from typing import Any, NoReturn
+
+PR_SET_PDEATHSIG = 1  # <linux/prctl.h>
+PR_SET_CHILD_SUBREAPER = 36
+CANNOT_START = 127  # as a shell has it
+POLL_S = 0.05  # while something that was killed has yet to go
+LONGEST_KILL_S = 10.0  # what cannot be killed within this time is left to the kernel
+
+
+class Guard:
+    """Watches one job. Where there is no /proc, it knows of the job's session alone."""
+
+    def __init__(self, order: dict[str, Any]):
+        self._order = order
+        self._wakeup, wakes = os.pipe()
+        os.set_blocking(self._wakeup, False)
+        os.set_blocking(wakes, False)
+        signal.set_wakeup_fd(wakes, warn_on_full_buffer=False)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        signal.signal(signal.SIGTERM, self._terminate)
+        self._deadline: float | None = None  # when what is left is killed
+        self._status: int | None = None  # as waitpid gives it
+        self._job = 0
+
+    def run(self) -> int:
+        """Returns the job's status, as `waitpid` gives it, when nothing that it started is left."""
+        self._start()
+        while not self._is_over():
+            readable, _, _ = select.select([sys.stdin.fileno(), self._wakeup], [], [], self._wait_s())
+            if self._wakeup in readable:
+                os.read(self._wakeup, 4096)
+            if sys.stdin.fileno() in readable and not os.read(sys.stdin.fileno(), 4096):
+                break
+        self._kill_all()
+        return self._status if self._status is not None else signal.SIGKILL
+
+    def _start(self) -> None:
+        guard = os.getpid()
+
+        def end_with_guard() -> None:
+            if sys.platform == "linux":
+                ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+                if os.getppid() != guard:
+                    os._exit(CANNOT_START)
+
+        self._job = subprocess.Popen(
+            self._order["command"],
+            env=self._order["environment"],
+            stdin=subprocess.DEVNULL,
+            start_new_session=True,
+            preexec_fn=end_with_guard,
+        ).pid
+
+    def _terminate(self, *_: object) -> None:
+        if self._deadline is None:
+            self._deadline = time.monotonic() + self._order["grace_s"]
+            for pid in descendants():
+                send(signal.SIGTERM, pid=pid)
+
+    def _is_over(self) -> bool:
+        """Whether the job has ended, and its time to clean up too, if it was asked to end."""
+        self._reap()
+        if self._deadline is None:
+            return self._status is not None
+        if time.monotonic() >= self._deadline:
+            return True
+        return self._status is not None and not descendants()
+
+    def _wait_s(self) -> float | None:
+        if self._deadline is None:
+            return None
+        return POLL_S if self._status is not None else max(0.0, self._deadline - time.monotonic())
+
+    def _reap(self) -> None:
+        """Takes note of every child that has ended or was stopped, orphans of the job among them."""
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG | os.WUNTRACED)
+            except ChildProcessError:
+                return
+            if pid == 0:
+                return
+            if os.WIFSTOPPED(status):
+                if pid == self._job and self._order["ends_if_stopped"]:
+                    send(signal.SIGKILL, group=self._job)
+            elif pid == self._job:
+                self._status = status
+
+    def _kill_all(self) -> None:
+        deadline = time.monotonic() + LONGEST_KILL_S
+        if self._status is None or sys.platform != "linux":
+            send(signal.SIGKILL, group=self._job)
+        while time.monotonic() < deadline:
+            left = descendants()
+            for pid in left:
+                send(signal.SIGKILL, pid=pid)
+            self._reap()
+            if not left and self._status is not None:
+                return
+            select.select([self._wakeup], [], [], POLL_S)
+
+
+def descendants() -> list[int]:
+    """Returns the processes below this one that live. An orphan's parent is this process, a subreaper."""
+    children: dict[int, list[int]] = {}
+    for entry in os.listdir("/proc") if os.path.isdir("/proc/self") else []:
+        if entry.isdigit() and (parent := living_parent(entry)):
+            children.setdefault(parent, []).append(int(entry))
+    found = list(children.get(os.getpid(), []))
+    for pid in found:
+        found += children.get(pid, [])
+    return found
+
+
+def living_parent(pid: str) -> int | None:
+    """Returns the parent of a process, or None if it has ended."""
+    try:
+        with open(f"/proc/{pid}/stat") as file:
+            state, parent, *_ = file.read().rsplit(")", 1)[1].split()
+    except OSError:
+        return None
+    return None if state in "ZX" else int(parent)
+
+
+def send(number: int, pid: int | None = None, group: int | None = None) -> None:
+    """Signals a process or a group of processes, if it is there and ours."""
+    try:
+        if pid is not None:
+            os.kill(pid, number)
+        elif group:
+            os.killpg(group, number)
+    except (ProcessLookupError, PermissionError):
+        pass
+
+
+def end_as(status: int) -> NoReturn:
+    """Ends this process as the job has ended."""
+    if os.WIFSIGNALED(status):
+        number = os.WTERMSIG(status)
+        signal.set_wakeup_fd(-1)
+        if number != signal.SIGKILL:
+            signal.signal(number, signal.SIG_DFL)
+        set_no_core_file()
+        os.kill(os.getpid(), number)
+    os._exit(os.waitstatus_to_exitcode(status))
+
+
+def set_no_core_file() -> None:
+    """Keeps the guard from leaving a second core file beside the job's."""
+    import resource
+
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+
+
+def main() -> None:
+    """Reads the order, runs the job, and ends as it has ended."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1)
+    line = b""
+    while not line.endswith(b"\n"):
+        piece = os.read(sys.stdin.fileno(), 65536)
+        if not piece:
+            return  # the owner is gone, and nothing was started
+        line += piece
+    try:
+        status = Guard(json.loads(line)).run()
+    except OSError as error:
+        print(f"cannot start: {error}", flush=True)
+        os._exit(CANNOT_START)
+    end_as(status)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,151 @@
+"""The executor of one machine: every job is a child of this process, behind a guard."""
+
+import errno
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from contracts.support.ports import ReservedPort
+from pipelinerl.addresses import LOOPBACK, in_url
+from pipelinerl.errors import PlanError
+from pipelinerl.launcher.executors.base import (
+    Capacity,
+    Ended,
+    Executor,
+    Fate,
+    Placed,
+    Process,
+    Running,
+    Slot,
+    Want,
+)
+from pipelinerl.launcher.executors.environment import node_environment
+from pipelinerl.paths import OWNER_ALONE
+
+GUARD = (sys.executable, "-I", "-S", str(Path(__file__).with_name("guard.py")))
+NODE = "this machine"
+PATIENCE_S = 15.0  # for a guard to end; it waits LONGEST_KILL_S at most for what cannot be killed
+
+
+@dataclass
+class _Job:
+    slot: Slot
+    port: ReservedPort | None
+    gpus: list[str]
+    guard: subprocess.Popen[bytes] | None = None
+
+    def kill(self) -> None:
+        """Closes the guard's pipe, on which it kills all that is left."""
+        if self.guard and self.guard.stdin:
+            self.guard.stdin.close()
+
+
+class LocalExecutor(Executor):
+    """gpus: the GPUs that jobs may have, as CUDA_VISIBLE_DEVICES names them."""
+
+    address = LOOPBACK
+    notices_within_s = 0.0
+
+    def __init__(self, gpus: Sequence[str] = ()):
+        self._all_gpus = list(gpus)
+        self._free_gpus = list(gpus)
+        self._jobs: dict[str, _Job] = {}
+
+    def capacity(self) -> Capacity:
+        return Capacity(f"executor: {NODE}, {os.cpu_count()} CPUs, {len(self._all_gpus)} GPUs", [])
+
+    def ask(self, wants: Iterable[Want]) -> None:
+        for want in wants:
+            if want.gpus > len(self._free_gpus):
+                raise PlanError(
+                    f"{want.name} needs {want.gpus} GPUs, and {len(self._free_gpus)} are free on {NODE}"
+                )
+            port = _reserved(want)
+            gpus = self._free_gpus[: want.gpus]
+            del self._free_gpus[: want.gpus]
+            slot = Slot(NODE, LOOPBACK, port.number if port else None, ",".join(gpus))
+            self._jobs[want.name] = _Job(slot, port, gpus)
+
+    def look(self) -> Mapping[str, Fate]:
+        return {name: _fate(job) for name, job in self._jobs.items()}
+
+    def start(self, name: str, process: Process) -> None:
+        process.log.parent.mkdir(mode=OWNER_ALONE, parents=True, exist_ok=True)
+        job = self._jobs[name]
+        job.kill()
+        with process.log.open("ab") as log:
+            job.guard = subprocess.Popen(
+                GUARD,
+                env={},
+                stdin=subprocess.PIPE,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        job.guard.stdin.write(_order(process))
+        job.guard.stdin.flush()
+
+    def end(self, names: Iterable[str]) -> None:
+        for name in names:
+            guard = self._jobs[name].guard
+            if guard and guard.poll() is None:
+                guard.send_signal(signal.SIGTERM)
+
+    def drop(self, names: Iterable[str]) -> None:
+        dropped = [self._jobs.pop(name) for name in names]
+        for job in dropped:
+            job.kill()
+        for job in dropped:
+            if job.guard:
+                _wait(job.guard)
+            if job.port:
+                job.port.release()
+            self._free_gpus += job.gpus
+
+    def close(self) -> None:
+        self.drop([*self._jobs])
+
+
+def _order(process: Process) -> bytes:
+    own = {} if process.has_whole_environment else node_environment(os.environ)
+    order = {
+        "command": process.command,
+        "environment": own | process.environment,
+        "grace_s": process.grace_s,
+        "ends_if_stopped": process.ends_if_stopped,
+    }
+    return json.dumps(order).encode() + b"\n"
+
+
+def _fate(job: _Job) -> Fate:
+    if job.guard is None:
+        return Placed(job.slot)
+    status = job.guard.poll()
+    return Running(job.slot) if status is None else Ended(job.slot, status)
+
+
+def _reserved(want: Want) -> ReservedPort | None:
+    if want.port is None:
+        return None
+    address = want.host or LOOPBACK
+    try:
+        return ReservedPort(address, want.port)
+    except OSError as error:
+        setting = "base_port" if error.errno == errno.EADDRINUSE else "host"
+        raise PlanError(
+            f"{want.name} cannot listen at {in_url(address)}:{want.port}: {error.strerror}; set "
+            f"inference.{setting} to another, or to null"
+        ) from error
+
+
+def _wait(guard: subprocess.Popen[bytes]) -> None:
+    """A guard that waits for what the kernel cannot end is not waited for."""
+    try:
+        guard.wait(PATIENCE_S)
+    except subprocess.TimeoutExpired:
+        guard.kill()

@@ -1,0 +1,34 @@
+"""What the fates of its jobs mean for a run: whether it is over, and whether it has failed. Pure."""
+
+from collections.abc import Iterable, Mapping
+
+from pipelinerl.launcher.executors.base import Draining, Ended, Fate, Lost, Running
+from pipelinerl.launcher.wants import Role
+
+WORKERS: tuple[Role, ...] = ("actor", "preprocessor", "trainer")  # their end is the run's
+SERVICES: tuple[Role, ...] = ("reference", "judging")  # are started again where they were
+
+
+class JobFailedError(Exception):
+    """A process that the run needs has ended."""
+
+
+def is_alive(fate: Fate | None) -> bool:
+    return isinstance(fate, Running | Draining)
+
+
+def names_of(roles: Mapping[str, Role], wanted: Iterable[Role]) -> list[str]:
+    wanted = set(wanted)
+    return [name for name, role in roles.items() if role in wanted]
+
+
+def failed_worker(fates: Mapping[str, Fate], workers: Iterable[str]) -> str | None:
+    """Returns a worker that has failed. One whose node is lost comes first: the others fail in its wake."""
+    workers = list(workers)
+    lost = [name for name in workers if isinstance(fates[name], Lost)]
+    ended = [name for name in workers if isinstance(fates[name], Ended) and fates[name].status]
+    return next(iter(lost + ended), None)
+
+
+def have_ended_well(fates: Mapping[str, Fate], workers: Iterable[str]) -> bool:
+    return all(isinstance(fates[name], Ended) and not fates[name].status for name in workers)

@@ -1,0 +1,87 @@
+"""Gives every job of a run its place before the run begins, or says in time what is missing."""
+
+import os
+import sys
+import time
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from pipelinerl.config import RunConfig
+from pipelinerl.errors import PlanError
+from pipelinerl.launcher.executors.base import Executor, Fate, Lost, Placed, Slot, Waiting
+from pipelinerl.launcher.executors.local import LocalExecutor
+from pipelinerl.launcher.jobs import JobPlanner
+from pipelinerl.launcher.wants import Member
+
+POLL_S = 0.1
+SAY_EVERY_S = 10.0  # while something waits for a place
+
+
+class PlacedRun(NamedTuple):
+    """A run whose jobs have their places."""
+
+    config: RunConfig
+    run_dir: Path
+    planner: JobPlanner
+    executor: Executor
+    slots: dict[str, Slot]
+
+
+def executor_of(config: RunConfig) -> Executor:
+    """Returns the executor that the configuration names. Ray is imported only where it is used."""
+    if config.executor.backend == "ray":
+        from pipelinerl.launcher.executors.on_ray import RayExecutor
+
+        return RayExecutor(config.executor)
+    return LocalExecutor(visible_gpus(config))
+
+
+def visible_gpus(config: RunConfig) -> list[str]:
+    """Returns the GPUs of this machine that jobs may have. A plan has those of the machine it is made for."""
+    named = None if config.plan else os.environ.get("CUDA_VISIBLE_DEVICES")
+    visible = named.split(",") if named else [str(i) for i in range(config.world.gpus)]
+    if len(visible) < config.world.gpus:
+        raise PlanError(f"world.gpus={config.world.gpus}, but CUDA_VISIBLE_DEVICES={named}")
+    return visible[: config.world.gpus]
+
+
+def place(config: RunConfig, executor: Executor, members: Iterable[Member]) -> dict[str, Slot]:
+    """Returns the places of all jobs but those servers beyond `world.servers_min` that have none yet.
+
+    Raises PlanError where they have no place within `executor.place_timeout_s`.
+    """
+    members = list(members)
+    executor.ask(member.want for member in members)
+    began = time.monotonic()
+    said = began
+    while True:
+        fates = executor.look()
+        waits = _waits_for(config, members, fates)
+        if not waits:
+            return {name: fate.slot for name, fate in fates.items() if isinstance(fate, Placed)}
+        now = time.monotonic()
+        limit_s = config.executor.place_timeout_s
+        if now - began > limit_s:
+            raise PlanError(f"no place within executor.place_timeout_s={limit_s:g} s: {waits}")
+        if now - said > SAY_EVERY_S:
+            print(f"launch.py: {waits}", file=sys.stderr)
+            said = now
+        time.sleep(POLL_S)
+
+
+def _waits_for(config: RunConfig, members: Iterable[Member], fates: Mapping[str, Fate]) -> str | None:
+    """Returns what the run still needs in order to begin, in words."""
+    waiting = {}
+    placed = 0
+    for role, want in members:
+        fate = fates[want.name]
+        if isinstance(fate, Lost):
+            raise PlanError(f"the place of {want.name} is lost: {fate.why}")
+        if isinstance(fate, Waiting):
+            waiting[want.name] = (role, fate.needs)
+        placed += role == "server" and isinstance(fate, Placed)
+    needed = [name for name, (role, _) in waiting.items() if role != "server"]
+    if not needed and placed < config.servers_min:
+        needed = [name for name, (role, _) in waiting.items() if role == "server"]
+    return f"waiting for {waiting[needed[0]][1]} of {', '.join(needed)}" if needed else None

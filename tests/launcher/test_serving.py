@@ -1,0 +1,221 @@
+"""What becomes of servers that end, are lost, drain or are condemned. No process: fates are made up."""
+
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from contracts.records import Record, ServerCondemned, ServerJoined, ServerLeft, WeightsPublished
+from pipelinerl.config import WorldConfig
+from pipelinerl.errors import PlanError
+from pipelinerl.launcher.executors.base import (
+    Draining,
+    Ended,
+    Fate,
+    Lost,
+    Placed,
+    Running,
+    Slot,
+    Waiting,
+    Want,
+)
+from pipelinerl.launcher.serving import Servers, TrainerNews
+from pipelinerl.streams.files import FileStreams
+
+
+@dataclass
+class Table:
+    """An executor that is a table of fates; what it is asked for is written down."""
+
+    fates: dict[str, Fate] = field(default_factory=dict)
+    asked: list[str] = field(default_factory=list)
+    ended: list[str] = field(default_factory=list)
+    is_full: bool = False
+    ports: int = 80
+
+    def ask(self, wants):
+        if self.is_full:
+            raise PlanError("nothing is free")
+        for want in wants:
+            self.asked.append(want.name)
+            self.ports += 1
+            self.fates[want.name] = Placed(Slot("node", "a", self.ports))
+
+    def start(self, name: str, slot: Slot) -> tuple[str, str]:
+        self.fates[name] = Running(slot)
+        return f"http://a:{slot.port}", "engine"
+
+    def end(self, names):
+        self.ended += names
+
+    def drop(self, names):
+        for name in names:
+            del self.fates[name]
+
+
+class Scene:
+    """Two servers that run, and the streams of their run."""
+
+    def __init__(self, path: Path, restarts: int = 3):
+        streams = FileStreams(path)
+        self.table = Table()
+        self.trainer = streams.writer("trainer_events")
+        self._events = streams.reader("launcher_events")
+        self._offset = 0
+        self.now = time.monotonic()
+        wants = [Want("server-0", "server-0", "server-0"), Want("server-1", "server-1", "server-1")]
+        self.servers = Servers(
+            wants,
+            self.table,
+            self.table.start,
+            streams.writer("launcher_events"),
+            TrainerNews(streams),
+            WorldConfig(servers=2, server_restarts=restarts, server_start_timeout_s=600),
+        )
+        self.table.ask(wants)
+        self.tend()
+        self.table.asked.clear()
+
+    def tend(self, after_s: float = 0.0) -> None:
+        self.now += after_s
+        self.servers.tend(dict(self.table.fates), self.now)
+
+    def may_serve(self) -> bool:
+        return self.servers.may_serve(self.table.fates, self.now)
+
+    def published(self, *urls: str) -> None:
+        self.trainer.append(
+            WeightsPublished(run="r", version=1, servers=[*urls], seconds=0.0, bytes=0, paused_s=0.0)
+        )
+
+    def slot(self, name: str) -> Slot:
+        return self.table.fates[name].slot
+
+    def dies(self, name: str, status: int = -9) -> None:
+        self.table.fates[name] = Ended(self.slot(name), status)
+        self.tend()
+
+    def said(self) -> list[Record]:
+        found = []
+        for entry in self._events.read(self._offset, timeout_s=0):
+            self._offset = entry.next_offset
+            found.append(entry.record)
+        return found
+
+    def story(self) -> list[tuple[str, ...]]:
+        """What was said, in brief: who joined where, who left and why."""
+        return [
+            (event.name, event.url) if isinstance(event, ServerJoined) else (event.name, event.url, event.why)
+            for event in self.said()
+            if isinstance(event, ServerJoined | ServerLeft)
+        ]
+
+
+@pytest.fixture
+def scene(tmp_path):
+    return Scene(tmp_path)
+
+
+BEGAN = [("server-0", "http://a:81"), ("server-1", "http://a:82")]
+
+
+def test_one_that_dies_is_replaced_at_another_address(scene):
+    scene.published("http://a:81", "http://a:82")
+    scene.dies("server-1")
+    assert scene.story() == [*BEGAN, ("server-1", "http://a:82", "ended")]
+    scene.tend(after_s=0.9)
+    assert scene.table.asked == []
+    scene.tend(after_s=0.1)
+    scene.tend()
+    assert scene.table.asked == ["server-1"]
+    assert scene.story() == [("server-1", "http://a:83")]
+
+
+def test_each_has_a_budget_of_its_own_and_then_none_is_left(scene):
+    scene.published("http://a:81", "http://a:82")
+    for name in ("server-0", "server-1"):
+        for _ in range(4):
+            assert scene.may_serve()
+            scene.published(f"http://a:{scene.slot(name).port}")
+            scene.tend()
+            scene.dies(name)
+            scene.tend(after_s=60)
+            scene.tend()
+    assert scene.table.asked == 3 * ["server-0"] + 3 * ["server-1"]
+    assert not scene.may_serve()
+
+
+def test_one_that_never_served_counts_double(scene):
+    scene.dies("server-0")
+    scene.tend(after_s=1)
+    scene.tend()
+    scene.dies("server-0")
+    scene.tend(after_s=600)
+    assert scene.table.asked == ["server-0"]
+    assert scene.may_serve()  # the other is there
+
+
+def test_one_that_is_refused_is_not_started_again(scene):
+    scene.dies("server-0", status=2)
+    scene.tend(after_s=600)
+    assert scene.table.asked == []
+
+
+def test_one_on_a_lost_node_left_at_once_and_waits_for_a_place(scene):
+    scene.published("http://a:82")
+    scene.tend()
+    scene.table.fates["server-1"] = Lost(scene.slot("server-1"), "node b is gone")
+    scene.tend()
+    assert scene.story()[2:] == [("server-1", "http://a:82", "lost")]
+    scene.dies("server-0", status=2)
+    scene.tend(after_s=1)
+    scene.table.fates["server-1"] = Waiting("{CPU: 1}")
+    scene.tend(after_s=599)
+    assert scene.may_serve()
+    scene.tend(after_s=2)
+    assert not scene.may_serve()
+
+
+def test_one_that_drains_leaves_before_it_ends_at_no_cost(scene):
+    for _ in range(5):
+        scene.said()
+        scene.table.fates["server-1"] = Draining(scene.slot("server-1"), time.time() + 60)
+        scene.tend()
+        scene.tend()
+        assert [left[2] for left in scene.story()] == ["draining"]
+        assert scene.table.ended == []
+        scene.table.fates["server-1"] = Draining(scene.slot("server-1"), time.time() + 4)
+        scene.tend()
+        assert scene.table.ended == ["server-1"]
+        scene.table.ended.clear()
+        scene.dies("server-1")
+        scene.tend(after_s=1)
+        scene.tend()
+    assert scene.table.asked == 5 * ["server-1"]
+
+
+@pytest.mark.parametrize("replaceable", [False, True])
+def test_one_that_is_condemned_is_ended_and_replaced_only_where_that_may_help(scene, replaceable):
+    scene.published("http://a:81")
+    scene.trainer.append(ServerCondemned(url="http://a:81", why="refuses", replaceable=replaceable))
+    scene.tend()
+    assert scene.table.ended == ["server-0"]
+    assert scene.story()[2:] == [("server-0", "http://a:81", "condemned")]
+    scene.dies("server-0", status=143)
+    scene.tend(after_s=1)
+    scene.tend()
+    assert scene.table.asked == (["server-0"] if replaceable else [])
+    scene.tend()
+    assert scene.table.ended == ["server-0"]  # the new one is not
+
+
+def test_a_place_that_cannot_be_had_is_asked_for_again_later(scene):
+    scene.published("http://a:81")
+    scene.dies("server-0")
+    scene.table.is_full = True
+    scene.tend(after_s=1)
+    assert scene.table.asked == [] and scene.may_serve()
+    scene.table.is_full = False
+    scene.tend(after_s=2)
+    assert scene.table.asked == ["server-0"]
