@@ -1,0 +1,151 @@
+"""The executor of a Ray cluster: every job is kept by an actor on its node, behind a guard.
+
+A job that stands alone has a group of its own, which can be placed anew; the workers have one together. Ray
+places, and tells who is lost; it starts nothing again, and no record, weight or secret goes through its store.
+"""
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from pipelinerl.errors import PlanError
+from pipelinerl.launcher.executors.base import Capacity, Fate, Lost, Process, Want
+from pipelinerl.launcher.executors.environment import WITHHELD
+from pipelinerl.launcher.executors.ray_access import Access, access, address_of, prepare_environment
+from pipelinerl.launcher.executors.ray_job import RayJob
+from pipelinerl.launcher.executors.ray_nodes import Resources, capacity, free_in_words, largest_in_words
+
+GUARD = Path(__file__).with_name("guard.py")
+LEAST_CPUS = 0.01  # of a keeper: a group of nothing cannot be made
+FINISH_S = 15.0  # for guards to kill what is left
+
+
+class RayExecutor:
+    """Joins the cluster at RAY_ADDRESS when it is first asked for something.
+
+    run: the name of the run, for a namespace of its own. forward_env: names of variables of this process that
+    jobs are given on every node. allow_unauthenticated: whether to run on a cluster that demands no token.
+    """
+
+    def __init__(self, run: str, forward_env: Sequence[str] = (), allow_unauthenticated: bool = False):
+        self._run = run
+        self._forward_env = forward_env
+        self._allow_unauthenticated = allow_unauthenticated
+        self._jobs: dict[str, RayJob] = {}
+        self._groups: dict[str, Any] = {}
+        self._joined = False
+
+    @cached_property
+    def _access(self) -> Access:
+        return access(os.environ, self._allow_unauthenticated)
+
+    @cached_property
+    def _cluster(self) -> Any:
+        """Returns the module that imports ray, once this process has joined the cluster."""
+        prepare_environment(self._access)
+        from pipelinerl.launcher.executors import ray_cluster
+
+        try:
+            ray_cluster.join(self._access.address, f"pipelinerl-{self._run}")
+        except (OSError, RuntimeError) as error:
+            message = str(error).strip().splitlines()[0]
+            raise PlanError(f"cannot join the Ray cluster at {self._access.address}: {message}") from error
+        self._joined = True
+        return ray_cluster
+
+    @cached_property
+    def _watch(self) -> Any:
+        from pipelinerl.launcher.executors.ray_watch import Watch
+
+        return Watch(self._cluster.nodes)
+
+    def capacity(self) -> Capacity:
+        if address_of(os.environ) is None:
+            return Capacity("executor: ray, no cluster asked (RAY_ADDRESS is not set)", [])
+        nodes = self._watch.nodes()
+        secured = "token authentication" if self._access.authenticated else "no authentication"
+        where = f"executor: ray {self._access.version} at {self._access.address}, {secured}"
+        return Capacity(f"{where}: {capacity(nodes)}", [str(node) for node in nodes])
+
+    def ask(self, wants: Iterable[Want]) -> None:
+        wants = list(wants)
+        self._refuse_impossible(wants)
+        for name in dict.fromkeys(want.group for want in wants):
+            if name not in self._groups:
+                bundles = bundles_of([want for want in wants if want.group == name])
+                self._groups[name] = self._cluster.Group(name, bundles)
+        guard = GUARD.read_text()
+        for want in wants:
+            group = self._groups[want.group]
+            keeper = group.keeper(want.bundle, needs_of(want), guard, WITHHELD.pattern)
+            self._jobs[want.name] = RayJob(self._cluster, want, keeper)
+
+    def _refuse_impossible(self, wants: list[Want]) -> None:
+        """Raises PlanError where no node of the cluster, nor of those it may be given, is large enough."""
+        kinds = [node.total for node in self._watch.nodes()] + self._cluster.could_be_added()
+        for group in dict.fromkeys(want.group for want in wants):
+            for bundle, needs in bundles_of([want for want in wants if want.group == group]).items():
+                if not any(kind.holds(needs) for kind in kinds):
+                    raise PlanError(
+                        f"{bundle} needs {needs} on one node, and the nodes of the Ray cluster have "
+                        f"{largest_in_words(kinds)}"
+                    )
+
+    def look(self) -> Mapping[str, Fate]:
+        if not self._jobs:
+            return {}
+        done = self._cluster.done([call for job in self._jobs.values() for call in job.calls()])
+        if self._watch.is_silent():
+            why = f"the head of the Ray cluster at {self._access.address} does not answer"
+            return {name: Lost(job.slot, why) for name, job in self._jobs.items()}
+        nodes = {node.id: node for node in self._watch.nodes()}
+        free = free_in_words(nodes.values())
+        for job in self._jobs.values():
+            job.hear(done)
+        return {name: job.fate(nodes, self._needs(job.want), free) for name, job in self._jobs.items()}
+
+    def _needs(self, want: Want) -> str:
+        """Returns what has to be free for the job's group to be placed."""
+        together = [job.want for job in self._jobs.values() if job.want.group == want.group]
+        return " + ".join(map(str, bundles_of(together).values()))
+
+    def start(self, name: str, process: Process) -> None:
+        forwarded = {name: os.environ[name] for name in self._forward_env if name in os.environ}
+        self._jobs[name].start(process, forwarded)
+
+    def end(self, names: Iterable[str]) -> None:
+        for name in names:
+            self._jobs[name].end()
+
+    def drop(self, names: Iterable[str]) -> None:
+        dropped = [self._jobs.pop(name) for name in names]
+        if not dropped:
+            return
+        self._cluster.done([job.finish() for job in dropped], FINISH_S)
+        for job in dropped:
+            job.kill()
+        kept = {job.want.group for job in self._jobs.values()}
+        for name in {job.want.group for job in dropped} - kept:
+            group = self._groups.pop(name)
+            if not self._watch.is_silent():
+                group.remove()
+
+    def close(self) -> None:
+        self.drop([*self._jobs])
+        if self._joined:
+            self._watch.stop()
+            self._cluster.leave()
+
+
+def needs_of(want: Want) -> Resources:
+    return Resources(max(want.cpus, LEAST_CPUS), want.gpus)
+
+
+def bundles_of(wants: Iterable[Want]) -> dict[str, Resources]:
+    """Returns what each bundle of the jobs needs together."""
+    bundles: dict[str, Resources] = {}
+    for want in wants:
+        bundles[want.bundle] = bundles.get(want.bundle, Resources()) + needs_of(want)
+    return bundles
