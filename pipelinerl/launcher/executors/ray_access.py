@@ -1,6 +1,6 @@
 """Whether this process may and can join a Ray cluster, asked before it does, so that a refusal takes one line.
 
-Called by `ray_executor.py`. What speaks to the cluster is a process of its own, because Ray tries for 20 s and
+Called by `on_ray.py`. What speaks to the cluster is a process of its own, because Ray tries for 20 s and
 more where it is refused, and says why in its log.
 """
 

@@ -1,6 +1,6 @@
 """The Ray cluster of a run: its nodes, groups of reservations, and a keeper in each. The only file that imports ray.
 
-Called by `ray_executor.py`. As a program it tells what `ray_access.py` must know before this process joins the
+Called by `on_ray.py`. As a program it tells what `ray_access.py` must know before this process joins the
 cluster. It must not know what a job does.
 
 Ray core alone: nothing restarts by itself, nothing is detached, and nothing is put into the object store.
@@ -58,6 +58,11 @@ def leave() -> None:
     leaving = threading.Thread(target=ray.shutdown, daemon=True)
     leaving.start()
     leaving.join(SHUTDOWN_S)
+
+
+def own_address() -> str:
+    """Returns the address of this machine, by which the nodes reach it."""
+    return ray.util.get_node_ip_address()
 
 
 def nodes() -> list[Node]:

@@ -37,6 +37,11 @@ class RayJob:
         self._status: int | None = None
         self._lost: str | None = None
 
+    @property
+    def is_reached(self) -> bool:
+        """Whether its keeper runs, and may have started something."""
+        return self.slot is not None and self._lost is None
+
     def calls(self) -> list[Any]:
         """Returns the calls whose end is to be heard of."""
         if self._lost is not None:

@@ -11,9 +11,10 @@ from pipelinerl.launcher.executors.local import LocalExecutor
 def executor_of(kind: str) -> Executor:
     if kind == "local":
         return LocalExecutor()
-    from pipelinerl.launcher.executors.ray_executor import RayExecutor
+    from pipelinerl.config import RayExecutorConfig
+    from pipelinerl.launcher.executors.on_ray import RayExecutor
 
-    return RayExecutor("owner")
+    return RayExecutor(RayExecutorConfig(backend="ray"))
 
 
 def main(kind: str, log: str, script: str) -> None:

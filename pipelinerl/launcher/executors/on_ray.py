@@ -5,13 +5,15 @@ places, and tells who is lost; it starts nothing again, and no record, weight or
 """
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+import secrets
+from collections.abc import Iterable, Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from pipelinerl.config import RayExecutorConfig
 from pipelinerl.errors import PlanError
-from pipelinerl.launcher.executors.base import Capacity, Fate, Lost, Process, Want
+from pipelinerl.launcher.executors.base import Capacity, Executor, Fate, Lost, Process, Want
 from pipelinerl.launcher.executors.environment import WITHHELD
 from pipelinerl.launcher.executors.ray_access import Access, access, address_of, prepare_environment
 from pipelinerl.launcher.executors.ray_job import RayJob
@@ -20,26 +22,23 @@ from pipelinerl.launcher.executors.ray_nodes import Resources, capacity, free_in
 GUARD = Path(__file__).with_name("guard.py")
 LEAST_CPUS = 0.01  # of a keeper: a group of nothing cannot be made
 FINISH_S = 15.0  # for guards to kill what is left
+NOTICES_WITHIN_S = 10.0  # with the health checks of docs/cluster.md, after a node has died
 
 
-class RayExecutor:
-    """Joins the cluster at RAY_ADDRESS when it is first asked for something.
+class RayExecutor(Executor):
+    """Joins the cluster at RAY_ADDRESS when it is first asked for something."""
 
-    run: the name of the run, for a namespace of its own. forward_env: names of variables of this process that
-    jobs are given on every node. allow_unauthenticated: whether to run on a cluster that demands no token.
-    """
+    notices_within_s = NOTICES_WITHIN_S
 
-    def __init__(self, run: str, forward_env: Sequence[str] = (), allow_unauthenticated: bool = False):
-        self._run = run
-        self._forward_env = forward_env
-        self._allow_unauthenticated = allow_unauthenticated
+    def __init__(self, options: RayExecutorConfig):
+        self._options = options
         self._jobs: dict[str, RayJob] = {}
         self._groups: dict[str, Any] = {}
         self._joined = False
 
     @cached_property
     def _access(self) -> Access:
-        return access(os.environ, self._allow_unauthenticated)
+        return access(os.environ, self._options.allow_unauthenticated)
 
     @cached_property
     def _cluster(self) -> Any:
@@ -48,7 +47,7 @@ class RayExecutor:
         from pipelinerl.launcher.executors import ray_cluster
 
         try:
-            ray_cluster.join(self._access.address, f"pipelinerl-{self._run}")
+            ray_cluster.join(self._access.address, f"pipelinerl-{secrets.token_hex(4)}")
         except (OSError, RuntimeError) as error:
             message = str(error).strip().splitlines()[0]
             raise PlanError(f"cannot join the Ray cluster at {self._access.address}: {message}") from error
@@ -61,12 +60,16 @@ class RayExecutor:
 
         return Watch(self._cluster.nodes)
 
+    @property
+    def address(self) -> str:
+        return self._cluster.own_address()
+
     def capacity(self) -> Capacity:
         if address_of(os.environ) is None:
-            return Capacity("executor: ray, no cluster asked (RAY_ADDRESS is not set)", [])
+            return Capacity("ray, no cluster asked (RAY_ADDRESS is not set)", [])
         nodes = self._watch.nodes()
         secured = "token authentication" if self._access.authenticated else "no authentication"
-        where = f"executor: ray {self._access.version} at {self._access.address}, {secured}"
+        where = f"ray {self._access.version} at {self._access.address}, {secured}"
         return Capacity(f"{where}: {capacity(nodes)}", [str(node) for node in nodes])
 
     def ask(self, wants: Iterable[Want]) -> None:
@@ -112,7 +115,7 @@ class RayExecutor:
         return " + ".join(map(str, bundles_of(together).values()))
 
     def start(self, name: str, process: Process) -> None:
-        forwarded = {name: os.environ[name] for name in self._forward_env if name in os.environ}
+        forwarded = {name: os.environ[name] for name in self._options.forward_env if name in os.environ}
         self._jobs[name].start(process, forwarded)
 
     def end(self, names: Iterable[str]) -> None:
@@ -123,7 +126,7 @@ class RayExecutor:
         dropped = [self._jobs.pop(name) for name in names]
         if not dropped:
             return
-        self._cluster.done([job.finish() for job in dropped], FINISH_S)
+        self._cluster.done([job.finish() for job in dropped if job.is_reached], FINISH_S)
         for job in dropped:
             job.kill()
         kept = {job.want.group for job in self._jobs.values()}
@@ -135,6 +138,7 @@ class RayExecutor:
     def close(self) -> None:
         self.drop([*self._jobs])
         if self._joined:
+            self._joined = False
             self._watch.stop()
             self._cluster.leave()
 
