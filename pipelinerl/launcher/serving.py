@@ -6,7 +6,7 @@ trainer and actor go by that.
 
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from contracts.records import ServerCondemned, ServerJoined, ServerLeft, WeightsPublished
@@ -25,10 +25,11 @@ from pipelinerl.launcher.executors.base import (
 )
 from pipelinerl.launcher.fates import is_alive
 from pipelinerl.launcher.restarts import Restarts, of_a_server
-from pipelinerl.streams import Streams, StreamWriter
-from pipelinerl.streams.events import latest_launch
+from pipelinerl.launcher.trainer_news import TrainerNews
+from pipelinerl.streams import StreamWriter
 
 SOONER_S = 5.0  # that a server ends before its node does
+FINISH_S = 30.0  # for the requests of a server that is not wanted any more
 
 
 @dataclass
@@ -40,20 +41,7 @@ class _Server:
     condemned: ServerCondemned | None = None
     waiting_since: float = 0.0  # for a place
     drained: bool = False  # whether its node's end was announced
-
-
-class TrainerNews:
-    """What the trainer has said of servers since this launch of the run began."""
-
-    def __init__(self, streams: Streams):
-        self._reader = streams.reader("trainer_events")
-        self._offset = latest_launch(streams).ends.get("trainer_events", 0)
-
-    def read(self) -> Iterator[WeightsPublished | ServerCondemned]:
-        for entry in self._reader.read(self._offset, timeout_s=0):
-            self._offset = entry.next_offset
-            if isinstance(entry.record, WeightsPublished | ServerCondemned):
-                yield entry.record
+    ends_at: float | None = None  # when it ends, if it is not wanted any more
 
 
 class Servers:
@@ -71,6 +59,7 @@ class Servers:
         world: WorldConfig,
     ):
         began = time.monotonic()
+        self._most_restarts = world.server_restarts
         self._servers = {
             want.name: _Server(want, of_a_server(world.server_restarts), waiting_since=began)
             for want in wants
@@ -99,6 +88,28 @@ class Servers:
             if server.condemned and server.url and is_alive(fate):
                 self._leave(name, server, "condemned")
                 self._executor.end([name])
+            if server.ends_at and now > server.ends_at:
+                server.ends_at = None
+                self._executor.end([name])
+
+    def scale(self, wants: Iterable[Want], fates: Mapping[str, Fate], now: float) -> None:
+        """Starts the servers that are missing, and ends those that are not among `wants`."""
+        wanted = {want.name: want for want in wants}
+        for name, server in self._servers.items():
+            if name in wanted:
+                continue
+            server.restarts.give_up()
+            if server.url:
+                self._leave(name, server, "asked")
+                server.ends_at = now + FINISH_S
+            elif isinstance(fates.get(name), Waiting | Placed):
+                self._executor.drop([name])
+        for name, want in wanted.items():
+            server = self._servers.setdefault(name, _Server(want, of_a_server(self._most_restarts)))
+            if server.restarts.is_spent:
+                server.restarts = of_a_server(self._most_restarts)
+            if fates.get(name) is None and not server.restarts.is_pending:
+                self._ask(name, server, now)
 
     def may_serve(self, fates: Mapping[str, Fate], now: float) -> bool:
         """Returns whether a server is there, or may still come."""
@@ -107,7 +118,9 @@ class Servers:
     def _may_serve(self, server: _Server, fate: Fate | None, now: float) -> bool:
         if isinstance(fate, Waiting):
             return now - server.waiting_since < self._longest_wait_s
-        return server.restarts.is_pending or isinstance(fate, Placed) or is_alive(fate)
+        if is_alive(fate):
+            return bool(server.url) or not server.restarts.is_spent
+        return server.restarts.is_pending or isinstance(fate, Placed)
 
     # --- what becomes of one ------------------------------------------------------------------
 
@@ -124,6 +137,7 @@ class Servers:
         server.answered = False
         server.condemned = None
         server.drained = False
+        server.ends_at = None
         self._events.append(ServerJoined(name=name, url=server.url, node=slot.node, engine=engine))
 
     def _drain(self, name: str, server: _Server, fate: Draining) -> None:
@@ -140,7 +154,7 @@ class Servers:
         self._executor.drop([name])
         if server.condemned and not server.condemned.replaceable:
             server.restarts.give_up()
-        else:
+        if not server.restarts.is_spent:
             status = fate.status if isinstance(fate, Ended) else None
             server.restarts.ended(now, status, _weight(server))
         how = f"ended with status {fate.status}" if isinstance(fate, Ended) else f"is lost: {fate.why}"

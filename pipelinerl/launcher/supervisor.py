@@ -23,8 +23,10 @@ from pipelinerl.launcher.fates import (
 from pipelinerl.launcher.jobs import Job, engine_of
 from pipelinerl.launcher.placing import PlacedRun
 from pipelinerl.launcher.restarts import of_a_service
-from pipelinerl.launcher.serving import Servers, TrainerNews
-from pipelinerl.launcher.wants import members_of
+from pipelinerl.launcher.scaling import ServersAsked
+from pipelinerl.launcher.serving import Servers, say
+from pipelinerl.launcher.trainer_news import TrainerNews
+from pipelinerl.launcher.wants import members_of, server_want
 from pipelinerl.streams import Streams, StreamWriter
 
 POLL_S = 0.25
@@ -64,6 +66,7 @@ class Supervisor:
         `show` is told the number of servers alive, a few times a second. Whatever happens, no job is left.
         """
         try:
+            self._asked = ServersAsked(self._logs.parent)
             self._servers.tend(self._executor.look(), time.monotonic())
             for name in [*self._services, *self._workers]:
                 self._start(name)
@@ -74,6 +77,7 @@ class Supervisor:
 
     def _start_server(self, name: str, slot: Slot) -> tuple[str, str]:
         self._slots[name] = slot
+        self._roles[name] = "server"
         return self._start(name).url, engine_of(self._config, name).module
 
     def _start(self, name: str) -> Job:
@@ -100,6 +104,9 @@ class Supervisor:
         self._check_workers(fates, now)
         if have_ended_well(fates, self._workers):
             return True
+        if (number := self._asked.read()) is not None:
+            say(f"{number} servers are asked for")
+            self._servers.scale([server_want(self._config, i) for i in range(number)], fates, now)
         self._servers.tend(fates, now)
         fates = self._executor.look()
         servers = names_of(self._roles, ["server"])

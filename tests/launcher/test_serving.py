@@ -20,7 +20,8 @@ from pipelinerl.launcher.executors.base import (
     Waiting,
     Want,
 )
-from pipelinerl.launcher.serving import Servers, TrainerNews
+from pipelinerl.launcher.serving import Servers
+from pipelinerl.launcher.trainer_news import TrainerNews
 from pipelinerl.streams.files import FileStreams
 
 
@@ -219,3 +220,44 @@ def test_a_place_that_cannot_be_had_is_asked_for_again_later(scene):
     scene.table.is_full = False
     scene.tend(after_s=2)
     assert scene.table.asked == ["server-0"]
+
+
+def wants(number: int) -> list[Want]:
+    return [Want(f"server-{i}", f"server-{i}", f"server-{i}") for i in range(number)]
+
+
+def test_more_servers_are_started_and_those_beyond_the_number_finish_first(scene):
+    scene.servers.scale(wants(3), scene.table.fates, scene.now)
+    scene.tend()
+    assert scene.table.asked == ["server-2"]
+    scene.servers.scale(wants(1), scene.table.fates, scene.now)
+    scene.tend(after_s=29)
+    assert scene.story()[2:] == [
+        ("server-2", "http://a:83"),
+        ("server-1", "http://a:82", "asked"),
+        ("server-2", "http://a:83", "asked"),
+    ]
+    assert scene.table.ended == []
+    scene.tend(after_s=2)
+    assert scene.table.ended == ["server-1", "server-2"]
+    scene.dies("server-1", status=143)
+    scene.dies("server-2", status=143)
+    scene.tend(after_s=600)
+    assert scene.table.asked == ["server-2"]  # none was started again
+    scene.servers.scale(wants(2), scene.table.fates, scene.now)
+    assert scene.table.asked == ["server-2", "server-1"]
+
+
+def test_one_that_was_given_up_may_be_asked_for(scene):
+    scene.dies("server-1", status=2)
+    scene.servers.scale(wants(2), scene.table.fates, scene.now)
+    assert scene.table.asked == ["server-1"]
+
+
+def test_one_that_finishes_and_is_wanted_again_is_replaced(scene):
+    scene.servers.scale(wants(1), scene.table.fates, scene.now)
+    scene.servers.scale(wants(2), scene.table.fates, scene.now)
+    scene.tend(after_s=31)
+    scene.dies("server-1", status=143)
+    scene.tend(after_s=1)
+    assert scene.table.asked == ["server-1"]

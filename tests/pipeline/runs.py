@@ -13,6 +13,7 @@ from pathlib import Path
 from contracts.records import Record, Resumed, ServerJoined, Settled, Started
 from pipelinerl.paths import ROOT
 from pipelinerl.streams import Streams
+from pipelinerl.streams.events import resumptions
 from pipelinerl.streams.of_run import recorded_streams
 from tests.forked import Forked
 
@@ -72,6 +73,11 @@ def run_to_the_end(run_dir: Path, *overrides: str, within_s: float = 240) -> dic
 def records(run_dir: Path, *names: str) -> list[Record]:
     with recorded_streams(run_dir) as streams:
         return [entry.record for name in names for entry in streams.reader(name).read(timeout_s=0)]
+
+
+def resumptions_of(run_dir: Path) -> list[Resumed]:
+    with recorded_streams(run_dir) as streams:
+        return list(resumptions(streams))
 
 
 def wait_for(condition: Callable[[], object], within_s: float = 120) -> object:
@@ -182,8 +188,7 @@ def life_by_life(run_dir: Path) -> list[Record]:
 def launches(streams: Streams) -> Iterator[Record]:
     """The events of all streams up to each resumption, before the resumption itself."""
     begin = dict.fromkeys(EVENT_STREAMS, 0)
-    resumptions = [entry.record for entry in streams.reader("launcher_events").read(timeout_s=0)]
-    for resumed in [*resumptions, None]:
+    for resumed in [*resumptions(streams), None]:
         for name in EVENT_STREAMS:
             for entry in streams.reader(name).read(begin[name], timeout_s=0):
                 if resumed and entry.next_offset > resumed.ends[name]:

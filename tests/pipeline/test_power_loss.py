@@ -5,12 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from contracts.records import Resumed
 from pipelinerl.launcher.resume import accounts_of, launcher_events, resume
 from pipelinerl.streams import StreamCorruptError
 from pipelinerl.streams.files import FileStreams
 from pipelinerl.training.checkpoints import Checkpoints, Position
-from tests.pipeline.runs import assert_accounted, finish, records
+from tests.pipeline.runs import assert_accounted, finish, resumptions_of
 from tests.pipeline.runs import resume as resume_run
 from tests.pipeline.test_recorded_run import RECORDED
 
@@ -70,7 +69,7 @@ def test_a_damaged_run_is_resumed_to_its_end(run):
     assert status == 0, err
     assert f"{unfinished} is removed: its position.json is damaged" in err
     assert len(assert_accounted(run)["trained"]) == 8 * GROUPS_A_STEP
-    assert [r.version for r in records(run, "launcher_events") if isinstance(r, Resumed)] == [3, 3]
+    assert [r.version for r in resumptions_of(run)] == [3, 3]
     assert not leftover.exists()
 
 

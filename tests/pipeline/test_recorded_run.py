@@ -13,11 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from contracts.records import Resumed
 from pipelinerl.launcher.resume import accounts_of
 from pipelinerl.paths import ROOT
 from pipelinerl.streams.of_run import recorded_streams
-from tests.pipeline.runs import assert_accounted, finish, records, resume
+from tests.pipeline.runs import assert_accounted, finish, resume, resumptions_of
 
 RECORDED = ROOT / "tests" / "data" / "recorded_run"
 REPLAYED = """\
@@ -45,7 +44,7 @@ def test_it_is_resumed(run):
     status, err = finish(resume(run, "max_steps=8"))
     assert status == 0, err
     assert len(assert_accounted(run)["trained"]) == 8 * 8
-    assert [r.version for r in records(run, "launcher_events") if isinstance(r, Resumed)] == [3, 3]
+    assert [r.version for r in resumptions_of(run)] == [3, 3]
 
 
 def test_it_is_shown(run):

@@ -17,6 +17,7 @@ from tests.pipeline.runs import (
     processes_of,
     records,
     resume,
+    resumptions_of,
     start,
     wait_for,
     wait_for_record,
@@ -61,7 +62,7 @@ def test_a_run_on_a_server_of_its_own_is_killed_and_resumed(tmp_path, monkeypatc
     status, err = finish(resume(run))
     assert status == 0, err
     assert len(assert_accounted(run)["trained"]) == 8 * 8
-    assert len(records(run, "launcher_events")) == 1
+    assert len(resumptions_of(run)) == 1
 
 
 def test_the_server_of_a_run_ends_with_its_launcher(tmp_path, monkeypatch):

@@ -31,6 +31,7 @@ from tests.pipeline.runs import (
     processes_of,
     records,
     resume,
+    resumptions_of,
     start,
     wait_for,
     wait_for_record,
@@ -126,7 +127,7 @@ def test_a_conventional_run_with_seeds_that_was_killed_is_the_uninterrupted_one_
         assert kill_trainer(launcher, killed, events) == 1
         launcher = resume(killed)
     assert finish(launcher)[0] == 0
-    assert len(records(killed, "launcher_events")) == 2
+    assert len(resumptions_of(killed)) == 2
     assert steps(killed) == steps(whole) and len(steps(whole)) == 12
     assert all(torch.equal(tensor, weights(whole)[name]) for name, tensor in weights(killed).items())
     rewards = [{(r.problem_id, r.rollout_id[-1]): r.reward for r in trained(run)} for run in (whole, killed)]
@@ -147,7 +148,7 @@ def test_an_older_checkpoint_goes_back_in_version_and_forgets_the_newer(tmp_path
     status, err = finish(launch(run, "resume=5", "max_steps=14"))
     assert status == 0, err
     assert [position.version for position in checkpoints.complete_checkpoints()] == [5, 10, 14]
-    (resumed,) = records(run, "launcher_events")
+    (resumed,) = resumptions_of(run)
     assert resumed.version == 5 and resumed.rolled_back
     published = [r.version for r in records(run, "trainer_events") if isinstance(r, WeightsPublished)]
     assert published == [*range(13), *range(5, 15)]
@@ -171,7 +172,7 @@ def test_problems_of_lost_groups_are_drawn_again_and_the_sampler_goes_on(tmp_pat
     assert finish(launcher)[0] == 130
     checkpoint = Checkpoints(run).complete_checkpoints()[-1].version
     assert finish(resume(run, f"max_steps={checkpoint + 12}"))[0] == 0
-    (resumed,) = records(run, "launcher_events")
+    (resumed,) = resumptions_of(run)
     started = [r for r in records(run, "actor_events") if isinstance(r, Started)]
     earlier = [r for r in started if r.group_id < resumed.next_group]
     later = [r for r in started if r.group_id >= resumed.next_group]
@@ -190,7 +191,7 @@ def test_a_run_killed_before_its_first_checkpoint_begins_again_on_another_number
     assert kill_trainer(start(run, *LEARNING, "checkpoint.every=100"), run, events=8) == 1
     status, err = finish(resume(run, "max_steps=8", "world.trainer_ranks=2"))
     assert status == 0, err
-    assert records(run, "launcher_events")[0].version == 0
+    assert resumptions_of(run)[0].version == 0
     assert len(assert_accounted(run)["trained"]) == 8 * 8
     assert [r.version for r in records(run, "actor_events") if isinstance(r, Evaluated)][-1] == 8
 

@@ -13,7 +13,15 @@ from contracts.token_fields import TokenField
 from pipelinerl.metrics import metrics_path, read_metrics
 from pipelinerl.paths import ROOT
 from tests.objectives.cuts import assert_same_under_every_cut
-from tests.pipeline.runs import assert_accounted, finish, job_pid, launch, records, wait_for_record
+from tests.pipeline.runs import (
+    assert_accounted,
+    finish,
+    job_pid,
+    launch,
+    records,
+    resumptions_of,
+    wait_for_record,
+)
 
 EXAMPLE = ROOT / "examples" / "token_fields"
 SMALL = (
@@ -116,7 +124,7 @@ def test_every_value_reaches_the_objective_where_its_domain_put_it(tmp_path, own
     status, err = finished(run, own, "resume=true")
     assert status == 0, err
     assert len(assert_accounted(run)["trained"]) == 7 * 8
-    (resumed,) = records(run, "launcher_events")
+    (resumed,) = resumptions_of(run)
     assert resumed.version == 2 and resumed.replayed
     completions = [c for r in records(run, "rollouts") for c in r.completions]
     assert any(completion.segments for completion in completions)
@@ -158,7 +166,7 @@ def test_groups_sampled_before_a_field_was_declared_are_dropped_by_name(tmp_path
     now = ("objective._target_=checks.Checked", declared, f"max_steps={version + 2}")
     status, err = finished(run, own, "resume=true", *now)
     assert status == 0, err
-    (resumed,) = records(run, "launcher_events")
+    (resumed,) = resumptions_of(run)
     assert resumed.replayed and assert_accounted(run)["token_fields"] == set(resumed.replayed)
 
 
