@@ -3,10 +3,12 @@
 import os
 import re
 import shutil
+import signal
 import socket
 import subprocess
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 from contracts.support.ports import ReservedPort
@@ -87,7 +89,7 @@ class SlurmBox:
         for node in self.nodes:
             with ReservedPort() as port:
                 own = f"NodeHostname={socket.gethostname()} NodeAddr=127.0.0.1 Port={port.number}"
-                text += f"NodeName={node} {own} CPUs={os.cpu_count()} State=UNKNOWN\n"
+                text += f"NodeName={node} {own} CPUs=2 State=UNKNOWN\n"
         text += "PartitionName=all Nodes=ALL Default=YES\n"
         (self.directory / "state").mkdir()
         (self.directory / "slurm.conf").write_text(text)
@@ -133,6 +135,31 @@ class SlurmBox:
         shown = self.run("scontrol", "show", "job", job)
         return re.search(r"JobState=(\w+)", shown)[1], int(re.search(r"ExitCode=(\d+)", shown)[1])
 
+    def wait_for_end(self, job: str, within_s: float = 180) -> tuple[str, int]:
+        """Returns the fate of a job that has ended."""
+        self.wait(lambda: self.fate(job)[0] not in ("PENDING", "CONFIGURING", "RUNNING", "COMPLETING"), within_s)
+        return self.fate(job)
+
+    def lose(self, node: str) -> None:
+        """Kills all processes of a node at once: as if its machine were gone."""
+        found = processes(node)
+        for pid in [self._daemons.pop(node).pid, *found]:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
     def log(self, job: str) -> str:
         path = self.directory / f"{job}.log"
         return path.read_text() if path.exists() else ""
+
+
+def processes(node: str, of: str = "") -> list[int]:
+    """Returns the processes of jobs on a node, SLURM's own too, whose command line contains `of`."""
+    found = []
+    for entry in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            command = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+            environment = (entry / "environ").read_bytes().split(b"\0")
+            is_there = f"SLURMD_NODENAME={node}".encode() in environment or f"-N {node}" in command
+            if of in command and is_there:
+                found.append(int(entry.name))
+    return found
