@@ -16,7 +16,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from typing import Any
 
 import torch
@@ -24,13 +24,24 @@ import torch.distributed as dist
 
 BLOCKING_WAIT = "TORCH_NCCL_BLOCKING_WAIT"
 POLL_S = 0.0005
+CONNECTING_POLL_S = 0.05
+ABORTED = "the group was aborted"
 
 
 class NcclGroup:
     """One rank's end of an NCCL process group."""
 
-    def __init__(self, store: dist.Store, rank: int, world_size: int, device: torch.device):
+    def __init__(
+        self,
+        store: dist.Store,
+        rank: int,
+        world_size: int,
+        device: torch.device,
+        aborted: threading.Event | None = None,
+    ):
+        """`aborted`: ends a broadcast when another thread sets it."""
         self._device = device
+        self._aborted = aborted or threading.Event()
         self._connected = False
         with _without_watchdog():
             options = dist.ProcessGroupNCCL.Options()
@@ -42,9 +53,11 @@ class NcclGroup:
         if self._connected:
             work = self._group.broadcast([tensor], options)
         else:
-            work = _within(timeout_s, self._on_callers_stream(tensor, options))
+            work = _within(timeout_s, self._on_callers_stream(tensor, options), self._aborted)
             self._connected = True
         while not work.is_completed():
+            if self._aborted.is_set():
+                raise RuntimeError(ABORTED)
             if time.monotonic() > deadline:
                 raise RuntimeError(f"no bucket within {timeout_s} s")
             time.sleep(POLL_S)
@@ -86,7 +99,7 @@ def _without_watchdog() -> Iterator[None]:
             os.environ[BLOCKING_WAIT] = before
 
 
-def _within(timeout_s: float, connect: Callable[[], dist.Work]) -> dist.Work:
+def _within(timeout_s: float, connect: Callable[[], dist.Work], aborted: threading.Event) -> dist.Work:
     result: Future[dist.Work] = Future()
 
     def run() -> None:
@@ -96,7 +109,10 @@ def _within(timeout_s: float, connect: Callable[[], dist.Work]) -> dist.Work:
             result.set_exception(error)
 
     threading.Thread(target=run, daemon=True, name="connect NCCL ranks").start()
-    try:
-        return result.result(timeout_s)
-    except TimeoutError:
-        raise RuntimeError(f"the NCCL ranks did not connect within {timeout_s} s") from None
+    deadline = time.monotonic() + timeout_s
+    while not wait([result], CONNECTING_POLL_S).done:
+        if aborted.is_set():
+            raise RuntimeError(ABORTED)
+        if time.monotonic() > deadline:
+            raise RuntimeError(f"the NCCL ranks did not connect within {timeout_s} s")
+    return result.result()

@@ -6,6 +6,7 @@ those of torch's own `new_group`, so engines that join such groups natively can 
 """
 
 import socket
+import threading
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from contracts.gloo import OpenedSockets
 from contracts.inference import Parameter
 from contracts.nccl import NcclGroup
 
@@ -181,6 +183,8 @@ class WeightStore:
 
     def __init__(self, address: str, port: int, timeout_s: float):
         self.address = address
+        self._sockets = OpenedSockets()
+        self._aborted = threading.Event()
         self._store = listening_store(address, port, timeout_s)
         self.port = self._store.port
 
@@ -191,7 +195,18 @@ class WeightStore:
 
         Blocks until every rank has joined. Raises RuntimeError at the timeout.
         """
-        return WeightGroup(self._store, self.address, name, 0, world_size, backend, timeout_s, probe)
+        return WeightGroup(
+            self._store, self.address, name, 0, world_size, backend, timeout_s, probe, self._aborted
+        )
+
+    def abort(self) -> None:
+        """Breaks the group, or its rendezvous, from another thread: what waits in it ends, here and there.
+
+        While another thread is about to wait, it may have to be called again. For gloo it needs /dev/fd;
+        where that is missing, a wait ends at its timeout.
+        """
+        self._aborted.set()
+        self._sockets.shut_down(self.port)
 
 
 class WeightGroup:
@@ -211,8 +226,10 @@ class WeightGroup:
         backend: str,
         timeout_s: float,
         probe: bool = False,
+        aborted: threading.Event | None = None,
     ):
-        """`probe`: whether rank 0 broadcasts a byte at once, which every rank of the group must be told."""
+        """`probe`: whether rank 0 broadcasts a byte at once, which every rank of the group must be told.
+        `aborted`: is set when the group is broken from another thread."""
         self.rank = rank
         self.world_size = world_size
         self.backend = backend
@@ -226,7 +243,7 @@ class WeightGroup:
         if backend == "gloo":
             self._group = _gloo_group(prefix, address, rank, world_size, timeout)
         elif backend == "nccl":
-            self._group = NcclGroup(prefix, rank, world_size, self.device)
+            self._group = NcclGroup(prefix, rank, world_size, self.device, aborted)
         else:
             raise ValueError(f"backend must be gloo or nccl, not {backend!r}")
         if probe:

@@ -1,8 +1,8 @@
 """The actor: problems -> rollouts, as many in flight as the servers take, without pausing.
 
-Run by the launcher: `python -m pipelinerl.actor --run-dir DIR`. Reads what the trainer publishes
-and what settles; writes `rollouts`, `eval_rollouts` and `actor_events`. One queue carries all that
-happens to it: events of the other processes, and its own finished rollouts.
+Run by the launcher: `python -m pipelinerl.actor --run-dir DIR`. Reads what the trainer publishes,
+what settles, and which servers leave; writes `rollouts`, `eval_rollouts` and `actor_events`. One queue
+carries all that happens to it: events of the other processes, and its own finished rollouts.
 """
 
 import asyncio
@@ -12,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import aiohttp
+import msgspec
 
 from contracts.records import (
     ActorStopped,
@@ -23,6 +24,8 @@ from contracts.records import (
     Resumed,
     Rollout,
     SamplerState,
+    ServerJoined,
+    ServerLeft,
     Settled,
     Started,
     StepClosed,
@@ -50,11 +53,16 @@ from pipelinerl.rollouts.rollout_metrics import RolloutMetrics
 from pipelinerl.rollouts.runner import RolloutRunner, RolloutSpec
 from pipelinerl.rollouts.slot_queue import SlotQueue
 from pipelinerl.streams.events import latest_launch, results_before, tail
+from pipelinerl.streams.launched_servers import LaunchedServers
 from pipelinerl.streams.of_run import open_streams
 
 
 class SlotFreed:
     """A rollout has ended or yielded its slot, so another one may have it."""
+
+
+class ServersLostError(RuntimeError):
+    """The last evaluation has no server left, and the trainer publishes nothing more."""
 
 
 class Actor:
@@ -83,6 +91,9 @@ class Actor:
         resumed = latest_launch(streams)
         for name in ("trainer_events", "preprocessor_events"):
             tail(streams.reader(name), resumed.ends.get(name, 0), self._happenings)
+        self._launched = LaunchedServers(streams)
+        self._launched.refresh()
+        tail(streams.reader("launcher_events"), self._launched.offset, self._happenings)
         self._metrics = RolloutMetrics(run_dir, config.tensorboard)
         self._version = -1
         self._resume(resumed)
@@ -133,7 +144,9 @@ class Actor:
         while self._version < 0:
             await self._handle(await self._happenings.get())
         if self._version == 0:
-            await self._evaluator.evaluate(self._version)
+            evaluation = self._spawn(self._evaluator.evaluate(self._version), self._background)
+            while not evaluation.done():
+                await self._handle(await self._happenings.get())
         while True:
             self._start_rollouts()
             happening = await self._happenings.get()
@@ -159,14 +172,26 @@ class Actor:
                 self._kept.checkpoint = happening.rollouts_offset
                 self._rollouts.protect(happening.rollouts_offset)
                 self._events.append(SamplerState(draws=self._draws, state=self._sampler.state_dict()))
+            case ServerJoined() | ServerLeft():
+                await self._hear_of_servers()
             case PublishWanted():
                 self._spawn(self._quiesce(happening.version), self._background)
             case Rollout():
                 self._finish(happening)
 
-    # --- weights ------------------------------------------------------------------------------
+    # --- servers and weights ------------------------------------------------------------------
+
+    async def _hear_of_servers(self) -> None:
+        """Takes out the servers that have left by now. One that has joined waits for `WeightsPublished`."""
+        for leaving in await asyncio.to_thread(self._launched.refresh):
+            self._pool.forget(leaving.joining.url, leaving.drains)
+            self._evaluator.forget(leaving.joining.url, leaving.drains)
 
     async def _on_published(self, published: WeightsPublished) -> None:
+        await self._hear_of_servers()  # one that is named here may have left since
+        present = {joining.url for joining in self._launched.present}
+        servers = [url for url in published.servers if url in present]
+        published = msgspec.structs.replace(published, servers=servers)
         self._version = published.version
         client = replace(self._client, turn=self._slots.yield_slot)
         self._attempt = RolloutRunner(
@@ -260,9 +285,25 @@ class Actor:
         if left := self._groups.ids:
             rollouts = len(left) * self._config.group_size
             self._events.append(Settled(group_ids=left, rollouts=rollouts, reason=DropReason.TRAINING_DONE))
-        await self._evaluator.evaluate(self._version)
+        await self._evaluate_at_last()
         await self._drain()
         self._events.append(ActorStopped())
+
+    async def _evaluate_at_last(self) -> None:
+        """Measures the last version, with the servers that hold it.
+
+        Raises ServersLostError when none of them is left.
+        """
+        await self._hear_of_servers()
+        evaluation = self._spawn(self._evaluator.evaluate(self._version), self._background)
+        while not evaluation.done():
+            if self._pool.is_empty:
+                raise ServersLostError(
+                    "no server is left that holds the last version; resume=true evaluates it"
+                )
+            happening = await self._happenings.get()
+            if isinstance(happening, ServerLeft | BaseException):
+                await self._handle(happening)
 
     async def _drain(self) -> None:
         """What is over, but not yet written down."""

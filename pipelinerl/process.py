@@ -11,7 +11,6 @@ from pathlib import Path
 from contracts.support.token import TOKEN_VARIABLE
 from pipelinerl.config import RunConfig, load_config
 
-SERVERS_VARIABLE = "PIPELINERL_SERVERS"  # the servers' URLs, separated by commas
 REFERENCE_VARIABLE = "PIPELINERL_REFERENCE"  # the reference server's URL
 REDIS_VARIABLE = "PIPELINERL_REDIS_URL"  # of the streams, with its password; the launcher's user may set it
 

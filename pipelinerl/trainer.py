@@ -1,19 +1,20 @@
 """The trainer: rows -> forward, objective, backward, step -> weights published in flight.
 
 Run by the launcher, one process per rank: `python -m pipelinerl.trainer --run-dir DIR` with RANK,
-WORLD_SIZE, MASTER_ADDR, MASTER_PORT and, on rank 0, the servers' URLs. Rank 0 alone reads `rows`,
-writes `trainer_events` and publishes; the others wait for it at the control group.
+WORLD_SIZE, MASTER_ADDR and MASTER_PORT. Rank 0 alone reads `rows` and which servers there are, writes
+`trainer_events` and publishes; the others wait for it at the control group.
 """
 
 import os
 from pathlib import Path
 
-from contracts.records import MicroBatchRow, decode, encode
+from contracts.records import MicroBatchRow, PublishWanted, WeightsPublished, decode, encode
 from contracts.trainer import WorkerSpec
 from pipelinerl.components import build_domain, instantiate, needed_capabilities
 from pipelinerl.config import RunConfig
-from pipelinerl.process import SERVERS_VARIABLE, process_main
+from pipelinerl.process import process_main
 from pipelinerl.streams.events import latest_launch
+from pipelinerl.streams.launched_servers import LaunchedServers
 from pipelinerl.streams.of_run import open_streams
 from pipelinerl.training.checkpoints import Checkpoints
 from pipelinerl.training.learner import Learner
@@ -43,29 +44,37 @@ class Trainer:
         manifest = self._worker.weight_manifest(config.weights.dtype)
         self._rank_zero = None
         if rank == 0:
-            urls = os.environ[SERVERS_VARIABLE].split(",")
             needs = needed_capabilities(config, domain)
             address = os.environ["MASTER_ADDR"]
-            publisher = WeightPublisher(config, urls, token, manifest, needs, address)
-            self._rank_zero = RankZero(config, run_dir, streams, resumed.ends, publisher)
+            events = streams.writer("trainer_events")
+            publisher = WeightPublisher(
+                config, LaunchedServers(streams), token, manifest, events.append, needs, address
+            )
+            self._rank_zero = RankZero(config, run_dir, streams, events, resumed.ends, publisher)
 
     def run(self) -> None:
         """Publishes the start version, then trains and publishes step by step until `max_steps`."""
         self._ranks.wait_for_rank_0(lambda: self._rank_zero.publisher.wait_for_servers())
         self._publish()
         while self._version < self._config.max_steps:
-            row = self._next_row()
-            self._learner.accumulate(row.micro_batches[self._ranks.rank], row.step)
-            if row.closes_step:
-                self._close_step()
+            match self._next_task():
+                case PublishWanted():
+                    self._send()
+                case row:
+                    self._learn(row)
         if self._rank_zero:
             self._rank_zero.end(self._version)
         self._worker.export(self._checkpoints.final)
         self._worker.close()
 
-    def _next_row(self) -> MicroBatchRow:
+    def _next_task(self) -> MicroBatchRow | PublishWanted:
         """Ranks wait for data here, together."""
-        return decode(self._ranks.share(lambda: encode(self._rank_zero.next_row())))
+        return decode(self._ranks.share(lambda: encode(self._rank_zero.next_task(self._version))))
+
+    def _learn(self, row: MicroBatchRow) -> None:
+        self._learner.accumulate(row.micro_batches[self._ranks.rank], row.step)
+        if row.closes_step:
+            self._close_step()
 
     def _close_step(self) -> None:
         report, statistics = self._learner.close_step(self._version, self._ranks)
@@ -89,15 +98,20 @@ class Trainer:
             self._rank_zero.save(self._version, saving)
 
     def _publish(self) -> None:
-        publisher = self._rank_zero.publisher if self._rank_zero else None
-        published = publish(self._worker, self._ranks, publisher, self._version)
-        if self._rank_zero:
-            self._rank_zero.published(published)
+        published = self._send()
         if self._probe.due(self._version):
             servers = published.servers if published else []
             gap = self._probe.measure(self._worker, self._version, servers)
             if self._rank_zero:
                 self._rank_zero.metrics.write(self._version, **gap)
+
+    def _send(self) -> WeightsPublished | None:
+        """Publishes the version, and returns on rank 0 to whom it was."""
+        publisher = self._rank_zero.publisher if self._rank_zero else None
+        published = publish(self._worker, self._ranks, publisher, self._version)
+        if self._rank_zero:
+            self._rank_zero.published(published)
+        return published
 
 
 def _worker_spec(config: RunConfig, rank: int, size: int) -> WorkerSpec:

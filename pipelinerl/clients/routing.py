@@ -59,6 +59,16 @@ class Routing:
             server.left_out = server.left_out and url in before  # one that is named anew has been spoken with
         return [url for url in before if url not in self._routed]
 
+    def forget(self, url: str) -> None:
+        """The server has left the run. Another one at the same URL inherits nothing from it."""
+        self._routed.pop(url, None)
+        self._others.pop(url, None)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no server is routed to."""
+        return not self._routed
+
     def choose(self, now: float, avoid: str | None = None) -> Server | None:
         """Returns the least busy server that takes a request, or None.
 

@@ -1,8 +1,8 @@
 """The servers that may get traffic, and the requests that wait for one.
 
-The actor names the servers after every `WeightsPublished`; the gate closes them all for
-`schedule: async`; `ServerWatch` says which are silent. Which server is next is `Routing`'s to decide.
-It must not know HTTP.
+The actor names the servers after every `WeightsPublished`, and those that have left the run. The gate closes
+them all for `schedule: async`; `ServerWatch` says which are silent. Which server is next is `Routing`'s to
+decide. It must not know HTTP.
 """
 
 import asyncio
@@ -50,6 +50,7 @@ class ServerPool:
         self._places: set[_Place] = set()
         self._open = True
         self._no_request: list[asyncio.Future[None]] = []
+        self._has_server = asyncio.Event()
         self._timer: asyncio.TimerHandle | None = None
 
     @property
@@ -78,8 +79,38 @@ class ServerPool:
             if url not in sparing:
                 self._routing.leave_out(url)
                 self._call_off(url)
+        self._servers_changed()
+
+    def forget(self, url: str, drains: bool = False) -> None:
+        """Takes out a server that has left the run. Another one at the same URL inherits nothing from it.
+
+        What is in flight on it is called off, unless it drains. If no server is left, so is what waits.
+        """
+        if not drains:
+            self._call_off(url)
+        self._routing.forget(url)
+        self._servers_changed()
+
+    def _servers_changed(self) -> None:
+        if self._routing.is_empty:
+            self._has_server.clear()
+            for waiting in self._waiting:
+                if not waiting.place.done():
+                    waiting.place.set_exception(ServerUnavailableError("none_left"))
+            self._waiting.clear()
+        else:
+            self._has_server.set()
         self._hand_out()
         self._tell_if_idle()
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is no server that a request could be sent to, or wait for."""
+        return self._routing.is_empty
+
+    async def some_server(self) -> None:
+        """Waits until the pool has a server."""
+        await self._has_server.wait()
 
     async def close_gate(self) -> None:
         """Starts no further request, and returns when none is in flight."""
@@ -98,7 +129,7 @@ class ServerPool:
         """Yields the URL to send one request to; not `avoid`, if another server is in service.
 
         ServerFaultError inside counts against that server. Raises ServerUnavailableError where the request is
-        called off.
+        called off, or no server is left.
         """
         place = await self._place(avoid)
         try:
@@ -157,10 +188,10 @@ class ServerPool:
         try:
             return await waiting.place
         except asyncio.CancelledError:
-            if not waiting.place.cancelled():  # it was given a place meanwhile
-                self._leave(waiting.place.result())
-            elif waiting in self._waiting:
+            if waiting in self._waiting:
                 self._waiting.remove(waiting)
+            elif not waiting.place.cancelled() and not waiting.place.exception():
+                self._leave(waiting.place.result())  # it was given a place meanwhile
             raise
 
     def _leave(self, place: _Place) -> None:

@@ -48,6 +48,7 @@ class _Watch:
         async with aiohttp.ClientSession(timeout=timeout, connector=connector) as session:
             while True:
                 urls = sorted({url for pool in self._pools for url in pool.urls})
+                self._misses = Counter({url: self._misses[url] for url in urls})
                 states = await asyncio.gather(*(_state(session, url) for url in urls))
                 if any(states):  # otherwise it may be this end that hears nothing
                     for url, state in zip(urls, states, strict=True):

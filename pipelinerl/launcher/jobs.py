@@ -19,7 +19,7 @@ from pipelinerl.judging.client import SOCKET_VARIABLE
 from pipelinerl.launcher.executors.base import Slot
 from pipelinerl.launcher.wants import RANK_0, REFERENCE, Role, members_of
 from pipelinerl.paths import ROOT
-from pipelinerl.process import REDIS_VARIABLE, REFERENCE_VARIABLE, SERVERS_VARIABLE
+from pipelinerl.process import REDIS_VARIABLE, REFERENCE_VARIABLE
 from pipelinerl.training.update_times import hold_timeout_s
 
 INTERFACE_VARIABLE = "GLOO_SOCKET_IFNAME"  # torch's
@@ -97,7 +97,6 @@ class JobPlanner:
             "MASTER_PORT": str(slots[RANK_0].port),
             "WORLD_SIZE": str(self._config.world.trainer_ranks),
             "RANK": name.removeprefix("trainer-"),
-            SERVERS_VARIABLE: ",".join(self._url(s) for n, s in slots.items() if n.startswith("server")),
         }
 
     def _url(self, slot: Slot) -> str:

@@ -55,6 +55,7 @@ class Evaluator:
         self._evaluated = evaluated
         self.pool = ServerPool(config.eval.concurrency)  # of all servers
         self._run: str | None = None
+        self._version = -1  # that was published last
         self._under_way: asyncio.Task | None = None
         self._pinned: PinnedServer | None = None
 
@@ -73,8 +74,19 @@ class Evaluator:
         await self.pool.open_gate()
         if self._pinned:
             self._follow_pinned(self._pinned, published.servers)
-        if self._is_due(published.version):
+        is_new = published.version != self._version  # it is published again where its servers have left
+        self._version = published.version
+        if is_new and self._is_due(published.version):
             self._begin(published)
+
+    def forget(self, url: str, drains: bool = False) -> None:
+        """Takes out a server that has left the run. An evaluation that is pinned to it is called off."""
+        self.pool.forget(url, drains)
+        if self._pinned and self._pinned.url == url:
+            if self._is_under_way:
+                self._pinned.leave()
+            else:
+                self.call_off(f"{url}, which was pinned, has left the run")
 
     async def close_gate(self) -> None:
         """Closes the gate for `schedule: async`, and returns when no evaluation request is in flight.
@@ -173,6 +185,7 @@ class Evaluator:
 
         client = replace(self._client, pool=pool)
         attempt = RolloutRunner(self._run, self._domain, client, self._config.rollout)
+        await pool.some_server()
         await attempt_all(attempt, self._problems, pool.capacity, version, keep)
 
     def _conclude(self, result: Evaluated) -> None:

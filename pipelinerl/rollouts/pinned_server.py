@@ -3,6 +3,7 @@ holds, and whether it still answers."""
 
 import asyncio
 from collections.abc import Coroutine
+from contextlib import suppress
 
 import aiohttp
 
@@ -23,6 +24,10 @@ class ServerSilentError(PinnedServerLostError):
     """The pinned server does not answer."""
 
 
+class ServerGoneError(PinnedServerLostError):
+    """The pinned server has left the run."""
+
+
 class WeightsReplacedError(PinnedServerLostError):
     """The trainer has given the pinned server other weights."""
 
@@ -34,6 +39,11 @@ class PinnedServer:
         self.url = url
         self._control = ServerControl(session, url)
         self._run = run
+        self._gone = asyncio.Event()
+
+    def leave(self) -> None:
+        """Says that the server has left the run."""
+        self._gone.set()
 
     async def pool(self, concurrency: int) -> ServerPool:
         """Returns a pool that holds this server alone."""
@@ -69,7 +79,9 @@ class PinnedServer:
     async def _watch(self, version: int) -> None:
         misses = 0
         while True:
-            await asyncio.sleep(POLL_S)
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._gone.wait(), POLL_S)
+                raise ServerGoneError(f"{self.url} has left the run")
             try:
                 held = await self.version()
             except ServerSilentError:

@@ -1,17 +1,19 @@
-"""Which servers the next weight group is formed of: who is there, not pinned, and not refused for good."""
+"""Which servers the next weight group is formed of: who is there, not pinned, and not condemned."""
 
 import logging
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 
 from contracts.inference import ContractInfo
+from contracts.records import ServerCondemned
 from pipelinerl.clients.server_control import ANSWER_TIMEOUT_S, ContractRefusalError, ServerControl
 from pipelinerl.training.server_strikes import ServerStrikes
-from pipelinerl.training.servers import Failures, Servers
+from pipelinerl.training.servers import Failures, Roll, Servers
 
 log = logging.getLogger(__name__)
 OUTSIDER_TIMEOUT_S = 1.0  # for a server outside the group to say that it is there
 POLL_S = 0.2  # between two looks at servers that are loading
+SAY_EVERY_S = 10.0  # that a server is waited for
 Infos = dict[ServerControl, ContractInfo]
 
 
@@ -26,62 +28,118 @@ class Candidates:
         strikes: ServerStrikes[ServerControl],
         needs: Mapping[str, str],
         start_timeout_s: float,
+        record: Callable[[ServerCondemned], object],
     ):
-        """`needs`: capabilities that every server must have, and what asks for each."""
+        """`needs`: capabilities that every server must have, and what asks for each.
+        `record`: tells the launcher of a server that is to be ended."""
         self._servers = servers
         self._strikes = strikes
         self._needs = needs
         self._start_timeout_s = start_timeout_s
-        self._condemned: dict[ServerControl, Exception] = {}  # what no new epoch can mend
+        self._record = record
+        self._refused: dict[ServerControl, Exception] = {}  # what neither a new epoch nor a new process mends
+        self._failing: dict[
+            ServerControl, int
+        ] = {}  # servers to replace, and the version that they failed at
         self.pinned: set[str] = set()  # URLs of servers that are to keep what they serve
         self.last_failure: str | None = None  # of an update, as a server told it
 
     def wait(self) -> None:
         """Waits until every server is ready, or the time is over, and names those that are not."""
-        deadline = time.monotonic() + self._start_timeout_s
-        everyone = dict.fromkeys(self._servers.all, ANSWER_TIMEOUT_S)
-        while missing := everyone.keys() - self._servers.roll(everyone).ready.keys():
-            if time.monotonic() > deadline:
-                urls = ", ".join(sorted(s.url for s in missing))
+        began = time.monotonic()
+        while True:
+            everyone = dict.fromkeys(self._look(), ANSWER_TIMEOUT_S)
+            missing = everyone.keys() - self._servers.roll(everyone).ready.keys()
+            if everyone and not missing:
+                return
+            if self._has_waited_long(began):
+                urls = ", ".join(sorted(s.url for s in missing)) or "any server"
                 log.warning("no answer within server_start_timeout_s from %s", urls)
                 return
             time.sleep(POLL_S)
 
-    def choose(self, members: Iterable[ServerControl]) -> Infos:
+    def choose(self, members: Collection[ServerControl]) -> Infos:
         """Returns the next group's servers. A pinned one is among them only when there is no other.
 
+        Waits while there is none, because the launcher replaces those that end.
         members: those of the last group. Raises NoServersError, or the refusal where all refused for good.
         """
-        asked = [s for s in self._servers.all if s not in self._condemned]
-        if infos := self._chosen([s for s in asked if s.url not in self.pinned], members):
-            return infos
-        if pinned := [s for s in asked if s.url in self.pinned]:
-            log.warning("no other server answers: %s is taken back in", ", ".join(s.url for s in pinned))
-            if infos := self._chosen(pinned, pinned):
-                return infos
-        raise self._nobody()
+        began = said = time.monotonic()
+        while not (infos := self._chosen(members)):
+            latest = self._servers.latest
+            if latest and all(server in self._refused for server in latest):
+                raise self._refused[latest[0]]
+            if self._has_waited_long(began):
+                raise self._nobody()
+            if time.monotonic() > said + SAY_EVERY_S:
+                said = time.monotonic()
+                log.warning("waiting for a server to publish to, for %.0f s", said - began)
+            time.sleep(POLL_S)
+        return infos
+
+    def is_one_ready(self) -> bool:
+        """Whether a server could be published to now."""
+        return bool(self._servers.roll(dict.fromkeys(self._look(), OUTSIDER_TIMEOUT_S)).ready)
 
     def condemn(self, failures: Failures) -> Failures:
         """Asks those no more that refused for good. Returns the failures of the others."""
         for server, failure in failures.items():
             if _is_hopeless(failure):
                 log.error("%s is left out for the rest of this run: %s", server.url, failure)
-                self._condemned[server] = failure
-        return {s: f for s, f in failures.items() if s not in self._condemned}
+                self._refused[server] = failure
+                self._tell(server, str(failure), replaceable=False)
+        return {s: f for s, f in failures.items() if s not in self._refused}
 
-    def _chosen(self, servers: list[ServerControl], members: Iterable[ServerControl]) -> Infos:
-        """Those of them that are to be published to; waits while there are none but some are loading."""
+    def condemn_failing(self, servers: Iterable[ServerControl]) -> None:
+        """Asks those of them no more that failed update after update. The launcher replaces them.
+
+        Raises NoServersError where a version fails at the replacement of a server that it failed at.
+        """
+        for server in filter(self._strikes.is_hopeless, servers):
+            name, version = self._servers.name(server), self._strikes.version
+            if any(self._servers.name(s) == name and v == version for s, v in self._failing.items()):
+                raise self._nobody()
+            last = f"; the last failure was at {self.last_failure}" if self.last_failure else ""
+            log.error("%s is condemned, because it failed update after update%s", server.url, last)
+            self._failing[server] = version
+            self._tell(server, f"it failed update after update{last}", replaceable=True)
+
+    def _tell(self, server: ServerControl, why: str, replaceable: bool) -> None:
+        self._record(ServerCondemned(url=server.url, why=why, replaceable=replaceable))
+
+    def _look(self) -> list[ServerControl]:
+        """Returns the servers that the run has by now, without those that are condemned."""
+        self._servers.refresh()
+        self.pinned &= {server.url for server in self._servers.all}
+        return [s for s in self._servers.all if s not in self._refused and s not in self._failing]
+
+    def _chosen(self, members: Collection[ServerControl]) -> Infos:
+        """Those that are to be published to.
+
+        Raises NoServersError if all that are there have failed at this version.
+        """
+        servers = self._look()
+        free = [s for s in servers if s.url not in self.pinned]
+        roll, infos = self._ready(free, members)
+        pinned = [s for s in servers if s.url in self.pinned]
+        if not infos and not roll.loading and pinned:
+            roll, infos = self._ready(pinned, pinned)
+            if infos:
+                log.warning("no other server answers: %s is taken back in", ", ".join(s.url for s in pinned))
+        if roll.ready and not infos and not roll.loading:
+            raise self._nobody()
+        return infos
+
+    def _ready(self, servers: list[ServerControl], members: Collection[ServerControl]) -> tuple[Roll, Infos]:
+        """Returns which of them answer and do what is needed, and whom of these the strikes choose."""
         # One that is out already, and hangs, must not hold up every publication.
         patience = {s: ANSWER_TIMEOUT_S if s in members else OUTSIDER_TIMEOUT_S for s in servers}
-        deadline = time.monotonic() + self._start_timeout_s
-        while True:
-            roll = self._servers.roll(patience)
-            lacking = {s: f for s, info in roll.ready.items() if (f := self._lacking(s, info))}
-            self.condemn(lacking)
-            chosen = self._strikes.choose([s for s in servers if s in roll.ready and s not in lacking])
-            if chosen or not roll.loading or time.monotonic() > deadline:
-                return {server: roll.ready[server] for server in chosen}
-            time.sleep(POLL_S)
+        roll = self._servers.roll(patience)
+        lacking = {s: f for s, info in roll.ready.items() if (f := self._lacking(s, info))}
+        self.condemn(lacking)
+        roll.ready = {s: info for s, info in roll.ready.items() if s not in lacking}
+        chosen = self._strikes.choose([s for s in servers if s in roll.ready])
+        return roll, {server: roll.ready[server] for server in chosen}
 
     def _lacking(self, server: ServerControl, info: ContractInfo) -> ValueError | None:
         for capability, why in self._needs.items():
@@ -91,11 +149,13 @@ class Candidates:
                 )
         return None
 
+    def _has_waited_long(self, began: float) -> bool:
+        """Whether a wait has lasted for long, and so has what the launcher said last."""
+        since = max(began, self._servers.launched.changed_at)
+        return time.monotonic() > since + self._start_timeout_s
+
     def _nobody(self) -> Exception:
-        refusals = list(self._condemned.values())
-        if len(refusals) == len(self._servers.all):
-            return refusals[0]
-        others = "".join(f"; {refusal}" for refusal in refusals)
+        others = "".join(f"; {refusal}" for refusal in self._refused.values())
         if self._strikes.troubled:
             last = f", the last of them at {self.last_failure}" if self.last_failure else ""
             return NoServersError(

@@ -26,7 +26,7 @@ from pipelinerl.components import instantiate
 from pipelinerl.config import RunConfig
 from pipelinerl.health import Health
 from pipelinerl.metrics import MetricsWriter
-from pipelinerl.streams import Streams
+from pipelinerl.streams import Streams, StreamWriter
 from pipelinerl.streams.events import NEEDED_TO_RESUME
 from pipelinerl.training.checkpoint_saver import CheckpointSaver
 from pipelinerl.training.checkpoints import Checkpoints, Position
@@ -34,6 +34,7 @@ from pipelinerl.training.weight_publisher import WeightPublisher
 
 log = logging.getLogger(__name__)
 QUIESCE_GRACE_S = 10.0
+LOOK_S = 1.0  # between two looks at the servers while no row comes
 
 
 class RankZero:
@@ -42,16 +43,20 @@ class RankZero:
         config: RunConfig,
         run_dir: Path,
         streams: Streams,
+        events: StreamWriter,
         ends: dict[str, int],
         publisher: WeightPublisher,
     ):
-        """`ends`: the ends of the streams when this launch of the run began."""
+        """`events`: the trainer's own stream.
+        `ends`: the ends of the streams when this launch of the run began."""
         self._config = config
         self.publisher = publisher
-        self._rows = streams.reader("rows").read(ends.get("rows", 0))
+        self._reader = streams.reader("rows")
+        self._offset = ends.get("rows", 0)  # of the next row
+        self._rows = self._reader.read(self._offset, LOOK_S)
         self._actor_events = streams.reader("actor_events")
         self._actor_offset = ends.get("actor_events", 0)
-        self._events = streams.writer("trainer_events")
+        self._events = events
         self.saver = CheckpointSaver(
             Checkpoints(run_dir),
             config.checkpoint.keep,
@@ -74,8 +79,19 @@ class RankZero:
     def save(self, version: int, saving: SaveHandle) -> None:
         self.saver.begin(Position(version, self._rollouts_offset), saving)
 
-    def next_row(self) -> MicroBatchRow:
-        row = next(self._rows).record
+    def next_task(self, version: int) -> MicroBatchRow | PublishWanted:
+        """Waits for the next row, or until `version` must be published again to servers that lack it."""
+        while (entry := next(self._rows, None)) is None:
+            self._rows = self._reader.read(self._offset, LOOK_S)
+            if self.publisher.is_stranded():
+                log.warning("the servers of version %d have left: it is published again", version)
+                self._hear_actor()
+                return PublishWanted(version=version)
+        self._offset = entry.next_offset
+        self._note(entry.record)
+        return entry.record
+
+    def _note(self, row: MicroBatchRow) -> None:
         versions = [s.versions[s.loss_mask] for sequences in row.micro_batches for s in sequences]
         if versions:
             lags, tokens = np.unique(row.step - np.concatenate(versions), return_counts=True)
@@ -83,7 +99,6 @@ class RankZero:
         self._masked_tokens += row.masked_tokens
         self._groups = row.group_ids
         self._rollouts_offset = row.rollouts_offset
-        return row
 
     def close_step(self, version: int, report: StepReport, statistics: dict[str, float]) -> None:
         """Records the step that made `version`: its event, its metrics and its alarms."""
@@ -125,8 +140,11 @@ class RankZero:
         if self._config.schedule == "async":
             self._wait_until_quiesced(version)
         else:
-            for _ in self._from_actor(wait_s=0):
-                pass
+            self._hear_actor()
+
+    def _hear_actor(self) -> None:
+        for _ in self._from_actor(wait_s=0):
+            pass
 
     def _wait_until_quiesced(self, version: int) -> None:
         self._events.append(PublishWanted(version=version))

@@ -15,6 +15,7 @@ from pipelinerl.training.blame import Blame
 
 MOST_REST = 64  # versions; a server that was mended is tried again at last
 MOST_FAILURES = 5  # of one server at one version, before it is given up for that version
+MOST_IN_A_ROW = 5  # certain failures of one server without a success; a new process may do better
 
 Server = TypeVar("Server", bound=Hashable)
 
@@ -25,20 +26,21 @@ class _Standing:
     suspect: bool = False
     rests_until: int = 0  # the first version that it may take part in
     successes: int = 0  # since its last strike
+    in_a_row: int = 0  # failures since its last success that were certainly its own
 
 
 class ServerStrikes(Generic[Server]):
     def __init__(self) -> None:
         self._standings: dict[Server, _Standing] = {}
-        self._version = -1
+        self.version = -1  # that is being published
         self._failures: Counter[Server] = Counter()  # at this version
         self._doubts: Counter[Server] = Counter()  # those of them that may have been another's
         self._tried: set[Server] = set()  # suspects in the group that was chosen last
 
     def begin(self, version: int) -> None:
         """Publishing `version` begins, or is tried again."""
-        if version != self._version:
-            self._version = version
+        if version != self.version:
+            self.version = version
             self._failures.clear()
             self._doubts.clear()
 
@@ -59,7 +61,7 @@ class ServerStrikes(Generic[Server]):
     def _of_sound(self, sound: list[Server]) -> list[Server]:
         trusted = [s for s in sound if not self._standing(s).suspect]
         suspects = [s for s in sound if self._standing(s).suspect]
-        back = [s for s in suspects if self._standing(s).rests_until <= self._version]
+        back = [s for s in suspects if self._standing(s).rests_until <= self.version]
         if trusted and self._failures:
             return trusted  # a version that broke once takes no further risk
         return trusted + self._half(back) or self._half(suspects)
@@ -85,20 +87,27 @@ class ServerStrikes(Generic[Server]):
         for server in servers:
             self._failures[server] += 1
             self._doubts[server] += not certain
-            self._strike(self._standing(server))
+            standing = self._standing(server)
+            standing.in_a_row += certain
+            self._strike(standing)
         return servers
+
+    def is_hopeless(self, server: Server) -> bool:
+        """Whether the server has failed update after update."""
+        return self._standing(server).in_a_row >= MOST_IN_A_ROW
 
     def _strike(self, standing: _Standing) -> None:
         standing.strikes += 1
         standing.suspect = True
         standing.successes = 0
-        standing.rests_until = self._version + min(2 ** (standing.strikes - 1), MOST_REST)
+        standing.rests_until = self.version + min(2 ** (standing.strikes - 1), MOST_REST)
 
     def succeeded(self, servers: Iterable[Server]) -> None:
         """Records that these serve the version. As many successes as rests were long clear the strikes."""
         for server in servers:
             standing = self._standing(server)
             standing.suspect = False
+            standing.in_a_row = 0
             standing.successes += 1
             if standing.successes >= 2**standing.strikes:
                 standing.strikes = 0

@@ -1,4 +1,8 @@
-"""Asks the run's inference servers, all at once, and tells which of them can be published to."""
+"""Asks the run's inference servers, all at once, and tells which of them can be published to.
+
+Which they are is read from the launcher's events, in every wait for an answer too. A server that leaves
+meanwhile is not waited for.
+"""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
@@ -10,7 +14,10 @@ import aiohttp
 from contracts.inference import ContractInfo
 from pipelinerl.clients.http_session import open_session
 from pipelinerl.clients.server_control import ServerControl
+from pipelinerl.clients.server_registry import Joining
+from pipelinerl.streams.launched_servers import LaunchedServers
 
+HEAR_S = 0.2  # between two looks at the launcher's events while something is waited for
 Result = TypeVar("Result")
 Failures = dict[ServerControl, Exception]
 
@@ -23,32 +30,90 @@ class Roll:
     loading: set[ServerControl] = field(default_factory=set)
 
 
+class ServerLeftError(Exception):
+    """The server, or one that was asked together with it, left the run before it answered."""
+
+
 class Servers:
-    def __init__(self, urls: list[str], token: str | None):
+    """Each joining of a server has a control of its own, by which it is known."""
+
+    def __init__(self, launched: LaunchedServers, token: str | None):
+        self.launched = launched
         self._loop = asyncio.Runner()
         self._session = self._loop.run(_opened(token))
-        self.all = [ServerControl(self._session, url) for url in urls]
+        self._controls: dict[Joining, ServerControl] = {}
+        self._joinings: dict[ServerControl, Joining] = {}
+        self.all: list[ServerControl] = []  # the servers of the run, as last read
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Reads which servers the run has by now."""
+        self.launched.refresh()
+        self.all = [self._control(joining) for joining in self.launched.present]
+
+    @property
+    def latest(self) -> list[ServerControl]:
+        """The last joining of every server's name, whether or not it has left."""
+        return [self._control(joining) for joining in self.launched.latest]
+
+    def _control(self, joining: Joining) -> ServerControl:
+        if joining not in self._controls:
+            control = ServerControl(self._session, joining.url)
+            self._controls[joining] = control
+            self._joinings[control] = joining
+        return self._controls[joining]
+
+    def name(self, server: ServerControl) -> str:
+        """Returns the name of its job, which a server that replaces it has too."""
+        return self._joinings[server].name
+
+    def is_one_gone(self, servers: Iterable[ServerControl]) -> bool:
+        """Whether one of them has left the run by now. Any thread may ask."""
+        self.launched.refresh()
+        present = self.launched.present
+        return any(self._joinings[server] not in present for server in servers)
 
     def run(self, work: Awaitable[Result]) -> Result:
         return self._loop.run(work)
 
     def ask(
-        self, servers: Iterable[ServerControl], question: Callable[[ServerControl], Awaitable[Result]]
+        self,
+        servers: Iterable[ServerControl],
+        question: Callable[[ServerControl], Awaitable[Result]],
+        together: bool = False,
     ) -> tuple[dict[ServerControl, Result], Failures]:
         """Asks all at once. Returns the answers and the failures, by server."""
-        servers = list(servers)
+        return self.run(self.answers(servers, question, together))
 
-        async def gathered() -> list[object]:
-            return await asyncio.gather(*map(question, servers), return_exceptions=True)
-
+    async def answers(
+        self,
+        servers: Iterable[ServerControl],
+        question: Callable[[ServerControl], Awaitable[Result]],
+        together: bool = False,
+    ) -> tuple[dict[ServerControl, Result], Failures]:
+        """Asks all at once, as `ask` does. `together`: whether none is waited for when one of them leaves."""
+        asked = {server: asyncio.ensure_future(question(server)) for server in servers}
+        await self._wait_for(asked, together)
         answers: dict[ServerControl, Result] = {}
         failures: Failures = {}
-        for server, answer in zip(servers, self._loop.run(gathered()), strict=True):
-            if isinstance(answer, Exception):
-                failures[server] = answer
+        for server, answer in asked.items():
+            if answer.cancelled():
+                failures[server] = ServerLeftError(f"{server.url} is not waited for: a server left the run")
+            elif error := answer.exception():
+                failures[server] = error
             else:
-                answers[server] = answer
+                answers[server] = answer.result()
         return answers, failures
+
+    async def _wait_for(self, asked: dict[ServerControl, asyncio.Future], together: bool) -> None:
+        """Waits until each has answered or failed. Calls off the questions to servers that leave."""
+        while pending := [answer for answer in asked.values() if not answer.done()]:
+            _, silent = await asyncio.wait(pending, timeout=HEAR_S)
+            if silent:
+                self.refresh()
+                gone = asked.keys() - set(self.all)
+                for server in asked if gone and together else gone:
+                    asked[server].cancel()
 
     def roll(self, patience_s: dict[ServerControl, float]) -> Roll:
         """Asks each for its contract and its health, at most `patience_s` of it."""

@@ -3,13 +3,15 @@
 import asyncio
 import logging
 import secrets
-from collections.abc import Mapping
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 
 from contracts.inference import ContractInfo, InitProcessGroupRequest
 from contracts.weights import WeightGroup, WeightStore, nccl_version
 from pipelinerl.clients.server_control import ContractRefusalError, ServerControl
 from pipelinerl.training.blame import Blame
-from pipelinerl.training.servers import Failures, Servers
+from pipelinerl.training.servers import HEAR_S, Failures, Servers
 
 log = logging.getLogger(__name__)
 
@@ -45,11 +47,14 @@ class WeightGroups:
                 timeout_s,
                 first.probe,
             )
-            others = (server.init_process_group(request) for server, request in requests.items())
-            return await asyncio.gather(rank_0, *others, return_exceptions=True)
+            others = self._servers.answers(
+                requests, lambda server: server.init_process_group(requests[server]), together=True
+            )
+            group, answers = await asyncio.gather(rank_0, others, return_exceptions=True)
+            return group, answers
 
-        group, *answers = self._servers.run(join())
-        failures = {s: a for s, a in zip(requests, answers, strict=True) if isinstance(a, Exception)}
+        with self.broken_if_one_leaves():
+            group, (_, failures) = self._servers.run(join())
         self._taken |= requests.keys() - failures.keys()
         if failures or isinstance(group, Exception):
             log.warning("epoch %d did not form: %s %s", self.epoch, group, failures)
@@ -92,6 +97,29 @@ class WeightGroups:
             )
             rank_offset += info.ranks
         return requests
+
+    @contextmanager
+    def broken_if_one_leaves(self) -> Iterator[None]:
+        """Breaks the group, or its rendezvous, when a member leaves the run while the block waits.
+
+        A machine that is silent would be waited for until a timeout.
+        """
+        store = self._store
+        members = self.members
+        ended = threading.Event()
+
+        def hear() -> None:
+            while not ended.wait(HEAR_S):
+                if self._servers.is_one_gone(members):
+                    store.abort()
+
+        thread = threading.Thread(target=hear, daemon=True, name="members of the weight group")
+        thread.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            thread.join()
 
     def leave(self) -> None:
         if self.group is not None:

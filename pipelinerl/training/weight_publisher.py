@@ -1,14 +1,14 @@
 """The weight publisher: puts the trainer's weights into the running servers, on trainer rank 0.
 
 Owns the run id, the epochs and the weight group. A server that dies or fails an update is left out by
-`server_strikes`; a new epoch is opened with the rest. One that refuses for good is condemned. A pinned one is
-left out because the actor asked for it, until it releases it.
+`server_strikes`; a new epoch is opened with the rest. One that refuses for good, or fails update after
+update, is condemned. A pinned one is left out because the actor asked for it, until it releases it.
 """
 
 import logging
 import secrets
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 import torch
 
@@ -17,12 +17,13 @@ from contracts.inference import (
     WeightUpdateRequest,
     WeightUpdateStatus,
 )
-from contracts.records import WeightsPublished
+from contracts.records import ServerCondemned, WeightsPublished
 from contracts.trainer import TrainerWorker
 from contracts.weights import PeerLostError, WeightManifest, send_weights
 from pipelinerl.addresses import LOOPBACK
 from pipelinerl.clients.server_control import ServerControl
 from pipelinerl.config import RunConfig
+from pipelinerl.streams.launched_servers import LaunchedServers
 from pipelinerl.training.blame import Blame, Ending, blame
 from pipelinerl.training.candidates import Candidates
 from pipelinerl.training.ranks import Ranks
@@ -39,27 +40,30 @@ class WeightPublisher:
     def __init__(
         self,
         config: RunConfig,
-        urls: list[str],
+        launched: LaunchedServers,
         token: str | None,
         manifest: WeightManifest,
+        record: Callable[[ServerCondemned], object],
         needs: Mapping[str, str] | None = None,
         address: str = LOOPBACK,
     ):
-        """`needs`: capabilities that every server must have, and what asks for each.
+        """`record`: tells the launcher of a server that is to be ended.
+        `needs`: capabilities that every server must have, and what asks for each.
         `address`: of this machine, where the servers reach it."""
         self.run = secrets.token_hex(8)
         self._config = config
         self._weights = config.weights
         self._manifest = manifest
-        self._servers = Servers(urls, token)
+        self._servers = Servers(launched, token)
         backend = "nccl" if config.device == "cuda" else "gloo"
         self._groups = WeightGroups(
             self.run, self._servers, config.weights.master_address or address, backend
         )
         self._strikes: ServerStrikes[ServerControl] = ServerStrikes()
         self._candidates = Candidates(
-            self._servers, self._strikes, needs or {}, config.world.server_start_timeout_s
+            self._servers, self._strikes, needs or {}, config.world.server_start_timeout_s, record
         )
+        self._published: set[ServerControl] = set()  # to whom the last version was
         self._broken = False  # whether the last broadcast broke
         self._timed_out = False  # whether it ended in silence
 
@@ -76,6 +80,14 @@ class WeightPublisher:
         """Waits until every server is ready, or `server_start_timeout_s` have passed and some are."""
         self._candidates.wait()
 
+    def is_stranded(self) -> bool:
+        """Whether all servers of the last publication have left, and another one is ready.
+
+        Then no rollout can come, so no step closes, and the new one would never be given weights.
+        """
+        self._servers.refresh()
+        return self._published.isdisjoint(self._servers.all) and self._candidates.is_one_ready()
+
     def open(self, version: int) -> None:
         """Requests the update until every member of the weight group answered 202. Raises NoServersError."""
         self._started = time.monotonic()
@@ -86,8 +98,8 @@ class WeightPublisher:
             if not failures:
                 return
             self._call_off(version, [s for s in self._groups.members if s not in failures])
-            if left := self._candidates.condemn(failures):
-                self._leave_out(Blame(frozenset(left), certain=True))
+            if to_blame := self._faulty(failures):
+                self._leave_out(Blame(frozenset(to_blame), certain=True))
 
     def _request_update(self, version: int) -> Failures:
         request = WeightUpdateRequest(
@@ -113,7 +125,10 @@ class WeightPublisher:
         self._broken = False
         timeout_s = self._weights.bucket_timeout_s
         try:
-            send_weights(self._groups.group, self._manifest, weights, self._weights.bucket_bytes, timeout_s)
+            with self._groups.broken_if_one_leaves():
+                send_weights(
+                    self._groups.group, self._manifest, weights, self._weights.bucket_bytes, timeout_s
+                )
         except PeerLostError as error:
             # Logged as text: the error object keeps the group alive, and with it the others waiting.
             log.warning("broadcast in epoch %d failed: %s", self._groups.epoch, str(error))
@@ -126,18 +141,17 @@ class WeightPublisher:
     def confirm(self, version: int) -> WeightsPublished | None:
         """Waits until every member serves the version. Returns None when it must be published again."""
         statuses, first = self._statuses(version)
+        gone = self._gone()
         endings = {s: self._ending(statuses.get(s), s in first) for s in self._groups.members}
-        live = [s for s, ending in endings.items() if ending.state == "live"]
+        live = [s for s, ending in endings.items() if ending.state == "live" and s not in gone]
         self._strikes.succeeded(live)
         if len(live) < len(endings):
             self._groups.leave()
-            for server in endings.keys() - set(live):
-                self._note(version, server, statuses.get(server))
-            timed_out = self._broken and self._timed_out
-            to_blame = self._leave_out(blame(endings, self._manifest.total_bytes, timed_out))
+            out = gone or self._blamed(version, endings, statuses)
             # Those that lost the broadcast through others get it again, and those that have it take part.
-            if not live or len(live) + len(to_blame) < len(endings):
+            if not live or len(live) + len(out) < len(endings):
                 return None
+        self._published = set(live)
         return WeightsPublished(
             run=self.run,
             version=version,
@@ -147,18 +161,41 @@ class WeightPublisher:
             paused_s=max(statuses[server].paused_s for server in live),
         )
 
+    def _blamed(
+        self,
+        version: int,
+        endings: dict[ServerControl, Ending],
+        statuses: dict[ServerControl, WeightUpdateStatus],
+    ) -> frozenset[ServerControl]:
+        """Returns who broke the update, where no member's leaving explains it. They get a strike."""
+        for server, ending in endings.items():
+            if ending.state != "live":
+                self._note(version, server, statuses.get(server))
+        timed_out = self._broken and self._timed_out
+        return self._leave_out(blame(endings, self._manifest.total_bytes, timed_out))
+
     def _statuses(self, version: int) -> tuple[dict[ServerControl, WeightUpdateStatus], set[ServerControl]]:
         """How the update ended at each member that says so, and who had failed before the group was left."""
         members = self._groups.members
-        if not self._broken:
-            live_s = self._weights.live_timeout_s
-            statuses, _ = self._servers.ask(members, lambda s: s.weight_update(version, live_s))
-            return statuses, set(statuses)
-        early, _ = self._servers.ask(members, lambda s: s.weight_update(version, FIRST_S))
+        early_s = FIRST_S if self._broken else self._weights.live_timeout_s
+        early, _ = self._servers.ask(members, lambda s: s.weight_update(version, early_s), together=True)
+        gone = self._gone()
+        if not self._broken and not gone:
+            return early, set(early)
+        if gone:  # the others may wait for it, or for each other
+            self._call_off(version, [s for s in members if s not in gone])
         self._groups.leave()  # which ends the wait of those that wait for this end
         end_s = broken_end_s(self._weights)
         statuses, _ = self._servers.ask(members, lambda s: s.weight_update(version, end_s))
         return statuses, {s for s, status in early.items() if status.state == "failed"}
+
+    def _gone(self) -> set[ServerControl]:
+        """Returns the members of the group that have left the run by now."""
+        self._servers.refresh()
+        gone = set(self._groups.members) - set(self._servers.all)
+        if gone:
+            log.warning("left the run: %s", ", ".join(sorted(s.url for s in gone)))
+        return gone
 
     def _note(self, version: int, server: ServerControl, status: WeightUpdateStatus | None) -> None:
         log.warning("version %d at %s: %s", version, server.url, status or "no answer")
@@ -185,13 +222,18 @@ class WeightPublisher:
             failures = self._groups.form(infos, rendezvous_s(self._weights, self._strikes.troubled))
             if not failures:
                 return
-            if left := self._candidates.condemn(failures):
-                self._leave_out(blame_for_joining(left))
+            if to_blame := self._faulty(failures):
+                self._leave_out(blame_for_joining(to_blame))
 
     def _leave_out(self, to_blame: Blame[ServerControl]) -> frozenset[ServerControl]:
         servers = self._strikes.failed(to_blame)
         log.warning("left out of the next weight group: %s", ", ".join(sorted(s.url for s in servers)))
+        self._candidates.condemn_failing(servers)
         return servers
+
+    def _faulty(self, failures: Failures) -> Failures:
+        """Returns the failures that somebody is to blame for: none where a member's leaving explains them."""
+        return {} if self._gone() else self._candidates.condemn(failures)
 
     def _call_off(self, version: int, accepted: list[ServerControl]) -> None:
         request = AbortWeightUpdateRequest(run=self.run, epoch=self._groups.epoch, version=version)

@@ -80,4 +80,4 @@ def test_a_broadcast_that_hangs_or_fails_is_an_error(group, completed, success, 
 
 def test_an_error_while_connecting_is_raised_as_it_is():
     with pytest.raises(ZeroDivisionError):
-        nccl._within(5, lambda: 1 / 0)
+        nccl._within(5, lambda: 1 / 0, threading.Event())

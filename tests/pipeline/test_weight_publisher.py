@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import signal
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import aiohttp
 import pytest
@@ -22,6 +22,7 @@ from pipelinerl.training.ranks import Ranks
 from pipelinerl.training.weight_publisher import WeightPublisher, publish
 from tests.inference_adapters.failing_engine import ONCE, POISON
 from tests.inference_adapters.servers import contract, serving, wait_ready
+from tests.pipeline.launched import Launcher
 from tests.ports import free_port
 from tests.scripted_domain import ScriptedDomain
 from trainer_adapters.scripted import ScriptedTrainer
@@ -53,8 +54,22 @@ def config(*overrides: str) -> RunConfig:
     )
 
 
-def publisher(worker: ScriptedTrainer, *urls: str, settings: Sequence[str] = ()) -> WeightPublisher:
-    publisher = WeightPublisher(config(*settings), list(urls), None, worker.weight_manifest("float32"))
+def publisher_of(
+    launcher: Launcher,
+    worker: ScriptedTrainer,
+    own_config: RunConfig,
+    dtype: str = "float32",
+    needs: Mapping[str, str] | None = None,
+) -> WeightPublisher:
+    manifest = worker.weight_manifest(dtype)
+    record = launcher.condemned.append
+    return WeightPublisher(own_config, launcher.servers(), None, manifest, record, needs)
+
+
+def publisher(
+    worker: ScriptedTrainer, *urls: str, launcher: Launcher | None = None, settings: Sequence[str] = ()
+) -> WeightPublisher:
+    publisher = publisher_of(launcher or Launcher(*urls), worker, config(*settings))
     publisher.wait_for_servers()
     return publisher
 
@@ -115,8 +130,7 @@ def test_a_run_needs_servers_that_do_what_it_asks_for(worker, setting, says):
     own_config = config(setting)
     needs = needed_capabilities(own_config, build_domain(own_config))
     with serving(FAILING) as server:
-        manifest = worker.weight_manifest("float32")
-        sender = WeightPublisher(own_config, [server.url], None, manifest, needs)
+        sender = publisher_of(Launcher(server.url), worker, own_config, needs=needs)
         sender.wait_for_servers()
         with pytest.raises(ValueError, match=says):
             publish(worker, Ranks(0, 1, 5), sender, 0)
@@ -265,7 +279,7 @@ def test_a_server_that_is_not_well_is_left_out(worker):
 
 def test_the_only_server_is_waited_for_while_it_loads(worker):
     with serving(FAILING, "--load-s", "1") as loading:
-        sender = WeightPublisher(config(), [loading.url], None, worker.weight_manifest("float32"))
+        sender = publisher_of(Launcher(loading.url), worker, config())
         assert publish(worker, Ranks(0, 1, 5), sender, 0).servers == [loading.url]
         sender.close()
 
@@ -297,7 +311,7 @@ def test_a_server_that_hung_when_the_run_began_is_taken_over_when_it_answers(wor
         before = publisher(worker, sound.url, hung.url)
         publish(worker, Ranks(0, 1, 5), before, 3)
         hung.process.send_signal(signal.SIGSTOP)
-        after = WeightPublisher(config(), [sound.url, hung.url], None, worker.weight_manifest("float32"))
+        after = publisher_of(Launcher(sound.url, hung.url), worker, config())
         assert publish(worker, Ranks(0, 1, 5), after, 0).servers == [sound.url]
         hung.process.send_signal(signal.SIGCONT)
         assert publish(worker, Ranks(0, 1, 5), after, 1).servers == [sound.url, hung.url]
@@ -382,8 +396,7 @@ def test_the_last_server_gone_is_an_error(worker):
 
 def test_weights_that_do_not_fit_are_an_error_not_an_endless_retry(worker):
     with serving("inference_adapters.scripted") as server:
-        manifest = worker.weight_manifest("float64")
-        sender = WeightPublisher(config(), [server.url], None, manifest)
+        sender = publisher_of(Launcher(server.url), worker, config(), dtype="float64")
         sender.wait_for_servers()
         with pytest.raises(ContractRefusalError, match="dtype_mismatch"):
             sender.open(0)

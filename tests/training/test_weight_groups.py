@@ -1,13 +1,14 @@
 """What the servers are asked when a weight group is formed."""
 
-import asyncio
 from types import SimpleNamespace
 
 import pytest
 
 from contracts.inference import ContractInfo
 from pipelinerl.clients.server_control import ContractRefusalError
+from pipelinerl.training.servers import Servers
 from pipelinerl.training.weight_groups import WeightGroups, blame_for_joining
+from tests.pipeline.launched import Launcher
 
 
 def info(version: int) -> ContractInfo:
@@ -38,19 +39,18 @@ def test_nccl_is_probed_when_every_member_knows_probes(backend, versions, probed
     assert [request.wire().get("probe", False) for request in requests.values()] == [probed, probed]
 
 
-class Member:
-    def __init__(self, url: str, failure: Exception | None = None):
-        self.url = url
-        self._failure = failure
-
-    async def init_process_group(self, request) -> None:
-        if self._failure:
-            raise self._failure
-
-
 def test_a_server_that_says_it_joined_a_group_that_did_not_form_is_to_blame():
-    waited = ContractRefusalError("b", 504, "rendezvous_timeout", "nobody came")
-    liar, waiting = Member("a"), Member("b", waited)
-    groups = WeightGroups("run", SimpleNamespace(run=asyncio.run), "127.0.0.1", "gloo")
+    async def says_that_it_joined(request) -> None:
+        pass
+
+    async def waited(request) -> None:
+        raise ContractRefusalError("b", 504, "rendezvous_timeout", "nobody came")
+
+    servers = Servers(Launcher("http://a", "http://b").servers(), token=None)
+    liar, waiting = servers.all
+    liar.init_process_group = says_that_it_joined
+    waiting.init_process_group = waited
+    groups = WeightGroups("run", servers, "127.0.0.1", "gloo")
     failures = groups.form({liar: info(2), waiting: info(2)}, timeout_s=0.5)
     assert blame_for_joining(failures).servers == {liar}
+    servers.close()

@@ -1,0 +1,57 @@
+"""Ends what waits in a gloo rendezvous or broadcast, from another thread.
+
+torch's `abort` and `shutdown` of a ProcessGroupGloo leave a broadcast waiting until its timeout. Its
+connections can be shut down instead, which ends the wait here and at every peer.
+"""
+
+import os
+import socket
+import stat
+import struct
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+OPEN_FILES = Path("/dev/fd")  # where there is none, a wait ends at its timeout
+NO_TIMEOUT = bytes(struct.calcsize("ll"))
+
+
+class OpenedSockets:
+    """The sockets that this process opens from now on."""
+
+    def __init__(self) -> None:
+        self._before = {inode for _, inode in _sockets()}
+
+    def shut_down(self, store_port: int) -> None:
+        """Shuts down those of gloo, and those of the rendezvous store that listens at `store_port`."""
+        for file, inode in _sockets():
+            if inode not in self._before:
+                with suppress(OSError), _duplicate(file, inode) as opened:
+                    if _is_of_gloo(opened) or opened.getsockname()[1] == store_port:
+                        opened.shutdown(socket.SHUT_RDWR)
+
+
+def _sockets() -> Iterator[tuple[int, int]]:
+    """Yields the file descriptor and the inode of every socket."""
+    if not OPEN_FILES.is_dir():
+        return
+    for name in os.listdir(OPEN_FILES):
+        with suppress(OSError):  # closed meanwhile
+            status = os.fstat(int(name))
+            if stat.S_ISSOCK(status.st_mode):
+                yield int(name), status.st_ino
+
+
+@contextmanager
+def _duplicate(file: int, inode: int) -> Iterator[socket.socket]:
+    """Yields the socket. Raises OSError if the descriptor stands for another one by now."""
+    with socket.socket(fileno=os.dup(file)) as opened:
+        if os.fstat(opened.fileno()).st_ino != inode:
+            raise OSError("the socket was closed")
+        yield opened
+
+
+def _is_of_gloo(opened: socket.socket) -> bool:
+    """Whether the kernel limits how long a send takes: gloo asks for that, Python's libraries do not."""
+    timeout = opened.getsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, len(NO_TIMEOUT))
+    return timeout != NO_TIMEOUT

@@ -1,0 +1,45 @@
+"""Reads from the launcher's events which servers the newest launch of a run has.
+
+Used by the actor and by trainer rank 0, which reads them in every wait for a server.
+"""
+
+import threading
+import time
+
+from pipelinerl.clients.server_registry import Joining, Leaving, ServerRegistry
+from pipelinerl.streams.base import Streams
+
+
+class LaunchedServers:
+    """Its methods may be called from several threads."""
+
+    def __init__(self, streams: Streams):
+        self._reader = streams.reader("launcher_events")
+        self._lock = threading.Lock()
+        self._registry = ServerRegistry()
+        self.offset = 0  # after the last record that was read
+        self.changed_at = time.monotonic()  # when a change was last read
+
+    def refresh(self) -> list[Leaving]:
+        """Reads what the launcher has written by now. Returns who has left since the call before."""
+        leavings = []
+        with self._lock:
+            before = list(self._registry.latest.values())
+            for entry in self._reader.read(self.offset, timeout_s=0):
+                self.offset = entry.next_offset
+                leavings += self._registry.observe(entry.record)
+            if leavings or before != list(self._registry.latest.values()):
+                self.changed_at = time.monotonic()
+        return leavings
+
+    @property
+    def present(self) -> list[Joining]:
+        """The servers of the run, as far as it was read."""
+        with self._lock:
+            return self._registry.present
+
+    @property
+    def latest(self) -> list[Joining]:
+        """The last joining of every server's name, whether or not it has left."""
+        with self._lock:
+            return list(self._registry.latest.values())

@@ -1,0 +1,33 @@
+"""A launcher's part in tests of what hears of servers: it says which servers there are."""
+
+import tempfile
+
+from contracts.records import ServerCondemned, ServerJoined, ServerLeft
+from pipelinerl.streams.files import FileStreams
+from pipelinerl.streams.launched_servers import LaunchedServers
+
+DIRECTORIES: list[tempfile.TemporaryDirectory] = []  # they last as long as the tests
+
+
+class Launcher:
+    """Writes `launcher_events` into streams of its own, which begin with these servers."""
+
+    def __init__(self, *urls: str):
+        DIRECTORIES.append(tempfile.TemporaryDirectory())
+        self.streams = FileStreams(DIRECTORIES[-1].name)
+        self._events = self.streams.writer("launcher_events")
+        self._names: dict[str, str] = {}  # by URL
+        self.condemned: list[ServerCondemned] = []  # what a publisher has said
+        self.join(*urls)
+
+    def join(self, *urls: str, name: str | None = None) -> None:
+        for url in urls:
+            self._names[url] = name or f"server-{len(self._names)}"
+            self._events.append(ServerJoined(name=self._names[url], url=url, node="here", engine="scripted"))
+
+    def leave(self, url: str, why: str = "lost") -> None:
+        self._events.append(ServerLeft(name=self._names[url], url=url, why=why))
+
+    def servers(self) -> LaunchedServers:
+        """Returns what a process of the run reads."""
+        return LaunchedServers(self.streams)
