@@ -1,11 +1,11 @@
-"""Print a script for sbatch, and submit nothing.
+"""The command prints a script for sbatch, and submits nothing.
 
-    python -m pipelinerl.slurm nodes=4 gpus=8 time=24:00:00 -- run_dir=/shared/runs/one world.servers=10 | sbatch
+    python -m pipelinerl.slurm nodes=4 gpus=8 time=24:00:00 -- run_dir=/shared/runs/one ... | sbatch
     python -m pipelinerl.slurm join=/shared/runs/one nodes=1 gpus=8 | sbatch --qos=preemptible
 
-The first starts a Ray cluster inside the allocation and a run on it; after `--` are the arguments of launch.py.
-The second adds its nodes to the cluster of a run. Both want a checkout, and the Python that this command is run
-by, at the same paths on all nodes. Without cpus=N whole nodes are asked for. What can be set:
+The first starts a Ray cluster inside the allocation and a run on it; after `--` are launch.py's arguments.
+The second adds its nodes to the cluster of a run. Both want a checkout and this command's Python, at the same
+paths on all nodes. Without cpus=N whole nodes are asked for. What can be set:
 """
 
 import sys

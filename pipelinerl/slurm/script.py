@@ -1,4 +1,7 @@
-"""The text of a script: what a user's settings become, before the part that is the same for all (*.sh)."""
+"""The text of a script: what a user sets, and then the parts that are the same for all (*.sh).
+
+Called by the command. It must not know SLURM's state: all is done when the script runs.
+"""
 
 import re
 import shlex
@@ -105,7 +108,7 @@ def for_a_cluster(arguments: list[str]) -> list[str]:
 
 
 def assemble(body: str, settings: dict[str, str], run_dir: Path, arguments: list[str]) -> str:
-    """Returns the whole text: sbatch's options, the user's values, what both scripts do, what this one does."""
+    """Returns the whole text: sbatch's options, the user's values, and the parts in shell."""
     values = {
         "python": sys.executable,
         "launch": str(ROOT / "launch.py"),

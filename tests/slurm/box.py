@@ -13,6 +13,7 @@ from pathlib import Path
 
 from contracts.support.ports import ReservedPort
 
+GOING_ON = ("PENDING", "CONFIGURING", "RUNNING", "COMPLETING")
 PROGRAMS = ("slurmctld", "slurmd", "sbatch")
 CONFIGURATION = """
 ClusterName=box
@@ -137,7 +138,7 @@ class SlurmBox:
 
     def wait_for_end(self, job: str, within_s: float = 180) -> tuple[str, int]:
         """Returns the fate of a job that has ended."""
-        self.wait(lambda: self.fate(job)[0] not in ("PENDING", "CONFIGURING", "RUNNING", "COMPLETING"), within_s)
+        self.wait(lambda: self.fate(job)[0] not in GOING_ON, within_s)
         return self.fate(job)
 
     def lose(self, node: str) -> None:

@@ -1,18 +1,21 @@
-"""The script as bash runs it, with real Ray. Small programs stand in for SLURM's, and a driver for launch.py."""
+"""The script in bash, with real Ray. Small programs stand in for SLURM's, and a driver for launch.py."""
 
 import json
 import os
 import re
 import signal
 import subprocess
-import time
+import sys
 from pathlib import Path
 
 import pytest
 
+from pipelinerl.paths import ROOT
 from pipelinerl.slurm.script import script
+from tests.pipeline.runs import wait_for
 
 HERE = Path(__file__).parent
+TEXT = {"capture_output": True, "text": True}
 pytestmark = pytest.mark.engines
 
 
@@ -31,10 +34,8 @@ def start(tmp_path: Path, job: int, *arguments: str) -> subprocess.Popen[str]:
 
 
 def what_was_said(tmp_path: Path) -> dict[str, list]:
-    deadline = time.monotonic() + 60
-    while not (tmp_path / "one.json").exists():
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
+    """Returns what the driver has written, once it has."""
+    wait_for((tmp_path / "one.json").exists, 60)
     return json.loads((tmp_path / "one.json").read_text())
 
 
@@ -66,7 +67,7 @@ def test_the_script_starts_ray_on_every_node_and_ends_as_the_run_does(tmp_path):
     assert is_left(job) == []
 
 
-@pytest.mark.parametrize("loss", ["the time limit", "the head"])
+@pytest.mark.parametrize("loss", ["the time limit", pytest.param("the head", marks=pytest.mark.long)])
 def test_the_run_is_told_of_the_time_limit_and_ends_without_rays_head(tmp_path, loss):
     job = os.getpid() * 2
     process = start(tmp_path, job, "then=wait")
@@ -77,4 +78,13 @@ def test_the_run_is_told_of_the_time_limit_and_ends_without_rays_head(tmp_path, 
         head_step = int((tmp_path / "steps").read_text().split()[0])
         os.kill(head_step, signal.SIGTERM)
     assert process.wait(60) == 130
-    assert is_left(job) == []
+    wait_for(lambda: not is_left(job), 60)
+
+
+def test_the_page_gives_ray_options_that_it_has():
+    page = (ROOT / "docs" / "cluster.md").read_text()
+    known = subprocess.run([sys.executable, "-m", "ray.scripts.scripts", "start", "--help"], **TEXT).stdout
+    lines = re.findall(r"ray start (--.*)", page)
+    assert len(lines) == 2
+    for option in re.findall(r"--[a-z-]+", " ".join(lines)):
+        assert f"{option} " in known
