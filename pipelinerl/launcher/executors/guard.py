@@ -6,6 +6,8 @@ it has. Its standard input is a pipe that only the owner holds open, and brings 
 
 The pipe's end kills the job and every descendant at once. SIGTERM is passed on to them all, and what is left
 after `grace_s` is killed. The guard ends as the job has ended: by the same status, or by the same signal.
+
+`guard.py apart` is for an owner that kills its own children when it ends, before the pipe's end is heard.
 """
 
 import ctypes
@@ -61,13 +63,15 @@ class Guard:
                 if os.getppid() != guard:
                     os._exit(CANNOT_START)
 
-        self._job = subprocess.Popen(
+        # Kept: what is dropped takes the status of a job that has ended already.
+        self._process = subprocess.Popen(
             self._order["command"],
             env=self._order["environment"],
             stdin=subprocess.DEVNULL,
             start_new_session=True,
             preexec_fn=end_with_guard,
-        ).pid
+        )
+        self._job = self._process.pid
 
     def _terminate(self, *_: object) -> None:
         if self._deadline is None:
@@ -151,6 +155,17 @@ def send(number: int, pid: int | None = None, group: int | None = None) -> None:
         pass
 
 
+def stand_apart() -> None:
+    """Goes on in a child. This process passes SIGTERM on to it, and ends as it ends."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+    child = os.fork()
+    if child:
+        signal.signal(signal.SIGTERM, lambda *_: send(signal.SIGTERM, pid=child))
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
+    if child:
+        end_as(os.waitpid(child, 0)[1])
+
+
 def end_as(status: int) -> NoReturn:
     """Ends this process as the job has ended."""
     if os.WIFSIGNALED(status):
@@ -171,6 +186,9 @@ def set_no_core_file() -> None:
 
 
 def main() -> None:
+    """Reads the order, and ends as the job has ended."""
+    if sys.argv[1:] == ["apart"]:
+        stand_apart()
     """Reads the order, runs the job, and ends as it has ended."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1)

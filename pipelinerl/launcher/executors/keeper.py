@@ -1,0 +1,173 @@
+"""What runs on a node for one job: it reserves the job's port, starts the job behind a guard, and ends it.
+
+Made into a Ray actor by `ray_cluster.py`, which sends the class by value. Nodes need not have this package,
+and the class needs the standard library alone. The guard kills the job when this process is gone.
+"""
+
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+RAYLET_POLL_S = 0.25
+PATIENCE_S = 15.0  # for a guard to end; it waits 10 s at most for what cannot be killed
+START_S = 10.0  # between a call that starts a process and one that ends it, which may come in another order
+OWNER_ALONE = 0o700
+INTERFACE_VARIABLE = "GLOO_SOCKET_IFNAME"  # torch's
+SIOCGIFADDR = 0x8915  # <linux/sockios.h>
+
+
+class Keeper:
+    """Keeps one job.
+
+    `guard` is the source of guard.py, and `withheld` a pattern of variables that no job is given. Processes
+    are numbered from 1, because calls may arrive in another order than they were made in.
+    """
+
+    def __init__(self, guard: str, withheld: str):
+        self._source = memory_file(guard)
+        self._withheld = re.compile(withheld)
+        self._gpus = ""
+        self._port: socket.socket | None = None
+        self._guard: subprocess.Popen[bytes] | None = None
+        self._number = 0  # of the process that was started last
+        self._finished = False
+        self._changed = threading.Condition()
+        threading.Thread(target=end_with, args=(os.getppid(),), daemon=True).start()
+
+    def place(self, port: int | None, host: str | None, gpus: int, address: str) -> dict[str, Any]:
+        """Reserves the job's port, and returns what its slot needs to know of this node."""
+        if port is not None:
+            self._port = reserved(host or address, port)
+            port = self._port.getsockname()[1]
+        self._gpus = os.environ.get("CUDA_VISIBLE_DEVICES", "") if gpus else ""
+        interface = os.environ.get(INTERFACE_VARIABLE) or interface_of(address)
+        return {"host": socket.gethostname(), "port": port, "gpus": self._gpus, "interface": interface}
+
+    def keep(self) -> None:
+        """Never returns, so that the call fails when this process or its node is gone."""
+        threading.Event().wait()
+
+    def run(self, number: int, process: dict[str, Any]) -> int:
+        """Starts a process; returns its exit status, or minus the number of the signal that ended it."""
+        with self._changed:
+            if self._finished:
+                return -signal.SIGKILL
+            self._close_pipe()
+            guard = self._guard = self._start(process)
+            self._number = number
+            self._changed.notify_all()
+        return guard.wait()
+
+    def _start(self, process: dict[str, Any]) -> subprocess.Popen[bytes]:
+        log = Path(process["log"])
+        if not log.parent.parent.is_dir():
+            raise FileNotFoundError(
+                f"there is no {log.parent.parent} on this node; the run directory must be on a file system "
+                "that all nodes share"
+            )
+        log.parent.mkdir(mode=OWNER_ALONE, exist_ok=True)
+        node = {} if process["has_whole_environment"] else self._environment() | process["forwarded"]
+        order = {"environment": node | process["environment"]}
+        order |= {name: process[name] for name in ("command", "grace_s", "ends_if_stopped")}
+        with log.open("ab") as file:
+            # Apart, because Ray kills the children of an actor that ends with its driver.
+            guard = subprocess.Popen(
+                [sys.executable, "-I", "-S", f"/dev/fd/{self._source}", "apart"],
+                env={},
+                cwd=process["directory"] if os.path.isdir(process["directory"]) else None,
+                stdin=subprocess.PIPE,
+                stdout=file,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+                pass_fds=[self._source],
+            )
+        guard.stdin.write(json.dumps(order).encode() + b"\n")
+        guard.stdin.flush()
+        return guard
+
+    def _environment(self) -> dict[str, str]:
+        """Returns the variables of this node as `ray start` was given them, and which GPUs the job has."""
+        node = environment_of(os.getppid())
+        node = {name: value for name, value in node.items() if not self._withheld.fullmatch(name)}
+        return node | {"CUDA_VISIBLE_DEVICES": self._gpus}
+
+    def end(self, number: int) -> None:
+        """Sends SIGTERM to the process of this number."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._number >= number or self._finished, START_S)
+            if self._number == number:
+                self._guard.send_signal(signal.SIGTERM)
+
+    def finish(self) -> None:
+        """Kills what is left; returns once nothing is."""
+        with self._changed:
+            self._finished = True
+            self._close_pipe()
+            self._changed.notify_all()
+        if self._guard:
+            self._guard.wait(PATIENCE_S)
+
+    def _close_pipe(self) -> None:
+        if self._guard:
+            self._guard.stdin.close()
+
+
+def memory_file(text: str) -> int:
+    """Returns a file descriptor: a program is read from it as /dev/fd/NUMBER. It leaves no file."""
+    number = os.memfd_create("guard")
+    os.write(number, text.encode())
+    return number
+
+
+def end_with(parent: int) -> None:
+    """Ends this process when its parent is gone."""
+    while os.getppid() == parent:
+        time.sleep(RAYLET_POLL_S)
+    os._exit(1)
+
+
+def reserved(address: str, port: int) -> socket.socket:
+    """Returns a socket that keeps a port, 0 for any free one, and lets it be listened at."""
+    kept = socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET)
+    kept.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        kept.bind((address, port))
+    except OSError as error:
+        kept.close()
+        raise OSError(error.errno, f"nothing can listen at {address}:{port}: {error.strerror}") from error
+    return kept
+
+
+def environment_of(pid: int) -> dict[str, str]:
+    """Returns the environment that a process was started with, of those variables that this one has too.
+
+    Ray sets variables in the processes that it starts, and keeps some of its own from them.
+    """
+    entries = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    pairs = [os.fsdecode(entry).split("=", 1) for entry in entries if b"=" in entry]
+    return {name: value for name, value in pairs if name in os.environ}
+
+
+def interface_of(address: str) -> str | None:
+    """Returns the network interface of an IPv4 address; None for another, or for this machine's own."""
+    import fcntl
+
+    if ":" in address or address.startswith("127."):
+        return None
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asking:
+        for _, name in socket.if_nameindex():
+            try:
+                found = fcntl.ioctl(asking, SIOCGIFADDR, name.encode().ljust(40, b"\0"))
+            except OSError:  # has none
+                continue
+            if socket.inet_ntoa(found[20:24]) == address:
+                return name
+    return None

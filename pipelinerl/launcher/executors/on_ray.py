@@ -1,0 +1,145 @@
+"""The executor of a Ray cluster: every job is kept by an actor on its node, behind a guard.
+
+A job that stands alone has a group of its own, which can be placed anew; the workers have one together. Ray
+places, and tells who is lost. It starts nothing again, and no record, weight or secret is in its store.
+"""
+
+import os
+import secrets
+from collections.abc import Iterable, Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from pipelinerl.config import RayExecutorConfig
+from pipelinerl.errors import PlanError
+from pipelinerl.launcher.executors.base import Capacity, Executor, Fate, Lost, Process, Want
+from pipelinerl.launcher.executors.environment import WITHHELD
+from pipelinerl.launcher.executors.ray_access import Access, access, address_of, prepare_environment
+from pipelinerl.launcher.executors.ray_job import RayJob
+from pipelinerl.launcher.executors.ray_nodes import capacity, free_in_words, largest_in_words
+from pipelinerl.launcher.executors.ray_wants import bundles_of, needs_of, size
+
+GUARD = Path(__file__).with_name("guard.py")
+FINISH_S = 15.0  # for guards to kill what is left
+NOTICES_WITHIN_S = 10.0  # with the health checks of docs/cluster.md, after a node has died
+
+
+class RayExecutor(Executor):
+    """Joins the cluster at RAY_ADDRESS when it is first asked for something."""
+
+    notices_within_s = NOTICES_WITHIN_S
+
+    def __init__(self, options: RayExecutorConfig):
+        self._options = options
+        self._jobs: dict[str, RayJob] = {}
+        self._groups: dict[str, Any] = {}
+        self._joined = False
+
+    @cached_property
+    def _access(self) -> Access:
+        return access(os.environ, self._options.allow_unauthenticated)
+
+    @cached_property
+    def _cluster(self) -> Any:
+        """Returns the module that imports ray, once this process has joined the cluster."""
+        prepare_environment(self._access)
+        from pipelinerl.launcher.executors import ray_cluster
+
+        try:
+            ray_cluster.join(self._access.address, f"pipelinerl-{secrets.token_hex(4)}")
+        except (OSError, RuntimeError) as error:
+            message = str(error).strip().splitlines()[0]
+            raise PlanError(f"cannot join the Ray cluster at {self._access.address}: {message}") from error
+        self._joined = True
+        return ray_cluster
+
+    @cached_property
+    def _watch(self) -> Any:
+        from pipelinerl.launcher.executors.ray_watch import Watch
+
+        return Watch(self._cluster.nodes)
+
+    @property
+    def address(self) -> str:
+        return self._cluster.own_address()
+
+    def capacity(self) -> Capacity:
+        if address_of(os.environ) is None:
+            return Capacity("ray, no cluster asked (RAY_ADDRESS is not set)", [])
+        nodes = self._watch.nodes()
+        secured = "token authentication" if self._access.authenticated else "no authentication"
+        where = f"ray {self._access.version} at {self._access.address}, {secured}"
+        return Capacity(f"{where}: {capacity(nodes)}", [str(node) for node in nodes])
+
+    def ask(self, wants: Iterable[Want]) -> None:
+        wants = list(wants)
+        self._refuse_impossible(wants)
+        asked = {want.group: [] for want in wants}
+        for want in wants:
+            asked[want.group].append(want)
+        # The largest first: what is small finds a place beside it.
+        for name in sorted(asked.keys() - self._groups.keys(), key=lambda name: size(asked[name])):
+            self._groups[name] = self._cluster.Group(name, bundles_of(asked[name]))
+        guard = GUARD.read_text()
+        for want in wants:
+            group = self._groups[want.group]
+            keeper = group.keeper(want.bundle, needs_of(want), guard, WITHHELD.pattern)
+            self._jobs[want.name] = RayJob(self._cluster, want, keeper)
+
+    def _refuse_impossible(self, wants: list[Want]) -> None:
+        """Raises PlanError where no node of the cluster, nor of those it may be given, is large enough."""
+        kinds = [node.total for node in self._watch.nodes()] + self._cluster.could_be_added()
+        for group in dict.fromkeys(want.group for want in wants):
+            for bundle, needs in bundles_of([want for want in wants if want.group == group]).items():
+                if not any(kind.holds(needs) for kind in kinds):
+                    raise PlanError(
+                        f"{bundle} needs {needs} on one node, and the nodes of the Ray cluster have "
+                        f"{largest_in_words(kinds)}"
+                    )
+
+    def look(self) -> Mapping[str, Fate]:
+        if not self._jobs:
+            return {}
+        done = self._cluster.done([call for job in self._jobs.values() for call in job.calls()])
+        if self._watch.is_silent():
+            why = f"the head of the Ray cluster at {self._access.address} does not answer"
+            return {name: Lost(job.slot, why) for name, job in self._jobs.items()}
+        nodes = {node.id: node for node in self._watch.nodes()}
+        free = free_in_words(nodes.values())
+        for job in self._jobs.values():
+            job.hear(done)
+        return {name: job.fate(nodes, self._needs(job.want), free) for name, job in self._jobs.items()}
+
+    def _needs(self, want: Want) -> str:
+        """Returns what has to be free for the job's group to be placed."""
+        together = [job.want for job in self._jobs.values() if job.want.group == want.group]
+        return " + ".join(map(str, bundles_of(together).values()))
+
+    def start(self, name: str, process: Process) -> None:
+        forwarded = {name: os.environ[name] for name in self._options.forward_env if name in os.environ}
+        self._jobs[name].start(process, forwarded)
+
+    def end(self, names: Iterable[str]) -> None:
+        for name in names:
+            self._jobs[name].end()
+
+    def drop(self, names: Iterable[str]) -> None:
+        dropped = [self._jobs.pop(name) for name in names]
+        if not dropped:
+            return
+        self._cluster.done([job.finish() for job in dropped if job.is_reached], FINISH_S)
+        for job in dropped:
+            job.kill()
+        kept = {job.want.group for job in self._jobs.values()}
+        for name in {job.want.group for job in dropped} - kept:
+            group = self._groups.pop(name)
+            if not self._watch.is_silent():
+                group.remove()
+
+    def close(self) -> None:
+        self.drop([*self._jobs])
+        if self._joined:
+            self._joined = False
+            self._watch.stop()
+            self._cluster.leave()

@@ -1,0 +1,182 @@
+"""The Ray cluster of a run: its nodes, and groups of places with keepers. Nothing else imports ray.
+
+Called by `on_ray.py`. As a program it tells what `ray_access.py` must know before this process joins the
+cluster. It must not know what a job does.
+
+Ray core alone: nothing restarts by itself, nothing is detached, and nothing is put into the object store.
+"""
+
+import json
+import os
+import signal
+import sys
+import threading
+from collections.abc import Iterable
+from functools import cache
+from typing import Any
+
+import ray
+import ray._private.worker
+from ray import cloudpickle
+from ray._private.state import state
+from ray._raylet import Config, GcsClient
+from ray.exceptions import AuthenticationError, RayActorError, RayError, RayTaskError
+from ray.util import placement_group, remove_placement_group
+from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+
+from pipelinerl.launcher.executors import keeper
+from pipelinerl.launcher.executors.ray_nodes import Node, Resources
+
+CALLS = 8  # of one keeper at a time: keep, run, an earlier run, end, finish
+ANSWER_S = 4  # of the head
+SHUTDOWN_S = 5.0  # where the head is gone, it would not return
+METADATA = (b"CLUSTER_METADATA", b"cluster")  # key and namespace of the versions, in the head's store
+Reference = ray.ObjectRef
+
+
+class RayKeeper(keeper.Keeper):
+    """A keeper that knows its node in the cluster."""
+
+    def place(self, port: int | None, host: str | None, gpus: int) -> dict[str, Any]:
+        address = ray.util.get_node_ip_address()
+        node = {"node": ray.get_runtime_context().get_node_id(), "address": address}
+        return node | super().place(port, host, gpus, address)
+
+
+def join(address: str, namespace: str) -> None:
+    """Makes this process a driver of the cluster. Its signals stay as they are."""
+    handler = signal.getsignal(signal.SIGTERM)
+    # Ray prints there what look() tells in words.
+    ray._private.worker.print_to_stdstream = lambda *_, **__: None
+    ray.init(address=address, namespace=namespace, log_to_driver=False, logging_level="ERROR")
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, handler)
+    for module in (keeper, sys.modules[__name__]):
+        cloudpickle.register_pickle_by_value(module)
+
+
+def leave() -> None:
+    leaving = threading.Thread(target=ray.shutdown, daemon=True)
+    leaving.start()
+    leaving.join(SHUTDOWN_S)
+
+
+def own_address() -> str:
+    """Returns the address of this machine, by which the nodes reach it."""
+    return ray.util.get_node_ip_address()
+
+
+def nodes() -> list[Node]:
+    """Returns the nodes that live. Blocks for as long as the head does not answer."""
+    free = state.available_resources_per_node()
+    deadlines = state.get_draining_nodes()  # in ms
+    return [
+        Node(
+            id=entry["NodeID"],
+            host=entry["NodeManagerHostname"],
+            total=resources(entry["Resources"]),
+            free=resources(free.get(entry["NodeID"], {})),
+            drains_at=deadlines[entry["NodeID"]] / 1000 if entry["NodeID"] in deadlines else None,
+        )
+        for entry in ray.nodes()
+        if entry["Alive"]
+    ]
+
+
+def could_be_added() -> list[Resources]:
+    """Returns the kinds of nodes that an autoscaler may start."""
+    config = state.get_cluster_config()
+    return [resources(dict(kind.resources)) for kind in config.node_group_configs] if config else []
+
+
+def resources(given: dict[str, float]) -> Resources:
+    return Resources(given.get("CPU", 0.0), given.get("GPU", 0.0))
+
+
+class Group:
+    """Reservations that are made together or not at all. A single one is on one node; several are on few."""
+
+    def __init__(self, name: str, bundles: dict[str, Resources]):
+        self._indices = {bundle: index for index, bundle in enumerate(bundles)}
+        strategy = "STRICT_PACK" if len(bundles) == 1 else "PACK"
+        self._group = placement_group([of_ray(b) for b in bundles.values()], strategy=strategy, name=name)
+
+    def keeper(self, bundle: str, needs: Resources, guard: str, withheld: str) -> Any:
+        """Returns a keeper that starts once there is a place in the bundle."""
+        where = PlacementGroupSchedulingStrategy(self._group, self._indices[bundle])
+        options = {"max_concurrency": CALLS, "max_restarts": 0, "max_task_retries": 0}
+        options |= {"num_cpus": needs.cpus, "num_gpus": needs.gpus, "scheduling_strategy": where}
+        return keeper_class().options(**options).remote(guard, withheld)
+
+    def remove(self) -> None:
+        remove_placement_group(self._group)
+
+
+@cache
+def keeper_class() -> Any:
+    """Returns the class of actors, which the nodes are sent once."""
+    return ray.remote(RayKeeper)
+
+
+def of_ray(needs: Resources) -> dict[str, float]:
+    return {name: amount for name, amount in (("CPU", needs.cpus), ("GPU", needs.gpus)) if amount}
+
+
+def kill(keeper: Any) -> None:
+    ray.kill(keeper)
+
+
+def done(calls: Iterable[Reference], timeout_s: float = 0.0) -> set[Reference]:
+    """Returns the calls that have ended, well or not."""
+    calls = list(calls)
+    return set(ray.wait(calls, num_returns=len(calls), timeout=timeout_s)[0]) if calls else set()
+
+
+def outcome(call: Reference) -> Any:
+    """Returns what a call that is done has returned. Raises KeeperLost, or what the keeper raised."""
+    try:
+        return ray.get(call)
+    except RayActorError as error:
+        raise KeeperLost(cause(str(error))) from error
+    except RayTaskError as error:
+        raise KeeperLost(str(error.cause)) from error
+    except RayError as error:
+        raise KeeperLost(str(error).strip().splitlines()[-1]) from error
+
+
+class KeeperLost(Exception):
+    """The keeper, or its node, is gone."""
+
+
+def cause(message: str) -> str:
+    """Returns the first sentence of the reason that Ray gives for the death of an actor."""
+    reason = next((line for line in message.splitlines() if " because " in line), message.strip())
+    return reason.split(" because ", 1)[-1].split(". ")[0].rstrip(".")
+
+
+def describe(address: str) -> dict[str, Any]:
+    """Returns what the head tells of the cluster, and whether it tells that to whoever asks."""
+    client = GcsClient(address=address)
+    found = json.loads(client.internal_kv_get(*METADATA))
+    addresses = [node.node_manager_address for node in client.get_all_node_info(timeout=3).values()]
+    own = f"{sys.version_info.major}.{sys.version_info.minor}"
+    found |= {"own_ray": ray.__version__, "own_python": own, "addresses": addresses, "is_open": True}
+    os.environ["RAY_AUTH_MODE"] = "disabled"
+    Config.initialize("")  # reads the environment again
+    try:
+        GcsClient(address=address).internal_kv_get(*METADATA)
+    except AuthenticationError:
+        found["is_open"] = False
+    return found
+
+
+def main() -> None:
+    signal.alarm(ANSWER_S)  # ends this process, whatever it waits for
+    try:
+        print(json.dumps(describe(sys.argv[1])))
+    except AuthenticationError:
+        print(json.dumps({"refused": True}))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,99 @@
+"""One job on a Ray cluster: its keeper, the calls of it that are under way, and what they have told."""
+
+import math
+import os
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+from pipelinerl.launcher.executors.base import (
+    Draining,
+    Ended,
+    Fate,
+    Lost,
+    Placed,
+    Process,
+    Running,
+    Slot,
+    Waiting,
+    Want,
+)
+from pipelinerl.launcher.executors.ray_nodes import Node, node_name
+
+
+class RayJob:
+    """`cluster` is the module ray_cluster, and `keeper` the handle of an actor."""
+
+    def __init__(self, cluster: Any, want: Want, keeper: Any):
+        self.want = want
+        self.slot: Slot | None = None
+        self._cluster = cluster
+        self._keeper = keeper
+        self._node_id = ""
+        self._placing = keeper.place.remote(want.port, want.host, want.gpus)
+        self._keeping = keeper.keep.remote()
+        self._running: Any = None
+        self._number = 0  # of the process that was started last
+        self._status: int | None = None
+        self._lost: str | None = None
+
+    @property
+    def is_reached(self) -> bool:
+        """Whether its keeper runs, and may have started something."""
+        return self.slot is not None and self._lost is None
+
+    def calls(self) -> list[Any]:
+        """Returns the calls whose end is to be heard of."""
+        if self._lost is not None:
+            return []
+        return [call for call in (self._placing, self._running, self._keeping) if call is not None]
+
+    def hear(self, done: set[Any]) -> None:
+        """Takes note of the calls that have ended."""
+        try:
+            if self._placing in done:
+                self._place(self._cluster.outcome(self._placing))
+            if self._running in done:
+                self._status = self._cluster.outcome(self._running)
+                self._running = None
+            if self._keeping in done:
+                self._cluster.outcome(self._keeping)
+        except self._cluster.KeeperLost as lost:
+            self._lost = f"{self.slot.node}: {lost}" if self.slot else str(lost)
+
+    def _place(self, found: dict[str, Any]) -> None:
+        self._placing = None
+        self._node_id = found["node"]
+        name = node_name(found["host"], found["node"])
+        self.slot = Slot(name, found["address"], found["port"], found["gpus"], found["interface"])
+
+    def fate(self, nodes: Mapping[str, Node], needs: str, free: str) -> Fate:
+        """Returns how the job fares. `needs` and `free` say what it waits for, and what there is."""
+        if self._lost is not None:
+            return Lost(self.slot, self._lost)
+        if self.slot is None:
+            return Waiting(f"{needs}; {free}")
+        if self._number == 0:
+            return Placed(self.slot)
+        if self._running is None:
+            return Ended(self.slot, self._status)
+        node = nodes.get(self._node_id)
+        if node and node.drains_at is not None:
+            return Draining(self.slot, node.drains_at or math.inf)
+        return Running(self.slot)
+
+    def start(self, process: Process, forwarded: dict[str, str]) -> None:
+        self._number += 1
+        order = asdict(process) | {"log": str(process.log), "forwarded": forwarded, "directory": os.getcwd()}
+        self._running = self._keeper.run.remote(self._number, order)
+
+    def end(self) -> None:
+        if self._running is not None:
+            self._keeper.end.remote(self._number)
+
+    def finish(self) -> Any:
+        """Returns a call that ends once nothing of the job is left."""
+        return self._keeper.finish.remote()
+
+    def kill(self) -> None:
+        self._cluster.kill(self._keeper)

@@ -1,0 +1,138 @@
+"""The executor of a Ray cluster, on real raylets of this machine."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from pipelinerl.config import RayExecutorConfig
+from pipelinerl.launcher.executors.base import Draining, Lost, Placed, Process, Running, Waiting, Want
+from pipelinerl.launcher.executors.on_ray import RayExecutor
+from tests.launcher.executors.kit import *  # noqa: F403
+from tests.launcher.executors.kit import ORPHAN, WITHIN_S, Bench
+from tests.launcher.executors.ray_nodes import RayNodes
+from tests.launcher.executors.refusals import *  # noqa: F403
+from tests.pipeline.runs import processes_of, wait_for
+
+pytestmark = pytest.mark.engines
+OF_THE_NODE = {"OF_THE_NODE": "here", "RANK": "0", "PIPELINERL_REDIS_URL": "redis://secret"}
+
+
+@pytest.fixture(scope="module")
+def nodes() -> Iterator[RayNodes]:
+    with RayNodes() as nodes:
+        nodes.start(cpus=2, gpus=2, CUDA_VISIBLE_DEVICES="4,5", **OF_THE_NODE)
+        yield nodes
+
+
+@pytest.fixture(scope="module")
+def executor(nodes: RayNodes) -> Iterator[RayExecutor]:
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in nodes.environment.items():
+            patch.setenv(name, value)
+        executor = RayExecutor(RayExecutorConfig(backend="ray"))
+        yield executor
+        executor.close()
+
+
+@pytest.fixture
+def bench(executor: RayExecutor, tmp_path: Path) -> Iterator[Bench]:
+    yield Bench(executor, tmp_path, "ray")
+    executor.drop([*executor.look()])
+
+
+def test_a_keeper_that_is_killed_takes_its_job_along(bench: Bench, nodes: RayNodes):
+    bench.place()
+    bench.start(ORPHAN + "wait")
+    bench.says("started")
+    workers = processes_of(nodes.directory)
+    (keeper,) = [pid for pid in workers if "RayKeeper" in Path(f"/proc/{pid}/cmdline").read_text()]
+    os.kill(keeper, signal.SIGKILL)
+    bench.gone()
+    assert "its worker process has died" in bench.wait(Lost).why
+
+
+def test_the_jobs_of_a_group_are_placed_together_or_not_at_all(bench: Bench, executor: RayExecutor):
+    executor.ask([Want("a", "pair", "a", cpus=1.5), Want("b", "pair", "b", cpus=1)])
+    fate = wait_for(lambda: executor.look()["a"])
+    assert isinstance(fate, Waiting)
+    assert fate.needs.startswith("{CPU: 1.5} + {CPU: 1}; free on 2 nodes: ")
+    executor.ask([Want("job", "job", "job", cpus=2)])
+    bench.wait(Placed)
+    executor.drop(["a", "b", "job"])
+    executor.ask([Want("a", "pair", "a", cpus=1), Want("b", "pair", "b", cpus=1)])
+    wait_for(lambda: all(isinstance(fate, Placed) for fate in executor.look().values()), WITHIN_S)
+
+
+def test_no_secret_is_kept_by_the_cluster(bench: Bench, nodes: RayNodes):
+    secret = "a-secret-of-this-run"
+    bench.place()
+    bench.executor.start("job", Process(("/bin/sleep", "1000"), {"TOKEN": secret}, bench.log))
+    bench.wait(Running)
+    job = wait_for(lambda: [p for p in map(int, filter(str.isdigit, os.listdir("/proc"))) if has(p, secret)])
+    assert len(job) == 1, "the job alone is given it"
+    files = [path for path in nodes.directory.rglob("*") if path.is_file()]
+    assert any(path.name == "raylet.out" for path in files)
+    assert not [path for path in files if secret.encode() in path.read_bytes()]
+    assert secret not in state_of_the_cluster()
+    bench.executor.drop(["job"])
+
+
+def has(pid: int, secret: str) -> bool:
+    """Whether the command line or the environment of a process has the secret, this one's apart."""
+    try:
+        shown = Path(f"/proc/{pid}/cmdline").read_bytes() + Path(f"/proc/{pid}/environ").read_bytes()
+    except OSError:
+        return False
+    return secret.encode() in shown
+
+
+def state_of_the_cluster() -> str:
+    """Returns what the head tells of actors, groups and its own store, as bytes in words."""
+    import ray
+    from ray._private.state import state
+    from ray.experimental.internal_kv import _internal_kv_get, _internal_kv_list
+
+    store = [
+        (key, _internal_kv_get(key, namespace=space))
+        for space in (None, "fun", "cluster", "job")
+        for key in _internal_kv_list(b"", namespace=space)
+    ]
+    actors = state.actor_table(None)
+    assert actors
+    assert any(value for _, value in store)
+    return repr((actors, ray.util.placement_group_table(), store))
+
+
+def test_the_node_that_a_job_leaves_is_announced(bench: Bench, nodes: RayNodes):
+    """A node that drains, then its end."""
+    spare = nodes.start(cpus=4)
+    bench.place(cpus=3)
+    bench.start("sleep 1000")
+    running = bench.wait(Running)
+    assert running.slot.interface != "lo"
+    drain(nodes, running.slot.node, seconds=60)
+    draining = bench.wait(Draining)
+    assert 0 < draining.deadline - time.time() <= 60
+    os.kill(spare, signal.SIGKILL)
+    lost = bench.wait(Lost)
+    assert lost.why.startswith(running.slot.node)
+    bench.gone()
+    bench.executor.drop(["job"])
+    bench.place()
+    assert bench.run("exit 4") == 4
+
+
+def drain(nodes: RayNodes, name: str, seconds: int) -> None:
+    import ray
+
+    (found,) = [node["NodeID"] for node in ray.nodes() if node["Alive"] and node["NodeID"][:6] in name]
+    command = [str(Path(sys.executable).with_name("ray")), "drain-node", f"--address={nodes.address}"]
+    command += [f"--node-id={found}", "--reason=DRAIN_NODE_REASON_PREEMPTION", "--reason-message=spot"]
+    command += [f"--deadline-remaining-seconds={seconds}"]
+    subprocess.run(command, check=True, env=os.environ | nodes.environment, capture_output=True)
