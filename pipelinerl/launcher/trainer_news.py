@@ -1,4 +1,4 @@
-"""What the trainer tells the launcher of servers: which have served weights, and which it cannot publish to."""
+"""What the trainer tells the launcher of servers: which have weights, and which it cannot publish to."""
 
 from collections.abc import Iterator
 

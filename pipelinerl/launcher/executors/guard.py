@@ -186,6 +186,7 @@ def set_no_core_file() -> None:
 
 
 def main() -> None:
+    """Reads the order, and ends as the job has ended."""
     if sys.argv[1:] == ["apart"]:
         stand_apart()
     """Reads the order, runs the job, and ends as it has ended."""

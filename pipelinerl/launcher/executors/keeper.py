@@ -1,7 +1,7 @@
 """What runs on a node for one job: it reserves the job's port, starts the job behind a guard, and ends it.
 
-Made into a Ray actor by `ray_cluster.py`, which sends the class by value. So it needs the standard library alone,
-and nodes need not have this package. The guard kills the job when this process is gone, however it ended.
+Made into a Ray actor by `ray_cluster.py`, which sends the class by value. Nodes need not have this package,
+and the class needs the standard library alone. The guard kills the job when this process is gone.
 """
 
 import json
@@ -27,8 +27,8 @@ SIOCGIFADDR = 0x8915  # <linux/sockios.h>
 class Keeper:
     """Keeps one job.
 
-    `guard` is the source of guard.py, and `withheld` a pattern of variables that no job is given. Processes are
-    numbered from 1, because calls may arrive in another order than they were made in.
+    `guard` is the source of guard.py, and `withheld` a pattern of variables that no job is given. Processes
+    are numbered from 1, because calls may arrive in another order than they were made in.
     """
 
     def __init__(self, guard: str, withheld: str):
@@ -121,7 +121,7 @@ class Keeper:
 
 
 def memory_file(text: str) -> int:
-    """Returns a file descriptor from which a program can be read as /dev/fd/NUMBER, and that leaves no file."""
+    """Returns a file descriptor: a program is read from it as /dev/fd/NUMBER. It leaves no file."""
     number = os.memfd_create("guard")
     os.write(number, text.encode())
     return number

@@ -1,7 +1,7 @@
 """The executor of a Ray cluster: every job is kept by an actor on its node, behind a guard.
 
 A job that stands alone has a group of its own, which can be placed anew; the workers have one together. Ray
-places, and tells who is lost; it starts nothing again, and no record, weight or secret goes through its store.
+places, and tells who is lost. It starts nothing again, and no record, weight or secret is in its store.
 """
 
 import os
@@ -17,10 +17,10 @@ from pipelinerl.launcher.executors.base import Capacity, Executor, Fate, Lost, P
 from pipelinerl.launcher.executors.environment import WITHHELD
 from pipelinerl.launcher.executors.ray_access import Access, access, address_of, prepare_environment
 from pipelinerl.launcher.executors.ray_job import RayJob
-from pipelinerl.launcher.executors.ray_nodes import Resources, capacity, free_in_words, largest_in_words
+from pipelinerl.launcher.executors.ray_nodes import capacity, free_in_words, largest_in_words
+from pipelinerl.launcher.executors.ray_wants import bundles_of, needs_of, size
 
 GUARD = Path(__file__).with_name("guard.py")
-LEAST_CPUS = 0.01  # of a keeper: a group of nothing cannot be made
 FINISH_S = 15.0  # for guards to kill what is left
 NOTICES_WITHIN_S = 10.0  # with the health checks of docs/cluster.md, after a node has died
 
@@ -75,10 +75,12 @@ class RayExecutor(Executor):
     def ask(self, wants: Iterable[Want]) -> None:
         wants = list(wants)
         self._refuse_impossible(wants)
-        for name in dict.fromkeys(want.group for want in wants):
-            if name not in self._groups:
-                bundles = bundles_of([want for want in wants if want.group == name])
-                self._groups[name] = self._cluster.Group(name, bundles)
+        asked = {want.group: [] for want in wants}
+        for want in wants:
+            asked[want.group].append(want)
+        # The largest first: what is small finds a place beside it.
+        for name in sorted(asked.keys() - self._groups.keys(), key=lambda name: size(asked[name])):
+            self._groups[name] = self._cluster.Group(name, bundles_of(asked[name]))
         guard = GUARD.read_text()
         for want in wants:
             group = self._groups[want.group]
@@ -141,15 +143,3 @@ class RayExecutor(Executor):
             self._joined = False
             self._watch.stop()
             self._cluster.leave()
-
-
-def needs_of(want: Want) -> Resources:
-    return Resources(max(want.cpus, LEAST_CPUS), want.gpus)
-
-
-def bundles_of(wants: Iterable[Want]) -> dict[str, Resources]:
-    """Returns what each bundle of the jobs needs together."""
-    bundles: dict[str, Resources] = {}
-    for want in wants:
-        bundles[want.bundle] = bundles.get(want.bundle, Resources()) + needs_of(want)
-    return bundles

@@ -1,11 +1,12 @@
-"""Whether this process may and can join a Ray cluster, asked before it does, so that a refusal takes one line.
+"""Whether this process may and can join a Ray cluster, asked before it does: a refusal takes one line.
 
-Called by `on_ray.py`. What speaks to the cluster is a process of its own, because Ray tries for 20 s and
-more where it is refused, and says why in its log.
+Called by `on_ray.py`. What speaks to the cluster is a process of its own. Where Ray is refused, it tries for
+20 s and more, and says why in its log.
 """
 
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -17,10 +18,9 @@ from typing import NamedTuple
 from pipelinerl.addresses import interface_of
 from pipelinerl.errors import PlanError
 
-ANSWER_S = 3.0
-PROBE_S = 20.0  # of a process that begins with `import ray`, on a busy machine
+CONNECT_S = 3.0
 MODE_VARIABLE = "RAY_AUTH_MODE"
-START = "start it with RAY_AUTH_MODE=token and a token (docs/cluster.md), or set executor.allow_unauthenticated=true"
+ALLOW = "executor.allow_unauthenticated=true"
 
 
 class Access(NamedTuple):
@@ -50,16 +50,19 @@ def access(environment: Mapping[str, str], allow_unauthenticated: bool) -> Acces
     if not authenticated and not allow_unauthenticated:
         raise PlanError(
             "executor=ray: there is no token: set RAY_AUTH_TOKEN_PATH to a file that holds the cluster's, "
-            f"or executor.allow_unauthenticated=true; {MODE_VARIABLE} must be token, if it is set"
+            f"or {ALLOW}; {MODE_VARIABLE} must be token, if it is set"
         )
     found = _probe(address, environment, authenticated)
     _check_versions(address, found)
     if found["is_open"] and not allow_unauthenticated:
-        raise PlanError(f"the Ray cluster at {address} lets in whoever has no token: {START}")
+        raise PlanError(
+            f"the Ray cluster at {address} lets in whoever has no token: start it with {MODE_VARIABLE}=token "
+            f"and a token (docs/cluster.md), or set {ALLOW}"
+        )
     if not any(interface_of(there) for there in found["addresses"]):
         raise PlanError(
-            f"this machine is not a node of the Ray cluster at {address}: run the command on one of its nodes, "
-            f"or make it one (ray start --address={address})"
+            f"this machine is not a node of the Ray cluster at {address}: run the command on one of its "
+            f"nodes, or make it one (ray start --address={address})"
         )
     return Access(address, found["ray_version"], authenticated and not found["is_open"])
 
@@ -75,26 +78,26 @@ def _probe(address: str, environment: Mapping[str, str], authenticated: bool) ->
     """Returns what the head tells of the cluster."""
     host, port = address.rsplit(":", 1)
     try:
-        socket.create_connection((host.strip("[]"), int(port)), ANSWER_S).close()
+        socket.create_connection((host.strip("[]"), int(port)), CONNECT_S).close()
     except (OSError, ValueError) as error:
         raise PlanError(f"nobody listens at RAY_ADDRESS={address}: {error}") from error
-    try:
-        probe = subprocess.run(
-            [sys.executable, "-m", "pipelinerl.launcher.executors.ray_cluster", address],
-            env={**environment, MODE_VARIABLE: "token" if authenticated else "disabled"},
-            cwd=Path(__file__).parents[3],
-            capture_output=True,
-            text=True,
-            timeout=PROBE_S,
-        )
-    except subprocess.TimeoutExpired:
-        raise PlanError(f"what listens at RAY_ADDRESS={address} does not answer as the head of a Ray cluster") from None
+    probe = subprocess.run(
+        [sys.executable, "-m", "pipelinerl.launcher.executors.ray_cluster", address],
+        env={**environment, MODE_VARIABLE: "token" if authenticated else "disabled"},
+        cwd=Path(__file__).parents[3],
+        capture_output=True,
+        text=True,
+    )
+    if probe.returncode == -signal.SIGALRM:
+        raise PlanError(f"what listens at RAY_ADDRESS={address} does not answer as the head of a Ray cluster")
     if probe.returncode:
         last = (probe.stderr.strip().splitlines() or [""])[-1]
         raise PlanError(f"RAY_ADDRESS={address} is not the head of a Ray cluster: {last}")
     found = json.loads(probe.stdout.strip().splitlines()[-1])
     if "refused" in found:
-        raise PlanError(f"the Ray cluster at {address} refuses this token: set RAY_AUTH_TOKEN_PATH to the file of its own")
+        raise PlanError(
+            f"the Ray cluster at {address} refuses this token: set RAY_AUTH_TOKEN_PATH to the file of its own"
+        )
     return found
 
 
@@ -103,8 +106,8 @@ def _check_versions(address: str, found: dict) -> None:
     own = (found["own_ray"], found["own_python"])
     if theirs != own:
         raise PlanError(
-            f"the Ray cluster at {address} has Ray {theirs[0]} for Python {theirs[1]}, and this is Ray {own[0]} "
-            f"for Python {own[1]}: they must be the same"
+            f"the Ray cluster at {address} has Ray {theirs[0]} for Python {theirs[1]}, and this is Ray "
+            f"{own[0]} for Python {own[1]}: they must be the same"
         )
 
 

@@ -1,4 +1,4 @@
-"""The Ray cluster of a run: its nodes, groups of reservations, and a keeper in each. The only file that imports ray.
+"""The Ray cluster of a run: its nodes, and groups of places with keepers. Nothing else imports ray.
 
 Called by `on_ray.py`. As a program it tells what `ray_access.py` must know before this process joins the
 cluster. It must not know what a job does.
@@ -28,6 +28,7 @@ from pipelinerl.launcher.executors import keeper
 from pipelinerl.launcher.executors.ray_nodes import Node, Resources
 
 CALLS = 8  # of one keeper at a time: keep, run, an earlier run, end, finish
+ANSWER_S = 4  # of the head
 SHUTDOWN_S = 5.0  # where the head is gone, it would not return
 METADATA = (b"CLUSTER_METADATA", b"cluster")  # key and namespace of the versions, in the head's store
 Reference = ray.ObjectRef
@@ -156,20 +157,21 @@ def cause(message: str) -> str:
 def describe(address: str) -> dict[str, Any]:
     """Returns what the head tells of the cluster, and whether it tells that to whoever asks."""
     client = GcsClient(address=address)
-    found = json.loads(client.internal_kv_get(*METADATA, timeout=3))
+    found = json.loads(client.internal_kv_get(*METADATA))
     addresses = [node.node_manager_address for node in client.get_all_node_info(timeout=3).values()]
     own = f"{sys.version_info.major}.{sys.version_info.minor}"
     found |= {"own_ray": ray.__version__, "own_python": own, "addresses": addresses, "is_open": True}
     os.environ["RAY_AUTH_MODE"] = "disabled"
     Config.initialize("")  # reads the environment again
     try:
-        GcsClient(address=address).internal_kv_get(*METADATA, timeout=3)
+        GcsClient(address=address).internal_kv_get(*METADATA)
     except AuthenticationError:
         found["is_open"] = False
     return found
 
 
 def main() -> None:
+    signal.alarm(ANSWER_S)  # ends this process, whatever it waits for
     try:
         print(json.dumps(describe(sys.argv[1])))
     except AuthenticationError:

@@ -9,7 +9,6 @@ import socket
 import subprocess
 import sys
 import time
-
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,7 +21,7 @@ from tests.pipeline.runs import processes_of, wait_for
 
 WITHIN_S = 60.0  # whatever takes as long as the machine is busy
 GONE_S = 3.0  # for what must not outlive its owner
-ORPHAN = "setsid sleep 1000 & sleep 1000 & echo started; "  # a grandchild in a session of its own, and one that is not
+ORPHAN = "setsid sleep 1000 & sleep 1000 & echo started; "  # the first child is in a session of its own
 
 
 @dataclass
@@ -86,7 +85,15 @@ def test_a_job_has_its_nodes_environment_and_its_own(bench: Bench):
     variables = dict(line.split("=", 1) for line in bench.log.read_text().splitlines())
     assert variables["OF_THE_NODE"] == "here"
     assert variables["OWN"] == str(bench.directory)
-    withheld = ("RAY_", "RANK", "WORLD_SIZE", "MASTER_", "PIPELINERL_REDIS_URL", "SPT_NOENV", "PYTHONBREAKPOINT")
+    withheld = (
+        "RAY_",
+        "RANK",
+        "WORLD_SIZE",
+        "MASTER_",
+        "PIPELINERL_REDIS_URL",
+        "SPT_NOENV",
+        "PYTHONBREAKPOINT",
+    )
     assert not [name for name in variables if name.startswith(withheld)]
     bench.log.unlink()
     bench.run("env", whole=True)
@@ -178,12 +185,10 @@ def _answers(address: str, port: int) -> bool:
 
 def test_gpus_are_given_and_taken_back(bench: Bench):
     for _ in range(2):
-        assert bench.place(gpus=2).slot.gpus == "4,5"
+        assert sorted(bench.place(gpus=2).slot.gpus.split(",")) == ["4", "5"]
         bench.executor.drop(["job"])
     assert bench.place(gpus=0).slot.gpus == ""
     bench.executor.drop(["job"])
     with pytest.raises(PlanError, match="needs .*3"):
         bench.executor.ask([Want("job", "job", "job", 0.5, 3)])
     assert "job" not in bench.executor.look()
-
-

@@ -1,6 +1,6 @@
-"""A Ray cluster on this machine: a head and nodes that `ray start` starts, with a token, and that are killed by pid.
+"""A Ray cluster on this machine: a head and nodes that `ray start` starts, and that are killed by pid.
 
-Never `ray.cluster_utils.Cluster`: its nodes are children of the test, and stay as zombies where they are killed.
+Never `ray.cluster_utils.Cluster`: its nodes are children of the test, and stay as zombies when killed.
 """
 
 import os
@@ -52,7 +52,7 @@ class RayNodes:
     def start(
         self, cpus: float = 2, gpus: int = 0, arguments: tuple[str, ...] = (), **environment: str
     ) -> int:
-        """Starts a node; returns the pid of its raylet. A raylet may fail on a busy machine, so it is tried twice."""
+        """Starts a node; returns the pid of its raylet. It may fail on a busy machine: it is tried twice."""
         before = set(self.raylets())
         command = [str(Path(sys.executable).with_name("ray")), "start", f"--num-cpus={cpus}"]
         command += [f"--num-gpus={gpus}", f"--object-store-memory={LEAST_STORE}", "--disable-usage-stats"]

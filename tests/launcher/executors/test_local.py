@@ -9,7 +9,12 @@ from pipelinerl.launcher.executors.local import LocalExecutor
 from tests.launcher.executors.kit import *  # noqa: F403
 from tests.launcher.executors.kit import Bench
 
-OF_THE_LAUNCHER = {"OF_THE_NODE": "here", "RANK": "0", "PIPELINERL_REDIS_URL": "redis://secret", "RAY_ADDRESS": "x"}
+OF_THE_LAUNCHER = {
+    "OF_THE_NODE": "here",
+    "RANK": "0",
+    "PIPELINERL_REDIS_URL": "redis://secret",
+    "RAY_ADDRESS": "x",
+}
 
 
 @pytest.fixture

@@ -11,11 +11,12 @@ from pathlib import Path
 import pytest
 
 from pipelinerl.config import RayExecutorConfig
-from pipelinerl.launcher.executors.on_ray import RayExecutor
 from pipelinerl.launcher.executors.base import Draining, Lost, Placed, Process, Running, Waiting, Want
+from pipelinerl.launcher.executors.on_ray import RayExecutor
 from tests.launcher.executors.kit import *  # noqa: F403
 from tests.launcher.executors.kit import ORPHAN, WITHIN_S, Bench
 from tests.launcher.executors.ray_nodes import RayNodes
+from tests.launcher.executors.refusals import *  # noqa: F403
 from tests.pipeline.runs import processes_of, wait_for
 
 pytestmark = pytest.mark.engines
@@ -45,15 +46,12 @@ def bench(executor: RayExecutor, tmp_path: Path) -> Iterator[Bench]:
     executor.drop([*executor.look()])
 
 
-def keepers(nodes: RayNodes) -> list[int]:
-    return [pid for pid in processes_of(nodes.directory) if "ray::" in Path(f"/proc/{pid}/cmdline").read_text()]
-
-
 def test_a_keeper_that_is_killed_takes_its_job_along(bench: Bench, nodes: RayNodes):
     bench.place()
     bench.start(ORPHAN + "wait")
     bench.says("started")
-    (keeper,) = [pid for pid in keepers(nodes) if "RayKeeper" in Path(f"/proc/{pid}/cmdline").read_text()]
+    workers = processes_of(nodes.directory)
+    (keeper,) = [pid for pid in workers if "RayKeeper" in Path(f"/proc/{pid}/cmdline").read_text()]
     os.kill(keeper, signal.SIGKILL)
     bench.gone()
     assert "its worker process has died" in bench.wait(Lost).why

@@ -1,0 +1,108 @@
+"""What is said, in one line and in time, where a cluster must not be used: tests of `test_ray.py`."""
+
+import json
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from pipelinerl.errors import PlanError
+from pipelinerl.launcher.executors.ray_access import access
+from pipelinerl.paths import ROOT
+from tests.launcher.executors.ray_nodes import RayNodes
+from tests.pipeline.runs import MINIATURE
+
+SOON_S = 5.0  # until a refusal, on an idle machine
+
+
+def refused(environment: dict[str, str], allow_unauthenticated: bool = False) -> str:
+    """Returns the words of the refusal."""
+    with pytest.raises(PlanError) as error:
+        access(environment, allow_unauthenticated)
+    assert "\n" not in str(error.value)
+    return str(error.value)
+
+
+def test_without_ray(nodes: RayNodes, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setitem(sys.modules, "ray", None)
+    assert "pip install -e '.[ray]'" in refused(nodes.environment)
+
+
+def test_without_the_address_or_with_one_that_is_looked_for(nodes: RayNodes):
+    assert "set RAY_ADDRESS" in refused(nodes.environment | {"RAY_ADDRESS": ""})
+    assert "RAY_ADDRESS=auto is not HOST:PORT" in refused(nodes.environment | {"RAY_ADDRESS": "auto"})
+
+
+def test_without_a_token(nodes: RayNodes, tmp_path: Path):
+    assert "there is no token" in refused(nodes.environment | {"RAY_AUTH_TOKEN_PATH": str(tmp_path / "none")})
+    assert "there is no token" in refused(nodes.environment | {"RAY_AUTH_MODE": "disabled"})
+
+
+def test_with_a_wrong_token_the_launcher_says_so_at_once(nodes: RayNodes, tmp_path: Path):
+    wrong = tmp_path / "token"
+    wrong.write_text("wrong")
+    environment = nodes.environment | {"RAY_AUTH_TOKEN_PATH": str(wrong)}
+    began = time.monotonic()
+    assert "refuses this token" in refused(environment)
+    assert time.monotonic() - began < SOON_S
+    overrides = [f"run_dir={tmp_path / 'run'}", "executor=ray", "streams=redis", *MINIATURE]
+    command = [sys.executable, "launch.py", *overrides]
+    launcher = subprocess.run(command, cwd=ROOT, env=environment | path(), text=True, capture_output=True)
+    assert launcher.returncode == 2
+    assert launcher.stderr.count("\n") == 1
+    assert "refuses this token" in launcher.stderr
+    assert not (tmp_path / "run").exists()
+
+
+def path() -> dict[str, str]:
+    return {"PATH": "/usr/bin:/bin", "PYTHONPATH": str(ROOT), "HOME": str(Path.home())}
+
+
+def test_where_nobody_or_something_else_listens(nodes: RayNodes):
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        silent_address = f"127.0.0.1:{silent.getsockname()[1]}"
+        with socket.socket() as closed:
+            closed.bind(("127.0.0.1", 0))
+            closed_address = f"127.0.0.1:{closed.getsockname()[1]}"
+            assert "nobody listens" in refused(nodes.environment | {"RAY_ADDRESS": closed_address})
+        began = time.monotonic()
+        assert "does not answer" in refused(nodes.environment | {"RAY_ADDRESS": silent_address})
+        assert time.monotonic() - began < 2 * SOON_S
+
+
+def test_another_version_of_ray(nodes: RayNodes):
+    assert access(nodes.environment, False).authenticated
+    kept = metadata(nodes, {"ray_version": "2.61.0"})
+    try:
+        assert "Ray 2.61.0" in refused(nodes.environment)
+        metadata(nodes, kept | {"python_version": "3.9.1"})
+        assert "for Python 3.9" in refused(nodes.environment)
+    finally:
+        metadata(nodes, kept)
+
+
+def metadata(nodes: RayNodes, changes: dict[str, str]) -> dict[str, str]:
+    """Changes what the head says of its versions, in a process of its own; returns what it said before."""
+    code = (
+        "import json, sys; from ray._raylet import GcsClient\n"
+        "client, changes = GcsClient(address=sys.argv[1]), json.loads(sys.argv[2])\n"
+        "before = json.loads(client.internal_kv_get(b'CLUSTER_METADATA', b'cluster'))\n"
+        "given = json.dumps(before | changes).encode()\n"
+        "client.internal_kv_put(b'CLUSTER_METADATA', given, True, b'cluster')\n"
+        "print(json.dumps(before))"
+    )
+    command = [sys.executable, "-c", code, nodes.address, json.dumps(changes)]
+    done = subprocess.run(command, env=nodes.environment | path(), check=True, text=True, capture_output=True)
+    return json.loads(done.stdout)
+
+
+@pytest.mark.long
+def test_a_cluster_that_lets_everybody_in(nodes: RayNodes):
+    """A token that nobody asks for protects nothing."""
+    with RayNodes(with_token=False) as unprotected:
+        there = nodes.environment | {"RAY_ADDRESS": unprotected.address}
+        assert "lets in whoever has no token" in refused(there)
+        assert not access(there, allow_unauthenticated=True).authenticated

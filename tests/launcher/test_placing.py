@@ -1,0 +1,74 @@
+"""Giving jobs their places: what a run waits for, and for how long."""
+
+import pytest
+
+from pipelinerl.errors import PlanError
+from pipelinerl.launcher.compose import compose_config
+from pipelinerl.launcher.executors.base import Fate, Lost, Placed, Slot, Waiting
+from pipelinerl.launcher.executors.local import LocalExecutor
+from pipelinerl.launcher.placing import place, visible_gpus
+from pipelinerl.launcher.wants import members_of
+
+SLOT = Slot("node", "10.0.0.1", 80)
+ON_RAY = ("executor=ray", "streams=redis", "executor.place_timeout_s=0.2", "world.servers=3")
+
+
+class Table:
+    """An executor whose jobs have the fates that are given, and a place otherwise."""
+
+    def __init__(self, **fates: Fate):
+        self._given = {name.replace("_", "-"): fate for name, fate in fates.items()}
+        self._fates: dict[str, Fate] = {}
+
+    def ask(self, wants):
+        self._fates = {want.name: self._given.get(want.name, Placed(SLOT)) for want in wants}
+
+    def look(self):
+        return self._fates
+
+
+def placed(*overrides: str, **fates: Fate) -> dict[str, Slot]:
+    config = compose_config([*ON_RAY, *overrides])
+    return place(config, Table(**fates), members_of(config))
+
+
+def test_a_run_begins_with_as_few_servers_as_it_may():
+    waiting = {"server_1": Waiting("{CPU: 1}"), "server_2": Waiting("{CPU: 1}")}
+    slots = placed("world.servers_min=1", **waiting)
+    assert [*slots] == ["server-0", "actor", "preprocessor", "trainer-0"]
+    with pytest.raises(PlanError, match=r"within executor.place_timeout_s=0.2 s: waiting for \{CPU"):
+        placed("world.servers_min=2", **waiting)
+
+
+def test_it_does_not_begin_without_its_workers():
+    with pytest.raises(PlanError, match="waiting for the moon of trainer-0"):
+        placed(trainer_0=Waiting("the moon"))
+
+
+def test_a_place_that_is_lost_before_it_begins_is_said():
+    with pytest.raises(PlanError, match="the place of actor is lost: its node is gone"):
+        placed(actor=Lost(None, "its node is gone"))
+
+
+def test_more_servers_at_least_than_at_most_are_refused():
+    with pytest.raises(ValueError, match="world.servers_min=4 is more than world.servers=3"):
+        compose_config([*ON_RAY, "world.servers_min=4"])
+
+
+def test_no_gpu_of_this_machine_is_given_twice(monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,5,6,7")
+    counts = ["world.gpus=4", "world.servers=2", "world.trainer_ranks=2"]
+    config = compose_config(counts)
+    executor = LocalExecutor(visible_gpus(config))
+    slots = place(config, executor, members_of(config))
+    assert [slots[name].gpus for name in ("server-0", "server-1", "trainer-0", "trainer-1")] == [*"4567"]
+    assert slots["actor"].gpus == ""
+    executor.drop(["server-1"])
+    executor.ask([want for _, want in members_of(config) if want.name == "server-1"])
+    assert executor.look()["server-1"].slot.gpus == "5"
+    executor.close()
+
+
+def test_what_does_not_fit_on_this_machine_is_refused():
+    with pytest.raises(ValueError, match="the plan needs 5 GPUs and world.gpus is 4"):
+        compose_config(["world.gpus=4", "world.servers=2", "inference.gpus_per_server=2"])

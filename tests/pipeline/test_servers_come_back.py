@@ -1,0 +1,119 @@
+"""Whole runs whose servers are killed, added and taken away on one machine."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from contracts.records import ServerJoined, ServerLeft, StepClosed, WeightsPublished
+from pipelinerl.paths import ROOT
+from pipelinerl.process import REFERENCE_VARIABLE
+from tests.pipeline.runs import (
+    assert_accounted,
+    finish,
+    job_pid,
+    listener,
+    processes_of,
+    records,
+    server_pids,
+    start,
+    wait_for,
+    wait_for_record,
+)
+
+BACK_S = 15.0
+KL = "regularisers=[{_target_: pipelinerl.objectives.kl.KlToReference, coefficient: 0.01}]"
+
+
+def groups(run: Path) -> list[set[str]]:
+    """The servers of each publication."""
+    return [set(r.servers) for r in records(run, "trainer_events") if isinstance(r, WeightsPublished)]
+
+
+def joined(run: Path) -> list[ServerJoined]:
+    return [r for r in records(run, "launcher_events") if isinstance(r, ServerJoined)]
+
+
+def left(run: Path) -> list[ServerLeft]:
+    return [r for r in records(run, "launcher_events") if isinstance(r, ServerLeft)]
+
+
+def serves_again(run: Path) -> list[str] | None:
+    """The servers that joined after one had left, once the newest publication names them."""
+    newcomers = {server.url for server in joined(run)} - groups(run)[0]
+    return sorted(newcomers) if newcomers and newcomers <= groups(run)[-1] else None
+
+
+@pytest.mark.parametrize("number", [2, 1])
+def test_a_server_that_is_killed_comes_back_and_serves_the_current_version(tmp_path, number):
+    run = tmp_path / "run"
+    launcher = start(run, f"world.servers={number}", "max_steps=100000")
+    wait_for_record(run, "trainer_events", StepClosed, count=2)
+    os.kill(server_pids(run)[-1], signal.SIGKILL)
+    killed = time.time()
+    (back,) = wait_for(lambda: serves_again(run))
+    (publication,) = [
+        r for r in records(run, "trainer_events") if isinstance(r, WeightsPublished) and back in r.servers
+    ][:1]
+    assert publication.at - killed < BACK_S
+    steps = sum(isinstance(r, StepClosed) for r in records(run, "trainer_events"))
+    wait_for_record(run, "trainer_events", StepClosed, count=steps + 3)
+    (gone,) = left(run)
+    assert gone.why == "ended" and gone.url != back
+    if number == 2:
+        survivors = groups(run)[0] - {gone.url}
+        assert survivors in groups(run) and groups(run)[-1] == survivors | {back}
+    launcher.send_signal(signal.SIGINT)
+    finish(launcher)
+    outcomes = assert_accounted(run, ended=False)
+    assert "failed" not in outcomes
+    assert processes_of(run) == []
+
+
+def test_a_reference_server_that_is_killed_is_started_again(tmp_path):
+    run = tmp_path / "run"
+    launcher = start(run, "reference=scripted", KL, "max_steps=8")
+    wait_for_record(run, "trainer_events", StepClosed, count=2)
+    environment = Path(f"/proc/{job_pid(run, 'pipelinerl.preprocessor')}/environ").read_text().split("\0")
+    (url,) = [line.partition("=")[2] for line in environment if line.startswith(REFERENCE_VARIABLE)]
+    os.kill(listener(url), signal.SIGKILL)
+    status, err = finish(launcher)
+    assert status == 0, err
+    assert_accounted(run)
+
+
+def test_a_server_that_may_not_be_replaced_is_the_end_of_a_run_without_another(tmp_path):
+    run = tmp_path / "run"
+    launcher = start(run, "max_steps=100000", "world.server_restarts=0")
+    wait_for_record(run, "trainer_events", StepClosed)
+    os.kill(server_pids(run)[0], signal.SIGKILL)
+    status, err = finish(launcher)
+    assert status == 1
+    assert "server-0 ended with status -9; it is not started again" in err
+    assert "no inference server is left; see" in err
+    assert processes_of(run) == []
+
+
+def test_a_run_is_given_servers_and_loses_them_again(tmp_path):
+    run = tmp_path / "run"
+    launcher = start(run, "max_steps=100000")
+    wait_for_record(run, "trainer_events", StepClosed)
+    scale(run, 2)
+    wait_for(lambda: len(groups(run)[-1]) == 2)
+    scale(run, 1)
+    wait_for(lambda: len(groups(run)[-1]) == 1)
+    assert [(gone.name, gone.why) for gone in left(run)] == [("server-1", "asked")]
+    launcher.send_signal(signal.SIGINT)
+    finish(launcher)
+    assert_accounted(run, ended=False)
+    assert scale(run, 2) == f"scale: the run in {run} is not running; set world.servers when it is resumed"
+
+
+def scale(run: Path, number: int) -> str:
+    """What the command says."""
+    command = [sys.executable, "-m", "pipelinerl.scale", str(run), f"servers={number}"]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True).stderr.strip()
