@@ -64,7 +64,7 @@ def test_the_script_starts_ray_on_every_node_and_ends_as_the_run_does(tmp_path):
     cluster = tmp_path / "one.ray"
     assert (cluster / "token").stat().st_mode & 0o777 == 0o600
     assert not (cluster / "head").exists()
-    assert is_left(job) == []
+    wait_for(lambda: not is_left(job), 30)
 
 
 @pytest.mark.parametrize("loss", ["the time limit", pytest.param("the head", marks=pytest.mark.long)])
