@@ -38,6 +38,7 @@ ENTRIES = {
     "launcher": "What launch.py does.",
     "report": "What a run has done.",
     "demo_model": "Small models for CPU runs.",
+    "slurm": "A command: scripts for sbatch.",
     "export.py": "A command: a checkpoint as a Hugging Face model.",
     "scale.py": "A command: more or fewer servers for a run that is running.",
     "replay.py": "A command: one process of a run without the others.",

@@ -22,7 +22,7 @@ PREPOSITIONS = {"Of", "As", "By", "With", "Beside", "Until"}
 UNDOCUMENTED_LINES = 12  # of a public function
 SENTENCE_WORDS = 25
 PAGE_SENTENCE_WORDS = 40
-LONG_SENTENCES_OF_PAGES = 16
+LONG_SENTENCES_OF_PAGES = 14
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 FILES = {package: sorted((ROOT / package).rglob("*.py")) or [ROOT / package] for package in LIMITS}

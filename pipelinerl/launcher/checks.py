@@ -31,7 +31,7 @@ def check_machine(config: RunConfig) -> None:
     import torch
 
     found = torch.cuda.device_count()
-    if config.world.gpus > found:
+    if config.executor.backend == "local" and config.world.gpus > found:
         raise PlanError(f"world.gpus={config.world.gpus}, but torch sees {found}; 0 runs on the CPU")
 
 

@@ -96,7 +96,8 @@ class Candidates:
         Raises NoServersError where a version fails at the replacement of a server that it failed at.
         """
         for server in filter(self._strikes.is_hopeless, servers):
-            name, version = self._servers.name(server), self._strikes.version
+            name = self._servers.name(server)
+            version = self._strikes.version
             if any(self._servers.name(s) == name and v == version for s, v in self._failing.items()):
                 raise self._nobody()
             last = f"; the last failure was at {self.last_failure}" if self.last_failure else ""

@@ -3,6 +3,7 @@
 import subprocess
 import sys
 import threading
+import time
 
 import pytest
 import torch
@@ -60,6 +61,32 @@ def weights():
     yield "a", torch.arange(6.0).reshape(2, 3)
     yield "b", torch.arange(5.0)
     yield "c", torch.tensor([1.5, -2.0])
+
+
+@pytest.mark.parametrize("phase", ["rendezvous", "broadcast"])
+def test_a_group_that_waits_is_aborted_from_another_thread(phase):
+    """A third rank never comes; or a second one never receives what no buffer of the system takes."""
+    store = WeightStore("127.0.0.1", 0, 60)
+    size = 3 if phase == "rendezvous" else 2
+    ended = []
+
+    def join() -> None:
+        try:
+            ended.append(WeightGroup.join("127.0.0.1", store.port, "g", 1, size, "gloo", 60))
+        except RuntimeError as error:
+            ended.append(error)
+
+    peer = threading.Thread(target=join, daemon=True)
+    peer.start()
+    threading.Timer(1.0, store.abort).start()
+    began = time.monotonic()
+    with pytest.raises(RuntimeError) as raised:
+        store.group("g", size, "gloo", 60).broadcast(torch.zeros(1 << 26, dtype=torch.uint8), 60)
+    peer.join(10)
+    assert time.monotonic() - began < 10
+    assert [isinstance(one, WeightGroup) for one in ended] == [phase == "broadcast"]
+    if phase == "broadcast":
+        assert isinstance(raised.value, PeerLostError) and not raised.value.timed_out
 
 
 def test_what_is_sent_is_received_in_the_manifests_dtype():

@@ -11,9 +11,12 @@ import pytest
 
 from contracts.records import ServerJoined, ServerLeft, StepClosed, WeightsPublished
 from pipelinerl.paths import ROOT
+from pipelinerl.process import REFERENCE_VARIABLE
 from tests.pipeline.runs import (
     assert_accounted,
     finish,
+    job_pid,
+    listener,
     processes_of,
     records,
     server_pids,
@@ -23,6 +26,7 @@ from tests.pipeline.runs import (
 )
 
 BACK_S = 15.0
+KL = "regularisers=[{_target_: pipelinerl.objectives.kl.KlToReference, coefficient: 0.01}]"
 
 
 def groups(run: Path) -> list[set[str]]:
@@ -68,6 +72,18 @@ def test_a_server_that_is_killed_comes_back_and_serves_the_current_version(tmp_p
     outcomes = assert_accounted(run, ended=False)
     assert "failed" not in outcomes
     assert processes_of(run) == []
+
+
+def test_a_reference_server_that_is_killed_is_started_again(tmp_path):
+    run = tmp_path / "run"
+    launcher = start(run, "reference=scripted", KL, "max_steps=8")
+    wait_for_record(run, "trainer_events", StepClosed, count=2)
+    environment = Path(f"/proc/{job_pid(run, 'pipelinerl.preprocessor')}/environ").read_text().split("\0")
+    (url,) = [line.partition("=")[2] for line in environment if line.startswith(REFERENCE_VARIABLE)]
+    os.kill(listener(url), signal.SIGKILL)
+    status, err = finish(launcher)
+    assert status == 0, err
+    assert_accounted(run)
 
 
 def test_a_server_that_may_not_be_replaced_is_the_end_of_a_run_without_another(tmp_path):

@@ -1,0 +1,28 @@
+# The run: Ray's head on this node, which is the first, then Ray on the others, then the launcher here.
+mkdir -p "$cluster" || die "cannot make $cluster"
+"$python" -c 'import secrets; print(secrets.token_hex(32))' >"$cluster/token" || die "cannot write a token"
+export RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S=0 # all nodes end at the same time
+trap 'rm -f "$cluster/head"; end_steps' EXIT
+
+on_node "${nodes[0]}" run_ray --head --include-dashboard=false \
+    --port=$((12000 + SLURM_JOB_ID % 200 * 100)) &
+steps+=($!)
+until [[ -s $temp/ray_current_cluster ]]; do
+    kill -0 "${steps[0]}" 2>/dev/null || die "Ray's head did not start: see $cluster/${nodes[0]}.log"
+    sleep 0.5
+done
+RAY_ADDRESS=$(<"$temp/ray_current_cluster")
+export RAY_ADDRESS
+echo "$RAY_ADDRESS" >"$cluster/head" # for nodes that join
+for node in "${nodes[@]:1}"; do
+    on_node "$node" run_ray --address="$RAY_ADDRESS" &
+    steps+=($!)
+done
+
+"$python" "$launch" "${arguments[@]}" &
+driver=$!
+trap : TERM # ends the wait below
+wait -n "$driver" "${steps[0]}"
+kill "$driver" 2>/dev/null # it lives where SLURM said that the time is up, or where Ray's head has ended
+wait "$driver"
+exit

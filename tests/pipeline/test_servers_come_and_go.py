@@ -1,0 +1,241 @@
+"""The weight publisher goes by what the launcher says of servers: who joins, who leaves, who comes back."""
+
+import contextlib
+import os
+import signal
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from contracts.records import Evaluated, ServerCondemned, StepClosed, WeightsPublished
+from pipelinerl.training.ranks import Ranks
+from pipelinerl.training.weight_publisher import WeightPublisher, publish
+from tests.inference_adapters.servers import Server, contract, serving, wait_ready
+from tests.pipeline.launched import Launcher
+from tests.pipeline.runs import (
+    assert_accounted,
+    finish,
+    records,
+    server_pids,
+    start,
+    wait_for,
+    wait_for_record,
+)
+from tests.pipeline.test_weight_publisher import (
+    FAILING,
+    assert_serves,
+    change,
+    config,
+    publisher,
+    publisher_of,
+    worker,
+)
+
+__all__ = ["worker"]
+SCRIPTED = "inference_adapters.scripted"
+PATIENT = [f"weights.{name}_timeout_s=60" for name in ("rendezvous", "bucket", "live")]
+QUICK_S = 8.0  # far below the timeouts of `PATIENT`
+
+
+@pytest.fixture
+def ranks() -> Ranks:
+    return Ranks(0, 1, 5)
+
+
+def serving_several(stack: contextlib.ExitStack, count: int) -> list[Server]:
+    servers = [stack.enter_context(serving(SCRIPTED)) for _ in range(count)]
+    for server in servers:
+        wait_ready(server.url)
+    return servers
+
+
+def leaves_soon(launcher: Launcher, url: str) -> None:
+    """As a launcher hears after a while that a machine is silent."""
+    threading.Timer(0.5, launcher.leave, [url]).start()
+
+
+def test_those_that_join_are_taken_into_one_new_epoch(worker, ranks):
+    with contextlib.ExitStack() as stack:
+        first, *others = (server.url for server in serving_several(stack, 3))
+        launcher = Launcher(first)
+        sender = publisher(worker, launcher=launcher)
+        assert publish(worker, ranks, sender, 0).servers == [first]
+        launcher.join(*others)
+        change(worker)
+        assert publish(worker, ranks, sender, 1).servers == [first, *others]
+        assert contract(first)["group"]["epoch"] == 2
+        for url in (first, *others):
+            assert_serves(url, worker, 1)
+        sender.close()
+
+
+def test_one_that_left_is_not_asked_although_it_answers_and_comes_back_as_another(worker, ranks):
+    with contextlib.ExitStack() as stack:
+        stays, leaves = (server.url for server in serving_several(stack, 2))
+        launcher = Launcher(stays, leaves)
+        sender = publisher(worker, launcher=launcher)
+        publish(worker, ranks, sender, 0)
+        launcher.leave(leaves)
+        assert publish(worker, ranks, sender, 1).servers == [stays]
+        assert contract(leaves)["weights"]["version"] == 0
+        launcher.join(leaves, name="server-1")
+        assert publish(worker, ranks, sender, 2).servers == [stays, leaves]
+        assert contract(leaves)["group"]["epoch"] == 3
+        sender.close()
+
+
+def test_a_silent_server_that_leaves_in_a_broadcast_is_not_waited_for(worker, ranks):
+    """It is one of three: the others may wait for it, too. Nobody is blamed."""
+    with contextlib.ExitStack() as stack:
+        one, silent, other = serving_several(stack, 3)
+        launcher = Launcher(one.url, silent.url, other.url)
+        sender = publisher(worker, launcher=launcher, settings=PATIENT)
+        publish(worker, ranks, sender, 0)
+        began = time.monotonic()
+        sender.open(1)
+        silent.process.send_signal(signal.SIGSTOP)
+        leaves_soon(launcher, silent.url)
+        sender.send(worker.gather_weights())
+        published = sender.confirm(1) or publish(worker, ranks, sender, 1)
+        assert time.monotonic() - began < QUICK_S
+        assert published.servers == [one.url, other.url]
+        assert_serves(other.url, worker, 1)
+        assert not sender._strikes.troubled
+        silent.process.send_signal(signal.SIGCONT)
+        sender.close()
+
+
+def test_a_silent_server_that_leaves_in_the_rendezvous_is_not_waited_for(worker, ranks):
+    with contextlib.ExitStack() as stack:
+        one, silent, other = serving_several(stack, 3)
+        launcher = Launcher(one.url, silent.url, other.url)
+        sender = publisher(worker, launcher=launcher, settings=PATIENT)
+        form = sender._groups.form
+
+        def form_without(infos, timeout_s):
+            silent.process.send_signal(signal.SIGSTOP)
+            leaves_soon(launcher, silent.url)
+            sender._groups.form = form
+            return form(infos, timeout_s)
+
+        sender._groups.form = form_without
+        began = time.monotonic()
+        assert publish(worker, ranks, sender, 0).servers == [one.url, other.url]
+        assert time.monotonic() - began < QUICK_S
+        silent.process.send_signal(signal.SIGCONT)
+        sender.close()
+
+
+def test_the_only_server_is_waited_for_and_published_to_when_another_has_joined(worker, ranks):
+    with serving(SCRIPTED) as replacement:
+        with serving(SCRIPTED) as mortal:
+            launcher = Launcher(mortal.url)
+            sender = publisher(worker, launcher=launcher)
+            publish(worker, ranks, sender, 0)
+
+        def replace() -> None:
+            launcher.leave(mortal.url)
+            launcher.join(replacement.url, name="server-0")
+
+        change(worker)
+        threading.Timer(1.0, replace).start()
+        assert publish(worker, ranks, sender, 1).servers == [replacement.url]
+        assert_serves(replacement.url, worker, 1)
+        sender.close()
+
+
+def test_a_version_whose_servers_have_all_left_is_published_again_to_the_next(worker, ranks):
+    with serving(SCRIPTED) as before, serving(FAILING, "--load-s", "1") as after:
+        launcher = Launcher(before.url)
+        sender = publisher(worker, launcher=launcher)
+        publish(worker, ranks, sender, 3)
+        launcher.join(after.url)
+        wait_ready(after.url)
+        assert not sender.is_stranded()
+        launcher.leave(before.url)
+        assert sender.is_stranded()
+        assert publish(worker, ranks, sender, 3).servers == [after.url]
+        assert_serves(after.url, worker, 3)
+        assert not sender.is_stranded()
+        launcher.leave(after.url)
+        assert not sender.is_stranded()  # there is none yet
+        sender.close()
+
+
+def test_a_server_that_fails_every_update_is_condemned_and_replaced(worker, ranks):
+    with serving(SCRIPTED) as sound, serving(FAILING, "--fails-in-bucket", "0") as failing:
+        launcher = Launcher(failing.url)
+
+        def replace(record: ServerCondemned) -> None:
+            launcher.condemned.append(record)
+            launcher.leave(record.url, "condemned")
+            launcher.join(sound.url, name="server-0")
+
+        manifest = worker.weight_manifest("float32")
+        sender = WeightPublisher(config(), launcher.servers(), None, manifest, replace)
+        assert publish(worker, ranks, sender, 0).servers == [sound.url]
+        assert [(c.url, c.replaceable) for c in launcher.condemned] == [(failing.url, True)]
+        assert "no room for the bucket" in launcher.condemned[0].why
+        sender.close()
+
+
+def test_a_server_that_refuses_for_good_is_condemned_without_a_replacement(worker, ranks):
+    with serving(SCRIPTED) as sound, serving(FAILING, "--accepts", "float16") as odd:
+        launcher = Launcher(sound.url, odd.url)
+        sender = publisher_of(launcher, worker, config())
+        sender.wait_for_servers()
+        assert publish(worker, ranks, sender, 0).servers == [sound.url]
+        assert [(c.url, c.replaceable) for c in launcher.condemned] == [(odd.url, False)]
+        sender.close()
+
+
+# --- whole runs -----------------------------------------------------------------------------------
+
+
+def published(run: Path) -> list[WeightsPublished]:
+    return [r for r in records(run, "trainer_events") if isinstance(r, WeightsPublished)]
+
+
+@pytest.mark.engines
+@pytest.mark.parametrize(
+    "settings",
+    [
+        ("world.trainer_ranks=2", "max_steps=8"),
+        ("schedule=async", "max_lag=2", "max_steps=6"),
+        ("schedule=conventional", "max_steps=5"),
+    ],
+    ids=["pipeline", "async", "conventional"],
+)
+def test_every_schedule_goes_on_when_its_only_server_is_replaced(tmp_path, settings):
+    run = tmp_path / "run"
+    slow = ("sampling.max_tokens=16", "+inference.arguments.token-delay-s=0.02", "batch_size=8")
+    launcher = start(run, *slow, *settings, "eval.problems=4")
+    wait_for_record(run, "trainer_events", StepClosed, 2)
+    (server,) = server_pids(run)
+    os.kill(server, signal.SIGKILL)
+    status, err = finish(launcher)
+    assert status == 0, err
+    assert_accounted(run)
+    assert {r.metrics["retries"] for r in records(run, "rollouts")} == {0}
+    assert {r.status for r in records(run, "rollouts")} <= {"ok", "truncated"}
+    versions = [p.version for p in published(run)]
+    assert sorted(set(versions)) == list(range(versions[-1] + 1))
+    assert len({url for p in published(run) for url in p.servers}) == 2
+
+
+@pytest.mark.engines
+def test_the_only_server_is_replaced_in_the_first_evaluation(tmp_path):
+    run = tmp_path / "run"
+    slow = ("sampling.max_tokens=16", "+inference.arguments.token-delay-s=0.1", "rollout.timeout_s=20")
+    launcher = start(run, *slow, "max_steps=1", "batch_size=8", "eval.problems=8", "eval.attempts=2")
+    wait_for(lambda: records(run, "eval_rollouts") or published(run))
+    (server,) = server_pids(run)
+    os.kill(server, signal.SIGKILL)
+    status, err = finish(launcher)
+    assert status == 0, err
+    assert [p.version for p in published(run)] == [0, 0, 1]
+    evaluations = [r for r in records(run, "actor_events") if isinstance(r, Evaluated)]
+    assert [(e.version, e.failed) for e in evaluations] == [(0, 0), (1, 0)]
+    assert_accounted(run)

@@ -1,0 +1,133 @@
+"""What the command prints, and what it refuses."""
+
+import json
+import shlex
+import subprocess
+import sys
+
+import pytest
+
+from pipelinerl.paths import ROOT
+from pipelinerl.slurm.__main__ import main
+from pipelinerl.slurm.script import script
+
+SHELL = ROOT / "pipelinerl" / "slurm"
+HEAD_OF_FOUR = f"""#!/bin/bash
+#SBATCH --job-name=one
+#SBATCH --nodes=4
+#SBATCH --gpus-per-node=8
+#SBATCH --time=24:00:00
+#SBATCH --partition=large
+#SBATCH --ntasks-per-node=1
+#SBATCH --exclusive
+#SBATCH --mem=0
+#SBATCH --no-kill
+#SBATCH --no-requeue
+#SBATCH --signal=B:TERM@60
+python={sys.executable}
+launch={ROOT}/launch.py
+run_dir=/shared/runs/one
+gpus=8
+arguments=(executor=ray streams=redis run_dir=/shared/runs/one world.servers=10)
+
+"""
+HEAD_OF_ONE = f"""#!/bin/bash
+#SBATCH --job-name=my-run
+#SBATCH --cpus-per-task=4
+#SBATCH --nodes=1
+#SBATCH --ntasks-per-node=1
+#SBATCH --no-kill
+#SBATCH --no-requeue
+#SBATCH --signal=B:TERM@60
+python={sys.executable}
+launch={ROOT}/launch.py
+run_dir='/shared/my run'
+gpus=0
+arguments=(executor=ray 'run_dir=/shared/my run' streams=redis)
+
+"""
+HEAD_OF_JOIN = f"""#!/bin/bash
+#SBATCH --job-name=one
+#SBATCH --nodes=2
+#SBATCH --gpus-per-node=8
+#SBATCH --ntasks-per-node=1
+#SBATCH --exclusive
+#SBATCH --mem=0
+#SBATCH --no-kill
+#SBATCH --no-requeue
+#SBATCH --signal=B:TERM@60
+python={sys.executable}
+launch={ROOT}/launch.py
+run_dir=/shared/runs/one
+gpus=8
+arguments=()
+
+"""
+SCRIPTS = {
+    "four": (
+        "nodes=4 gpus=8 time=24:00:00 partition=large -- run_dir=/shared/runs/one world.servers=10",
+        HEAD_OF_FOUR,
+        "run",
+    ),
+    "one": ("cpus=4 gpus=0 -- 'run_dir=/shared/my run' streams=redis", HEAD_OF_ONE, "run"),
+    "join": ("join=/shared/runs/one nodes=2 gpus=8", HEAD_OF_JOIN, "join"),
+}
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_the_script_is_this_one(name):
+    command, head, body = SCRIPTS[name]
+    text = script(shlex.split(command))
+    assert text == head + (SHELL / "nodes.sh").read_text() + "\n" + (SHELL / f"{body}.sh").read_text()
+    assert subprocess.run(["bash", "-n"], input=text, text=True).returncode == 0
+
+
+def test_launch_is_given_each_argument_exactly():
+    arguments = [
+        "run_dir=/a",
+        "b=['x y', \"$HOME\"]",
+        "c=`id`",
+        "d=it's",
+        "e=",
+        "f=a\n#SBATCH --nodes=9",
+        "g=\\",
+    ]
+    text = script(["nodes=1", "--", *arguments])
+    values = text[: text.index("# Ray on the nodes")]
+    show = 'exec "$python" -c "import json, sys; print(json.dumps(sys.argv[1:]))" "${arguments[@]}"\n'
+    shown = subprocess.run(["bash"], input=values + show, capture_output=True, text=True, check=True).stdout
+    assert json.loads(shown) == ["executor=ray", "streams=redis", *arguments]
+
+
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [
+        ("nodes=0 -- run_dir=/a", "nodes=0: set it to a whole number, 1 or more"),
+        ("nodes=two -- run_dir=/a", "nodes=two"),
+        ("gpus=-1 -- run_dir=/a", "gpus=-1"),
+        ("node=2 -- run_dir=/a", "node=2: not one of join, nodes, gpus"),
+        ("nodes -- run_dir=/a", "nodes: not one of"),
+        ("nodes=2 nodes=3 -- run_dir=/a", "nodes is set twice"),
+        ("'account=a b' -- run_dir=/a", "give it to sbatch by itself"),
+        ("nodes=2 run_dir=/a", "run_dir=/a: not one of"),
+        ("nodes=2", "put -- before the arguments of launch.py"),
+        ("nodes=2 --", "set run_dir once after --"),
+        ("nodes=2 -- run_dir=/a run_dir=/b", "set run_dir once after --"),
+        ("nodes=2 -- run_dir=runs/one", "run_dir=runs/one: set an absolute path"),
+        ("nodes=2 -- run_dir=/a streams=files", "streams=files: a run on several nodes needs streams=redis"),
+        ("nodes=2 -- run_dir=/a executor=local", "needs executor=ray"),
+        ("join=runs/one", "join=runs/one: set an absolute path"),
+        ("join=/a -- world.servers=2", "leave out -- and what follows"),
+    ],
+)
+def test_bad_input_is_refused_in_one_line(command, words, capsys):
+    assert main(shlex.split(command)) == 2
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert words in shown.err
+    assert shown.err.count("\n") == 1
+
+
+def test_help_says_what_can_be_set(capsys):
+    assert main(["--help"]) == 0
+    assert "partition" in capsys.readouterr().out

@@ -1,0 +1,90 @@
+"""The script in bash, with real Ray. Small programs stand in for SLURM's, and a driver for launch.py."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from pipelinerl.paths import ROOT
+from pipelinerl.slurm.script import script
+from tests.pipeline.runs import wait_for
+
+HERE = Path(__file__).parent
+TEXT = {"capture_output": True, "text": True}
+pytestmark = pytest.mark.engines
+
+
+def start(tmp_path: Path, job: int, *arguments: str) -> subprocess.Popen[str]:
+    """Starts the script of a run over two nodes."""
+    text = script(["nodes=2", "gpus=2", "--", f"run_dir={tmp_path / 'one'}", "nodes=2", *arguments])
+    text = re.sub("^launch=.*", f"launch={HERE / 'driver.py'}", text, flags=re.MULTILINE)
+    environment = os.environ | {
+        "PATH": f"{HERE / 'bin'}:{os.environ['PATH']}",
+        "STEPS": str(tmp_path / "steps"),
+        "SLURM_JOB_ID": str(job),
+        "SLURM_JOB_NODELIST": "n0,n1",
+    }
+    (tmp_path / "run.sh").write_text(text)
+    return subprocess.Popen(["bash", tmp_path / "run.sh"], env=environment, start_new_session=True)
+
+
+def what_was_said(tmp_path: Path) -> dict[str, list]:
+    """Returns what the driver has written, once it has."""
+    wait_for((tmp_path / "one.json").exists, 60)
+    return json.loads((tmp_path / "one.json").read_text())
+
+
+def is_left(job: int) -> list[str]:
+    """Returns what is left of a job: directories, and processes that name one."""
+    names = [f"/tmp/ray-{job + node}" for node in range(2)]
+    found = [name for name in names if os.path.exists(name)]
+    for file in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            command = file.read_bytes().decode(errors="replace")
+        except OSError:  # it has ended
+            continue
+        found += [command for name in names if f"{name}/" in command]
+    return found
+
+
+def test_the_script_starts_ray_on_every_node_and_ends_as_the_run_does(tmp_path):
+    job = os.getpid() * 2
+    odd = "x=['a b', \"$HOME\"]"
+    process = start(tmp_path, job, "then=end", odd)
+    said = what_was_said(tmp_path)
+    assert process.wait(60) == 7
+    assert said["arguments"][:2] == ["executor=ray", "streams=redis"]
+    assert said["arguments"][-1] == odd
+    assert said["gpus"] == [2, 2]
+    cluster = tmp_path / "one.ray"
+    assert (cluster / "token").stat().st_mode & 0o777 == 0o600
+    assert not (cluster / "head").exists()
+    wait_for(lambda: not is_left(job), 30)
+
+
+@pytest.mark.parametrize("loss", ["the time limit", pytest.param("the head", marks=pytest.mark.long)])
+def test_the_run_is_told_of_the_time_limit_and_ends_without_rays_head(tmp_path, loss):
+    job = os.getpid() * 2
+    process = start(tmp_path, job, "then=wait")
+    what_was_said(tmp_path)
+    if loss == "the time limit":
+        process.send_signal(signal.SIGTERM)
+    else:
+        head_step = int((tmp_path / "steps").read_text().split()[0])
+        os.kill(head_step, signal.SIGTERM)
+    assert process.wait(60) == 130
+    wait_for(lambda: not is_left(job), 60)
+
+
+def test_the_page_gives_ray_options_that_it_has():
+    page = (ROOT / "docs" / "cluster.md").read_text()
+    known = subprocess.run([sys.executable, "-m", "ray.scripts.scripts", "start", "--help"], **TEXT).stdout
+    lines = re.findall(r"^.venv/bin/ray start (--.*)", page, re.MULTILINE)
+    assert len(lines) == 2
+    for option in re.findall(r"--[a-z-]+", " ".join(lines)):
+        assert f"{option} " in known
