@@ -38,14 +38,17 @@ def describe_places(config: RunConfig) -> Iterator[str]:
     if config.executor.backend == "local":
         return
     yield ""
+    members = members_of(config)
     if os.environ.get("RAY_ADDRESS"):
         with closing(executor_of(config)) as executor:
             capacity = executor.capacity()
+            fits = executor.fits(want for _, want in members)
         yield f"executor: {capacity.summary}"
         yield from (f"  {node}" for node in capacity.nodes)
+        yield fits
     else:
         yield "executor: ray, no cluster asked (RAY_ADDRESS is not set)"
-    yield from _groups(members_of(config))
+    yield from _groups(members)
     if config.world.gpus:
         nodes = nodes_needed(config)
         yield f"at least {nodes} nodes of {config.world.gpus} GPUs (world.gpus)"

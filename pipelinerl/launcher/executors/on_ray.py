@@ -18,7 +18,7 @@ from pipelinerl.launcher.executors.environment import WITHHELD
 from pipelinerl.launcher.executors.ray_access import Access, access, address_of, prepare_environment
 from pipelinerl.launcher.executors.ray_job import RayJob
 from pipelinerl.launcher.executors.ray_nodes import capacity, free_in_words, largest_in_words
-from pipelinerl.launcher.executors.ray_wants import bundles_of, needs_of, size
+from pipelinerl.launcher.executors.ray_wants import bundles_of, fits, groups_of, in_words, needs_of
 
 GUARD = Path(__file__).with_name("guard.py")
 FINISH_S = 15.0  # for guards to kill what is left
@@ -72,15 +72,16 @@ class RayExecutor(Executor):
         where = f"ray {self._access.version} at {self._access.address}, {secured}"
         return Capacity(f"{where}: {capacity(nodes)}", [str(node) for node in nodes])
 
+    def fits(self, wants: Iterable[Want]) -> str:
+        """Returns which of these would have a place now, in words. Asks for none."""
+        return fits(wants, self._watch.nodes())
+
     def ask(self, wants: Iterable[Want]) -> None:
         wants = list(wants)
         self._refuse_impossible(wants)
-        asked = {want.group: [] for want in wants}
-        for want in wants:
-            asked[want.group].append(want)
-        # The largest first: what is small finds a place beside it.
-        for name in sorted(asked.keys() - self._groups.keys(), key=lambda name: size(asked[name])):
-            self._groups[name] = self._cluster.Group(name, bundles_of(asked[name]))
+        for name, members in groups_of(wants).items():
+            if name not in self._groups:
+                self._groups[name] = self._cluster.Group(name, bundles_of(members))
         guard = GUARD.read_text()
         for want in wants:
             group = self._groups[want.group]
@@ -90,8 +91,8 @@ class RayExecutor(Executor):
     def _refuse_impossible(self, wants: list[Want]) -> None:
         """Raises PlanError where no node of the cluster, nor of those it may be given, is large enough."""
         kinds = [node.total for node in self._watch.nodes()] + self._cluster.could_be_added()
-        for group in dict.fromkeys(want.group for want in wants):
-            for bundle, needs in bundles_of([want for want in wants if want.group == group]).items():
+        for members in groups_of(wants).values():
+            for bundle, needs in bundles_of(members).items():
                 if not any(kind.holds(needs) for kind in kinds):
                     raise PlanError(
                         f"{bundle} needs {needs} on one node, and the nodes of the Ray cluster have "
@@ -114,7 +115,7 @@ class RayExecutor(Executor):
     def _needs(self, want: Want) -> str:
         """Returns what has to be free for the job's group to be placed."""
         together = [job.want for job in self._jobs.values() if job.want.group == want.group]
-        return " + ".join(map(str, bundles_of(together).values()))
+        return in_words(bundles_of(together).values())
 
     def start(self, name: str, process: Process) -> None:
         forwarded = {name: os.environ[name] for name in self._options.forward_env if name in os.environ}

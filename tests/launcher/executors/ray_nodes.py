@@ -27,16 +27,16 @@ SETTINGS = {
 
 
 class RayNodes:
-    """The head, which has no node's resources unless it is given some, and as many nodes as are started."""
+    """A head, with as many cores as it is given, and as many nodes as are started."""
 
-    def __init__(self, head_cpus: float = 0, with_token: bool = True):
+    def __init__(self, head_cpus: float = 0, with_token: bool = True, **environment: str):
         self.directory = Path(tempfile.mkdtemp(prefix="ray-"))  # short: sockets are in it
         self._token = self.directory / "token"
         self._token.touch(mode=0o600)
         self._token.write_text(secrets.token_hex(16))
         self._port = free_port()
         self._with_token = with_token
-        self._head_cpus = head_cpus
+        self._of_the_head = {"cpus": head_cpus, **environment}
         self.address = ""  # HOST:PORT of the head
         self.head = 0  # pid of its raylet
 
@@ -80,7 +80,7 @@ class RayNodes:
         temporary = self.directory / "r"
         arguments = ("--head", f"--port={self._port}", f"--temp-dir={temporary}", "--include-dashboard=false")
         try:
-            self.head = self.start(self._head_cpus, arguments=arguments)
+            self.head = self.start(**self._of_the_head, arguments=arguments)
             self.address = (temporary / "ray_current_cluster").read_text()
         except BaseException:
             self._end()

@@ -17,15 +17,17 @@ from tests.launcher.executors.kit import *  # noqa: F403
 from tests.launcher.executors.kit import ORPHAN, WITHIN_S, Bench
 from tests.launcher.executors.ray_nodes import RayNodes
 from tests.launcher.executors.refusals import *  # noqa: F403
-from tests.pipeline.runs import processes_of, wait_for
+from tests.pipeline.runs import MINIATURE, assert_accounted, finish, launch, processes_of, wait_for
 
 pytestmark = pytest.mark.engines
-OF_THE_NODE = {"OF_THE_NODE": "here", "RANK": "0", "PIPELINERL_REDIS_URL": "redis://secret"}
+OF_THE_NODE = {"OF_THE_NODE": "here", "RANK": "0", "PIPELINERL_REDIS_URL": "redis://x"}
+RUN = (*MINIATURE, "executor=ray", "streams=redis", "world.servers=2")
 
 
 @pytest.fixture(scope="module")
 def nodes() -> Iterator[RayNodes]:
-    with RayNodes() as nodes:
+    """The head has a place for the workers of a run, and the other node for two servers."""
+    with RayNodes(head_cpus=3, **OF_THE_NODE) as nodes:
         nodes.start(cpus=2, gpus=2, CUDA_VISIBLE_DEVICES="4,5", **OF_THE_NODE)
         yield nodes
 
@@ -58,15 +60,38 @@ def test_a_keeper_that_is_killed_takes_its_job_along(bench: Bench, nodes: RayNod
 
 
 def test_the_jobs_of_a_group_are_placed_together_or_not_at_all(bench: Bench, executor: RayExecutor):
-    executor.ask([Want("a", "pair", "a", cpus=1.5), Want("b", "pair", "b", cpus=1)])
-    fate = wait_for(lambda: executor.look()["a"])
+    pair = [Want("a", "pair", "a", cpus=3), Want("b", "pair", "b", cpus=2)]
+    bench.place(cpus=1)
+    executor.ask(pair)
+    executor.ask([Want("beside", "beside", "beside", cpus=2)])
+    wait_for(lambda: isinstance(executor.look()["beside"], Placed), WITHIN_S)
+    fate = executor.look()["a"]
     assert isinstance(fate, Waiting)
-    assert fate.needs.startswith("{CPU: 1.5} + {CPU: 1}; free on 2 nodes: ")
-    executor.ask([Want("job", "job", "job", cpus=2)])
-    bench.wait(Placed)
-    executor.drop(["a", "b", "job"])
-    executor.ask([Want("a", "pair", "a", cpus=1), Want("b", "pair", "b", cpus=1)])
+    assert fate.needs.startswith("{CPU: 3} + {CPU: 2}; free on 2 nodes: ")
+    executor.drop(["beside", "job"])
     wait_for(lambda: all(isinstance(fate, Placed) for fate in executor.look().values()), WITHIN_S)
+    assert len({fate.slot.node for fate in executor.look().values()}) == 2
+
+
+def test_a_plan_says_what_fits(nodes: RayNodes, tmp_path: Path):
+    overrides = [*RUN, "world.servers=3", "world.servers_min=2", "plan=true"]
+    launcher = launch(tmp_path / "run", *overrides, environment=nodes.environment)
+    out, err = launcher.communicate(timeout=WITHIN_S)
+    assert launcher.returncode == 0, err
+    where = f"executor: ray 2.60.0 at {nodes.address}, token authentication"
+    assert f"{where}: 2 nodes, 2 GPUs (2 free), 5 CPUs (5 free)\n" in out
+    assert "\nfits now: 3 of 4 groups; server-2 waits for {CPU: 1}\n" in out
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_whole_run(nodes: RayNodes, tmp_path: Path):
+    run = tmp_path / "run"
+    status, err = finish(launch(run, *RUN, "max_steps=4", environment=nodes.environment))
+    assert status == 0, err
+    assert len(assert_accounted(run)["trained"]) == 4 * 8
+    logs = {path.name for path in (run / "logs").iterdir()}
+    assert logs == {f"{job}.log" for job in ("server-0", "server-1", "actor", "preprocessor", "trainer-0")}
+    assert not processes_of(run)
 
 
 def test_no_secret_is_kept_by_the_cluster(bench: Bench, nodes: RayNodes):
@@ -112,7 +137,7 @@ def state_of_the_cluster() -> str:
 def test_the_node_that_a_job_leaves_is_announced(bench: Bench, nodes: RayNodes):
     """A node that drains, then its end."""
     spare = nodes.start(cpus=4)
-    bench.place(cpus=3)
+    bench.place(cpus=3.5)
     bench.start("sleep 1000")
     running = bench.wait(Running)
     assert running.slot.interface != "lo"
