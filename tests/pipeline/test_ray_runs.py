@@ -23,6 +23,7 @@ from tests.pipeline.runs import (
     processes_of,
     records,
     resume,
+    server_pids,
     start,
     wait_for,
     wait_for_record,
@@ -158,22 +159,24 @@ def test_the_loss_of_a_workers_node_ends_a_run_which_is_resumed(tmp_path, monkey
         cluster(monkeypatch, nodes, 3)
         launcher = start(run, *TWO_SERVERS, "max_steps=60", "checkpoint.every=2", UNHURRIED)
         wait_for_record(run, "trainer_events", StepClosed, count=5)
+        processes = [*processes_of(run), *server_pids(run)]
         os.kill(raylet_of(job_pid(run, "pipelinerl.trainer")), signal.SIGKILL)
         killed = time.monotonic()
         status, err = finish(launcher, within_s=60)
+        assert not any(map(alive, processes))
         print(f"a rank's node is lost: status {status} after {time.monotonic() - killed:.1f} s")
         assert status == 1
         assert "trainer-0 is lost: " in err, err
         assert_accounted(run, ended=False)
-        assert not processes_of(run)
         nodes.start(cpus=1)
         steps = len(of(run, StepClosed))
         launcher = resume(run)
         job_pid(run, "pipelinerl.trainer")  # a reader that came before it would keep Redis
         wait_for_record(run, "trainer_events", StepClosed, count=steps + 5)
+        processes = [*processes_of(run), *server_pids(run)]
         launcher.send_signal(signal.SIGKILL)
         killed = time.monotonic()
-        wait_for(lambda: not processes_of(run), 10)
+        wait_for(lambda: not any(map(alive, processes)), 10)
         print(f"the launcher is killed: nothing left after {time.monotonic() - killed:.1f} s")
         status, err = finish(resume(run))
         assert status == 0, err
@@ -186,11 +189,12 @@ def test_the_loss_of_the_head_ends_a_run(tmp_path, monkeypatch):
         cluster(monkeypatch, nodes, 2)
         launcher = start(run, *TWO_SERVERS, "max_steps=1000", UNHURRIED)
         wait_for_record(run, "trainer_events", StepClosed, count=2)
+        processes = [*processes_of(run), *server_pids(run)]
         os.kill(nodes.gcs(), signal.SIGKILL)
         killed = time.monotonic()
         status, err = finish(launcher, within_s=90)
         print(f"the head is lost: status {status} after {time.monotonic() - killed:.1f} s")
         assert status == 1
         assert "the head of the Ray cluster" in err, err
-        assert not processes_of(run)
+        assert not any(map(alive, processes))
     assert_accounted(run, ended=False)
