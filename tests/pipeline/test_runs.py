@@ -83,9 +83,9 @@ def test_a_server_that_dies_is_left_out_and_the_run_goes_on(tmp_path):
     assert_accounted(run)
 
 
-def test_the_last_servers_death_ends_the_run(tmp_path):
+def test_the_last_servers_death_ends_the_run_if_it_is_not_replaced(tmp_path):
     run = tmp_path / "run"
-    launcher = start(run, "max_steps=1000")
+    launcher = start(run, "max_steps=1000", "world.server_restarts=0")
     wait_for_record(run, "trainer_events", StepClosed)
     (server,) = server_pids(run)
     os.kill(server, signal.SIGKILL)
