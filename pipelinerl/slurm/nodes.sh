@@ -23,7 +23,8 @@ run_ray() {
     local ray=
     mkdir -p "$temp"
     echo $$ >"$temp/step"
-    trap 'kill "$ray" 2>/dev/null; wait "$ray"; rm -rf "$temp"; exit 0' TERM
+    # Without the head there is nothing to drain, and Ray would wait for it.
+    trap 'kill "$ray" 2>/dev/null; [[ -e $cluster/head ]] && wait "$ray"; rm -rf "$temp"; exit 0' TERM
     for attempt in {1..3}; do
         echo "starting Ray on $(hostname), attempt $attempt"
         "$python" -m ray.scripts.scripts start "$@" --block \
@@ -56,16 +57,18 @@ on_node() { # NODE FUNCTION ARGUMENT...
     shift
     exec srun --export=ALL --overlap --no-kill --nodes=1 --ntasks=1 --nodelist="$node" --cpu-bind=none \
         ${SLURM_CPUS_PER_TASK:+--cpus-per-task="$SLURM_CPUS_PER_TASK"} \
-        bash -c "$(declare -p python gpus); $(declare -f "$1"); \"\$@\"" "$1" "$@" >>"$cluster/$node.log" 2>&1
+        bash -c "$(declare -p python gpus cluster); $(declare -f "$1"); \"\$@\"" "$1" "$@" >>"$cluster/$node.log" 2>&1
 }
 
 # Ends all steps. A step on a lost node is not waited for: the end of the job ends it.
 end_steps() {
     trap : TERM
-    scancel --signal=TERM "$SLURM_JOB_ID"
-    for _ in {1..20}; do
-        [[ $(jobs -rp) ]] || break
-        sleep 0.5
+    for signal in TERM KILL; do
+        scancel --signal="$signal" "$SLURM_JOB_ID"
+        for _ in {1..20}; do
+            [[ $(jobs -rp) ]] || return
+            sleep 0.5
+        done
     done
 }
 

@@ -60,6 +60,9 @@ def test_a_run_loses_a_node_and_another_joins(box, tmp_path):
     assert box.wait_for_end(job, 300) == ("COMPLETED", 0), box.log(job)
     assert box.wait_for_end(joined, 30) == ("COMPLETED", 0), box.log(joined)
     assert what_is_left(box) == []
+    assert not any(
+        os.path.exists(f"/tmp/ray-{number}") for number in (int(job), int(job) + 1, int(joined) + 4)
+    )
     assert_accounted(run_dir)
     events = records(run_dir, "launcher_events")
     (left,) = [event for event in events if isinstance(event, ServerLeft) and event.why == "lost"]
