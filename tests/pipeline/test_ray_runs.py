@@ -170,7 +170,9 @@ def test_the_loss_of_a_workers_node_ends_a_run_which_is_resumed(tmp_path, monkey
         nodes.start(cpus=1)
         steps = len(of(run, StepClosed))
         launcher = resume(run)
-        job_pid(run, "pipelinerl.trainer")  # before that, a reader would keep the stream's server from starting
+        job_pid(
+            run, "pipelinerl.trainer"
+        )  # before that, a reader would keep the stream's server from starting
         wait_for_record(run, "trainer_events", StepClosed, count=steps + 5)
         launcher.send_signal(signal.SIGKILL)
         killed = time.monotonic()
