@@ -89,6 +89,30 @@ def test_a_group_that_waits_is_aborted_from_another_thread(phase):
         assert isinstance(raised.value, PeerLostError) and not raised.value.timed_out
 
 
+def test_another_group_outlives_the_abort_of_the_first():
+    first = WeightStore("127.0.0.1", 0, 10)
+    second = WeightStore("127.0.0.1", 0, 10)
+    pairs = []
+    for name, store in {"first": first, "second": second}.items():
+        joined = []
+
+        def join(name=name, store=store, joined=joined) -> None:
+            joined.append(WeightGroup.join("127.0.0.1", store.port, name, 1, 2, "gloo", 10))
+
+        peer = threading.Thread(target=join)
+        peer.start()
+        group = store.group(name, 2, "gloo", 10)
+        peer.join(10)
+        pairs.append((group, joined[0]))
+    first.abort()
+    buffers = [torch.ones(4, dtype=torch.uint8), torch.zeros(4, dtype=torch.uint8)]
+    receiver = threading.Thread(target=pairs[1][1].broadcast, args=(buffers[1], 10))
+    receiver.start()
+    pairs[1][0].broadcast(buffers[0], 10)
+    receiver.join(10)
+    assert buffers[1].tolist() == [1, 1, 1, 1]
+
+
 def test_what_is_sent_is_received_in_the_manifests_dtype():
     store = WeightStore("127.0.0.1", 0, 10)
     received: dict[str, torch.Tensor] = {}

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from contracts.records import ServerJoined, ServerLeft, StepClosed, WeightsPublished
+from contracts.records import Evaluated, ServerJoined, ServerLeft, StepClosed, WeightsPublished
 from pipelinerl.process import REDIS_VARIABLE
 from tests.launcher.executors.ray_nodes import RayNodes
 from tests.pipeline.runs import (
@@ -19,6 +19,7 @@ from tests.pipeline.runs import (
     finish,
     job_pid,
     job_pid_parent,
+    launch,
     listener,
     processes_of,
     records,
@@ -198,3 +199,24 @@ def test_the_loss_of_the_head_ends_a_run(tmp_path, monkeypatch):
         assert "the head of the Ray cluster" in err, err
         assert not any(map(alive, processes))
     assert_accounted(run, ended=False)
+
+
+def test_the_demo_learns_while_a_servers_node_is_lost_and_another_joins(tmp_path, monkeypatch):
+    run = tmp_path / "run"
+    with RayNodes(head_cpus=4) as nodes:
+        cluster(monkeypatch, nodes, 2)
+        launcher = launch(run, "executor=ray", "streams=redis", "world.servers=2")
+        wait_for_servers(run, 2, within_s=300)
+        wait_for_record(run, "trainer_events", StepClosed, count=10, within_s=300)
+        os.kill(raylet_under(run, "server-1"), signal.SIGKILL)
+        wait_for_servers(run, 1)
+        wait_for_record(run, "trainer_events", StepClosed, count=len(of(run, StepClosed)) + 5, within_s=300)
+        nodes.start(cpus=1)
+        wait_for_servers(run, 2, within_s=300)
+        status, err = finish(launcher, within_s=1200)
+        assert status == 0, err
+    assert [len(urls) for urls in sets(run)] == [2, 1, 2]
+    first, *_, last = [r.success for r in records(run, "actor_events") if isinstance(r, Evaluated)]
+    print(f"held-out success {first:.2f} -> {last:.2f}")
+    assert last > first + 0.15
+    assert len(assert_accounted(run)["trained"]) == 80 * 16
