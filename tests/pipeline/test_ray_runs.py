@@ -1,5 +1,6 @@
 """Whole runs on a Ray cluster of this machine: the loss of nodes, and their arrival."""
 
+import json
 import os
 import signal
 import socket
@@ -151,6 +152,29 @@ def answers(url: str) -> bool:
     there = urlsplit(url)
     with socket.socket() as client:
         return client.connect_ex((there.hostname, there.port)) == 0
+
+
+def test_a_server_whose_node_drains_leaves_before_it_ends(tmp_path, monkeypatch):
+    run = tmp_path / "run"
+    with RayNodes(head_cpus=3) as nodes:
+        cluster(monkeypatch, nodes, 3)
+        launcher = start(run, *TWO_SERVERS, "max_steps=60", UNHURRIED)
+        first = wait_for_servers(run, 2)
+        server = listener([joined.url for joined in of(run, ServerJoined) if joined.name == "server-1"][0])
+        raylet = raylet_of(server)
+        nodes.drain(raylet, seconds=20)
+        announced = time.time()
+        noticed = left_after(run, announced, 1)
+        assert alive(server)
+        wait_for(lambda: not alive(server), 30)
+        ended = time.time() - announced
+        print(f"a node drains: its server left after {noticed:.1f} s, and ended after {ended:.1f} s")
+        wait_for(lambda: len(sets(run)[-1]) == 2 and sets(run)[-1] != first)
+        status, err = finish(launcher)
+        assert status == 0, err
+    assert [left.why for left in of(run, ServerLeft)] == ["draining"]
+    assert json.loads((run / "summary.json").read_text())["rollouts_failed_by_infrastructure"] == 0
+    assert len(assert_accounted(run)["trained"]) == 60 * 8
 
 
 def test_the_loss_of_a_workers_node_ends_a_run_which_is_resumed(tmp_path, monkeypatch):

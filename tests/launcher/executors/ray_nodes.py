@@ -16,6 +16,7 @@ from tests.pipeline.runs import processes_of, wait_for
 from tests.ports import free_port
 
 LEAST_STORE = 78643200  # bytes of the object store, which nothing is put into
+RAY = str(Path(sys.executable).with_name("ray"))
 START_S = 120  # of one node, on a busy machine
 SETTINGS = {
     "RAY_USAGE_STATS_ENABLED": "0",
@@ -54,7 +55,7 @@ class RayNodes:
     ) -> int:
         """Starts a node; returns the pid of its raylet. It may fail on a busy machine: it is tried twice."""
         before = set(self.raylets())
-        command = [str(Path(sys.executable).with_name("ray")), "start", f"--num-cpus={cpus}"]
+        command = [RAY, "start", f"--num-cpus={cpus}"]
         command += [f"--num-gpus={gpus}", f"--object-store-memory={LEAST_STORE}", "--disable-usage-stats"]
         command += arguments or (f"--address={self.address}",)
         given = os.environ | SETTINGS | self._access() | environment
@@ -67,14 +68,20 @@ class RayNodes:
             assert not last, (self.directory / "start.log").read_text()
         raise AssertionError
 
+    def drain(self, raylet: int, seconds: int) -> None:
+        """Announces the end of a node, as a cloud does for a spot machine."""
+        words = Path(f"/proc/{raylet}/cmdline").read_text().split("\0")
+        (node_id,) = [word.split("=")[1] for word in words if word.startswith("--node_id=")]
+        command = [RAY, "drain-node", f"--address={self.address}", f"--node-id={node_id}"]
+        command += ["--reason=DRAIN_NODE_REASON_PREEMPTION", "--reason-message=spot"]
+        command += [f"--deadline-remaining-seconds={seconds}"]
+        subprocess.run(command, check=True, env=os.environ | self._access(), capture_output=True)
+
     def raylets(self) -> list[int]:
         return [pid for pid in processes_of(self.directory) if _program(pid) == "raylet"]
 
     def gcs(self) -> int:
         return next(pid for pid in processes_of(self.directory) if _program(pid) == "gcs_server")
-
-    def children_of(self, raylet: int) -> list[int]:
-        return [int(pid) for pid in Path(f"/proc/{raylet}/task/{raylet}/children").read_text().split()]
 
     def __enter__(self) -> "RayNodes":
         temporary = self.directory / "r"

@@ -2,8 +2,6 @@
 
 import os
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -141,7 +139,7 @@ def test_the_node_that_a_job_leaves_is_announced(bench: Bench, nodes: RayNodes):
     bench.start("sleep 1000")
     running = bench.wait(Running)
     assert running.slot.interface != "lo"
-    drain(nodes, running.slot.node, seconds=60)
+    nodes.drain(spare, seconds=60)
     draining = bench.wait(Draining)
     assert 0 < draining.deadline - time.time() <= 60
     os.kill(spare, signal.SIGKILL)
@@ -151,13 +149,3 @@ def test_the_node_that_a_job_leaves_is_announced(bench: Bench, nodes: RayNodes):
     bench.executor.drop(["job"])
     bench.place()
     assert bench.run("exit 4") == 4
-
-
-def drain(nodes: RayNodes, name: str, seconds: int) -> None:
-    import ray
-
-    (found,) = [node["NodeID"] for node in ray.nodes() if node["Alive"] and node["NodeID"][:6] in name]
-    command = [str(Path(sys.executable).with_name("ray")), "drain-node", f"--address={nodes.address}"]
-    command += [f"--node-id={found}", "--reason=DRAIN_NODE_REASON_PREEMPTION", "--reason-message=spot"]
-    command += [f"--deadline-remaining-seconds={seconds}"]
-    subprocess.run(command, check=True, env=os.environ | nodes.environment, capture_output=True)
