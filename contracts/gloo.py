@@ -17,15 +17,20 @@ NO_TIMEOUT = bytes(struct.calcsize("ll"))
 
 
 class OpenedSockets:
-    """The sockets that this process opens from now on."""
+    """The sockets that this process opens from now on, until `close`."""
 
     def __init__(self) -> None:
         self._before = {inode for _, inode in _sockets()}
+        self._opened: set[int] | None = None
+
+    def close(self) -> None:
+        """Ends the time in which sockets are opened that count: those of other groups come later."""
+        self._opened = {inode for _, inode in _sockets()} - self._before
 
     def shut_down(self, store_port: int) -> None:
         """Shuts down those of gloo, and those of the rendezvous store that listens at `store_port`."""
         for file, inode in _sockets():
-            if inode not in self._before:
+            if inode not in self._before and (self._opened is None or inode in self._opened):
                 with suppress(OSError), _duplicate(file, inode) as opened:
                     if _is_of_gloo(opened) or opened.getsockname()[1] == store_port:
                         opened.shutdown(socket.SHUT_RDWR)

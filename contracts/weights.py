@@ -195,9 +195,11 @@ class WeightStore:
 
         Blocks until every rank has joined. Raises RuntimeError at the timeout.
         """
-        return WeightGroup(
+        group = WeightGroup(
             self._store, self.address, name, 0, world_size, backend, timeout_s, probe, self._aborted
         )
+        self._sockets.close()
+        return group
 
     def abort(self) -> None:
         """Breaks the group, or its rendezvous, from another thread: what waits in it ends, here and there.

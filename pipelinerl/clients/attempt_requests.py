@@ -1,13 +1,12 @@
 """The requests of one attempt: each goes from server to server until one answers it.
 
-What a server did not take, or let go of, is asked elsewhere as it was, with the same seed. Where no server is
-left, the next one is waited for. A wrong answer ends the attempt. It knows no HTTP and no prompt.
+What a server did not take, or let go of, is asked elsewhere as it was, with the same seed. A wrong answer
+ends the attempt. It knows no HTTP and no prompt.
 """
 
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from contextlib import AbstractContextManager, nullcontext
 
 from pipelinerl.clients.completions import TOO_LONG
 from pipelinerl.clients.faults import (
@@ -26,19 +25,11 @@ HELD_SHARE = 0.5  # of an attempt's time: a server that held a request for longe
 
 
 class AttemptRequests:
-    """avoid: the server that failed last. The next request goes to another, if one is in service.
-    standing_still: entered while there is no server, so that the time of the attempt does not pass.
-    """
+    """avoid: the server that failed last. The next request goes to another, if one is in service."""
 
-    def __init__(
-        self,
-        pool: ServerPool,
-        avoid: str | None = None,
-        standing_still: Callable[[], AbstractContextManager[None]] = nullcontext,
-    ):
+    def __init__(self, pool: ServerPool, avoid: str | None = None):
         self._pool = pool
         self.avoid = avoid
-        self._standing_still = standing_still
         self._began: float | None = None  # loop time of the first request
         self._unanswered: ServerUnavailableError | None = None  # why the request that waits does
         self._cut_off: list[tuple[str, float]] = []  # servers, and seconds that they held a request
@@ -53,9 +44,6 @@ class AttemptRequests:
         refused_by = None
         broken = 0
         while True:
-            if self._pool.is_empty:
-                with self._standing_still():
-                    await self._pool.some_server()
             try:
                 answer = await self._ask_one(send, avoid)
             except ServerUnavailableError as error:

@@ -59,22 +59,15 @@ class LLMClient:
     _requests: int = 0  # their number
     _was_away: bool = False  # since the last request of this attempt
 
-    def of_attempt(
-        self,
-        name: str,
-        avoid: str | None = None,
-        standing_still: Callable[[], AbstractContextManager[None]] = nullcontext,
-    ) -> "LLMClient":
-        """Returns a client for one attempt alone.
+    def of_attempt(self, name: str, avoid: str | None = None) -> "LLMClient":
+        """Returns a client for one attempt alone; `avoid` is the server that the one before failed on.
 
         Where sampling is seeded, its n-th request always has the same seed.
-        avoid: the server that the attempt before failed on.
-        standing_still: entered while there is no server.
         """
         sampling = self.sampling
         if sampling.seed is not None:
             sampling = replace(sampling, seed=_hashed(f"{sampling.seed} {name}"))
-        return replace(self, sampling=sampling, attempt=AttemptRequests(self.pool, avoid, standing_still))
+        return replace(self, sampling=sampling, attempt=AttemptRequests(self.pool, avoid))
 
     async def chat(
         self,

@@ -7,10 +7,11 @@ decide. It must not know HTTP.
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Collection, Iterable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Collection, Iterable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 
+from pipelinerl.clients.attempt_clock import AttemptClock
 from pipelinerl.clients.faults import ServerFaultError, ServerUnavailableError
 from pipelinerl.clients.routing import Routing, Server
 
@@ -51,6 +52,7 @@ class ServerPool:
         self._open = True
         self._no_request: list[asyncio.Future[None]] = []
         self._has_server = asyncio.Event()
+        self._clocks: set[AttemptClock] = set()  # of the attempts under way
         self._timer: asyncio.TimerHandle | None = None
 
     @property
@@ -84,7 +86,7 @@ class ServerPool:
     def forget(self, url: str, drains: bool = False) -> None:
         """Takes out a server that has left the run. Another one at the same URL inherits nothing from it.
 
-        What is in flight on it is called off, unless it drains. If no server is left, so is what waits.
+        What is in flight on it is called off, unless it drains. If no server is left, requests wait for one.
         """
         if not drains:
             self._call_off(url)
@@ -92,14 +94,14 @@ class ServerPool:
         self._servers_changed()
 
     def _servers_changed(self) -> None:
-        if self._routing.is_empty:
+        if self.is_empty and self._has_server.is_set():
             self._has_server.clear()
-            for waiting in self._waiting:
-                if not waiting.place.done():
-                    waiting.place.set_exception(ServerUnavailableError("none_left"))
-            self._waiting.clear()
-        else:
+            for clock in self._clocks:
+                clock.stop()
+        elif not self.is_empty and not self._has_server.is_set():
             self._has_server.set()
+            for clock in self._clocks:
+                clock.resume()
         self._hand_out()
         self._tell_if_idle()
 
@@ -111,6 +113,17 @@ class ServerPool:
     async def some_server(self) -> None:
         """Waits until the pool has a server."""
         await self._has_server.wait()
+
+    @contextmanager
+    def timing(self, clock: AttemptClock) -> Iterator[None]:
+        """Lets the time of an attempt stand still while the pool has no server."""
+        self._clocks.add(clock)
+        if self.is_empty:
+            clock.stop()
+        try:
+            yield
+        finally:
+            self._clocks.discard(clock)
 
     async def close_gate(self) -> None:
         """Starts no further request, and returns when none is in flight."""
@@ -129,7 +142,7 @@ class ServerPool:
         """Yields the URL to send one request to; not `avoid`, if another server is in service.
 
         ServerFaultError inside counts against that server. Raises ServerUnavailableError where the request is
-        called off, or no server is left.
+        called off.
         """
         place = await self._place(avoid)
         try:
@@ -142,7 +155,7 @@ class ServerPool:
                 raise ServerUnavailableError("left_out") from error
             raise
         except ServerFaultError:
-            self.count_against(place.server.url)
+            self._routing.failed(place.server, asyncio.get_running_loop().time())
             raise
         finally:
             self._leave(place)
@@ -188,10 +201,10 @@ class ServerPool:
         try:
             return await waiting.place
         except asyncio.CancelledError:
-            if waiting in self._waiting:
+            if not waiting.place.cancelled():  # it was given a place meanwhile
+                self._leave(waiting.place.result())
+            elif waiting in self._waiting:
                 self._waiting.remove(waiting)
-            elif not waiting.place.cancelled() and not waiting.place.exception():
-                self._leave(waiting.place.result())  # it was given a place meanwhile
             raise
 
     def _leave(self, place: _Place) -> None:

@@ -47,13 +47,16 @@ class _Watch:
         connector = aiohttp.TCPConnector(limit=0, force_close=True)
         async with aiohttp.ClientSession(timeout=timeout, connector=connector) as session:
             while True:
-                urls = sorted({url for pool in self._pools for url in pool.urls})
-                self._misses = Counter({url: self._misses[url] for url in urls})
-                states = await asyncio.gather(*(_state(session, url) for url in urls))
-                if any(states):  # otherwise it may be this end that hears nothing
-                    for url, state in zip(urls, states, strict=True):
-                        self._note(url, state)
+                await self.ask_all(session)
                 await asyncio.sleep(EVERY_S)
+
+    async def ask_all(self, session: aiohttp.ClientSession) -> None:
+        urls = sorted({url for pool in self._pools for url in pool.urls})
+        self._misses = Counter({url: self._misses[url] for url in urls})  # without servers that have left
+        states = await asyncio.gather(*(_state(session, url) for url in urls))
+        if any(states):  # otherwise it may be this end that hears nothing
+            for url, state in zip(urls, states, strict=True):
+                self._note(url, state)
 
     def _note(self, url: str, state: State | None) -> None:
         if state is None:

@@ -132,7 +132,7 @@ class Evaluator:
             log.warning("version %d is not evaluated: the evaluation before it is not over", version)
         elif not self._config.eval.pinned:
             self._under_way = self._spawn(self.evaluate(version))
-        elif len(published.servers) == 1:
+        elif len(published.servers) <= 1:
             log.warning("version %d is not evaluated: eval.pinned would take the only server left", version)
         else:
             self._pinned = PinnedServer(self._client.session, published.servers[-1], published.run)

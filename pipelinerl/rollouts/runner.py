@@ -16,6 +16,7 @@ import msgspec
 
 from contracts.records import Completion, Rollout
 from contracts.token_fields import TokenField, TokenFieldError, check_token_fields
+from pipelinerl.clients.attempt_clock import AttemptClock
 from pipelinerl.clients.faults import (
     InvalidResponseError,
     RequestRefusedError,
@@ -26,7 +27,7 @@ from pipelinerl.clients.llm_client import LLMClient
 from pipelinerl.config import RolloutConfig
 from pipelinerl.domains.base import Attempt, Domain, Problem
 from pipelinerl.judging.client import JudgeError
-from pipelinerl.rollouts.pause import Clock, LeavePlace, Pause
+from pipelinerl.rollouts.pause import LeavePlace, Pause
 
 log = logging.getLogger(__name__)
 
@@ -70,23 +71,22 @@ class RolloutRunner:
         own_failures = 0
         failed_on = None  # a server
         for retry in range(self.policy.retries + 1):
-            clock = Clock()
-            name = f"{spec.seed_name} {own_failures}"
-            client = self.client.of_attempt(name, failed_on, clock.standing_still)
+            client = self.client.of_attempt(f"{spec.seed_name} {own_failures}", failed_on)
             try:
-                async with asyncio.timeout(self.policy.timeout_s) as clock.timeout:
+                async with asyncio.timeout(self.policy.timeout_s) as timeout:
+                    clock = AttemptClock(timeout)
                     client = replace(client, away=Pause(clock, self.leave_place))
-                    attempt = await self.domain.rollout(client, problem)
+                    with client.pool.timing(clock):
+                        attempt = await self.domain.rollout(client, problem)
                 return self._record(problem, spec, started_at, retry, attempt)
             except Exception as failure:
                 error = client.attempt.cause_of(failure)
                 failed_on = client.attempt.avoid
                 reason = failure_reason(error)
+                name = spec.rollout_id
                 # What a server failed at is asked again as it was, with the same seed.
                 own_failures += not isinstance(error, OF_A_SERVER)
-                log.warning(
-                    "rollout %s, attempt %d failed: %s: %s", spec.rollout_id, retry + 1, reason, error
-                )
+                log.warning("rollout %s, attempt %d failed: %s: %s", name, retry + 1, reason, error)
                 if isinstance(error, JudgeError):  # another sample would meet the same judge
                     break
         return Rollout(

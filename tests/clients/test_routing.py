@@ -101,3 +101,13 @@ def test_what_is_in_flight_on_servers_that_were_removed_is_capacity_of_its_own()
     servers.find("b").in_flight = 1
     servers.set_servers(["a"])
     assert (servers.capacity, servers.in_flight, servers.urls) == (3, 0, ["a", "b"])
+
+
+def test_a_server_that_comes_back_after_it_left_inherits_nothing():
+    servers = routing("a", "b", limit=4)
+    servers.failed(servers.find("a"), now=0.0)
+    servers.leave_out("a")
+    servers.forget("a")
+    assert servers.urls == ["b"] and servers.capacity == 4
+    servers.set_servers(["a"])
+    assert len(taken(servers, now=0.0)) == 4

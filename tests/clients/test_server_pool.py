@@ -3,6 +3,7 @@ import contextlib
 
 import pytest
 
+from pipelinerl.clients.attempt_clock import AttemptClock
 from pipelinerl.clients.faults import ServerUnavailableError
 from pipelinerl.clients.server_pool import ServerPool
 
@@ -156,6 +157,50 @@ def test_a_removed_servers_requests_are_called_off_and_the_gate_closes():
         with pytest.raises(ServerUnavailableError, match="left_out"):
             await task
         await closing
+
+    asyncio.run(scenario())
+
+
+def test_requests_wait_for_the_only_servers_return_and_their_time_stands_still():
+    async def scenario():
+        pool, asked = ServerPool(limit=2), []
+        await pool.set_servers(["a"])
+
+        async def attempt():
+            async with asyncio.timeout(0.2) as timeout:
+                with pool.timing(AttemptClock(timeout)):
+                    with contextlib.suppress(ServerUnavailableError):
+                        async with pool.server() as url:
+                            asked.append(url)
+                            await asyncio.Event().wait()
+                    async with pool.server(avoid=url) as url:
+                        asked.append(url)
+
+        task = asyncio.create_task(attempt())
+        await wait_until(lambda: asked == ["a"])
+        pool.forget("a")
+        late = asyncio.create_task(attempt())
+        assert (pool.capacity, pool.urls) == (0, [])
+        await asyncio.sleep(0.4)
+        assert asked == ["a"] and not late.done()
+        await pool.set_servers(["b"])
+        await task
+        assert asked == ["a", "b", "b"]
+        with pytest.raises(TimeoutError):
+            await late  # from here on its time passes again
+
+    asyncio.run(scenario())
+
+
+def test_a_server_that_drains_ends_its_requests_and_gets_no_more():
+    async def scenario():
+        pool = ServerPool(limit=2)
+        await pool.set_servers(["a", "b"])
+        async with pool.server(avoid="b") as url:
+            pool.forget(url, drains=True)
+            await asyncio.sleep(0)
+            async with pool.server() as one, pool.server() as other:
+                assert (one, other) == ("b", "b") and pool.capacity == 2
 
     asyncio.run(scenario())
 

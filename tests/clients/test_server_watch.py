@@ -103,3 +103,24 @@ def test_a_hung_server_costs_a_completion_its_current_segment_alone():
     assert answer.completion.token_ids.tolist() == [3, 4, 3, 4]
     assert served_text(first) == ["chat", [1, 2, 3, 4]] and served_text(second) == [[1, 2, 3, 4]]
     assert answer.completion.segments == [2]
+
+
+def test_a_server_that_left_is_asked_no_more_and_another_at_its_url_begins_anew():
+    hung, good = FakeServer(fault="hangs"), FakeServer()
+
+    async def scenario() -> None:
+        pool = ServerPool(2)
+        watch = server_watch._Watch([pool])
+        timeout = aiohttp.ClientTimeout(total=0.1)
+        async with served(hung, good), aiohttp.ClientSession(timeout=timeout) as session:
+            await pool.set_servers([hung.url, good.url])
+            for _ in range(server_watch.MISSES):
+                await watch.ask_all(session)
+            assert not pool.has_other(good.url)
+            pool.forget(hung.url)
+            await watch.ask_all(session)
+            await pool.set_servers([hung.url, good.url])
+            await watch.ask_all(session)
+            assert pool.has_other(good.url)
+
+    asyncio.run(scenario())

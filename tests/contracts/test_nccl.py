@@ -78,6 +78,19 @@ def test_a_broadcast_that_hangs_or_fails_is_an_error(group, completed, success, 
         broadcast(group, 0.2)
 
 
+@pytest.mark.parametrize("connected", [False, True])
+def test_a_broadcast_ends_when_another_thread_aborts_it(group, connected):
+    if connected:
+        group._group.connected.set()
+        broadcast(group, 5)
+        group._group.work = Work(completed=False, success=False)
+    threading.Timer(0.2, group._aborted.set).start()
+    began = time.monotonic()
+    with pytest.raises(RuntimeError, match="aborted"):
+        broadcast(group, 60)
+    assert time.monotonic() - began < 10
+
+
 def test_an_error_while_connecting_is_raised_as_it_is():
     with pytest.raises(ZeroDivisionError):
         nccl._within(5, lambda: 1 / 0, threading.Event())

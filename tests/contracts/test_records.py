@@ -10,6 +10,9 @@ from contracts.records import (
     DropReason,
     Evaluated,
     Resumed,
+    ServerCondemned,
+    ServerJoined,
+    ServerLeft,
     Settled,
     Started,
     StepClosed,
@@ -87,4 +90,5 @@ def test_events_of_earlier_code_have_no_time():
     data = {"record": "Settled", "schema": 1, "group_ids": [1], "rollouts": 2}
     assert decode(msgspec.msgpack.encode(data)).at == 0.0
     dated = {Started, Settled, StepClosed, WeightsPublished, Evaluated, CheckpointSaved, Resumed}
+    dated |= {ServerJoined, ServerLeft, ServerCondemned}
     assert {*Dated.__subclasses__()} == dated

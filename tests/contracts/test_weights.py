@@ -3,6 +3,7 @@
 import subprocess
 import sys
 import threading
+import time
 
 import pytest
 import torch
@@ -60,6 +61,56 @@ def weights():
     yield "a", torch.arange(6.0).reshape(2, 3)
     yield "b", torch.arange(5.0)
     yield "c", torch.tensor([1.5, -2.0])
+
+
+@pytest.mark.parametrize("phase", ["rendezvous", "broadcast"])
+def test_a_group_that_waits_is_aborted_from_another_thread(phase):
+    """A third rank never comes; or a second one never receives what no buffer of the system takes."""
+    store = WeightStore("127.0.0.1", 0, 60)
+    size = 3 if phase == "rendezvous" else 2
+    ended = []
+
+    def join() -> None:
+        try:
+            ended.append(WeightGroup.join("127.0.0.1", store.port, "g", 1, size, "gloo", 60))
+        except RuntimeError as error:
+            ended.append(error)
+
+    peer = threading.Thread(target=join, daemon=True)
+    peer.start()
+    threading.Timer(1.0, store.abort).start()
+    began = time.monotonic()
+    with pytest.raises(RuntimeError) as raised:
+        store.group("g", size, "gloo", 60).broadcast(torch.zeros(1 << 26, dtype=torch.uint8), 60)
+    peer.join(10)
+    assert time.monotonic() - began < 10
+    assert [isinstance(one, WeightGroup) for one in ended] == [phase == "broadcast"]
+    if phase == "broadcast":
+        assert isinstance(raised.value, PeerLostError) and not raised.value.timed_out
+
+
+def test_another_group_outlives_the_abort_of_the_first():
+    first = WeightStore("127.0.0.1", 0, 10)
+    second = WeightStore("127.0.0.1", 0, 10)
+    pairs = []
+    for name, store in {"first": first, "second": second}.items():
+        joined = []
+
+        def join(name=name, store=store, joined=joined) -> None:
+            joined.append(WeightGroup.join("127.0.0.1", store.port, name, 1, 2, "gloo", 10))
+
+        peer = threading.Thread(target=join)
+        peer.start()
+        group = store.group(name, 2, "gloo", 10)
+        peer.join(10)
+        pairs.append((group, joined[0]))
+    first.abort()
+    buffers = [torch.ones(4, dtype=torch.uint8), torch.zeros(4, dtype=torch.uint8)]
+    receiver = threading.Thread(target=pairs[1][1].broadcast, args=(buffers[1], 10))
+    receiver.start()
+    pairs[1][0].broadcast(buffers[0], 10)
+    receiver.join(10)
+    assert buffers[1].tolist() == [1, 1, 1, 1]
 
 
 def test_what_is_sent_is_received_in_the_manifests_dtype():

@@ -70,30 +70,6 @@ def test_a_step_that_is_not_finite_closes_and_its_groups_are_dropped_by_name(tmp
     assert len(assert_accounted(run)["nonfinite"]) == 8
 
 
-def test_a_server_that_dies_is_left_out_and_the_run_goes_on(tmp_path):
-    run = tmp_path / "run"
-    launcher = start(run, "world.servers=2", "max_steps=12")
-    wait_for_record(run, "trainer_events", StepClosed, count=2)
-    os.kill(server_pids(run)[0], signal.SIGKILL)
-    status, err = finish(launcher)
-    assert status == 0, err
-    assert len(assert_accounted(run).get("failed", ())) < 5
-    published = [r for r in records(run, "trainer_events") if isinstance(r, WeightsPublished)]
-    assert len(published[0].servers) == 2 and len(published[-1].servers) == 1
-    assert_accounted(run)
-
-
-def test_the_last_servers_death_ends_the_run(tmp_path):
-    run = tmp_path / "run"
-    launcher = start(run, "max_steps=1000")
-    wait_for_record(run, "trainer_events", StepClosed)
-    (server,) = server_pids(run)
-    os.kill(server, signal.SIGKILL)
-    status, err = finish(launcher)
-    assert status == 1 and "launch.py: " in err
-    assert processes_of(run) == []
-
-
 @pytest.mark.parametrize(
     "module",
     [

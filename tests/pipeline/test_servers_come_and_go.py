@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from contracts.records import Evaluated, ServerCondemned, StepClosed, WeightsPublished
+from contracts.records import Evaluated, ServerCondemned, StepClosed, TrainingDone, WeightsPublished
 from pipelinerl.training.ranks import Ranks
 from pipelinerl.training.weight_publisher import WeightPublisher, publish
 from tests.inference_adapters.servers import Server, contract, serving, wait_ready
@@ -18,6 +18,7 @@ from tests.pipeline.runs import (
     assert_accounted,
     finish,
     records,
+    resume,
     server_pids,
     start,
     wait_for,
@@ -198,15 +199,13 @@ def published(run: Path) -> list[WeightsPublished]:
     return [r for r in records(run, "trainer_events") if isinstance(r, WeightsPublished)]
 
 
-@pytest.mark.engines
 @pytest.mark.parametrize(
     "settings",
     [
-        ("world.trainer_ranks=2", "max_steps=8"),
-        ("schedule=async", "max_lag=2", "max_steps=6"),
-        ("schedule=conventional", "max_steps=5"),
+        pytest.param(("world.trainer_ranks=2", "max_steps=8"), id="pipeline", marks=pytest.mark.engines),
+        pytest.param(("schedule=async", "max_lag=2", "max_steps=6"), id="async", marks=pytest.mark.long),
+        pytest.param(("schedule=conventional", "max_steps=5"), id="conventional", marks=pytest.mark.long),
     ],
-    ids=["pipeline", "async", "conventional"],
 )
 def test_every_schedule_goes_on_when_its_only_server_is_replaced(tmp_path, settings):
     run = tmp_path / "run"
@@ -236,6 +235,23 @@ def test_the_only_server_is_replaced_in_the_first_evaluation(tmp_path):
     status, err = finish(launcher)
     assert status == 0, err
     assert [p.version for p in published(run)] == [0, 0, 1]
+    evaluations = [r for r in records(run, "actor_events") if isinstance(r, Evaluated)]
+    assert [(e.version, e.failed) for e in evaluations] == [(0, 0), (1, 0)]
+    assert_accounted(run)
+
+
+@pytest.mark.long
+def test_a_run_that_loses_its_only_server_in_the_last_evaluation_is_resumed(tmp_path):
+    run = tmp_path / "run"
+    slow = ("sampling.max_tokens=16", "+inference.arguments.token-delay-s=0.05", "eval.problems=16")
+    launcher = start(run, *slow, "max_steps=1", "batch_size=8", "eval.attempts=4")
+    wait_for_record(run, "trainer_events", TrainingDone)
+    (server,) = server_pids(run)
+    os.kill(server, signal.SIGKILL)
+    status, err = finish(launcher)
+    assert status == 1 and "no server is left that holds the last version; resume=true" in err
+    status, err = finish(resume(run))
+    assert status == 0, err
     evaluations = [r for r in records(run, "actor_events") if isinstance(r, Evaluated)]
     assert [(e.version, e.failed) for e in evaluations] == [(0, 0), (1, 0)]
     assert_accounted(run)

@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Collection, Coroutine
+from collections.abc import Callable, Collection, Coroutine, Sequence
 from pathlib import Path
 
 import pytest
@@ -69,8 +69,9 @@ def events_of(
     start: Callable[[Coroutine], asyncio.Task] = asyncio.create_task,
     first_version: int = 1,
     evaluated: Collection[int] = (),
+    versions: Sequence[int] = (),
 ) -> list[Record]:
-    """What an evaluator writes when one version after the other is published to these servers."""
+    """What an evaluator writes when one version after the other, or these, are published to these servers."""
     streams, begun = FileStreams(tmp_path), []
 
     def spawn(work: Coroutine) -> asyncio.Task:
@@ -84,7 +85,8 @@ def events_of(
             metrics = RolloutMetrics(tmp_path, tensorboard=False)
             evaluator = Evaluator(config, build_domain(config), client, *writers, metrics, evaluated, spawn)
             figures = {"seconds": 0.0, "bytes": 0, "paused_s": 0.0}
-            for version, servers in enumerate(publications, start=first_version):
+            numbers = versions or range(first_version, first_version + len(publications))
+            for version, servers in zip(numbers, publications, strict=True):
                 await evaluator.on_published(
                     WeightsPublished(run="r", version=version, servers=servers, **figures)
                 )
@@ -129,6 +131,57 @@ def test_a_server_that_was_left_out_because_it_is_gone_is_not_evaluated_on(confi
     gone = f"http://127.0.0.1:{free_port()}"
     written = events_of(config, tmp_path, [["a", gone], ["a", gone], ["a"]])
     assert written == [Pinned(server=gone), Released(server=gone)]
+
+
+@pytest.mark.parametrize("begun", [False, True])
+def test_an_evaluation_is_called_off_at_once_when_its_server_has_left(config, tmp_path, begun):
+    """With only the second publication the server is still in the weight group."""
+    silent = FakeServer(fault="hangs")
+
+    async def scenario() -> list[Record]:
+        streams = FileStreams(tmp_path)
+        tasks: list[asyncio.Task] = []
+        async with served(silent), open_session(token=None) as session:
+            client = build_client(config, session, ServerPool(1))
+            writers = streams.writer("eval_rollouts"), streams.writer("actor_events")
+            metrics = RolloutMetrics(tmp_path, tensorboard=False)
+
+            def spawn(work: Coroutine) -> asyncio.Task:
+                tasks.append(asyncio.create_task(work))
+                return tasks[-1]
+
+            evaluator = Evaluator(config, build_domain(config), client, *writers, metrics, (), spawn)
+            figures = {"run": "r", "seconds": 0.0, "bytes": 0, "paused_s": 0.0}
+            both = ["a", silent.url]
+            await evaluator.on_published(WeightsPublished(version=2, servers=both, **figures))
+            evaluator._pinned.version = lambda: asyncio.sleep(0, 2)  # which a fake has no contract for
+            if begun:
+                await evaluator.on_published(WeightsPublished(version=3, servers=["a"], **figures))
+                while not silent.requests:
+                    await asyncio.sleep(0.01)
+            async with asyncio.timeout(0.5):  # it is asked once a second whether it is there
+                evaluator.forget(silent.url)
+                await asyncio.gather(*tasks)
+        return [entry.record for entry in streams.reader("actor_events").read(timeout_s=0)]
+
+    pinned, *results, released = asyncio.run(scenario())
+    assert (pinned, released) == (Pinned(server=silent.url), Released(server=silent.url))
+    assert [(result.version, result.failed) for result in results] == ([(2, 16)] if begun else [])
+
+
+def test_a_version_that_is_published_again_is_not_evaluated_again(config, tmp_path):
+    begun = []
+
+    def start(work: Coroutine) -> asyncio.Task:
+        begun.append(work)
+        work.close()
+        ended = asyncio.get_running_loop().create_future()
+        ended.set_result(None)
+        return ended
+
+    config = config.model_copy(update={"eval": config.eval.model_copy(update={"pinned": False})})
+    assert events_of(config, tmp_path, [BOTH, OTHER], start, versions=[2, 2]) == []
+    assert len(begun) == 1
 
 
 class TakenBackServer(PinnedServer):

@@ -5,10 +5,11 @@ from contextlib import contextmanager
 
 import pytest
 
+from pipelinerl.clients.attempt_clock import AttemptClock
 from pipelinerl.domains.base import Problem, Verified
 from pipelinerl.judging.client import JudgeError
 from pipelinerl.judging.wire import Judgement
-from pipelinerl.rollouts.pause import Clock, Pause
+from pipelinerl.rollouts.pause import Pause
 from pipelinerl.rollouts.slot_queue import SlotQueue
 from tests.rollouts.test_runner import GOOD, attempt
 
@@ -79,10 +80,8 @@ async def test_the_place_is_free_until_the_last_of_several_judgements_is_there()
         yield
         held.append(True)
 
-    clock = Clock()
     async with asyncio.timeout(60) as timeout:
-        clock.timeout = timeout
-        pause = Pause(clock, leave)
+        pause = Pause(AttemptClock(timeout), leave)
         with pause():
             with pause():
                 assert held == [True, False] and timeout.when() is None
@@ -100,9 +99,8 @@ async def test_a_judgement_that_outlasts_its_attempt_ends_quietly():
             await goes_on.wait()
 
     goes_on = asyncio.Event()
-    clock = Clock()
-    async with asyncio.timeout(60) as clock.timeout:
-        pause = Pause(clock, slots.leave_slot)
+    async with asyncio.timeout(60) as timeout:
+        pause = Pause(AttemptClock(timeout), slots.leave_slot)
         waiting = asyncio.create_task(judged())
         await asyncio.sleep(0)
         assert slots.away == 1

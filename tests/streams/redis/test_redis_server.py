@@ -13,8 +13,9 @@ import redis
 import launch
 from pipelinerl.config import save_config
 from pipelinerl.launcher.compose import compose_config
-from pipelinerl.launcher.hosts import hosts_elsewhere
-from pipelinerl.launcher.jobs import plan_jobs
+from pipelinerl.launcher.executors.base import Slot
+from pipelinerl.launcher.jobs import JobPlanner
+from pipelinerl.launcher.wants import members_of
 from pipelinerl.paths import ROOT
 from pipelinerl.process import REDIS_VARIABLE
 from pipelinerl.streams import StreamBusyError, StreamError
@@ -107,7 +108,8 @@ def test_a_password_reaches_the_jobs_by_their_environment_alone(redis_url, tmp_p
     password = redis.connection.parse_url(redis_url)["password"]
     save_config(config.model_copy(update={"streams": location.options}), tmp_path / "config.yaml")
     assert password not in (tmp_path / "config.yaml").read_text()
-    jobs = plan_jobs(config, tmp_path, hosts_elsewhere(config), "token", location.url)
+    slots = {want.name: Slot("node", "node", want.port) for _, want in members_of(config)}
+    jobs = JobPlanner(config, tmp_path, "token", location.url).plan(slots)
     assert not any(password in word for job in jobs for word in job.command)
     roles = {job.role for job in jobs if job.environment.get(REDIS_VARIABLE) == redis_url}
     assert roles == {"actor", "preprocessor", "trainer"}
