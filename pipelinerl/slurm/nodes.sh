@@ -23,8 +23,7 @@ run_ray() {
     local ray=
     mkdir -p "$temp"
     echo $$ >"$temp/step"
-    # Without the head there is nothing to drain, and Ray would wait for it.
-    trap 'kill "$ray" 2>/dev/null; [[ -e $cluster/head ]] && wait "$ray"; rm -rf "$temp"; exit 0' TERM
+    trap 'stop_ray "$ray"; rm -rf "$temp"; exit 0' TERM
     for attempt in {1..3}; do
         echo "starting Ray on $(hostname), attempt $attempt"
         "$python" -m ray.scripts.scripts start "$@" --block \
@@ -51,13 +50,23 @@ run_ray() {
     exit 1
 }
 
+# Ends Ray on the node of this step. Without the head there is nothing to drain, and Ray would wait for it.
+stop_ray() { # PID of `ray start`, which takes all of Ray on this node along
+    if [[ -e $cluster/head ]]; then
+        kill "$1"
+    else
+        kill -KILL "$1"
+    fi 2>/dev/null
+    wait "$1"
+}
+
 # Runs a function of this script on a node, in a step of its own. Called in the background: srun takes its place.
 on_node() { # NODE FUNCTION ARGUMENT...
     local node=$1
     shift
     exec srun --export=ALL --overlap --no-kill --nodes=1 --ntasks=1 --nodelist="$node" --cpu-bind=none \
         ${SLURM_CPUS_PER_TASK:+--cpus-per-task="$SLURM_CPUS_PER_TASK"} \
-        bash -c "$(declare -p python gpus cluster); $(declare -f "$1"); \"\$@\"" "$1" "$@" >>"$cluster/$node.log" 2>&1
+        bash -c "$(declare -p python gpus cluster); $(declare -f stop_ray "$1"); \"\$@\"" "$1" "$@" >>"$cluster/$node.log" 2>&1
 }
 
 # Ends all steps. A step on a lost node is not waited for: the end of the job ends it.
