@@ -38,6 +38,7 @@ from pipelinerl.errors import PlanError
 from pipelinerl.launcher.jobs import JobPlanner
 from pipelinerl.launcher.model_source import Model, fetch_model, find_model, model_in
 from pipelinerl.launcher.placing import PlacedRun, executor_of, place
+from pipelinerl.launcher.scaling import forget_what_was_asked
 from pipelinerl.launcher.wants import members_of
 from pipelinerl.paths import OWNER_ALONE
 from pipelinerl.streams import StreamError, Streams, StreamWriter
@@ -121,6 +122,7 @@ def start_run(placed: PlacedRun, location: StreamsLocation, position: Position |
         if location.server:
             held.enter_context(location.server)
         streams = open_streams(config, run_dir, location.url)
+        forget_what_was_asked(run_dir)
         events = held.enter_context(closing(launcher_events(streams)))  # a run has one launcher
         remove_unfinished(run_dir)
         if position:
@@ -148,8 +150,8 @@ def supervise(placed: PlacedRun, streams: Streams, events: StreamWriter) -> int:
     try:
         with ConsoleView(placed.run_dir, placed.config.max_steps) as view:
             Supervisor(placed, streams, events).run(view.update)
-    except JobFailedError as failure:
-        print(f"launch.py: {failure}", file=sys.stderr)
+    except (JobFailedError, PlanError, StreamError) as failure:
+        print(f"launch.py: {one_line(failure)}", file=sys.stderr)
         status = 1
     except KeyboardInterrupt:
         status = 130

@@ -28,11 +28,14 @@ class OpenedSockets:
         self._opened = {inode for _, inode in _sockets()} - self._before
 
     def shut_down(self, store_port: int) -> None:
-        """Shuts down those of gloo, and those of the rendezvous store that listens at `store_port`."""
+        """Shuts down those of gloo, and those of the rendezvous store that listens at `store_port`.
+
+        Before `close`, a gloo group that another thread forms meanwhile is not told apart.
+        """
         for file, inode in _sockets():
             if inode not in self._before and (self._opened is None or inode in self._opened):
                 with suppress(OSError), _duplicate(file, inode) as opened:
-                    if _is_of_gloo(opened) or opened.getsockname()[1] == store_port:
+                    if _is_connection(opened) and _is_concerned(opened, store_port):
                         opened.shutdown(socket.SHUT_RDWR)
 
 
@@ -54,6 +57,16 @@ def _duplicate(file: int, inode: int) -> Iterator[socket.socket]:
         if os.fstat(opened.fileno()).st_ino != inode:
             raise OSError("the socket was closed")
         yield opened
+
+
+def _is_connection(opened: socket.socket) -> bool:
+    """Whether it is one of the network. The store's listening socket would keep its thread busy."""
+    is_network = opened.family in (socket.AF_INET, socket.AF_INET6)
+    return is_network and not opened.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
+
+
+def _is_concerned(opened: socket.socket, store_port: int) -> bool:
+    return _is_of_gloo(opened) or opened.getsockname()[1] == store_port
 
 
 def _is_of_gloo(opened: socket.socket) -> bool:

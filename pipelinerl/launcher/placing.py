@@ -76,7 +76,7 @@ def _waits_for(config: RunConfig, members: Iterable[Member], fates: Mapping[str,
     placed = 0
     for role, want in members:
         fate = fates[want.name]
-        if isinstance(fate, Lost):
+        if isinstance(fate, Lost) and role != "server":
             raise PlanError(f"the place of {want.name} is lost: {fate.why}")
         if isinstance(fate, Waiting):
             waiting[want.name] = (role, fate.needs)

@@ -17,14 +17,14 @@ class Restarts:
     shortest_s: float  # before the first restart; doubles with each end within `within_s`
     longest_s: float
     is_spent: bool = False
-    _ends: list[float] = field(default_factory=list)
+    _ends: list[tuple[float, int]] = field(default_factory=list)  # when, and its weight
     _due: float | None = None
 
     def ended(self, now: float, status: int | None = None, weight: int = 1) -> None:
         """Records an end: `status` is None where it is not known, `weight` how many ends it counts for."""
-        self._ends = [end for end in self._ends if now - end < self.within_s] + weight * [now]
-        self.is_spent = status == REFUSED or len(self._ends) > self.most
-        wait_s = self.shortest_s * 2 ** (len(self._ends) - weight)
+        self._ends = [(at, of) for at, of in self._ends if now - at < self.within_s] + [(now, weight)]
+        self.is_spent = status == REFUSED or sum(of for _, of in self._ends) > self.most
+        wait_s = self.shortest_s * 2 ** (len(self._ends) - 1)
         self._due = None if self.is_spent else now + min(wait_s, self.longest_s)
 
     @property
@@ -38,6 +38,10 @@ class Restarts:
             return False
         self._due = None
         return True
+
+    def try_again(self, at: float) -> None:
+        """Has it started later, for it could not be started. That is no end."""
+        self._due = at
 
     def give_up(self) -> None:
         """Starts it no more."""

@@ -29,7 +29,8 @@ from pipelinerl.launcher.trainer_news import TrainerNews
 from pipelinerl.streams import StreamWriter
 
 SOONER_S = 5.0  # that a server ends before its node does
-FINISH_S = 30.0  # for the requests of a server that is not wanted any more
+FINISH_S = 30.0  # for the requests of a server that leaves
+ASK_EVERY_S = 5.0  # for a place, where none can be had
 
 
 @dataclass
@@ -39,9 +40,9 @@ class _Server:
     url: str | None = None  # of the process that is a server of the run
     answered: bool = False  # whether that one has served weights
     condemned: ServerCondemned | None = None
-    waiting_since: float = 0.0  # for a place
-    drained: bool = False  # whether its node's end was announced
-    ends_at: float | None = None  # when it ends, if it is not wanted any more
+    waiting_since: float | None = None  # for a place
+    excused: bool = False  # whether its end was announced or asked for, and is no failure
+    ends_at: float | None = None  # when it is asked to end, once it has left
 
 
 class Servers:
@@ -58,17 +59,17 @@ class Servers:
         news: TrainerNews,
         world: WorldConfig,
     ):
-        began = time.monotonic()
         self._most_restarts = world.server_restarts
-        self._servers = {
-            want.name: _Server(want, of_a_server(world.server_restarts), waiting_since=began)
-            for want in wants
-        }
+        self._servers = {want.name: self._new(want) for want in wants}
         self._executor = executor
         self._start = start
         self._events = events
         self._news = news
         self._longest_wait_s = world.server_start_timeout_s
+        self.refusal: str | None = None  # why the trainer condemned a server last
+
+    def _new(self, want: Want) -> _Server:
+        return _Server(want, of_a_server(self._most_restarts), waiting_since=time.monotonic())
 
     def tend(self, fates: Mapping[str, Fate], now: float) -> None:
         """Does what the fates of the servers ask for."""
@@ -81,85 +82,115 @@ class Servers:
                         self._ask(name, server, now)
                 case Placed():
                     self._begin(name, server, fate.slot)
-                case Draining():
-                    self._drain(name, server, fate)
+                case Draining() if server.url:
+                    self._drain(name, server, fate, now)
                 case Ended() | Lost():
                     self._gone(name, server, fate, now)
             if server.condemned and server.url and is_alive(fate):
                 self._leave(name, server, "condemned")
                 self._executor.end([name])
-            if server.ends_at and now > server.ends_at:
+            if server.ends_at and now >= server.ends_at and is_alive(fate):
                 server.ends_at = None
                 self._executor.end([name])
 
-    def scale(self, wants: Iterable[Want], fates: Mapping[str, Fate], now: float) -> None:
-        """Starts the servers that are missing, and ends those that are not among `wants`."""
-        wanted = {want.name: want for want in wants}
-        for name, server in self._servers.items():
-            if name in wanted:
-                continue
-            server.restarts.give_up()
-            if server.url:
-                self._leave(name, server, "asked")
-                server.ends_at = now + FINISH_S
-            elif isinstance(fates.get(name), Waiting | Placed):
-                self._executor.drop([name])
-        for name, want in wanted.items():
-            server = self._servers.setdefault(name, _Server(want, of_a_server(self._most_restarts)))
-            if server.restarts.is_spent:
-                server.restarts = of_a_server(self._most_restarts)
-            if fates.get(name) is None and not server.restarts.is_pending:
-                self._ask(name, server, now)
+    def scale(
+        self, number: int, want_of: Callable[[int], Want], fates: Mapping[str, Fate], now: float
+    ) -> None:
+        """Starts the servers that are missing, or ends those beyond the number.
+
+        Those that do not serve are ended first.
+        """
+        kept = sorted(self._servers, key=lambda name: not self._servers[name].url)[:number]
+        for name in self._servers.keys() - kept:
+            self._let_go(name, fates.get(name), now)
+        for name in kept:
+            self._keep(name, fates.get(name), now)
+        for index in range(number):
+            want = want_of(index)
+            if len(kept) < number and want.name not in self._servers:
+                self._servers[want.name] = self._new(want)
+                kept.append(want.name)
+                self._ask(want.name, self._servers[want.name], now)
+
+    def _let_go(self, name: str, fate: Fate | None, now: float) -> None:
+        server = self._servers[name]
+        server.restarts.give_up()
+        if server.url:
+            self._leave(name, server, "asked")
+            server.excused = True
+            server.ends_at = now + FINISH_S
+        elif isinstance(fate, Waiting | Placed):
+            self._executor.drop([name])
+
+    def _keep(self, name: str, fate: Fate | None, now: float) -> None:
+        """Has a server that was given up started again. One that is about to end makes place at once."""
+        server = self._servers[name]
+        if not server.restarts.is_spent:
+            return
+        server.restarts = of_a_server(self._most_restarts)
+        if server.ends_at:
+            server.ends_at = now
+        elif fate is None:
+            server.waiting_since = None
+            self._ask(name, server, now)
+
+    def serving(self, fates: Mapping[str, Fate]) -> int:
+        """Returns the number of servers of the run that are alive."""
+        return sum(bool(server.url) and is_alive(fates.get(name)) for name, server in self._servers.items())
 
     def may_serve(self, fates: Mapping[str, Fate], now: float) -> bool:
         """Returns whether a server is there, or may still come."""
         return any(self._may_serve(server, fates.get(name), now) for name, server in self._servers.items())
 
     def _may_serve(self, server: _Server, fate: Fate | None, now: float) -> bool:
-        if isinstance(fate, Waiting):
-            return now - server.waiting_since < self._longest_wait_s
-        if is_alive(fate):
-            return bool(server.url) or not server.restarts.is_spent
-        return server.restarts.is_pending or isinstance(fate, Placed)
+        if is_alive(fate) and server.url:
+            return True
+        if server.waiting_since is not None and now - server.waiting_since > self._longest_wait_s:
+            return False
+        return not server.restarts.is_spent and (fate is not None or server.restarts.is_pending)
 
     # --- what becomes of one ------------------------------------------------------------------
 
     def _ask(self, name: str, server: _Server, now: float) -> None:
-        server.waiting_since = now
+        """Asks for a place. Where there can be none, it is asked for again, as nodes may come."""
+        first = server.waiting_since is None
+        server.waiting_since = now if first else server.waiting_since
         try:
             self._executor.ask([server.want])
         except PlanError as error:
-            server.restarts.ended(now)
-            say(f"{name} is not started again: {error}")
+            server.restarts.try_again(now + ASK_EVERY_S)
+            if first:
+                say(f"{name} waits for a place: {error}")
 
     def _begin(self, name: str, server: _Server, slot: Slot) -> None:
         server.url, engine = self._start(name, slot)
+        server.waiting_since = None
         server.answered = False
         server.condemned = None
-        server.drained = False
+        server.excused = False
         server.ends_at = None
         self._events.append(ServerJoined(name=name, url=server.url, node=slot.node, engine=engine))
 
-    def _drain(self, name: str, server: _Server, fate: Draining) -> None:
-        if server.url:
-            self._leave(name, server, "draining")
-            server.drained = True
-            say(f"{name} leaves: its node {fate.slot.node} is about to end")
-        if time.time() > fate.deadline - SOONER_S:
-            self._executor.end([name])
+    def _drain(self, name: str, server: _Server, fate: Draining, now: float) -> None:
+        self._leave(name, server, "draining")
+        server.excused = True
+        server.ends_at = now + min(FINISH_S, fate.deadline - SOONER_S - time.time())
+        say(f"{name} leaves: its node {fate.slot.node} is about to end")
 
     def _gone(self, name: str, server: _Server, fate: Ended | Lost, now: float) -> None:
         if server.url:
             self._leave(name, server, "ended" if isinstance(fate, Ended) else "lost")
         self._executor.drop([name])
+        server.ends_at = None
         if server.condemned and not server.condemned.replaceable:
             server.restarts.give_up()
         if not server.restarts.is_spent:
             status = fate.status if isinstance(fate, Ended) else None
             server.restarts.ended(now, status, _weight(server))
+        why = f" ({server.condemned.why})" if server.condemned else ""
         how = f"ended with status {fate.status}" if isinstance(fate, Ended) else f"is lost: {fate.why}"
         then = "another is started" if server.restarts.is_pending else "it is not started again"
-        say(f"{name} {how}; {then}")
+        say(f"{name} {how}{why}; {then}")
 
     def _leave(self, name: str, server: _Server, why: str) -> None:
         self._events.append(ServerLeft(name=name, url=server.url, why=why))
@@ -174,11 +205,12 @@ class Servers:
                         by_url[url].answered = True
                 case ServerCondemned(url=url) if url in by_url:
                     by_url[url].condemned = record
+                    self.refusal = record.why
 
 
 def _weight(server: _Server) -> int:
-    """Returns how much the end of a server counts: nothing where its node is to blame by its own word."""
-    if server.drained:
+    """Returns how much the end of a server counts: nothing where it was announced or asked for."""
+    if server.excused:
         return 0
     return 1 if server.answered else 2
 

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
+from pipelinerl.errors import PlanError
 from pipelinerl.launcher.executors.base import Ended, Fate, Lost, Process, Slot
 from pipelinerl.launcher.fates import (
     SERVICES,
@@ -51,6 +52,7 @@ class Supervisor:
         self._services = {name: of_a_service() for name in names_of(self._roles, SERVICES)}
         self._workers = names_of(self._roles, WORKERS)
         self._failed_at: float | None = None
+        self._asked = ServersAsked(placed.run_dir)
         self._servers = Servers(
             [want for role, want in members if role == "server"],
             self._executor,
@@ -66,7 +68,6 @@ class Supervisor:
         `show` is told the number of servers alive, a few times a second. Whatever happens, no job is left.
         """
         try:
-            self._asked = ServersAsked(self._logs.parent)
             self._servers.tend(self._executor.look(), time.monotonic())
             for name in [*self._services, *self._workers]:
                 self._start(name)
@@ -105,15 +106,22 @@ class Supervisor:
         if have_ended_well(fates, self._workers):
             return True
         if (number := self._asked.read()) is not None:
-            say(f"{number} servers are asked for")
-            self._servers.scale([server_want(self._config, i) for i in range(number)], fates, now)
+            self._scale(number, fates, now)
+            fates = self._executor.look()
         self._servers.tend(fates, now)
         fates = self._executor.look()
-        servers = names_of(self._roles, ["server"])
-        show(sum(is_alive(fates.get(name)) for name in servers))
+        show(self._servers.serving(fates))
         if not self._servers.may_serve(fates, now):
-            raise JobFailedError(f"no inference server is left; {self._last_log_line(servers[0])}")
+            why = self._servers.refusal or self._last_log_line(names_of(self._roles, ["server"])[0])
+            raise JobFailedError(f"no inference server is left; {why}")
         return False
+
+    def _scale(self, number: int, fates: Mapping[str, Fate], now: float) -> None:
+        say(f"servers asked for: {number}")
+        try:
+            self._servers.scale(number, lambda index: server_want(self._config, index), fates, now)
+        except PlanError as error:
+            say(f"the number of servers stays: {error}")
 
     def _restart_services(self, fates: Mapping[str, Fate], now: float) -> None:
         for name, restarts in self._services.items():

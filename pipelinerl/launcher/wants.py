@@ -34,7 +34,8 @@ def members_of(config: RunConfig) -> list[Member]:
 
 def server_want(config: RunConfig, index: int) -> Want:
     """Returns what the server of this number needs."""
-    return _listening(config, f"server-{index}", index)
+    beyond_reference = config.reference is not None and index >= config.world.servers
+    return _listening(config, f"server-{index}", index + beyond_reference)
 
 
 def _reference(config: RunConfig) -> Want:

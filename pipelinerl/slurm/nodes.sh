@@ -21,7 +21,11 @@ run_ray() {
     local first=$((12000 + SLURM_JOB_ID % 200 * 100)) # of a hundred ports of this job's own
     local temp=/tmp/ray-$SLURM_JOB_ID
     local ray=
-    mkdir -p "$temp"
+    mkdir -m 700 "$temp" 2>/dev/null
+    if [[ ! -O $temp || -L $temp ]]; then
+        echo "$temp on $(hostname) is another user's"
+        exit 1
+    fi
     echo $$ >"$temp/step"
     trap 'stop_ray "$ray"; rm -rf "$temp"; exit 0' TERM
     for attempt in {1..3}; do

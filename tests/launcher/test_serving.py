@@ -1,5 +1,6 @@
 """What becomes of servers that end, are lost, drain or are condemned. No process: fates are made up."""
 
+import math
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,6 +21,7 @@ from pipelinerl.launcher.executors.base import (
     Waiting,
     Want,
 )
+from pipelinerl.launcher.fates import is_alive
 from pipelinerl.launcher.serving import Servers
 from pipelinerl.launcher.trainer_news import TrainerNews
 from pipelinerl.streams.files import FileStreams
@@ -44,10 +46,12 @@ class Table:
             self.fates[want.name] = Placed(Slot("node", "a", self.ports))
 
     def start(self, name: str, slot: Slot) -> tuple[str, str]:
+        assert isinstance(self.fates[name], Placed)
         self.fates[name] = Running(slot)
         return f"http://a:{slot.port}", "engine"
 
     def end(self, names):
+        assert all(is_alive(self.fates[name]) for name in names)
         self.ended += names
 
     def drop(self, names):
@@ -172,26 +176,27 @@ def test_one_on_a_lost_node_left_at_once_and_waits_for_a_place(scene):
     scene.dies("server-0", status=2)
     scene.tend(after_s=1)
     scene.table.fates["server-1"] = Waiting("{CPU: 1}")
-    scene.tend(after_s=599)
+    scene.tend(after_s=598)
     assert scene.may_serve()
-    scene.tend(after_s=2)
+    scene.tend(after_s=3)
     assert not scene.may_serve()
 
 
-def test_one_that_drains_leaves_before_it_ends_at_no_cost(scene):
+@pytest.mark.parametrize(("notice_s", "after_s"), [(20, 15), (1000, 30), (math.inf, 30)])
+def test_one_that_drains_leaves_before_it_ends_at_no_cost(scene, notice_s, after_s):
     for _ in range(5):
         scene.said()
-        scene.table.fates["server-1"] = Draining(scene.slot("server-1"), time.time() + 60)
+        scene.table.fates["server-1"] = Draining(scene.slot("server-1"), time.time() + notice_s)
         scene.tend()
-        scene.tend()
+        scene.tend(after_s=after_s - 1)
         assert [left[2] for left in scene.story()] == ["draining"]
         assert scene.table.ended == []
-        scene.table.fates["server-1"] = Draining(scene.slot("server-1"), time.time() + 4)
-        scene.tend()
+        scene.tend(after_s=2)
+        scene.tend(after_s=2)
         assert scene.table.ended == ["server-1"]
         scene.table.ended.clear()
         scene.dies("server-1")
-        scene.tend(after_s=1)
+        scene.tend(after_s=60)
         scene.tend()
     assert scene.table.asked == 5 * ["server-1"]
 
@@ -215,28 +220,36 @@ def test_a_place_that_cannot_be_had_is_asked_for_again_later(scene):
     scene.published("http://a:81")
     scene.dies("server-0")
     scene.table.is_full = True
-    scene.tend(after_s=1)
+    for _ in range(100):
+        scene.tend(after_s=5)
     assert scene.table.asked == [] and scene.may_serve()
+    scene.dies("server-1", status=2)
+    assert scene.may_serve()
+    scene.tend(after_s=200)
+    assert not scene.may_serve()
     scene.table.is_full = False
-    scene.tend(after_s=2)
+    scene.tend(after_s=5)
     assert scene.table.asked == ["server-0"]
 
 
-def wants(number: int) -> list[Want]:
-    return [Want(f"server-{i}", f"server-{i}", f"server-{i}") for i in range(number)]
+def want(index: int) -> Want:
+    name = f"server-{index}"
+    return Want(name, name, name)
+
+
+def scale(scene: Scene, number: int) -> None:
+    scene.servers.scale(number, want, dict(scene.table.fates), scene.now)
 
 
 def test_more_servers_are_started_and_those_beyond_the_number_finish_first(scene):
-    scene.servers.scale(wants(3), scene.table.fates, scene.now)
+    scale(scene, 3)
     scene.tend()
     assert scene.table.asked == ["server-2"]
-    scene.servers.scale(wants(1), scene.table.fates, scene.now)
+    scale(scene, 1)
     scene.tend(after_s=29)
-    assert scene.story()[2:] == [
-        ("server-2", "http://a:83"),
-        ("server-1", "http://a:82", "asked"),
-        ("server-2", "http://a:83", "asked"),
-    ]
+    began, *left = scene.story()[2:]
+    assert began == ("server-2", "http://a:83")
+    assert {*left} == {("server-1", "http://a:82", "asked"), ("server-2", "http://a:83", "asked")}
     assert scene.table.ended == []
     scene.tend(after_s=2)
     assert scene.table.ended == ["server-1", "server-2"]
@@ -244,20 +257,51 @@ def test_more_servers_are_started_and_those_beyond_the_number_finish_first(scene
     scene.dies("server-2", status=143)
     scene.tend(after_s=600)
     assert scene.table.asked == ["server-2"]  # none was started again
-    scene.servers.scale(wants(2), scene.table.fates, scene.now)
+    scale(scene, 2)
     assert scene.table.asked == ["server-2", "server-1"]
+
+
+def test_a_server_that_does_not_serve_is_let_go_before_one_that_does(scene):
+    scene.dies("server-0", status=2)
+    scale(scene, 1)
+    scene.tend()
+    assert [event[0] for event in scene.story()[2:]] == ["server-0"]  # which had left before
 
 
 def test_one_that_was_given_up_may_be_asked_for(scene):
     scene.dies("server-1", status=2)
-    scene.servers.scale(wants(2), scene.table.fates, scene.now)
+    scale(scene, 2)
     assert scene.table.asked == ["server-1"]
 
 
-def test_one_that_finishes_and_is_wanted_again_is_replaced(scene):
-    scene.servers.scale(wants(1), scene.table.fates, scene.now)
-    scene.servers.scale(wants(2), scene.table.fates, scene.now)
-    scene.tend(after_s=31)
+@pytest.mark.parametrize("restarts", [0, 3])
+def test_one_that_finishes_and_is_wanted_again_is_replaced_at_once(tmp_path, restarts):
+    scene = Scene(tmp_path, restarts)
+    scale(scene, 1)
+    scene.tend(after_s=1)
+    scale(scene, 2)
+    scene.tend()
+    assert scene.table.ended == ["server-1"]
     scene.dies("server-1", status=143)
     scene.tend(after_s=1)
     assert scene.table.asked == ["server-1"]
+
+
+def test_one_that_dies_while_it_finishes_is_not_ended_afterwards(scene):
+    scale(scene, 1)
+    scene.dies("server-1")
+    scene.tend(after_s=31)
+    assert scene.table.ended == []
+
+
+def test_a_place_that_was_just_given_is_given_back(scene):
+    scale(scene, 3)
+    scale(scene, 2)
+    scene.tend()
+    assert "server-2" not in scene.table.fates
+
+
+def test_a_server_that_has_just_ended_may_serve_again(scene):
+    for name in ("server-0", "server-1"):
+        scene.table.fates[name] = Ended(scene.slot(name), -9)
+    assert scene.may_serve()  # although nobody has heard of it yet

@@ -72,12 +72,17 @@ class Guard:
             preexec_fn=end_with_guard,
         )
         self._job = self._process.pid
+        if self._deadline is not None:  # the signal came before the job
+            self._pass_on()
 
     def _terminate(self, *_: object) -> None:
         if self._deadline is None:
             self._deadline = time.monotonic() + self._order["grace_s"]
-            for pid in descendants():
-                send(signal.SIGTERM, pid=pid)
+            self._pass_on()
+
+    def _pass_on(self) -> None:
+        for pid in descendants():
+            send(signal.SIGTERM, pid=pid)
 
     def _is_over(self) -> bool:
         """Whether the job has ended, and its time to clean up too, if it was asked to end."""

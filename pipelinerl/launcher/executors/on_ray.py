@@ -21,7 +21,7 @@ from pipelinerl.launcher.executors.ray_nodes import capacity, free_in_words, lar
 from pipelinerl.launcher.executors.ray_wants import bundles_of, fits, groups_of, in_words, needs_of
 
 GUARD = Path(__file__).with_name("guard.py")
-FINISH_S = 15.0  # for guards to kill what is left
+FINISH_S = 3.0  # for guards to kill what is left; beyond that they go on by themselves
 NOTICES_WITHIN_S = 10.0  # with the health checks of docs/cluster.md, after a node has died
 
 

@@ -69,14 +69,14 @@ class RayJob:
 
     def fate(self, nodes: Mapping[str, Node], needs: str, free: str) -> Fate:
         """Returns how the job fares. `needs` and `free` say what it waits for, and what there is."""
+        if self._number and self._running is None:  # what has ended is not lost afterwards
+            return Ended(self.slot, self._status)
         if self._lost is not None:
             return Lost(self.slot, self._lost)
         if self.slot is None:
             return Waiting(f"{needs}; {free}")
         if self._number == 0:
             return Placed(self.slot)
-        if self._running is None:
-            return Ended(self.slot, self._status)
         node = nodes.get(self._node_id)
         if node and node.drains_at is not None:
             return Draining(self.slot, node.drains_at or math.inf)
