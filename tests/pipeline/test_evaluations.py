@@ -25,6 +25,7 @@ from tests.pipeline.runs import (
 )
 
 EXAMS = ["domain._target_=tests.exams_domain.Exams", "+eval.attempts_of.hard=4"]
+ALONE = "world.server_restarts=0"  # the server that is left
 PINNED = [*EXAMS, "world.servers=2", "eval.pinned=true", "eval.every=2", "eval.concurrency=8"]
 
 ATTEMPTS = 8 + 8 * 4
@@ -86,7 +87,7 @@ def test_a_pinned_server_keeps_its_weights_while_training_goes_on(tmp_path, sche
 
 @pytest.mark.engines  # not in `make test`, for its time
 def test_a_pinned_server_that_dies_costs_its_attempts_and_nothing_else(tmp_path):
-    run, launcher, servers = start_and_wait_for_a_pinned_evaluation(tmp_path)
+    run, launcher, servers = start_and_wait_for_a_pinned_evaluation(tmp_path, ALONE)
     os.kill(servers[of_kind(run, "actor_events", Pinned)[0].server], signal.SIGKILL)
     status, err = finish(launcher)
     assert status == 0, err
@@ -100,7 +101,7 @@ def test_a_pinned_server_that_dies_costs_its_attempts_and_nothing_else(tmp_path)
 
 @pytest.mark.engines  # not in `make test`, for its time
 def test_a_pinned_server_trains_again_when_no_other_is_left(tmp_path):
-    run, launcher, servers = start_and_wait_for_a_pinned_evaluation(tmp_path)
+    run, launcher, servers = start_and_wait_for_a_pinned_evaluation(tmp_path, ALONE)
     pinned = of_kind(run, "actor_events", Pinned)[0].server
     (other,) = of_kind(run, "trainer_events", WeightsPublished)[-1].servers
     os.kill(servers[other], signal.SIGKILL)
@@ -141,11 +142,11 @@ def test_what_is_due_at_the_version_that_a_run_is_resumed_with_is_evaluated_once
 
 
 def start_and_wait_for_a_pinned_evaluation(
-    tmp_path: Path,
+    tmp_path: Path, *overrides: str
 ) -> tuple[Path, Forked, dict[str, int]]:
     """The run's directory, its launcher, and the process of each server."""
     run = tmp_path / "run"
-    launcher = start(run, *PINNED, "+domain.heldout_s=0.5", "max_steps=30")
+    launcher = start(run, *PINNED, "+domain.heldout_s=0.5", "max_steps=30", *overrides)
     wait_for_record(run, "trainer_events", WeightsPublished)
     command_lines = {pid: Path(f"/proc/{pid}/cmdline").read_text() for pid in server_pids(run)}
     servers = {

@@ -11,7 +11,7 @@ from contracts.conformance.inference.bench import Bench
 from contracts.conformance.inference.http_client import Answer, describe_request
 from contracts.conformance.inference.load import cancelling
 from contracts.conformance.inference.reference import Weights
-from contracts.conformance.inference.samples import samples
+from contracts.conformance.inference.samples import Sample, samples
 from contracts.conformance.inference.server import Server
 from contracts.conformance.verdicts import GuaranteeError
 
@@ -31,9 +31,10 @@ async def check_context_edge(bench: Bench, server: Server) -> int:
     if bench.reference.context > CHEAP and not bench.settings.thorough:
         return 0
     context = await longest(bench, server)
-    if context > bench.reference.context:
-        return 0  # the server's own is longer, and not known
     model = (await server.contract()).model
+    if context > bench.reference.context:  # the server's own is longer, and not known
+        await _not_cut(server, model, bench.reference.prompt(bench.reference.context - 1))
+        return 0
     await _filled(bench, server, context)
     routes: list[tuple[str, dict[str, Any]]] = [
         ("/v1/completions", {"prompt": bench.reference.prompt(8)}),
@@ -129,14 +130,30 @@ async def _filled(bench: Bench, server: Server, context: int) -> None:
         prompt = bench.reference.prompt(context - tokens)
         sample = await server.complete(prompt, tokens, temperature=0)
         if sample.prompt_token_ids != prompt or len(sample.token_ids) != tokens:
-            raise GuaranteeError(
-                f"a prompt of {len(prompt)} ids and max_tokens {tokens}: a prompt of "
-                f"{len(sample.prompt_token_ids)} ids was completed by {len(sample.token_ids)} tokens",
-                "the whole prompt and the whole completion, or 422 context_length_exceeded",
-                f"{server}: complete {len(prompt)} ids",
-            )
+            raise _cut(server, prompt, tokens, sample)
         bad = {"model": (await server.contract()).model, "prompt": prompt, "max_tokens": tokens + 1}
         await refused(server, BadRequest("/v1/completions", bad, 422, "context_length_exceeded"))
+
+
+async def _not_cut(server: Server, model: str, prompt: list[int]) -> None:
+    """Checks that a prompt that leaves one token of the model's context is refused, or answered in full."""
+    body = {"model": model, "prompt": prompt, "max_tokens": LAST, "temperature": 0, "logprobs": True}
+    status, answer = await server.post("/v1/completions", body)
+    if status != 200:
+        return
+    (sample,) = samples(answer)
+    ended = sample.finish_reason == "stop"
+    if sample.prompt_token_ids != prompt or (len(sample.token_ids) != LAST and not ended):
+        raise _cut(server, prompt, LAST, sample)
+
+
+def _cut(server: Server, prompt: list[int], tokens: int, sample: Sample) -> GuaranteeError:
+    return GuaranteeError(
+        f"a prompt of {len(prompt)} ids and max_tokens {tokens}: a prompt of "
+        f"{len(sample.prompt_token_ids)} ids was completed by {len(sample.token_ids)} tokens",
+        "the whole prompt and the whole completion, or 422 context_length_exceeded",
+        f"{server}: complete {len(prompt)} ids",
+    )
 
 
 async def _streamed(server: Server) -> list[dict[str, Any]]:
