@@ -55,7 +55,7 @@ def describe_places(config: RunConfig) -> Iterator[str]:
 
 
 def _groups(members: Iterable[Member]) -> Iterator[str]:
-    """Yields a line for the workers, and one for all servers that need the same."""
+    """Yields a line for the workers, and one for each server."""
     bundles = bundles_of(members)
     workers = [needs for (group, _), needs in bundles.items() if group == WORKERS]
     total = {name: sum(needs[name] for needs in workers) for name in ("GPU", "CPU")}

@@ -15,7 +15,7 @@ from pipelinerl.config import RayExecutorConfig
 from pipelinerl.errors import PlanError
 from pipelinerl.launcher.executors.base import Capacity, Executor, Fate, Lost, Process, Want
 from pipelinerl.launcher.executors.environment import WITHHELD
-from pipelinerl.launcher.executors.ray_access import Access, access, address_of, prepare_environment
+from pipelinerl.launcher.executors.ray_access import Access, access, prepare_environment
 from pipelinerl.launcher.executors.ray_job import RayJob
 from pipelinerl.launcher.executors.ray_nodes import capacity, free_in_words, largest_in_words
 from pipelinerl.launcher.executors.ray_wants import bundles_of, fits, groups_of, in_words, needs_of
@@ -65,8 +65,6 @@ class RayExecutor(Executor):
         return self._cluster.own_address()
 
     def capacity(self) -> Capacity:
-        if address_of(os.environ) is None:
-            return Capacity("ray, no cluster asked (RAY_ADDRESS is not set)", [])
         nodes = self._watch.nodes()
         secured = "token authentication" if self._access.authenticated else "no authentication"
         where = f"ray {self._access.version} at {self._access.address}, {secured}"
