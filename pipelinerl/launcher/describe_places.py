@@ -2,7 +2,6 @@
 
 import os
 import secrets
-from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from contextlib import closing
 from pathlib import Path
@@ -10,9 +9,11 @@ from pathlib import Path
 from pipelinerl.config import RunConfig
 from pipelinerl.errors import PlanError
 from pipelinerl.launcher.executors.base import Slot, Want
+from pipelinerl.launcher.executors.on_ray.nodes import Resources
+from pipelinerl.launcher.executors.on_ray.wants import bundles_of, groups_of
 from pipelinerl.launcher.jobs import Job, JobPlanner
 from pipelinerl.launcher.placing import executor_of, place
-from pipelinerl.launcher.wants import WORKERS, Member, members_of
+from pipelinerl.launcher.wants import WORKERS, members_of
 from pipelinerl.streams.of_run import StreamsLocation
 
 ITS_NODE = "<its node>"
@@ -38,60 +39,47 @@ def describe_places(config: RunConfig) -> Iterator[str]:
     if config.executor.backend == "local":
         return
     yield ""
-    members = members_of(config)
+    wants = wants_of(config)
     if os.environ.get("RAY_ADDRESS"):
         with closing(executor_of(config)) as executor:
             capacity = executor.capacity()
-            fits = executor.fits(want for _, want in members)
+            fits = executor.fits(wants)
         yield f"executor: {capacity.summary}"
         yield from (f"  {node}" for node in capacity.nodes)
         yield fits
     else:
         yield "executor: ray, no cluster asked (RAY_ADDRESS is not set)"
-    yield from _groups(members)
+    yield from _groups(wants)
     if config.world.gpus:
         nodes = nodes_needed(config)
         yield f"at least {nodes} nodes of {config.world.gpus} GPUs (world.gpus)"
 
 
-def _groups(members: Iterable[Member]) -> Iterator[str]:
+def wants_of(config: RunConfig) -> list[Want]:
+    return [want for _, want in members_of(config)]
+
+
+def _groups(wants: Iterable[Want]) -> Iterator[str]:
     """Yields a line for the workers, and one for each server."""
-    bundles = bundles_of(members)
-    workers = [needs for (group, _), needs in bundles.items() if group == WORKERS]
-    total = {name: sum(needs[name] for needs in workers) for name in ("GPU", "CPU")}
-    yield f"  {'workers':20} {_needs(total)} in {len(workers)} bundles"
-    for (group, _), needs in bundles.items():
-        if group != WORKERS:
-            yield f"  {group:20} {_needs(needs)} on one node"
-
-
-def bundles_of(members: Iterable[Member]) -> dict[tuple[str, str], dict[str, float]]:
-    """Returns what each bundle reserves, by its group and its name."""
-    bundles: dict[tuple[str, str], dict[str, float]] = defaultdict(lambda: {"GPU": 0, "CPU": 0})
-    for _, want in members:
-        needs = bundles[want.group, want.bundle]
-        needs["GPU"] += want.gpus
-        needs["CPU"] += want.cpus
-    return bundles
-
-
-def _needs(needs: dict[str, float]) -> str:
-    return "{" + ", ".join(f"{name}: {count:g}" for name, count in needs.items() if count) + "}"
+    for group, members in groups_of(wants).items():
+        bundles = bundles_of(members).values()
+        where = f"in {len(bundles)} bundles" if group == WORKERS else "on one node"
+        yield f"  {group:20} {sum(bundles, Resources())} {where}"
 
 
 def nodes_needed(config: RunConfig) -> int:
     """Returns how many nodes of `world.gpus` GPUs take all bundles. Raises PlanError for one too large."""
     free: list[float] = []
-    bundles = bundles_of(members_of(config))
-    for (_, name), needs in sorted(bundles.items(), key=lambda bundle: -bundle[1]["GPU"]):
-        if needs["GPU"] > config.world.gpus:
+    bundles = [item for want in groups_of(wants_of(config)).values() for item in bundles_of(want).items()]
+    for name, needs in sorted(bundles, key=lambda bundle: -bundle[1].gpus):
+        if needs.gpus > config.world.gpus:
             raise PlanError(
-                f"{name} needs {needs['GPU']:g} GPUs of one node, and a node has {config.world.gpus} "
+                f"{name} needs {needs.gpus:g} GPUs of one node, and a node has {config.world.gpus} "
                 "(world.gpus)"
             )
-        found = next((i for i, left in enumerate(free) if left >= needs["GPU"]), None)
+        found = next((i for i, left in enumerate(free) if left >= needs.gpus), None)
         if found is None:
             free.append(config.world.gpus)
             found = -1
-        free[found] -= needs["GPU"]
+        free[found] -= needs.gpus
     return len(free)

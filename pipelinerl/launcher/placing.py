@@ -31,7 +31,7 @@ class PlacedRun(NamedTuple):
 def executor_of(config: RunConfig) -> Executor:
     """Returns the executor that the configuration names. Ray is imported only where it is used."""
     if config.executor.backend == "ray":
-        from pipelinerl.launcher.executors.on_ray import RayExecutor
+        from pipelinerl.launcher.executors.on_ray.executor import RayExecutor
 
         return RayExecutor(config.executor)
     return LocalExecutor(visible_gpus(config))

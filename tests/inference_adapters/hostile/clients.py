@@ -15,6 +15,7 @@ from tests.inference_adapters.hostile.table import table
 from tests.inference_adapters.servers import Server
 
 AT_A_TIME = 16
+NORMAL = 10  # answers to the normal client, before it is stopped
 COUNT = int(os.environ.get("HOSTILE_REQUESTS", "500"))
 SEED = int(os.environ.get("SEED", "0"))
 MEBIBYTE = 2**20
@@ -46,7 +47,7 @@ def harm_nobody(server: Server, model: str, token: str | None = None) -> None:
     assert outcome.faults == []
     assert outcome.sent == COUNT and outcome.given_up < COUNT / 20, outcome
     assert outcome.answers[200] > COUNT / 50 and outcome.answers[400] > COUNT / 10, outcome
-    assert outcome.normal > 10 and outcome.grown_bytes < MOST_GROWN, outcome
+    assert outcome.normal >= NORMAL and outcome.grown_bytes < MOST_GROWN, outcome
 
 
 async def onslaught(
@@ -66,6 +67,7 @@ async def onslaught(
             await _send_all(server, itertools.islice(requests, min(count // 2, 450)), outcome)
             before = await _resident_bytes(http)
             await _send_all(server, requests, outcome)
+            await _wait_for_normal(outcome, normal)
         finally:
             for task in normal:
                 task.cancel()
@@ -92,6 +94,13 @@ async def _send_all(server: Server, requests, outcome: Onslaught) -> None:
     async with asyncio.TaskGroup() as tasks:
         for _ in range(AT_A_TIME):
             tasks.create_task(work())
+
+
+async def _wait_for_normal(outcome: Onslaught, normal: list[asyncio.Task]) -> None:
+    """Lets a slow engine answer the normal client often enough to compare, unless that client has failed."""
+    async with asyncio.timeout(60):
+        while outcome.normal < NORMAL and not any(task.done() for task in normal):
+            await asyncio.sleep(0.1)
 
 
 async def _resident_bytes(http: aiohttp.ClientSession) -> int:

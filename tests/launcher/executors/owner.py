@@ -12,7 +12,7 @@ def executor_of(kind: str) -> Executor:
     if kind == "local":
         return LocalExecutor()
     from pipelinerl.config import RayExecutorConfig
-    from pipelinerl.launcher.executors.on_ray import RayExecutor
+    from pipelinerl.launcher.executors.on_ray.executor import RayExecutor
 
     return RayExecutor(RayExecutorConfig(backend="ray"))
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from pipelinerl.errors import PlanError
-from pipelinerl.launcher.executors.ray_access import access
+from pipelinerl.launcher.executors.on_ray.access import access
 from pipelinerl.paths import ROOT
 from tests.launcher.executors.ray_nodes import RayNodes
 from tests.pipeline.runs import MINIATURE

@@ -10,7 +10,7 @@ import pytest
 
 from pipelinerl.config import RayExecutorConfig
 from pipelinerl.launcher.executors.base import Draining, Lost, Placed, Process, Running, Waiting, Want
-from pipelinerl.launcher.executors.on_ray import RayExecutor
+from pipelinerl.launcher.executors.on_ray.executor import RayExecutor
 from tests.launcher.executors.kit import *  # noqa: F403
 from tests.launcher.executors.kit import ORPHAN, WITHIN_S, Bench
 from tests.launcher.executors.ray_nodes import RayNodes

@@ -18,11 +18,11 @@ from pipelinerl.launcher.executors.base import (
     Waiting,
     Want,
 )
-from pipelinerl.launcher.executors.ray_nodes import Node, node_name
+from pipelinerl.launcher.executors.on_ray.nodes import Node, node_name
 
 
 class RayJob:
-    """`cluster` is the module ray_cluster, and `keeper` the handle of an actor."""
+    """`cluster` is the module `cluster`, and `keeper` the handle of an actor."""
 
     def __init__(self, cluster: Any, want: Want, keeper: Any):
         self.want = want

@@ -1,6 +1,6 @@
 """The Ray cluster of a run: its nodes, and groups of places with keepers. Nothing else imports ray.
 
-Called by `on_ray.py`. As a program it tells what `ray_access.py` must know before this process joins the
+Called by `executor.py`. As a program it tells what `access.py` must know before this process joins the
 cluster. It must not know what a job does.
 
 Ray core alone: nothing restarts by itself, nothing is detached, and nothing is put into the object store.
@@ -24,8 +24,8 @@ from ray.exceptions import AuthenticationError, RayActorError, RayError, RayTask
 from ray.util import placement_group, remove_placement_group
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
-from pipelinerl.launcher.executors import keeper
-from pipelinerl.launcher.executors.ray_nodes import Node, Resources
+from pipelinerl.launcher.executors.on_ray import keeper
+from pipelinerl.launcher.executors.on_ray.nodes import Node, Resources
 
 CALLS = 8  # of one keeper at a time: keep, run, an earlier run, end, finish
 ANSWER_S = 4  # of the head

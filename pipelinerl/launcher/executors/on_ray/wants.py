@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterable
 
 from pipelinerl.launcher.executors.base import Want
-from pipelinerl.launcher.executors.ray_nodes import Node, Resources
+from pipelinerl.launcher.executors.on_ray.nodes import Node, Resources
 
 LEAST_CPUS = 0.01  # of a keeper: a group of nothing cannot be made
 

@@ -1,7 +1,7 @@
 """Whether this process may and can join a Ray cluster, asked before it does: a refusal takes one line.
 
-Called by `on_ray.py`. What speaks to the cluster is a process of its own. Where Ray is refused, it tries for
-20 s and more, and says why in its log.
+Called by `executor.py`. What speaks to the cluster is a process of its own. Where Ray is refused, it tries
+for 20 s and more, and says why in its log.
 """
 
 import json
@@ -82,9 +82,9 @@ def _probe(address: str, environment: Mapping[str, str], authenticated: bool) ->
     except (OSError, ValueError) as error:
         raise PlanError(f"nobody listens at RAY_ADDRESS={address}: {error}") from error
     probe = subprocess.run(
-        [sys.executable, "-m", "pipelinerl.launcher.executors.ray_cluster", address],
+        [sys.executable, "-m", "pipelinerl.launcher.executors.on_ray.cluster", address],
         env={**environment, MODE_VARIABLE: "token" if authenticated else "disabled"},
-        cwd=Path(__file__).parents[3],
+        cwd=Path(__file__).parents[4],
         capture_output=True,
         text=True,
     )

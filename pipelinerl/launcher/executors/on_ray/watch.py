@@ -4,7 +4,7 @@ import threading
 import time
 from collections.abc import Callable
 
-from pipelinerl.launcher.executors.ray_nodes import Node
+from pipelinerl.launcher.executors.on_ray.nodes import Node
 
 EVERY_S = 1.0
 SILENT_S = 20.0  # of a head that is gone; Ray ends this process 60 s after its last answer

@@ -1,6 +1,6 @@
 """What runs on a node for one job: it reserves the job's port, starts the job behind a guard, and ends it.
 
-Made into a Ray actor by `ray_cluster.py`, which sends the class by value. Nodes need not have this package,
+Made into a Ray actor by `cluster.py`, which sends the class by value. Nodes need not have this package,
 and the class needs the standard library alone. The guard kills the job when this process is gone.
 """
 

@@ -15,12 +15,12 @@ from pipelinerl.config import RayExecutorConfig
 from pipelinerl.errors import PlanError
 from pipelinerl.launcher.executors.base import Capacity, Executor, Fate, Lost, Process, Want
 from pipelinerl.launcher.executors.environment import WITHHELD
-from pipelinerl.launcher.executors.ray_access import Access, access, prepare_environment
-from pipelinerl.launcher.executors.ray_job import RayJob
-from pipelinerl.launcher.executors.ray_nodes import capacity, free_in_words, largest_in_words
-from pipelinerl.launcher.executors.ray_wants import bundles_of, fits, groups_of, in_words, needs_of
+from pipelinerl.launcher.executors.on_ray.access import Access, access, prepare_environment
+from pipelinerl.launcher.executors.on_ray.job import RayJob
+from pipelinerl.launcher.executors.on_ray.nodes import capacity, free_in_words, largest_in_words
+from pipelinerl.launcher.executors.on_ray.wants import bundles_of, fits, groups_of, in_words, needs_of
 
-GUARD = Path(__file__).with_name("guard.py")
+GUARD = Path(__file__).parents[1] / "guard.py"
 FINISH_S = 3.0  # for guards to kill what is left; beyond that they go on by themselves
 NOTICES_WITHIN_S = 10.0  # with the health checks of docs/cluster.md, after a node has died
 
@@ -44,19 +44,19 @@ class RayExecutor(Executor):
     def _cluster(self) -> Any:
         """Returns the module that imports ray, once this process has joined the cluster."""
         prepare_environment(self._access)
-        from pipelinerl.launcher.executors import ray_cluster
+        from pipelinerl.launcher.executors.on_ray import cluster
 
         try:
-            ray_cluster.join(self._access.address, f"pipelinerl-{secrets.token_hex(4)}")
+            cluster.join(self._access.address, f"pipelinerl-{secrets.token_hex(4)}")
         except (OSError, RuntimeError) as error:
             message = str(error).strip().splitlines()[0]
             raise PlanError(f"cannot join the Ray cluster at {self._access.address}: {message}") from error
         self._joined = True
-        return ray_cluster
+        return cluster
 
     @cached_property
     def _watch(self) -> Any:
-        from pipelinerl.launcher.executors.ray_watch import Watch
+        from pipelinerl.launcher.executors.on_ray.watch import Watch
 
         return Watch(self._cluster.nodes)
 
