@@ -308,6 +308,7 @@ class ServerJoined(Dated, frozen=True, kw_only=True):
     The launcher is the only writer of `launcher_events`. What it says of servers counts, never who answers.
     """
 
+    number: int = 0  # of this joining in this launch of the run, from 1. 0 in records of earlier code
     name: str  # of the job; a server that replaces another has the same name
     url: str
     node: str  # name of the node that it is on
@@ -329,6 +330,7 @@ class ServerCondemned(Dated, frozen=True, kw_only=True):
     refuse again.
     """
 
+    joining: int = 0  # number of its ServerJoined: another server may have the same URL after it
     url: str
     why: str
     replaceable: bool

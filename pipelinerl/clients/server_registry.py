@@ -15,6 +15,7 @@ class Joining:
 
     name: str  # of the job
     url: str
+    number: int = 0  # as the launcher counts them
 
 
 @dataclass(frozen=True)
@@ -41,9 +42,9 @@ class ServerRegistry:
             case Resumed():
                 leavings = [Leaving(joining) for joining in self.present]
                 self.latest.clear()
-            case ServerJoined(name=name, url=url):
+            case ServerJoined(name=name, url=url, number=number):
                 leavings = [Leaving(j) for j in self.present if j.name == name or j.url == url]
-                joining = Joining(name, url)
+                joining = Joining(name, url, number)
                 self.latest[name] = joining
                 self._present.add(joining)
             case ServerLeft(name=name, url=url, why=why):

@@ -4,6 +4,7 @@ The supervisor calls `tend` a few times a second. What is written to `launcher_e
 trainer and actor go by that.
 """
 
+import itertools
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -38,6 +39,7 @@ class _Server:
     want: Want
     restarts: Restarts
     url: str | None = None  # of the process that is a server of the run
+    joining: int = 0  # number of its joining
     answered: bool = False  # whether that one has served weights
     condemned: ServerCondemned | None = None
     waiting_since: float | None = None  # for a place
@@ -61,6 +63,7 @@ class Servers:
     ):
         self._most_restarts = world.server_restarts
         self._servers = {want.name: self._new(want) for want in wants}
+        self._joinings = itertools.count(1)
         self._executor = executor
         self._start = start
         self._events = events
@@ -164,12 +167,14 @@ class Servers:
 
     def _begin(self, name: str, server: _Server, slot: Slot) -> None:
         server.url, engine = self._start(name, slot)
+        server.joining = next(self._joinings)
         server.waiting_since = None
         server.answered = False
         server.condemned = None
         server.excused = False
         server.ends_at = None
-        self._events.append(ServerJoined(name=name, url=server.url, node=slot.node, engine=engine))
+        joined = ServerJoined(number=server.joining, name=name, url=server.url, node=slot.node, engine=engine)
+        self._events.append(joined)
 
     def _drain(self, name: str, server: _Server, fate: Draining, now: float) -> None:
         self._leave(name, server, "draining")
@@ -197,14 +202,16 @@ class Servers:
         server.url = None
 
     def _hear_trainer(self) -> None:
-        by_url = {server.url: server for server in self._servers.values() if server.url}
+        present = [server for server in self._servers.values() if server.url]
+        by_url = {server.url: server for server in present}
+        by_joining = {server.joining: server for server in present}
         for record in self._news.read():
             match record:
                 case WeightsPublished(servers=urls):
                     for url in by_url.keys() & set(urls):
                         by_url[url].answered = True
-                case ServerCondemned(url=url) if url in by_url:
-                    by_url[url].condemned = record
+                case ServerCondemned(joining=joining) if joining in by_joining:
+                    by_joining[joining].condemned = record
                     self.refusal = record.why
 
 

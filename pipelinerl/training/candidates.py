@@ -37,10 +37,10 @@ class Candidates:
         self._needs = needs
         self._start_timeout_s = start_timeout_s
         self._record = record
+        self._started: set[ServerControl] = set()  # those that were ready once
+        self._late: set[ServerControl] = set()  # those that were not within `start_timeout_s`
         self._refused: dict[ServerControl, Exception] = {}  # what neither a new epoch nor a new process mends
-        self._failing: dict[
-            ServerControl, int
-        ] = {}  # servers to replace, and the version that they failed at
+        self._failing: dict[ServerControl, int] = {}  # to be replaced, by the version that they failed at
         self.pinned: set[str] = set()  # URLs of servers that are to keep what they serve
         self.last_failure: str | None = None  # of an update, as a server told it
 
@@ -96,23 +96,36 @@ class Candidates:
         Raises NoServersError where a version fails at the replacement of a server that it failed at.
         """
         for server in filter(self._strikes.is_hopeless, servers):
-            name = self._servers.name(server)
+            name = self._servers.joining(server).name
             version = self._strikes.version
-            if any(self._servers.name(s) == name and v == version for s, v in self._failing.items()):
+            if any(self._servers.joining(s).name == name and v == version for s, v in self._failing.items()):
                 raise self._nobody()
             last = f"; the last failure was at {self.last_failure}" if self.last_failure else ""
             log.error("%s is condemned, because it failed update after update%s", server.url, last)
             self._failing[server] = version
             self._tell(server, f"it failed update after update{last}", replaceable=True)
 
+    def _condemn_late(self, servers: Iterable[ServerControl], roll: Roll) -> None:
+        """Has those replaced that were started long ago, and have not been ready since."""
+        self._started |= roll.ready.keys()
+        for server in set(servers) - self._started:
+            if self._servers.age_s(server) > self._start_timeout_s:
+                why = f"it was not ready within server_start_timeout_s={self._start_timeout_s:g} s"
+                log.error("%s is condemned: %s", server.url, why)
+                self._late.add(server)
+                roll.loading.discard(server)
+                self._tell(server, why, replaceable=True)
+
     def _tell(self, server: ServerControl, why: str, replaceable: bool) -> None:
-        self._record(ServerCondemned(url=server.url, why=why, replaceable=replaceable))
+        joining = self._servers.joining(server).number
+        self._record(ServerCondemned(joining=joining, url=server.url, why=why, replaceable=replaceable))
 
     def _look(self) -> list[ServerControl]:
         """Returns the servers that the run has by now, without those that are condemned."""
         self._servers.refresh()
         self.pinned &= {server.url for server in self._servers.all}
-        return [s for s in self._servers.all if s not in self._refused and s not in self._failing]
+        condemned = self._refused.keys() | self._failing.keys() | self._late
+        return [s for s in self._servers.all if s not in condemned]
 
     def _chosen(self, members: Collection[ServerControl]) -> Infos:
         """Those that are to be published to.
@@ -136,6 +149,7 @@ class Candidates:
         # One that is out already, and hangs, must not hold up every publication.
         patience = {s: ANSWER_TIMEOUT_S if s in members else OUTSIDER_TIMEOUT_S for s in servers}
         roll = self._servers.roll(patience)
+        self._condemn_late(servers, roll)
         lacking = {s: f for s, info in roll.ready.items() if (f := self._lacking(s, info))}
         self.condemn(lacking)
         roll.ready = {s: info for s, info in roll.ready.items() if s not in lacking}

@@ -5,6 +5,7 @@ meanwhile is not waited for.
 """
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
 from typing import TypeVar
@@ -43,6 +44,7 @@ class Servers:
         self._session = self._loop.run(_opened(token))
         self._controls: dict[Joining, ServerControl] = {}
         self._joinings: dict[ServerControl, Joining] = {}
+        self._known_since: dict[ServerControl, float] = {}
         self.all: list[ServerControl] = []  # the servers of the run, as last read
         self.refresh()
 
@@ -61,11 +63,16 @@ class Servers:
             control = ServerControl(self._session, joining.url)
             self._controls[joining] = control
             self._joinings[control] = joining
+            self._known_since[control] = time.monotonic()
         return self._controls[joining]
 
-    def name(self, server: ServerControl) -> str:
-        """Returns the name of its job, which a server that replaces it has too."""
-        return self._joinings[server].name
+    def joining(self, server: ServerControl) -> Joining:
+        """Returns its joining. A server that replaces it has the same name and another number."""
+        return self._joinings[server]
+
+    def age_s(self, server: ServerControl) -> float:
+        """Returns the seconds since it was first read that the server has joined."""
+        return time.monotonic() - self._known_since[server]
 
     def is_one_gone(self, servers: Iterable[ServerControl]) -> bool:
         """Whether one of them has left the run by now. Any thread may ask."""

@@ -204,7 +204,7 @@ def test_one_that_drains_leaves_before_it_ends_at_no_cost(scene, notice_s, after
 @pytest.mark.parametrize("replaceable", [False, True])
 def test_one_that_is_condemned_is_ended_and_replaced_only_where_that_may_help(scene, replaceable):
     scene.published("http://a:81")
-    scene.trainer.append(ServerCondemned(url="http://a:81", why="refuses", replaceable=replaceable))
+    scene.trainer.append(condemned(1, replaceable))
     scene.tend()
     assert scene.table.ended == ["server-0"]
     assert scene.story()[2:] == [("server-0", "http://a:81", "condemned")]
@@ -214,6 +214,26 @@ def test_one_that_is_condemned_is_ended_and_replaced_only_where_that_may_help(sc
     assert scene.table.asked == (["server-0"] if replaceable else [])
     scene.tend()
     assert scene.table.ended == ["server-0"]  # the new one is not
+
+
+def condemned(joining: int, replaceable: bool) -> ServerCondemned:
+    return ServerCondemned(joining=joining, url="http://a:81", why="refuses", replaceable=replaceable)
+
+
+def test_what_was_said_of_the_one_before_does_not_end_the_one_at_its_url(scene):
+    """As with a fixed port: the trainer wrote it before it had read of the second."""
+    scene.published("http://a:81")
+    scene.dies("server-0", status=1)
+    scene.table.ports = 80
+    scene.tend(after_s=2)
+    scene.tend()
+    assert scene.story()[-1] == ("server-0", "http://a:81")
+    scene.trainer.append(condemned(1, replaceable=False))
+    scene.tend()
+    assert scene.table.ended == []
+    scene.trainer.append(condemned(3, replaceable=False))
+    scene.tend()
+    assert scene.table.ended == ["server-0"]
 
 
 def test_a_place_that_cannot_be_had_is_asked_for_again_later(scene):

@@ -17,13 +17,16 @@ class Launcher:
         self.streams = FileStreams(DIRECTORIES[-1].name)
         self._events = self.streams.writer("launcher_events")
         self._names: dict[str, str] = {}  # by URL
+        self._joined = 0
         self.condemned: list[ServerCondemned] = []  # what a publisher has said
         self.join(*urls)
 
     def join(self, *urls: str, name: str | None = None) -> None:
         for url in urls:
             self._names[url] = name or f"server-{len(self._names)}"
-            self._events.append(ServerJoined(name=self._names[url], url=url, node="here", engine="scripted"))
+            self._joined += 1
+            said = {"number": self._joined, "name": self._names[url], "url": url}
+            self._events.append(ServerJoined(**said, node="here", engine="scripted"))
 
     def leave(self, url: str, why: str = "lost") -> None:
         self._events.append(ServerLeft(name=self._names[url], url=url, why=why))

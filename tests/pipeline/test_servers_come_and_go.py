@@ -129,6 +129,25 @@ def test_a_silent_server_that_leaves_in_the_rendezvous_is_not_waited_for(worker,
         sender.close()
 
 
+def test_one_that_is_not_ready_in_time_is_to_be_replaced(worker, ranks):
+    with contextlib.ExitStack() as stack:
+        healthy, hangs = serving_several(stack, 2)
+        hangs.process.send_signal(signal.SIGSTOP)
+        launcher = Launcher(healthy.url)
+        sender = publisher(worker, launcher=launcher, settings=["world.server_start_timeout_s=2"])
+        launcher.join(hangs.url)
+        sets = []
+        while not launcher.condemned and len(sets) < 10:
+            sets.append(publish(worker, ranks, sender, len(sets)).servers)
+        assert sets == [[healthy.url]] * len(sets) and len(sets) > 1
+        hangs.process.send_signal(signal.SIGCONT)
+        ((joining, replaceable),) = [(said.joining, said.replaceable) for said in launcher.condemned]
+        assert (joining, replaceable) == (2, True)
+        assert "not ready within server_start_timeout_s=2 s" in launcher.condemned[0].why
+        assert publish(worker, ranks, sender, len(sets)).servers == [healthy.url]
+        sender.close()
+
+
 def test_the_only_server_is_waited_for_and_published_to_when_another_has_joined(worker, ranks):
     with serving(SCRIPTED) as replacement:
         with serving(SCRIPTED) as mortal:
