@@ -25,6 +25,29 @@ def no_network(monkeypatch):
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
 
 
+PLACES = """
+executor: ray, no cluster asked (RAY_ADDRESS is not set)
+  workers              {GPU: 32, CPU: 35} in 33 bundles
+  server-0             {GPU: 4, CPU: 1} on one node
+  server-1             {GPU: 4, CPU: 1} on one node
+  server-2             {GPU: 4, CPU: 1} on one node
+  server-3             {GPU: 4, CPU: 1} on one node
+  server-4             {GPU: 4, CPU: 1} on one node
+  server-5             {GPU: 4, CPU: 1} on one node
+  server-6             {GPU: 4, CPU: 1} on one node
+  server-7             {GPU: 4, CPU: 1} on one node
+at least 8 nodes of 8 GPUs (world.gpus)
+"""
+
+
+def test_a_plan_for_a_cluster_needs_none(capsys, monkeypatch):
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    sizes = ["world.servers=8", "world.trainer_ranks=32"]
+    text = planned(capsys, "executor=ray", "streams=redis", "+exp=math_32b", *sizes)
+    assert PLACES in text
+    assert "--host <its node> --port 0 " in text
+
+
 def test_math_7b_on_eight_gpus_that_are_not_here(capsys):
     text = planned(capsys, "+exp=math_7b")
     placed = {line.split()[0]: line.split()[2] for line in text.splitlines() if "   GPU " in line}

@@ -1,6 +1,7 @@
 """The executor of a Ray cluster, on real raylets of this machine."""
 
 import os
+import re
 import signal
 import time
 from collections.abc import Iterator
@@ -71,14 +72,21 @@ def test_the_jobs_of_a_group_are_placed_together_or_not_at_all(bench: Bench, exe
     assert len({fate.slot.node for fate in executor.look().values()}) == 2
 
 
-def test_a_plan_says_what_fits(nodes: RayNodes, tmp_path: Path):
+def test_a_plan_on_a_cluster_that_is_too_small(nodes: RayNodes, tmp_path: Path):
     overrides = [*RUN, "world.servers=3", "world.servers_min=2", "plan=true"]
     launcher = launch(tmp_path / "run", *overrides, environment=nodes.environment)
     out, err = launcher.communicate(timeout=WITHIN_S)
     assert launcher.returncode == 0, err
-    where = f"executor: ray 2.60.0 at {nodes.address}, token authentication"
-    assert f"{where}: 2 nodes, 2 GPUs (2 free), 5 CPUs (5 free)\n" in out
-    assert "\nfits now: 3 of 4 groups; server-2 waits for {CPU: 1}\n" in out
+    section = out[out.index("executor: ") :].split("\n\n")[0]
+    first, *node_lines, fits, workers, server, _, last = section.splitlines()
+    secured = f"ray 2.60.0 at {nodes.address}, token authentication"
+    assert first == f"executor: {secured}: 2 nodes, 2 GPUs (2 free), 5 CPUs (5 free)"
+    free = sorted(re.fullmatch(r"  .+ \([0-9a-f]{6}\): (.+)", line).group(1) for line in node_lines)
+    assert free == ["{CPU: 3} of {CPU: 3} free", "{GPU: 2, CPU: 2} of {GPU: 2, CPU: 2} free"]
+    assert fits == "fits now: 3 of 4 groups; server-2 waits for {CPU: 1}"
+    assert workers == "  workers              {CPU: 3} in 2 bundles"
+    assert server == "  server-0             {CPU: 1} on one node"
+    assert last == "  server-2             {CPU: 1} on one node"
     assert not (tmp_path / "run").exists()
 
 
