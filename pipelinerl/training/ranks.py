@@ -5,12 +5,13 @@ model's collective. With one rank nothing is sent.
 """
 
 import contextlib
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import timedelta
 
 import torch
 import torch.distributed as dist
+
+from pipelinerl.training.meanwhile import meanwhile
 
 STILL_WAITING = -1  # sent in the place of a size: rank 0 is alive, and has no data yet
 SIGNS_PER_TIMEOUT = 4  # how often it says so
@@ -67,24 +68,15 @@ class Ranks:
         dist.broadcast(buffer, src=0, group=self._group)
         return buffer.numpy().tobytes()
 
-    @contextlib.contextmanager
-    def _signs_of_life(self) -> Iterator[None]:
+    def _signs_of_life(self) -> contextlib.AbstractContextManager[None]:
         """Tells the other ranks every now and then that rank 0 waits, for as long as the block runs."""
-        ended = threading.Event()
 
         def tell() -> None:
             # Where another rank is gone, the broadcast that follows the block raises it too.
             with contextlib.suppress(RuntimeError):
-                while not ended.wait(self._sign_s):
-                    self._send_number(STILL_WAITING)
+                self._send_number(STILL_WAITING)
 
-        thread = threading.Thread(target=tell, daemon=True, name="signs of life")
-        thread.start()
-        try:
-            yield
-        finally:
-            ended.set()
-            thread.join()
+        return meanwhile(self._sign_s, tell, "signs of life")
 
     def _send_number(self, number: int) -> None:
         dist.broadcast(torch.tensor([number]), src=0, group=self._group)

@@ -3,14 +3,14 @@
 import asyncio
 import logging
 import secrets
-import threading
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
 
 from contracts.inference import ContractInfo, InitProcessGroupRequest
 from contracts.weights import WeightGroup, WeightStore, nccl_version
 from pipelinerl.clients.server_control import ContractRefusalError, ServerControl
 from pipelinerl.training.blame import Blame
+from pipelinerl.training.meanwhile import meanwhile
 from pipelinerl.training.servers import HEAR_S, Failures, Servers
 
 log = logging.getLogger(__name__)
@@ -98,28 +98,19 @@ class WeightGroups:
             rank_offset += info.ranks
         return requests
 
-    @contextmanager
-    def broken_if_one_leaves(self) -> Iterator[None]:
+    def broken_if_one_leaves(self) -> AbstractContextManager[None]:
         """Breaks the group, or its rendezvous, when a member leaves the run while the block waits.
 
         A machine that is silent would be waited for until a timeout.
         """
         store = self._store
         members = self.members
-        ended = threading.Event()
 
         def hear() -> None:
-            while not ended.wait(HEAR_S):
-                if self._servers.is_one_gone(members):
-                    store.abort()
+            if self._servers.is_one_gone(members):
+                store.abort()
 
-        thread = threading.Thread(target=hear, daemon=True, name="members of the weight group")
-        thread.start()
-        try:
-            yield
-        finally:
-            ended.set()
-            thread.join()
+        return meanwhile(HEAR_S, hear, "members of the weight group")
 
     def leave(self) -> None:
         if self.group is not None:

@@ -1,0 +1,23 @@
+"""Does something now and then while a block waits."""
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+
+@contextmanager
+def meanwhile(every_s: float, act: Callable[[], object], name: str) -> Iterator[None]:
+    """Calls `act` in a thread of this name every `every_s` seconds, for as long as the block runs."""
+    ended = threading.Event()
+
+    def repeat() -> None:
+        while not ended.wait(every_s):
+            act()
+
+    thread = threading.Thread(target=repeat, daemon=True, name=name)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
