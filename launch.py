@@ -36,6 +36,7 @@ from pipelinerl.config import RunConfig, save_config
 from pipelinerl.demo_model import registry
 from pipelinerl.errors import PlanError
 from pipelinerl.launcher.jobs import JobPlanner
+from pipelinerl.launcher.messages import say
 from pipelinerl.launcher.model_source import Model, fetch_model, find_model, model_in
 from pipelinerl.launcher.placing import PlacedRun, executor_of, place
 from pipelinerl.launcher.scaling import forget_what_was_asked
@@ -55,10 +56,10 @@ def main(overrides: list[str]) -> int:
         config = compose_config(overrides)
         return run(config)
     except (PlanError, ValidationError, StreamError) as error:
-        print(f"launch.py: {one_line(error)}", file=sys.stderr)
+        say(one_line(error))
         return 2
     except KeyboardInterrupt:
-        print("launch.py: interrupted", file=sys.stderr)
+        say("interrupted")
         return 130
 
 
@@ -151,17 +152,17 @@ def supervise(placed: PlacedRun, streams: Streams, events: StreamWriter) -> int:
         with ConsoleView(placed.run_dir, placed.config.max_steps) as view:
             Supervisor(placed, streams, events).run(view.update)
     except (JobFailedError, PlanError, StreamError) as failure:
-        print(f"launch.py: {one_line(failure)}", file=sys.stderr)
+        say(one_line(failure))
         status = 1
     except KeyboardInterrupt:
         status = 130
     try:
         summary = report(placed.run_dir, streams, wall_s=time.monotonic() - began)
     except StreamError as error:
-        print(f"launch.py: no report: {one_line(error)}", file=sys.stderr)
+        say(f"no report: {one_line(error)}")
         return status or 1
     if summary["accounting_errors"]:
-        print(f"launch.py: {'; '.join(summary['accounting_errors'])}", file=sys.stderr)
+        say("; ".join(summary["accounting_errors"]))
         status = status or 1
     return status
 

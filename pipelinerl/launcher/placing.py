@@ -1,7 +1,6 @@
 """Gives every job of a run its place before the run begins, or says in time what is missing."""
 
 import os
-import sys
 import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -12,6 +11,7 @@ from pipelinerl.errors import PlanError
 from pipelinerl.launcher.executors.base import Executor, Fate, Lost, Placed, Slot, Waiting
 from pipelinerl.launcher.executors.local import LocalExecutor
 from pipelinerl.launcher.jobs import JobPlanner
+from pipelinerl.launcher.messages import say
 from pipelinerl.launcher.wants import Member
 
 POLL_S = 0.1
@@ -65,7 +65,7 @@ def place(config: RunConfig, executor: Executor, members: Iterable[Member]) -> d
         if now - began > limit_s:
             raise PlanError(f"no place within executor.place_timeout_s={limit_s:g} s: {waits}")
         if now - said > SAY_EVERY_S:
-            print(f"launch.py: {waits}", file=sys.stderr)
+            say(waits)
             said = now
         time.sleep(POLL_S)
 

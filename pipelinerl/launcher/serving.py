@@ -5,7 +5,6 @@ trainer and actor go by that.
 """
 
 import itertools
-import sys
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -25,6 +24,7 @@ from pipelinerl.launcher.executors.base import (
     Want,
 )
 from pipelinerl.launcher.fates import is_alive
+from pipelinerl.launcher.messages import say
 from pipelinerl.launcher.restarts import Restarts, of_a_server
 from pipelinerl.launcher.trainer_news import TrainerNews
 from pipelinerl.streams import StreamWriter
@@ -220,7 +220,3 @@ def _weight(server: _Server) -> int:
     if server.excused:
         return 0
     return 1 if server.answered else 2
-
-
-def say(line: str) -> None:
-    print(f"launch.py: {line}", file=sys.stderr, flush=True)

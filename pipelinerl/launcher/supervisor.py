@@ -22,10 +22,11 @@ from pipelinerl.launcher.fates import (
     names_of,
 )
 from pipelinerl.launcher.jobs import Job, engine_of
+from pipelinerl.launcher.messages import say
 from pipelinerl.launcher.placing import PlacedRun
 from pipelinerl.launcher.restarts import of_a_service
 from pipelinerl.launcher.scaling import ServersAsked
-from pipelinerl.launcher.serving import Servers, say
+from pipelinerl.launcher.serving import Servers
 from pipelinerl.launcher.trainer_news import TrainerNews
 from pipelinerl.launcher.wants import members_of, server_want
 from pipelinerl.streams import Streams, StreamWriter
