@@ -123,8 +123,8 @@ def start_run(placed: PlacedRun, location: StreamsLocation, position: Position |
         if location.server:
             held.enter_context(location.server)
         streams = open_streams(config, run_dir, location.url)
-        forget_what_was_asked(run_dir)
         events = held.enter_context(closing(launcher_events(streams)))  # a run has one launcher
+        forget_what_was_asked(run_dir)
         remove_unfinished(run_dir)
         if position:
             print(describe(resume(streams, events, Checkpoints(run_dir), position)))

@@ -2,14 +2,16 @@
 
     python -m benchmarks.plain_generate runs/latest [--problems 1000]
 
-Nothing of the pipeline takes part but the domain: the checkpoint is loaded with AutoModelForCausalLM, each
-problem is sampled once at temperature 1, and the rate is printed beside what the run itself measured.
+Nothing of the pipeline takes part but the domain and its judge: the checkpoint is loaded with
+AutoModelForCausalLM, each problem is sampled once at temperature 1, and the rate is printed beside what the
+run itself measured.
 """
 
 import argparse
 import asyncio
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -18,15 +20,21 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from contracts.records import Completion
 from contracts.tool_calls import parse_tool_calls
 from pipelinerl.clients.chat_template import ChatTemplate
-from pipelinerl.components import build_domain
+from pipelinerl.components import build_domain, judge_of
 from pipelinerl.config import RunConfig, load_config
 from pipelinerl.domains.base import Answer
+from pipelinerl.judging.client import JudgingClient
+from pipelinerl.judging.wire import Judgement
 
 
 class GenerateClient:
-    """A domain's chat client whose answers come from `model.generate`."""
+    """A domain's chat client whose answers come from `model.generate`.
 
-    def __init__(self, checkpoint: Path, max_tokens: int):
+    `judge`: a client of the judging service, or None for a domain without verifiers.
+    """
+
+    def __init__(self, checkpoint: Path, max_tokens: int, judge: JudgingClient | None):
+        self._judge = judge
         self._model = AutoModelForCausalLM.from_pretrained(checkpoint)
         self._tokenizer = AutoTokenizer.from_pretrained(checkpoint)
         self._template = ChatTemplate(str(checkpoint))
@@ -66,11 +74,15 @@ class GenerateClient:
         text, calls = parse_tool_calls(text) if tools else (text, [])
         return Answer(text, completion, calls)
 
+    async def judged(self, verifier: str, task: Any, text: str) -> Judgement:
+        return await self._judge.judged(verifier, task, text)
+
 
 async def success(config: RunConfig, checkpoint: Path, problems: int) -> float:
     domain = build_domain(config)
-    client = GenerateClient(checkpoint, config.sampling.max_tokens)
-    attempts = [await domain.rollout(client, domain.heldout_problem(i)) for i in range(problems)]
+    async with judge_of(domain, config.judging) as judge:
+        client = GenerateClient(checkpoint, config.sampling.max_tokens, judge)
+        attempts = [await domain.rollout(client, domain.heldout_problem(i)) for i in range(problems)]
     return sum(attempt.success for attempt in attempts) / problems
 
 

@@ -202,6 +202,7 @@ class WeightsPublished(Dated, frozen=True, kw_only=True):
     run: str
     version: int
     servers: list[str]
+    joinings: list[int] = []  # numbers of their `ServerJoined`. Empty in records of earlier code
     seconds: float
     bytes: int
     paused_s: float  # the longest pause of a server, in seconds

@@ -189,8 +189,8 @@ class Actor:
 
     async def _on_published(self, published: WeightsPublished) -> None:
         await self._hear_of_servers()  # one that is named here may have left since
-        present = {joining.url for joining in self._launched.present}
-        servers = [url for url in published.servers if url in present]
+        present = {joining.number: joining.url for joining in self._launched.present}
+        servers = [present[number] for number in published.joinings if number in present]
         published = msgspec.structs.replace(published, servers=servers)
         self._version = published.version
         client = replace(self._client, turn=self._slots.yield_slot)

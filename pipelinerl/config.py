@@ -193,7 +193,9 @@ class WeightsConfig(Section):
 class WorldConfig(Section):
     servers: Int = Field(1, ge=1, description="Inference servers, of all nodes together.")
     servers_min: Int | None = Field(
-        None, ge=1, description="Servers with which the run begins where not all have a place; null = all."
+        None,
+        ge=1,
+        description="With executor=ray: servers that must have a place for a run to begin; null = all.",
     )
     server_restarts: Int = Field(
         3, ge=0, description="Times that one server is replaced within ten minutes, before it is given up."

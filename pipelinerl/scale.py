@@ -12,13 +12,10 @@ import re
 import sys
 from pathlib import Path
 
-from contracts.support.messages import one_line
 from pipelinerl.launcher.scaling import ask_for_servers
-from pipelinerl.streams import StreamError
-from pipelinerl.streams.base import StreamBusyError
-from pipelinerl.streams.of_run import recorded_streams
 
 MOST = 10_000
+ANSWER_S = 60.0  # a shared file system may show a new file to another node as late as this
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -36,24 +33,18 @@ def main(arguments: list[str] | None = None) -> int:
         return refuse(f"{given.servers}: write servers=N, with N from 1 to {MOST}")
     if not (given.run_dir / "config.yaml").is_file():
         return refuse(f"{given.run_dir} holds no run (no config.yaml there)")
-    try:
-        if not has_launcher(given.run_dir):
-            return refuse(f"the run in {given.run_dir} is not running; set world.servers when it is resumed")
-    except StreamError as error:
-        return refuse(one_line(error))
-    ask_for_servers(given.run_dir, int(found[1]))
+    if (given.run_dir / "summary.json").exists():
+        return refuse(f"the run in {given.run_dir} has ended; set world.servers when it is resumed")
+    refusal = ask_for_servers(given.run_dir, int(found[1]), ANSWER_S)
+    if refusal is None:
+        return refuse(
+            f"the launcher of {given.run_dir} has not answered within {ANSWER_S:g} s; if it does not run, "
+            "set world.servers when the run is resumed"
+        )
+    if refusal:
+        return refuse(f"the number of servers stays: {refusal}")
     print(f"asked for {found[1]} servers; `launcher_events` tells who joins and who leaves")
     return 0
-
-
-def has_launcher(run_dir: Path) -> bool:
-    """Returns whether the launcher of the run is alive: it holds the writer of its stream as long."""
-    with recorded_streams(run_dir) as streams:
-        try:
-            streams.writer("launcher_events").close()
-        except StreamBusyError:
-            return True
-    return False
 
 
 def refuse(why: str) -> int:

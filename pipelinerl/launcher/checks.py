@@ -8,6 +8,7 @@ from pipelinerl.components import build_domain, build_packing, build_sampler, in
 from pipelinerl.config import RunConfig
 from pipelinerl.errors import PlanError
 from pipelinerl.launcher.combinations import check_together
+from pipelinerl.launcher.executors.on_ray.access import missing_ray
 from pipelinerl.launcher.jobs import missing_engine
 from pipelinerl.rollouts.evaluation import held_out
 
@@ -36,9 +37,10 @@ def check_machine(config: RunConfig) -> None:
 
 
 def missing(config: RunConfig) -> list[str]:
-    """Returns what is not installed here: the trainer's backend, and engines."""
+    """Returns what is not installed here: the trainer's backend, engines, and the executor's."""
     engines = [config.inference, *config.inference.others.values(), *filter(None, [config.reference])]
     lacking = [instantiate(config.trainer).missing, *map(missing_engine, engines)]
+    lacking.append(missing_ray() if config.executor.backend == "ray" else None)
     return list(dict.fromkeys(filter(None, lacking)))
 
 

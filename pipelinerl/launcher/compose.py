@@ -81,6 +81,8 @@ def _of_stopped_run(given: dict[str, Override]) -> dict:
             raise PlanError(f"{override.input_line}: a resumed run keeps its configuration; leave it out")
         chosen = (ROOT / "conf" / key).is_dir()
         value = _composed([override.input_line.lstrip("+")])[key] if chosen else override.value()
+        if key == "executor" and chosen and value["backend"] == run[key]["backend"]:
+            continue  # it keeps the settings that it had
         if key == "streams":  # the launcher has filled in what a choice leaves open
             value = {name: run[key].get(name) if option is None else option for name, option in value.items()}
         OmegaConf.update(run, key, value, merge=False, force_add=True)

@@ -9,8 +9,7 @@ from pathlib import Path
 from pipelinerl.config import RunConfig
 from pipelinerl.errors import PlanError
 from pipelinerl.launcher.executors.base import Slot, Want
-from pipelinerl.launcher.executors.on_ray.nodes import Resources
-from pipelinerl.launcher.executors.on_ray.wants import bundles_of, groups_of
+from pipelinerl.launcher.executors.bundles import Resources, bundles_of, groups_of
 from pipelinerl.launcher.jobs import Job, JobPlanner
 from pipelinerl.launcher.placing import executor_of, place
 from pipelinerl.launcher.wants import WORKERS, members_of
@@ -42,11 +41,10 @@ def describe_places(config: RunConfig) -> Iterator[str]:
     wants = wants_of(config)
     if os.environ.get("RAY_ADDRESS"):
         with closing(executor_of(config)) as executor:
-            capacity = executor.capacity()
-            fits = executor.fits(wants)
+            capacity = executor.capacity(wants)
         yield f"executor: {capacity.summary}"
         yield from (f"  {node}" for node in capacity.nodes)
-        yield fits
+        yield from capacity.fits
     else:
         yield "executor: ray, no cluster asked (RAY_ADDRESS is not set)"
     yield from _groups(wants)

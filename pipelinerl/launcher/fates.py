@@ -5,8 +5,8 @@ from collections.abc import Iterable, Mapping
 from pipelinerl.launcher.executors.base import Draining, Ended, Fate, Lost, Running
 from pipelinerl.launcher.wants import Role
 
-WORKERS: tuple[Role, ...] = ("actor", "preprocessor", "trainer")  # their end is the run's
-SERVICES: tuple[Role, ...] = ("reference", "judging")  # are started again where they were
+WORKER_ROLES: tuple[Role, ...] = ("actor", "preprocessor", "trainer")  # their end is the run's
+SERVICE_ROLES: tuple[Role, ...] = ("reference", "judging")  # are started again where they were
 
 
 class JobFailedError(Exception):

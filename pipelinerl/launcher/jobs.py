@@ -54,7 +54,8 @@ class JobPlanner:
         importable = os.pathsep.join([str(ROOT), os.getcwd()])  # parts of one's own, from where one works
         self._common = {"PYTHONPATH": importable, TOKEN_VARIABLE: token, "PYTHONUNBUFFERED": "1"}
         self._streams = {REDIS_VARIABLE: redis_url} if redis_url else {}
-        self.judging_socket = judging_socket(run_dir, token) if config.judging.verifiers else None
+        directory = "/tmp" if config.executor.backend == "ray" else tempfile.gettempdir()  # on any node
+        self.judging_socket = judging_socket(directory, run_dir, token) if config.judging.verifiers else None
         self._socket = {SOCKET_VARIABLE: str(self.judging_socket)} if self.judging_socket else {}
 
     def plan(self, slots: Mapping[str, Slot]) -> list[Job]:
@@ -125,10 +126,10 @@ def engine_of(config: RunConfig, name: str) -> EngineConfig:
     return config.inference.engine_of(int(name.removeprefix("server-")))
 
 
-def judging_socket(run_dir: Path, token: str) -> Path:
+def judging_socket(directory: str, run_dir: Path, token: str) -> Path:
     """Returns where the judging service listens: a short path, in a directory that nobody can guess."""
     name = blake2b(str(run_dir).encode(), key=token.encode(), digest_size=8).hexdigest()
-    return Path(tempfile.gettempdir()) / f"pipelinerl-{name}" / "judging"
+    return Path(directory) / f"pipelinerl-{name}" / "judging"
 
 
 def _option(name: str, value: object) -> list[str]:

@@ -73,15 +73,20 @@ def place(config: RunConfig, executor: Executor, members: Iterable[Member]) -> d
 def _waits_for(config: RunConfig, members: Iterable[Member], fates: Mapping[str, Fate]) -> str | None:
     """Returns what the run still needs in order to begin, in words."""
     waiting = {}
+    lost = {}  # the supervisor asks for these servers again, if the run begins without them
     placed = 0
     for role, want in members:
         fate = fates[want.name]
-        if isinstance(fate, Lost) and role != "server":
-            raise PlanError(f"the place of {want.name} is lost: {fate.why}")
+        if isinstance(fate, Lost):
+            lost[want.name] = f"the place of {want.name} is lost: {fate.why}"
+            if role != "server":
+                raise PlanError(lost[want.name])
         if isinstance(fate, Waiting):
             waiting[want.name] = (role, fate.needs)
         placed += role == "server" and isinstance(fate, Placed)
     needed = [name for name, (role, _) in waiting.items() if role != "server"]
     if not needed and placed < config.servers_min:
         needed = [name for name, (role, _) in waiting.items() if role == "server"]
-    return f"waiting for {waiting[needed[0]][1]} of {', '.join(needed)}" if needed else None
+        if placed + len(needed) < config.servers_min:
+            raise PlanError("; ".join(lost.values()))
+    return f"{', '.join(needed)}: waiting for {waiting[needed[0]][1]}" if needed else None

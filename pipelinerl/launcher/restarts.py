@@ -21,7 +21,13 @@ class Restarts:
     _due: float | None = None
 
     def ended(self, now: float, status: int | None = None, weight: int = 1) -> None:
-        """Records an end: `status` is None where it is not known, `weight` how many ends it counts for."""
+        """Records an end: `status` is None where it is not known, `weight` how many ends it counts for.
+
+        One that counts for none was announced, whatever its status is.
+        """
+        if weight == 0:
+            self._due = now + self.shortest_s
+            return
         self._ends = [(at, of) for at, of in self._ends if now - at < self.within_s] + [(now, weight)]
         self.is_spent = status == REFUSED or sum(of for _, of in self._ends) > self.most
         wait_s = self.shortest_s * 2 ** (len(self._ends) - 1)

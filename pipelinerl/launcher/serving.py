@@ -6,7 +6,7 @@ trainer and actor go by that.
 
 import itertools
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from contracts.records import ServerCondemned, ServerJoined, ServerLeft, WeightsPublished
@@ -31,6 +31,7 @@ from pipelinerl.streams import StreamWriter
 
 SOONER_S = 5.0  # that a server ends before its node does
 FINISH_S = 30.0  # for the requests of a server that leaves
+SAY_AFTER_S = 10.0  # that a server waits for a place
 ASK_EVERY_S = 5.0  # for a place, where none can be had
 
 
@@ -43,6 +44,7 @@ class _Server:
     answered: bool = False  # whether that one has served weights
     condemned: ServerCondemned | None = None
     waiting_since: float | None = None  # for a place
+    said_waiting: bool = False
     excused: bool = False  # whether its end was announced or asked for, and is no failure
     ends_at: float | None = None  # when it is asked to end, once it has left
 
@@ -62,7 +64,10 @@ class Servers:
         world: WorldConfig,
     ):
         self._most_restarts = world.server_restarts
-        self._servers = {want.name: self._new(want) for want in wants}
+        self._servers = {
+            want.name: _Server(want, of_a_server(world.server_restarts), waiting_since=time.monotonic())
+            for want in wants
+        }
         self._joinings = itertools.count(1)
         self._executor = executor
         self._start = start
@@ -70,9 +75,7 @@ class Servers:
         self._news = news
         self._longest_wait_s = world.server_start_timeout_s
         self.refusal: str | None = None  # why the trainer condemned a server last
-
-    def _new(self, want: Want) -> _Server:
-        return _Server(want, of_a_server(self._most_restarts), waiting_since=time.monotonic())
+        self.ended_last = next(iter(self._servers))
 
     def tend(self, fates: Mapping[str, Fate], now: float) -> None:
         """Does what the fates of the servers ask for."""
@@ -83,6 +86,9 @@ class Servers:
                 case None:
                     if server.restarts.is_due(now):
                         self._ask(name, server, now)
+                case Waiting() if server.waiting_since is not None:
+                    if now - server.waiting_since > SAY_AFTER_S:
+                        self._say_waiting(name, server, fate.needs)
                 case Placed():
                     self._begin(name, server, fate.slot)
                 case Draining() if server.url:
@@ -96,22 +102,19 @@ class Servers:
                 server.ends_at = None
                 self._executor.end([name])
 
-    def scale(
-        self, number: int, want_of: Callable[[int], Want], fates: Mapping[str, Fate], now: float
-    ) -> None:
-        """Starts the servers that are missing, or ends those beyond the number.
+    def scale(self, wants: Sequence[Want], fates: Mapping[str, Fate], now: float) -> None:
+        """Starts servers that are missing, or ends those beyond the number of `wants`.
 
         Those that do not serve are ended first.
         """
-        kept = sorted(self._servers, key=lambda name: not self._servers[name].url)[:number]
+        kept = sorted(self._servers, key=lambda name: not self._servers[name].url)[: len(wants)]
         for name in self._servers.keys() - kept:
             self._let_go(name, fates.get(name), now)
         for name in kept:
             self._keep(name, fates.get(name), now)
-        for index in range(number):
-            want = want_of(index)
-            if len(kept) < number and want.name not in self._servers:
-                self._servers[want.name] = self._new(want)
+        for want in wants:
+            if len(kept) < len(wants) and want.name not in self._servers:
+                self._servers[want.name] = _Server(want, of_a_server(self._most_restarts))
                 kept.append(want.name)
                 self._ask(want.name, self._servers[want.name], now)
 
@@ -156,19 +159,24 @@ class Servers:
 
     def _ask(self, name: str, server: _Server, now: float) -> None:
         """Asks for a place. Where there can be none, it is asked for again, as nodes may come."""
-        first = server.waiting_since is None
-        server.waiting_since = now if first else server.waiting_since
+        if server.waiting_since is None:
+            server.waiting_since = now
         try:
             self._executor.ask([server.want])
         except PlanError as error:
             server.restarts.try_again(now + ASK_EVERY_S)
-            if first:
-                say(f"{name} waits for a place: {error}")
+            self._say_waiting(name, server, str(error))
+
+    def _say_waiting(self, name: str, server: _Server, needs: str) -> None:
+        if not server.said_waiting:
+            server.said_waiting = True
+            say(f"{name} waits for a place: {needs}")
 
     def _begin(self, name: str, server: _Server, slot: Slot) -> None:
         server.url, engine = self._start(name, slot)
         server.joining = next(self._joinings)
         server.waiting_since = None
+        server.said_waiting = False
         server.answered = False
         server.condemned = None
         server.excused = False
@@ -186,6 +194,7 @@ class Servers:
         if server.url:
             self._leave(name, server, "ended" if isinstance(fate, Ended) else "lost")
         self._executor.drop([name])
+        self.ended_last = name
         server.ends_at = None
         if server.condemned and not server.condemned.replaceable:
             server.restarts.give_up()
@@ -194,6 +203,8 @@ class Servers:
             server.restarts.ended(now, status, _weight(server))
         why = f" ({server.condemned.why})" if server.condemned else ""
         how = f"ended with status {fate.status}" if isinstance(fate, Ended) else f"is lost: {fate.why}"
+        if server.excused:
+            how = "has ended, as it was to"
         then = "another is started" if server.restarts.is_pending else "it is not started again"
         say(f"{name} {how}{why}; {then}")
 
@@ -202,14 +213,12 @@ class Servers:
         server.url = None
 
     def _hear_trainer(self) -> None:
-        present = [server for server in self._servers.values() if server.url]
-        by_url = {server.url: server for server in present}
-        by_joining = {server.joining: server for server in present}
+        by_joining = {server.joining: server for server in self._servers.values() if server.url}
         for record in self._news.read():
             match record:
-                case WeightsPublished(servers=urls):
-                    for url in by_url.keys() & set(urls):
-                        by_url[url].answered = True
+                case WeightsPublished(joinings=joinings):
+                    for joining in by_joining.keys() & set(joinings):
+                        by_joining[joining].answered = True
                 case ServerCondemned(joining=joining) if joining in by_joining:
                     by_joining[joining].condemned = record
                     self.refusal = record.why

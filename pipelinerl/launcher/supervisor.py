@@ -13,8 +13,8 @@ from pathlib import Path
 from pipelinerl.errors import PlanError
 from pipelinerl.launcher.executors.base import Ended, Fate, Lost, Process, Slot
 from pipelinerl.launcher.fates import (
-    SERVICES,
-    WORKERS,
+    SERVICE_ROLES,
+    WORKER_ROLES,
     JobFailedError,
     failed_worker,
     have_ended_well,
@@ -50,8 +50,8 @@ class Supervisor:
         self._log_begins: dict[str, int] = {}  # what an earlier process had written by then
         members = members_of(placed.config)
         self._roles = {want.name: role for role, want in members}
-        self._services = {name: of_a_service() for name in names_of(self._roles, SERVICES)}
-        self._workers = names_of(self._roles, WORKERS)
+        self._services = {name: of_a_service() for name in names_of(self._roles, SERVICE_ROLES)}
+        self._workers = names_of(self._roles, WORKER_ROLES)
         self._failed_at: float | None = None
         self._asked = ServersAsked(placed.run_dir)
         self._servers = Servers(
@@ -106,23 +106,27 @@ class Supervisor:
         self._check_workers(fates, now)
         if have_ended_well(fates, self._workers):
             return True
-        if (number := self._asked.read()) is not None:
-            self._scale(number, fates, now)
+        if question := self._asked.read():
+            self._asked.answer(question, self._scale(question.number, fates, now))
             fates = self._executor.look()
         self._servers.tend(fates, now)
         fates = self._executor.look()
         show(self._servers.serving(fates))
         if not self._servers.may_serve(fates, now):
-            why = self._servers.refusal or self._last_log_line(names_of(self._roles, ["server"])[0])
+            why = self._servers.refusal or self._last_log_line(self._servers.ended_last)
             raise JobFailedError(f"no inference server is left; {why}")
         return False
 
-    def _scale(self, number: int, fates: Mapping[str, Fate], now: float) -> None:
+    def _scale(self, number: int, fates: Mapping[str, Fate], now: float) -> str:
+        """Returns why the number stays as it is, or ""."""
         say(f"servers asked for: {number}")
         try:
-            self._servers.scale(number, lambda index: server_want(self._config, index), fates, now)
+            wants = [server_want(self._config, index) for index in range(number)]
         except PlanError as error:
             say(f"the number of servers stays: {error}")
+            return str(error)
+        self._servers.scale(wants, fates, now)
+        return ""
 
     def _restart_services(self, fates: Mapping[str, Fate], now: float) -> None:
         for name, restarts in self._services.items():

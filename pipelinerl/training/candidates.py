@@ -1,6 +1,7 @@
 """Which servers the next weight group is formed of: who is there, not pinned, and not condemned."""
 
 import logging
+import math
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 
@@ -37,6 +38,7 @@ class Candidates:
         self._needs = needs
         self._start_timeout_s = start_timeout_s
         self._record = record
+        self._asked_since: dict[ServerControl, float] = {}
         self._started: set[ServerControl] = set()  # those that were ready once
         self._late: set[ServerControl] = set()  # those that were not within `start_timeout_s`
         self._refused: dict[ServerControl, Exception] = {}  # what neither a new epoch nor a new process mends
@@ -49,7 +51,7 @@ class Candidates:
         began = time.monotonic()
         while True:
             everyone = dict.fromkeys(self._look(), ANSWER_TIMEOUT_S)
-            missing = everyone.keys() - self._servers.roll(everyone).ready.keys()
+            missing = everyone.keys() - self._roll(everyone).ready.keys()
             if everyone and not missing:
                 return
             if self._has_waited_long(began):
@@ -77,9 +79,10 @@ class Candidates:
             time.sleep(POLL_S)
         return infos
 
-    def is_one_ready(self) -> bool:
-        """Whether a server could be published to now."""
-        return bool(self._servers.roll(dict.fromkeys(self._look(), OUTSIDER_TIMEOUT_S)).ready)
+    def is_one_ready(self, besides: Collection[ServerControl]) -> bool:
+        """Whether a server could be published to now, apart from these."""
+        others = [server for server in self._look() if server not in besides]
+        return bool(others and self._roll(dict.fromkeys(others, OUTSIDER_TIMEOUT_S)).ready)
 
     def condemn(self, failures: Failures) -> Failures:
         """Asks those no more that refused for good. Returns the failures of the others."""
@@ -105,16 +108,26 @@ class Candidates:
             self._failing[server] = version
             self._tell(server, f"it failed update after update{last}", replaceable=True)
 
-    def _condemn_late(self, servers: Iterable[ServerControl], roll: Roll) -> None:
-        """Has those replaced that were started long ago, and have not been ready since."""
+    def _roll(self, patience_s: dict[ServerControl, float]) -> Roll:
+        """Asks as `Servers.roll` does. Notes who was asked for the first time, and who was ready."""
+        now = time.monotonic()
+        for server in patience_s:
+            self._asked_since.setdefault(server, now)
+        roll = self._servers.roll(patience_s)
         self._started |= roll.ready.keys()
-        for server in set(servers) - self._started:
-            if self._servers.age_s(server) > self._start_timeout_s:
-                why = f"it was not ready within server_start_timeout_s={self._start_timeout_s:g} s"
-                log.error("%s is condemned: %s", server.url, why)
-                self._late.add(server)
-                roll.loading.discard(server)
-                self._tell(server, why, replaceable=True)
+        return roll
+
+    def _is_late(self, server: ServerControl) -> bool:
+        """Whether it was asked first so long ago that it should have been ready once."""
+        asked_since = self._asked_since.get(server, math.inf)
+        return server not in self._started and time.monotonic() - asked_since > self._start_timeout_s
+
+    def _condemn_late(self, servers: Iterable[ServerControl]) -> None:
+        for server in servers:
+            why = f"it was not ready within server_start_timeout_s={self._start_timeout_s:g} s"
+            log.error("%s is condemned: %s", server.url, why)
+            self._late.add(server)
+            self._tell(server, why, replaceable=True)
 
     def _tell(self, server: ServerControl, why: str, replaceable: bool) -> None:
         joining = self._servers.joining(server).number
@@ -147,9 +160,11 @@ class Candidates:
     def _ready(self, servers: list[ServerControl], members: Collection[ServerControl]) -> tuple[Roll, Infos]:
         """Returns which of them answer and do what is needed, and whom of these the strikes choose."""
         # One that is out already, and hangs, must not hold up every publication.
-        patience = {s: ANSWER_TIMEOUT_S if s in members else OUTSIDER_TIMEOUT_S for s in servers}
-        roll = self._servers.roll(patience)
-        self._condemn_late(servers, roll)
+        late = {s for s in servers if self._is_late(s)}
+        patience = {s: ANSWER_TIMEOUT_S if s in members or s in late else OUTSIDER_TIMEOUT_S for s in servers}
+        roll = self._roll(patience)
+        self._condemn_late(late - roll.ready.keys())
+        roll.loading -= late
         lacking = {s: f for s, info in roll.ready.items() if (f := self._lacking(s, info))}
         self.condemn(lacking)
         roll.ready = {s: info for s, info in roll.ready.items() if s not in lacking}

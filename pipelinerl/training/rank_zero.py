@@ -68,6 +68,7 @@ class RankZero:
         self._lags: Counter[int] = Counter()  # lag -> tokens of the step
         self._masked_tokens = 0
         self._groups: list[int] = []
+        self._published = -1  # the version that was published last
         self._health = Health(instantiate(config.health))
         self._step_began = time.monotonic()
 
@@ -163,7 +164,11 @@ class RankZero:
             yield entry.record
 
     def published(self, published: WeightsPublished) -> None:
+        """Records a publication: its event, and the metrics of a version once."""
         self._events.append(published)
+        if published.version == self._published:  # again, to servers that came later
+            return
+        self._published = published.version
         self.metrics.write(
             published.version,
             weight_version=published.version,

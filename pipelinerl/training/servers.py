@@ -5,7 +5,6 @@ meanwhile is not waited for.
 """
 
 import asyncio
-import time
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
 from typing import TypeVar
@@ -18,6 +17,7 @@ from pipelinerl.clients.server_control import ServerControl
 from pipelinerl.clients.server_registry import Joining
 from pipelinerl.streams.launched_servers import LaunchedServers
 
+HEARD_S = 2.0  # for an answer that proves that somebody is there
 HEAR_S = 0.2  # between two looks at the launcher's events while something is waited for
 Result = TypeVar("Result")
 Failures = dict[ServerControl, Exception]
@@ -44,7 +44,6 @@ class Servers:
         self._session = self._loop.run(_opened(token))
         self._controls: dict[Joining, ServerControl] = {}
         self._joinings: dict[ServerControl, Joining] = {}
-        self._known_since: dict[ServerControl, float] = {}
         self.all: list[ServerControl] = []  # the servers of the run, as last read
         self.refresh()
 
@@ -63,16 +62,11 @@ class Servers:
             control = ServerControl(self._session, joining.url)
             self._controls[joining] = control
             self._joinings[control] = joining
-            self._known_since[control] = time.monotonic()
         return self._controls[joining]
 
     def joining(self, server: ServerControl) -> Joining:
         """Returns its joining. A server that replaces it has the same name and another number."""
         return self._joinings[server]
-
-    def age_s(self, server: ServerControl) -> float:
-        """Returns the seconds since it was first read that the server has joined."""
-        return time.monotonic() - self._known_since[server]
 
     def is_one_gone(self, servers: Iterable[ServerControl]) -> bool:
         """Whether one of them has left the run by now. Any thread may ask."""
@@ -141,6 +135,11 @@ class Servers:
             elif status == "ready" or info.weights.state != "live":
                 roll.ready[server] = info
         return roll
+
+    def hear(self, servers: Iterable[ServerControl]) -> set[ServerControl]:
+        """Returns those that answer within `HEARD_S`, whatever they say of themselves."""
+        answers, _ = self.ask(servers, lambda server: asyncio.wait_for(server.health_status(), HEARD_S))
+        return set(answers)
 
     def close(self) -> None:
         self._loop.run(self._session.close())

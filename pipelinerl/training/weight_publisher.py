@@ -33,6 +33,7 @@ from pipelinerl.training.update_times import broken_end_s, rendezvous_s
 from pipelinerl.training.weight_groups import WeightGroups, blame_for_joining
 
 log = logging.getLogger(__name__)
+SILENT_LOOKS = 5  # after which servers that do not answer are taken to hang
 FIRST_S = 1.0  # after a broken broadcast, for those to report it that had failed before
 
 
@@ -64,6 +65,7 @@ class WeightPublisher:
             self._servers, self._strikes, needs or {}, config.world.server_start_timeout_s, record
         )
         self._published: set[ServerControl] = set()  # to whom the last version was
+        self._silent_looks = 0  # in a row, at which none of them answered
         self._broken = False  # whether the last broadcast broke
         self._timed_out = False  # whether it ended in silence
 
@@ -77,16 +79,25 @@ class WeightPublisher:
     # --- one publication: open, send, confirm -------------------------------------------------
 
     def wait_for_servers(self) -> None:
-        """Waits until every server is ready, or `server_start_timeout_s` have passed and some are."""
+        """Waits until every server is ready, or `server_start_timeout_s` have passed."""
         self._candidates.wait()
 
     def is_stranded(self) -> bool:
-        """Whether all servers of the last publication have left, and another one is ready.
+        """Whether all servers of the last publication have left or are silent, and another one is ready.
 
-        Then no rollout can come, so no step closes, and the new one would never be given weights.
+        Then no rollout can come, so no step closes, and the new one would never be given weights. Asked now
+        and then while no rollout comes; one is silent that has not answered at `SILENT_LOOKS` in a row.
         """
         self._servers.refresh()
-        return self._published.isdisjoint(self._servers.all) and self._candidates.is_one_ready()
+        there = self._published.intersection(self._servers.all)
+        if not self._candidates.is_one_ready(besides=there):
+            self._silent_looks = 0
+            return False
+        if there and self._servers.hear(there):
+            self._silent_looks = 0
+            return False
+        self._silent_looks += 1
+        return not there or self._silent_looks >= SILENT_LOOKS
 
     def open(self, version: int) -> None:
         """Requests the update until every member of the weight group answered 202. Raises NoServersError."""
@@ -156,6 +167,7 @@ class WeightPublisher:
             run=self.run,
             version=version,
             servers=[server.url for server in live],
+            joinings=[self._servers.joining(server).number for server in live],
             seconds=time.monotonic() - self._started,
             bytes=self._manifest.total_bytes,
             paused_s=max(statuses[server].paused_s for server in live),

@@ -36,18 +36,33 @@ def test_a_run_begins_with_as_few_servers_as_it_may():
     waiting = {"server_1": Waiting("{CPU: 1}"), "server_2": Waiting("{CPU: 1}")}
     slots = placed("world.servers_min=1", **waiting)
     assert [*slots] == ["server-0", "actor", "preprocessor", "trainer-0"]
-    with pytest.raises(PlanError, match=r"within executor.place_timeout_s=0.2 s: waiting for \{CPU"):
+    with pytest.raises(
+        PlanError, match=r"within executor.place_timeout_s=0.2 s: server-1, server-2: waiting for \{CPU"
+    ):
         placed("world.servers_min=2", **waiting)
 
 
 def test_it_does_not_begin_without_its_workers():
-    with pytest.raises(PlanError, match="waiting for the moon of trainer-0"):
+    with pytest.raises(PlanError, match="trainer-0: waiting for the moon"):
         placed(trainer_0=Waiting("the moon"))
 
 
 def test_a_place_that_is_lost_before_it_begins_is_said():
     with pytest.raises(PlanError, match="the place of actor is lost: its node is gone"):
         placed(actor=Lost(None, "its node is gone"))
+
+
+def test_a_run_does_not_begin_where_too_many_servers_lost_their_place():
+    lost = {
+        "server_1": Lost(None, "nothing can listen at 10.0.0.1:8001"),
+        "server_2": Lost(None, "it is gone"),
+    }
+    with pytest.raises(
+        PlanError, match="the place of server-1 is lost: nothing can listen.*; the place of s"
+    ):
+        placed("world.servers_min=2", **lost)
+    slots = placed("world.servers_min=1", **lost)
+    assert [*slots] == ["server-0", "actor", "preprocessor", "trainer-0"]
 
 
 def test_more_servers_at_least_than_at_most_are_refused():

@@ -50,3 +50,9 @@ def test_one_that_is_given_up_is_not_due():
     server.ended(0)
     server.give_up()
     assert not server.is_due(100)
+
+
+def test_an_end_that_was_announced_costs_nothing_whatever_its_status():
+    server = of_a_server(most=3)
+    assert [wait_of(server, end, weight=0, status=2) for end in range(20)] == [1] * 20
+    assert wait_of(server, 20) == 1

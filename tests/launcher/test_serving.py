@@ -89,10 +89,9 @@ class Scene:
     def may_serve(self) -> bool:
         return self.servers.may_serve(self.table.fates, self.now)
 
-    def published(self, *urls: str) -> None:
-        self.trainer.append(
-            WeightsPublished(run="r", version=1, servers=[*urls], seconds=0.0, bytes=0, paused_s=0.0)
-        )
+    def published(self, *joinings: int) -> None:
+        figures = {"version": 1, "seconds": 0.0, "bytes": 0, "paused_s": 0.0}
+        self.trainer.append(WeightsPublished(run="r", servers=[], joinings=[*joinings], **figures))
 
     def slot(self, name: str) -> Slot:
         return self.table.fates[name].slot
@@ -126,7 +125,7 @@ BEGAN = [("server-0", "http://a:81"), ("server-1", "http://a:82")]
 
 
 def test_one_that_dies_is_replaced_at_another_address(scene):
-    scene.published("http://a:81", "http://a:82")
+    scene.published(1, 2)
     scene.dies("server-1")
     assert scene.story() == [*BEGAN, ("server-1", "http://a:82", "ended")]
     scene.tend(after_s=0.9)
@@ -138,11 +137,11 @@ def test_one_that_dies_is_replaced_at_another_address(scene):
 
 
 def test_each_has_a_budget_of_its_own_and_then_none_is_left(scene):
-    scene.published("http://a:81", "http://a:82")
+    scene.published(1, 2)
     for name in ("server-0", "server-1"):
         for _ in range(4):
             assert scene.may_serve()
-            scene.published(f"http://a:{scene.slot(name).port}")
+            scene.published(scene.slot(name).port - 80)
             scene.tend()
             scene.dies(name)
             scene.tend(after_s=60)
@@ -168,7 +167,7 @@ def test_one_that_is_refused_is_not_started_again(scene):
 
 
 def test_one_on_a_lost_node_left_at_once_and_waits_for_a_place(scene):
-    scene.published("http://a:82")
+    scene.published(2)
     scene.tend()
     scene.table.fates["server-1"] = Lost(scene.slot("server-1"), "node b is gone")
     scene.tend()
@@ -203,7 +202,7 @@ def test_one_that_drains_leaves_before_it_ends_at_no_cost(scene, notice_s, after
 
 @pytest.mark.parametrize("replaceable", [False, True])
 def test_one_that_is_condemned_is_ended_and_replaced_only_where_that_may_help(scene, replaceable):
-    scene.published("http://a:81")
+    scene.published(1)
     scene.trainer.append(condemned(1, replaceable))
     scene.tend()
     assert scene.table.ended == ["server-0"]
@@ -222,7 +221,7 @@ def condemned(joining: int, replaceable: bool) -> ServerCondemned:
 
 def test_what_was_said_of_the_one_before_does_not_end_the_one_at_its_url(scene):
     """As with a fixed port: the trainer wrote it before it had read of the second."""
-    scene.published("http://a:81")
+    scene.published(1)
     scene.dies("server-0", status=1)
     scene.table.ports = 80
     scene.tend(after_s=2)
@@ -237,7 +236,7 @@ def test_what_was_said_of_the_one_before_does_not_end_the_one_at_its_url(scene):
 
 
 def test_a_place_that_cannot_be_had_is_asked_for_again_later(scene):
-    scene.published("http://a:81")
+    scene.published(1)
     scene.dies("server-0")
     scene.table.is_full = True
     for _ in range(100):
@@ -258,7 +257,7 @@ def want(index: int) -> Want:
 
 
 def scale(scene: Scene, number: int) -> None:
-    scene.servers.scale(number, want, dict(scene.table.fates), scene.now)
+    scene.servers.scale([want(index) for index in range(number)], dict(scene.table.fates), scene.now)
 
 
 def test_more_servers_are_started_and_those_beyond_the_number_finish_first(scene):
@@ -279,6 +278,29 @@ def test_more_servers_are_started_and_those_beyond_the_number_finish_first(scene
     assert scene.table.asked == ["server-2"]  # none was started again
     scale(scene, 2)
     assert scene.table.asked == ["server-2", "server-1"]
+
+
+def test_one_that_is_asked_for_and_has_no_place_is_named_once(scene, capsys):
+    scene.table.is_full = True
+    scale(scene, 3)
+    for _ in range(10):
+        scene.tend(after_s=5)
+    assert capsys.readouterr().err.count("server-2 waits for a place: nothing is free") == 1
+    scene.table.is_full = False
+    scene.tend(after_s=5)
+    scene.table.fates["server-2"] = Waiting("{CPU: 1}; free on 1 node: a {}")
+    for _ in range(10):
+        scene.tend(after_s=5)
+    assert capsys.readouterr().err == ""
+
+
+def test_one_that_waits_for_a_node_is_named_once(scene, capsys):
+    scale(scene, 3)
+    scene.table.fates["server-2"] = Waiting("{CPU: 1}; free on 1 node: a {}")
+    for _ in range(10):
+        scene.tend(after_s=2)
+    words = "launch.py: server-2 waits for a place: {CPU: 1}; free on 1 node: a {}\n"
+    assert capsys.readouterr().err == words
 
 
 def test_a_server_that_does_not_serve_is_let_go_before_one_that_does(scene):

@@ -11,7 +11,7 @@ import pytest
 
 from contracts.records import Evaluated, ServerCondemned, StepClosed, TrainingDone, WeightsPublished
 from pipelinerl.training.ranks import Ranks
-from pipelinerl.training.weight_publisher import WeightPublisher, publish
+from pipelinerl.training.weight_publisher import SILENT_LOOKS, WeightPublisher, publish
 from tests.inference_adapters.servers import Server, contract, serving, wait_ready
 from tests.pipeline.launched import Launcher
 from tests.pipeline.runs import (
@@ -145,6 +145,39 @@ def test_one_that_is_not_ready_in_time_is_to_be_replaced(worker, ranks):
         assert (joining, replaceable) == (2, True)
         assert "not ready within server_start_timeout_s=2 s" in launcher.condemned[0].why
         assert publish(worker, ranks, sender, len(sets)).servers == [healthy.url]
+        sender.close()
+
+
+def test_one_that_was_never_asked_in_time_is_asked_before_it_is_condemned(worker, ranks):
+    """As after a step that took longer than a server may take to start."""
+    with contextlib.ExitStack() as stack:
+        healthy, newcomer = serving_several(stack, 2)
+        launcher = Launcher(healthy.url)
+        sender = publisher(worker, launcher=launcher, settings=["world.server_start_timeout_s=0.1"])
+        publish(worker, ranks, sender, 0)
+        launcher.join(newcomer.url)
+        newcomer.process.send_signal(signal.SIGSTOP)
+        sender._servers.refresh()
+        threading.Timer(1.5, newcomer.process.send_signal, [signal.SIGCONT]).start()
+        publish(worker, ranks, sender, 1)
+        published = publish(worker, ranks, sender, 2)
+        assert launcher.condemned == []
+        assert published.servers == [healthy.url, newcomer.url]
+        sender.close()
+
+
+def test_a_version_whose_servers_hang_is_wanted_by_one_that_is_ready(worker, ranks):
+    with contextlib.ExitStack() as stack:
+        hangs, ready = serving_several(stack, 2)
+        launcher = Launcher(hangs.url)
+        sender = publisher(worker, launcher=launcher)
+        publish(worker, ranks, sender, 0)
+        launcher.join(ready.url)
+        assert not any(sender.is_stranded() for _ in range(SILENT_LOOKS + 1))
+        hangs.process.send_signal(signal.SIGSTOP)
+        assert [sender.is_stranded() for _ in range(SILENT_LOOKS)] == [False] * (SILENT_LOOKS - 1) + [True]
+        assert publish(worker, ranks, sender, 0).servers == [ready.url]
+        hangs.process.send_signal(signal.SIGCONT)
         sender.close()
 
 

@@ -102,7 +102,7 @@ def test_a_run_is_given_servers_and_loses_them_again(tmp_path):
     run = tmp_path / "run"
     launcher = start(run, "max_steps=100000")
     wait_for_record(run, "trainer_events", StepClosed)
-    scale(run, 2)
+    assert scale(run, 2) == ""
     wait_for(lambda: len(groups(run)[-1]) == 2)
     scale(run, 1)
     wait_for(lambda: len(groups(run)[-1]) == 1)
@@ -110,7 +110,7 @@ def test_a_run_is_given_servers_and_loses_them_again(tmp_path):
     launcher.send_signal(signal.SIGINT)
     finish(launcher)
     assert_accounted(run, ended=False)
-    assert scale(run, 2) == f"scale: the run in {run} is not running; set world.servers when it is resumed"
+    assert scale(run, 2) == f"scale: the run in {run} has ended; set world.servers when it is resumed"
 
 
 def scale(run: Path, number: int) -> str:

@@ -99,6 +99,7 @@ class Capacity:
 
     summary: str
     nodes: list[str]
+    fits: list[str]  # lines that say which of the jobs that were named would have a place now
 
 
 class Executor(Protocol):
@@ -110,8 +111,8 @@ class Executor(Protocol):
     address: str  # of this machine, by which the nodes reach it
     notices_within_s: float  # longest time until a lost node shows in `look`; 0 where there is one node
 
-    def capacity(self) -> Capacity:
-        """Returns what there is; starts nothing."""
+    def capacity(self, wants: Iterable[Want]) -> Capacity:
+        """Returns what there is, and how much of these would have a place; asks for none."""
 
     def ask(self, wants: Iterable[Want]) -> None:
         """Asks for places; returns at once. Raises PlanError for what can never be placed."""

@@ -191,10 +191,9 @@ def set_no_core_file() -> None:
 
 
 def main() -> None:
-    """Reads the order, and ends as the job has ended."""
+    """Reads the order, runs the job, and ends as it has ended."""
     if sys.argv[1:] == ["apart"]:
         stand_apart()
-    """Reads the order, runs the job, and ends as it has ended."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1)
     line = b""

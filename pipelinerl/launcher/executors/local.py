@@ -56,8 +56,10 @@ class LocalExecutor(Executor):
         self._free_gpus = list(gpus)
         self._jobs: dict[str, _Job] = {}
 
-    def capacity(self) -> Capacity:
-        return Capacity(f"executor: {NODE}, {os.cpu_count()} CPUs, {len(self._all_gpus)} GPUs", [])
+    def capacity(self, wants: Iterable[Want]) -> Capacity:
+        needed = sum(want.gpus for want in wants)
+        gpus = len(self._all_gpus)
+        return Capacity(f"{NODE}: {os.cpu_count()} CPUs, {gpus} GPUs", [], [f"{needed} GPUs are needed"])
 
     def ask(self, wants: Iterable[Want]) -> None:
         for want in wants:

@@ -15,7 +15,7 @@ from pipelinerl.paths import ROOT
 from tests.launcher.executors.ray_nodes import RayNodes
 from tests.pipeline.runs import MINIATURE
 
-SOON_S = 5.0  # until a refusal, on an idle machine
+SOON_S = 15.0  # until a refusal; Ray itself tries for 20 s
 
 
 def refused(environment: dict[str, str], allow_unauthenticated: bool = False) -> str:
@@ -70,7 +70,7 @@ def test_where_nobody_or_something_else_listens(nodes: RayNodes):
             assert "nobody listens" in refused(nodes.environment | {"RAY_ADDRESS": closed_address})
         began = time.monotonic()
         assert "does not answer" in refused(nodes.environment | {"RAY_ADDRESS": silent_address})
-        assert time.monotonic() - began < 2 * SOON_S
+        assert time.monotonic() - began < SOON_S
 
 
 def test_another_version_of_ray(nodes: RayNodes):

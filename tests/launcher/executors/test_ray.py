@@ -142,9 +142,9 @@ def state_of_the_cluster() -> str:
 
 def test_the_node_that_a_job_leaves_is_announced(bench: Bench, nodes: RayNodes):
     """A node that drains, then its end."""
-    known = len(bench.executor.capacity().nodes)
+    known = len(bench.executor.capacity([]).nodes)
     spare = nodes.start(cpus=4)
-    wait_for(lambda: len(bench.executor.capacity().nodes) > known)
+    wait_for(lambda: len(bench.executor.capacity([]).nodes) > known)
     bench.place(cpus=3.5)
     bench.start("sleep 1000")
     running = bench.wait(Running)

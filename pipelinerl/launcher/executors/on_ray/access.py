@@ -39,10 +39,15 @@ def address_of(environment: Mapping[str, str]) -> str | None:
     return address or None
 
 
+def missing_ray() -> str | None:
+    """Returns what to do where Ray is not installed."""
+    return None if find_spec("ray") else "executor=ray: ray is not installed: pip install -e '.[ray]'"
+
+
 def access(environment: Mapping[str, str], allow_unauthenticated: bool) -> Access:
     """Returns how to reach the cluster. Raises PlanError where that is impossible, or open to everybody."""
-    if find_spec("ray") is None:
-        raise PlanError("executor=ray: ray is not installed: pip install -e '.[ray]'")
+    if lacking := missing_ray():
+        raise PlanError(lacking)
     address = address_of(environment)
     if address is None:
         raise PlanError("executor=ray: set RAY_ADDRESS to HOST:PORT of the cluster's head (docs/cluster.md)")

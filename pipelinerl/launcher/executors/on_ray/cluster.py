@@ -6,12 +6,13 @@ cluster. It must not know what a job does.
 Ray core alone: nothing restarts by itself, nothing is detached, and nothing is put into the object store.
 """
 
+import contextlib
 import json
 import os
 import signal
 import sys
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import cache
 from typing import Any
 
@@ -24,12 +25,16 @@ from ray.exceptions import AuthenticationError, RayActorError, RayError, RayTask
 from ray.util import placement_group, remove_placement_group
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
+from pipelinerl.errors import PlanError
+from pipelinerl.launcher.executors.bundles import Resources
 from pipelinerl.launcher.executors.on_ray import keeper
-from pipelinerl.launcher.executors.on_ray.nodes import Node, Resources
+from pipelinerl.launcher.executors.on_ray.nodes import Node
+from pipelinerl.launcher.executors.on_ray.watch import View
 
 CALLS = 8  # of one keeper at a time: keep, run, an earlier run, end, finish
 ANSWER_S = 4  # of the head
-SHUTDOWN_S = 5.0  # where the head is gone, it would not return
+SHUTDOWN_S = 5.0
+REMOVE_S = 1.0
 METADATA = (b"CLUSTER_METADATA", b"cluster")  # key and namespace of the versions, in the head's store
 Reference = ray.ObjectRef
 
@@ -56,9 +61,19 @@ def join(address: str, namespace: str) -> None:
 
 
 def leave() -> None:
-    leaving = threading.Thread(target=ray.shutdown, daemon=True)
-    leaving.start()
-    leaving.join(SHUTDOWN_S)
+    try_for(SHUTDOWN_S, ray.shutdown)
+
+
+def try_for(seconds: float, act: Callable[[], object]) -> None:
+    """Does what may fail, or not return, where the head is gone. It goes on in a thread after the time."""
+
+    def attempt() -> None:
+        with contextlib.suppress(RayError):
+            act()
+
+    trying = threading.Thread(target=attempt, daemon=True)
+    trying.start()
+    trying.join(seconds)
 
 
 def own_address() -> str:
@@ -66,8 +81,15 @@ def own_address() -> str:
     return ray.util.get_node_ip_address()
 
 
+def view() -> View:
+    """Returns what there is. Blocks for as long as the head does not answer."""
+    config = state.get_cluster_config()
+    kinds = config.node_group_configs if config else []
+    return View(nodes(), [resources(dict(kind.resources)) for kind in kinds])
+
+
 def nodes() -> list[Node]:
-    """Returns the nodes that live. Blocks for as long as the head does not answer."""
+    """Returns the nodes that live."""
     free = state.available_resources_per_node()
     deadlines = state.get_draining_nodes()  # in ms
     return [
@@ -83,12 +105,6 @@ def nodes() -> list[Node]:
     ]
 
 
-def could_be_added() -> list[Resources]:
-    """Returns the kinds of nodes that an autoscaler may start."""
-    config = state.get_cluster_config()
-    return [resources(dict(kind.resources)) for kind in config.node_group_configs] if config else []
-
-
 def resources(given: dict[str, float]) -> Resources:
     return Resources(given.get("CPU", 0.0), given.get("GPU", 0.0))
 
@@ -99,7 +115,11 @@ class Group:
     def __init__(self, name: str, bundles: dict[str, Resources]):
         self._indices = {bundle: index for index, bundle in enumerate(bundles)}
         strategy = "STRICT_PACK" if len(bundles) == 1 else "PACK"
-        self._group = placement_group([of_ray(b) for b in bundles.values()], strategy=strategy, name=name)
+        amounts = [of_ray(bundle) for bundle in bundles.values()]
+        try:
+            self._group = placement_group(amounts, strategy=strategy, name=name)
+        except (RayError, OSError) as error:
+            raise PlanError(f"the head of the Ray cluster does not reserve {name}: {error}") from error
 
     def keeper(self, bundle: str, needs: Resources, guard: str, withheld: str) -> Any:
         """Returns a keeper that starts once there is a place in the bundle."""
@@ -109,7 +129,7 @@ class Group:
         return keeper_class().options(**options).remote(guard, withheld)
 
     def remove(self) -> None:
-        remove_placement_group(self._group)
+        try_for(REMOVE_S, lambda: remove_placement_group(self._group))
 
 
 @cache

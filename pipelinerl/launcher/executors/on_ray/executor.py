@@ -14,11 +14,11 @@ from typing import Any
 from pipelinerl.config import RayExecutorConfig
 from pipelinerl.errors import PlanError
 from pipelinerl.launcher.executors.base import Capacity, Executor, Fate, Lost, Process, Want
+from pipelinerl.launcher.executors.bundles import Resources, bundles_of, groups_of, in_words, needs_of
 from pipelinerl.launcher.executors.environment import WITHHELD
 from pipelinerl.launcher.executors.on_ray.access import Access, access, prepare_environment
 from pipelinerl.launcher.executors.on_ray.job import RayJob
-from pipelinerl.launcher.executors.on_ray.nodes import capacity, free_in_words, largest_in_words
-from pipelinerl.launcher.executors.on_ray.wants import bundles_of, fits, groups_of, in_words, needs_of
+from pipelinerl.launcher.executors.on_ray.nodes import capacity, fits, free_in_words, too_large
 
 GUARD = Path(__file__).parents[1] / "guard.py"
 FINISH_S = 3.0  # for guards to kill what is left; beyond that they go on by themselves
@@ -58,24 +58,24 @@ class RayExecutor(Executor):
     def _watch(self) -> Any:
         from pipelinerl.launcher.executors.on_ray.watch import Watch
 
-        return Watch(self._cluster.nodes)
+        return Watch(self._cluster.view)
 
     @property
     def address(self) -> str:
         return self._cluster.own_address()
 
-    def capacity(self) -> Capacity:
-        nodes = self._watch.nodes()
+    def capacity(self, wants: Iterable[Want]) -> Capacity:
+        nodes = self._watch.view.nodes
         secured = "token authentication" if self._access.authenticated else "no authentication"
         where = f"ray {self._access.version} at {self._access.address}, {secured}"
-        return Capacity(f"{where}: {capacity(nodes)}", [str(node) for node in nodes])
-
-    def fits(self, wants: Iterable[Want]) -> str:
-        """Returns which of these would have a place now, in words. Asks for none."""
-        return fits(wants, self._watch.nodes())
+        wants = list(wants)
+        fitting = [fits(wants, nodes), *(f"never: {why}" for why in too_large(wants, self._kinds()))]
+        return Capacity(f"{where}: {capacity(nodes)}", [str(node) for node in nodes], fitting)
 
     def ask(self, wants: Iterable[Want]) -> None:
         wants = list(wants)
+        if not self._watch.is_fresh():  # it would block, as long as the head does not answer
+            raise PlanError(f"the head of the Ray cluster at {self._access.address} does not answer")
         self._refuse_impossible(wants)
         for name, members in groups_of(wants).items():
             if name not in self._groups:
@@ -88,14 +88,12 @@ class RayExecutor(Executor):
 
     def _refuse_impossible(self, wants: list[Want]) -> None:
         """Raises PlanError where no node of the cluster, nor of those it may be given, is large enough."""
-        kinds = [node.total for node in self._watch.nodes()] + self._cluster.could_be_added()
-        for members in groups_of(wants).values():
-            for bundle, needs in bundles_of(members).items():
-                if not any(kind.holds(needs) for kind in kinds):
-                    raise PlanError(
-                        f"{bundle} needs {needs} on one node, and the nodes of the Ray cluster have "
-                        f"{largest_in_words(kinds)}"
-                    )
+        if impossible := too_large(wants, self._kinds()):
+            raise PlanError(impossible[0])
+
+    def _kinds(self) -> list[Resources]:
+        nodes, could_be_added = self._watch.view
+        return [node.total for node in nodes] + could_be_added
 
     def look(self) -> Mapping[str, Fate]:
         if not self._jobs:
@@ -104,7 +102,7 @@ class RayExecutor(Executor):
         if self._watch.is_silent():
             why = f"the head of the Ray cluster at {self._access.address} does not answer"
             return {name: Lost(job.slot, why) for name, job in self._jobs.items()}
-        nodes = {node.id: node for node in self._watch.nodes()}
+        nodes = {node.id: node for node in self._watch.view.nodes}
         free = free_in_words(nodes.values())
         for job in self._jobs.values():
             job.hear(done)
@@ -140,5 +138,6 @@ class RayExecutor(Executor):
         self.drop([*self._jobs])
         if self._joined:
             self._joined = False
-            self._watch.stop()
+            if "_watch" in self.__dict__:
+                self._watch.stop()
             self._cluster.leave()

@@ -3,26 +3,10 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from pipelinerl.launcher.executors.base import Want
+from pipelinerl.launcher.executors.bundles import Resources, bundles_of, groups_of, in_words
+
 NAMED_NODES = 8  # in a message
-
-
-@dataclass(frozen=True)
-class Resources:
-    cpus: float = 0.0
-    gpus: float = 0.0
-
-    def __add__(self, other: "Resources") -> "Resources":
-        return Resources(self.cpus + other.cpus, self.gpus + other.gpus)
-
-    def __sub__(self, other: "Resources") -> "Resources":
-        return Resources(self.cpus - other.cpus, self.gpus - other.gpus)
-
-    def holds(self, other: "Resources") -> bool:
-        return self.cpus >= other.cpus and self.gpus >= other.gpus
-
-    def __str__(self) -> str:
-        named = [("GPU", self.gpus), ("CPU", self.cpus)]
-        return "{" + ", ".join(f"{name}: {amount:g}" for name, amount in named if amount) + "}"
 
 
 @dataclass(frozen=True)
@@ -76,3 +60,42 @@ def capacity(nodes: Iterable[Node]) -> str:
     if draining := sum(node.drains_at is not None for node in nodes):
         counts.append(f"{draining} draining")
     return ", ".join(counts)
+
+
+def too_large(wants: Iterable[Want], kinds: Iterable[Resources]) -> list[str]:
+    """Returns a clause for each bundle that is larger than every kind of node."""
+    kinds = list(kinds)
+    bundles = [bundle for members in groups_of(wants).values() for bundle in bundles_of(members).items()]
+    have = f"and the nodes of the Ray cluster have {largest_in_words(kinds)}"
+    return [
+        f"{name} needs {needs} on one node, {have}"
+        for name, needs in bundles
+        if not any(kind.holds(needs) for kind in kinds)
+    ]
+
+
+def fits(wants: Iterable[Want], nodes: Iterable[Node]) -> str:
+    """Returns a clause that says which groups would have a place now, if nobody else asked for one."""
+    free = [node.free for node in nodes if node.drains_at is None]
+    groups = groups_of(wants)
+    waiting = []
+    for name, members in groups.items():
+        needs = bundles_of(members)
+        left = after(needs.values(), free)
+        if left is None:
+            waiting.append(f"{name} waits for {in_words(needs.values())}")
+        else:
+            free = left
+    return "; ".join([f"fits now: {len(groups) - len(waiting)} of {len(groups)} groups", *waiting])
+
+
+def after(needs: Iterable[Resources], free: list[Resources]) -> list[Resources] | None:
+    """Returns what is free once all of these have a place, or None where they have not."""
+    left = list(free)
+    for bundle in sorted(needs, key=lambda bundle: (-bundle.gpus, -bundle.cpus)):
+        holding = [i for i, node in enumerate(left) if node.holds(bundle)]
+        if not holding:
+            return None
+        fullest = min(holding, key=lambda i: (left[i].gpus, left[i].cpus))
+        left[fullest] -= bundle
+    return left

@@ -1,12 +1,31 @@
-"""What jobs ask of a Ray cluster, as resources. It imports no engine."""
+"""What jobs ask of a cluster: bundles of resources, in groups that are placed together. Pure."""
 
 from collections import Counter
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 from pipelinerl.launcher.executors.base import Want
-from pipelinerl.launcher.executors.on_ray.nodes import Node, Resources
 
 LEAST_CPUS = 0.01  # of a keeper: a group of nothing cannot be made
+
+
+@dataclass(frozen=True)
+class Resources:
+    cpus: float = 0.0
+    gpus: float = 0.0
+
+    def __add__(self, other: "Resources") -> "Resources":
+        return Resources(self.cpus + other.cpus, self.gpus + other.gpus)
+
+    def __sub__(self, other: "Resources") -> "Resources":
+        return Resources(self.cpus - other.cpus, self.gpus - other.gpus)
+
+    def holds(self, other: "Resources") -> bool:
+        return self.cpus >= other.cpus and self.gpus >= other.gpus
+
+    def __str__(self) -> str:
+        named = [("GPU", self.gpus), ("CPU", self.cpus)]
+        return "{" + ", ".join(f"{name}: {amount:g}" for name, amount in named if amount) + "}"
 
 
 def needs_of(want: Want) -> Resources:
@@ -40,30 +59,3 @@ def groups_of(wants: Iterable[Want]) -> dict[str, list[Want]]:
     for want in wants:
         groups.setdefault(want.group, []).append(want)
     return dict(sorted(groups.items(), key=lambda group: size(group[1])))
-
-
-def fits(wants: Iterable[Want], nodes: Iterable[Node]) -> str:
-    """Returns a clause that says which groups would have a place now, if nobody else asked for one."""
-    free = [node.free for node in nodes if node.drains_at is None]
-    groups = groups_of(wants)
-    waiting = []
-    for name, members in groups.items():
-        needs = bundles_of(members)
-        left = after(needs.values(), free)
-        if left is None:
-            waiting.append(f"{name} waits for {in_words(needs.values())}")
-        else:
-            free = left
-    return "; ".join([f"fits now: {len(groups) - len(waiting)} of {len(groups)} groups", *waiting])
-
-
-def after(needs: Iterable[Resources], free: list[Resources]) -> list[Resources] | None:
-    """Returns what is free once all of these have a place, or None where they have not."""
-    left = list(free)
-    for bundle in sorted(needs, key=lambda bundle: (-bundle.gpus, -bundle.cpus)):
-        holding = [i for i, node in enumerate(left) if node.holds(bundle)]
-        if not holding:
-            return None
-        fullest = min(holding, key=lambda i: (left[i].gpus, left[i].cpus))
-        left[fullest] -= bundle
-    return left
