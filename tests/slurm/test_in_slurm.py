@@ -5,6 +5,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -43,9 +44,20 @@ def steps_made(run_dir: Path) -> int:
     return metrics.read_text().count("\n") if metrics.exists() else 0
 
 
-def what_is_left(box: SlurmBox) -> list[int]:
+def what_is_left(box: SlurmBox) -> list[str]:
+    """Returns the command lines of what runs on the nodes beside SLURM's daemons."""
     daemons = [pid for node in box.nodes for pid in processes(node, "slurm")]
-    return [pid for node in box.nodes for pid in processes(node) if pid not in daemons]
+    found = []
+    for pid in (pid for node in box.nodes for pid in processes(node) if pid not in daemons):
+        with suppress(OSError):
+            found.append(f"{pid}: {Path(f'/proc/{pid}/cmdline').read_text()}".replace("\0", " "))
+    return found
+
+
+def assert_nothing_is_left(box: SlurmBox, within_s: float = 10) -> None:
+    with suppress(TimeoutError):
+        box.wait(lambda: not what_is_left(box), within_s)
+    assert what_is_left(box) == []
 
 
 def test_a_run_loses_a_node_and_another_joins(box, tmp_path):
@@ -80,7 +92,7 @@ def test_nothing_is_left_of_a_run_that_slurm_ends(box, tmp_path, signal, fate):
     box.run("scancel", *(["--batch", "--signal=TERM"] if fate else []), job)
     ended = box.wait_for_end(job, 60)
     assert fate is None or ended == fate, box.log(job)
-    box.wait(lambda: what_is_left(box) == [], 10)
+    assert_nothing_is_left(box)
     assert not os.path.exists(f"/tmp/ray-{job}")
 
 
