@@ -1,6 +1,7 @@
 # More nodes for a run: Ray on each of them, until the run is over or SLURM takes them back.
-[[ -s $cluster/head && -r $cluster/token ]] || die "$run_dir is not running under SLURM: there is no $cluster/head"
-RAY_ADDRESS=$(<"$cluster/head")
+belong_to "$(cat "$cluster/job" 2>/dev/null)"
+[[ -s $of_job/head && -r $of_job/token ]] || die "$run_dir is not running under SLURM: $cluster/job names no job that runs"
+RAY_ADDRESS=$(<"$of_job/head")
 export RAY_ADDRESS
 export RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S=50 # of the minute that SLURM gives
 
@@ -22,7 +23,7 @@ for node in "${nodes[@]}"; do
     steps+=($!)
 done
 trap leave TERM
-while [[ $(jobs -rp) && $(cat "$cluster/head" 2>/dev/null) == "$RAY_ADDRESS" ]]; do
+while [[ $(jobs -rp) && -e $of_job/head ]]; do
     sleep 2 &
     wait $!
 done

@@ -1,9 +1,8 @@
 # Ray on the nodes of a job: a step of its own for each, so that the loss of a node ends no other's.
 umask 077
-cluster=$run_dir.ray # a directory: where the head is, the token, a log for each node
+cluster=$run_dir.ray # a directory: the number of the run's job, and a directory for each job that ran it
 temp=/tmp/ray-$SLURM_JOB_ID # of this machine, and short: a socket's path has 107 characters at most
-export RAY_AUTH_MODE=token RAY_AUTH_TOKEN_PATH=$cluster/token
-export RAY_USAGE_STATS_ENABLED=0
+export RAY_AUTH_MODE=token RAY_USAGE_STATS_ENABLED=0
 # A lost node is noticed within seconds.
 export RAY_health_check_initial_delay_ms=1000 RAY_health_check_period_ms=1000
 export RAY_health_check_timeout_ms=2000 RAY_health_check_failure_threshold=3
@@ -13,6 +12,12 @@ nodes=()
 die() {
     echo "pipelinerl.slurm: $*" >&2
     exit 2
+}
+
+# Makes this script one of the run's job: where the head is, the token, a log for each node.
+belong_to() { # NUMBER OF THE JOB
+    of_job=$cluster/$1
+    export RAY_AUTH_TOKEN_PATH=$of_job/token
 }
 
 # Runs Ray on the node of this step. Where it fails it is started again, but the head, whose end is the run's.
@@ -56,7 +61,7 @@ run_ray() {
 
 # Ends Ray on the node of this step. Without the head there is nothing to drain, and Ray would wait for it.
 stop_ray() { # PID of `ray start`, which takes all of Ray on this node along
-    if [[ -e $cluster/head ]]; then
+    if [[ -e $of_job/head ]]; then
         kill "$1"
     else
         kill -KILL "$1"
@@ -70,7 +75,7 @@ on_node() { # NODE FUNCTION ARGUMENT...
     shift
     exec srun --export=ALL --overlap --no-kill --nodes=1 --ntasks=1 --nodelist="$node" --cpu-bind=none \
         ${SLURM_CPUS_PER_TASK:+--cpus-per-task="$SLURM_CPUS_PER_TASK"} \
-        bash -c "$(declare -p python gpus cluster); $(declare -f stop_ray "$1"); \"\$@\"" "$1" "$@" >>"$cluster/$node.log" 2>&1
+        bash -c "$(declare -p python gpus of_job); $(declare -f stop_ray "$1"); \"\$@\"" "$1" "$@" >>"$of_job/$node.log" 2>&1
 }
 
 # Ends all steps. A step on a lost node is not waited for: the end of the job ends it.

@@ -1,19 +1,25 @@
 # The run: Ray's head on this node, which is the first, then Ray on the others, then the launcher here.
-mkdir -p "$cluster" || die "cannot make $cluster"
-"$python" -c 'import secrets; print(secrets.token_hex(32))' >"$cluster/token" || die "cannot write a token"
+belong_to "$SLURM_JOB_ID"
+before=$(cat "$cluster/job" 2>/dev/null)
+if [[ $before && $before != "$SLURM_JOB_ID" && $(squeue --noheader --states=RUNNING,COMPLETING --jobs="$before" 2>/dev/null) ]]; then
+    die "job $before runs $run_dir, and has not ended yet"
+fi
+mkdir -p "$of_job" || die "cannot make $of_job"
+"$python" -c 'import secrets; print(secrets.token_hex(32))' >"$of_job/token" || die "cannot write a token"
 export RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S=0 # all nodes end at the same time
-trap 'rm -f "$cluster/head"; end_steps' EXIT
+trap 'rm -f "$of_job/head"; end_steps' EXIT
 
 on_node "${nodes[0]}" run_ray --head --include-dashboard=false \
     --port=$((12000 + SLURM_JOB_ID % 200 * 100)) &
 steps+=($!)
-until [[ -s $temp/ray_current_cluster ]]; do
-    kill -0 "${steps[0]}" 2>/dev/null || die "Ray's head did not start: see $cluster/${nodes[0]}.log"
+until [[ -O $temp && ! -L $temp && -s $temp/ray_current_cluster ]]; do # what another user made says nothing
+    kill -0 "${steps[0]}" 2>/dev/null || die "Ray's head did not start: see $of_job/${nodes[0]}.log"
     sleep 0.5
 done
 RAY_ADDRESS=$(<"$temp/ray_current_cluster")
 export RAY_ADDRESS
-echo "$RAY_ADDRESS" >"$cluster/head" # for nodes that join
+echo "$RAY_ADDRESS" >"$of_job/head"
+echo "$SLURM_JOB_ID" >"$cluster/job" # for nodes that join
 for node in "${nodes[@]:1}"; do
     on_node "$node" run_ray --address="$RAY_ADDRESS" &
     steps+=($!)

@@ -75,7 +75,8 @@ def read_settings(arguments: list[str]) -> dict[str, str]:
     settings.setdefault("nodes", "1")
     for name in COUNTS:
         least = 0 if name == "gpus" else 1
-        if name in settings and not (settings[name].isdecimal() and int(settings[name]) >= least):
+        given = settings.get(name, str(least))
+        if not (given.isascii() and given.isdecimal() and int(given) >= least):
             raise PlanError(f"{name}={settings[name]}: set it to a whole number, {least} or more")
     return settings
 
@@ -90,13 +91,15 @@ def value_of(key: str, arguments: list[str]) -> str:
 
 def absolute(key: str, value: str) -> Path:
     """Returns the directory. Raises PlanError for a relative one: the nodes may be in other directories."""
-    if not value.startswith("/"):
+    if not value.startswith("/") or not Path(value).name:
         raise PlanError(f"{key}={value}: set an absolute path, of a directory that all nodes see")
     return Path(value)
 
 
 def for_a_cluster(arguments: list[str]) -> list[str]:
     """Returns launch.py's arguments with those that a cluster needs. Raises PlanError for others."""
+    if "plan=true" in arguments:
+        raise PlanError("plan=true needs no job of SLURM's: give it to launch.py itself")
     added = []
     for key, value in FIXED.items():
         given = [argument for argument in arguments if argument.partition("=")[0] == key]

@@ -104,7 +104,10 @@ def test_launch_is_given_each_argument_exactly():
     [
         ("nodes=0 -- run_dir=/a", "nodes=0: set it to a whole number, 1 or more"),
         ("nodes=two -- run_dir=/a", "nodes=two"),
+        ("nodes=２ -- run_dir=/a", "nodes=２"),
         ("gpus=-1 -- run_dir=/a", "gpus=-1"),
+        ("nodes=2 -- run_dir=/", "run_dir=/: set an absolute path"),
+        ("nodes=2 -- run_dir=/a plan=true", "plan=true needs no job of SLURM's"),
         ("node=2 -- run_dir=/a", "node=2: not one of join, nodes, gpus"),
         ("nodes -- run_dir=/a", "nodes: not one of"),
         ("nodes=2 nodes=3 -- run_dir=/a", "nodes is set twice"),

@@ -39,6 +39,12 @@ def what_was_said(tmp_path: Path) -> dict[str, list]:
     return json.loads((tmp_path / "one.json").read_text())
 
 
+def files(directory: Path) -> dict[Path, str]:
+    return {
+        path: path.read_text() for path in directory.rglob("*") if path.suffix != ".log" and path.is_file()
+    }
+
+
 def is_left(job: int) -> list[str]:
     """Returns what is left of a job: directories, and processes that name one."""
     names = [f"/tmp/ray-{job + node}" for node in range(2)]
@@ -61,10 +67,25 @@ def test_the_script_starts_ray_on_every_node_and_ends_as_the_run_does(tmp_path):
     assert said["arguments"][:2] == ["executor=ray", "streams=redis"]
     assert said["arguments"][-1] == odd
     assert said["gpus"] == [2, 2]
-    cluster = tmp_path / "one.ray"
-    assert (cluster / "token").stat().st_mode & 0o777 == 0o600
-    assert not (cluster / "head").exists()
+    of_job = tmp_path / "one.ray" / str(job)
+    assert (of_job / "token").stat().st_mode & 0o777 == 0o600
+    assert not (of_job / "head").exists()
     wait_for(lambda: not is_left(job), 30)
+
+
+def test_a_directory_that_was_there_before_is_not_believed(tmp_path):
+    """Whoever guesses the number of a job could say in it where the head is."""
+    job = os.getpid() * 2
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "ray_current_cluster").write_text("127.0.0.1:1")
+    Path(f"/tmp/ray-{job}").symlink_to(elsewhere)
+    try:
+        assert start(tmp_path, job, "then=end").wait(30) == 2
+    finally:
+        os.unlink(f"/tmp/ray-{job}")
+    assert "is another user's" in (tmp_path / "one.ray" / str(job) / "n0.log").read_text()
+    assert not (tmp_path / "one.json").exists()
 
 
 @pytest.mark.parametrize("loss", ["the time limit", pytest.param("the head", marks=pytest.mark.long)])
@@ -73,6 +94,9 @@ def test_the_run_is_told_of_the_time_limit_and_ends_without_rays_head(tmp_path, 
     process = start(tmp_path, job, "then=wait")
     what_was_said(tmp_path)
     if loss == "the time limit":
+        before = files(tmp_path / "one.ray")
+        assert start(tmp_path, job + 2, "then=end").wait(30) == 2  # a second job of the same run
+        assert files(tmp_path / "one.ray") == before
         process.send_signal(signal.SIGTERM)
     else:
         head_step = int((tmp_path / "steps").read_text().split()[0])
