@@ -159,7 +159,7 @@ class RayExecutorConfig(Section):
     place_timeout_s: float = Field(
         120, gt=0, description="Longest wait for the workers and world.servers_min servers to be placed."
     )
-    forward_env: list[str] = Field(
+    forward_env: list[Annotated[str, Field(pattern=r"^[A-Za-z_]\w*$")]] = Field(
         default_factory=list, description="Variables of the launcher's environment that jobs get on any node."
     )
     allow_unauthenticated: Bool = Field(

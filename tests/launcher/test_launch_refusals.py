@@ -96,6 +96,7 @@ class OldPacking:
         ("eval.attempts_of.chain_sum=4", "added with a plus: +eval.attempts_of.chain_sum=4"),
         ("world.nodes=2", "world.nodes=2: a run over several nodes is started with executor=ray"),
         ("executor=ray", "executor=ray needs streams=redis"),
+        ("executor={backend: ray, forward_env: [a b]}", "forward_env.0: String should match pattern"),
         ("exp=dapo", "exp=dapo: it is added with a plus: +exp=dapo"),
         ("+token_fields.mine={dtype: float64, fill: 0.0}", "token_fields.mine.dtype"),
         ("+token_fields.mine={dtype: bool, fill: 1}", "token_fields.mine.fill: 1 is not true or false"),
@@ -244,6 +245,18 @@ def test_plan_of_a_resumption_starts_and_writes_nothing(capsys, stopped):
     assert launch.main([f"run_dir={stopped}", "resume=true", "plan=true"]) == 0
     assert "trainer-0" in capsys.readouterr().out
     assert not (stopped / "streams").exists()
+
+
+def test_an_executor_that_is_named_again_keeps_its_settings(tmp_path):
+    """As the script for SLURM does."""
+    on_ray = ["executor=ray", "streams=redis"]
+    settings = ["executor.forward_env=[WANDB_MODE]", "executor.place_timeout_s=1200"]
+    save_config(compose_config([*on_ray, *settings]), tmp_path / "config.yaml")
+    resuming = [f"run_dir={tmp_path}", "resume=true"]
+    executor = compose_config([*resuming, *on_ray]).executor
+    assert (executor.forward_env, executor.place_timeout_s) == (["WANDB_MODE"], 1200)
+    assert compose_config([*resuming, *on_ray, "executor.place_timeout_s=5"]).executor.place_timeout_s == 5
+    assert compose_config([*resuming, "executor=local"]).executor.backend == "local"
 
 
 @pytest.mark.parametrize("text", ["", "a: [", "seed: 0"])

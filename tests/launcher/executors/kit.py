@@ -142,12 +142,14 @@ def test_nothing_that_a_job_started_outlives_it(bench: Bench, how: str):
         assert not processes_of(bench.directory)
 
 
+def start_owner(bench: Bench, script: str) -> subprocess.Popen[bytes]:
+    """Starts a launcher of this job, to be killed."""
+    command = [sys.executable, "-m", "tests.launcher.executors.owner", bench.kind, str(bench.log), script]
+    return subprocess.Popen(command, cwd=ROOT, env=os.environ | {"PYTHONPATH": str(ROOT)})
+
+
 def test_nothing_outlives_an_owner_that_is_killed(bench: Bench):
-    owner = subprocess.Popen(
-        [sys.executable, "-m", "tests.launcher.executors.owner", bench.kind, str(bench.log), ORPHAN + "wait"],
-        cwd=ROOT,
-        env=os.environ | {"PYTHONPATH": str(ROOT)},
-    )
+    owner = start_owner(bench, ORPHAN + "wait")
     bench.says("started")
     assert len(processes_of(bench.directory)) >= 4
     owner.kill()

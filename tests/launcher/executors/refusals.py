@@ -41,6 +41,13 @@ def test_without_a_token(nodes: RayNodes, tmp_path: Path):
     assert "there is no token" in refused(nodes.environment | {"RAY_AUTH_MODE": "disabled"})
 
 
+@pytest.mark.parametrize("content", [b"", b" \n", b"two words", b"\xff\x00\x12"])
+def test_with_a_file_that_holds_no_token(nodes: RayNodes, tmp_path: Path, content: bytes):
+    (tmp_path / "token").write_bytes(content)
+    words = refused(nodes.environment | {"RAY_AUTH_TOKEN_PATH": str(tmp_path / "token")})
+    assert f"{tmp_path / 'token'} holds no token" in words
+
+
 def test_with_a_wrong_token_the_launcher_says_so_at_once(nodes: RayNodes, tmp_path: Path):
     wrong = tmp_path / "token"
     wrong.write_text("wrong")

@@ -13,10 +13,18 @@ from pipelinerl.config import RayExecutorConfig
 from pipelinerl.launcher.executors.base import Draining, Lost, Placed, Process, Running, Waiting, Want
 from pipelinerl.launcher.executors.on_ray.executor import RayExecutor
 from tests.launcher.executors.kit import *  # noqa: F403
-from tests.launcher.executors.kit import ORPHAN, WITHIN_S, Bench
+from tests.launcher.executors.kit import ORPHAN, WITHIN_S, Bench, start_owner
 from tests.launcher.executors.ray_nodes import RayNodes
 from tests.launcher.executors.refusals import *  # noqa: F403
-from tests.pipeline.runs import MINIATURE, assert_accounted, finish, launch, processes_of, wait_for
+from tests.pipeline.runs import (
+    MINIATURE,
+    assert_accounted,
+    finish,
+    job_pid_parent,
+    launch,
+    processes_of,
+    wait_for,
+)
 
 pytestmark = pytest.mark.engines
 OF_THE_NODE = {"OF_THE_NODE": "here", "RANK": "0", "PIPELINERL_REDIS_URL": "redis://x"}
@@ -159,3 +167,19 @@ def test_the_node_that_a_job_leaves_is_announced(bench: Bench, nodes: RayNodes):
     bench.executor.drop(["job"])
     bench.place()
     assert bench.run("exit 4") == 4
+
+
+def test_nothing_outlives_an_owner_that_is_killed_where_the_node_is_silent(bench: Bench, nodes: RayNodes):
+    """The last test of these: a node that is silent for long is dead."""
+    owner = start_owner(bench, ORPHAN + "wait")
+    bench.says("started")
+    workers = processes_of(nodes.directory)
+    (keeper,) = [pid for pid in workers if "RayKeeper" in Path(f"/proc/{pid}/cmdline").read_text()]
+    raylet = job_pid_parent(keeper)
+    os.kill(raylet, signal.SIGSTOP)
+    try:
+        owner.kill()
+        owner.wait()
+        bench.gone()
+    finally:
+        os.kill(raylet, signal.SIGCONT)

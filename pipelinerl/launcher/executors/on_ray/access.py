@@ -6,6 +6,7 @@ for 20 s and more, and says why in its log.
 
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -51,7 +52,12 @@ def access(environment: Mapping[str, str], allow_unauthenticated: bool) -> Acces
     address = address_of(environment)
     if address is None:
         raise PlanError("executor=ray: set RAY_ADDRESS to HOST:PORT of the cluster's head (docs/cluster.md)")
-    authenticated = _has_token(environment)
+    token = _token(environment)
+    authenticated = token is not None
+    if token is not None and not re.fullmatch(r"[!-~]+", token):
+        raise PlanError(
+            f"executor=ray: {_source(environment)} holds no token: it is empty, or no line of text"
+        )
     if not authenticated and not allow_unauthenticated:
         raise PlanError(
             "executor=ray: there is no token: set RAY_AUTH_TOKEN_PATH to a file that holds the cluster's, "
@@ -72,11 +78,25 @@ def access(environment: Mapping[str, str], allow_unauthenticated: bool) -> Acces
     return Access(address, found["ray_version"], authenticated and not found["is_open"])
 
 
-def _has_token(environment: Mapping[str, str]) -> bool:
+def _token(environment: Mapping[str, str]) -> str | None:
+    """Returns what Ray would take for the token, or None where there is none."""
     if environment.get(MODE_VARIABLE, "token") != "token":
-        return False
-    path = environment.get("RAY_AUTH_TOKEN_PATH") or Path.home() / ".ray" / "auth_token"
-    return bool(environment.get("RAY_AUTH_TOKEN")) or Path(path).is_file()
+        return None
+    if token := environment.get("RAY_AUTH_TOKEN"):
+        return token.strip()
+    path = _path(environment)
+    try:
+        return path.read_text(errors="replace").strip() if path.is_file() else None
+    except OSError as error:
+        raise PlanError(f"executor=ray: the token cannot be read: {error}") from error
+
+
+def _path(environment: Mapping[str, str]) -> Path:
+    return Path(environment.get("RAY_AUTH_TOKEN_PATH") or Path.home() / ".ray" / "auth_token")
+
+
+def _source(environment: Mapping[str, str]) -> str:
+    return "RAY_AUTH_TOKEN" if environment.get("RAY_AUTH_TOKEN") else str(_path(environment))
 
 
 def _probe(address: str, environment: Mapping[str, str], authenticated: bool) -> dict:

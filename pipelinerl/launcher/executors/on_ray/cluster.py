@@ -42,10 +42,12 @@ Reference = ray.ObjectRef
 class RayKeeper(keeper.Keeper):
     """A keeper that knows its node in the cluster."""
 
-    def place(self, port: int | None, host: str | None, gpus: int) -> dict[str, Any]:
+    def place(
+        self, port: int | None, host: str | None, gpus: int, launcher: tuple[str, int]
+    ) -> dict[str, Any]:
         address = ray.util.get_node_ip_address()
         node = {"node": ray.get_runtime_context().get_node_id(), "address": address}
-        return node | super().place(port, host, gpus, address)
+        return node | super().place(port, host, gpus, address, launcher)
 
 
 def join(address: str, namespace: str) -> None:

@@ -18,7 +18,9 @@ from pipelinerl.launcher.executors.bundles import Resources, bundles_of, groups_
 from pipelinerl.launcher.executors.environment import WITHHELD
 from pipelinerl.launcher.executors.on_ray.access import Access, access, prepare_environment
 from pipelinerl.launcher.executors.on_ray.job import RayJob
+from pipelinerl.launcher.executors.on_ray.lifeline import Lifeline
 from pipelinerl.launcher.executors.on_ray.nodes import capacity, fits, free_in_words, too_large
+from pipelinerl.launcher.messages import say
 
 GUARD = Path(__file__).parents[1] / "guard.py"
 FINISH_S = 3.0  # for guards to kill what is left; beyond that they go on by themselves
@@ -35,6 +37,9 @@ class RayExecutor(Executor):
         self._jobs: dict[str, RayJob] = {}
         self._groups: dict[str, Any] = {}
         self._joined = False
+        for name in options.forward_env:
+            if name not in os.environ:
+                say(f"executor.forward_env: {name} is not set here, so no job is given it")
 
     @cached_property
     def _access(self) -> Access:
@@ -60,6 +65,10 @@ class RayExecutor(Executor):
 
         return Watch(self._cluster.view)
 
+    @cached_property
+    def _lifeline(self) -> Lifeline:
+        return Lifeline(self.address)
+
     @property
     def address(self) -> str:
         return self._cluster.own_address()
@@ -84,7 +93,7 @@ class RayExecutor(Executor):
         for want in wants:
             group = self._groups[want.group]
             keeper = group.keeper(want.bundle, needs_of(want), guard, WITHHELD.pattern)
-            self._jobs[want.name] = RayJob(self._cluster, want, keeper)
+            self._jobs[want.name] = RayJob(self._cluster, want, keeper, self._lifeline.address)
 
     def _refuse_impossible(self, wants: list[Want]) -> None:
         """Raises PlanError where no node of the cluster, nor of those it may be given, is large enough."""
@@ -141,3 +150,5 @@ class RayExecutor(Executor):
             if "_watch" in self.__dict__:
                 self._watch.stop()
             self._cluster.leave()
+            if "_lifeline" in self.__dict__:
+                self._lifeline.close()

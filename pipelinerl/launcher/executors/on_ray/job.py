@@ -22,15 +22,15 @@ from pipelinerl.launcher.executors.on_ray.nodes import Node, node_name
 
 
 class RayJob:
-    """`cluster` is the module `cluster`, and `keeper` the handle of an actor."""
+    """`cluster` is the module `cluster`, `keeper` an actor's handle, and `launcher` where that connects."""
 
-    def __init__(self, cluster: Any, want: Want, keeper: Any):
+    def __init__(self, cluster: Any, want: Want, keeper: Any, launcher: tuple[str, int]):
         self.want = want
         self.slot: Slot | None = None
         self._cluster = cluster
         self._keeper = keeper
         self._node_id = ""
-        self._placing = keeper.place.remote(want.port, want.host, want.gpus)
+        self._placing = keeper.place.remote(want.port, want.host, want.gpus, launcher)
         self._keeping = keeper.keep.remote()
         self._running: Any = None
         self._number = 0  # of the process that was started last

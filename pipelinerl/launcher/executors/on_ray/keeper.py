@@ -19,6 +19,9 @@ from typing import Any
 RAYLET_POLL_S = 0.25
 PATIENCE_S = 15.0  # for a guard to end; it waits 10 s at most for what cannot be killed
 START_S = 10.0  # between a call that starts a process and one that ends it, which may come in another order
+REACH_S = 10.0  # for the launcher to accept a connection
+# Seconds until a launcher whose machine is gone is given up: 15 + 4 x 5.
+KEEPALIVE = {"TCP_KEEPIDLE": 15, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 4}
 OWNER_ALONE = 0o700
 INTERFACE_VARIABLE = "GLOO_SOCKET_IFNAME"  # torch's
 SIOCGIFADDR = 0x8915  # <linux/sockios.h>
@@ -42,8 +45,14 @@ class Keeper:
         self._changed = threading.Condition()
         threading.Thread(target=end_with, args=(os.getppid(),), daemon=True).start()
 
-    def place(self, port: int | None, host: str | None, gpus: int, address: str) -> dict[str, Any]:
-        """Reserves the job's port, and returns what its slot needs to know of this node."""
+    def place(
+        self, port: int | None, host: str | None, gpus: int, address: str, launcher: tuple[str, int]
+    ) -> dict[str, Any]:
+        """Reserves the job's port, and returns what its slot needs to know of this node.
+
+        `launcher`: host and port of the launcher's lifeline.
+        """
+        end_with_launcher(launcher)
         if port is not None:
             self._port = reserved(host or address, port)
             port = self._port.getsockname()[1]
@@ -132,6 +141,28 @@ def end_with(parent: int) -> None:
     while os.getppid() == parent:
         time.sleep(RAYLET_POLL_S)
     os._exit(1)
+
+
+def end_with_launcher(launcher: tuple[str, int]) -> None:
+    """Connects to the launcher; ends this process when the connection ends. Raises OSError."""
+    try:
+        connection = socket.create_connection(launcher, REACH_S)
+    except OSError as error:
+        host, port = launcher
+        raise OSError(f"this node does not reach the launcher at {host}:{port}: {error}") from error
+    connection.settimeout(None)
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for option, value in KEEPALIVE.items():
+        if number := getattr(socket, option, None):
+            connection.setsockopt(socket.IPPROTO_TCP, number, value)
+
+    def wait() -> None:
+        try:
+            connection.recv(1)
+        finally:
+            os._exit(1)
+
+    threading.Thread(target=wait, daemon=True).start()
 
 
 def reserved(address: str, port: int) -> socket.socket:

@@ -1,0 +1,48 @@
+"""The connections by which keepers know that the launcher lives.
+
+A keeper whose node does not answer the head hears nothing of the launcher's end from Ray. The operating
+system closes these connections when the launcher ends, however it does. Nothing is ever sent on them.
+"""
+
+import contextlib
+import socket
+import threading
+
+
+class Lifeline:
+    """Listens on a free port of `address`, and holds each connection for as long as the other end does."""
+
+    def __init__(self, address: str):
+        family = socket.AF_INET6 if ":" in address else socket.AF_INET
+        self._listening = socket.create_server((address, 0), family=family, backlog=1024)
+        self._held: list[socket.socket] = []
+        self.address: tuple[str, int] = self._listening.getsockname()[:2]
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def close(self) -> None:
+        with contextlib.suppress(OSError):
+            self._listening.shutdown(socket.SHUT_RDWR)  # which ends the wait of the thread
+        self._listening.close()
+        for connection in self._held:
+            connection.close()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                connection, _ = self._listening.accept()
+            except OSError:
+                return
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            self._held = [held for held in self._held if not _has_ended(held)] + [connection]
+
+
+def _has_ended(connection: socket.socket) -> bool:
+    """Whether the keeper at the other end is gone. Closes the connection then."""
+    try:
+        connection.recv(1, socket.MSG_DONTWAIT)
+    except BlockingIOError:
+        return False
+    except OSError:
+        pass
+    connection.close()
+    return True
