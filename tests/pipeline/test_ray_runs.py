@@ -10,9 +10,11 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
+import torch
 
 from contracts.records import Evaluated, ServerJoined, ServerLeft, StepClosed, WeightsPublished
 from pipelinerl.process import REDIS_VARIABLE
+from pipelinerl.training.checkpoints import Checkpoints
 from tests.launcher.executors.ray_nodes import RayNodes
 from tests.pipeline.runs import (
     alive,
@@ -25,17 +27,20 @@ from tests.pipeline.runs import (
     processes_of,
     records,
     resume,
+    resumptions_of,
     server_pids,
     start,
     wait_for,
     wait_for_record,
 )
+from tests.pipeline.test_resume import REPEATABLE, steps, trained, weights
 
 pytestmark = pytest.mark.long
 TWO_SERVERS = ("executor=ray", "streams=redis", "world.servers=2", "eval.every=null")
 UNHURRIED = "+inference.arguments.token_delay_s=0.1"
 NOTICED_S = 10.0  # the loss of a node
 SILENT_S = 15.0  # the loss of one whose processes live on
+WITHOUT_S = 10.0  # until a version is published without a server that was lost
 
 
 @pytest.fixture(autouse=True)
@@ -64,9 +69,14 @@ def raylet_of(pid: int) -> int:
     return pid
 
 
+def url_of(run: Path, name: str) -> str:
+    """Returns the address of the server of this name that joined last."""
+    return [joined.url for joined in of(run, ServerJoined) if joined.name == name][-1]
+
+
 def raylet_under(run: Path, name: str) -> int:
     """Returns the raylet whose node the server of this name is on."""
-    url = [joined.url for joined in of(run, ServerJoined) if joined.name == name][-1]
+    url = url_of(run, name)
     return raylet_of(wait_for(lambda: listener(url)))
 
 
@@ -85,6 +95,43 @@ def left_after(run: Path, killed: float, count: int) -> float:
     """Waits for that many servers to have left; returns the seconds from the loss to the last."""
     wait_for(lambda: len(of(run, ServerLeft)) == count, 60)
     return of(run, ServerLeft)[-1].at - killed
+
+
+def test_a_run_over_three_nodes_is_the_same_as_on_one_machine(tmp_path, monkeypatch):
+    there, here = tmp_path / "there", tmp_path / "here"
+    repeatable = (*REPEATABLE, "world.servers=2")
+    with RayNodes(head_cpus=3) as nodes:
+        cluster(monkeypatch, nodes, 2)
+        began = time.monotonic()
+        launcher = start(there, *repeatable, "executor=ray", "streams=redis")
+        wait_for_servers(there, 2)
+        jobs = [*server_pids(there), job_pid(there, "pipelinerl.trainer")]
+        assert {*map(raylet_of, jobs)} == {*nodes.raylets()}
+        status, err = finish(launcher)
+        assert status == 0, err
+        print(f"on three nodes: {time.monotonic() - began:.1f} s")
+    began = time.monotonic()
+    status, err = finish(start(here, *repeatable))
+    assert status == 0, err
+    print(f"on one machine: {time.monotonic() - began:.1f} s")
+    assert sets(here) != sets(there)
+    assert len(steps(here)) == 12
+    assert steps(there) == steps(here)
+    assert weights(there).keys() == weights(here).keys()
+    assert all(torch.equal(tensor, weights(here)[name]) for name, tensor in weights(there).items())
+    assert sampled(there) == sampled(here)
+    assert len(sampled(here)) == 12 * 32
+
+
+def sampled(run: Path) -> dict[tuple[str, str], tuple]:
+    """Returns what was trained on: tokens, their log-probabilities and the reward, by problem and attempt."""
+    return {
+        (rollout.problem_id, rollout.rollout_id[-1]): (
+            [([*each.token_ids], [*each.logprobs]) for each in rollout.completions],
+            rollout.reward,
+        )
+        for rollout in trained(run)
+    }
 
 
 def test_servers_on_nodes_that_are_lost_are_replaced_on_others(tmp_path, monkeypatch):
@@ -122,6 +169,42 @@ def test_servers_on_nodes_that_are_lost_are_replaced_on_others(tmp_path, monkeyp
     assert len(assert_accounted(run)["trained"]) == 80 * 8
 
 
+def test_a_node_that_is_lost_in_a_broadcast_does_not_hold_it_up(tmp_path, monkeypatch):
+    """The trainer has sent the first tensor of a version, and stops before the second until it is lost."""
+    run, hold, held = (tmp_path / name for name in ("run", "hold", "held"))
+    trainer = ["trainer._target_=tests.held_trainer.HeldTrainer", f"+trainer.hold={hold}"]
+    trainer += [f"+trainer.held={held}", "weights.bucket_bytes=1024"]  # so each tensor has a bucket
+    with RayNodes(head_cpus=3) as nodes:
+        cluster(monkeypatch, nodes, 2)
+        launcher = start(run, *TWO_SERVERS, *trainer, "max_steps=20", UNHURRIED)
+        wait_for_servers(run, 2)
+        wait_for_record(run, "trainer_events", StepClosed, count=2)
+        lost = raylet_under(run, "server-1")
+        server = url_of(run, "server-1")
+        process = listener(server)
+        hold.touch()
+        wait_for(held.exists)
+        before = of(run, WeightsPublished)[-1]
+        killed = time.time()
+        os.kill(lost, signal.SIGKILL)
+        wait_for(lambda: not alive(process))
+        gone_s = time.time() - killed
+        held.unlink()
+        status, err = finish(launcher)
+        assert status == 0, err
+    after = next(each for each in of(run, WeightsPublished) if each.version > before.version)
+    print(
+        f"a node is lost in a broadcast: its server is gone after {gone_s:.1f} s, and left after "
+        f"{of(run, ServerLeft)[0].at - killed:.1f} s; published without it after {after.at - killed:.1f} s"
+    )
+    assert server in before.servers
+    assert after.version == before.version + 1
+    assert [*after.servers, server] == before.servers
+    assert after.at - killed < WITHOUT_S
+    assert [len(urls) for urls in sets(run)] == [2, 1]
+    assert len(assert_accounted(run)["trained"]) == 20 * 8
+
+
 def test_a_server_on_a_silent_node_is_no_server_although_it_answers(tmp_path, monkeypatch):
     run = tmp_path / "run"
     with RayNodes(head_cpus=3) as nodes:
@@ -129,7 +212,7 @@ def test_a_server_on_a_silent_node_is_no_server_although_it_answers(tmp_path, mo
         launcher = start(run, *TWO_SERVERS, "max_steps=100", UNHURRIED, "world.server_restarts=0")
         wait_for_servers(run, 2)
         raylet = raylet_under(run, "server-1")
-        url = [joined.url for joined in of(run, ServerJoined) if joined.name == "server-1"][0]
+        url = url_of(run, "server-1")
         server = listener(url)
         stopped = time.time()
         os.kill(raylet, signal.SIGSTOP)
@@ -160,7 +243,7 @@ def test_a_server_whose_node_drains_leaves_before_it_ends(tmp_path, monkeypatch)
         cluster(monkeypatch, nodes, 3)
         launcher = start(run, *TWO_SERVERS, "max_steps=60", UNHURRIED)
         first = wait_for_servers(run, 2)
-        server = listener([joined.url for joined in of(run, ServerJoined) if joined.name == "server-1"][0])
+        server = listener(url_of(run, "server-1"))
         raylet = raylet_of(server)
         nodes.drain(raylet, seconds=20)
         announced = time.time()
@@ -208,12 +291,13 @@ def test_the_loss_of_a_workers_node_ends_a_run_which_is_resumed(tmp_path, monkey
     assert len(assert_accounted(run)["trained"]) == 60 * 8
 
 
-def test_the_loss_of_the_head_ends_a_run(tmp_path, monkeypatch):
+def test_the_loss_of_the_head_ends_a_run_which_is_resumed_on_another_cluster(tmp_path, monkeypatch):
     run = tmp_path / "run"
-    with RayNodes(head_cpus=3) as nodes:
+    with RayNodes(head_cpus=3) as nodes, RayNodes(head_cpus=3) as others:
         cluster(monkeypatch, nodes, 2)
-        launcher = start(run, *TWO_SERVERS, "max_steps=1000", UNHURRIED)
-        wait_for_record(run, "trainer_events", StepClosed, count=2)
+        launcher = start(run, *TWO_SERVERS, "max_steps=1000", "checkpoint.every=2", UNHURRIED)
+        wait_for_record(run, "trainer_events", StepClosed, count=3)
+        cluster(monkeypatch, others, 2)
         processes = [*processes_of(run), *server_pids(run)]
         os.kill(nodes.gcs(), signal.SIGKILL)
         killed = time.monotonic()
@@ -222,7 +306,17 @@ def test_the_loss_of_the_head_ends_a_run(tmp_path, monkeypatch):
         assert status == 1
         assert "the head of the Ray cluster" in err, err
         assert not any(map(alive, processes))
-    assert_accounted(run, ended=False)
+        last = Checkpoints(run).complete_checkpoints()[-1].version + 5
+        ended = time.monotonic()
+        launcher = resume(run, f"max_steps={last}")
+        job_pid(run, "pipelinerl.trainer")  # a reader that came before it would keep Redis
+        wait_for_record(run, "trainer_events", StepClosed, count=len(of(run, StepClosed)) + 1)
+        print(f"it is resumed on another cluster: a step is closed after {time.monotonic() - ended:.1f} s")
+        status, err = finish(launcher)
+        assert status == 0, err
+    assert len(resumptions_of(run)) == 1
+    assert of(run, ServerLeft) == []
+    assert len(assert_accounted(run)["trained"]) == last * 8
 
 
 def test_the_demo_learns_while_a_servers_node_is_lost_and_another_joins(tmp_path, monkeypatch):

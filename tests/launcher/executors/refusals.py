@@ -12,8 +12,9 @@ import pytest
 from pipelinerl.errors import PlanError
 from pipelinerl.launcher.executors.on_ray.access import access
 from pipelinerl.paths import ROOT
+from tests.launcher.executors.kit import WITHIN_S, Bench
 from tests.launcher.executors.ray_nodes import RayNodes
-from tests.pipeline.runs import MINIATURE
+from tests.pipeline.runs import MINIATURE, launch, wait_for
 
 SOON_S = 15.0  # until a refusal; Ray itself tries for 20 s
 
@@ -62,6 +63,26 @@ def test_with_a_wrong_token_the_launcher_says_so_at_once(nodes: RayNodes, tmp_pa
     assert launcher.stderr.count("\n") == 1
     assert "refuses this token" in launcher.stderr
     assert not (tmp_path / "run").exists()
+
+
+def test_workers_that_find_no_place_are_waited_for_as_long_as_is_said(
+    bench: Bench, nodes: RayNodes, tmp_path: Path
+):
+    """Every node is large enough; but others have what they need."""
+    bench.place(cpus=2.5)
+    overrides = (*MINIATURE, "executor=ray", "streams=redis", "executor.place_timeout_s=3")
+    began = time.monotonic()
+    launcher = launch(tmp_path / "run", *overrides, environment=nodes.environment)
+    _, err = launcher.communicate(timeout=WITHIN_S)
+    print(f"no place within 3 s: refused after {time.monotonic() - began:.1f} s")
+    assert launcher.returncode == 2
+    assert err.count("\n") == 1
+    limit = "launch.py: no place within executor.place_timeout_s=3 s: "
+    assert err.startswith(f"{limit}waiting for {{CPU: 2}} + {{CPU: 1}}; free on 2 nodes: ")
+    assert err.endswith(" of actor, preprocessor, trainer-0\n")
+    assert not (tmp_path / "run").exists()
+    bench.executor.drop(["job"])
+    wait_for(lambda: "5 CPUs (5 free)" in bench.executor.capacity().summary, WITHIN_S)
 
 
 def path() -> dict[str, str]:
