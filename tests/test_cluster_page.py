@@ -34,6 +34,8 @@ def test_a_script_is_printed_and_its_run_is_understood(arguments):
 
 
 def test_the_settings_that_the_page_names_exist():
-    for section, key in re.findall(r"`(executor|world)\.(\w+)", PAGE):
+    named = re.findall(r"`(executor|world)\.(\w+)", PAGE)
+    assert {section for section, _ in named} == {"executor", "world"}
+    for section, key in named:
         known = RayExecutorConfig.model_fields if section == "executor" else compose_config([]).world
         assert key in known if section == "executor" else hasattr(known, key), f"{section}.{key}"

@@ -96,7 +96,7 @@ class OldPacking:
         ("eval.attempts_of.chain_sum=4", "added with a plus: +eval.attempts_of.chain_sum=4"),
         ("world.nodes=2", "world.nodes=2: a run over several nodes is started with executor=ray"),
         ("executor=ray", "executor=ray needs streams=redis"),
-        ("executor={backend: ray, forward_env: [a b]}", "forward_env.0: String should match pattern"),
+        (["executor=ray", "streams=redis", "executor.forward_env=[a b]"], "should match pattern"),
         ("exp=dapo", "exp=dapo: it is added with a plus: +exp=dapo"),
         ("+token_fields.mine={dtype: float64, fill: 0.0}", "token_fields.mine.dtype"),
         ("+token_fields.mine={dtype: bool, fill: 1}", "token_fields.mine.fill: 1 is not true or false"),
