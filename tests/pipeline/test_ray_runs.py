@@ -6,12 +6,14 @@ import signal
 import socket
 import time
 from collections.abc import Iterator
+from multiprocessing import forkserver
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
 import torch
 
+from contracts.conformance.processes import fork_server
 from contracts.records import Evaluated, ServerJoined, ServerLeft, StepClosed, WeightsPublished
 from pipelinerl.process import REDIS_VARIABLE
 from pipelinerl.training.checkpoints import Checkpoints
@@ -46,6 +48,8 @@ WITHOUT_S = 10.0  # until a version is published without a server that was lost
 @pytest.fixture(autouse=True)
 def nothing_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.delenv(REDIS_VARIABLE, raising=False)
+    fork_server()
+    forkserver.ensure_running()  # later its environment would name a cluster, and it would end with that
     yield
     wait_for(lambda: processes_of(tmp_path) == [], within_s=20)
 
@@ -293,11 +297,11 @@ def test_the_loss_of_a_workers_node_ends_a_run_which_is_resumed(tmp_path, monkey
 
 def test_the_loss_of_the_head_ends_a_run_which_is_resumed_on_another_cluster(tmp_path, monkeypatch):
     run = tmp_path / "run"
-    with RayNodes(head_cpus=3) as nodes, RayNodes(head_cpus=3) as others:
+    with RayNodes(head_cpus=3) as nodes, RayNodes(head_cpus=5) as others:
         cluster(monkeypatch, nodes, 2)
         launcher = start(run, *TWO_SERVERS, "max_steps=1000", "checkpoint.every=2", UNHURRIED)
         wait_for_record(run, "trainer_events", StepClosed, count=3)
-        cluster(monkeypatch, others, 2)
+        cluster(monkeypatch, others, 0)  # its head has a place for everything
         processes = [*processes_of(run), *server_pids(run)]
         os.kill(nodes.gcs(), signal.SIGKILL)
         killed = time.monotonic()
