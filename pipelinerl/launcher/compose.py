@@ -14,7 +14,7 @@ from hydra import compose, initialize_config_dir
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
 from hydra.errors import HydraException
-from omegaconf import OmegaConf
+from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from pydantic import ValidationError
 
@@ -81,7 +81,7 @@ def _of_stopped_run(given: dict[str, Override]) -> dict:
             raise PlanError(f"{override.input_line}: a resumed run keeps its configuration; leave it out")
         chosen = (ROOT / "conf" / key).is_dir()
         value = _composed([override.input_line.lstrip("+")])[key] if chosen else override.value()
-        if key == "executor" and chosen and value["backend"] == run[key]["backend"]:
+        if key == "executor" and chosen and _is_that_of(run, override):
             continue  # it keeps the settings that it had
         if key == "streams":  # the launcher has filled in what a choice leaves open
             value = {name: run[key].get(name) if option is None else option for name, option in value.items()}
@@ -90,6 +90,11 @@ def _of_stopped_run(given: dict[str, Override]) -> dict:
         if run[key] != value:
             raise PlanError(f"{key} cannot change when a run is resumed; it was {value}")
     return OmegaConf.to_container(run, resolve=True)
+
+
+def _is_that_of(run: DictConfig, override: Override) -> bool:
+    """Whether the project's own choice of an executor is the one that the run had."""
+    return (run.get("executor") or {}).get("backend") == override.value()
 
 
 def _explain(error: Exception, overrides: list[str]) -> str:

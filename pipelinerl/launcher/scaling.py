@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from contracts.support.files import write_atomically
+from pipelinerl.launcher.messages import say
 
 QUESTION = "servers"
 ANSWERS = ".servers-answer-"  # and who asked
@@ -26,14 +27,15 @@ def ask_for_servers(run_dir: Path, number: int, within_s: float) -> str | None:
     asker = secrets.token_hex(8)
     question = run_dir / QUESTION
     answer = run_dir / f"{ANSWERS}{asker}"
-    write_atomically(question, f"{asker} {number}\n", mode=0o600)
+    write_atomically(question, f"{asker} {number}\n")
     began = time.monotonic()
     while not answer.exists():
         if time.monotonic() > began + within_s:
-            question.unlink(missing_ok=True)
+            if _text(question).startswith(asker):  # another's stays
+                question.unlink(missing_ok=True)
             return None
         time.sleep(POLL_S)
-    said = answer.read_text().strip()
+    said = _text(answer)
     answer.unlink()
     return said
 
@@ -57,12 +59,23 @@ class ServersAsked:
             (self._run_dir / QUESTION).replace(self._taken)  # another one may be written meanwhile
         except FileNotFoundError:
             return None
-        asker, _, number = self._taken.read_text().strip().partition(" ")
+        asker, _, number = _text(self._taken).partition(" ")
         self._taken.unlink()
-        return (
-            Question(asker, int(number)) if asker.isalnum() and number.isdecimal() and int(number) else None
-        )
+        if not (asker.isalnum() and number.isdecimal() and 0 < len(number) < 9 and int(number)):
+            return None
+        return Question(asker, int(number))
 
     def answer(self, question: Question, refusal: str) -> None:
         """Tells the asker why its wish is refused, or "" if it is not."""
-        write_atomically(self._run_dir / f"{ANSWERS}{question.asker}", refusal, mode=0o600)
+        try:
+            write_atomically(self._run_dir / f"{ANSWERS}{question.asker}", refusal)
+        except OSError as error:
+            say(f"who asked for servers is not answered: {error}")
+
+
+def _text(path: Path) -> str:
+    """Returns what is in a file, or nothing where it cannot be read."""
+    try:
+        return path.read_text(errors="replace").strip()
+    except OSError:
+        return ""

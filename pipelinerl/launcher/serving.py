@@ -138,6 +138,7 @@ class Servers:
             server.ends_at = now
         elif fate is None:
             server.waiting_since = None
+            server.said_waiting = False
             self._ask(name, server, now)
 
     def serving(self, fates: Mapping[str, Fate]) -> int:
@@ -177,9 +178,6 @@ class Servers:
         server.joining = next(self._joinings)
         server.waiting_since = None
         server.said_waiting = False
-        server.answered = False
-        server.condemned = None
-        server.excused = False
         server.ends_at = None
         joined = ServerJoined(number=server.joining, name=name, url=server.url, node=slot.node, engine=engine)
         self._events.append(joined)
@@ -207,6 +205,9 @@ class Servers:
             how = "has ended, as it was to"
         then = "another is started" if server.restarts.is_pending else "it is not started again"
         say(f"{name} {how}{why}; {then}")
+        server.answered = False
+        server.condemned = None
+        server.excused = False
 
     def _leave(self, name: str, server: _Server, why: str) -> None:
         self._events.append(ServerLeft(name=name, url=server.url, why=why))

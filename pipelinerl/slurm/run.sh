@@ -1,13 +1,26 @@
 # The run: Ray's head on this node, which is the first, then Ray on the others, then the launcher here.
+
+# Makes this the run's job, once one before it has ended.
+claim() {
+    for _ in {1..60}; do
+        (set -o noclobber && echo "$SLURM_JOB_ID" >"$cluster/job") 2>/dev/null
+        before=$(cat "$cluster/job" 2>/dev/null)
+        [[ $before == "$SLURM_JOB_ID" ]] && return
+        case $(squeue --noheader --format=%T --jobs="$before" 2>/dev/null) in
+            "") rm -f "$cluster/job" ;;
+            COMPLETING) sleep 5 ;;
+            *) die "job $before runs $run_dir" ;;
+        esac
+    done
+    die "job $before of $run_dir has not ended within five minutes"
+}
+
 belong_to "$SLURM_JOB_ID"
-before=$(cat "$cluster/job" 2>/dev/null)
-if [[ $before && $before != "$SLURM_JOB_ID" && $(squeue --noheader --states=RUNNING,COMPLETING --jobs="$before" 2>/dev/null) ]]; then
-    die "job $before runs $run_dir, and has not ended yet"
-fi
 mkdir -p "$of_job" || die "cannot make $of_job"
+claim
 "$python" -c 'import secrets; print(secrets.token_hex(32))' >"$of_job/token" || die "cannot write a token"
 export RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S=0 # all nodes end at the same time
-trap 'rm -f "$of_job/head"; end_steps' EXIT
+trap 'rm -f "$of_job/head"; end_steps; rm -f "$cluster/job"' EXIT
 
 on_node "${nodes[0]}" run_ray --head --include-dashboard=false \
     --port=$((12000 + SLURM_JOB_ID % 200 * 100)) &
@@ -18,8 +31,7 @@ until [[ -O $temp && ! -L $temp && -s $temp/ray_current_cluster ]]; do # what an
 done
 RAY_ADDRESS=$(<"$temp/ray_current_cluster")
 export RAY_ADDRESS
-echo "$RAY_ADDRESS" >"$of_job/head"
-echo "$SLURM_JOB_ID" >"$cluster/job" # for nodes that join
+echo "$RAY_ADDRESS" >"$of_job/head" # for nodes that join
 for node in "${nodes[@]:1}"; do
     on_node "$node" run_ray --address="$RAY_ADDRESS" &
     steps+=($!)

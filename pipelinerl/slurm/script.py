@@ -98,7 +98,7 @@ def absolute(key: str, value: str) -> Path:
 
 def for_a_cluster(arguments: list[str]) -> list[str]:
     """Returns launch.py's arguments with those that a cluster needs. Raises PlanError for others."""
-    if "plan=true" in arguments:
+    if any(re.fullmatch("plan=(true|yes|on|1)", argument, re.IGNORECASE) for argument in arguments):
         raise PlanError("plan=true needs no job of SLURM's: give it to launch.py itself")
     added = []
     for key, value in FIXED.items():

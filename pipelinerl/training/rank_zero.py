@@ -85,10 +85,13 @@ class RankZero:
         while (entry := next(self._rows, None)) is None:
             self._rows = self._reader.read(self._offset, LOOK_S)
             if self.publisher.is_stranded():
-                log.warning("the servers of version %d have left: it is published again", version)
+                log.warning(
+                    "the servers of version %d have left or are silent: it is published again", version
+                )
                 self._hear_actor()
                 return PublishWanted(version=version)
         self._offset = entry.next_offset
+        self.publisher.rollouts_come()
         self._note(entry.record)
         return entry.record
 

@@ -99,6 +99,10 @@ class WeightPublisher:
         self._silent_looks += 1
         return not there or self._silent_looks >= SILENT_LOOKS
 
+    def rollouts_come(self) -> None:
+        """Is told that the servers are not silent."""
+        self._silent_looks = 0
+
     def open(self, version: int) -> None:
         """Requests the update until every member of the weight group answered 202. Raises NoServersError."""
         self._started = time.monotonic()
@@ -163,6 +167,7 @@ class WeightPublisher:
             if not live or len(live) + len(out) < len(endings):
                 return None
         self._published = set(live)
+        self._silent_looks = 0
         return WeightsPublished(
             run=self.run,
             version=version,

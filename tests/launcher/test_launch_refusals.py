@@ -5,6 +5,7 @@ import socket
 from pathlib import Path
 
 import pytest
+import yaml
 
 import launch
 from pipelinerl.config import save_config
@@ -257,6 +258,10 @@ def test_an_executor_that_is_named_again_keeps_its_settings(tmp_path):
     assert (executor.forward_env, executor.place_timeout_s) == (["WANDB_MODE"], 1200)
     assert compose_config([*resuming, *on_ray, "executor.place_timeout_s=5"]).executor.place_timeout_s == 5
     assert compose_config([*resuming, "executor=local"]).executor.backend == "local"
+    saved = yaml.safe_load((tmp_path / "config.yaml").read_text())
+    del saved["executor"]  # as in runs of earlier code
+    (tmp_path / "config.yaml").write_text(yaml.safe_dump(saved))
+    assert compose_config([*resuming, *on_ray]).executor.place_timeout_s == 120
 
 
 @pytest.mark.parametrize("text", ["", "a: [", "seed: 0"])

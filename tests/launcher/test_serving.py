@@ -303,6 +303,20 @@ def test_one_that_waits_for_a_node_is_named_once(scene, capsys):
     assert capsys.readouterr().err == words
 
 
+def test_a_replacement_that_loses_its_place_is_not_excused_by_the_one_before(scene, capsys):
+    scene.published(1, 2)
+    scene.table.fates["server-1"] = Draining(scene.slot("server-1"), time.time() + 20)
+    scene.tend()
+    scene.dies("server-1", status=143)
+    capsys.readouterr()
+    for _ in range(100):
+        if "server-1" in scene.table.fates:
+            scene.table.fates["server-1"] = Lost(None, "no way to the launcher")
+        scene.tend(after_s=1)
+    assert scene.table.asked == 2 * ["server-1"]
+    assert capsys.readouterr().err.count("server-1 is lost: no way to the launcher") == 2
+
+
 def test_a_server_that_does_not_serve_is_let_go_before_one_that_does(scene):
     scene.dies("server-0", status=2)
     scale(scene, 1)

@@ -158,8 +158,8 @@ def test_one_that_was_never_asked_in_time_is_asked_before_it_is_condemned(worker
         launcher.join(newcomer.url)
         newcomer.process.send_signal(signal.SIGSTOP)
         sender._servers.refresh()
+        assert publish(worker, ranks, sender, 1).servers == [healthy.url]
         threading.Timer(1.5, newcomer.process.send_signal, [signal.SIGCONT]).start()
-        publish(worker, ranks, sender, 1)
         published = publish(worker, ranks, sender, 2)
         assert launcher.condemned == []
         assert published.servers == [healthy.url, newcomer.url]

@@ -27,6 +27,7 @@ def start(tmp_path: Path, job: int, *arguments: str) -> subprocess.Popen[str]:
         "PATH": f"{HERE / 'bin'}:{os.environ['PATH']}",
         "STEPS": str(tmp_path / "steps"),
         "SLURM_JOB_ID": str(job),
+        "RUNNING": str(os.getpid() * 2),  # the first job of each test
         "SLURM_JOB_NODELIST": "n0,n1",
     }
     (tmp_path / "run.sh").write_text(text)
@@ -60,6 +61,9 @@ def is_left(job: int) -> list[str]:
 
 def test_the_script_starts_ray_on_every_node_and_ends_as_the_run_does(tmp_path):
     job = os.getpid() * 2
+    ended = tmp_path / "one.ray" / "job"
+    ended.parent.mkdir()
+    ended.write_text(f"{job + 2}\n")  # of which SLURM knows no more
     odd = "x=['a b', \"$HOME\"]"
     process = start(tmp_path, job, "then=end", odd)
     said = what_was_said(tmp_path)
@@ -69,7 +73,7 @@ def test_the_script_starts_ray_on_every_node_and_ends_as_the_run_does(tmp_path):
     assert said["gpus"] == [2, 2]
     of_job = tmp_path / "one.ray" / str(job)
     assert (of_job / "token").stat().st_mode & 0o777 == 0o600
-    assert not (of_job / "head").exists()
+    assert not (of_job / "head").exists() and not (tmp_path / "one.ray" / "job").exists()
     wait_for(lambda: not is_left(job), 30)
 
 

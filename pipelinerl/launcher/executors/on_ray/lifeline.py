@@ -8,6 +8,8 @@ import contextlib
 import socket
 import threading
 
+RETRY_S = 1.0  # after a connection that could not be accepted
+
 
 class Lifeline:
     """Listens on a free port of `address`, and holds each connection for as long as the other end does."""
@@ -16,10 +18,12 @@ class Lifeline:
         family = socket.AF_INET6 if ":" in address else socket.AF_INET
         self._listening = socket.create_server((address, 0), family=family, backlog=1024)
         self._held: list[socket.socket] = []
+        self._closed = threading.Event()
         self.address: tuple[str, int] = self._listening.getsockname()[:2]
         threading.Thread(target=self._accept, daemon=True).start()
 
     def close(self) -> None:
+        self._closed.set()
         with contextlib.suppress(OSError):
             self._listening.shutdown(socket.SHUT_RDWR)  # which ends the wait of the thread
         self._listening.close()
@@ -31,7 +35,9 @@ class Lifeline:
             try:
                 connection, _ = self._listening.accept()
             except OSError:
-                return
+                if self._closed.wait(RETRY_S):
+                    return
+                continue
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
             self._held = [held for held in self._held if not _has_ended(held)] + [connection]
 

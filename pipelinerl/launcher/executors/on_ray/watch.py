@@ -9,7 +9,7 @@ from pipelinerl.launcher.executors.bundles import Resources
 from pipelinerl.launcher.executors.on_ray.nodes import Node
 
 EVERY_S = 1.0
-FRESH_S = 10.0  # since an answer: a question would not block
+FRESH_S = 5.0  # since an answer: a question would not block
 SILENT_S = 20.0  # of a head that is gone; Ray ends this process 60 s after its last answer
 
 
