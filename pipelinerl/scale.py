@@ -12,6 +12,7 @@ import re
 import sys
 from pathlib import Path
 
+from contracts.support.messages import one_line
 from pipelinerl.launcher.scaling import ask_for_servers
 
 MOST = 10_000
@@ -35,7 +36,10 @@ def main(arguments: list[str] | None = None) -> int:
         return refuse(f"{given.run_dir} holds no run (no config.yaml there)")
     if (given.run_dir / "summary.json").exists():
         return refuse(f"the run in {given.run_dir} has ended; set world.servers when it is resumed")
-    refusal = ask_for_servers(given.run_dir, int(found[1]), ANSWER_S)
+    try:
+        refusal = ask_for_servers(given.run_dir, int(found[1]), ANSWER_S)
+    except OSError as error:
+        return refuse(f"nothing can be asked in {given.run_dir}: {one_line(error)}")
     if refusal is None:
         return refuse(
             f"the launcher of {given.run_dir} has not answered within {ANSWER_S:g} s; if it does not run, "

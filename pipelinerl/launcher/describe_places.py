@@ -9,7 +9,7 @@ from pathlib import Path
 from pipelinerl.config import RunConfig
 from pipelinerl.errors import PlanError
 from pipelinerl.launcher.executors.base import Slot, Want
-from pipelinerl.launcher.executors.bundles import Resources, bundles_of, groups_of
+from pipelinerl.launcher.executors.bundles import Resources, bundles_of, every_bundle_of, groups_of
 from pipelinerl.launcher.jobs import Job, JobPlanner
 from pipelinerl.launcher.placing import executor_of, place
 from pipelinerl.launcher.wants import WORKERS, members_of
@@ -68,8 +68,7 @@ def _groups(wants: Iterable[Want]) -> Iterator[str]:
 def nodes_needed(config: RunConfig) -> int:
     """Returns how many nodes of `world.gpus` GPUs take all bundles. Raises PlanError for one too large."""
     free: list[float] = []
-    bundles = [item for want in groups_of(wants_of(config)).values() for item in bundles_of(want).items()]
-    for name, needs in sorted(bundles, key=lambda bundle: -bundle[1].gpus):
+    for name, needs in sorted(every_bundle_of(wants_of(config)), key=lambda bundle: -bundle[1].gpus):
         if needs.gpus > config.world.gpus:
             raise PlanError(
                 f"{name} needs {needs.gpus:g} GPUs of one node, and a node has {config.world.gpus} "

@@ -47,7 +47,7 @@ def forget_what_was_asked(run_dir: Path) -> None:
 
 
 class ServersAsked:
-    """The launcher's side."""
+    """Reads what is asked, and answers it, on the launcher's side."""
 
     def __init__(self, run_dir: Path):
         self._run_dir = run_dir

@@ -33,7 +33,7 @@ ASK_EVERY_S = 5.0  # for a place, where none can be had
 
 @dataclass(frozen=True)
 class Means:
-    """What all servers of a run are started and told of with.
+    """Holds what the jobs of all servers share.
 
     start: starts the server of this name in a place, and returns its URL and its engine.
     events: the writer of `launcher_events`. joinings: the numbers of the joinings to come.
@@ -47,7 +47,9 @@ class Means:
 
 
 class ServerJob:
-    """url: of the process that is a server of the run; None while there is none.
+    """Has a server placed and started, says who it is, and has another started when it ends.
+
+    url: of the process that is a server of the run; None while there is none.
     joining: the number of its joining. answered: whether that process has served weights.
     """
 

@@ -17,7 +17,9 @@ from pipelinerl.streams import StreamWriter
 
 
 class Servers:
-    """start: starts the server of this name in a place, and returns its URL and its engine.
+    """Tends the jobs of all servers, and knows how many there are to be.
+
+    start: starts the server of this name in a place, and returns its URL and its engine.
     events: the writer of `launcher_events`.
     """
 

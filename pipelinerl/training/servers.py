@@ -17,7 +17,7 @@ from pipelinerl.clients.server_control import ServerControl
 from pipelinerl.clients.server_registry import Joining
 from pipelinerl.streams.launched_servers import LaunchedServers
 
-HEARD_S = 2.0  # for an answer that proves that somebody is there
+ALIVE_TIMEOUT_S = 2.0  # for an answer that proves that somebody is there
 HEAR_S = 0.2  # between two looks at the launcher's events while something is waited for
 Result = TypeVar("Result")
 Failures = dict[ServerControl, Exception]
@@ -137,8 +137,10 @@ class Servers:
         return roll
 
     def hear(self, servers: Iterable[ServerControl]) -> set[ServerControl]:
-        """Returns those that answer within `HEARD_S`, whatever they say of themselves."""
-        answers, _ = self.ask(servers, lambda server: asyncio.wait_for(server.health_status(), HEARD_S))
+        """Returns those that answer within `ALIVE_TIMEOUT_S`, whatever they say of themselves."""
+        answers, _ = self.ask(
+            servers, lambda server: asyncio.wait_for(server.health_status(), ALIVE_TIMEOUT_S)
+        )
         return set(answers)
 
     def close(self) -> None:

@@ -47,6 +47,11 @@ def bundles_of(wants: Iterable[Want]) -> dict[str, Resources]:
     return bundles
 
 
+def every_bundle_of(wants: Iterable[Want]) -> list[tuple[str, Resources]]:
+    """Returns the bundles of all groups, by name."""
+    return [bundle for members in groups_of(wants).values() for bundle in bundles_of(members).items()]
+
+
 def in_words(needs: Iterable[Resources]) -> str:
     """Returns bundles such as `{CPU: 2} + 4 x {GPU: 1, CPU: 1}`."""
     counts = Counter(map(str, needs))

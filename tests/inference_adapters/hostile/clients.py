@@ -15,7 +15,7 @@ from tests.inference_adapters.hostile.table import table
 from tests.inference_adapters.servers import Server
 
 AT_A_TIME = 16
-NORMAL = 10  # answers to the normal client, before it is stopped
+NORMAL = 11  # answers to the normal client, before it is stopped
 COUNT = int(os.environ.get("HOSTILE_REQUESTS", "500"))
 SEED = int(os.environ.get("SEED", "0"))
 MEBIBYTE = 2**20

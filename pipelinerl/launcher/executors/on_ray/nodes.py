@@ -4,7 +4,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from pipelinerl.launcher.executors.base import Want
-from pipelinerl.launcher.executors.bundles import Resources, bundles_of, groups_of, in_words
+from pipelinerl.launcher.executors.bundles import (
+    Resources,
+    bundles_of,
+    every_bundle_of,
+    groups_of,
+    in_words,
+)
 
 NAMED_NODES = 8  # in a message
 
@@ -65,11 +71,10 @@ def capacity(nodes: Iterable[Node]) -> str:
 def too_large(wants: Iterable[Want], kinds: Iterable[Resources]) -> list[str]:
     """Returns a clause for each bundle that is larger than every kind of node."""
     kinds = list(kinds)
-    bundles = [bundle for members in groups_of(wants).values() for bundle in bundles_of(members).items()]
     have = f"and the nodes of the Ray cluster have {largest_in_words(kinds)}"
     return [
         f"{name} needs {needs} on one node, {have}"
-        for name, needs in bundles
+        for name, needs in every_bundle_of(wants)
         if not any(kind.holds(needs) for kind in kinds)
     ]
 

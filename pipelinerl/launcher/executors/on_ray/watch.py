@@ -14,7 +14,7 @@ SILENT_S = 20.0  # of a head that is gone; Ray ends this process 60 s after its 
 
 
 class View(NamedTuple):
-    """What the head tells."""
+    """Holds what the head has told."""
 
     nodes: list[Node]  # those that live
     could_be_added: list[Resources]  # kinds of nodes that an autoscaler may start
