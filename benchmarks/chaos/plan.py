@@ -33,6 +33,7 @@ QUICK = (
     "weights.bucket_timeout_s=10",
     "weights.live_timeout_s=10",
     "world.rank_timeout_s=20",
+    "world.server_start_timeout_s=40",
     "world.stop_timeout_s=5",
     "rollout.timeout_s=20",
 )
