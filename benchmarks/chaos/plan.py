@@ -27,7 +27,7 @@ SMALL = {
         "eval.problems=8",
     ),
 }
-PATIENT = ("world.server_restarts=1000",)
+PATIENT = ("restarts=1000",)
 QUICK = (
     "weights.rendezvous_timeout_s=10",
     "weights.bucket_timeout_s=10",
@@ -151,7 +151,7 @@ def settings_of(plan: Plan) -> list[str]:
     settings += [f"world.servers={shape.servers}", f"world.trainer_ranks={shape.ranks}"]
     settings += [f"streams={shape.streams}", f"schedule={shape.schedule}", f"max_lag={shape.max_lag}"]
     settings += [f"checkpoint.every={shape.checkpoint_every}"]
-    # settings += [f"world.heartbeat_timeout_s={shape.heartbeat_s}"]
+    settings += [f"world.heartbeat_timeout_s={shape.heartbeat_s}"]
     if shape.pair == "scripted":
         settings += ["inference=scripted", "inference.module=benchmarks.chaos.frail_server", "~domain"]
         settings += [f"+{setting.lstrip('+')}" for setting in (JUDGED if shape.judging else UNJUDGED)]
