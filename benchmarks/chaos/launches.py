@@ -6,22 +6,27 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from benchmarks.chaos.news import News
 from benchmarks.run_processes import processes_of
 from pipelinerl.paths import ROOT
 
+Start = Callable[[Sequence[str], Mapping[str, str], Path, Path], subprocess.Popen[bytes]]
 MARK = "PIPELINERL_CHAOS_RUN"  # names the run in the environment of all its processes
 ENDS_WITHIN_S = 30.0  # after its launcher, every process of a run
 POLL_S = 0.1
 
 
 class Launches:
-    """Holds at most one launcher at a time. `console` is a file that all of them write to."""
+    """Holds at most one launcher at a time. `console` is a file that all of them write to.
 
-    def __init__(self, run_dir: Path, console: Path, settings: Sequence[str]):
+    start: starts a program of Python with these arguments, environment, standard output and standard error.
+    """
+
+    def __init__(self, run_dir: Path, console: Path, settings: Sequence[str], start: Start):
+        self._start = start
         self.run_dir = run_dir
         self.settings = list(settings)
         self.console = console
@@ -81,12 +86,21 @@ class Launches:
 
     def _begin(self, more: Sequence[str]) -> None:
         own = [] if more else self.settings
-        command = [sys.executable, "launch.py", f"run_dir={self.run_dir}", *own, *more]
-        with self.console.open("ab") as said, self.console.with_suffix(".out").open("ab") as shown:
-            self._launcher = subprocess.Popen(
-                command, cwd=ROOT, env=os.environ | {MARK: str(self.run_dir)}, stdout=shown, stderr=said
-            )
+        arguments = ["launch.py", f"run_dir={self.run_dir}", *own, *more]
+        environment = os.environ | {MARK: str(self.run_dir)}
+        self.console.touch()
+        self._launcher = self._start(arguments, environment, self.console.with_suffix(".out"), self.console)
         self.news = News(self.run_dir)
+
+
+def start_program(
+    arguments: Sequence[str], environment: Mapping[str, str], shown: Path, said: Path
+) -> subprocess.Popen[bytes]:
+    """Starts a program in this interpreter's own kind of process. Its output is added to the files."""
+    with shown.open("ab") as out, said.open("ab") as err:
+        return subprocess.Popen(
+            [sys.executable, *arguments], cwd=ROOT, env=environment, stdout=out, stderr=err
+        )
 
 
 def kill(pid: int, number: int) -> None:

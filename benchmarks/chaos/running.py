@@ -9,7 +9,7 @@ from shutil import ignore_patterns
 from benchmarks.chaos.checks import errors_of_launch, errors_of_run
 from benchmarks.chaos.disk import small_disk
 from benchmarks.chaos.faults import NoTargetError, Struck, strike
-from benchmarks.chaos.launches import Launches
+from benchmarks.chaos.launches import Launches, Start, start_program
 from benchmarks.chaos.plan import Fault, Plan, settings_of
 from benchmarks.chaos.recovery import Awaited, Recovery
 from contracts.records import StepClosed
@@ -53,13 +53,13 @@ class Result:
         return of_faults + [f"end: {error}" for error in self.errors]
 
 
-def run_plan(plan: Plan, directory: Path, within_s: float) -> Result:
+def run_plan(plan: Plan, directory: Path, within_s: float, start: Start = start_program) -> Result:
     """Runs the plan in a new directory, and leaves no process. What failed stays in the directory."""
     result = Result(plan)
     settings = [*settings_of(plan), f"max_steps={ENDLESS}"]
     disk = directory / "disk"
     with small_disk(disk) as can_fill:
-        launches = Launches(disk / "run", directory / "console", settings)
+        launches = Launches(disk / "run", directory / "console", settings, start)
         trial = Trial(result, launches, within_s, can_fill)
         try:
             trial.run()
