@@ -34,7 +34,7 @@ def keep_full(directory: Path, seconds: float) -> None:
                 _fill(file)
                 time.sleep(POLL_S)
     finally:
-        ballast.unlink()
+        ballast.unlink(missing_ok=True)
 
 
 def _fill(file) -> None:

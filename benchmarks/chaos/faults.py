@@ -1,10 +1,13 @@
 """Doing one fault to a run that is alive."""
 
+import contextlib
 import signal
 import threading
 import time
 from dataclasses import dataclass
 from pathlib import Path
+
+import psutil
 
 from benchmarks.chaos.disk import keep_full
 from benchmarks.chaos.launches import Launches, kill
@@ -48,9 +51,7 @@ def strike(fault: Fault, launches: Launches) -> Struck:
         pid = find(fault.target, launches)
         kill(pid, BEGINS[fault.action])
         if fault.action in ENDS:
-            ending = threading.Timer(fault.seconds, kill, [pid, ENDS[fault.action]])
-            ending.daemon = True
-            ending.start()
+            _later(fault.seconds, pid, ENDS[fault.action])
     now = time.time()
     return Struck(now, pid, now + fault.seconds)
 
@@ -72,6 +73,22 @@ def process_of(target: str, launches: Launches) -> int | None:
     if target == "redis":
         return redis_of(launches.run_dir)
     return jobs_of(launches.run_dir).get(target)
+
+
+def _later(seconds: float, pid: int, number: int) -> None:
+    """Signals this process after a time, and no other that has its number by then."""
+    try:
+        process = psutil.Process(pid)
+    except psutil.NoSuchProcess:
+        return
+
+    def signal_it() -> None:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.send_signal(number)
+
+    timer = threading.Timer(seconds, signal_it)
+    timer.daemon = True
+    timer.start()
 
 
 def _halve(log: Path) -> None:

@@ -34,7 +34,7 @@ class News:
                     self._offsets[name] = entry.next_offset
                     self._records[name].append(entry.record)
         except (StreamError, OSError):
-            return  # it is being restarted
+            self._streams = None  # it is being restarted
 
     def launcher_since(self, since: float) -> list[Record]:
         """Returns what the launcher has written down after a time."""

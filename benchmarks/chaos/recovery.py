@@ -12,6 +12,7 @@ from benchmarks.run_processes import is_stopped
 from contracts.records import Record, Resumed
 
 POLL_S = 0.1
+OF_ALL = ("disk", "launcher", "redis")  # targets that concern every process
 MOST_LAUNCHES = 3  # for one fault
 
 
@@ -65,8 +66,8 @@ class Awaited:
         if self._pid is None:
             return False
         steps = self._launches.news.steps_since(self._well_since)
-        role, _, number = self._fault.target.partition("-")
-        serves = role != "server" or self._launches.news.serves_since(self._fault.target, self._well_since)
+        is_server = self._fault.target.startswith("server-")
+        serves = not is_server or self._launches.news.serves_since(self._fault.target, self._well_since)
         if not (steps and serves):
             return False
         self._recovery.recovered_s = self._recovery.recovered_s or time.time() - self._struck.at
@@ -76,8 +77,11 @@ class Awaited:
         if self._recovery.noticed_s is not None:
             return
         at = self._struck.at
-        times = [record.at for record in self._launches.news.launcher_since(at) if self._concerns(record)]
-        times += [said for said, line in self._launches.said_since(at) if self._fault.target in line.lower()]
+        is_of_all = self._fault.target in OF_ALL
+        records = self._launches.news.launcher_since(at)
+        times = [record.at for record in records if is_of_all or self._concerns(record)]
+        said = self._launches.said_since(at)
+        times += [said_at for said_at, line in said if is_of_all or self._fault.target in line]
         if times:
             self._recovery.noticed_s = min(times) - at
 
@@ -98,8 +102,8 @@ class Awaited:
 
     def _passes_at(self, pid: int) -> float:
         """Returns when the fault has passed for a process: at once for one that came after it."""
-        is_of_all = self._fault.target == "disk"
-        return self._struck.until if pid == self._struck.pid or is_of_all else 0.0
+        is_of_disk = self._fault.target == "disk"
+        return self._struck.until if pid == self._struck.pid or is_of_disk else 0.0
 
     def _launch_again(self) -> None:
         status = self._launches.status
