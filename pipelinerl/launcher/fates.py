@@ -44,4 +44,5 @@ def _rank_of_cause(fate: Fate, hung: bool) -> int:
 
 
 def have_ended_well(fates: Mapping[str, Fate], workers: Iterable[str]) -> bool:
-    return all(isinstance(fates[name], Ended) and not fates[name].status for name in workers)
+    ends = [fates.get(name) for name in workers]
+    return all(isinstance(fate, Ended) and fate.status == 0 for fate in ends)
