@@ -38,9 +38,18 @@ RAISED = re.compile(r"(\[rank\d+\]: )?[A-Za-z_][\w.]*(Error|Exception)\b")  # th
 
 
 class Supervisor:
-    """streams: of the run. events: the writer of `launcher_events`."""
+    """streams: of the run. events: the writer of `launcher_events`.
+    streams_are_away: whether streams would have to be waited for. Raises JobFailedError if that is in vain.
+    """
 
-    def __init__(self, placed: PlacedRun, streams: Streams, events: StreamWriter):
+    def __init__(
+        self,
+        placed: PlacedRun,
+        streams: Streams,
+        events: StreamWriter,
+        streams_are_away: Callable[[], bool] = lambda: False,
+    ):
+        self._streams_are_away = streams_are_away
         self._config = placed.config
         self._planner = placed.planner
         self._executor = placed.executor
@@ -106,6 +115,8 @@ class Supervisor:
         self._check_workers(fates, now)
         if have_ended_well(fates, self._workers):
             return True
+        if self._streams_are_away():
+            return False
         if question := self._asked.read():
             self._asked.answer(question, self._scale(question.number, fates, now))
             fates = self._executor.look()
