@@ -14,14 +14,14 @@ import fcntl
 import os
 import time
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TextIO
 
 import msgspec
 
 from contracts.records import Record, decode, encode
-from contracts.support.files import sync
+from contracts.support.files import append_whole, sync
 from pipelinerl.streams.base import (
     Entry,
     StreamBusyError,
@@ -32,6 +32,7 @@ from pipelinerl.streams.base import (
     StreamTrimmedError,
     StreamWriter,
 )
+from pipelinerl.streams.room import when_there_is_room
 from pipelinerl.streams.segments import frame, read_payloads, segment_path, segment_starts
 
 SHORTEST_PAUSE_S = 0.002  # between two polls of a stream without news
@@ -99,14 +100,9 @@ class FileWriter(StreamWriter):
         data = frame(encode(record))
         filled = self.end - self._start
         if filled and filled + len(data) > self._segment_bytes:
-            self._roll()
-        rest = memoryview(data)
-        try:
-            while rest:
-                rest = rest[self._file.write(rest) :]
-        except OSError:  # disk full: the next append must not bury half a record
-            self._file.truncate(self.end - self._start)
-            raise
+            os.fsync(self._file.fileno())  # an error here would not come twice, so it is not waited out
+            self._when_there_is_room(self._roll)
+        self._when_there_is_room(lambda: append_whole(self._file, data, self.end - self._start))
         self._last = self.end
         self.end = self.end + len(data)
         return self.end
@@ -148,11 +144,15 @@ class FileWriter(StreamWriter):
                 break
         return last, end
 
+    def _when_there_is_room(self, write: Callable[[], None]) -> None:
+        when_there_is_room(write, self._directory.name, f"the disk of {self._directory}")
+
     def _roll(self) -> None:
-        os.fsync(self._file.fileno())
+        """Begins another segment: the one before is on the disk."""
+        following = segment_path(self._directory, self.end).open("ab", buffering=0)
         self._file.close()
+        self._file = following
         self._start = self.end
-        self._file = segment_path(self._directory, self._start).open("xb", buffering=0)
         sync(self._directory)
         if self._keep_bytes is not None:
             limit = self.end - self._keep_bytes

@@ -33,6 +33,7 @@ from pipelinerl.streams.base import (
 )
 from pipelinerl.streams.redis_connection import Connection
 from pipelinerl.streams.redis_scripts import APPEND, CLAIM, TRIM
+from pipelinerl.streams.room import when_there_is_room
 
 LONGEST_BLOCK_S = 5.0  # of one XREAD; well below the time that an answer may take
 READ_ENTRIES = 32  # by one XREAD: a few are megabytes each
@@ -139,7 +140,10 @@ class RedisWriter(StreamWriter):
                 return int(end)
 
     def _run(self, script: str, keys: list[str], arguments: list) -> object:
-        return self._connection.call(lambda client: client.register_script(script)(keys, arguments))
+        def run() -> object:
+            return self._connection.call(lambda client: client.register_script(script)(keys, arguments))
+
+        return when_there_is_room(run, self._keys.name, f"the Redis server {self._connection.server}")
 
     def _check_holder(self, holder: bytes | None) -> None:
         if holder is None or holder.decode() != self._holder:

@@ -15,7 +15,7 @@ from redis.exceptions import AuthenticationError, AuthorizationError, BusyLoadin
 from redis.retry import Retry
 
 from pipelinerl.process import REDIS_VARIABLE
-from pipelinerl.streams.base import StreamError
+from pipelinerl.streams.base import StreamError, StreamFullError
 
 RECONNECT_TIMEOUT_S = 60.0  # longest wait for a server that does not answer
 LOADING_TIMEOUT_S = 600.0  # longest wait for one that reads its data
@@ -66,7 +66,8 @@ class Connection:
                 f"give the whole URL in the environment, as {REDIS_VARIABLE}"
             ) from None
         except RedisError as error:
-            raise StreamError(f"the Redis server {self.server} answers: {error}") from error
+            kind = StreamFullError if _is_full(error) else StreamError
+            raise kind(f"the Redis server {self.server} answers: {error}") from error
 
     def ping(self, within_s: float) -> None:
         self.call(lambda client: client.ping(), within_s)
@@ -98,6 +99,11 @@ def without_secrets(url: str) -> str:
     if not host or parts.scheme not in ("redis", "rediss"):
         raise StreamError("the URL of a Redis server is redis://HOST:PORT/DB, or rediss:// with TLS")
     return f"{parts.scheme}://{f'[{host}]' if ':' in host else host}:{port}{parts.path}"
+
+
+def _is_full(error: RedisError) -> bool:
+    """Returns whether the server has no memory left, or cannot write to its disk."""
+    return isinstance(error, redis.OutOfMemoryError) or str(error).startswith("MISCONF")
 
 
 def _may_pass(error: Exception) -> bool:
