@@ -40,7 +40,6 @@ from pipelinerl.launcher.messages import say
 from pipelinerl.launcher.model_source import Model, fetch_model, find_model, model_in
 from pipelinerl.launcher.own_redis import OwnRedis
 from pipelinerl.launcher.placing import PlacedRun, executor_of, place
-from pipelinerl.launcher.restarts import of_a_service
 from pipelinerl.launcher.scaling import forget_what_was_asked
 from pipelinerl.launcher.wants import members_of
 from pipelinerl.paths import OWNER_ALONE
@@ -124,7 +123,7 @@ def start_run(placed: PlacedRun, location: StreamsLocation, position: Position |
     with ExitStack() as held:
         if location.server:
             held.enter_context(location.server)
-        redis = held.enter_context(OwnRedis(location.server, of_a_service()))
+        redis = held.enter_context(OwnRedis(location.server, config.restarts.services))
         streams = open_streams(config, run_dir, location.url)
         events = held.enter_context(closing(launcher_events(streams)))  # a run has one launcher
         forget_what_was_asked(run_dir)
@@ -153,7 +152,7 @@ def supervise(placed: PlacedRun, streams: Streams, events: StreamWriter, redis: 
     print(f"run directory: {placed.run_dir}")
     try:
         with ConsoleView(placed.run_dir, placed.config.max_steps) as view:
-            Supervisor(placed, streams, events, redis.is_away).run(view.update)
+            Supervisor(placed, streams, events, redis).run(view.update)
     except (JobFailedError, PlanError, StreamError) as failure:
         say(one_line(redis.failure or failure))
         status = 1

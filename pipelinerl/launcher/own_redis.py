@@ -4,6 +4,7 @@ It does so in a thread that needs no stream: the supervisor may wait for an answ
 server has its port, its password and its data as before, and the processes of the run connect again.
 """
 
+import queue
 import threading
 import time
 from dataclasses import dataclass, replace
@@ -11,7 +12,8 @@ from dataclasses import dataclass, replace
 from contracts.support.messages import one_line
 from pipelinerl.launcher.fates import JobFailedError
 from pipelinerl.launcher.messages import say
-from pipelinerl.launcher.restarts import Restarts
+from pipelinerl.launcher.restart_log import RestartLog
+from pipelinerl.launcher.restarts import of_a_service
 from pipelinerl.streams.redis_server import ASK_TIMEOUT_S, RedisServer
 
 NAME = "redis"
@@ -43,12 +45,13 @@ class Silence:
 class OwnRedis:
     """Tends `server` between `__enter__` and `__exit__`. It is None where the streams need no server.
 
-    restarts: its budget.
+    most: restarts within ten minutes.
     """
 
-    def __init__(self, server: RedisServer | None, restarts: Restarts):
+    def __init__(self, server: RedisServer | None, most: int):
         self._server = server
-        self._restarts = replace(restarts, longest_s=LONGEST_WAIT_S)
+        self._restarts = replace(of_a_service(most), longest_s=LONGEST_WAIT_S)
+        self._untold: queue.SimpleQueue[str] = queue.SimpleQueue()  # why it was started again
         self._silence = Silence(time.monotonic())
         self._is_back = True  # since it was started last
         self._why: str | None = None  # it was killed
@@ -71,6 +74,11 @@ class OwnRedis:
         if self.failure:
             raise self.failure
         return self._server is not None and not (self._is_back and self._server.status is None)
+
+    def tell(self, told: RestartLog) -> None:
+        """Tells of every restart since the last call. The server must be there: it keeps what it is told."""
+        while not self._untold.empty():
+            told.record("services", [NAME], self._untold.get())
 
     # --- in its thread ------------------------------------------------------------------------
 
@@ -100,6 +108,7 @@ class OwnRedis:
             if self._restarts.is_spent:
                 self.failure = JobFailedError(f"{words}; see {server.log} ({server.last_words})")
                 return
+            self._untold.put(words)
             say(f"{words}; it is started again")
         if self._restarts.is_due(now):
             self._why = None

@@ -34,6 +34,10 @@ class StreamCorruptError(StreamError):
     """What is stored is not what was appended."""
 
 
+def do_nothing() -> None:
+    """Does nothing, where nobody has to hear of a wait."""
+
+
 class Entry(NamedTuple):
     record: Record
     next_offset: int  # read from here for what follows

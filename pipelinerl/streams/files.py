@@ -31,6 +31,7 @@ from pipelinerl.streams.base import (
     Streams,
     StreamTrimmedError,
     StreamWriter,
+    do_nothing,
 )
 from pipelinerl.streams.room import when_there_is_room
 from pipelinerl.streams.segments import frame, read_payloads, segment_path, segment_starts
@@ -46,7 +47,15 @@ class FileStreams(Streams):
     the ledger of the run.
     """
 
-    def __init__(self, directory: str | Path, segment_bytes: int = 64 * 2**20, keep_bytes: int | None = None):
+    def __init__(
+        self,
+        directory: str | Path,
+        segment_bytes: int = 64 * 2**20,
+        keep_bytes: int | None = None,
+        on_wait: Callable[[], object] = do_nothing,
+    ):
+        """on_wait: is called every second in a wait for room on the disk."""
+        self._on_wait = on_wait
         self._directory = Path(directory)
         self._segment_bytes = segment_bytes
         self._keep_bytes = keep_bytes
@@ -54,7 +63,7 @@ class FileStreams(Streams):
 
     def writer(self, name: str) -> "FileWriter":
         keep_bytes = None if name.endswith("_events") else self._keep_bytes
-        return FileWriter(self._directory / name, self._segment_bytes, keep_bytes)
+        return FileWriter(self._directory / name, self._segment_bytes, keep_bytes, self._on_wait)
 
     def reader(self, name: str) -> "FileReader":
         return FileReader(self._directory / name)
@@ -79,7 +88,14 @@ class FileStreams(Streams):
 
 
 class FileWriter(StreamWriter):
-    def __init__(self, directory: Path, segment_bytes: int, keep_bytes: int | None):
+    def __init__(
+        self,
+        directory: Path,
+        segment_bytes: int,
+        keep_bytes: int | None,
+        on_wait: Callable[[], object] = do_nothing,
+    ):
+        self._on_wait = on_wait
         self._directory = directory
         self._segment_bytes = segment_bytes
         self._keep_bytes = keep_bytes
@@ -145,7 +161,7 @@ class FileWriter(StreamWriter):
         return last, end
 
     def _when_there_is_room(self, write: Callable[[], None]) -> None:
-        when_there_is_room(write, self._directory.name, f"the disk of {self._directory}")
+        when_there_is_room(write, self._directory.name, f"the disk of {self._directory}", self._on_wait)
 
     def _roll(self) -> None:
         """Begins another segment: the one before is on the disk."""

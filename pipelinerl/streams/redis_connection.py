@@ -15,7 +15,7 @@ from redis.exceptions import AuthenticationError, AuthorizationError, BusyLoadin
 from redis.retry import Retry
 
 from pipelinerl.process import REDIS_VARIABLE
-from pipelinerl.streams.base import StreamError, StreamFullError
+from pipelinerl.streams.base import StreamError, StreamFullError, do_nothing
 
 RECONNECT_TIMEOUT_S = 60.0  # longest wait for a server that does not answer
 LOADING_TIMEOUT_S = 600.0  # longest wait for one that reads its data
@@ -28,8 +28,16 @@ State = Literal["ready", "loading", "silent"]
 
 
 class Connection:
-    def __init__(self, url: str, name: str, answer_timeout_s: float = ANSWER_TIMEOUT_S):
-        """`name`: as the server's CLIENT LIST shows it. Connects at the first call."""
+    def __init__(
+        self,
+        url: str,
+        name: str,
+        answer_timeout_s: float = ANSWER_TIMEOUT_S,
+        on_wait: Callable[[], object] = do_nothing,
+    ):
+        """`name`: as the server's CLIENT LIST shows it. Connects at the first call.
+        `on_wait` is called after each attempt that failed."""
+        self._on_wait = on_wait
         self.server = without_secrets(url)
         ours = {
             "client_name": name,
@@ -51,6 +59,7 @@ class Connection:
         began = time.monotonic()
 
         def give_up(error: Exception) -> None:
+            self._on_wait()
             is_loading = bool(within_s) and isinstance(error, BusyLoadingError)
             longest_s = LOADING_TIMEOUT_S if is_loading else within_s
             if time.monotonic() >= began + longest_s:

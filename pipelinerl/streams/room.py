@@ -14,7 +14,9 @@ log = logging.getLogger(__name__)
 Result = TypeVar("Result")
 
 
-def when_there_is_room(write: Callable[[], Result], stream: str, place: str) -> Result:
+def when_there_is_room(
+    write: Callable[[], Result], stream: str, place: str, on_wait: Callable[[], object]
+) -> Result:
     """Returns what `write` returns. It is tried again every second for as long as there is no room.
 
     That is said once, of this stream in this place. `write` must leave nothing behind when it raises.
@@ -29,6 +31,7 @@ def when_there_is_room(write: Callable[[], Result], stream: str, place: str) -> 
             if not waited:
                 log.warning("%s is full: appending to %s waits for room (%s)", place, stream, error)
             waited = True
+            on_wait()
             time.sleep(RETRY_S)
             continue
         if waited:

@@ -9,7 +9,8 @@ import redis
 
 from pipelinerl.launcher.fates import JobFailedError
 from pipelinerl.launcher.own_redis import LONGEST_SILENCE_S, OwnRedis, Silence, how_it_ended
-from pipelinerl.launcher.restarts import Restarts
+from pipelinerl.launcher.restart_log import RestartLog
+from pipelinerl.streams.files import FileStreams
 from pipelinerl.streams.redis_server import RedisServer
 from tests.pipeline.runs import wait_for
 
@@ -42,15 +43,11 @@ def test_how_a_process_ended():
 
 
 def test_without_a_server_nothing_is_watched():
-    with OwnRedis(None, restarts_of(0)) as own:
+    with OwnRedis(None, 0) as own:
         assert not own.is_away() and own.failure is None
 
 
 # --- with a real server -----------------------------------------------------------------------
-
-
-def restarts_of(most: int) -> Restarts:
-    return Restarts(most, within_s=600, shortest_s=0.1, longest_s=30)
 
 
 def kill(server: RedisServer) -> None:
@@ -59,7 +56,9 @@ def kill(server: RedisServer) -> None:
 
 @pytest.mark.engines
 def test_a_killed_server_is_away_until_it_is_back_with_its_data(tmp_path, capfd):
-    with RedisServer(tmp_path / "redis") as server, OwnRedis(server, restarts_of(1)) as own:
+    streams = FileStreams(tmp_path / "streams")
+    told = RestartLog(tmp_path, streams.writer("launcher_events"), tensorboard=False)
+    with RedisServer(tmp_path / "redis") as server, OwnRedis(server, 1) as own:
         client = redis.Redis.from_url(server.url)
         client.set("key", "value")
         assert not own.is_away()
@@ -67,13 +66,18 @@ def test_a_killed_server_is_away_until_it_is_back_with_its_data(tmp_path, capfd)
         wait_for(own.is_away, within_s=5)
         wait_for(lambda: not own.is_away(), within_s=10)
         assert client.get("key") == b"value"
+        own.tell(told)
+        own.tell(told)
     assert capfd.readouterr().err == "launch.py: redis was killed by signal 9; it is started again\n"
     assert server.status == 0
+    (restarted,) = [entry.record for entry in streams.reader("launcher_events").read(timeout_s=0)]
+    assert (restarted.kind, restarted.names) == ("services", ["redis"])
+    assert restarted.why == "redis was killed by signal 9"
 
 
 @pytest.mark.engines
 def test_a_spent_budget_is_a_failure_by_name(tmp_path):
-    with RedisServer(tmp_path / "redis") as server, OwnRedis(server, restarts_of(0)) as own:
+    with RedisServer(tmp_path / "redis") as server, OwnRedis(server, 0) as own:
         kill(server)
         wait_for(lambda: own.failure, within_s=5)
         with pytest.raises(JobFailedError, match="redis was killed by signal 9; see .*redis/log"):
@@ -83,7 +87,7 @@ def test_a_spent_budget_is_a_failure_by_name(tmp_path):
 @pytest.mark.engines
 def test_it_does_not_start_what_the_end_of_the_run_has_ended(tmp_path):
     server = RedisServer(tmp_path / "redis")
-    with server, OwnRedis(server, restarts_of(8)):
+    with server, OwnRedis(server, 8):
         pass
     assert server.status == 0
     assert "redis" not in [thread.name for thread in threading.enumerate()]

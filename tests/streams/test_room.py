@@ -34,7 +34,10 @@ def test_what_finds_no_room_is_tried_again_and_that_is_said_once(tmp_path, caplo
             file.write(b"x")
             return file.name
 
-    assert when_there_is_room(write, "rollouts", "the disk of /run") == roomy
+    beats: list[None] = []
+    said = ("rollouts", "the disk of /run", lambda: beats.append(None))
+    assert when_there_is_room(write, *said) == roomy
+    assert len(beats) == 3
     first, second = (record.getMessage() for record in caplog.records)
     assert first.startswith("the disk of /run is full: appending to rollouts waits for room")
     assert second == "the disk of /run has room again: appending to rollouts goes on"
@@ -47,7 +50,7 @@ def test_a_server_without_room_is_waited_for_and_another_error_is_not(caplog):
         raise next(answers)
 
     with pytest.raises(PermissionError):
-        when_there_is_room(write, "rollouts", "the server")
+        when_there_is_room(write, "rollouts", "the server", lambda: None)
     assert len(caplog.records) == 1
 
 
