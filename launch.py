@@ -142,6 +142,7 @@ def start_run(placed: PlacedRun, location: StreamsLocation, position: Position |
 
 def supervise(placed: PlacedRun, streams: Streams, events: StreamWriter, redis: OwnRedis) -> int:
     """Runs the jobs to their end, reports on the run, and returns its exit status."""
+    from pipelinerl.launcher.disk_watch import DiskWatch
     from pipelinerl.launcher.fates import JobFailedError
     from pipelinerl.launcher.supervisor import Supervisor
     from pipelinerl.report.console import ConsoleView
@@ -152,7 +153,13 @@ def supervise(placed: PlacedRun, streams: Streams, events: StreamWriter, redis: 
     print(f"run directory: {placed.run_dir}")
     try:
         with ConsoleView(placed.run_dir, placed.config.max_steps) as view:
-            Supervisor(placed, streams, events, redis).run(view.update)
+            disk = DiskWatch(placed.run_dir)
+
+            def show(serving: int) -> None:
+                view.update(serving)
+                disk.look()
+
+            Supervisor(placed, streams, events, redis).run(show)
     except (JobFailedError, PlanError, StreamError) as failure:
         say(one_line(redis.failure or failure))
         status = 1
@@ -162,7 +169,7 @@ def supervise(placed: PlacedRun, streams: Streams, events: StreamWriter, redis: 
         return status
     try:
         summary = report(placed.run_dir, streams, wall_s=time.monotonic() - began)
-    except StreamError as error:
+    except (StreamError, OSError) as error:
         say(f"no report: {one_line(error)}")
         return status or 1
     if summary["accounting_errors"]:

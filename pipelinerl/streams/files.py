@@ -21,7 +21,7 @@ from typing import TextIO
 import msgspec
 
 from contracts.records import Record, decode, encode
-from contracts.support.files import append_whole, sync
+from contracts.support.files import append_whole, lacks_room, sync
 from pipelinerl.streams.base import (
     Entry,
     StreamBusyError,
@@ -257,7 +257,10 @@ def _lock_writer(path: Path) -> TextIO:
         writer = lock.read().strip()
         lock.close()
         raise StreamBusyError(f"stream {path.parent} is being written to by process {writer}") from None
-    lock.truncate(0)
-    lock.write(str(os.getpid()))
-    lock.flush()
+    try:
+        os.truncate(path, 0)
+        os.write(lock.fileno(), str(os.getpid()).encode())
+    except OSError as error:
+        if not lacks_room(error):  # who holds the lock is then not named
+            raise
     return lock

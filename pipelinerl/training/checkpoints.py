@@ -82,6 +82,7 @@ class Checkpoints:
 
     def leave_out(self, version: int) -> None:
         """Removes what there is of a checkpoint that could not be completed."""
+        (self._of(version) / "position.json").unlink(missing_ok=True)
         shutil.rmtree(self._of(version), ignore_errors=True)
 
     def _remove(self, version: int) -> None:

@@ -9,7 +9,7 @@ import pytest
 from contracts.records import SamplerState
 from contracts.support.files import append_whole, lacks_room
 from pipelinerl.metrics import MetricsWriter, metrics_path, read_metrics
-from pipelinerl.streams import StreamFullError
+from pipelinerl.streams import StreamBusyError, StreamFullError
 from pipelinerl.streams.files import FileStreams
 from pipelinerl.streams.room import when_there_is_room
 from pipelinerl.streams.segments import segment_starts
@@ -99,6 +99,23 @@ def test_a_stream_on_a_full_disk_waits_and_goes_on_whole(small_disk, segment_byt
     assert [entry.record for entry in streams.reader("events").read(timeout_s=0)] == records
     assert "waits for room" in caplog.records[0].getMessage()
     assert len(segment_starts(small_disk / "streams" / "events")) == (1 if segment_bytes == 2**20 else 6)
+
+
+@pytest.mark.engines
+def test_a_stream_is_opened_again_on_a_full_disk(small_disk):
+    """As by a process that begins again."""
+    streams = FileStreams(small_disk / "streams")
+    writer = streams.writer("events")
+    writer.append(SamplerState(draws=0, state={}))
+    writer.close()
+    fill(small_disk)
+    writer = streams.writer("events")
+    assert writer.last().draws == 0
+    with pytest.raises(StreamBusyError, match="is being written to by process"):
+        streams.writer("events")
+    make_room(small_disk)
+    writer.append(SamplerState(draws=1, state={}))
+    assert [entry.record.draws for entry in streams.reader("events").read(timeout_s=0)] == [0, 1]
 
 
 @pytest.mark.engines
