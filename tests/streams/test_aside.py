@@ -70,7 +70,8 @@ def test_what_a_cancelled_task_has_asked_for_is_appended_in_its_place(tmp_path):
         for task in tasks[:2]:
             task.cancel()
         held.may_go.set()
-        await tasks[2]
+        async with asyncio.timeout(20):
+            await tasks[2]
         assert tasks[0].cancelled() and tasks[1].cancelled()
 
     asyncio.run(scenario())

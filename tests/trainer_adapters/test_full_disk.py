@@ -34,14 +34,14 @@ class Disk:
 
 
 def save_thrice(rank: int, port: int, directory: Path) -> None:
-    """The second save finds no room for the shard of either rank."""
+    """The second save finds no room for the shard of rank 1, which rank 0 hears of."""
     init = f"tcp://127.0.0.1:{port}"
     dist.init_process_group("gloo", init_method=init, rank=rank, world_size=2)
     checkpoints = ShardedCheckpoints(timeout_s=60)
     disk = Disk(rank, directory)
-    state = {f"tensor.{rank}": torch.full((100_000,), float(rank))}
+    state = {f"tensor.{rank}": torch.full((10, 500_000)[rank : rank + 1], float(rank))}
     checkpoints.save(state, directory / "1").wait()
-    disk.do(fill, 200_000)
+    disk.do(fill, 500_000)
     saving = checkpoints.save(state, directory / "2")
     with pytest.raises(OSError, match="could not be written: .*No space left") as error:
         saving.wait()
