@@ -334,7 +334,7 @@ class Restarted(Dated, frozen=True, kw_only=True):
     The workers begin again together, from the `Resumed` that comes before this record.
     """
 
-    kind: Literal["workers", "service"]
+    kind: Literal["workers", "services"]
     names: list[str]  # of the jobs
     why: str  # how the one ended whose end is the cause
 

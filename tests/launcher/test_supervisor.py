@@ -12,6 +12,7 @@ from pipelinerl.launcher.executors.base import Ended, Lost, Running, Slot
 from pipelinerl.launcher.executors.local import LocalExecutor
 from pipelinerl.launcher.fates import JobFailedError, failed_worker, have_ended_well
 from pipelinerl.launcher.jobs import Job
+from pipelinerl.launcher.own_redis import OwnRedis
 from pipelinerl.launcher.placing import PlacedRun, place
 from pipelinerl.launcher.supervisor import Supervisor
 from pipelinerl.launcher.wants import members_of
@@ -51,7 +52,7 @@ def supervise(path: Path, *overrides: str, **lines: str) -> list[int]:
     shown: list[int] = []
     events = streams.writer("launcher_events")
     try:
-        Supervisor(placed, streams, events).run(shown.append)
+        Supervisor(placed, streams, events, OwnRedis(None, 0)).run(shown.append)
     finally:
         events.close()
         executor.close()
