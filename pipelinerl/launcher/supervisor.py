@@ -4,11 +4,9 @@ What an end means depends on the job. That of a worker ends the run, a service i
 and a server is replaced (`serving`). Where the jobs run is the executor's matter.
 """
 
-import re
 import signal
 import time
 from collections.abc import Callable, Iterable, Mapping
-from pathlib import Path
 
 from pipelinerl.errors import PlanError
 from pipelinerl.launcher.executors.base import Ended, Fate, Lost, Process, Slot
@@ -18,9 +16,11 @@ from pipelinerl.launcher.fates import (
     JobFailedError,
     failed_worker,
     have_ended_well,
+    in_words,
     is_alive,
     names_of,
 )
+from pipelinerl.launcher.job_logs import JobLogs
 from pipelinerl.launcher.jobs import Job, engine_of
 from pipelinerl.launcher.messages import say
 from pipelinerl.launcher.placing import PlacedRun
@@ -34,7 +34,6 @@ from pipelinerl.streams import Streams, StreamWriter
 POLL_S = 0.25
 END_POLL_S = 0.02
 KILL_S = 15.0  # beyond its grace, for what is killed to be gone
-RAISED = re.compile(r"(\[rank\d+\]: )?[A-Za-z_][\w.]*(Error|Exception)\b")  # the last line of a traceback
 
 
 class Supervisor:
@@ -45,9 +44,8 @@ class Supervisor:
         self._planner = placed.planner
         self._executor = placed.executor
         self._slots = dict(placed.slots)
-        self._logs = placed.run_dir / "logs"
+        self._logs = JobLogs(placed.run_dir / "logs")
         self._stop_timeout_s = placed.config.world.stop_timeout_s
-        self._log_begins: dict[str, int] = {}  # what an earlier process had written by then
         members = members_of(placed.config)
         self._roles = {want.name: role for role, want in members}
         self._services = {name: of_a_service() for name in names_of(self._roles, SERVICE_ROLES)}
@@ -84,12 +82,10 @@ class Supervisor:
 
     def _start(self, name: str) -> Job:
         job = self._planner.job(name, self._roles[name], self._slots)
-        log = self._log(name)
-        self._log_begins[name] = log.stat().st_size if log.exists() else 0
         process = Process(
             job.command,
             job.environment,
-            log,
+            self._logs.begin(name),
             job.has_whole_environment,
             self._stop_timeout_s,
             ends_if_stopped=job.role == "judging",
@@ -113,7 +109,7 @@ class Supervisor:
         fates = self._executor.look()
         show(self._servers.serving(fates))
         if not self._servers.may_serve(fates, now):
-            why = self._servers.refusal or self._last_log_line(self._servers.ended_last)
+            why = self._servers.refusal or self._logs.see(self._servers.ended_last)
             raise JobFailedError(f"no inference server is left; {why}")
         return False
 
@@ -155,18 +151,7 @@ class Supervisor:
     def _words(self, name: str, fate: Ended | Lost) -> str:
         if isinstance(fate, Lost):
             return f"{name} is lost: {fate.why}"
-        return f"{name} ended with status {fate.status}; {self._last_log_line(name)}"
-
-    def _last_log_line(self, name: str) -> str:
-        path = self._log(name)
-        text = path.read_bytes()[self._log_begins.get(name, 0) :] if path.exists() else b""
-        lines = text.decode(errors="replace").strip().splitlines()
-        raised = [line for line in lines if RAISED.match(line)]  # what follows a traceback is noise
-        last_line = (raised or lines)[-1:]
-        return f"see {path}" + "".join(f" ({line.strip()})" for line in last_line)
-
-    def _log(self, name: str) -> Path:
-        return self._logs / f"{name}.log"
+        return f"{name} {in_words(fate.status)}; {self._logs.see(name, fate.status)}"
 
     # --- its end ------------------------------------------------------------------------------
 
