@@ -4,11 +4,11 @@ What an end means depends on the job. That of a worker ends the run, a service i
 and a server is replaced (`serving`). Where the jobs run is the executor's matter.
 """
 
-import signal
 import time
 from collections.abc import Callable, Iterable, Mapping
 
 from pipelinerl.errors import PlanError
+from pipelinerl.launcher import interruptions
 from pipelinerl.launcher.executors.base import Ended, Fate, Lost, Process, Slot
 from pipelinerl.launcher.fates import (
     SERVICE_ROLES,
@@ -156,8 +156,7 @@ class Supervisor:
     # --- its end ------------------------------------------------------------------------------
 
     def _end_all(self) -> None:
-        for ignored in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(ignored, signal.SIG_IGN)  # a second Ctrl-C must not leave anything behind
+        interruptions.ignore()  # a second Ctrl-C must not leave anything behind
         try:
             # The workers first: a server's end is not to be recorded as rollouts that failed.
             self._end(self._workers)

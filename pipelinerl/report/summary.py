@@ -23,16 +23,16 @@ FAILED = "failed:"  # begins the status of a failed rollout
 
 
 def report(run_dir: Path, streams: Streams, wall_s: float | None = None) -> dict[str, object]:
-    """Write the summary and the picture, print the tables; returns the summary."""
+    """Prints the tables, writes the summary and the picture; returns the summary."""
     totals = read_totals(run_dir, streams)
     summary = summary_of(totals, wall_s)
+    print_table(summary, run_dir)
+    print_evaluations(totals.evaluations)
     write_atomically(run_dir / "summary.json", json.dumps(summary, indent=2, allow_nan=False) + "\n")
     training = totals.rollouts.version_means()
     heldout = [(result.version, result.success) for result in totals.evaluations]
     if training or heldout:
         draw_rewards(run_dir / "reward.png", training, heldout)
-    print_table(summary, run_dir)
-    print_evaluations(totals.evaluations)
     return summary
 
 
