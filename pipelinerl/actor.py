@@ -1,8 +1,9 @@
 """The actor: problems -> rollouts, as many in flight as the servers take, without pausing.
 
 Run by the launcher: `python -m pipelinerl.actor --run-dir DIR`. Reads what the trainer publishes,
-what settles, and which servers leave; writes `rollouts`, `eval_rollouts` and `actor_events`. One queue
-carries all that happens to it: events of the other processes, and its own finished rollouts.
+what settles, and which servers leave; writes `rollouts`, `eval_rollouts`, `sampler_states` and
+`actor_events`. One queue carries all that happens to it: events of the other processes, and its own
+finished rollouts.
 """
 
 import asyncio
@@ -51,6 +52,7 @@ from pipelinerl.rollouts.pending_groups import PendingGroups
 from pipelinerl.rollouts.reward_terms import with_terms
 from pipelinerl.rollouts.rollout_metrics import RolloutMetrics
 from pipelinerl.rollouts.runner import RolloutRunner, RolloutSpec
+from pipelinerl.rollouts.sampler_states import SamplerStates
 from pipelinerl.rollouts.slot_queue import SlotQueue
 from pipelinerl.streams.events import latest_launch, results_before, tail
 from pipelinerl.streams.launched_servers import LaunchedServers
@@ -87,6 +89,7 @@ class Actor:
         streams = open_streams(config, run_dir)
         self._rollouts = streams.writer("rollouts")
         self._events = streams.writer("actor_events")
+        self._sampler_states = SamplerStates(streams.writer("sampler_states"))
         self._happenings: asyncio.Queue[Record | BaseException | SlotFreed] = asyncio.Queue()
         resumed = latest_launch(streams)
         for name in ("trainer_events", "preprocessor_events"):
@@ -171,7 +174,8 @@ class Actor:
             case CheckpointSaved():
                 self._kept.checkpoint = happening.rollouts_offset
                 self._rollouts.protect(happening.rollouts_offset)
-                self._events.append(SamplerState(draws=self._draws, state=self._sampler.state_dict()))
+                state = SamplerState(draws=self._draws, state=self._sampler.state_dict())
+                self._sampler_states.append(state)
             case ServerJoined() | ServerLeft():
                 await self._hear_of_servers()
             case PublishWanted():
