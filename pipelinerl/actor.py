@@ -44,6 +44,7 @@ from pipelinerl.components import (
     instantiate,
 )
 from pipelinerl.config import RunConfig
+from pipelinerl.heartbeat import Heartbeat
 from pipelinerl.process import process_main
 from pipelinerl.rollouts.admission import Admission
 from pipelinerl.rollouts.evaluator import Evaluator
@@ -319,8 +320,9 @@ class Actor:
 
 async def main(config: RunConfig, run_dir: Path, token: str | None) -> None:
     async with open_session(token) as session:  # `rollout.timeout_s` is the limit
+        heartbeat = Heartbeat(run_dir, "actor", config.world.heartbeat_timeout_s)
         actor = Actor(config, run_dir, session)
-        async with watching(actor.pools):
+        async with watching(actor.pools), heartbeat.of_loop():
             await actor.run()
 
 

@@ -213,7 +213,7 @@ def test_a_server_on_a_silent_node_is_no_server_although_it_answers(tmp_path, mo
     run = tmp_path / "run"
     with RayNodes(head_cpus=3) as nodes:
         cluster(monkeypatch, nodes, 2)
-        launcher = start(run, *TWO_SERVERS, "max_steps=100", UNHURRIED, "world.server_restarts=0")
+        launcher = start(run, *TWO_SERVERS, "max_steps=100", UNHURRIED, "restarts.servers=0")
         wait_for_servers(run, 2)
         raylet = raylet_under(run, "server-1")
         url = url_of(run, "server-1")
