@@ -50,6 +50,7 @@ from pipelinerl.rollouts.admission import Admission
 from pipelinerl.rollouts.evaluator import Evaluator
 from pipelinerl.rollouts.kept_rollouts import KeptRollouts
 from pipelinerl.rollouts.pending_groups import PendingGroups
+from pipelinerl.rollouts.pulse import pulsing
 from pipelinerl.rollouts.reward_terms import with_terms
 from pipelinerl.rollouts.rollout_metrics import RolloutMetrics
 from pipelinerl.rollouts.runner import RolloutRunner, RolloutSpec
@@ -142,6 +143,12 @@ class Actor:
     @property
     def pools(self) -> list[ServerPool]:
         return [self._pool, self._evaluator.pool]
+
+    def write_progress(self) -> None:
+        """Writes how much is under way and has finished, for whoever watches the run."""
+        if self._version >= 0:
+            in_flight = sum(pool.in_flight for pool in self.pools)
+            self._metrics.write_progress(self._version, in_flight, len(self._rolling))
 
     async def run(self) -> None:
         """Runs from the first published weights to the last evaluation."""
@@ -322,7 +329,7 @@ async def main(config: RunConfig, run_dir: Path, token: str | None) -> None:
     async with open_session(token) as session:  # `rollout.timeout_s` is the limit
         heartbeat = Heartbeat(run_dir, "actor", config.world.heartbeat_timeout_s)
         actor = Actor(config, run_dir, session)
-        async with watching(actor.pools), heartbeat.of_loop():
+        async with watching(actor.pools), heartbeat.of_loop(), pulsing(actor.write_progress):
             await actor.run()
 
 
