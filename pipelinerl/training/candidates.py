@@ -15,6 +15,8 @@ from pipelinerl.training.silent_servers import SilentServers
 
 log = logging.getLogger(__name__)
 OUTSIDER_TIMEOUT_S = 1.0  # for a server outside the group to say that it is there
+FIRST_PAUSE_S = 1.0  # before it is asked again
+LONGEST_PAUSE_S = 32.0
 POLL_S = 0.2  # between two looks at servers that are loading
 SAY_EVERY_S = 10.0  # that a server is waited for
 Infos = dict[ServerControl, ContractInfo]
@@ -43,7 +45,7 @@ class Candidates:
         self._record = record
         self._asked_since: dict[ServerControl, float] = {}
         self._started: set[ServerControl] = set()  # those that were ready once
-        self._silent: SilentServers[ServerControl] = SilentServers()
+        self._silent: SilentServers[ServerControl] = SilentServers(FIRST_PAUSE_S, LONGEST_PAUSE_S)
         self._late: set[ServerControl] = set()  # those that were not within `start_timeout_s`
         self._refused: dict[ServerControl, Exception] = {}  # what neither a new epoch nor a new process mends
         self._failing: dict[ServerControl, int] = {}  # to be replaced, by the version that they failed at

@@ -6,14 +6,15 @@ Pure state, no I/O. Times are the caller's.
 from collections.abc import Collection, Hashable, Iterable
 from typing import Generic, TypeVar
 
-FIRST_PAUSE_S = 1.0  # after the first silence of a server; doubles with each
-LONGEST_PAUSE_S = 32.0
-
 Server = TypeVar("Server", bound=Hashable)
 
 
 class SilentServers(Generic[Server]):
-    def __init__(self) -> None:
+    """first_pause_s: after the first silence of a server. It doubles with each, up to the longest."""
+
+    def __init__(self, first_pause_s: float, longest_pause_s: float):
+        self._first_pause_s = first_pause_s
+        self._longest_pause_s = longest_pause_s
         self._pauses: dict[Server, float] = {}  # of those that did not answer the last time
         self._asked_again: dict[Server, float] = {}  # when
 
@@ -22,7 +23,8 @@ class SilentServers(Generic[Server]):
         for server in asked:
             pause = self._pauses.pop(server, None)
             if server in silent:
-                self._pauses[server] = min(2 * pause, LONGEST_PAUSE_S) if pause else FIRST_PAUSE_S
+                longer = 2 * pause if pause else self._first_pause_s
+                self._pauses[server] = min(longer, self._longest_pause_s)
                 self._asked_again[server] = now + self._pauses[server]
 
     def is_due(self, server: Server, now: float) -> bool:

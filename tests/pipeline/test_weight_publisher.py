@@ -16,10 +16,9 @@ from pipelinerl.clients.server_control import ContractRefusalError, ServerContro
 from pipelinerl.components import build_domain, needed_capabilities
 from pipelinerl.config import RunConfig
 from pipelinerl.launcher.compose import compose_config
-from pipelinerl.training.candidates import NoServersError
+from pipelinerl.training.candidates import FIRST_PAUSE_S, NoServersError
 from pipelinerl.training.probe import Probe
 from pipelinerl.training.ranks import Ranks
-from pipelinerl.training.silent_servers import FIRST_PAUSE_S
 from pipelinerl.training.weight_publisher import WeightPublisher, publish
 from tests.inference_adapters.failing_engine import ONCE, POISON
 from tests.inference_adapters.servers import contract, serving, wait_ready

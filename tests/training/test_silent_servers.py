@@ -2,11 +2,14 @@
 
 import pytest
 
-from pipelinerl.training.silent_servers import FIRST_PAUSE_S, LONGEST_PAUSE_S, SilentServers
+from pipelinerl.training.silent_servers import SilentServers
+
+FIRST_PAUSE_S = 1.0
+LONGEST_PAUSE_S = 32.0
 
 
 def test_each_silence_doubles_the_pause_up_to_the_longest():
-    servers = SilentServers[str]()
+    servers = SilentServers[str](FIRST_PAUSE_S, LONGEST_PAUSE_S)
     now, pauses = 0.0, []
     for _ in range(8):
         assert servers.is_due("a", now)
@@ -22,7 +25,7 @@ def test_each_silence_doubles_the_pause_up_to_the_longest():
 
 @pytest.mark.parametrize("answered", [True, False])
 def test_an_answer_ends_it_and_so_does_the_need_of_any_server(answered):
-    servers = SilentServers[str]()
+    servers = SilentServers[str](FIRST_PAUSE_S, LONGEST_PAUSE_S)
     for now in (0.0, 1.0, 2.0):
         servers.observe(["a"], {"a"}, now)
     assert not servers.is_due("a", 3.0)
@@ -36,7 +39,7 @@ def test_an_answer_ends_it_and_so_does_the_need_of_any_server(answered):
 
 
 def test_one_that_was_not_asked_stays_silent():
-    servers = SilentServers[str]()
+    servers = SilentServers[str](FIRST_PAUSE_S, LONGEST_PAUSE_S)
     servers.observe(["a"], {"a"}, 0.0)
     servers.observe(["b"], set(), 0.5)
     assert not servers.is_due("a", 0.5)
