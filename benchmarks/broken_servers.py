@@ -40,11 +40,8 @@ SETTINGS = [
     "eval.every=null",
     "eval.problems=4",
 ]
-MODULE = "+inference.others.{}.module={}"
-HANGS = MODULE.format("hangs", "inference_adapters.scripted")
-DELAY = "+inference.others.hangs.arguments.token-delay-s=0.02"
-BROKEN = MODULE.format("broken", "benchmarks.broken_engine")
-ANSWERS = "+inference.others.broken.arguments.answers={}"
+OTHER = "+inference.others.{}={{module: {}, model: scripted, arguments: {{{}}}}}"
+HANGS = OTHER.format("hangs", "inference_adapters.scripted", "token-delay-s: 0.02")
 ONSET_S = 30.0  # of the time that is counted: in it, the server that hangs is noticed
 
 
@@ -55,10 +52,11 @@ def main() -> None:
     parser.add_argument("--answers", choices=["error", "corrupt"], default="error")
     parser.add_argument("settings", nargs="*")
     options = parser.parse_args()
+    broken = OTHER.format("broken", "benchmarks.broken_engine", f"answers: {options.answers}")
     kinds = {
         "one healthy": ["world.servers=1"],
         "three healthy": ["world.servers=3"],
-        "one of three healthy": ["world.servers=3", HANGS, DELAY, BROKEN, ANSWERS.format(options.answers)],
+        "one of three healthy": ["world.servers=3", HANGS, broken],
     }
     whole: dict[str, list[float]] = {kind: [] for kind in kinds}
     later: dict[str, list[float]] = {kind: [] for kind in kinds}

@@ -96,11 +96,10 @@ def test_a_server_that_completes_nothing_does_not_hold_up_every_probe(worker):
 
 @pytest.mark.engines  # for its time
 def test_a_run_begins_without_a_server_that_hangs_and_one_that_dies_and_the_first_joins_later(tmp_path):
-    run, file = tmp_path / "run", tmp_path / "go on"
+    run, file = tmp_path / "run", tmp_path / "go"
     engines = [
-        "+inference.others.hangs.module=tests.slow_server",
-        f"+inference.others.hangs.arguments.until='{file}'",
-        "+inference.others.dies.module=tests.slow_server",
+        f"+inference.others.hangs={{module: tests.slow_server, model: scripted, arguments: {{until: '{file}'}}}}",
+        "+inference.others.dies={module: tests.slow_server, model: scripted}",
     ]
     launcher = start(run, *engines, "world.servers=3", *SETTINGS, "max_steps=100000")
     wait_for_record(run, "trainer_events", StepClosed, count=2, within_s=60)
