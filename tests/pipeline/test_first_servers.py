@@ -98,7 +98,8 @@ def test_a_server_that_completes_nothing_does_not_hold_up_every_probe(worker):
 def test_a_run_begins_without_a_server_that_hangs_and_one_that_dies_and_the_first_joins_later(tmp_path):
     run, file = tmp_path / "run", tmp_path / "go"
     engines = [
-        f"+inference.others.hangs={{module: tests.slow_server, model: scripted, arguments: {{until: '{file}'}}}}",
+        "+inference.others.hangs={module: tests.slow_server, model: scripted}",
+        f"+inference.others.hangs.arguments.until={file}",
         "+inference.others.dies={module: tests.slow_server, model: scripted}",
     ]
     launcher = start(run, *engines, "world.servers=3", *SETTINGS, "max_steps=100000")
