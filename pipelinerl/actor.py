@@ -68,7 +68,7 @@ class SlotFreed:
 
 
 class ServersLostError(RuntimeError):
-    """The last evaluation has no server left, and the trainer publishes nothing more."""
+    """An evaluation at the end has no server left, and the trainer publishes nothing more."""
 
 
 class Actor:
@@ -157,10 +157,6 @@ class Actor:
         """Runs from the first published weights to the last evaluation."""
         while self._version < 0:
             await self._handle(await self._happenings.get())
-        if self._version == 0:
-            evaluation = self._spawn(self._evaluator.evaluate(self._version), self._background)
-            while not evaluation.done():
-                await self._handle(await self._happenings.get())
         while True:
             await self._start_rollouts()
             happening = await self._happenings.get()
@@ -291,9 +287,13 @@ class Actor:
         return task
 
     async def _stop(self) -> None:
-        """Call off what is in flight, name it, and measure the last version."""
-        await self._evaluator.call_off("training is done")
-        in_flight = self._rolling | self._background
+        """Calls off what is in flight, names it, and measures the last version.
+
+        An evaluation of version 0 that is still under way is waited for.
+        """
+        await self._hear_of_servers()
+        start = await self._evaluator.call_off_all_but_the_first("training is done")
+        in_flight = self._rolling | self._background - {start}
         for task in in_flight:
             task.cancel()
         await asyncio.gather(*in_flight, return_exceptions=True)
@@ -302,17 +302,17 @@ class Actor:
             rollouts = len(left) * self._config.group_size
             settled = Settled(group_ids=left, rollouts=rollouts, reason=DropReason.TRAINING_DONE)
             await self._events.append(settled)
-        await self._evaluate_at_last()
+        if start:
+            await self._wait_for(start)
+        await self._wait_for(self._spawn(self._evaluator.evaluate(self._version), self._background))
         await self._drain()
         await self._events.append(ActorStopped())
 
-    async def _evaluate_at_last(self) -> None:
-        """Measures the last version, with the servers that hold it.
+    async def _wait_for(self, evaluation: asyncio.Task) -> None:
+        """Waits until an evaluation is over that no publication gives another server to.
 
-        Raises ServersLostError when none of them is left.
+        Raises ServersLostError when no server is left.
         """
-        await self._hear_of_servers()
-        evaluation = self._spawn(self._evaluator.evaluate(self._version), self._background)
         while not evaluation.done():
             if self._pool.is_empty:
                 raise ServersLostError(

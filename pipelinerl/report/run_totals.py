@@ -42,6 +42,7 @@ class RolloutTotals:
         self.tokens = 0
         self.multi_version = 0
         self.retried = 0
+        self.out_of_time = 0
         self.failed: Counter[str] = Counter()  # rollouts without a reward, by their status
         self.phases: dict[str, tuple[float, float]] = {}  # launch of the run -> when, in unix seconds
         self.first_version: int | None = None  # that sampled the first of them
@@ -54,6 +55,7 @@ class RolloutTotals:
         self.multi_version += len(versions) > 1
         self.failed.update([rollout.status] if rollout.failed else [])
         self.retried += rollout.metrics.get("retries", 0) > 0
+        self.out_of_time += rollout.metrics.get("out_of_time", 0) > 0
         began, ended = self.phases.get(rollout.run, (rollout.started_at, rollout.finished_at))
         self.phases[rollout.run] = min(began, rollout.started_at), max(ended, rollout.finished_at)
         if versions:

@@ -65,6 +65,7 @@ def summary_of(totals: RunTotals, wall_s: float | None) -> dict[str, object]:
         "sequences_multi_version": rollouts.multi_version,
         **totals.accounts.summary(),
         "rollouts_retried": rollouts.retried,
+        "rollouts_out_of_time": rollouts.out_of_time,
         "rollouts_failed": {status.removeprefix(FAILED): n for status, n in sorted(rollouts.failed.items())},
         "rollouts_failed_by_infrastructure": sum(n for s, n in rollouts.failed.items() if infrastructure(s)),
         "lag_mean": divide(sum(lag * tokens for lag, tokens in lags.items()), lag_tokens),

@@ -56,6 +56,7 @@ class Evaluator:
         self.pool = ServerPool(config.eval.concurrency)  # of all servers
         self._run: str | None = None
         self._version = -1  # that was published last
+        self._of_version = -1  # that the last evaluation was begun for
         self._under_way: asyncio.Task | None = None
         self._pinned: PinnedServer | None = None
 
@@ -103,6 +104,13 @@ class Evaluator:
         await self._attempt_all(self.pool, version, rollouts)
         await self._conclude(result_of(self._problems, rollouts, version))
 
+    async def call_off_all_but_the_first(self, why: str) -> asyncio.Task | None:
+        """Returns the evaluation of version 0 if it is under way. Calls off any other."""
+        if self._is_under_way and self._of_version == 0:
+            return self._under_way
+        await self.call_off(why)
+        return None
+
     async def call_off(self, why: str) -> None:
         """Ends the evaluation that waits or is under way, without a result."""
         if self._is_busy:
@@ -123,17 +131,21 @@ class Evaluator:
 
     def _is_due(self, version: int) -> bool:
         every = self._config.eval.every
-        due = every is not None and version % every == 0 and 0 < version < self._config.max_steps
-        return due and version not in self._evaluated
+        due = version == 0 or (every is not None and version % every == 0)
+        return due and version < self._config.max_steps and version not in self._evaluated
 
     async def _begin(self, published: WeightsPublished) -> None:
         version = published.version
         if self._is_busy:
             log.warning("version %d is not evaluated: the evaluation before it is not over", version)
-        elif not self._config.eval.pinned:
-            self._under_way = self._spawn(self.evaluate(version))
-        elif len(published.servers) <= 1:
+            return
+        can_pin = len(published.servers) > 1
+        if self._config.eval.pinned and version > 0 and not can_pin:
             log.warning("version %d is not evaluated: eval.pinned would take the only server left", version)
+            return
+        self._of_version = version
+        if not (self._config.eval.pinned and can_pin):
+            self._under_way = self._spawn(self.evaluate(version))
         else:
             self._pinned = PinnedServer(self._client.session, published.servers[-1], published.run)
             await self._events.append(Pinned(server=self._pinned.url))

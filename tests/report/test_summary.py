@@ -109,6 +109,7 @@ def test_the_summary_is_what_the_records_say(run_dir):
         "rollouts_lost": 0,
         "accounting_errors": [],
         "rollouts_retried": 0,
+        "rollouts_out_of_time": 0,
         "rollouts_failed": {"VerifierBroke": 1, "timeout": 4},
         "rollouts_failed_by_infrastructure": 4,
         "lag_mean": pytest.approx(1.0),
