@@ -61,7 +61,8 @@ def infrastructure(status: str) -> bool:
     """Says whether a rollout of this `status` failed because of what the attempt ran on.
 
     That is a server, the service that judges, or the time that they took; the attempt may succeed elsewhere
-    or later. Otherwise the model, the problem or the domain is the cause.
+    or later. Otherwise the model, the problem or the domain is the cause. An attempt whose time ended with
+    tokens sampled is `truncated`, and no failure.
     """
     kind, _, reason = status.partition(":")
     if kind != "failed" or reason in _TOO_LONG:
@@ -148,7 +149,7 @@ class DropReason(StrEnum):
     """
 
     ZERO_ADVANTAGE = "zero_advantage"  # all rewards are equal, so there is no signal
-    OVERLONG = "overlong"  # members were truncated at the token limit
+    OVERLONG = "overlong"  # members were truncated: at the token limit, or when their time was over
     ADVANTAGE_RANGE = "advantage_range"  # an advantage is larger than the rewards can explain
     STALE = "stale"  # tokens were sampled by weights older than max_lag allows
     FAILED = "failed"  # fewer than two members ended without failure
@@ -274,7 +275,10 @@ class CheckpointSaved(Dated, frozen=True, kw_only=True):
 
 
 class SamplerState(Record, frozen=True, kw_only=True):
-    """The state of the sampler after `draws` draws, as its `state_dict` returns it."""
+    """The state of the sampler after `draws` draws, as its `state_dict` returns it.
+
+    A run that resumes reads the newest, whichever checkpoint it resumes from: its draws are never undone.
+    """
 
     draws: int
     state: dict[str, Any]

@@ -211,6 +211,12 @@ class WorldConfig(Section):
     heartbeat_timeout_s: float = Field(
         900, gt=0, description="Longest silence of a worker that neither works nor waits; then it is ended."
     )
+    server_grace_s: float = Field(
+        30,
+        ge=0,
+        description="Wait for the other servers at the start, once one is ready; as long again as that took, "
+        "if that is longer.",
+    )
     rank_timeout_s: float = Field(1800, gt=0, description="Longest wait of one trainer rank for another.")
     stop_timeout_s: float = Field(10, gt=0, description="Time to end by itself before a process is killed.")
 

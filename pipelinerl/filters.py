@@ -38,8 +38,10 @@ class ZeroAdvantage:
 
 @dataclass(frozen=True)
 class Overlong:
-    """Leaves rollouts out of the loss that ran into the token limit: what they would have said is not known
-    (DAPO, arXiv 2503.14476, §3.4)."""
+    """Leaves truncated rollouts out of the loss, because what they would have said is not known.
+
+    They ran into the token limit or out of time (DAPO, arXiv 2503.14476, §3.4).
+    """
 
     reason = DropReason.OVERLONG
 

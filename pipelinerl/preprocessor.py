@@ -46,7 +46,7 @@ class Preprocessor:
     def __init__(self, config: RunConfig, run_dir: Path, token: str | None):
         self._config = config
         self._heartbeat = Heartbeat(run_dir, "preprocessor", config.world.heartbeat_timeout_s)
-        streams = open_streams(config, run_dir)
+        streams = open_streams(config, run_dir, on_wait=self._heartbeat.beat)
         resumed = latest_launch(streams)
         self._groups = Groups(config.group_size)
         self._formation = StepFormation(

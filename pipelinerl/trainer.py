@@ -46,7 +46,7 @@ class Trainer:
         self._learner = Learner(config, self._worker)
         domain = build_domain(config)
         self._probe = Probe(config, domain, self._ranks, token)
-        streams = open_streams(config, run_dir)
+        streams = open_streams(config, run_dir, on_wait=self._heartbeat.beat)
         resumed = latest_launch(streams)
         self._checkpoints = Checkpoints(run_dir)
         if resumed.version > 0:

@@ -1,14 +1,15 @@
 """The time of one attempt, which stands still while it waits for what no server is to blame for."""
 
 import asyncio
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
 
 
 class AttemptClock:
     """timeout: of the attempt, which may wait for several things at once."""
 
     def __init__(self, timeout: asyncio.Timeout):
+        self._before_the_end = {timeout: 0.0}  # seconds, of each limit
         self._timeout = timeout
         self._waits = 0
         self._left_s = 0.0
@@ -21,6 +22,17 @@ class AttemptClock:
         finally:
             self.resume()
 
+    @asynccontextmanager
+    async def ending_early(self, seconds: float) -> AsyncIterator[None]:
+        """Raises TimeoutError where the block is not over `seconds` before the time is."""
+        end = self._timeout.when()
+        async with asyncio.timeout_at(None if end is None else end - seconds) as limit:
+            self._before_the_end[limit] = seconds
+            try:
+                yield
+            finally:
+                del self._before_the_end[limit]
+
     def stop(self) -> None:
         self._waits += 1
         if self._waits == 1:
@@ -32,6 +44,7 @@ class AttemptClock:
         if self._waits == 0:
             self._set(asyncio.get_running_loop().time() + self._left_s)
 
-    def _set(self, when: float | None) -> None:
-        with suppress(RuntimeError):  # the attempt has ended, or its time is over
-            self._timeout.reschedule(when)
+    def _set(self, end: float | None) -> None:
+        for limit, seconds in self._before_the_end.items():
+            with suppress(RuntimeError):  # the attempt has ended, or its time is over
+                limit.reschedule(None if end is None else end - seconds)

@@ -25,11 +25,14 @@ HELD_SHARE = 0.5  # of an attempt's time: a server that held a request for longe
 
 
 class AttemptRequests:
-    """avoid: the server that failed last. The next request goes to another, if one is in service."""
+    """avoid: the server that failed last. The next request goes to another, if one is in service.
+    out_of_time: whether a completion was ended because the attempt's time was.
+    """
 
     def __init__(self, pool: ServerPool, avoid: str | None = None):
         self._pool = pool
         self.avoid = avoid
+        self.out_of_time = False
         self._began: float | None = None  # loop time of the first request
         self._unanswered: ServerUnavailableError | None = None  # why the request that waits does
         self._cut_off: list[tuple[str, float]] = []  # servers, and seconds that they held a request
@@ -95,4 +98,15 @@ class AttemptRequests:
             if seconds >= HELD_SHARE * whole:
                 self._pool.count_against(url)
                 self.avoid = url
+        self._cut_off.clear()
         return self._unanswered or error
+
+    def end_completion(self, error: TimeoutError) -> None:
+        """Notes that a completion ends with the tokens that it has, because the time is over.
+
+        Raises what a server said that did not take its last request.
+        """
+        cause = self.cause_of(error)
+        if isinstance(cause, RequestError) and cause.server:
+            raise cause
+        self.out_of_time = True

@@ -5,8 +5,8 @@ never the run.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 from typing import Any
@@ -14,12 +14,13 @@ from typing import Any
 import aiohttp
 import numpy as np
 
+from contracts.records import Completion
 from contracts.tool_calls import parse_tool_calls
 from pipelinerl.clients.attempt_requests import AttemptRequests
 from pipelinerl.clients.chat_template import ChatTemplate
 from pipelinerl.clients.completions import Prompt, Sampling, complete
 from pipelinerl.clients.faults import InvalidResponseError
-from pipelinerl.clients.partial_completions import SegmentPolicy, joined, prompt_of_next
+from pipelinerl.clients.partial_completions import SegmentPolicy, joined, prompt_of_next, without_tokens
 from pipelinerl.clients.server_pool import ServerPool
 from pipelinerl.domains.base import Answer
 from pipelinerl.judging.client import JudgeError, JudgingClient
@@ -42,6 +43,7 @@ class LLMClient:
     template: of the model; without one, a conversation cannot continue token for token.
     judge: the judging service, where the domain has verifiers.
     away: entered while a judgement is waited for.
+    in_time: entered while tokens are added to others; raises TimeoutError when the time for it is over.
     newest: the newest version that is known of, where that is known.
     """
 
@@ -55,6 +57,7 @@ class LLMClient:
     attempt: AttemptRequests | None = None  # the requests of this attempt
     judge: JudgingClient | None = None
     away: Callable[[], AbstractContextManager[None]] = nullcontext
+    in_time: Callable[[], AbstractAsyncContextManager[None]] = nullcontext
     newest: Callable[[], int] | None = None
     _requests: int = 0  # their number
     _was_away: bool = False  # since the last request of this attempt
@@ -78,19 +81,21 @@ class LLMClient:
         """Returns the server's next message, in segments where the policy says so.
 
         `after` is the answer that `messages` continue: its tokens stay as they were sampled. `tools` are
-        given with the first message of a conversation. Raises RequestRefusedError or a ServerFaultError.
+        given with the first message of a conversation. Where the attempt's time ends, the answer ends
+        with the tokens that it has, as at the token limit.
+        Raises RequestRefusedError or a ServerFaultError.
         """
         prompt = await self._prompt(messages, after)
-        if self._was_away:
-            self._was_away = False
-            await self.turn()
-        answer = await self._request(prompt, self.sampling.max_tokens, None if after else tools)
+        first = self._first(prompt, None if after else tools)
+        answer = await (self._if_in_time(first) if after else first)
+        if answer is None:
+            answer = Answer("", without_tokens(prompt, self.sampling.temperature))
         texts = [answer.text]
         completion = self.segments.stopped(answer.completion)
         while self.segments.unfinished(completion, self.sampling.max_tokens):
-            await self.turn()
-            left = self.sampling.max_tokens - len(completion.token_ids)
-            more = await self._request(prompt_of_next(completion), left)
+            more = await self._if_in_time(self._next(completion))
+            if more is None:
+                break
             texts.append(more.text)
             completion = self.segments.stopped(joined(completion, more.completion))
         text = self.decode(completion.token_ids) if self.decode and completion.segments else "".join(texts)
@@ -116,6 +121,28 @@ class LLMClient:
             )
         # Loading a tokenizer takes seconds, in which the connections to the servers would be lost.
         return await asyncio.to_thread(self.template.prompt_after, after.completion, messages)
+
+    async def _first(self, prompt: Prompt, tools: list[dict] | None) -> Answer:
+        if self._was_away:
+            self._was_away = False
+            await self.turn()
+        return await self._request(prompt, self.sampling.max_tokens, tools)
+
+    async def _next(self, completion: Completion) -> Answer:
+        await self.turn()
+        left = self.sampling.max_tokens - len(completion.token_ids)
+        return await self._request(prompt_of_next(completion), left)
+
+    async def _if_in_time(self, request: Coroutine[Any, Any, Answer]) -> Answer | None:
+        """Returns None where the time is over first."""
+        try:
+            async with self.in_time():
+                return await request
+        except TimeoutError as error:
+            if self.attempt is None:
+                raise
+            self.attempt.end_completion(error)
+            return None
 
     async def _request(self, prompt: Prompt, max_tokens: int, tools: list[dict] | None = None) -> Answer:
         sampling = replace(self.sampling, max_tokens=self.segments.budget(max_tokens))

@@ -43,6 +43,18 @@ class SegmentPolicy:
         return completion
 
 
+def without_tokens(prompt: list[int], temperature: float) -> Completion:
+    """Returns a completion that was cut short before its first token."""
+    return Completion(
+        prompt_token_ids=np.array(prompt, dtype=np.int32),
+        token_ids=np.empty(0, dtype=np.int32),
+        logprobs=np.empty(0, dtype=np.float32),
+        spans=[],
+        temperature=temperature,
+        finish_reason="length",
+    )
+
+
 def joined(before: Completion, after: Completion) -> Completion:
     """Returns both as one completion; `after` was sampled from the prompt and the tokens of `before`."""
     start = len(before.token_ids)

@@ -74,7 +74,8 @@ class ChatClient(Protocol):
         """Returns the answer to a conversation; with `after`, to the messages that follow that answer.
 
         All tokens up to `after` stay as they are. Calls are looked for where `tools` are given, which the
-        conversation's first turn shows to the model.
+        conversation's first turn shows to the model. An answer that the attempt's time cuts short ends as at
+        the token limit. It has no token where `after` is all that there was time for.
         """
         ...
 

@@ -22,8 +22,12 @@ class RestartLog:
 
     def restarted(self, kind: Literal["workers", "services"], names: list[str], why: str) -> None:
         """Tells that these jobs begin again."""
-        self._events.append(Restarted(kind=kind, names=names, why=why))
+        self.record(kind, names, why)
         say(f"{why}; started again: {', '.join(names)}")
+
+    def record(self, kind: Literal["workers", "services"], names: list[str], why: str) -> None:
+        """Tells it to all but the console, which has been told before."""
+        self._events.append(Restarted(kind=kind, names=names, why=why))
         self.count(kind)
 
     def count(self, kind: Kind) -> None:

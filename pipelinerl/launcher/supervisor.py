@@ -5,18 +5,19 @@ again where it was (`service_jobs`), and a server is replaced (`serving`). Where
 executor's matter.
 """
 
-import signal
 import time
 from collections.abc import Callable, Iterable, Mapping
 
 from contracts.records import Resumed
 from pipelinerl.errors import PlanError
+from pipelinerl.launcher import interruptions
 from pipelinerl.launcher.executors.base import Fate, Slot
 from pipelinerl.launcher.fates import SERVICE_ROLES, JobFailedError, have_ended_well, is_alive
 from pipelinerl.launcher.job_starter import JobStarter
 from pipelinerl.launcher.jobs import engine_of
 from pipelinerl.launcher.liveness import Liveness
 from pipelinerl.launcher.messages import say
+from pipelinerl.launcher.own_redis import OwnRedis
 from pipelinerl.launcher.placing import PlacedRun
 from pipelinerl.launcher.restart_log import RestartLog
 from pipelinerl.launcher.resume import describe, resume_from_newest
@@ -34,9 +35,10 @@ KILL_S = 15.0  # beyond its grace, for what is killed to be gone
 
 
 class Supervisor:
-    """streams: of the run. events: the writer of `launcher_events`."""
+    """streams: of the run. events: the writer of `launcher_events`. redis: the server that keeps them."""
 
-    def __init__(self, placed: PlacedRun, streams: Streams, events: StreamWriter):
+    def __init__(self, placed: PlacedRun, streams: Streams, events: StreamWriter, redis: OwnRedis):
+        self._redis = redis
         self._placed = placed
         self._config = placed.config
         self._streams = streams
@@ -44,7 +46,7 @@ class Supervisor:
         self._executor = placed.executor
         self._starter = JobStarter(placed)
         self._asked = ServersAsked(placed.run_dir)
-        told = RestartLog(placed.run_dir, events, placed.config.tensorboard)
+        self._told = told = RestartLog(placed.run_dir, events, placed.config.tensorboard)
         members = members_of(placed.config)
         self._services = ServiceJobs(
             [member for member in members if member.role in SERVICE_ROLES],
@@ -100,6 +102,9 @@ class Supervisor:
         fates = self._executor.look()
         if have_ended_well(fates, self._workers.names):
             return True
+        if self._redis.is_away():
+            return False
+        self._redis.tell(self._told)
         self._workers.tend(fates, now)
         fates = self._executor.look()
         self._services.tend(fates, now)
@@ -136,8 +141,7 @@ class Supervisor:
     # --- its end ------------------------------------------------------------------------------
 
     def _end_all(self) -> None:
-        for ignored in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(ignored, signal.SIG_IGN)  # a second Ctrl-C must not leave anything behind
+        interruptions.ignore()  # a second Ctrl-C must not leave anything behind
         try:
             # The workers first: a server's end is not to be recorded as rollouts that failed.
             self._end(self._workers.names)

@@ -2,7 +2,7 @@
 
      0                                 L ≤ max_tokens − buffer
     (max_tokens − buffer − L) / buffer      in between
-    −1                                 L ≥ max_tokens
+    −1                                 L ≥ max_tokens, or the rollout was truncated before
 
 Source: DAPO, arXiv 2503.14476, §3.4, eq. 13; there max_tokens = 20480 and buffer = 4096.
 """
@@ -29,4 +29,6 @@ class Overlong:
             raise ValueError(f"buffer must be from 1 to max_tokens={self.max_tokens}, not {self.buffer}")
 
     def __call__(self, rollouts: Sequence[Rollout], version: int) -> np.ndarray:
-        return np.clip((self.max_tokens - self.buffer - lengths(rollouts)) / self.buffer, -1.0, 0.0)
+        by_length = np.clip((self.max_tokens - self.buffer - lengths(rollouts)) / self.buffer, -1.0, 0.0)
+        truncated = [rollout.status == "truncated" for rollout in rollouts]
+        return np.where(truncated, -1.0, by_length)

@@ -11,6 +11,7 @@ import time
 from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
+from functools import partial
 
 import msgspec
 
@@ -31,6 +32,8 @@ from pipelinerl.rollouts.pause import LeavePlace, Pause
 
 log = logging.getLogger(__name__)
 
+TO_JUDGE_S = 5.0  # of an attempt's time, for what its domain does with an answer that the time cut short
+TO_JUDGE_SHARE = 0.1  # of a short time, instead
 OF_A_SERVER = RequestRefusedError | ServerUnavailableError | ServerFailedError
 
 
@@ -67,6 +70,7 @@ class RolloutRunner:
 
     async def __call__(self, problem: Problem, spec: RolloutSpec) -> Rollout:
         started_at = time.time()
+        to_judge_s = min(TO_JUDGE_S, TO_JUDGE_SHARE * self.policy.timeout_s)
         reason = ""
         own_failures = 0
         failed_on = None  # a server
@@ -75,10 +79,15 @@ class RolloutRunner:
             try:
                 async with asyncio.timeout(self.policy.timeout_s) as timeout:
                     clock = AttemptClock(timeout)
-                    client = replace(client, away=Pause(clock, self.leave_place))
+                    client = replace(
+                        client,
+                        away=Pause(clock, self.leave_place),
+                        in_time=partial(clock.ending_early, to_judge_s),
+                    )
                     with client.pool.timing(clock):
                         attempt = await self.domain.rollout(client, problem)
-                return self._record(problem, spec, started_at, retry, attempt)
+                figures = {"retries": retry, "out_of_time": client.attempt.out_of_time}
+                return self._record(problem, spec, started_at, attempt, figures)
             except Exception as failure:
                 error = client.attempt.cause_of(failure)
                 failed_on = client.attempt.avoid
@@ -103,7 +112,12 @@ class RolloutRunner:
         )
 
     def _record(
-        self, problem: Problem, spec: RolloutSpec, started_at: float, retries: int, attempt: Attempt
+        self,
+        problem: Problem,
+        spec: RolloutSpec,
+        started_at: float,
+        attempt: Attempt,
+        figures: Mapping[str, float],
     ) -> Rollout:
         if not math.isfinite(attempt.reward):
             raise InvalidRewardError(f"{problem.problem_id} was given the reward {attempt.reward}")
@@ -127,8 +141,8 @@ class RolloutRunner:
             metrics={
                 **attempt.metrics,
                 "success": float(attempt.success),
-                "retries": float(retries),
                 "repetition": float("repetition" in reasons),
+                **{name: float(value) for name, value in figures.items()},
             },
             started_at=started_at,
             finished_at=time.time(),

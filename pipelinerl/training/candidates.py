@@ -8,11 +8,15 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from contracts.inference import ContractInfo
 from contracts.records import ServerCondemned
 from pipelinerl.clients.server_control import ANSWER_TIMEOUT_S, ContractRefusalError, ServerControl
+from pipelinerl.config import WorldConfig
 from pipelinerl.training.server_strikes import ServerStrikes
 from pipelinerl.training.servers import Failures, Roll, Servers
+from pipelinerl.training.silent_servers import SilentServers
 
 log = logging.getLogger(__name__)
 OUTSIDER_TIMEOUT_S = 1.0  # for a server outside the group to say that it is there
+FIRST_PAUSE_S = 1.0  # before it is asked again
+LONGEST_PAUSE_S = 32.0
 POLL_S = 0.2  # between two looks at servers that are loading
 SAY_EVERY_S = 10.0  # that a server is waited for
 Infos = dict[ServerControl, ContractInfo]
@@ -28,7 +32,7 @@ class Candidates:
         servers: Servers,
         strikes: ServerStrikes[ServerControl],
         needs: Mapping[str, str],
-        start_timeout_s: float,
+        world: WorldConfig,
         record: Callable[[ServerCondemned], object],
     ):
         """`needs`: capabilities that every server must have, and what asks for each.
@@ -36,9 +40,11 @@ class Candidates:
         self._servers = servers
         self._strikes = strikes
         self._needs = needs
-        self._start_timeout_s = start_timeout_s
+        self._start_timeout_s = world.server_start_timeout_s
+        self._grace_s = world.server_grace_s
         self._record = record
         self._asked_since: dict[ServerControl, float] = {}  # first, of those that were not ready since
+        self._silent: SilentServers[ServerControl] = SilentServers(FIRST_PAUSE_S, LONGEST_PAUSE_S)
         self._late: set[ServerControl] = set()  # those that were not within `start_timeout_s`
         self._late_at = -math.inf  # when one was condemned for that
         self._refused: dict[ServerControl, Exception] = {}  # what neither a new epoch nor a new process mends
@@ -47,16 +53,24 @@ class Candidates:
         self.last_failure: str | None = None  # of an update, as a server told it
 
     def wait(self) -> None:
-        """Waits until every server is ready, or the time is over, and names those that are not."""
+        """Waits until every server is ready, or has had time to be, and names those that are not.
+
+        Once one is ready, the others have as long again as that one took. They join at a later publication.
+        """
         began = time.monotonic()
+        grace_ends = math.inf
         while True:
-            everyone = dict.fromkeys(self._look(), ANSWER_TIMEOUT_S)
-            missing = everyone.keys() - self._roll(everyone).ready.keys()
-            if everyone and not missing:
+            everyone = self._look()
+            ready = self._roll(dict.fromkeys(everyone, OUTSIDER_TIMEOUT_S)).ready
+            missing = [server for server in everyone if server not in ready]
+            if ready and not missing:
                 return
-            if self._has_waited_long(began):
+            now = time.monotonic()
+            if ready:
+                grace_ends = min(grace_ends, now + max(now - began, self._grace_s))
+            if now > grace_ends or self._has_waited_long(began):
                 urls = ", ".join(sorted(s.url for s in missing)) or "any server"
-                log.warning("no answer within server_start_timeout_s from %s", urls)
+                log.warning("the run begins without %s, not ready yet", urls)
                 return
             time.sleep(POLL_S)
 
@@ -81,7 +95,8 @@ class Candidates:
 
     def is_one_ready(self, besides: Collection[ServerControl]) -> bool:
         """Whether a server could be published to now, apart from these."""
-        others = [server for server in self._look() if server not in besides]
+        now = time.monotonic()
+        others = [s for s in self._look() if s not in besides and self._silent.is_due(s, now)]
         return bool(others and self._roll(dict.fromkeys(others, OUTSIDER_TIMEOUT_S)).ready)
 
     def condemn(self, failures: Failures) -> Failures:
@@ -116,6 +131,7 @@ class Candidates:
         roll = self._servers.roll(patience_s)
         for server in roll.ready:
             del self._asked_since[server]
+        self._silent.observe(patience_s, roll.silent, time.monotonic())
         return roll
 
     def _is_late(self, server: ServerControl) -> bool:
@@ -157,13 +173,18 @@ class Candidates:
                 log.warning("no other server answers: %s is taken back in", ", ".join(s.url for s in pinned))
         if roll.ready and not infos and not roll.loading:
             raise self._nobody()
+        if not infos:
+            self._silent.forget()
         return infos
 
     def _ready(self, servers: list[ServerControl], members: Collection[ServerControl]) -> tuple[Roll, Infos]:
         """Returns which of them answer and do what is needed, and whom of these the strikes choose."""
         # One that is out already, and hangs, must not hold up every publication.
         late = {s for s in servers if self._is_late(s)}
-        patience = {s: ANSWER_TIMEOUT_S if s in members or s in late else OUTSIDER_TIMEOUT_S for s in servers}
+        now = time.monotonic()
+        patience = {s: ANSWER_TIMEOUT_S for s in servers if s in members or s in late}
+        outsiders = (s for s in servers if s not in patience and self._silent.is_due(s, now))
+        patience |= dict.fromkeys(outsiders, OUTSIDER_TIMEOUT_S)
         roll = self._roll(patience)
         self._condemn_late(late - roll.ready.keys())
         roll.loading -= late

@@ -3,9 +3,11 @@
 Right after an update is live, each server completes a few fixed held-out prompts, and the trainer
 scores the sampled tokens before its next step. In float32 the difference of log-probabilities is
 numerical noise; anything more is a broken weight path.
+A server that does not answer in time is probed ever more rarely.
 """
 
 import asyncio
+import time
 from dataclasses import replace
 
 import numpy as np
@@ -19,6 +21,9 @@ from pipelinerl.components import training_sampling
 from pipelinerl.config import RunConfig
 from pipelinerl.domains.base import Domain
 from pipelinerl.training.ranks import Ranks
+from pipelinerl.training.silent_servers import SilentServers
+
+LONGEST_PAUSE = 64  # for a server that does not answer, in timeouts
 
 
 class Probe:
@@ -32,6 +37,7 @@ class Probe:
         count = min(config.probe.prompts, domain.heldout_size)
         self._prompts = [domain.heldout_problem(i).messages for i in range(count)]
         self._timeout_s = config.probe.timeout_s
+        self._silent: SilentServers[str] = SilentServers(self._timeout_s, LONGEST_PAUSE * self._timeout_s)
         self._sampling = replace(training_sampling(config), max_tokens=config.probe.max_tokens, seed=None)
 
     def due(self, version: int) -> bool:
@@ -55,11 +61,16 @@ class Probe:
         return MicroBatchRow(step=version, index=0, micro_batches=[sequences, *empty], closes_step=False)
 
     async def _sample(self, servers: list[str]) -> list[TrainingSequence]:
+        now = time.monotonic()
+        asked = [(url, p) for url in servers if self._silent.is_due(url, now) for p in self._prompts]
         async with open_session(self._token, self._timeout_s) as session:
-            requests = [
-                complete(session, url, prompt, self._sampling) for url in servers for prompt in self._prompts
-            ]
+            requests = [complete(session, url, prompt, self._sampling) for url, prompt in asked]
             answers = await asyncio.gather(*requests, return_exceptions=True)
+        ended = time.monotonic()
+        failed = {url for (url, _), a in zip(asked, answers, strict=True) if isinstance(a, BaseException)}
+        self._silent.observe(
+            {url for url, _ in asked}, failed if ended - now >= self._timeout_s else (), ended
+        )
         return [
             sequence
             for answer in answers

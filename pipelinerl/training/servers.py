@@ -25,10 +25,11 @@ Failures = dict[ServerControl, Exception]
 
 @dataclass
 class Roll:
-    """Who can be published to, and who will be able to once it has loaded."""
+    """Who can be published to, who will be able to once it has loaded, and who did not answer in time."""
 
     ready: dict[ServerControl, ContractInfo] = field(default_factory=dict)
     loading: set[ServerControl] = field(default_factory=set)
+    silent: set[ServerControl] = field(default_factory=set)
 
 
 class ServerLeftError(Exception):
@@ -127,7 +128,8 @@ class Servers:
                 return status, info
 
         roll = Roll()
-        answers, _ = self.ask(patience_s, look)
+        answers, failures = self.ask(patience_s, look)
+        roll.silent = {server for server, error in failures.items() if isinstance(error, TimeoutError)}
         for server, (status, info) in answers.items():
             if info is None:
                 roll.loading.add(server)

@@ -61,9 +61,7 @@ class WeightPublisher:
             self.run, self._servers, config.weights.master_address or address, backend
         )
         self._strikes: ServerStrikes[ServerControl] = ServerStrikes()
-        self._candidates = Candidates(
-            self._servers, self._strikes, needs or {}, config.world.server_start_timeout_s, record
-        )
+        self._candidates = Candidates(self._servers, self._strikes, needs or {}, config.world, record)
         self._published: set[ServerControl] = set()  # to whom the last version was
         self._silent_looks = 0  # in a row, at which none of them answered
         self._broken = False  # whether the last broadcast broke
@@ -79,7 +77,7 @@ class WeightPublisher:
     # --- one publication: open, send, confirm -------------------------------------------------
 
     def wait_for_servers(self) -> None:
-        """Waits until every server is ready, or `server_start_timeout_s` have passed."""
+        """Waits until every server is ready, or has had its time to be."""
         self._candidates.wait()
 
     def is_stranded(self) -> bool:

@@ -7,11 +7,13 @@ from pathlib import Path
 import pytest
 
 from contracts.records import ServerJoined
+from pipelinerl.launcher import interruptions
 from pipelinerl.launcher.compose import compose_config
 from pipelinerl.launcher.executors.base import Ended, Lost, Running, Slot
 from pipelinerl.launcher.executors.local import LocalExecutor
 from pipelinerl.launcher.fates import JobFailedError, failed_worker, have_ended_well
 from pipelinerl.launcher.jobs import Job
+from pipelinerl.launcher.own_redis import OwnRedis
 from pipelinerl.launcher.placing import PlacedRun, place
 from pipelinerl.launcher.supervisor import Supervisor
 from pipelinerl.launcher.wants import members_of
@@ -35,7 +37,7 @@ class Planner:
 @pytest.fixture
 def handlers():
     """The supervisor ignores signals at its end, as its process is about to end."""
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = {number: signal.getsignal(number) for number in interruptions.SIGNALS}
     yield
     for number, handler in before.items():
         signal.signal(number, handler)
@@ -51,7 +53,7 @@ def supervise(path: Path, *overrides: str, **lines: str) -> list[int]:
     shown: list[int] = []
     events = streams.writer("launcher_events")
     try:
-        Supervisor(placed, streams, events).run(shown.append)
+        Supervisor(placed, streams, events, OwnRedis(None, 0)).run(shown.append)
     finally:
         events.close()
         executor.close()

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from contracts.records import Evaluated, Pinned, Record, Released, SetResult, WeightsPublished
+from contracts.records import Evaluated, Pinned, Record, Released, SetResult, StepClosed, WeightsPublished
 from tests.forked import Forked
 from tests.pipeline.runs import (
     assert_accounted,
@@ -40,7 +40,8 @@ def test_success_is_averaged_by_set_and_recorded_with_its_versions(tmp_path):
     summary = run_to_the_end(run, *EXAMS, "max_steps=4", "eval.every=2", "sampling.seeded=true")
     evaluations = of_kind(run, "actor_events", Evaluated)
     assert [evaluations[0].version, evaluations[-1].version] == [0, 4]
-    assert evaluations[0].last_version == 0 and evaluations[-1].first_version == 4
+    assert summary["heldout_success_start"] == evaluations[0].success
+    assert evaluations[0].first_version == 0 and evaluations[-1].first_version == 4
     for result in evaluations[0], evaluations[-1]:
         assert result.sets == [
             SetResult(name="easy", problems=8, attempts=1, success=0.5),
@@ -59,6 +60,42 @@ def test_success_is_averaged_by_set_and_recorded_with_its_versions(tmp_path):
     assert len(sampled) > 1  # attempts at one problem, seeded each by itself
 
 
+def test_training_does_not_wait_for_the_evaluation_of_version_0_but_its_end_does(tmp_path):
+    run = tmp_path / "run"
+    run_to_the_end(run, *EXAMS, "+domain.heldout_s=1", "eval.concurrency=20", "max_steps=2")
+    first, last = of_kind(run, "actor_events", Evaluated)
+    steps = of_kind(run, "trainer_events", StepClosed)
+    assert steps[-1].at < first.at < last.at
+    assert (first.version, first.first_version, first.last_version) == (0, 0, 2)
+    assert (first.failed, first.success) == (0, 0.375)
+    assert (last.version, last.first_version, last.last_version) == (2, 2, 2)
+    assert_accounted(run)
+
+
+@pytest.mark.engines  # not in `make test`, for its time
+def test_what_a_seeded_on_policy_run_trains_does_not_depend_on_the_evaluation_beside_it(tmp_path):
+    seeded = ["domain._target_=tests.letters_domain.LettersDomain", "sampling.seeded=true", "max_steps=6"]
+    for problems in (1, 64):
+        run_to_the_end(
+            tmp_path / str(problems), *seeded, "schedule=conventional", f"eval.problems={problems}"
+        )
+    few, many = (trained_tokens(tmp_path / str(problems)) for problems in (1, 64))
+    assert few == many and len(few) == 6 * 32
+
+
+def trained_tokens(run: Path) -> dict[tuple[str, str], tuple[list[int], bytes]]:
+    """The versions and the tokens of each rollout that was trained on."""
+    groups = assert_accounted(run)["trained"]
+    return {
+        (rollout.problem_id, rollout.rollout_id): (
+            rollout.versions,
+            b"".join(c.token_ids.tobytes() for c in rollout.completions),
+        )
+        for rollout in records(run, "rollouts")
+        if rollout.group_id in groups
+    }
+
+
 @pytest.mark.parametrize(
     "schedule",
     ["pipeline", pytest.param("async", marks=pytest.mark.engines)],  # not in `make test`, for its time
@@ -68,7 +105,7 @@ def test_a_pinned_server_keeps_its_weights_while_training_goes_on(tmp_path, sche
     run_to_the_end(run, *PINNED, "+domain.heldout_s=0.2", f"schedule={schedule}", "max_steps=24")
     evaluations = of_kind(run, "actor_events", Evaluated)
     beside = [result for result in evaluations if result.pinned]
-    assert beside and not (evaluations[0].pinned or evaluations[-1].pinned)
+    assert evaluations[0].pinned and evaluations[0].version == 0 and not evaluations[-1].pinned
     assert all(result.first_version == result.last_version == result.version for result in beside)
     assert all(result.failed == 0 and result.success == 0.375 for result in beside)
     pins, releases = of_kind(run, "actor_events", Pinned), of_kind(run, "actor_events", Released)
@@ -108,7 +145,7 @@ def test_a_pinned_server_trains_again_when_no_other_is_left(tmp_path):
     status, err = finish(launcher)
     assert status == 0, err
     assert of_kind(run, "trainer_events", WeightsPublished)[-1].servers == [pinned]
-    assert [result.version for result in of_kind(run, "actor_events", Evaluated)] == [0, 30]
+    assert [result.version for result in of_kind(run, "actor_events", Evaluated)] == [30]
     why = r"is called off: (there is no other server left|http\S+ was given version)"  # whoever notices first
     assert re.search(why, (run / "logs" / "actor.log").read_text())
     assert_accounted(run)
@@ -153,5 +190,5 @@ def start_and_wait_for_a_pinned_evaluation(
         url: next(pid for pid, line in command_lines.items() if url.rsplit(":")[-1] in line)
         for url in of_kind(run, "trainer_events", WeightsPublished)[0].servers
     }
-    wait_for(lambda: len(records(run, "eval_rollouts")) > ATTEMPTS)
+    wait_for(lambda: records(run, "eval_rollouts"))
     return run, launcher, servers

@@ -1,5 +1,6 @@
 """Reward terms by hand, their properties on random groups, and the detector of repetition."""
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -111,6 +112,11 @@ def test_of_relative_length_the_shortest_correct_gains_most_and_a_wrong_one_neve
 )
 def test_overlong_falls_from_zero_to_minus_one_over_the_buffer(length, expected):
     np.testing.assert_allclose(Overlong(max_tokens=100, buffer=40)([attempt(length)], 0), [expected])
+
+
+def test_overlong_takes_a_truncated_rollout_for_one_at_the_limit():
+    short = msgspec.structs.replace(attempt(5), status="truncated")
+    np.testing.assert_allclose(Overlong(max_tokens=100, buffer=40)([short, attempt(5)], 0), [-1, 0])
 
 
 def test_overlong_with_a_buffer_of_all_tokens():

@@ -19,6 +19,7 @@ from pipelinerl.rollouts.evaluation import held_out, result_of
 from pipelinerl.rollouts.evaluator import Evaluator
 from pipelinerl.rollouts.pinned_server import PinnedServer
 from pipelinerl.rollouts.rollout_metrics import RolloutMetrics
+from pipelinerl.streams.aside import Aside, AsideWriter
 from pipelinerl.streams.files import FileStreams
 from tests.builders import completion, rollout
 from tests.clients.fake_servers import FakeServer, served
@@ -62,6 +63,11 @@ def config() -> RunConfig:
     return compose_config([*MINIATURE, "world.servers=2", "eval.pinned=true", "eval.every=2"])
 
 
+def writers_of(streams: FileStreams) -> list[AsideWriter]:
+    aside = Aside()
+    return [AsideWriter(streams.writer(name), aside) for name in ("eval_rollouts", "actor_events")]
+
+
 def events_of(
     config: RunConfig,
     tmp_path: Path,
@@ -81,7 +87,7 @@ def events_of(
     async def scenario():
         async with open_session(token=None) as session:
             client = build_client(config, session, ServerPool(1))
-            writers = streams.writer("eval_rollouts"), streams.writer("actor_events")
+            writers = writers_of(streams)
             metrics = RolloutMetrics(tmp_path, tensorboard=False)
             evaluator = Evaluator(config, build_domain(config), client, *writers, metrics, evaluated, spawn)
             figures = {"seconds": 0.0, "bytes": 0, "paused_s": 0.0}
@@ -143,7 +149,7 @@ def test_an_evaluation_is_called_off_at_once_when_its_server_has_left(config, tm
         tasks: list[asyncio.Task] = []
         async with served(silent), open_session(token=None) as session:
             client = build_client(config, session, ServerPool(1))
-            writers = streams.writer("eval_rollouts"), streams.writer("actor_events")
+            writers = writers_of(streams)
             metrics = RolloutMetrics(tmp_path, tensorboard=False)
 
             def spawn(work: Coroutine) -> asyncio.Task:
@@ -160,7 +166,7 @@ def test_an_evaluation_is_called_off_at_once_when_its_server_has_left(config, tm
                 while not silent.requests:
                     await asyncio.sleep(0.01)
             async with asyncio.timeout(0.5):  # it is asked once a second whether it is there
-                evaluator.forget(silent.url)
+                await evaluator.forget(silent.url)
                 await asyncio.gather(*tasks)
         return [entry.record for entry in streams.reader("actor_events").read(timeout_s=0)]
 
@@ -184,6 +190,19 @@ def test_a_version_that_is_published_again_is_not_evaluated_again(config, tmp_pa
     assert len(begun) == 1
 
 
+@pytest.mark.parametrize(("version", "begun"), [(0, 1), (2, 0)])
+def test_only_version_0_is_evaluated_without_a_server_to_pin(config, tmp_path, version, begun):
+    started = []
+
+    def start(work: Coroutine) -> asyncio.Task:
+        started.append(work)
+        work.close()
+        return asyncio.create_task(asyncio.sleep(0))
+
+    assert events_of(config, tmp_path, [OTHER], start, first_version=version) == []
+    assert len(started) == begun
+
+
 class TakenBackServer(PinnedServer):
     """Holds version 2 when it is first asked, and then 5."""
 
@@ -201,7 +220,7 @@ def test_a_server_that_is_given_other_weights_yields_no_result(config, tmp_path,
 
 @pytest.mark.parametrize(
     ("version", "evaluated", "written"),
-    [(2, (), [PIN]), (2, {0, 2}, []), (3, {0, 2}, []), (4, {0, 2}, [PIN]), (0, (), [])],
+    [(2, (), [PIN]), (2, {0, 2}, []), (3, {0, 2}, []), (4, {0, 2}, [PIN]), (0, (), [PIN]), (0, {0}, [])],
 )
 def test_what_is_due_at_the_version_that_a_run_goes_on_with_is_evaluated_once(
     config, tmp_path, version, evaluated, written
@@ -210,7 +229,7 @@ def test_what_is_due_at_the_version_that_a_run_goes_on_with_is_evaluated_once(
 
 
 def test_a_hung_server_does_not_hold_up_an_evaluation(config, tmp_path, monkeypatch):
-    """Neither the first nor the last, in which nothing is published that would leave it out."""
+    """Nor the last, in which nothing is published that would leave it out."""
     monkeypatch.setattr(server_watch, "EVERY_S", 0.02)
     monkeypatch.setattr(server_watch, "ANSWER_TIMEOUT_S", 0.2)
     hung, good = FakeServer(fault="hangs"), FakeServer()
@@ -219,19 +238,19 @@ def test_a_hung_server_does_not_hold_up_an_evaluation(config, tmp_path, monkeypa
     async def scenario():
         async with served(hung, good), open_session(token=None) as session:
             client = build_client(config, session, ServerPool(1))
-            writers = streams.writer("eval_rollouts"), streams.writer("actor_events")
+            writers = writers_of(streams)
             metrics = RolloutMetrics(tmp_path, tensorboard=False)
             spawn = asyncio.create_task
             evaluator = Evaluator(config, build_domain(config), client, *writers, metrics, (), spawn)
             servers = [hung.url, good.url]
             figures = {"seconds": 0.0, "bytes": 0, "paused_s": 0.0}
-            await evaluator.on_published(WeightsPublished(run="r", version=0, servers=servers, **figures))
+            await evaluator.on_published(WeightsPublished(run="r", version=1, servers=servers, **figures))
             async with watching([evaluator.pool]), asyncio.timeout(20):
-                await evaluator.evaluate(0)
+                await evaluator.evaluate(1)
 
     asyncio.run(scenario())
     (result,) = [entry.record for entry in streams.reader("actor_events").read(timeout_s=0)]
-    assert (result.version, result.problems, result.failed) == (0, 16, 0)
+    assert (result.version, result.problems, result.failed) == (1, 16, 0)
     rollouts = [entry.record for entry in streams.reader("eval_rollouts").read(timeout_s=0)]
     assert [rollout.metrics["retries"] for rollout in rollouts] == [0] * 16
     assert 1 <= len(hung.requests) <= config.eval.concurrency and len(good.requests) == 16

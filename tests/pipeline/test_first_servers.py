@@ -1,0 +1,122 @@
+"""Servers that hang, or die again and again, hold up neither the start of a run nor every step of it."""
+
+import contextlib
+import signal
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from contracts.records import ServerJoined, StepClosed, WeightsPublished
+from pipelinerl.training.probe import Probe
+from pipelinerl.training.ranks import Ranks
+from tests.inference_adapters.servers import serving, wait_ready
+from tests.pipeline.launched import Launcher
+from tests.pipeline.runs import assert_accounted, finish, records, start, wait_for, wait_for_record
+from tests.pipeline.test_weight_publisher import config, publisher_of, worker
+from tests.ports import free_port
+from tests.scripted_domain import ScriptedDomain
+
+__all__ = ["worker"]
+GRACE_S = 1.0
+SETTINGS = [f"world.server_grace_s={GRACE_S}", "world.server_start_timeout_s=600"]
+QUICK_S = 10.0  # far below the 600 s
+
+
+@contextlib.contextmanager
+def hanging() -> Iterator[str]:
+    """Yields the URL of a server that takes connections and answers nothing."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+
+
+def seconds_waited(worker, launcher: Launcher) -> float:
+    sender = publisher_of(launcher, worker, config(*SETTINGS))
+    began = time.monotonic()
+    sender.wait_for_servers()
+    waited_s = time.monotonic() - began
+    sender.close()
+    return waited_s
+
+
+def test_a_server_that_hangs_while_it_loads_is_waited_for_as_long_as_the_grace(worker, caplog):
+    with serving("inference_adapters.scripted") as sound, hanging() as silent:
+        wait_ready(sound.url)
+        assert GRACE_S <= seconds_waited(worker, Launcher(sound.url, silent)) < QUICK_S
+        assert f"begins without {silent}" in caplog.text
+
+
+def test_a_server_that_dies_again_and_again_is_not_waited_for_longer(worker):
+    """Each of its deaths is news of the launcher, after which servers have time again."""
+    with serving("inference_adapters.scripted") as sound:
+        wait_ready(sound.url)
+        launcher = Launcher(sound.url)
+        over = threading.Event()
+
+        def die_again_and_again() -> None:
+            while not over.is_set():
+                url = f"http://127.0.0.1:{free_port()}"
+                launcher.join(url, name="server-1")
+                over.wait(0.3)
+                launcher.leave(url, "ended")
+
+        dying = threading.Thread(target=die_again_and_again)
+        dying.start()
+        try:
+            assert seconds_waited(worker, launcher) < QUICK_S
+        finally:
+            over.set()
+            dying.join()
+
+
+def test_one_that_is_ready_within_the_grace_is_waited_for(worker):
+    with serving("inference_adapters.scripted") as sound, serving("inference_adapters.scripted") as late:
+        wait_ready(sound.url)
+        wait_ready(late.url)
+        late.process.send_signal(signal.SIGSTOP)
+        threading.Timer(GRACE_S / 2, late.process.send_signal, [signal.SIGCONT]).start()
+        sender = publisher_of(Launcher(sound.url, late.url), worker, config("world.server_grace_s=60"))
+        sender.wait_for_servers()
+        assert len(sender._candidates.choose([])) == 2
+        sender.close()
+
+
+def test_a_server_that_completes_nothing_does_not_hold_up_every_probe(worker):
+    with hanging() as silent:
+        probe = Probe(config("probe.timeout_s=0.5"), ScriptedDomain(seed=0), Ranks(0, 1, 5), token=None)
+        began = time.monotonic()
+        assert probe.measure(worker, 0, [silent]) == {}
+        waited_s = time.monotonic() - began
+        assert probe.measure(worker, 1, [silent]) == {}
+        assert 0.5 <= waited_s < time.monotonic() - began < 2 * waited_s
+
+
+@pytest.mark.engines  # for its time
+def test_a_run_begins_without_a_server_that_hangs_and_one_that_dies_and_the_first_joins_later(tmp_path):
+    run, file = tmp_path / "run", tmp_path / "go"
+    engines = [
+        "+inference.others.hangs={module: tests.slow_server, model: scripted}",
+        f"+inference.others.hangs.arguments.until={file}",
+        "+inference.others.dies={module: tests.slow_server, model: scripted}",
+    ]
+    launcher = start(run, *engines, "world.servers=3", *SETTINGS, "max_steps=100000")
+    wait_for_record(run, "trainer_events", StepClosed, count=2, within_s=60)
+    (sound, hung) = joined(run)[:2]
+    assert {server.name for server in joined(run)} == {"server-0", "server-1", "server-2"}
+    assert published(run)[-1].servers == [sound.url]
+    file.touch()
+    wait_for(lambda: published(run)[-1].servers == [sound.url, hung.url], within_s=60)
+    launcher.send_signal(signal.SIGINT)
+    finish(launcher)
+    assert_accounted(run, ended=False)
+
+
+def joined(run: Path) -> list[ServerJoined]:
+    return [r for r in records(run, "launcher_events") if isinstance(r, ServerJoined)]
+
+
+def published(run: Path) -> list[WeightsPublished]:
+    return [r for r in records(run, "trainer_events") if isinstance(r, WeightsPublished)]

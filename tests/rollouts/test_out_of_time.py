@@ -1,0 +1,151 @@
+"""An attempt whose time ends: with tokens sampled by then it is truncated, without any it has failed."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+import pytest
+from aiohttp import web
+
+from contracts.records import Rollout, infrastructure
+from pipelinerl.batching.sequences import training_sequences
+from pipelinerl.clients.attempt_clock import AttemptClock
+from pipelinerl.clients.http_session import open_session
+from pipelinerl.clients.llm_client import LLMClient, Sampling
+from pipelinerl.clients.partial_completions import SegmentPolicy
+from pipelinerl.clients.server_pool import ServerPool
+from pipelinerl.config import RolloutConfig
+from pipelinerl.domains.base import Attempt, ChatClient, Domain, Problem
+from pipelinerl.filters import Overlong
+from pipelinerl.rollouts.runner import RolloutRunner, RolloutSpec
+from tests.clients.fake_servers import FakeServer, good_answer, served
+
+TIMEOUT_S = 0.5
+MESSAGES = [{"role": "user", "content": "x"}]
+
+
+@dataclass
+class LastingServer(FakeServer):
+    """Answers some requests, and then refuses them or never ends one. status: of a refusal."""
+
+    answers: int = 1
+    status: int | None = None
+
+    async def complete(self, request: web.Request) -> web.StreamResponse:
+        self.requests.append(await request.json())
+        if len(self.requests) <= self.answers:
+            return web.json_response(good_answer(2, "length"))
+        if self.status:
+            return web.json_response({"error": {"code": "unhealthy"}}, status=self.status)
+        return await asyncio.Event().wait()
+
+
+class Talk(Domain):
+    """Makes so many turns; the reward is the number of them that have a text."""
+
+    name, train_size, heldout_size = "talk", 1, 1
+
+    def __init__(self, turns: int):
+        self._turns = turns
+
+    def train_problem(self, index: int) -> Problem:
+        return Problem("p", MESSAGES)
+
+    heldout_problem = train_problem
+
+    async def rollout(self, client: ChatClient, problem: Problem) -> Attempt:
+        answers = [await client.chat(problem.messages)]
+        for _ in range(self._turns - 1):
+            answers.append(await client.chat(MESSAGES, after=answers[-1]))
+        reward = float(sum(bool(answer.text) for answer in answers))
+        return Attempt([answer.completion for answer in answers], reward, success=False)
+
+
+class Continued:
+    """A chat template that adds one token a turn."""
+
+    def prompt_after(self, completion, messages) -> list[int]:
+        return [*completion.prompt_token_ids.tolist(), *completion.token_ids.tolist(), 9]
+
+
+async def at_once() -> None:
+    pass
+
+
+def rollout_of(
+    server: FakeServer,
+    segment_tokens: int | None = None,
+    turns: int = 1,
+    turn: Callable[[], Awaitable[None]] = at_once,
+) -> Rollout:
+    async def scenario() -> Rollout:
+        pool = ServerPool(limit=2)
+        async with served(server), open_session(token=None) as session:
+            await pool.set_servers([server.url])
+            policy = RolloutConfig(retries=0, timeout_s=TIMEOUT_S, segment_tokens=segment_tokens)
+            segments = SegmentPolicy(segment_tokens)
+            client = LLMClient(session, pool, Sampling("m", 1.0, 8), segments, turn, template=Continued())
+            domain = Talk(turns)
+            rollout = await RolloutRunner("r", domain, client, policy)(
+                domain.train_problem(0), RolloutSpec(0, "0-0", "train 0 0")
+            )
+        assert pool.in_flight == 0
+        return rollout
+
+    return asyncio.run(scenario())
+
+
+def test_the_segments_that_were_sampled_in_time_are_a_truncated_rollout():
+    rollout = rollout_of(LastingServer(answers=2), segment_tokens=2)
+    assert (rollout.status, rollout.reward, rollout.sampled_tokens) == ("truncated", 1.0, 4)
+    assert (rollout.metrics["out_of_time"], rollout.metrics["retries"]) == (1.0, 0.0)
+    assert not infrastructure(rollout.status)
+    assert not Overlong()([rollout], [])[0]
+
+
+def test_the_end_comes_before_that_of_the_attempt_whose_domain_has_to_judge():
+    rollout = rollout_of(LastingServer(), segment_tokens=2)
+    assert rollout.finished_at - rollout.started_at < TIMEOUT_S
+
+
+def test_a_rollout_that_waits_between_segments_is_truncated():
+    rollout = rollout_of(LastingServer(answers=9), segment_tokens=2, turn=asyncio.Event().wait)
+    assert (rollout.status, rollout.sampled_tokens) == ("truncated", 2)
+
+
+def test_without_a_token_it_has_failed():
+    rollout = rollout_of(LastingServer(answers=0), segment_tokens=2)
+    assert (rollout.status, rollout.completions) == ("failed:timeout", [])
+    assert infrastructure(rollout.status)
+
+
+def test_what_the_server_said_of_the_rest_is_the_reason_of_a_failure():
+    assert rollout_of(LastingServer(status=503), segment_tokens=2).status == "failed:server_unhealthy"
+
+
+def test_a_turn_without_a_token_ends_a_conversation_that_has_some():
+    rollout = rollout_of(LastingServer(answers=2), turns=4)
+    assert (rollout.status, rollout.reward, rollout.sampled_tokens) == ("truncated", 2.0, 4)
+    assert [len(c.token_ids) for c in rollout.completions] == [2, 2, 0, 0]
+    (sequence, *others) = training_sequences(rollout, [1.0] * 4)
+    assert sum(s.loss_mask.sum() for s in [sequence, *others]) == 4
+
+
+def test_an_answer_in_time_is_not_cut_short():
+    rollout = rollout_of(FakeServer(), segment_tokens=2)
+    assert (rollout.status, rollout.metrics["out_of_time"]) == ("ok", 0.0)
+
+
+def test_the_early_end_stands_still_with_the_clock():
+    async def scenario() -> None:
+        async with asyncio.timeout(0.2) as timeout:
+            clock = AttemptClock(timeout)
+            with pytest.raises(TimeoutError):
+                async with clock.ending_early(0.1):
+                    with clock.standing_still():
+                        await asyncio.sleep(0.3)
+                    await asyncio.sleep(10)
+            await asyncio.sleep(0)
+        assert timeout.when() > asyncio.get_running_loop().time()
+
+    asyncio.run(scenario())
