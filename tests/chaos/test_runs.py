@@ -14,6 +14,7 @@ from tests.pipeline.runs import SEED
 WITHIN_S = 60.0
 PARTS = 5  # of `make soak`
 RUNS = 5  # in each
+FAULTS = 10  # in each of them
 FEW = (
     Fault("truncate log", "actor", after_steps=0, delay_s=0.0),
     Fault("stop", "server-0", after_steps=0, delay_s=0.0, seconds=1.0),
@@ -53,7 +54,7 @@ def test_drawn_runs_survive(tmp_path, part):
     first = (PARTS * SEED + part) * RUNS
     results = []
     for seed in range(first, first + RUNS):
-        results.append(run_plan(draw_plan(seed, 20, "scripted", 90.0), tmp_path / f"{seed}", within_s=180.0))
+        results.append(run_plan(draw_plan(seed, FAULTS, "scripted", 90.0), tmp_path / f"{seed}", 180.0))
         print(f"\nseed {seed}\n{faults_table(results[-1])}")
     print(f"\n{kinds_table(results)}")
     failures = [f"seed {result.plan.seed}: {failure}" for result in results for failure in result.failures]
