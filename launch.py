@@ -38,6 +38,7 @@ from pipelinerl.errors import PlanError
 from pipelinerl.launcher.jobs import JobPlanner
 from pipelinerl.launcher.messages import say
 from pipelinerl.launcher.model_source import Model, fetch_model, find_model, model_in
+from pipelinerl.launcher.own_redis import OwnRedis
 from pipelinerl.launcher.placing import PlacedRun, executor_of, place
 from pipelinerl.launcher.scaling import forget_what_was_asked
 from pipelinerl.launcher.wants import members_of
@@ -122,6 +123,7 @@ def start_run(placed: PlacedRun, location: StreamsLocation, position: Position |
     with ExitStack() as held:
         if location.server:
             held.enter_context(location.server)
+        redis = held.enter_context(OwnRedis(location.server, config.restarts.services))
         streams = open_streams(config, run_dir, location.url)
         events = held.enter_context(closing(launcher_events(streams)))  # a run has one launcher
         forget_what_was_asked(run_dir)
@@ -135,11 +137,12 @@ def start_run(placed: PlacedRun, location: StreamsLocation, position: Position |
         settled = {"run_dir": str(run_dir), "resume": False}
         save_config(config.model_copy(update=settled), run_dir / "config.yaml")
         point_latest_at(run_dir)
-        return supervise(placed, streams, events)
+        return supervise(placed, streams, events, redis)
 
 
-def supervise(placed: PlacedRun, streams: Streams, events: StreamWriter) -> int:
+def supervise(placed: PlacedRun, streams: Streams, events: StreamWriter, redis: OwnRedis) -> int:
     """Runs the jobs to their end, reports on the run, and returns its exit status."""
+    from pipelinerl.launcher.disk_watch import DiskWatch
     from pipelinerl.launcher.fates import JobFailedError
     from pipelinerl.launcher.supervisor import Supervisor
     from pipelinerl.report.console import ConsoleView
@@ -150,15 +153,23 @@ def supervise(placed: PlacedRun, streams: Streams, events: StreamWriter) -> int:
     print(f"run directory: {placed.run_dir}")
     try:
         with ConsoleView(placed.run_dir, placed.config.max_steps) as view:
-            Supervisor(placed, streams, events).run(view.update)
+            disk = DiskWatch(placed.run_dir)
+
+            def show(serving: int) -> None:
+                view.update(serving)
+                disk.look()
+
+            Supervisor(placed, streams, events, redis).run(show)
     except (JobFailedError, PlanError, StreamError) as failure:
-        say(one_line(failure))
+        say(one_line(redis.failure or failure))
         status = 1
     except KeyboardInterrupt:
         status = 130
+    if redis.failure:
+        return status
     try:
         summary = report(placed.run_dir, streams, wall_s=time.monotonic() - began)
-    except StreamError as error:
+    except (StreamError, OSError) as error:
         say(f"no report: {one_line(error)}")
         return status or 1
     if summary["accounting_errors"]:

@@ -325,6 +325,21 @@ class ServerLeft(Dated, frozen=True, kw_only=True):
     why: Literal["ended", "lost", "draining", "condemned", "asked"]
 
 
+class SaveWanted(Dated, frozen=True, kw_only=True):
+    """Says that the launcher is about to begin the workers again: the trainer saves its state and ends."""
+
+
+class Restarted(Dated, frozen=True, kw_only=True):
+    """Says that the launcher starts processes of the run again.
+
+    The workers begin again together, from the `Resumed` that comes before this record.
+    """
+
+    kind: Literal["workers", "services"]
+    names: list[str]  # of the jobs
+    why: str  # how the one ended whose end is the cause
+
+
 class ServerCondemned(Dated, frozen=True, kw_only=True):
     """Says that the trainer cannot publish to a server. The launcher ends it.
 
@@ -341,7 +356,7 @@ class ServerCondemned(Dated, frozen=True, kw_only=True):
 Event = (
     Started | Settled | PublishWanted | Quiesced | WeightsPublished | StepClosed | Evaluated
     | Pinned | Released | ActorStopped | TrainingDone | CheckpointSaved | SamplerState | Resumed
-    | ServerJoined | ServerLeft | ServerCondemned
+    | ServerJoined | ServerLeft | ServerCondemned | SaveWanted | Restarted
 )  # fmt: skip
 
 

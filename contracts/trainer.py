@@ -170,6 +170,9 @@ class SaveHandle(abc.ABC):
     def wait(self) -> None:
         """Waits until the checkpoint is complete on disk. Raises an error if it could not be written.
 
+        Where a disk or a quota is full it raises an OSError with ENOSPC or EDQUOT. The checkpoint is then
+        left out, and training goes on.
+
         It is not a collective: rank 0 may wait alone, and in another thread.
         """
 
@@ -257,7 +260,8 @@ class TrainerWorker(abc.ABC):
     def save(self, directory: Path) -> SaveHandle:
         """Saves everything that the next step depends on, as it is now.
 
-        Steps and other saves may follow before the handle's `wait` returns, and `close` may come without it.
+        An error of writing is raised by the handle's `wait`, so that all ranks go on alike. Steps and other
+        saves may follow before `wait` returns, and `close` may come without it.
         Of saves to the same directory the last one stays.
         """
 

@@ -43,6 +43,7 @@ from pipelinerl.components import (
     instantiate,
 )
 from pipelinerl.config import RunConfig
+from pipelinerl.heartbeat import Heartbeat
 from pipelinerl.process import process_main
 from pipelinerl.rollouts.admission import Admission
 from pipelinerl.rollouts.evaluator import Evaluator
@@ -52,6 +53,7 @@ from pipelinerl.rollouts.reward_terms import with_terms
 from pipelinerl.rollouts.rollout_metrics import RolloutMetrics
 from pipelinerl.rollouts.runner import RolloutRunner, RolloutSpec
 from pipelinerl.rollouts.slot_queue import SlotQueue
+from pipelinerl.streams.aside import Aside, AsideWriter
 from pipelinerl.streams.events import latest_launch, results_before, tail
 from pipelinerl.streams.launched_servers import LaunchedServers
 from pipelinerl.streams.of_run import open_streams
@@ -85,8 +87,9 @@ class Actor:
         client = build_client(config, session, self._pool, self._judge)
         self._client = replace(client, newest=lambda: self._newest)
         streams = open_streams(config, run_dir)
-        self._rollouts = streams.writer("rollouts")
-        self._events = streams.writer("actor_events")
+        self._aside = Aside()
+        self._rollouts = AsideWriter(streams.writer("rollouts"), self._aside)
+        self._events = AsideWriter(streams.writer("actor_events"), self._aside)
         self._happenings: asyncio.Queue[Record | BaseException | SlotFreed] = asyncio.Queue()
         resumed = latest_launch(streams)
         for name in ("trainer_events", "preprocessor_events"):
@@ -105,7 +108,7 @@ class Actor:
             config,
             self._domain,
             self._client,
-            streams.writer("eval_rollouts"),
+            AsideWriter(streams.writer("eval_rollouts"), self._aside),
             self._events,
             self._metrics,
             {result.version for result in results_before(streams)},
@@ -144,7 +147,7 @@ class Actor:
         while self._version < 0:
             await self._handle(await self._happenings.get())
         while True:
-            self._start_rollouts()
+            await self._start_rollouts()
             happening = await self._happenings.get()
             if isinstance(happening, TrainingDone):
                 break
@@ -167,21 +170,22 @@ class Actor:
             case CheckpointSaved():
                 self._kept.checkpoint = happening.rollouts_offset
                 self._rollouts.protect(happening.rollouts_offset)
-                self._events.append(SamplerState(draws=self._draws, state=self._sampler.state_dict()))
+                state = SamplerState(draws=self._draws, state=self._sampler.state_dict())
+                await self._events.append(state)
             case ServerJoined() | ServerLeft():
                 await self._hear_of_servers()
             case PublishWanted():
                 self._spawn(self._quiesce(happening.version), self._background)
             case Rollout():
-                self._finish(happening)
+                await self._finish(happening)
 
     # --- servers and weights ------------------------------------------------------------------
 
     async def _hear_of_servers(self) -> None:
         """Takes out the servers that have left by now. One that has joined waits for `WeightsPublished`."""
-        for leaving in await asyncio.to_thread(self._launched.refresh):
+        for leaving in await self._aside.do(self._launched.refresh):
             self._pool.forget(leaving.joining.url, leaving.drains)
-            self._evaluator.forget(leaving.joining.url, leaving.drains)
+            await self._evaluator.forget(leaving.joining.url, leaving.drains)
 
     async def _on_published(self, published: WeightsPublished) -> None:
         await self._hear_of_servers()  # one that is named here may have left since
@@ -208,11 +212,11 @@ class Actor:
         """`schedule: async`: no request in flight, none begun until `version` is live."""
         self._admission.gate_open = False
         await asyncio.gather(self._pool.close_gate(), self._evaluator.close_gate())
-        self._events.append(Quiesced(version=version))
+        await self._events.append(Quiesced(version=version))
 
     # --- rollouts -----------------------------------------------------------------------------
 
-    def _start_rollouts(self) -> None:
+    async def _start_rollouts(self) -> None:
         """Fills the servers: new rollouts of open groups, then those between segments, then a new group."""
         while self._slots_held < self._pool.capacity:
             if spec := self._slots.pop_new():
@@ -221,19 +225,19 @@ class Actor:
                 self._admission.judging = self._judge.waiting if self._judge else 0
                 if self._admission.blocked_by():
                     return
-                self._open_group()
+                await self._open_group()
 
     @property
     def _slots_held(self) -> int:
         return len(self._rolling) - self._slots.between_segments - self._slots.away
 
-    def _open_group(self) -> None:
+    async def _open_group(self) -> None:
         group_id = self._next_group
         size = self._config.group_size
         self._next_group += 1
         self._admission.start()
         draw, problem = self._redraws.popleft() if self._redraws else self._draw(self._version)
-        self._events.append(
+        await self._events.append(
             Started(group_id=group_id, rollouts=size, draw=draw, problem=problem, version=self._version)
         )
         self._slots.put(self._groups.open(group_id, draw, problem, self._domain.train_problem(problem)))
@@ -241,14 +245,15 @@ class Actor:
     async def _roll_out(self, spec: RolloutSpec) -> None:
         self._happenings.put_nowait(await self._attempt(self._groups.problem_of(spec), spec))
 
-    def _finish(self, rollout: Rollout) -> None:
+    async def _finish(self, rollout: Rollout) -> None:
         """A group is written when it is whole: some terms of the reward compare its members."""
         group = self._groups.add_finished(rollout)
         if group is None:
             return
         self._kept.written(rollout.group_id, self._rollouts.end)
-        for member in with_terms(group.finished, self._rewards, self._version):
-            self._rollouts.append(member)
+        members = with_terms(group.finished, self._rewards, self._version)
+        await self._rollouts.append(*members)
+        for member in members:
             self._metrics.finished(member)
         self._admission.finish()
         if group.success is not None:
@@ -276,7 +281,7 @@ class Actor:
         An evaluation of version 0 that is still under way is waited for.
         """
         await self._hear_of_servers()
-        start = self._evaluator.call_off_all_but_the_first("training is done")
+        start = await self._evaluator.call_off_all_but_the_first("training is done")
         in_flight = self._rolling | self._background - {start}
         for task in in_flight:
             task.cancel()
@@ -284,12 +289,13 @@ class Actor:
         await self._drain()
         if left := self._groups.ids:
             rollouts = len(left) * self._config.group_size
-            self._events.append(Settled(group_ids=left, rollouts=rollouts, reason=DropReason.TRAINING_DONE))
+            settled = Settled(group_ids=left, rollouts=rollouts, reason=DropReason.TRAINING_DONE)
+            await self._events.append(settled)
         if start:
             await self._wait_for(start)
         await self._wait_for(self._spawn(self._evaluator.evaluate(self._version), self._background))
         await self._drain()
-        self._events.append(ActorStopped())
+        await self._events.append(ActorStopped())
 
     async def _wait_for(self, evaluation: asyncio.Task) -> None:
         """Waits until an evaluation is over that no publication gives another server to.
@@ -315,8 +321,9 @@ class Actor:
 
 async def main(config: RunConfig, run_dir: Path, token: str | None) -> None:
     async with open_session(token) as session:  # `rollout.timeout_s` is the limit
+        heartbeat = Heartbeat(run_dir, "actor", config.world.heartbeat_timeout_s)
         actor = Actor(config, run_dir, session)
-        async with watching(actor.pools):
+        async with watching(actor.pools), heartbeat.of_loop():
             await actor.run()
 
 

@@ -20,6 +20,7 @@ from contracts.token_fields import TokenField
 from pipelinerl.judging.options import JudgingConfig
 
 NODES = "a run over several nodes is started with executor=ray (docs/cluster.md)"
+RESTARTS = "set restarts.servers"
 Int = Annotated[int, Field(strict=True)]  # 128.0 and true are not whole numbers
 Bool = Annotated[bool, Field(strict=True)]
 
@@ -197,9 +198,6 @@ class WorldConfig(Section):
         ge=1,
         description="With executor=ray: servers that must have a place for a run to begin; null = all.",
     )
-    server_restarts: Int = Field(
-        3, ge=0, description="Times that one server is replaced within ten minutes, before it is given up."
-    )
     trainer_ranks: Int = Field(1, ge=1, description="Data-parallel trainer ranks, of all nodes together.")
     equal_shares: Bool = Field(
         False,
@@ -216,18 +214,46 @@ class WorldConfig(Section):
         description="Wait for the other servers at the start, once one is ready; as long again as that took, "
         "if that is longer.",
     )
+    heartbeat_timeout_s: float = Field(
+        900, gt=0, description="Longest silence of a worker that neither works nor waits; then it is ended."
+    )
     rank_timeout_s: float = Field(1800, gt=0, description="Longest wait of one trainer rank for another.")
     stop_timeout_s: float = Field(10, gt=0, description="Time to end by itself before a process is killed.")
 
     @model_validator(mode="before")
     @classmethod
-    def _nodes(cls, given: Any) -> Any:
-        """Refuses a number of nodes, but for the one of every run that was saved with it."""
+    def _moved(cls, given: Any) -> Any:
+        """Refuses keys of other names, but for the number of nodes of every run that was saved with it."""
         if not isinstance(given, dict):
             return given
+        if "server_restarts" in given:
+            raise ValueError(f"world.server_restarts={given['server_restarts']}: {RESTARTS}")
         if given.get("nodes", 1) != 1:
             raise ValueError(f"world.nodes={given['nodes']}: {NODES}")
         return {name: value for name, value in given.items() if name not in ("nodes", "node_timeout_s")}
+
+
+class RestartsConfig(Section):
+    """`restarts=0` sets them all: then the first end of a process that the run needs is its own."""
+
+    servers: Int = Field(
+        3, ge=0, description="Times that one server is replaced within ten minutes, before it is given up."
+    )
+    workers: Int = Field(
+        3,
+        ge=0,
+        description="Times that actor, preprocessor and trainer begin again within ten minutes, together.",
+    )
+    services: Int = Field(
+        8,
+        ge=0,
+        description="Times that one service (reference, judging, Redis) is started again within ten minutes.",
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _all(cls, given: Any) -> Any:
+        return dict.fromkeys(cls.model_fields, given) if isinstance(given, int) else given
 
 
 class CheckpointConfig(Section):
@@ -309,6 +335,7 @@ class RunConfig(Section):
     streams: StreamsConfig = FileStreamsConfig()
     weights: WeightsConfig = WeightsConfig()
     world: WorldConfig = WorldConfig()
+    restarts: RestartsConfig = RestartsConfig()
     executor: ExecutorConfig = LocalExecutorConfig()
     checkpoint: CheckpointConfig = CheckpointConfig()
     eval: EvalConfig
@@ -399,4 +426,13 @@ def save_config(config: RunConfig, path: Path) -> None:
 
 def load_config(run_dir: Path) -> RunConfig:
     """The resolved configuration that the launcher wrote for every process of the run."""
-    return RunConfig.model_validate(yaml.safe_load((run_dir / "config.yaml").read_text()))
+    return RunConfig.model_validate(with_moved_keys(yaml.safe_load((run_dir / "config.yaml").read_text())))
+
+
+def with_moved_keys(saved: dict[str, Any]) -> dict[str, Any]:
+    """Returns a saved configuration with its keys under their present names."""
+    world = dict(saved.get("world") or {})
+    if "server_restarts" not in world:
+        return saved
+    restarts = {"servers": world.pop("server_restarts")} | (saved.get("restarts") or {})
+    return saved | {"world": world, "restarts": restarts}

@@ -21,10 +21,20 @@ the process that writes it, and a reader takes those that it knows. A number tha
 """
 
 import json
+import logging
 import math
+import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+from contracts.support.files import append_whole, lacks_room
+
+if TYPE_CHECKING:
+    from torch.utils.tensorboard import SummaryWriter
+
+log = logging.getLogger(__name__)
 
 
 def metrics_path(run_dir: Path, process: str) -> Path:
@@ -40,30 +50,61 @@ class MetricsWriter:
     def __init__(self, run_dir: str | Path, process: str, tensorboard: bool = False):
         path = metrics_path(Path(run_dir), process)
         path.parent.mkdir(parents=True, exist_ok=True)
-        self._file = path.open("ab")
+        self._file = path.open("ab", buffering=0)
         _cut_torn_line(path)
-        self._board = None
-        if tensorboard:
-            from torch.utils.tensorboard import SummaryWriter
-
-            self._board = SummaryWriter(str(Path(run_dir) / "tensorboard" / process))
+        self._board = Board(Path(run_dir) / "tensorboard" / process) if tensorboard else None
+        self._is_full = False
 
     def write(self, step: int, **values: float) -> None:
-        """Numbers of any kind that `float` takes, one-element tensors included."""
+        """Writes numbers of any kind that `float` takes, one-element tensors included.
+
+        Those for which there is no room on the disk are left out, which is said once.
+        """
         numbers = {name: _finite(value) for name, value in values.items()}
         line = json.dumps({"time": time.time(), "step": step, **numbers}, allow_nan=False)
-        self._file.write(line.encode() + b"\n")
-        self._file.flush()
-        if self._board:
-            for name, number in numbers.items():
-                if number is not None:
-                    self._board.add_scalar(name, number, step)
-            self._board.flush()
+        try:
+            append_whole(self._file, line.encode() + b"\n", os.fstat(self._file.fileno()).st_size)
+            if self._board:
+                self._board.write(step, numbers)
+        except OSError as error:
+            if not lacks_room(error):
+                raise
+            if not self._is_full:
+                log.warning("the disk of %s is full: metrics are left out", self._file.name)
+            self._is_full = True
+        else:
+            self._is_full = False
 
     def close(self) -> None:
         self._file.close()
         if self._board:
             self._board.close()
+
+
+class Board:
+    """TensorBoard events. One whose file could not be written is opened anew."""
+
+    def __init__(self, directory: Path):
+        self._directory = directory
+        self._writer = self._opened()
+
+    def write(self, step: int, numbers: Mapping[str, float | None]) -> None:
+        try:
+            for name, number in numbers.items():
+                if number is not None:
+                    self._writer.add_scalar(name, number, step)
+            self._writer.flush()
+        except OSError:
+            self._writer = self._opened()
+            raise
+
+    def close(self) -> None:
+        self._writer.close()
+
+    def _opened(self) -> "SummaryWriter":
+        from torch.utils.tensorboard import SummaryWriter
+
+        return SummaryWriter(str(self._directory))
 
 
 class MetricsTail:

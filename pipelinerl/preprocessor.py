@@ -29,6 +29,8 @@ from pipelinerl.batching.step_formation import Groups, StepFormation
 from pipelinerl.clients.reference import Reference
 from pipelinerl.components import build_credit, build_packing, instantiate
 from pipelinerl.config import RunConfig
+from pipelinerl.errors import GaveUpError
+from pipelinerl.heartbeat import EVERY_S, Heartbeat
 from pipelinerl.metrics import MetricsWriter
 from pipelinerl.process import REFERENCE_VARIABLE, process_main
 from pipelinerl.streams import StreamReader
@@ -43,7 +45,8 @@ METRICS_EVERY_S = 1.0
 class Preprocessor:
     def __init__(self, config: RunConfig, run_dir: Path, token: str | None):
         self._config = config
-        streams = open_streams(config, run_dir)
+        self._heartbeat = Heartbeat(run_dir, "preprocessor", config.world.heartbeat_timeout_s)
+        streams = open_streams(config, run_dir, on_wait=self._heartbeat.beat)
         resumed = latest_launch(streams)
         self._groups = Groups(config.group_size)
         self._formation = StepFormation(
@@ -77,6 +80,7 @@ class Preprocessor:
                 token,
                 start_timeout_s=config.world.server_start_timeout_s,
                 score_timeout_s=config.rollout.timeout_s,
+                wait_for=self._heartbeat.wait_for,
             )
         self._row_begins: dict[int, int] = {}  # step that is not closed -> where its first row begins
         self._rows.protect(self._rows.end)
@@ -105,7 +109,9 @@ class Preprocessor:
     def _read(self, timeout_s: float) -> Iterator[Rollout]:
         """What comes, and first, in a resumed run, what is replayed of the time before."""
         before = self._ends.get("rollouts", 0)
+        self._heartbeat.beat()
         for entry in self._rollouts.read(self._offset, timeout_s):
+            self._heartbeat.beat()
             begin = self._offset
             self._offset = entry.next_offset
             if begin >= before or entry.record.group_id in self._replayed:
@@ -115,7 +121,8 @@ class Preprocessor:
     def _watch(
         self, name: str, kind: type[Record], on_event: Callable[[Record], None] = lambda _: None
     ) -> "EventWatch":
-        return EventWatch(self._streams.reader(name), self._ends.get(name, 0), kind, on_event)
+        reader = self._streams.reader(name)
+        return EventWatch(reader, self._ends.get(name, 0), kind, on_event, self._heartbeat.beat)
 
     def _on_trainer_event(self, event: Record) -> None:
         """Rows stay until the step that they belong to has closed: the trainer may not have read them."""
@@ -163,7 +170,7 @@ class Preprocessor:
             dropped = ", ".join(f"{reason} {count}" for reason, count in self._dropped.items())
             failures = ", ".join(f"{count} x {status}" for status, count in self._failures.items())
             why = f"; rollouts that failed, of which logs/actor.log says why: {failures}" if failures else ""
-            raise RuntimeError(
+            raise GaveUpError(
                 f"gave up: {self._dropped_in_a_row} groups in a row were dropped (give_up_after), "
                 f"in all {dropped}{why}"
             )
@@ -204,7 +211,9 @@ class EventWatch:
         from_offset: int,
         kind: type[Record],
         on_event: Callable[[Record], None],
+        beat: Callable[[], None],
     ):
+        self._beat = beat
         self._reader = reader
         self._offset = from_offset
         self._kind = kind
@@ -220,9 +229,11 @@ class EventWatch:
         return self.event is not None
 
     def wait(self) -> None:
-        self._poll(timeout_s=None)
+        while self.event is None:
+            self._beat()
+            self._poll(EVERY_S)
 
-    def _poll(self, timeout_s: float | None) -> None:
+    def _poll(self, timeout_s: float) -> None:
         for entry in self._reader.read(self._offset, timeout_s):
             self._offset = entry.next_offset
             if isinstance(entry.record, self._kind):

@@ -5,21 +5,31 @@ import logging
 import os
 import signal
 import sys
+import traceback
 from collections.abc import Callable
 from pathlib import Path
 
 from contracts.support.token import TOKEN_VARIABLE
 from pipelinerl.config import RunConfig, load_config
+from pipelinerl.errors import GaveUpError
 
+REFUSED = 2  # the exit status of a process that would only end in the same way again
 REFERENCE_VARIABLE = "PIPELINERL_REFERENCE"  # the reference server's URL
 REDIS_VARIABLE = "PIPELINERL_REDIS_URL"  # of the streams, with its password; the launcher's user may set it
 
 
 def process_main(name: str, work: Callable[[RunConfig, Path, str | None], None]) -> None:
-    """Run `work(config, run_dir, token)`; SIGTERM ends the process at once, quietly."""
+    """Run `work(config, run_dir, token)`; SIGTERM ends the process at once, quietly.
+
+    Where it raises GaveUpError, the exit status is REFUSED.
+    """
     parser = argparse.ArgumentParser(prog=f"python -m pipelinerl.{name}")
     parser.add_argument("--run-dir", type=Path, required=True)
     run_dir = parser.parse_args().run_dir
     logging.basicConfig(level=logging.INFO, format=f"%(asctime)s {name} %(levelname)s %(message)s")
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
-    work(load_config(run_dir), run_dir, os.environ.get(TOKEN_VARIABLE))
+    try:
+        work(load_config(run_dir), run_dir, os.environ.get(TOKEN_VARIABLE))
+    except GaveUpError:
+        traceback.print_exc()
+        sys.exit(REFUSED)

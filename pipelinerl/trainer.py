@@ -8,10 +8,19 @@ WORLD_SIZE, MASTER_ADDR and MASTER_PORT. Rank 0 alone reads `rows` and which ser
 import os
 from pathlib import Path
 
-from contracts.records import MicroBatchRow, PublishWanted, WeightsPublished, decode, encode
+from contracts.records import (
+    MicroBatchRow,
+    PublishWanted,
+    Record,
+    SaveWanted,
+    WeightsPublished,
+    decode,
+    encode,
+)
 from contracts.trainer import WorkerSpec
 from pipelinerl.components import build_domain, instantiate, needed_capabilities
 from pipelinerl.config import RunConfig
+from pipelinerl.heartbeat import Heartbeat
 from pipelinerl.process import process_main
 from pipelinerl.streams.events import latest_launch
 from pipelinerl.streams.launched_servers import LaunchedServers
@@ -29,18 +38,21 @@ class Trainer:
         self._config = config
         rank = int(os.environ["RANK"])
         size = int(os.environ["WORLD_SIZE"])
+        timeout_s = config.world.heartbeat_timeout_s
+        self._heartbeat = Heartbeat(run_dir, f"trainer-{rank}", timeout_s)
         self._worker = instantiate(config.trainer)
         self._worker.init_worker(_worker_spec(config, rank, size))
-        self._ranks = Ranks(rank, size, config.world.rank_timeout_s)
+        self._ranks = Ranks(rank, size, config.world.rank_timeout_s, timeout_s, self._heartbeat.beat)
         self._learner = Learner(config, self._worker)
         domain = build_domain(config)
         self._probe = Probe(config, domain, self._ranks, token)
-        streams = open_streams(config, run_dir)
+        streams = open_streams(config, run_dir, on_wait=self._heartbeat.beat)
         resumed = latest_launch(streams)
         self._checkpoints = Checkpoints(run_dir)
         if resumed.version > 0:
             self._worker.load(self._checkpoints.worker(resumed.version))
         self._version = resumed.version
+        self._saved = resumed.version
         manifest = self._worker.weight_manifest(config.weights.dtype)
         self._rank_zero = None
         if rank == 0:
@@ -48,26 +60,39 @@ class Trainer:
             address = os.environ["MASTER_ADDR"]
             events = streams.writer("trainer_events")
             publisher = WeightPublisher(
-                config, LaunchedServers(streams), token, manifest, events.append, needs, address
+                config,
+                LaunchedServers(streams, self._heartbeat.beat),
+                token,
+                manifest,
+                events.append,
+                needs,
+                address,
             )
-            self._rank_zero = RankZero(config, run_dir, streams, events, resumed.ends, publisher)
+            self._rank_zero = RankZero(
+                config, run_dir, streams, events, resumed.ends, publisher, self._heartbeat
+            )
 
     def run(self) -> None:
-        """Publishes the start version, then trains and publishes step by step until `max_steps`."""
+        """Publishes the start version, then trains and publishes step by step until `max_steps`.
+
+        Where the launcher is to begin the workers again, it saves the state and returns before that.
+        """
         self._ranks.wait_for_rank_0(lambda: self._rank_zero.publisher.wait_for_servers())
         self._publish()
         while self._version < self._config.max_steps:
             match self._next_task():
                 case PublishWanted():
                     self._send()
-                case row:
+                case SaveWanted():
+                    return self._leave()
+                case MicroBatchRow() as row:
                     self._learn(row)
         if self._rank_zero:
             self._rank_zero.end(self._version)
         self._worker.export(self._checkpoints.final)
         self._worker.close()
 
-    def _next_task(self) -> MicroBatchRow | PublishWanted:
+    def _next_task(self) -> Record:
         """Ranks wait for data here, together."""
         return decode(self._ranks.share(lambda: encode(self._rank_zero.next_task(self._version))))
 
@@ -82,15 +107,25 @@ class Trainer:
         if self._rank_zero:
             self._rank_zero.close_step(self._version, report, statistics)
             self._rank_zero.apply_actor_events(self._version)
-        self._publish()
+        if not self._ranks.agree(lambda: self._rank_zero.is_save_wanted()):
+            self._publish()
         if self._rank_zero:
             self._rank_zero.settle(self._version, report.skipped)
         every = self._config.checkpoint.every
         if every and (self._version % every == 0 or self._version == self._config.max_steps):
             self._save()
 
+    def _leave(self) -> None:
+        """Saves what was trained since the last checkpoint, and ends."""
+        if self._saved < self._version:
+            self._save()
+        if self._rank_zero:
+            self._rank_zero.leave()
+        self._worker.close()
+
     def _save(self) -> None:
         """The backend writes on while training does."""
+        self._saved = self._version
         if self._rank_zero:
             self._rank_zero.saver.finish()
         saving = self._worker.save(self._checkpoints.worker(self._version))

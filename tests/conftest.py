@@ -5,6 +5,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -68,3 +69,17 @@ def redis_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
     with RedisServer(tmp_path_factory.mktemp("redis")) as server:
         yield server.url
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 8 MiB, which can be filled. Mounting it needs root, or sudo without a password."""
+    directory = tmp_path / "disk"
+    directory.mkdir()
+    root = [] if os.geteuid() == 0 else ["sudo", "--non-interactive"]
+    options = f"size=8m,uid={os.getuid()}"
+    mount = [*root, "mount", "-t", "tmpfs", "-o", options, "tmpfs", str(directory)]
+    done = subprocess.run(mount, capture_output=True, text=True)
+    assert done.returncode == 0, f"a file system that can be filled cannot be mounted: {done.stderr}"
+    yield directory
+    subprocess.run([*root, "umount", "--lazy", str(directory)], check=True)

@@ -4,6 +4,8 @@ Tensors are copied at once and written in the background while training continue
 They are read in place. The number of ranks may differ.
 """
 
+import errno
+import os
 import shutil
 from collections.abc import Iterator
 from concurrent import futures
@@ -18,7 +20,7 @@ from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.metadata import Metadata
 from torch.distributed.checkpoint.storage import WriteResult
 
-from contracts.support.files import sync, sync_tree
+from contracts.support.files import lacks_room, sync, sync_tree
 from contracts.support.messages import one_line
 from contracts.trainer import SaveHandle
 
@@ -33,7 +35,10 @@ class Saving(SaveHandle):
         try:
             self._written.result()
         except CheckpointException as error:  # which is no Exception
-            raise OSError(f"the checkpoint could not be written: {one_line(error)}") from error
+            failures = [failure for failure, _ in error.failures.values()]
+            full = next((failure for failure in failures if lacks_room(failure)), None)
+            words = f"the checkpoint could not be written: {one_line(full or error)}"
+            raise (OSError(full.errno, words) if full else OSError(words)) from error
 
     def wait_ended(self) -> None:
         """Waits until writing has ended. It does not raise if writing failed; `wait` does."""
@@ -52,6 +57,15 @@ class _RenamedIntoPlace(dcp.FileSystemWriter):
         super().set_up_storage_writer(is_coordinator, *args, **kwargs)
         if is_coordinator:
             shutil.rmtree(self._partial, ignore_errors=True)
+
+    def write_data(self, *args: object) -> torch.futures.Future[list[WriteResult]]:
+        """Writes the rank's shards. torch.save hides why it fails, and other ranks would get no cause."""
+        try:
+            return super().write_data(*args)
+        except RuntimeError as error:
+            if lacks_room(error):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self._partial)) from error
+            raise
 
     def finish(self, metadata: Metadata, results: list[list[WriteResult]]) -> None:
         super().finish(metadata, results)

@@ -8,6 +8,7 @@ scripted inference engine's recurrent net over characters:
 It is not for real use, because every rank holds everything and rank 0 writes it.
 """
 
+import io
 import math
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,7 +18,7 @@ import torch.distributed as dist
 from torch.nn.utils.rnn import pad_sequence
 
 from contracts.inference import Parameter
-from contracts.support.files import replaced_atomically
+from contracts.support.files import write_atomically
 from contracts.trainer import PackedBatch, SaveHandle, StepReport, TokenScores, TrainerWorker, WorkerSpec
 from contracts.weights import WeightManifest
 from trainer_adapters.learning_rate import learning_rate
@@ -35,8 +36,12 @@ SHAPES = {
 
 
 class Saved(SaveHandle):
+    def __init__(self, error: OSError | None = None):
+        self._error = error
+
     def wait(self) -> None:
-        pass
+        if self._error:
+            raise self._error
 
 
 class ScriptedTrainer(TrainerWorker):
@@ -114,17 +119,27 @@ class ScriptedTrainer(TrainerWorker):
             yield name, weight.detach().clone() if self._spec.rank == 0 else None
 
     def save(self, directory: Path) -> SaveHandle:
-        if self._spec.rank == 0:
-            directory.mkdir(parents=True, exist_ok=True)
-            state = {
+        error = self._write(directory) if self._spec.rank == 0 else None
+        dist.barrier()
+        return Saved(error)
+
+    def _write(self, directory: Path) -> OSError | None:
+        """Writes the checkpoint; returns why it could not be."""
+        state = io.BytesIO()
+        torch.save(
+            {
                 "weights": {name: weight.detach() for name, weight in self._weights.items()},
                 "optimizer": self._optimizer.state_dict(),
                 "steps": self._steps,
-            }
-            with replaced_atomically(directory / "state.pt") as unfinished:
-                torch.save(state, unfinished)
-        dist.barrier()
-        return Saved()
+            },
+            state,
+        )
+        try:
+            directory.mkdir(parents=True, exist_ok=True)
+            write_atomically(directory / "state.pt", state.getvalue())
+        except OSError as error:
+            return error
+        return None
 
     @torch.no_grad()
     def load(self, directory: Path) -> None:

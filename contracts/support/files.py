@@ -1,9 +1,13 @@
-"""Writes files that appear complete or not at all, also when the machine loses its power."""
+"""Writes files that appear complete or not at all, also if the machine loses its power or a disk is full."""
 
+import errno
+import io
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 
 
 @contextmanager
@@ -32,6 +36,27 @@ def write_atomically(path: Path, content: str | bytes, mode: int = 0o666) -> Non
     with replaced_atomically(path) as unfinished:
         os.close(os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode))
         unfinished.write_bytes(content.encode() if isinstance(content, str) else content)
+
+
+def append_whole(file: io.FileIO, data: bytes, end: int) -> None:
+    """Appends `data` to an unbuffered file that ends at `end`. The file stays as it was if that raises."""
+    rest = memoryview(data)
+    try:
+        while rest:
+            rest = rest[file.write(rest) :]
+    except OSError:
+        file.truncate(end)
+        raise
+
+
+def lacks_room(error: BaseException) -> bool:
+    """Returns whether an error of writing, or one that it followed, says that a disk or a quota is full."""
+    causes: list[BaseException] = []
+    following: BaseException | None = error
+    while following and following not in causes:
+        causes.append(following)
+        following = following.__cause__ or following.__context__
+    return any(isinstance(cause, OSError) and cause.errno in NO_ROOM for cause in causes)
 
 
 def sync(path: Path) -> None:

@@ -6,7 +6,7 @@ configured, for KL terms. Its requests run in a thread of their own, several row
 
 import asyncio
 from collections import deque
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from threading import Thread
 from typing import Any
@@ -22,25 +22,40 @@ from pipelinerl.clients.score_requests import ScoreRequests
 ROWS_UNDER_WAY = 4
 
 
+def _wait(futures: Sequence[Future]) -> None:
+    wait(futures, return_when=FIRST_COMPLETED)
+
+
 class Reference:
     """start_timeout_s: within which the server must be ready. score_timeout_s: of one request.
 
     A request may be sent again for as long as both together: the server may start anew meanwhile.
+    wait_for: waits until one of the futures is done, in the way of the process that waits.
     """
 
-    def __init__(self, url: str, token: str | None, start_timeout_s: float, score_timeout_s: float):
+    def __init__(
+        self,
+        url: str,
+        token: str | None,
+        start_timeout_s: float,
+        score_timeout_s: float,
+        wait_for: Callable[[Sequence[Future]], object] = _wait,
+    ):
         """Waits until the server is ready. Raises TimeoutError, or ValueError where it cannot score."""
+        self._wait_for = wait_for
         self._under_way: deque[Future[MicroBatchRow]] = deque()  # in the order of the rows
         self._loop = asyncio.new_event_loop()
         Thread(target=self._loop.run_forever, name="reference", daemon=True).start()
         session = self._run(_opened(token, score_timeout_s)).result()
         self._requests = ScoreRequests(session, url, start_timeout_s + score_timeout_s)
-        self._run(self._requests.ready(start_timeout_s)).result()
+        ready = self._run(self._requests.ready(start_timeout_s))
+        self._wait_for([ready])
+        ready.result()
 
     def begin(self, row: MicroBatchRow) -> None:
         """Begins to score a row. Waits while as many as allowed are under way."""
         while len(unfinished := [f for f in self._under_way if not f.done()]) >= ROWS_UNDER_WAY:
-            wait(unfinished, return_when=FIRST_COMPLETED)
+            self._wait_for(unfinished)
         self._under_way.append(self._run(self._scored(row)))
 
     @property

@@ -19,7 +19,7 @@ from omegaconf.errors import OmegaConfBaseException
 from pydantic import ValidationError
 
 from contracts.support.messages import first_line, one_line
-from pipelinerl.config import NODES, Component, RunConfig
+from pipelinerl.config import NODES, RESTARTS, Component, RunConfig, with_moved_keys
 from pipelinerl.errors import PlanError
 from pipelinerl.launcher.defaults import register_defaults
 from pipelinerl.paths import ROOT, conf_directory
@@ -72,7 +72,7 @@ def _of_stopped_run(given: dict[str, Override]) -> dict:
         saved = None
     if not isinstance(saved, dict) or not saved.keys() >= {*FIXED}:
         raise PlanError(f"{file} is not the complete configuration of a run")
-    run = OmegaConf.create(saved)
+    run = OmegaConf.create(with_moved_keys(saved))
     before = {key: deepcopy(run[key]) for key in FIXED}
     for key, override in given.items():
         if override.is_delete():
@@ -108,6 +108,8 @@ def _explain(error: Exception, overrides: list[str]) -> str:
         key = override.split("=")[0].lstrip("+~")
         if key in ("world.nodes", "world.node_timeout_s"):
             return f"{override}: {NODES}"
+        if key == "world.server_restarts":
+            return f"{override}: {RESTARTS}"
         if f"'{key}'" in text or f"'{key.split('.')[-1]}'" in text:
             section = key.split(".")[0]
             if key in PARTS_OF_ALL:

@@ -1,6 +1,6 @@
 """What the fates of its jobs mean for a run: whether it is over, and whether it has failed. Pure."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from pipelinerl.launcher.executors.base import Draining, Ended, Fate, Lost, Running
 from pipelinerl.launcher.wants import Role
@@ -22,13 +22,27 @@ def names_of(roles: Mapping[str, Role], wanted: Iterable[Role]) -> list[str]:
     return [name for name, role in roles.items() if role in wanted]
 
 
-def failed_worker(fates: Mapping[str, Fate], workers: Iterable[str]) -> str | None:
-    """Returns a worker that has failed. One whose node is lost comes first: the others fail in its wake."""
-    workers = list(workers)
-    lost = [name for name in workers if isinstance(fates[name], Lost)]
-    ended = [name for name in workers if isinstance(fates[name], Ended) and fates[name].status]
-    return next(iter(lost + ended), None)
+def failed_worker(fates: Mapping[str, Fate], hung: Collection[str] = ()) -> str | None:
+    """Returns whose end the others' ends follow from, or None while none has failed.
+
+    One whose node is lost comes first, then one that hung, then one that was killed, then one by an error.
+    """
+    failed = [name for name, fate in fates.items() if _has_failed(fate)]
+    return min(failed, key=lambda name: _rank_of_cause(fates[name], name in hung), default=None)
+
+
+def _has_failed(fate: Fate) -> bool:
+    return isinstance(fate, Lost) or (isinstance(fate, Ended) and fate.status != 0)
+
+
+def _rank_of_cause(fate: Fate, hung: bool) -> int:
+    if isinstance(fate, Lost):
+        return 0
+    if hung:
+        return 1
+    return 2 if fate.status < 0 else 3
 
 
 def have_ended_well(fates: Mapping[str, Fate], workers: Iterable[str]) -> bool:
-    return all(isinstance(fates[name], Ended) and not fates[name].status for name in workers)
+    ends = [fates.get(name) for name in workers]
+    return all(isinstance(fate, Ended) and fate.status == 0 for fate in ends)

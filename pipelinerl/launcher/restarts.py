@@ -5,7 +5,9 @@ It is pure: times are given.
 
 from dataclasses import dataclass, field
 
-REFUSED = 2  # the exit status of a process that would only be refused again
+from pipelinerl.process import REFUSED
+
+WITHIN_S = 600.0  # within which ends are counted
 
 
 @dataclass
@@ -56,8 +58,12 @@ class Restarts:
 
 
 def of_a_server(most: int) -> Restarts:
-    return Restarts(most, within_s=600, shortest_s=1, longest_s=60)
+    return Restarts(most, WITHIN_S, shortest_s=1, longest_s=60)
 
 
-def of_a_service() -> Restarts:
-    return Restarts(most=8, within_s=300, shortest_s=0.5, longest_s=30)
+def of_workers(most: int) -> Restarts:
+    return Restarts(most, WITHIN_S, shortest_s=1, longest_s=60)
+
+
+def of_a_service(most: int) -> Restarts:
+    return Restarts(most, WITHIN_S, shortest_s=0.5, longest_s=30)

@@ -78,6 +78,14 @@ def resume(streams: Streams, launcher: StreamWriter, checkpoints: Checkpoints, p
     return resumed
 
 
+def resume_from_newest(streams: Streams, launcher: StreamWriter, run_dir: Path) -> Resumed | None:
+    """Writes down how the run resumes from its newest checkpoint. Returns None where the run has ended."""
+    checkpoints = Checkpoints(run_dir)
+    if checkpoints.final.exists() and accounts_of(streams).ended:
+        return None
+    return resume(streams, launcher, checkpoints, max([START, *checkpoints.complete_checkpoints()]))
+
+
 def check_covered(streams: Streams, position: Position, ends: dict[str, int]) -> None:
     """Checks that the streams still hold what the checkpoint was made of.
 

@@ -44,6 +44,7 @@ class Means:
     events: StreamWriter
     joinings: Iterator[int]
     most_restarts: int  # of one server within ten minutes
+    count: Callable[[], None]  # of restarts
 
 
 class ServerJob:
@@ -57,6 +58,7 @@ class ServerJob:
         self._want = want
         self._means = means
         self._restarts = of_a_server(means.most_restarts)
+        self._place = ("", "")  # node and engine of its process
         self.url: str | None = None
         self.joining = 0
         self.answered = False
@@ -124,6 +126,11 @@ class ServerJob:
             self._has_said_so = False
             self.ask(now)
 
+    def join_again(self) -> None:
+        """Joins once more if it is a server of the run."""
+        if self.url:
+            self._join()
+
     def may_serve(self, fate: Fate | None, now: float, longest_wait_s: float) -> bool:
         """Returns whether it is there, or may still come."""
         if is_alive(fate) and self.url:
@@ -139,14 +146,17 @@ class ServerJob:
 
     def _begin(self, slot: Slot) -> None:
         self.url, engine = self._means.start(self.name, slot)
-        self.joining = next(self._means.joinings)
+        self._place = (slot.node, engine)
         self._waiting_since = None
         self._has_said_so = False
         self._ends_at = None
-        joined = ServerJoined(
-            number=self.joining, name=self.name, url=self.url, node=slot.node, engine=engine
-        )
-        self._means.events.append(joined)
+        self._join()
+
+    def _join(self) -> None:
+        node, engine = self._place
+        self.joining = next(self._means.joinings)
+        said = {"number": self.joining, "name": self.name, "url": self.url}
+        self._means.events.append(ServerJoined(**said, node=node, engine=engine))
 
     def _drain(self, fate: Draining, now: float) -> None:
         self._leave("draining")
@@ -164,6 +174,8 @@ class ServerJob:
         if not self._restarts.is_spent:
             status = fate.status if isinstance(fate, Ended) else None
             self._restarts.ended(now, status, self._weight)
+        if self._restarts.is_pending:
+            self._means.count()
         then = "another is started" if self._restarts.is_pending else "it is not started again"
         say(f"{self.name} {self._how_it_ended(fate)}; {then}")
         self.answered = False

@@ -20,7 +20,8 @@ class Servers:
     """Tends the jobs of all servers, and knows how many there are to be.
 
     start: starts the server of this name in a place, and returns its URL and its engine.
-    events: the writer of `launcher_events`.
+    events: the writer of `launcher_events`. most_restarts: of one server within ten minutes.
+    count: is called at each restart.
     """
 
     def __init__(
@@ -31,8 +32,10 @@ class Servers:
         events: StreamWriter,
         news: TrainerNews,
         world: WorldConfig,
+        most_restarts: int,
+        count: Callable[[], None] = lambda: None,
     ):
-        self._means = Means(executor, start, events, itertools.count(1), world.server_restarts)
+        self._means = Means(executor, start, events, itertools.count(1), most_restarts, count)
         now = time.monotonic()
         self._jobs = {want.name: ServerJob(want, self._means, waiting_since=now) for want in wants}
         self._news = news
@@ -48,6 +51,11 @@ class Servers:
             if isinstance(fate, Ended | Lost):
                 self.ended_last = name
             job.tend(fate, now)
+
+    def join_again(self) -> None:
+        """Says who is a server, to workers that begin again: they go by what is said since then."""
+        for job in self._jobs.values():
+            job.join_again()
 
     def scale(self, wants: Sequence[Want], fates: Mapping[str, Fate], now: float) -> None:
         """Starts servers that are missing, or ends those beyond the number of `wants`.

@@ -1,59 +1,71 @@
 """The supervisor: starts the jobs of a run in their places, watches them, and ends them all.
 
-What an end means depends on the job. That of a worker ends the run, a service is started again where it was,
-and a server is replaced (`serving`). Where the jobs run is the executor's matter.
+What an end means depends on the job. The workers begin again together (`worker_jobs`), a service is started
+again where it was (`service_jobs`), and a server is replaced (`serving`). Where the jobs run is the
+executor's matter.
 """
 
-import re
 import signal
 import time
 from collections.abc import Callable, Iterable, Mapping
-from pathlib import Path
 
+from contracts.records import Resumed
 from pipelinerl.errors import PlanError
-from pipelinerl.launcher.executors.base import Ended, Fate, Lost, Process, Slot
-from pipelinerl.launcher.fates import (
-    SERVICE_ROLES,
-    WORKER_ROLES,
-    JobFailedError,
-    failed_worker,
-    have_ended_well,
-    is_alive,
-    names_of,
-)
-from pipelinerl.launcher.jobs import Job, engine_of
+from pipelinerl.launcher.executors.base import Fate, Slot
+from pipelinerl.launcher.fates import SERVICE_ROLES, JobFailedError, have_ended_well, is_alive
+from pipelinerl.launcher.job_starter import JobStarter
+from pipelinerl.launcher.jobs import engine_of
+from pipelinerl.launcher.liveness import Liveness
 from pipelinerl.launcher.messages import say
+from pipelinerl.launcher.own_redis import OwnRedis
 from pipelinerl.launcher.placing import PlacedRun
-from pipelinerl.launcher.restarts import of_a_service
+from pipelinerl.launcher.restart_log import RestartLog
+from pipelinerl.launcher.resume import describe, resume_from_newest
 from pipelinerl.launcher.scaling import ServersAsked
+from pipelinerl.launcher.service_jobs import ServiceJobs
 from pipelinerl.launcher.serving import Servers
-from pipelinerl.launcher.trainer_news import TrainerNews
+from pipelinerl.launcher.trainer_news import StepNews, TrainerNews
 from pipelinerl.launcher.wants import members_of, server_want
+from pipelinerl.launcher.worker_jobs import WorkerJobs
 from pipelinerl.streams import Streams, StreamWriter
 
 POLL_S = 0.25
 END_POLL_S = 0.02
 KILL_S = 15.0  # beyond its grace, for what is killed to be gone
-RAISED = re.compile(r"(\[rank\d+\]: )?[A-Za-z_][\w.]*(Error|Exception)\b")  # the last line of a traceback
 
 
 class Supervisor:
-    """streams: of the run. events: the writer of `launcher_events`."""
+    """streams: of the run. events: the writer of `launcher_events`. redis: the server that keeps them."""
 
-    def __init__(self, placed: PlacedRun, streams: Streams, events: StreamWriter):
+    def __init__(self, placed: PlacedRun, streams: Streams, events: StreamWriter, redis: OwnRedis):
+        self._redis = redis
+        self._placed = placed
         self._config = placed.config
-        self._planner = placed.planner
+        self._streams = streams
+        self._events = events
         self._executor = placed.executor
-        self._slots = dict(placed.slots)
-        self._logs = placed.run_dir / "logs"
-        self._stop_timeout_s = placed.config.world.stop_timeout_s
-        self._log_begins: dict[str, int] = {}  # what an earlier process had written by then
-        members = members_of(placed.config)
-        self._roles = {want.name: role for role, want in members}
-        self._services = {name: of_a_service() for name in names_of(self._roles, SERVICE_ROLES)}
-        self._workers = names_of(self._roles, WORKER_ROLES)
-        self._failed_at: float | None = None
+        self._starter = JobStarter(placed)
         self._asked = ServersAsked(placed.run_dir)
+        self._told = told = RestartLog(placed.run_dir, events, placed.config.tensorboard)
+        members = members_of(placed.config)
+        self._services = ServiceJobs(
+            [member for member in members if member.role in SERVICE_ROLES],
+            self._starter,
+            told,
+            placed.config.restarts.services,
+        )
+        self._workers = WorkerJobs(
+            members,
+            placed.config,
+            self._executor,
+            self._starter,
+            Liveness(placed.run_dir, placed.config.world.heartbeat_timeout_s),
+            StepNews(streams),
+            events,
+            told,
+            self._resume,
+            self._services.start_one,
+        )
         self._servers = Servers(
             [want for role, want in members if role == "server"],
             self._executor,
@@ -61,51 +73,41 @@ class Supervisor:
             events,
             TrainerNews(streams),
             placed.config.world,
+            placed.config.restarts.servers,
+            lambda: told.count("servers"),
         )
 
     def run(self, show: Callable[[int], None]) -> None:
-        """Starts all jobs; returns once every worker has ended well. Raises JobFailedError when one has not.
+        """Starts all jobs; returns once every worker has ended well. Raises JobFailedError if none can.
 
         `show` is told the number of servers alive, a few times a second. Whatever happens, no job is left.
         """
         try:
             self._servers.tend(self._executor.look(), time.monotonic())
-            for name in [*self._services, *self._workers]:
-                self._start(name)
+            self._services.start()
+            self._workers.start()
             while not self._is_over(show):
                 time.sleep(POLL_S)
         finally:
             self._end_all()
 
     def _start_server(self, name: str, slot: Slot) -> tuple[str, str]:
-        self._slots[name] = slot
-        self._roles[name] = "server"
-        return self._start(name).url, engine_of(self._config, name).module
-
-    def _start(self, name: str) -> Job:
-        job = self._planner.job(name, self._roles[name], self._slots)
-        log = self._log(name)
-        self._log_begins[name] = log.stat().st_size if log.exists() else 0
-        process = Process(
-            job.command,
-            job.environment,
-            log,
-            job.has_whole_environment,
-            self._stop_timeout_s,
-            ends_if_stopped=job.role == "judging",
-        )
-        self._executor.start(name, process)
-        return job
+        self._starter.slots[name] = slot
+        return self._starter.start(name, "server").url, engine_of(self._config, name).module
 
     # --- while it runs ------------------------------------------------------------------------
 
     def _is_over(self, show: Callable[[int], None]) -> bool:
         now = time.monotonic()
         fates = self._executor.look()
-        self._restart_services(fates, now)
-        self._check_workers(fates, now)
-        if have_ended_well(fates, self._workers):
+        if have_ended_well(fates, self._workers.names):
             return True
+        if self._redis.is_away():
+            return False
+        self._redis.tell(self._told)
+        self._workers.tend(fates, now)
+        fates = self._executor.look()
+        self._services.tend(fates, now)
         if question := self._asked.read():
             self._asked.answer(question, self._scale(question.number, fates, now))
             fates = self._executor.look()
@@ -113,9 +115,17 @@ class Supervisor:
         fates = self._executor.look()
         show(self._servers.serving(fates))
         if not self._servers.may_serve(fates, now):
-            why = self._servers.refusal or self._last_log_line(self._servers.ended_last)
+            why = self._servers.refusal or self._starter.last_words(self._servers.ended_last)
             raise JobFailedError(f"no inference server is left; {why}")
-        return False
+        return self._workers.are_over
+
+    def _resume(self) -> Resumed | None:
+        """Says where the workers go on, and which servers there are. None where the run has ended."""
+        resumed = resume_from_newest(self._streams, self._events, self._placed.run_dir)
+        if resumed is not None:
+            say(describe(resumed))
+            self._servers.join_again()
+        return resumed
 
     def _scale(self, number: int, fates: Mapping[str, Fate], now: float) -> str:
         """Returns why the number stays as it is, or ""."""
@@ -128,46 +138,6 @@ class Supervisor:
         self._servers.scale(wants, fates, now)
         return ""
 
-    def _restart_services(self, fates: Mapping[str, Fate], now: float) -> None:
-        for name, restarts in self._services.items():
-            fate = fates[name]
-            if isinstance(fate, Lost):
-                raise JobFailedError(self._words(name, fate))
-            if not isinstance(fate, Ended):
-                continue
-            if not restarts.is_pending:
-                restarts.ended(now, fate.status)
-            if restarts.is_spent:
-                raise JobFailedError(self._words(name, fate))
-            if restarts.is_due(now):
-                self._start(name)
-
-    def _check_workers(self, fates: Mapping[str, Fate], now: float) -> None:
-        """Raises JobFailedError. Where nodes may be lost, the words wait until it is known whether one is."""
-        failed = failed_worker(fates, self._workers)
-        if failed is None:
-            return
-        self._failed_at = self._failed_at or now
-        waited = now - self._failed_at >= self._executor.notices_within_s
-        if waited or isinstance(fates[failed], Lost):
-            raise JobFailedError(self._words(failed, fates[failed]))
-
-    def _words(self, name: str, fate: Ended | Lost) -> str:
-        if isinstance(fate, Lost):
-            return f"{name} is lost: {fate.why}"
-        return f"{name} ended with status {fate.status}; {self._last_log_line(name)}"
-
-    def _last_log_line(self, name: str) -> str:
-        path = self._log(name)
-        text = path.read_bytes()[self._log_begins.get(name, 0) :] if path.exists() else b""
-        lines = text.decode(errors="replace").strip().splitlines()
-        raised = [line for line in lines if RAISED.match(line)]  # what follows a traceback is noise
-        last_line = (raised or lines)[-1:]
-        return f"see {path}" + "".join(f" ({line.strip()})" for line in last_line)
-
-    def _log(self, name: str) -> Path:
-        return self._logs / f"{name}.log"
-
     # --- its end ------------------------------------------------------------------------------
 
     def _end_all(self) -> None:
@@ -175,8 +145,8 @@ class Supervisor:
             signal.signal(ignored, signal.SIG_IGN)  # a second Ctrl-C must not leave anything behind
         try:
             # The workers first: a server's end is not to be recorded as rollouts that failed.
-            self._end(self._workers)
-            self._end([name for name in self._roles if name not in self._workers])
+            self._end(self._workers.names)
+            self._end([name for name in self._starter.roles if name not in self._workers.names])
         finally:
             self._executor.close()
 
@@ -184,7 +154,7 @@ class Supervisor:
         fates = self._executor.look()
         names = [name for name in names if is_alive(fates.get(name))]
         self._executor.end(names)
-        deadline = time.monotonic() + self._stop_timeout_s + KILL_S
+        deadline = time.monotonic() + self._config.world.stop_timeout_s + KILL_S
         while any(is_alive(self._executor.look()[name]) for name in names):
             if time.monotonic() > deadline:
                 return

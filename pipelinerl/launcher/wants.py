@@ -32,6 +32,11 @@ def members_of(config: RunConfig) -> list[Member]:
     return [*servers, *reference, *workers, *trainers, *judging]
 
 
+def is_rank(name: str) -> bool:
+    """Returns whether the job of this name is one of the trainer's ranks."""
+    return name.startswith("trainer-")
+
+
 def server_want(config: RunConfig, index: int) -> Want:
     """Returns what the server of this number needs."""
     beyond_reference = config.reference is not None and index >= config.world.servers

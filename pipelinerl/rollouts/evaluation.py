@@ -5,7 +5,7 @@ A problem's domain names its set (`aime_2024`); the success of a set is avg@k ov
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from statistics import fmean
@@ -70,7 +70,7 @@ async def attempt_all(
     problems: Sequence[HeldOut],
     concurrency: int,
     version: int,
-    keep: Callable[[Rollout], object],
+    keep: Callable[[Rollout], Awaitable[object]],
 ) -> None:
     """Makes all attempts; `keep` gets each rollout as it ends."""
     limit = asyncio.Semaphore(concurrency)
@@ -79,7 +79,8 @@ async def attempt_all(
         await limit.acquire()
         place = Place(limit)
         try:
-            keep(await replace(attempt, leave_place=place.leave)(problem, spec))
+            rollout = await replace(attempt, leave_place=place.leave)(problem, spec)
+            await keep(rollout)
         finally:
             place.free()
 

@@ -22,7 +22,7 @@ from pipelinerl.rollouts.evaluation import HeldOut, attempt_all, held_out, resul
 from pipelinerl.rollouts.pinned_server import PinnedServer, PinnedServerLostError, WeightsReplacedError
 from pipelinerl.rollouts.rollout_metrics import RolloutMetrics
 from pipelinerl.rollouts.runner import RolloutRunner
-from pipelinerl.streams import StreamWriter
+from pipelinerl.streams.aside import AsideWriter
 
 log = logging.getLogger(__name__)
 
@@ -39,8 +39,8 @@ class Evaluator:
         config: RunConfig,
         domain: Domain,
         client: LLMClient,
-        rollouts: StreamWriter,
-        events: StreamWriter,
+        rollouts: AsideWriter,
+        events: AsideWriter,
         metrics: RolloutMetrics,
         evaluated: Collection[int],
         spawn: Callable[[Coroutine], asyncio.Task],
@@ -74,20 +74,20 @@ class Evaluator:
         await self.pool.set_servers(published.servers)
         await self.pool.open_gate()
         if self._pinned:
-            self._follow_pinned(self._pinned, published.servers)
+            await self._follow_pinned(self._pinned, published.servers)
         is_new = published.version != self._version  # it is published again where its servers have left
         self._version = published.version
         if is_new and self._is_due(published.version):
-            self._begin(published)
+            await self._begin(published)
 
-    def forget(self, url: str, drains: bool = False) -> None:
+    async def forget(self, url: str, drains: bool = False) -> None:
         """Takes out a server that has left the run. An evaluation that is pinned to it is called off."""
         self.pool.forget(url, drains)
         if self._pinned and self._pinned.url == url:
             if self._is_under_way:
                 self._pinned.leave()
             else:
-                self.call_off(f"{url}, which was pinned, has left the run")
+                await self.call_off(f"{url}, which was pinned, has left the run")
 
     async def close_gate(self) -> None:
         """Closes the gate for `schedule: async`, and returns when no evaluation request is in flight.
@@ -102,22 +102,22 @@ class Evaluator:
             return
         rollouts: list[Rollout] = []
         await self._attempt_all(self.pool, version, rollouts)
-        self._conclude(result_of(self._problems, rollouts, version))
+        await self._conclude(result_of(self._problems, rollouts, version))
 
-    def call_off_all_but_the_first(self, why: str) -> asyncio.Task | None:
+    async def call_off_all_but_the_first(self, why: str) -> asyncio.Task | None:
         """Returns the evaluation of version 0 if it is under way. Calls off any other."""
         if self._is_under_way and self._of_version == 0:
             return self._under_way
-        self.call_off(why)
+        await self.call_off(why)
         return None
 
-    def call_off(self, why: str) -> None:
+    async def call_off(self, why: str) -> None:
         """Ends the evaluation that waits or is under way, without a result."""
         if self._is_busy:
             log.warning("the held-out evaluation under way is called off: %s", why)
         if self._under_way:
             self._under_way.cancel()
-        self._release()
+        await self._release()
 
     # --- beside training ----------------------------------------------------------------------
 
@@ -134,7 +134,7 @@ class Evaluator:
         due = version == 0 or (every is not None and version % every == 0)
         return due and version < self._config.max_steps and version not in self._evaluated
 
-    def _begin(self, published: WeightsPublished) -> None:
+    async def _begin(self, published: WeightsPublished) -> None:
         version = published.version
         if self._is_busy:
             log.warning("version %d is not evaluated: the evaluation before it is not over", version)
@@ -148,27 +148,29 @@ class Evaluator:
             self._under_way = self._spawn(self.evaluate(version))
         else:
             self._pinned = PinnedServer(self._client.session, published.servers[-1], published.run)
-            self._events.append(Pinned(server=self._pinned.url))
+            await self._events.append(Pinned(server=self._pinned.url))
 
     # --- on a pinned server -------------------------------------------------------------------
 
-    def _follow_pinned(self, server: PinnedServer, published_to: list[str]) -> None:
+    async def _follow_pinned(self, server: PinnedServer, published_to: list[str]) -> None:
         """A publication that was under way when it was pinned still names it."""
         if server.url not in published_to:
             if not self._is_under_way:
                 self._under_way = self._spawn(self._evaluate_pinned(server))
         elif self._is_under_way or len(published_to) == 1:
-            self.call_off(f"there is no other server left to train with than {server.url}, which was pinned")
+            await self.call_off(
+                f"there is no other server left to train with than {server.url}, which was pinned"
+            )
 
     async def _evaluate_pinned(self, server: PinnedServer) -> None:
         try:
             version = await server.version()
             log.info("version %d is evaluated on %s alone", version, server.url)
-            self._conclude(await self._result_of_pinned(server, version))
+            await self._conclude(await self._result_of_pinned(server, version))
         except PinnedServerLostError as error:
             log.warning("the held-out evaluation is called off: %s", error)
         finally:
-            self._release()
+            await self._release()
 
     async def _result_of_pinned(self, server: PinnedServer, version: int) -> Evaluated:
         rollouts: list[Rollout] = []
@@ -183,16 +185,16 @@ class Evaluator:
             log.warning("the evaluation of version %d is cut short: %s", version, error)
         return result_of(self._problems, rollouts, version, pinned=True)
 
-    def _release(self) -> None:
-        if self._pinned:
-            self._events.append(Released(server=self._pinned.url))
+    async def _release(self) -> None:
+        if pinned := self._pinned:
             self._pinned = None
+            await self._events.append(Released(server=pinned.url))
 
     # --- either way ---------------------------------------------------------------------------
 
     async def _attempt_all(self, pool: ServerPool, version: int, rollouts: list[Rollout]) -> None:
-        def keep(rollout: Rollout) -> None:
-            self._rollouts.append(rollout)
+        async def keep(rollout: Rollout) -> None:
+            await self._rollouts.append(rollout)
             rollouts.append(rollout)
 
         client = replace(self._client, pool=pool)
@@ -200,6 +202,6 @@ class Evaluator:
         await pool.some_server()
         await attempt_all(attempt, self._problems, pool.capacity, version, keep)
 
-    def _conclude(self, result: Evaluated) -> None:
-        self._events.append(result)
+    async def _conclude(self, result: Evaluated) -> None:
         self._metrics.evaluated(result)
+        await self._events.append(result)

@@ -22,12 +22,20 @@ class StreamBusyError(StreamError):
     """Another live process writes to the stream."""
 
 
+class StreamFullError(StreamError):
+    """There is no room for the record where the stream is kept."""
+
+
 class StreamTrimmedError(StreamError):
     """The offset lies before what retention has kept."""
 
 
 class StreamCorruptError(StreamError):
     """What is stored is not what was appended."""
+
+
+def do_nothing() -> None:
+    """Does nothing, where nobody has to hear of a wait."""
 
 
 class Entry(NamedTuple):
@@ -43,6 +51,7 @@ class StreamWriter(abc.ABC):
     def append(self, record: Record) -> int:
         """Durable against a crash of this process; returns the offset after the record.
 
+        It waits for as long as there is no room for the record where the stream is kept, and says so once.
         A `Dated` record that has no time is given the present one.
         """
         if isinstance(record, Dated) and not record.at:

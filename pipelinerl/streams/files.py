@@ -14,14 +14,14 @@ import fcntl
 import os
 import time
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TextIO
 
 import msgspec
 
 from contracts.records import Record, decode, encode
-from contracts.support.files import sync
+from contracts.support.files import append_whole, lacks_room, sync
 from pipelinerl.streams.base import (
     Entry,
     StreamBusyError,
@@ -31,7 +31,9 @@ from pipelinerl.streams.base import (
     Streams,
     StreamTrimmedError,
     StreamWriter,
+    do_nothing,
 )
+from pipelinerl.streams.room import when_there_is_room
 from pipelinerl.streams.segments import frame, read_payloads, segment_path, segment_starts
 
 SHORTEST_PAUSE_S = 0.002  # between two polls of a stream without news
@@ -45,7 +47,15 @@ class FileStreams(Streams):
     the ledger of the run.
     """
 
-    def __init__(self, directory: str | Path, segment_bytes: int = 64 * 2**20, keep_bytes: int | None = None):
+    def __init__(
+        self,
+        directory: str | Path,
+        segment_bytes: int = 64 * 2**20,
+        keep_bytes: int | None = None,
+        on_wait: Callable[[], object] = do_nothing,
+    ):
+        """on_wait: is called every second in a wait for room on the disk."""
+        self._on_wait = on_wait
         self._directory = Path(directory)
         self._segment_bytes = segment_bytes
         self._keep_bytes = keep_bytes
@@ -53,7 +63,7 @@ class FileStreams(Streams):
 
     def writer(self, name: str) -> "FileWriter":
         keep_bytes = None if name.endswith("_events") else self._keep_bytes
-        return FileWriter(self._directory / name, self._segment_bytes, keep_bytes)
+        return FileWriter(self._directory / name, self._segment_bytes, keep_bytes, self._on_wait)
 
     def reader(self, name: str) -> "FileReader":
         return FileReader(self._directory / name)
@@ -78,7 +88,14 @@ class FileStreams(Streams):
 
 
 class FileWriter(StreamWriter):
-    def __init__(self, directory: Path, segment_bytes: int, keep_bytes: int | None):
+    def __init__(
+        self,
+        directory: Path,
+        segment_bytes: int,
+        keep_bytes: int | None,
+        on_wait: Callable[[], object] = do_nothing,
+    ):
+        self._on_wait = on_wait
         self._directory = directory
         self._segment_bytes = segment_bytes
         self._keep_bytes = keep_bytes
@@ -99,14 +116,9 @@ class FileWriter(StreamWriter):
         data = frame(encode(record))
         filled = self.end - self._start
         if filled and filled + len(data) > self._segment_bytes:
-            self._roll()
-        rest = memoryview(data)
-        try:
-            while rest:
-                rest = rest[self._file.write(rest) :]
-        except OSError:  # disk full: the next append must not bury half a record
-            self._file.truncate(self.end - self._start)
-            raise
+            os.fsync(self._file.fileno())  # an error here would not come twice, so it is not waited out
+            self._when_there_is_room(self._roll)
+        self._when_there_is_room(lambda: append_whole(self._file, data, self.end - self._start))
         self._last = self.end
         self.end = self.end + len(data)
         return self.end
@@ -148,11 +160,15 @@ class FileWriter(StreamWriter):
                 break
         return last, end
 
+    def _when_there_is_room(self, write: Callable[[], None]) -> None:
+        when_there_is_room(write, self._directory.name, f"the disk of {self._directory}", self._on_wait)
+
     def _roll(self) -> None:
-        os.fsync(self._file.fileno())
+        """Begins another segment: the one before is on the disk."""
+        following = segment_path(self._directory, self.end).open("ab", buffering=0)
         self._file.close()
+        self._file = following
         self._start = self.end
-        self._file = segment_path(self._directory, self._start).open("xb", buffering=0)
         sync(self._directory)
         if self._keep_bytes is not None:
             limit = self.end - self._keep_bytes
@@ -241,7 +257,10 @@ def _lock_writer(path: Path) -> TextIO:
         writer = lock.read().strip()
         lock.close()
         raise StreamBusyError(f"stream {path.parent} is being written to by process {writer}") from None
-    lock.truncate(0)
-    lock.write(str(os.getpid()))
-    lock.flush()
+    try:
+        os.truncate(path, 0)
+        os.write(lock.fileno(), str(os.getpid()).encode())
+    except OSError as error:
+        if not lacks_room(error):  # who holds the lock is then not named
+            raise
     return lock

@@ -5,6 +5,7 @@ Used by the actor and by trainer rank 0, which reads them in every wait for a se
 
 import threading
 import time
+from collections.abc import Callable
 
 from pipelinerl.clients.server_registry import Joining, Leaving, ServerRegistry
 from pipelinerl.streams.base import Streams
@@ -13,7 +14,9 @@ from pipelinerl.streams.base import Streams
 class LaunchedServers:
     """Its methods may be called from several threads."""
 
-    def __init__(self, streams: Streams):
+    def __init__(self, streams: Streams, on_refresh: Callable[[], object] = lambda: None):
+        """on_refresh: is called at each look at the launcher's events, thus in every wait for a server."""
+        self._on_refresh = on_refresh
         self._reader = streams.reader("launcher_events")
         self._lock = threading.Lock()
         self._registry = ServerRegistry()
@@ -22,6 +25,7 @@ class LaunchedServers:
 
     def refresh(self) -> list[Leaving]:
         """Reads what the launcher has written by now. Returns who has left since the call before."""
+        self._on_refresh()
         leavings = []
         with self._lock:
             before = list(self._registry.latest.values())

@@ -7,7 +7,7 @@ there, if it is more than an address.
 
 import os
 import secrets
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
@@ -20,21 +20,28 @@ from pipelinerl.addresses import LOOPBACK, is_loopback
 from pipelinerl.config import FileStreamsConfig, RunConfig, StreamsConfig
 from pipelinerl.process import REDIS_VARIABLE
 from pipelinerl.streams import StreamError, Streams
+from pipelinerl.streams.base import do_nothing
 from pipelinerl.streams.files import FileStreams
 from pipelinerl.streams.redis import RedisStreams
 from pipelinerl.streams.redis_connection import Connection, without_secrets
 from pipelinerl.streams.redis_server import RedisServer, served
 
 
-def open_streams(config: RunConfig, run_dir: Path, url: str | None = None) -> Streams:
+def open_streams(
+    config: RunConfig,
+    run_dir: Path,
+    url: str | None = None,
+    on_wait: Callable[[], object] = do_nothing,
+) -> Streams:
     """Opens the streams of a run as its processes do.
 
-    `url` is the Redis server, by default the one that the environment names.
+    `url` is the Redis server, by default the one that the environment names. `on_wait` is called every few
+    seconds where an append waits for room on a disk, or any call for the server.
     """
     options = config.streams
     if options.backend == "files":
-        return FileStreams(run_dir / "streams", options.segment_bytes, options.keep_bytes)
-    return RedisStreams(url or os.environ[REDIS_VARIABLE], options.run, options.keep_bytes)
+        return FileStreams(run_dir / "streams", options.segment_bytes, options.keep_bytes, on_wait)
+    return RedisStreams(url or os.environ[REDIS_VARIABLE], options.run, options.keep_bytes, on_wait)
 
 
 @contextmanager

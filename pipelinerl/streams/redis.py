@@ -15,7 +15,7 @@ import os
 import secrets
 import socket
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -30,9 +30,11 @@ from pipelinerl.streams.base import (
     Streams,
     StreamTrimmedError,
     StreamWriter,
+    do_nothing,
 )
 from pipelinerl.streams.redis_connection import Connection
 from pipelinerl.streams.redis_scripts import APPEND, CLAIM, TRIM
+from pipelinerl.streams.room import when_there_is_room
 
 LONGEST_BLOCK_S = 5.0  # of one XREAD; well below the time that an answer may take
 READ_ENTRIES = 32  # by one XREAD: a few are megabytes each
@@ -49,15 +51,19 @@ class RedisStreams(Streams):
     """`run` begins every key, so runs can share a server. `keep_bytes` bounds the memory that each stream
     takes, as in FileStreams: protected records and events stay."""
 
-    def __init__(self, url: str, run: str, keep_bytes: int | None = None):
+    def __init__(
+        self, url: str, run: str, keep_bytes: int | None = None, on_wait: Callable[[], object] = do_nothing
+    ):
+        """on_wait: is called every few seconds in a wait for the server."""
+        self._on_wait = on_wait
         self._url = url
         self._prefix = f"pipelinerl:{run}"
         self._keep_bytes = keep_bytes
-        self._connection = Connection(url, connection_name("reader"))
+        self._connection = Connection(url, connection_name("reader"), on_wait=on_wait)
 
     def writer(self, name: str) -> "RedisWriter":
         keep_bytes = None if name.endswith("_events") else self._keep_bytes
-        return RedisWriter(self._url, self._keys(name), keep_bytes)
+        return RedisWriter(self._url, self._keys(name), keep_bytes, self._on_wait)
 
     def reader(self, name: str) -> "RedisReader":
         return RedisReader(self._connection, self._keys(name))
@@ -75,12 +81,13 @@ class RedisStreams(Streams):
 
 
 class RedisWriter(StreamWriter):
-    def __init__(self, url: str, keys: Keys, keep_bytes: int | None):
+    def __init__(self, url: str, keys: Keys, keep_bytes: int | None, on_wait: Callable[[], object]):
+        self._on_wait = on_wait
         self._keys = keys
         self._keep_bytes = keep_bytes
         self._protected: int | None = None
         self._holder = f"{connection_name(keys.name)}:{secrets.token_hex(4)}"
-        self._connection = Connection(url, self._holder)
+        self._connection = Connection(url, self._holder, on_wait=on_wait)
         try:
             self.end = self._claim()
         except StreamError:
@@ -139,7 +146,11 @@ class RedisWriter(StreamWriter):
                 return int(end)
 
     def _run(self, script: str, keys: list[str], arguments: list) -> object:
-        return self._connection.call(lambda client: client.register_script(script)(keys, arguments))
+        def run() -> object:
+            return self._connection.call(lambda client: client.register_script(script)(keys, arguments))
+
+        place = f"the Redis server {self._connection.server}"
+        return when_there_is_room(run, self._keys.name, place, self._on_wait)
 
     def _check_holder(self, holder: bytes | None) -> None:
         if holder is None or holder.decode() != self._holder:

@@ -6,34 +6,44 @@ A command may have arrived although its answer was lost, so only commands that m
 
 import time
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Literal, TypeVar
 from urllib.parse import urlsplit
 
 import redis
 from redis.backoff import ExponentialBackoff, NoBackoff
-from redis.exceptions import AuthenticationError, AuthorizationError, RedisError
+from redis.exceptions import AuthenticationError, AuthorizationError, BusyLoadingError, RedisError
 from redis.retry import Retry
 
 from pipelinerl.process import REDIS_VARIABLE
-from pipelinerl.streams.base import StreamError
+from pipelinerl.streams.base import StreamError, StreamFullError, do_nothing
 
 RECONNECT_TIMEOUT_S = 60.0  # longest wait for a server that does not answer
+LOADING_TIMEOUT_S = 600.0  # longest wait for one that reads its data
 CONNECT_TIMEOUT_S = 5.0  # longest time for one attempt to connect
 ANSWER_TIMEOUT_S = 15.0  # longest wait for one answer
 BACKOFF = ExponentialBackoff(base=0.01, cap=0.5)  # seconds between two attempts
 
 Answer = TypeVar("Answer")
+State = Literal["ready", "loading", "silent"]
 
 
 class Connection:
-    def __init__(self, url: str, name: str):
-        """`name`: as the server's CLIENT LIST shows it. Connects at the first call."""
+    def __init__(
+        self,
+        url: str,
+        name: str,
+        answer_timeout_s: float = ANSWER_TIMEOUT_S,
+        on_wait: Callable[[], object] = do_nothing,
+    ):
+        """`name`: as the server's CLIENT LIST shows it. Connects at the first call.
+        `on_wait` is called after each attempt that failed."""
+        self._on_wait = on_wait
         self.server = without_secrets(url)
         ours = {
             "client_name": name,
             "decode_responses": False,
             "socket_connect_timeout": CONNECT_TIMEOUT_S,
-            "socket_timeout": ANSWER_TIMEOUT_S,
+            "socket_timeout": answer_timeout_s,
             "retry": Retry(NoBackoff(), 0),
         }
         try:
@@ -46,11 +56,14 @@ class Connection:
 
     def call(self, command: Callable[[redis.Redis], Answer], within_s: float = RECONNECT_TIMEOUT_S) -> Answer:
         """Returns the command's answer, after any number of broken connections. Raises StreamError."""
-        deadline = time.monotonic() + within_s
+        began = time.monotonic()
 
         def give_up(error: Exception) -> None:
-            if time.monotonic() >= deadline:
-                waited = f" within {within_s:g} s" if within_s else ""
+            self._on_wait()
+            is_loading = bool(within_s) and isinstance(error, BusyLoadingError)
+            longest_s = LOADING_TIMEOUT_S if is_loading else within_s
+            if time.monotonic() >= began + longest_s:
+                waited = f" within {longest_s:g} s" if longest_s else ""
                 raise StreamError(f"no answer from the Redis server {self.server}{waited}: {error}") from None
 
         try:
@@ -62,10 +75,23 @@ class Connection:
                 f"give the whole URL in the environment, as {REDIS_VARIABLE}"
             ) from None
         except RedisError as error:
-            raise StreamError(f"the Redis server {self.server} answers: {error}") from error
+            kind = StreamFullError if _is_full(error) else StreamError
+            raise kind(f"the Redis server {self.server} answers: {error}") from error
 
     def ping(self, within_s: float) -> None:
         self.call(lambda client: client.ping(), within_s)
+
+    def state(self) -> State:
+        """Returns what the server does, after one attempt: a refusal is an answer, too."""
+        try:
+            self._client.ping()
+        except BusyLoadingError:
+            return "loading"
+        except (redis.ConnectionError, redis.TimeoutError):
+            return "silent"
+        except RedisError:
+            return "ready"
+        return "ready"
 
     def close(self) -> None:
         self._client.close()
@@ -82,6 +108,11 @@ def without_secrets(url: str) -> str:
     if not host or parts.scheme not in ("redis", "rediss"):
         raise StreamError("the URL of a Redis server is redis://HOST:PORT/DB, or rediss:// with TLS")
     return f"{parts.scheme}://{f'[{host}]' if ':' in host else host}:{port}{parts.path}"
+
+
+def _is_full(error: RedisError) -> bool:
+    """Returns whether the server has no memory left, or cannot write to its disk."""
+    return isinstance(error, redis.OutOfMemoryError) or str(error).startswith("MISCONF")
 
 
 def _may_pass(error: Exception) -> bool:

@@ -1,8 +1,9 @@
 """A Redis server of a run's own: it listens on one address, its data are in `<run_dir>/redis`.
 
-The process that starts it ends it, and it ends with that process. Its password is made anew at each start.
-The processes of the run get it in their environment. Commands that read the run meanwhile get it from the
-file `url`, which only the user may read. The lock keeps a second server from using the same data.
+The process that enters it ends it, and it ends with the thread that started it. Its password is made anew for
+each `RedisServer`. The processes of the run get it in their environment. Commands that read the run meanwhile
+get it from the file `url`, which only the user may read. The lock keeps a second server from using the same
+data.
 """
 
 import fcntl
@@ -22,7 +23,7 @@ from contracts.support.ports import ReservedPort
 from pipelinerl.addresses import LOOPBACK, in_url
 from pipelinerl.process import REDIS_VARIABLE
 from pipelinerl.streams.base import StreamBusyError, StreamError
-from pipelinerl.streams.redis_connection import Connection
+from pipelinerl.streams.redis_connection import LOADING_TIMEOUT_S, Connection, State
 
 CONFIGURATION = """
 bind {address}
@@ -32,7 +33,7 @@ appendonly yes
 appendfsync everysec
 save ""
 """
-START_TIMEOUT_S = 600.0  # longest wait until it has read its data
+ASK_TIMEOUT_S = 5.0  # longest wait for its answer to one question for its state
 POLL_S = 0.02
 STOP_TIMEOUT_S = 30.0  # time to write what is left before it is killed
 
@@ -49,6 +50,7 @@ class RedisServer:
         self._port = ReservedPort(address)
         self._password = secrets.token_urlsafe(24)
         self.url = f"redis://:{self._password}@{in_url(address)}:{self._port.number}/0"
+        self._connection = Connection(self.url, "launcher", ASK_TIMEOUT_S)
 
     @property
     def missing(self) -> str | None:
@@ -73,7 +75,7 @@ class RedisServer:
                 f"a Redis server runs over {self._directory}: the run is alive, or being read"
             ) from None
         (self._directory / "url").unlink(missing_ok=True)  # of one that was killed
-        self._start()
+        self.start()
         try:
             self._wait_until_ready()
         except BaseException:
@@ -88,12 +90,12 @@ class RedisServer:
         try:
             self._process.wait(STOP_TIMEOUT_S)
         except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
+            self.kill()
         self._lock.close()
 
-    def _start(self) -> None:
-        with (self._directory / "log").open("ab") as log:
+    def start(self) -> None:
+        """Starts the process, which then reads its data: at first, and again once it has ended."""
+        with self.log.open("ab") as log:
             self._process = subprocess.Popen(
                 self.command,
                 cwd=self._directory,
@@ -110,24 +112,39 @@ class RedisServer:
         with self._process.stdin as stdin:
             stdin.write(configuration.encode())
 
+    @property
+    def status(self) -> int | None:
+        """The exit status of the process, negative if a signal ended it, or None while it runs."""
+        return self._process.poll()
+
+    @property
+    def state(self) -> State:
+        """What the process answers within ASK_TIMEOUT_S."""
+        return self._connection.state()
+
+    @property
+    def log(self) -> Path:
+        return self._directory / "log"
+
+    @property
+    def last_words(self) -> str:
+        """The last line of the log, or nothing."""
+        return "".join(self.log.read_text(errors="replace").strip().splitlines()[-1:])
+
+    def kill(self) -> None:
+        """Ends the process at once, and returns when it is gone."""
+        self._process.kill()
+        self._process.wait()
+
     def _tell_the_user(self) -> None:
         write_atomically(self._directory / "url", self.url, mode=0o600)
 
     def _wait_until_ready(self) -> None:
-        connection = Connection(self.url, "launcher")
-        deadline = time.monotonic() + START_TIMEOUT_S
-        while True:
-            try:
-                return connection.ping(within_s=0)
-            except StreamError:
-                if self._process.poll() is not None or time.monotonic() > deadline:
-                    break
-                time.sleep(POLL_S)
-        log = self._directory / "log"
-        last_line = log.read_text(errors="replace").strip().splitlines()[-1:]
-        raise StreamError(
-            f"redis-server did not start; see {log}" + "".join(f" ({line})" for line in last_line)
-        )
+        deadline = time.monotonic() + LOADING_TIMEOUT_S
+        while self.state != "ready":
+            if self.status is not None or time.monotonic() > deadline:
+                raise StreamError(f"redis-server did not start; see {self.log} ({self.last_words})")
+            time.sleep(POLL_S)
 
 
 @contextmanager

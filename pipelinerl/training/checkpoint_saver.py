@@ -1,15 +1,22 @@
 """Declares a checkpoint complete once its backend has written it, while training continues. Rank 0 only."""
 
+import logging
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 
 from contracts.records import CheckpointSaved
+from contracts.support.files import lacks_room
 from contracts.trainer import SaveHandle
 from pipelinerl.training.checkpoints import Checkpoints, Position
 
+log = logging.getLogger(__name__)
+
 
 class CheckpointSaver:
-    """Saves one checkpoint at a time. An error of writing is raised by the next `poll` or `finish`."""
+    """Saves one checkpoint at a time. An error of writing is raised by the next `poll` or `finish`.
+
+    One for which there is no room is left out, and those before it stay.
+    """
 
     def __init__(
         self,
@@ -23,10 +30,20 @@ class CheckpointSaver:
         self._keep = keep
         self._announce = announce
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
-        self._saving: Future[CheckpointSaved] | None = None
+        self._saving: Future[CheckpointSaved | None] | None = None
 
     def begin(self, position: Position, handle: SaveHandle) -> None:
-        self._saving = self._thread.submit(self._complete, position, handle)
+        self._saving = self._thread.submit(self._complete_or_leave_out, position, handle)
+
+    def _complete_or_leave_out(self, position: Position, handle: SaveHandle) -> CheckpointSaved | None:
+        try:
+            return self._complete(position, handle)
+        except OSError as error:
+            if not lacks_room(error):
+                raise
+            log.warning("version %d is not saved: there is no room (%s)", position.version, error)
+            self._checkpoints.leave_out(position.version)
+            return None
 
     def _complete(self, position: Position, handle: SaveHandle) -> CheckpointSaved:
         handle.wait()
@@ -44,4 +61,5 @@ class CheckpointSaver:
         if self._saving:
             saved = self._saving.result()
             self._saving = None
-            self._announce(saved)
+            if saved:
+                self._announce(saved)

@@ -80,6 +80,11 @@ class Checkpoints:
                     log.warning("%s is removed: its position.json is damaged", directory)
                 shutil.rmtree(directory)
 
+    def leave_out(self, version: int) -> None:
+        """Removes what there is of a checkpoint that could not be completed."""
+        (self._of(version) / "position.json").unlink(missing_ok=True)
+        shutil.rmtree(self._of(version), ignore_errors=True)
+
     def _remove(self, version: int) -> None:
         (self._of(version) / "position.json").unlink()  # first: what is half removed is not complete
         shutil.rmtree(self._of(version))

@@ -16,6 +16,7 @@ from contracts.records import (
     Quiesced,
     Record,
     Released,
+    SaveWanted,
     Settled,
     StepClosed,
     TrainingDone,
@@ -25,11 +26,14 @@ from contracts.trainer import SaveHandle, StepReport
 from pipelinerl.components import instantiate
 from pipelinerl.config import RunConfig
 from pipelinerl.health import Health
+from pipelinerl.heartbeat import Heartbeat
 from pipelinerl.metrics import MetricsWriter
 from pipelinerl.streams import Streams, StreamWriter
+from pipelinerl.streams.base import Entry
 from pipelinerl.streams.events import NEEDED_TO_RESUME
 from pipelinerl.training.checkpoint_saver import CheckpointSaver
 from pipelinerl.training.checkpoints import Checkpoints, Position
+from pipelinerl.training.save_requests import SaveRequests
 from pipelinerl.training.weight_publisher import WeightPublisher
 
 log = logging.getLogger(__name__)
@@ -46,10 +50,13 @@ class RankZero:
         events: StreamWriter,
         ends: dict[str, int],
         publisher: WeightPublisher,
+        heartbeat: Heartbeat,
     ):
         """`events`: the trainer's own stream.
         `ends`: the ends of the streams when this launch of the run began."""
         self._config = config
+        self._heartbeat = heartbeat
+        self._save_requests = SaveRequests(streams)
         self.publisher = publisher
         self._reader = streams.reader("rows")
         self._offset = ends.get("rows", 0)  # of the next row
@@ -77,12 +84,23 @@ class RankZero:
         self._events.append(TrainingDone(version=version))
         self.publisher.close()
 
+    def leave(self) -> None:
+        """Ends as `end` does, but training goes on in another process."""
+        self.saver.finish()
+        self.publisher.close()
+
     def save(self, version: int, saving: SaveHandle) -> None:
         self.saver.begin(Position(version, self._rollouts_offset), saving)
 
-    def next_task(self, version: int) -> MicroBatchRow | PublishWanted:
-        """Waits for the next row, or until `version` must be published again to servers that lack it."""
-        while (entry := next(self._rows, None)) is None:
+    def is_save_wanted(self) -> bool:
+        return self._save_requests.is_wanted()
+
+    def next_task(self, version: int) -> MicroBatchRow | PublishWanted | SaveWanted:
+        """Waits for the next row, for a request to save, or until `version` must be published once more."""
+        while not self.is_save_wanted():
+            self._heartbeat.beat()
+            if (entry := next(self._rows, None)) is not None:
+                return self._taken(entry)
             self._rows = self._reader.read(self._offset, LOOK_S)
             if self.publisher.is_stranded():
                 log.warning(
@@ -90,6 +108,9 @@ class RankZero:
                 )
                 self._hear_actor()
                 return PublishWanted(version=version)
+        return SaveWanted()
+
+    def _taken(self, entry: Entry) -> MicroBatchRow:
         self._offset = entry.next_offset
         self.publisher.rollouts_come()
         self._note(entry.record)
@@ -139,7 +160,7 @@ class RankZero:
     def apply_actor_events(self, version: int) -> None:
         """Pins and releases servers as the actor's events say, before `version` is published.
 
-        With `schedule: async` it first waits until no request is in flight.
+        With `schedule: async` it first waits until no request is in flight, or a save is wanted.
         """
         if self._config.schedule == "async":
             self._wait_until_quiesced(version)
@@ -153,8 +174,15 @@ class RankZero:
     def _wait_until_quiesced(self, version: int) -> None:
         self._events.append(PublishWanted(version=version))
         limit_s = self._config.rollout.timeout_s + QUIESCE_GRACE_S  # no request may take longer
-        if Quiesced(version=version) not in self._from_actor(limit_s):
-            raise TimeoutError(f"the actor did not quiesce for version {version} within rollout.timeout_s")
+        deadline = time.monotonic() + limit_s
+        while Quiesced(version=version) not in self._from_actor(LOOK_S):
+            self._heartbeat.beat()
+            if self.is_save_wanted():
+                return
+            if time.monotonic() > deadline:
+                raise TimeoutError(
+                    f"the actor did not quiesce for version {version} within rollout.timeout_s"
+                )
 
     def _from_actor(self, wait_s: float) -> Iterator[Record]:
         for entry in self._actor_events.read(self._actor_offset, wait_s):

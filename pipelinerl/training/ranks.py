@@ -5,6 +5,7 @@ model's collective. With one rank nothing is sent.
 """
 
 import contextlib
+import math
 from collections.abc import Callable
 from datetime import timedelta
 
@@ -18,14 +19,23 @@ SIGNS_PER_TIMEOUT = 4  # how often it says so
 
 
 class Ranks:
-    def __init__(self, rank: int, size: int, timeout_s: float):
+    def __init__(
+        self,
+        rank: int,
+        size: int,
+        timeout_s: float,
+        heartbeat_timeout_s: float = math.inf,
+        beat: Callable[[], object] = lambda: None,
+    ):
         """Must be called after `init_worker`, which makes the default process group.
 
         timeout_s: how long no rank may be silent. Rank 0 may wait for data for longer.
+        beat: is called while the rank waits, at least `SIGNS_PER_TIMEOUT` times in `heartbeat_timeout_s`.
         """
+        self._beat = beat
         self.rank = rank
         self.size = size
-        self._sign_s = timeout_s / SIGNS_PER_TIMEOUT
+        self._sign_s = min(timeout_s, heartbeat_timeout_s) / SIGNS_PER_TIMEOUT
         alone = size == 1
         self._group = None if alone else dist.new_group(backend="gloo", timeout=timedelta(seconds=timeout_s))
 
@@ -61,6 +71,7 @@ class Ranks:
         size = torch.tensor([STILL_WAITING])
         try:
             while int(size) == STILL_WAITING:
+                self._beat()
                 dist.broadcast(size, src=0, group=self._group)
         except RuntimeError as error:
             raise RuntimeError(f"trainer rank 0 is gone or silent, its log says why: {error}") from error

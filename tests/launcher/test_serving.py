@@ -76,7 +76,8 @@ class Scene:
             self.table.start,
             streams.writer("launcher_events"),
             TrainerNews(streams),
-            WorldConfig(servers=2, server_restarts=restarts, server_start_timeout_s=600),
+            WorldConfig(servers=2, server_start_timeout_s=600),
+            restarts,
         )
         self.table.ask(wants)
         self.tend()

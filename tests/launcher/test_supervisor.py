@@ -12,6 +12,7 @@ from pipelinerl.launcher.executors.base import Ended, Lost, Running, Slot
 from pipelinerl.launcher.executors.local import LocalExecutor
 from pipelinerl.launcher.fates import JobFailedError, failed_worker, have_ended_well
 from pipelinerl.launcher.jobs import Job
+from pipelinerl.launcher.own_redis import OwnRedis
 from pipelinerl.launcher.placing import PlacedRun, place
 from pipelinerl.launcher.supervisor import Supervisor
 from pipelinerl.launcher.wants import members_of
@@ -51,7 +52,7 @@ def supervise(path: Path, *overrides: str, **lines: str) -> list[int]:
     shown: list[int] = []
     events = streams.writer("launcher_events")
     try:
-        Supervisor(placed, streams, events).run(shown.append)
+        Supervisor(placed, streams, events, OwnRedis(None, 0)).run(shown.append)
     finally:
         events.close()
         executor.close()
@@ -94,7 +95,6 @@ def test_a_service_that_is_refused_ends_the_run(tmp_path):
 
 def test_a_worker_on_a_lost_node_is_named_before_those_that_it_takes_along():
     fates = {"actor": Running(SLOT), "trainer-0": Ended(SLOT, 1), "trainer-1": Lost(SLOT, "node b is gone")}
-    assert failed_worker(fates, fates) == "trainer-1"
-    assert failed_worker(fates, ["actor", "trainer-0"]) == "trainer-0"
-    assert failed_worker(fates, ["actor"]) is None and not have_ended_well(fates, ["actor"])
+    assert failed_worker(fates) == "trainer-1"
+    assert failed_worker({"actor": Running(SLOT)}) is None and not have_ended_well(fates, ["actor"])
     assert have_ended_well({"actor": Ended(SLOT, 0)}, ["actor"])

@@ -25,7 +25,7 @@ from tests.pipeline.runs import (
 )
 
 EXAMS = ["domain._target_=tests.exams_domain.Exams", "+eval.attempts_of.hard=4"]
-ALONE = "world.server_restarts=0"  # the server that is left
+ALONE = "restarts.servers=0"  # the server that is left
 PINNED = [*EXAMS, "world.servers=2", "eval.pinned=true", "eval.every=2", "eval.concurrency=8"]
 
 ATTEMPTS = 8 + 8 * 4

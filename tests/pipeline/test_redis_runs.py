@@ -53,7 +53,7 @@ def test_connections_that_break_in_mid_run_lose_no_group(tmp_path, redis_url, mo
 def test_a_run_on_a_server_of_its_own_is_killed_and_resumed(tmp_path, monkeypatch):
     monkeypatch.delenv(REDIS_VARIABLE, raising=False)
     run = tmp_path / "run"
-    launcher = start(run, "streams=redis", "max_steps=8", "checkpoint.every=2")
+    launcher = start(run, "streams=redis", "max_steps=8", "checkpoint.every=2", "restarts=0")
     wait_for_record(run, "trainer_events", StepClosed, count=3)
     os.kill(job_pid(run, "pipelinerl.trainer"), signal.SIGKILL)
     assert finish(launcher)[0] == 1

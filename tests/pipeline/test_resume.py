@@ -43,6 +43,7 @@ LEARNING = (
     "optimizer.lr=0.06",
     "max_steps=60",
     "checkpoint.every=5",
+    "restarts=0",
 )
 
 
@@ -122,7 +123,7 @@ def weights(run: Path) -> dict[str, torch.Tensor]:
 def test_a_conventional_run_with_seeds_that_was_killed_is_the_uninterrupted_one_step_by_step(tmp_path):
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     assert finish(start(whole, *REPEATABLE))[0] == 0
-    launcher = start(killed, *REPEATABLE)
+    launcher = start(killed, *REPEATABLE, "restarts=0")
     for events in (22, 9):  # in the seventh step, and in the eighth
         assert kill_trainer(launcher, killed, events) == 1
         launcher = resume(killed)

@@ -78,9 +78,9 @@ def test_a_step_that_is_not_finite_closes_and_its_groups_are_dropped_by_name(tmp
         pytest.param("pipelinerl.preprocessor", marks=IN_FULL),
     ],
 )
-def test_the_death_of_a_worker_ends_the_run(tmp_path, module):
+def test_the_death_of_a_worker_that_may_not_begin_again_ends_the_run(tmp_path, module):
     run = tmp_path / "run"
-    launcher = start(run, "max_steps=1000")
+    launcher = start(run, "max_steps=1000", "restarts=0")
     wait_for_record(run, "trainer_events", StepClosed)
     servers = server_pids(run)
     os.kill(job_pid(run, module), signal.SIGKILL)

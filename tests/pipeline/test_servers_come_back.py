@@ -88,7 +88,7 @@ def test_a_reference_server_that_is_killed_is_started_again(tmp_path):
 
 def test_a_server_that_may_not_be_replaced_is_the_end_of_a_run_without_another(tmp_path):
     run = tmp_path / "run"
-    launcher = start(run, "max_steps=100000", "world.server_restarts=0")
+    launcher = start(run, "max_steps=100000", "restarts.servers=0")
     wait_for_record(run, "trainer_events", StepClosed)
     os.kill(server_pids(run)[0], signal.SIGKILL)
     status, err = finish(launcher)

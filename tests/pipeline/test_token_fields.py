@@ -116,7 +116,7 @@ def test_every_value_reaches_the_objective_where_its_domain_put_it(tmp_path, own
     run = tmp_path / "run"
     (own / "checks.py").write_text(CHECKS)
     layout = (f"streams={streams}", "world.trainer_ranks=2", "packing.micro_batch_tokens=256")
-    settings = (*SMALL, *CHECKED, *layout, "checkpoint.every=2", "max_steps=7", "epochs=2")
+    settings = (*SMALL, *CHECKED, *layout, "checkpoint.every=2", "max_steps=7", "epochs=2", "restarts=0")
     launcher = launch(run, *settings, directory=own)
     wait_for_record(run, "trainer_events", StepClosed, count=3)
     os.kill(job_pid(run, "pipelinerl.trainer"), signal.SIGKILL)

@@ -19,6 +19,7 @@ from pipelinerl.rollouts.evaluation import held_out, result_of
 from pipelinerl.rollouts.evaluator import Evaluator
 from pipelinerl.rollouts.pinned_server import PinnedServer
 from pipelinerl.rollouts.rollout_metrics import RolloutMetrics
+from pipelinerl.streams.aside import Aside, AsideWriter
 from pipelinerl.streams.files import FileStreams
 from tests.builders import completion, rollout
 from tests.clients.fake_servers import FakeServer, served
@@ -62,6 +63,11 @@ def config() -> RunConfig:
     return compose_config([*MINIATURE, "world.servers=2", "eval.pinned=true", "eval.every=2"])
 
 
+def writers_of(streams: FileStreams) -> list[AsideWriter]:
+    aside = Aside()
+    return [AsideWriter(streams.writer(name), aside) for name in ("eval_rollouts", "actor_events")]
+
+
 def events_of(
     config: RunConfig,
     tmp_path: Path,
@@ -81,7 +87,7 @@ def events_of(
     async def scenario():
         async with open_session(token=None) as session:
             client = build_client(config, session, ServerPool(1))
-            writers = streams.writer("eval_rollouts"), streams.writer("actor_events")
+            writers = writers_of(streams)
             metrics = RolloutMetrics(tmp_path, tensorboard=False)
             evaluator = Evaluator(config, build_domain(config), client, *writers, metrics, evaluated, spawn)
             figures = {"seconds": 0.0, "bytes": 0, "paused_s": 0.0}
@@ -143,7 +149,7 @@ def test_an_evaluation_is_called_off_at_once_when_its_server_has_left(config, tm
         tasks: list[asyncio.Task] = []
         async with served(silent), open_session(token=None) as session:
             client = build_client(config, session, ServerPool(1))
-            writers = streams.writer("eval_rollouts"), streams.writer("actor_events")
+            writers = writers_of(streams)
             metrics = RolloutMetrics(tmp_path, tensorboard=False)
 
             def spawn(work: Coroutine) -> asyncio.Task:
@@ -160,7 +166,7 @@ def test_an_evaluation_is_called_off_at_once_when_its_server_has_left(config, tm
                 while not silent.requests:
                     await asyncio.sleep(0.01)
             async with asyncio.timeout(0.5):  # it is asked once a second whether it is there
-                evaluator.forget(silent.url)
+                await evaluator.forget(silent.url)
                 await asyncio.gather(*tasks)
         return [entry.record for entry in streams.reader("actor_events").read(timeout_s=0)]
 
@@ -232,7 +238,7 @@ def test_a_hung_server_does_not_hold_up_an_evaluation(config, tmp_path, monkeypa
     async def scenario():
         async with served(hung, good), open_session(token=None) as session:
             client = build_client(config, session, ServerPool(1))
-            writers = streams.writer("eval_rollouts"), streams.writer("actor_events")
+            writers = writers_of(streams)
             metrics = RolloutMetrics(tmp_path, tensorboard=False)
             spawn = asyncio.create_task
             evaluator = Evaluator(config, build_domain(config), client, *writers, metrics, (), spawn)

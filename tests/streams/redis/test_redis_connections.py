@@ -141,6 +141,42 @@ def test_a_server_that_does_not_answer_is_one_line_without_the_password():
     assert "secret" not in str(error.value) and "\n" not in str(error.value)
 
 
+class Loads:
+    """Reads its data for as long as it is asked so many times, and is ready then."""
+
+    def __init__(self, times: int):
+        self._left = times
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.url = f"redis://127.0.0.1:{self._listener.getsockname()[1]}/0?protocol=2"
+        threading.Thread(target=self._serve, daemon=True).start()
+
+    def _serve(self) -> None:
+        while True:
+            client, _ = self._listener.accept()
+            with client, client.makefile("rb") as asked:
+                while line := asked.readline():
+                    words = [asked.read(int(asked.readline()[1:]) + 2)[:-2] for _ in range(int(line[1:]))]
+                    client.sendall(self._answer(words[0]))
+
+    def _answer(self, command: bytes) -> bytes:
+        if command != b"PING":
+            return b"+OK\r\n"
+        self._left -= 1
+        return b"+PONG\r\n" if self._left < 0 else b"-LOADING Redis is loading the dataset in memory\r\n"
+
+
+def test_a_server_that_reads_its_data_is_waited_for_beyond_the_time_for_one_that_is_away():
+    Connection(Loads(20).url, "test").ping(within_s=0.1)
+    with pytest.raises(StreamError, match="no answer from .* loading"):
+        Connection(Loads(20).url, "test").ping(within_s=0)
+
+
+def test_a_server_says_what_it_does():
+    loading = Connection(Loads(1).url, "test")
+    assert [loading.state(), loading.state()] == ["loading", "ready"]
+    assert Connection(f"redis://127.0.0.1:{free_port()}/0", "test").state() == "silent"
+
+
 @pytest.mark.parametrize("url", ["http://h", "redis://", "redis://h:port", "redis://h/0?nonsense=1"])
 def test_what_is_no_url_is_refused(url):
     with pytest.raises(StreamError, match="URL of .* Redis server"):

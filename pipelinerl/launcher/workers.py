@@ -1,0 +1,108 @@
+"""What follows when a worker of a run has ended: pure, times and fates are given.
+
+The workers are the actor, the preprocessor and the trainer's ranks. They begin again together, because the
+others need what one of them had in memory. A trainer that lives saves its state first.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from enum import Enum, auto
+
+from pipelinerl.launcher.executors.base import Ended, Fate, Lost
+from pipelinerl.launcher.fates import failed_worker, is_alive
+from pipelinerl.launcher.restarts import Restarts
+from pipelinerl.launcher.wants import is_rank
+from pipelinerl.process import REFUSED
+
+SETTLE_S = 1.0  # for those that end in the wake of another, so that the first is told apart from them
+BY_SIGNAL = 128  # an exit status above it is that of a process which was ended by a signal
+
+
+class Step(Enum):
+    """What the launcher does next about the workers."""
+
+    WAIT = auto()  # nothing
+    SAVE = auto()  # asks the trainer to save its state and to end
+    BEGIN = auto()  # ends what is left of them and begins them again
+    FAIL = auto()  # ends the run
+
+
+class Workers:
+    """Decides what follows when one of them has ended.
+
+    cause: the worker that ended first, or None while none has.
+    """
+
+    def __init__(self, names: Sequence[str], restarts: Restarts, settle_s: float, patience_s: float):
+        """settle_s: until it is known why a worker has ended. patience_s: longest wait for a save."""
+        self._ranks = [name for name in names if is_rank(name)]
+        self._restarts = restarts
+        self._settle_s = max(settle_s, SETTLE_S)
+        self._patience_s = patience_s
+        self.cause: str | None = None
+        self._failed_at: float | None = None
+        self._save_until: float | None = None
+        self._furthest = -1  # the newest version that had been made when an error ended the workers
+        self._errors_there = 0  # how many have, since it was made
+
+    def next_step(
+        self, fates: Mapping[str, Fate], now: float, made: int | None, hung: Collection[str]
+    ) -> Step:
+        """Returns what to do now. Called a few times a second; BEGIN, SAVE and FAIL come once.
+
+        fates: of the workers, and of each service that has lost its node.
+        made: the newest version that these processes have made; None before their first.
+        hung: workers that the launcher ended because they were silent.
+        """
+        if self.cause is None:
+            return self._judge_end(fates, now, made, hung)
+        if self._save_until is not None and now < self._save_until and self._may_save(fates, hung):
+            return Step.WAIT
+        if not self._restarts.is_due(now):
+            return Step.WAIT
+        self.cause = None
+        self._failed_at = None
+        self._save_until = None
+        return Step.BEGIN
+
+    def _judge_end(
+        self, fates: Mapping[str, Fate], now: float, made: int | None, hung: Collection[str]
+    ) -> Step:
+        failed = failed_worker(fates, hung)
+        if failed is None:
+            return Step.WAIT
+        self._failed_at = self._failed_at or now
+        fate = fates[failed]
+        if now - self._failed_at < self._settle_s and not isinstance(fate, Lost):
+            return Step.WAIT
+        self.cause = failed
+        if isinstance(fate, Ended) and failed not in hung and self._is_final(fate.status, made):
+            return Step.FAIL
+        self._restarts.ended(now)
+        if self._restarts.is_spent:
+            return Step.FAIL
+        if made is None or not self._may_save(fates, hung):
+            return Step.WAIT
+        self._save_until = now + self._patience_s
+        return Step.SAVE
+
+    def _is_final(self, status: int, made: int | None) -> bool:
+        """Whether the same would happen again.
+
+        So it is with a refusal, and with an error before the first step. So it is with error after error
+        that leaves no version behind which was not made before.
+        """
+        if status == REFUSED:
+            return True
+        if status < 0 or status > BY_SIGNAL:
+            return False
+        if made is None:
+            return True
+        self._errors_there = self._errors_there + 1 if made <= self._furthest else 0
+        self._furthest = max(made, self._furthest)
+        return self._errors_there >= self._restarts.most
+
+    def _may_save(self, fates: Mapping[str, Fate], hung: Collection[str]) -> bool:
+        """Whether every rank lives or has ended as it was asked to, and one is not through yet."""
+        ranks = [fates[name] for name in self._ranks]
+        well = all(is_alive(fate) or (isinstance(fate, Ended) and fate.status == 0) for fate in ranks)
+        return well and any(map(is_alive, ranks)) and not {*self._ranks} & {*hung}

@@ -1,0 +1,63 @@
+"""Streams from asyncio: appends happen in one thread, in the order in which they were asked for.
+
+An append may have to wait, for a Redis server that is away or for room on a disk. The event loop runs on.
+"""
+
+import asyncio
+import queue
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import TypeVar
+
+from contracts.records import Record
+from pipelinerl.streams.base import StreamWriter
+
+Result = TypeVar("Result")
+
+
+class Aside:
+    """A thread for all that a process asks of its streams. It does not keep the process from ending."""
+
+    def __init__(self) -> None:
+        self._asked: queue.SimpleQueue[tuple[Callable[[], object], Future]] = queue.SimpleQueue()
+        threading.Thread(target=self._work, daemon=True, name="streams").start()
+
+    async def do(self, work: Callable[[], Result]) -> Result:
+        """Returns what `work` returns. It is done also where the task that asks for it is cancelled."""
+        done: Future[Result] = Future()
+        self._asked.put((work, done))
+        return await asyncio.shield(asyncio.wrap_future(done))
+
+    def _work(self) -> None:
+        while True:
+            work, done = self._asked.get()
+            try:
+                done.set_result(work())
+            except Exception as error:
+                done.set_exception(error)
+
+
+class AsideWriter:
+    """The writer of a stream for asyncio. Its other methods may be called while no append is under way."""
+
+    def __init__(self, writer: StreamWriter, aside: Aside):
+        self._writer = writer
+        self._aside = aside
+
+    async def append(self, *records: Record) -> None:
+        """Returns when all of them have been appended. Appends of other tasks come before or after them."""
+
+        def append_all() -> None:
+            for record in records:
+                self._writer.append(record)
+
+        await self._aside.do(append_all)
+
+    @property
+    def end(self) -> int:
+        """The offset after the newest record."""
+        return self._writer.end
+
+    def protect(self, from_offset: int) -> None:
+        self._writer.protect(from_offset)

@@ -1,0 +1,39 @@
+"""Waits for room where the records of a stream are kept: somebody may make some, and the run goes on."""
+
+import logging
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+from contracts.support.files import lacks_room
+from pipelinerl.streams.base import StreamFullError
+
+RETRY_S = 1.0
+
+log = logging.getLogger(__name__)
+Result = TypeVar("Result")
+
+
+def when_there_is_room(
+    write: Callable[[], Result], stream: str, place: str, on_wait: Callable[[], object]
+) -> Result:
+    """Returns what `write` returns. It is tried again every second for as long as there is no room.
+
+    That is said once, of this stream in this place. `write` must leave nothing behind when it raises.
+    """
+    waited = False
+    while True:
+        try:
+            result = write()
+        except (OSError, StreamFullError) as error:
+            if not (isinstance(error, StreamFullError) or lacks_room(error)):
+                raise
+            if not waited:
+                log.warning("%s is full: appending to %s waits for room (%s)", place, stream, error)
+            waited = True
+            on_wait()
+            time.sleep(RETRY_S)
+            continue
+        if waited:
+            log.warning("%s has room again: appending to %s goes on", place, stream)
+        return result

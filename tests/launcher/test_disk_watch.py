@@ -1,0 +1,32 @@
+"""The launcher says once that the disk of a run is full, and once that it has room again."""
+
+import pytest
+
+from pipelinerl.launcher.disk_watch import DiskWatch
+from tests.small_disk import fill, make_room
+
+
+@pytest.fixture(autouse=True)
+def at_every_look(monkeypatch):
+    monkeypatch.setattr("pipelinerl.launcher.disk_watch.EVERY_S", 0.0)
+
+
+def test_nothing_is_said_of_a_disk_with_room(tmp_path, capsys):
+    DiskWatch(tmp_path).look()
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.engines
+def test_what_is_said_of_a_disk_that_is_full_for_a_while(small_disk, capsys):
+    watch = DiskWatch(small_disk)
+    watch.look()
+    fill(small_disk)
+    watch.look()
+    watch.look()
+    make_room(small_disk)
+    watch.look()
+    watch.look()
+    assert capsys.readouterr().err.splitlines() == [
+        f"launch.py: the disk of {small_disk} is full: what has to be written there waits for room",
+        f"launch.py: the disk of {small_disk} has room again",
+    ]

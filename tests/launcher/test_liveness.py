@@ -1,0 +1,65 @@
+"""Workers that are silent, and what a worker's heartbeat writes."""
+
+import subprocess
+import sys
+from concurrent.futures import Future
+from threading import Timer
+
+from pipelinerl.heartbeat import Heartbeat, beat_path
+from pipelinerl.launcher.liveness import MARGIN_S, Liveness
+
+HANGS = """
+import sys, time
+from pathlib import Path
+from pipelinerl.heartbeat import Heartbeat
+
+def hang_here():
+    time.sleep(1000)
+
+Heartbeat(Path(sys.argv[1]), "actor", silence_s=0.5)
+print("begun", flush=True)
+hang_here()
+"""
+
+
+def test_one_that_beats_is_not_silent_whatever_its_clock_says(tmp_path):
+    liveness = Liveness(tmp_path, timeout_s=10)
+    liveness.began("actor", 0)
+    beat_path(tmp_path, "actor").parent.mkdir()
+    for now in range(0, 100, 9):
+        beat_path(tmp_path, "actor").unlink(missing_ok=True)
+        beat_path(tmp_path, "actor").touch()
+        assert liveness.silent(["actor"], now) == []
+    assert liveness.silent(["actor"], 99 + 10) == []
+    assert liveness.silent(["actor"], 99 + 10.1 + MARGIN_S) == ["actor"]
+
+
+def test_one_that_begins_is_given_its_time_and_owes_nothing_to_the_one_before(tmp_path):
+    beat_path(tmp_path, "actor").parent.mkdir()
+    beat_path(tmp_path, "actor").touch()
+    liveness = Liveness(tmp_path, timeout_s=10)
+    liveness.began("actor", 0)
+    assert liveness.silent(["actor"], 50) == ["actor"]
+    liveness.began("actor", 60)
+    assert liveness.silent(["actor"], 65) == []
+    assert liveness.silent(["actor"], 75) == ["actor"]
+
+
+def test_a_wait_beats(tmp_path):
+    heartbeat = Heartbeat(tmp_path, "actor", silence_s=600)
+    first = beat_path(tmp_path, "actor").stat().st_mtime_ns
+    future: Future = Future()
+    Timer(1.5, future.set_result, [None]).start()
+    heartbeat.wait_for([future])
+    assert beat_path(tmp_path, "actor").stat().st_mtime_ns > first
+
+
+def test_a_process_that_hangs_writes_its_stacks_to_its_log(tmp_path):
+    command = [sys.executable, "-c", HANGS, str(tmp_path)]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    try:
+        lines = iter(process.stderr.readline, "")
+        assert any("hang_here" in line for line in lines)
+    finally:
+        process.kill()
+        process.communicate()

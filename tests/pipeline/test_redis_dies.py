@@ -1,0 +1,89 @@
+"""Runs on a Redis server of their own that is killed or stopped, and is started again on its log."""
+
+import os
+import signal
+import time
+from pathlib import Path
+
+import pytest
+import redis
+
+from contracts.records import StepClosed
+from pipelinerl.process import REDIS_VARIABLE
+from tests.pipeline.runs import (
+    assert_accounted,
+    finish,
+    processes_of,
+    resumptions_of,
+    start,
+    wait_for,
+    wait_for_record,
+)
+
+pytestmark = pytest.mark.engines
+
+NOTICED_S = 5.0
+UNHURRIED = "+inference.arguments.token_delay_s=0.05"  # the run is not to end before the last blow
+
+
+@pytest.fixture(autouse=True)
+def own_server(tmp_path, monkeypatch):
+    monkeypatch.delenv(REDIS_VARIABLE, raising=False)
+    yield
+    wait_for(lambda: processes_of(tmp_path) == [], within_s=15)
+
+
+def pid_of_redis(run: Path) -> int | None:
+    """The process that answers now."""
+    try:
+        return redis.Redis.from_url((run / "redis" / "url").read_text()).info("server")["process_id"]
+    except redis.ConnectionError:
+        return None
+
+
+def back(run: Path, dead: int) -> bool:
+    return pid_of_redis(run) not in (None, dead)
+
+
+def test_a_server_that_is_killed_again_and_again_is_back_in_seconds_and_no_group_is_lost(tmp_path):
+    run = tmp_path / "run"
+    launcher = start(run, "streams=redis", "max_steps=30", "checkpoint.every=5", UNHURRIED)
+    for steps in (2, 6, 10):
+        wait_for_record(run, "trainer_events", StepClosed, count=steps)
+        pid = pid_of_redis(run)
+        os.kill(pid, signal.SIGKILL)
+        killed = time.monotonic()
+        wait_for(lambda dead=pid: back(run, dead), within_s=20)
+        assert time.monotonic() - killed < NOTICED_S
+    status, err = finish(launcher)
+    assert status == 0, err
+    assert err.count("redis was killed by signal 9; it is started again") == 3
+    assert len(assert_accounted(run)["trained"]) == 30 * 8
+    assert resumptions_of(run) == []
+
+
+def test_a_server_that_is_stopped_is_killed_and_started_again(tmp_path):
+    run = tmp_path / "run"
+    launcher = start(run, "streams=redis", "max_steps=20", UNHURRIED)
+    wait_for_record(run, "trainer_events", StepClosed, count=2)
+    os.kill(pid_of_redis(run), signal.SIGSTOP)
+    status, err = finish(launcher)
+    assert status == 0, err
+    assert "redis has not answered for 30 s, and was killed; it is started again" in err
+    assert len(assert_accounted(run)["trained"]) == 20 * 8
+
+
+def test_a_server_that_cannot_live_ends_the_run_by_name(tmp_path):
+    """Another's file in the place of its log: it cannot be read again."""
+    run = tmp_path / "run"
+    launcher = start(run, "streams=redis", "max_steps=1000")
+    wait_for_record(run, "trainer_events", StepClosed)
+    pid = pid_of_redis(run)
+    os.kill(pid, signal.SIGSTOP)
+    (manifest,) = (run / "redis").glob("appendonlydir/*.manifest")
+    manifest.write_text("nonsense\n")
+    os.kill(pid, signal.SIGKILL)
+    status, err = finish(launcher)
+    assert status == 1
+    last_line = err.strip().splitlines()[-1]
+    assert last_line.startswith("launch.py: redis ended with status 1; see ") and "redis/log" in last_line

@@ -1,0 +1,144 @@
+"""Whole runs whose workers are killed, stopped or hang: they go on by themselves, in the same launch."""
+
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from contracts.records import Restarted, Resumed, SaveWanted, ServerJoined, StepClosed
+from pipelinerl.metrics import metrics_path, read_metrics
+from tests.pipeline.runs import (
+    assert_accounted,
+    finish,
+    job_pid,
+    processes_of,
+    records,
+    server_pids,
+    start,
+    wait_for_record,
+)
+
+IN_FULL = pytest.mark.engines  # for its time
+STEPS = 12
+SHORT = (f"max_steps={STEPS}", "checkpoint.every=5")
+
+
+def events(run: Path, kind: type) -> list:
+    return [record for record in records(run, "launcher_events") if isinstance(record, kind)]
+
+
+def hit(run: Path, module: str, number: int, after_steps: int) -> None:
+    """Sends a signal to a worker once so many steps have been closed."""
+    wait_for_record(run, "trainer_events", StepClosed, count=after_steps)
+    os.kill(job_pid(run, module), number)
+
+
+def assert_went_on(run: Path, launcher, restarts: int = 1) -> str:
+    """Checks that the run has ended by itself with what it was asked for; returns what was said."""
+    status, err = finish(launcher)
+    assert status == 0, err
+    assert len(assert_accounted(run)["trained"]) == STEPS * 8
+    assert len(events(run, Restarted)) == len(events(run, Resumed)) == restarts, err
+    counted = [line["restarts_workers"] for line in read_metrics(metrics_path(run, "launcher"))]
+    assert counted == [*range(1, restarts + 1)]
+    assert processes_of(run) == []
+    return err
+
+
+@pytest.mark.parametrize(
+    ("module", "settings"),
+    [
+        pytest.param("pipelinerl.actor", (), id="actor"),
+        pytest.param("pipelinerl.preprocessor", ("streams=redis",), id="preprocessor, Redis", marks=IN_FULL),
+        pytest.param("pipelinerl.actor", ("schedule=async", "max_lag=2"), id="actor, async", marks=IN_FULL),
+        pytest.param(
+            "pipelinerl.preprocessor", ("world.trainer_ranks=2",), id="preprocessor, two ranks", marks=IN_FULL
+        ),
+    ],
+)
+def test_where_the_trainer_lives_not_one_step_is_lost(tmp_path, module, settings):
+    run = tmp_path / "run"
+    launcher = start(run, *SHORT, *settings)
+    wait_for_record(run, "trainer_events", StepClosed)
+    servers = server_pids(run)
+    hit(run, module, signal.SIGKILL, after_steps=6)
+    (restarted,) = events_after(launcher, run)
+    assert server_pids(run)[:1] == servers  # it was not started again
+    err = assert_went_on(run, launcher)
+    name = module.partition(".")[2]
+    assert f"{name} has ended; the trainer saves its state" in err
+    assert restarted.kind == "workers" and restarted.why.startswith(f"{name} ")
+    (resumed,) = events(run, Resumed)
+    closed = [r.version for r in records(run, "trainer_events") if isinstance(r, StepClosed)]
+    assert resumed.version >= 6 and sorted(closed) == [*range(1, STEPS + 1)]
+    assert len(events(run, SaveWanted)) == 1 and len(events(run, ServerJoined)) == 2
+
+
+def events_after(launcher, run: Path) -> list[Restarted]:
+    """The restart, as soon as it is told."""
+    wait_for_record(run, "launcher_events", Restarted)
+    assert launcher.poll() is None
+    return events(run, Restarted)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [(), ("streams=redis", "world.trainer_ranks=2"), ("schedule=conventional",)],
+    ids=["files", "redis and two ranks", "conventional"],
+)
+@pytest.mark.engines  # for its time
+def test_where_a_rank_is_killed_the_run_goes_on_from_its_last_checkpoint(tmp_path, settings):
+    run = tmp_path / "run"
+    launcher = start(run, *SHORT, *settings)
+    hit(run, "pipelinerl.trainer", signal.SIGKILL, after_steps=6)
+    assert_went_on(run, launcher)
+    (resumed,) = events(run, Resumed)
+    assert resumed.version >= 5 and resumed.version % 5 == 0
+
+
+@pytest.mark.parametrize("module", ["pipelinerl.actor", "pipelinerl.preprocessor", "pipelinerl.trainer"])
+@pytest.mark.engines  # for its time
+def test_a_worker_that_is_stopped_is_ended_and_begins_again(tmp_path, module):
+    run = tmp_path / "run"
+    launcher = start(run, *SHORT, "world.heartbeat_timeout_s=3", "world.stop_timeout_s=2")
+    hit(run, module, signal.SIGSTOP, after_steps=6)
+    err = assert_went_on(run, launcher)
+    assert "has been silent for 3 s and is ended: its stacks are in its log" in err
+
+
+def faulty(tmp_path: Path, fault: str) -> tuple[str, ...]:
+    return (
+        "objective._target_=tests.hanging_objective.HangingObjective",
+        f"+objective.mark={tmp_path}/mark",
+        f"+objective.fault={fault}",
+        "world.heartbeat_timeout_s=4",
+        "world.stop_timeout_s=1",
+        "packing.micro_batch_tokens=1000",
+    )
+
+
+@pytest.mark.engines  # for its time
+def test_a_rank_that_hangs_leaves_its_stacks_and_the_run_goes_on(tmp_path):
+    run = tmp_path / "run"
+    launcher = start(run, *SHORT, *faulty(tmp_path, "hang"), "world.trainer_ranks=2")
+    err = assert_went_on(run, launcher)
+    assert "trainer-0 was silent for 4 s" in err or "trainer-1 was silent for 4 s" in err
+    logs = [path.read_text() for path in (run / "logs").glob("trainer-*.log")]
+    assert any("Timeout (0:00:04)!" in log and "hanging_objective.py" in log for log in logs)
+
+
+@pytest.mark.parametrize(
+    ("fault", "restarts"), [("fail", 1), pytest.param("always", 3, marks=pytest.mark.long)]
+)
+@pytest.mark.engines  # for its time
+def test_an_error_after_steps_were_made_is_tried_again_but_not_for_ever(tmp_path, fault, restarts):
+    run = tmp_path / "run"
+    launcher = start(run, *SHORT, *faulty(tmp_path, fault))
+    if fault == "fail":
+        assert_went_on(run, launcher)
+        return
+    status, err = finish(launcher)
+    assert status == 1 and "ArithmeticError: the fifth batch is too much" in err
+    assert len(events(run, Restarted)) == restarts
+    assert_accounted(run, ended=False)

@@ -1,0 +1,87 @@
+"""Appends from asyncio: the loop runs on, the order is kept, and what was asked for is done."""
+
+import asyncio
+import threading
+
+import pytest
+
+from contracts.records import Started
+from pipelinerl.streams import StreamError
+from pipelinerl.streams.aside import Aside, AsideWriter
+from pipelinerl.streams.files import FileStreams
+
+
+class Held:
+    """A writer of a real stream whose appends wait until they are let through, as where a server is away."""
+
+    def __init__(self, path):
+        self._streams = FileStreams(path)
+        self._writer = self._streams.writer("events")
+        self.may_go = threading.Event()
+        self.began = threading.Event()
+
+    def append(self, record):
+        self.began.set()
+        assert self.may_go.wait(20)
+        return self._writer.append(record)
+
+    def written(self) -> list[int]:
+        return [entry.record.group_id for entry in self._streams.reader("events").read(timeout_s=0)]
+
+
+def event(number: int) -> Started:
+    return Started(at=1.0, group_id=number, rollouts=8, draw=number, problem=0)
+
+
+def test_the_loop_runs_on_while_an_append_waits(tmp_path):
+    held = Held(tmp_path)
+
+    async def scenario():
+        appending = asyncio.create_task(AsideWriter(held, Aside()).append(event(0)))
+        for _ in range(100):
+            await asyncio.sleep(0)
+        assert not appending.done() and held.written() == []
+        held.may_go.set()
+        await appending
+
+    asyncio.run(scenario())
+    assert held.written() == [0]
+
+
+def test_appends_of_several_tasks_are_made_in_the_order_in_which_they_were_asked_for(tmp_path):
+    held = Held(tmp_path)
+    held.may_go.set()
+
+    async def scenario():
+        writer = AsideWriter(held, Aside())
+        await asyncio.gather(*(writer.append(event(n), event(n + 1)) for n in range(0, 200, 2)))
+
+    asyncio.run(scenario())
+    assert held.written() == list(range(200))
+
+
+def test_what_a_cancelled_task_has_asked_for_is_appended_in_its_place(tmp_path):
+    held = Held(tmp_path)
+
+    async def scenario():
+        writer = AsideWriter(held, Aside())
+        tasks = [asyncio.create_task(writer.append(event(number))) for number in range(3)]
+        await asyncio.to_thread(held.began.wait, 20)
+        for task in tasks[:2]:
+            task.cancel()
+        held.may_go.set()
+        async with asyncio.timeout(20):
+            await tasks[2]
+        assert tasks[0].cancelled() and tasks[1].cancelled()
+
+    asyncio.run(scenario())
+    assert held.written() == [0, 1, 2]
+
+
+def test_an_append_that_fails_raises_where_it_was_asked_for(tmp_path):
+    class Gone:
+        def append(self, record):
+            raise StreamError("no answer")
+
+    with pytest.raises(StreamError, match="no answer"):
+        asyncio.run(AsideWriter(Gone(), Aside()).append(event(0)))
