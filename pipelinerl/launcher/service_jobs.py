@@ -29,9 +29,12 @@ class ServiceJobs:
         self._starter.start(name, self._members[name].role)
 
     def tend(self, fates: Mapping[str, Fate], now: float) -> None:
-        """Starts again those that have ended. Raises JobFailedError where one has ended too often."""
+        """Starts again those that have ended. Raises JobFailedError where one has ended too often.
+
+        One that is lost is given another place together with the workers, to whom its address is new.
+        """
         for name, restarts in self._restarts.items():
-            fate = fates[name]
+            fate = fates.get(name)
             if not isinstance(fate, Ended):
                 continue
             if not restarts.is_pending:

@@ -103,6 +103,8 @@ class WorkerJobs:
         cause = self._policy.cause
         if cause and not knew:
             self._why = self._how_it_ended(cause, fates[cause])
+        if all(isinstance(fate, Lost) for fate in fates.values()):
+            step = Step.FAIL  # with what all of them were on, as the head of a cluster
         match step:
             case Step.FAIL:
                 raise JobFailedError(self._why)

@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from contracts.conformance.processes import fork_server
-from contracts.records import Evaluated, ServerJoined, ServerLeft, StepClosed, WeightsPublished
+from contracts.records import Evaluated, Restarted, ServerJoined, ServerLeft, StepClosed, WeightsPublished
 from pipelinerl.process import REDIS_VARIABLE
 from pipelinerl.training.checkpoints import Checkpoints
 from tests.launcher.executors.ray_nodes import RayNodes
@@ -264,27 +264,26 @@ def test_a_server_whose_node_drains_leaves_before_it_ends(tmp_path, monkeypatch)
     assert len(assert_accounted(run)["trained"]) == 60 * 8
 
 
-def test_the_loss_of_a_workers_node_ends_a_run_which_is_resumed(tmp_path, monkeypatch):
-    """Then its launcher is killed, and it is resumed once more; at last the cluster's head is."""
+def test_the_workers_begin_again_on_another_node_when_theirs_is_lost(tmp_path, monkeypatch):
+    """Then their launcher is killed, and the run is resumed."""
     run = tmp_path / "run"
     with RayNodes(head_cpus=2) as nodes:
         cluster(monkeypatch, nodes, 3)
         launcher = start(run, *TWO_SERVERS, "max_steps=60", "checkpoint.every=2", UNHURRIED)
         wait_for_record(run, "trainer_events", StepClosed, count=5)
-        processes = [*processes_of(run), *server_pids(run)]
-        os.kill(raylet_of(job_pid(run, "pipelinerl.trainer")), signal.SIGKILL)
-        killed = time.monotonic()
-        status, err = finish(launcher, within_s=60)
-        assert not any(map(alive, processes))
-        print(f"a rank's node is lost: status {status} after {time.monotonic() - killed:.1f} s")
-        assert status == 1
-        assert "trainer-0 is lost: " in err, err
-        assert_accounted(run, ended=False)
+        gone = raylet_of(job_pid(run, "pipelinerl.trainer"))
+        workers = [job_pid(run, f"pipelinerl.{name}") for name in ("trainer", "actor", "preprocessor")]
+        os.kill(gone, signal.SIGKILL)
+        killed = time.time()
         nodes.start(cpus=1)
+        wait_for_record(run, "launcher_events", Restarted)
+        (restarted,) = of(run, Restarted)
+        print(f"a rank's node is lost: begun again after {restarted.at - killed:.1f} s")
+        assert restarted.why.startswith("trainer-0 is lost: ")
+        assert not any(map(alive, workers))
         steps = len(of(run, StepClosed))
-        launcher = resume(run)
-        job_pid(run, "pipelinerl.trainer")  # a reader that came before it would keep Redis
         wait_for_record(run, "trainer_events", StepClosed, count=steps + 5)
+        print(f"the first step after {of(run, StepClosed)[steps].at - killed:.1f} s")
         processes = [*processes_of(run), *server_pids(run)]
         launcher.send_signal(signal.SIGKILL)
         killed = time.monotonic()
@@ -293,6 +292,24 @@ def test_the_loss_of_a_workers_node_ends_a_run_which_is_resumed(tmp_path, monkey
         status, err = finish(resume(run))
         assert status == 0, err
     assert len(assert_accounted(run)["trained"]) == 60 * 8
+    assert len(resumptions_of(run)) == 2
+
+
+def test_the_workers_wait_for_a_node_only_for_so_long(tmp_path, monkeypatch):
+    run = tmp_path / "run"
+    with RayNodes(head_cpus=2) as nodes:
+        cluster(monkeypatch, nodes, 3)
+        launcher = start(
+            run, *TWO_SERVERS, "max_steps=1000", "checkpoint.every=2", UNHURRIED, "executor.place_timeout_s=3"
+        )
+        wait_for_record(run, "trainer_events", StepClosed, count=5)
+        processes = [*processes_of(run), *server_pids(run)]
+        os.kill(raylet_of(job_pid(run, "pipelinerl.trainer")), signal.SIGKILL)
+        status, err = finish(launcher, within_s=60)
+        assert status == 1
+        assert "within executor.place_timeout_s=3 s" in err, err
+        assert not any(map(alive, processes))
+    assert_accounted(run, ended=False)
 
 
 def test_the_loss_of_the_head_ends_a_run_which_is_resumed_on_another_cluster(tmp_path, monkeypatch):
