@@ -34,6 +34,7 @@ QUICK = (
     "weights.live_timeout_s=10",
     "world.rank_timeout_s=20",
     "world.server_start_timeout_s=40",
+    "world.server_grace_s=10",
     "world.stop_timeout_s=5",
     "rollout.timeout_s=20",
 )
