@@ -55,7 +55,8 @@ HOSTILE := soak-hostile-transformers soak-hostile-vllm soak-hostile-sglang
 GROUPS_AT := soak-groups-0 soak-groups-1 soak-groups-4 soak-groups-null
 SERVERS := soak-servers-0 soak-servers-1 soak-servers-2 soak-servers-3
 THOROUGH := soak-thorough-transformers soak-thorough-vllm soak-thorough-sglang
-SOAK := $(GROUPS_AT) soak-updates soak-trainers $(SERVERS) soak-judging soak-engines $(THOROUGH) soak-runs soak-ray soak-slurm $(HOSTILE)
+CHAOS := soak-chaos-0 soak-chaos-1 soak-chaos-2 soak-chaos-3 soak-chaos-4
+SOAK := $(GROUPS_AT) soak-updates soak-trainers $(SERVERS) soak-judging soak-engines $(THOROUGH) soak-runs soak-ray soak-slurm $(CHAOS) $(HOSTILE)
 .PHONY: $(SOAK)
 
 soak: $(SOAK)  ## Run what is too long for every commit, one part after the other (docs/soak.md). Over an hour.
@@ -102,6 +103,9 @@ soak-ray:
 
 soak-slurm:
 	$(VENV)/bin/python -m pytest -m long tests/slurm
+
+$(CHAOS): soak-chaos-%: redis-server
+	$(VENV)/bin/python -m pytest -s -m long "tests/chaos/test_runs.py::test_drawn_runs_survive[$*]"
 
 mutants: $(VENV)/mutants  ## Draw mutants of the adapters and tell what kills each (docs/mutants.md). Hours.
 	$(VENV)/bin/python -m benchmarks.mutants --part server --sample 75 --out runs/mutants-server.jsonl

@@ -12,10 +12,14 @@ Writes to `run_dir`: the resolved config, one log per process, streams, metrics,
 was refused before anything started; 130 that it was interrupted.
 """
 
+from pipelinerl.launcher import interruptions
+
+if __name__ == "__main__":
+    interruptions.end_at_once()  # the imports take seconds
+
 import os
 import secrets
 import shutil
-import signal
 import sys
 import time
 from contextlib import ExitStack, closing
@@ -35,6 +39,7 @@ from contracts.support.messages import one_line
 from pipelinerl.config import RunConfig, save_config
 from pipelinerl.demo_model import registry
 from pipelinerl.errors import PlanError
+from pipelinerl.launcher.full_disk import naming_full_disk, told
 from pipelinerl.launcher.jobs import JobPlanner
 from pipelinerl.launcher.messages import say
 from pipelinerl.launcher.model_source import Model, fetch_model, find_model, model_in
@@ -49,7 +54,6 @@ from pipelinerl.streams import StreamError, Streams, StreamWriter
 def main(overrides: list[str]) -> int:
     """Runs the command and returns its exit status."""
     sys.path.append(os.getcwd())  # parts of one's own, from where one works
-    signal.signal(signal.SIGTERM, interrupted)
     try:
         if {"-h", "--help"} & {*overrides}:
             print(__doc__, *describe_keys(), sep="\n")
@@ -61,12 +65,7 @@ def main(overrides: list[str]) -> int:
         return 2
     except KeyboardInterrupt:
         say("interrupted")
-        return 130
-
-
-def interrupted(*_: object) -> None:
-    """Handles SIGTERM as Ctrl-C, which a shell makes its background jobs ignore."""
-    raise KeyboardInterrupt
+        return interruptions.STATUS
 
 
 def run(config: RunConfig) -> int:
@@ -88,7 +87,8 @@ def run(config: RunConfig) -> int:
     if config.plan:
         print(*describe_plan(config, run_dir, model), sep="\n")
         return 0
-    with closing(executor_of(config)) as executor:
+    interruptions.interrupt()
+    with naming_full_disk(run_dir), closing(executor_of(config)) as executor:
         location = resolve_streams(config, run_dir, executor.address)
         members = members_of(config)
         slots = place(config, executor, members)
@@ -152,24 +152,26 @@ def supervise(placed: PlacedRun, streams: Streams, events: StreamWriter, redis: 
     status = 0
     print(f"run directory: {placed.run_dir}")
     try:
-        with ConsoleView(placed.run_dir, placed.config.max_steps) as view:
-            disk = DiskWatch(placed.run_dir)
+        view = ConsoleView(placed.run_dir, placed.config.max_steps)
+        disk = DiskWatch(placed.run_dir)
 
-            def show(serving: int) -> None:
-                view.update(serving)
-                disk.look()
+        def show(serving: int) -> None:
+            view.update(serving)
+            disk.look()
 
+        with naming_full_disk(placed.run_dir), view:
             Supervisor(placed, streams, events, redis).run(show)
     except (JobFailedError, PlanError, StreamError) as failure:
-        say(one_line(redis.failure or failure))
+        say(told(redis.failure or failure, placed.run_dir))
         status = 1
     except KeyboardInterrupt:
-        status = 130
+        status = interruptions.STATUS
     if redis.failure:
         return status
     try:
-        summary = report(placed.run_dir, streams, wall_s=time.monotonic() - began)
-    except (StreamError, OSError) as error:
+        with naming_full_disk(placed.run_dir):
+            summary = report(placed.run_dir, streams, wall_s=time.monotonic() - began)
+    except (PlanError, StreamError, OSError) as error:
         say(f"no report: {one_line(error)}")
         return status or 1
     if summary["accounting_errors"]:

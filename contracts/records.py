@@ -275,7 +275,10 @@ class CheckpointSaved(Dated, frozen=True, kw_only=True):
 
 
 class SamplerState(Record, frozen=True, kw_only=True):
-    """The state of the sampler after `draws` draws, as its `state_dict` returns it."""
+    """The state of the sampler after `draws` draws, as its `state_dict` returns it.
+
+    A run that resumes reads the newest, whichever checkpoint it resumes from: its draws are never undone.
+    """
 
     draws: int
     state: dict[str, Any]

@@ -1,14 +1,16 @@
 """The actor: problems -> rollouts, as many in flight as the servers take, without pausing.
 
 Run by the launcher: `python -m pipelinerl.actor --run-dir DIR`. Reads what the trainer publishes,
-what settles, and which servers leave; writes `rollouts`, `eval_rollouts` and `actor_events`. One queue
-carries all that happens to it: events of the other processes, and its own finished rollouts.
+what settles, and which servers leave; writes `rollouts`, `eval_rollouts`, `sampler_states` and
+`actor_events`. One queue carries all that happens to it: events of the other processes, and its own
+finished rollouts.
 """
 
 import asyncio
 from collections import deque
 from collections.abc import Coroutine
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import aiohttp
@@ -49,9 +51,11 @@ from pipelinerl.rollouts.admission import Admission
 from pipelinerl.rollouts.evaluator import Evaluator
 from pipelinerl.rollouts.kept_rollouts import KeptRollouts
 from pipelinerl.rollouts.pending_groups import PendingGroups
+from pipelinerl.rollouts.pulse import pulsing
 from pipelinerl.rollouts.reward_terms import with_terms
 from pipelinerl.rollouts.rollout_metrics import RolloutMetrics
 from pipelinerl.rollouts.runner import RolloutRunner, RolloutSpec
+from pipelinerl.rollouts.sampler_states import SamplerStates
 from pipelinerl.rollouts.slot_queue import SlotQueue
 from pipelinerl.streams.aside import Aside, AsideWriter
 from pipelinerl.streams.events import latest_launch, results_before, tail
@@ -90,6 +94,7 @@ class Actor:
         self._aside = Aside()
         self._rollouts = AsideWriter(streams.writer("rollouts"), self._aside)
         self._events = AsideWriter(streams.writer("actor_events"), self._aside)
+        self._sampler_states = SamplerStates(streams.writer("sampler_states"))
         self._happenings: asyncio.Queue[Record | BaseException | SlotFreed] = asyncio.Queue()
         resumed = latest_launch(streams)
         for name in ("trainer_events", "preprocessor_events"):
@@ -142,6 +147,12 @@ class Actor:
     def pools(self) -> list[ServerPool]:
         return [self._pool, self._evaluator.pool]
 
+    def write_progress(self) -> None:
+        """Writes how much is under way and has finished, for whoever watches the run."""
+        if self._version >= 0:
+            in_flight = sum(pool.in_flight for pool in self.pools)
+            self._metrics.write_progress(self._version, in_flight, len(self._rolling))
+
     async def run(self) -> None:
         """Runs from the first published weights to the last evaluation."""
         while self._version < 0:
@@ -171,7 +182,7 @@ class Actor:
                 self._kept.checkpoint = happening.rollouts_offset
                 self._rollouts.protect(happening.rollouts_offset)
                 state = SamplerState(draws=self._draws, state=self._sampler.state_dict())
-                await self._events.append(state)
+                await self._aside.do(partial(self._sampler_states.append, state))
             case ServerJoined() | ServerLeft():
                 await self._hear_of_servers()
             case PublishWanted():
@@ -323,7 +334,7 @@ async def main(config: RunConfig, run_dir: Path, token: str | None) -> None:
     async with open_session(token) as session:  # `rollout.timeout_s` is the limit
         heartbeat = Heartbeat(run_dir, "actor", config.world.heartbeat_timeout_s)
         actor = Actor(config, run_dir, session)
-        async with watching(actor.pools), heartbeat.of_loop():
+        async with watching(actor.pools), heartbeat.of_loop(), pulsing(actor.write_progress):
             await actor.run()
 
 

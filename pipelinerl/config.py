@@ -208,14 +208,14 @@ class WorldConfig(Section):
     gpu_memory_gib: float = Field(80, gt=0, description="Memory of one of them, which a plan must fit into.")
     threads: Int = Field(1, ge=1, description="CPU threads of each server and trainer rank.")
     server_start_timeout_s: float = Field(600, gt=0, description="Longest wait for a server to be ready.")
+    heartbeat_timeout_s: float = Field(
+        900, gt=0, description="Longest silence of a worker that neither works nor waits; then it is ended."
+    )
     server_grace_s: float = Field(
         30,
         ge=0,
         description="Wait for the other servers at the start, once one is ready; as long again as that took, "
         "if that is longer.",
-    )
-    heartbeat_timeout_s: float = Field(
-        900, gt=0, description="Longest silence of a worker that neither works nor waits; then it is ended."
     )
     rank_timeout_s: float = Field(1800, gt=0, description="Longest wait of one trainer rank for another.")
     stop_timeout_s: float = Field(10, gt=0, description="Time to end by itself before a process is killed.")

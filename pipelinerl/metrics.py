@@ -9,7 +9,9 @@ the process that writes it, and a reader takes those that it knows. A number tha
                   At a publication: weight_version, publish_seconds, publish_paused_s, publish_bytes,
                   servers. At a probe: logprob_gap_mean_abs, logprob_gap_max_abs.
     actor         step = live weight version. reward_mean, reward_<component>, success_rate,
-                  generation_tokens_per_s, in_flight, rollouts_finished. At an evaluation, with step = the
+                  generation_tokens_per_s, in_flight, rollouts_finished. Every ten seconds: in_flight, of
+                  evaluations too; rollouts_under_way; rollouts_finished and, of held-out problems,
+                  attempts_finished since the process began. At an evaluation, with step = the
                   version that it began with: heldout_success, heldout_success_<set> where there are several,
                   heldout_failed, and the versions that took part: heldout_first_version,
                   heldout_last_version.

@@ -23,10 +23,15 @@ class Forked:
     """`python *arguments`, with as much of `subprocess.Popen` as tests use."""
 
     def __init__(
-        self, *arguments: str, environment: Mapping[str, str] = os.environ, directory: Path | str = ROOT
+        self,
+        *arguments: str,
+        environment: Mapping[str, str] = os.environ,
+        directory: Path | str = ROOT,
+        outputs: Sequence[Path] | None = None,
     ):
+        """`outputs`: files to which stdout and stderr are added, if not files of its own."""
         self._folder = tempfile.TemporaryDirectory(prefix="forked-")
-        self._outputs = [Path(self._folder.name) / name for name in ("stdout", "stderr")]
+        self._outputs = outputs or [Path(self._folder.name) / name for name in ("stdout", "stderr")]
         given = (arguments, dict(environment), directory, self._outputs)
         self._process = fork_server().Process(target=_become, args=given, daemon=True)
         self._process.start()
@@ -72,7 +77,7 @@ def _become(
     arguments: Sequence[str], environment: Mapping[str, str], directory: Path | str, outputs: Sequence[Path]
 ) -> None:
     for number, path in enumerate(outputs, start=1):
-        file = os.open(path, os.O_WRONLY | os.O_CREAT)
+        file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         os.dup2(file, number)
         os.close(file)
     os.environ.clear()

@@ -1,5 +1,6 @@
 """What the fates of its jobs mean for a run: whether it is over, and whether it has failed. Pure."""
 
+import signal
 from collections.abc import Collection, Iterable, Mapping
 
 from pipelinerl.launcher.executors.base import Draining, Ended, Fate, Lost, Running
@@ -7,6 +8,7 @@ from pipelinerl.launcher.wants import Role
 
 WORKER_ROLES: tuple[Role, ...] = ("actor", "preprocessor", "trainer")  # their end is the run's
 SERVICE_ROLES: tuple[Role, ...] = ("reference", "judging")  # are started again where they were
+CRASHES = (signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGILL, signal.SIGFPE, signal.SIGSYS)
 
 
 class JobFailedError(Exception):
@@ -46,3 +48,17 @@ def _rank_of_cause(fate: Fate, hung: bool) -> int:
 def have_ended_well(fates: Mapping[str, Fate], workers: Iterable[str]) -> bool:
     ends = [fates.get(name) for name in workers]
     return all(isinstance(fate, Ended) and fate.status == 0 for fate in ends)
+
+
+def in_words(status: int) -> str:
+    """Returns how a process has ended, as what follows its name in a sentence.
+
+    A negative status is that of a signal.
+    """
+    if status >= 0:
+        return f"ended with status {status}"
+    number = -status
+    if number == signal.SIGKILL:
+        return f"was killed by signal {number} (out of memory?)"
+    how = "crashed by" if number in CRASHES else "was ended by"
+    return f"{how} signal {number} ({(signal.strsignal(number) or 'unknown').lower()})"

@@ -7,6 +7,7 @@ Groups that had been dropped before stay dropped.
 """
 
 import time
+from collections import deque
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -114,7 +115,9 @@ def resumption(
 ) -> Resumed:
     """Returns the record with which the run resumes from `position`."""
     accounts = accounts_of(streams)
-    samplers = [e for e in recorded(streams, "actor_events") if isinstance(e, SamplerState)]
+    # Earlier code recorded them among the actor's events.
+    states = (e for name in ("actor_events", "sampler_states") for e in recorded(streams, name))
+    samplers = deque((e for e in states if isinstance(e, SamplerState)), maxlen=1)
     unsettled = accounts.unsettled(position.version)
     rollouts = recorded(streams, "rollouts", position.rollouts_offset, ends["rollouts"])
     sizes = {group: accounts.started[group].rollouts for group in unsettled}
@@ -131,7 +134,7 @@ def resumption(
         next_group=max(accounts.started, default=-1) + 1,
         draws=max((started.draw for started in accounts.started.values()), default=-1) + 1,
         redraws=accounts.lost_draws({*interrupted, *rolled_back}),
-        sampler=samplers[-1] if samplers else None,
+        sampler=next(iter(samplers), None),
     )
 
 

@@ -20,7 +20,7 @@ from pipelinerl.launcher.executors.base import (
     Waiting,
     Want,
 )
-from pipelinerl.launcher.fates import is_alive
+from pipelinerl.launcher.fates import in_words, is_alive
 from pipelinerl.launcher.messages import say
 from pipelinerl.launcher.restarts import of_a_server
 from pipelinerl.streams import StreamWriter
@@ -185,7 +185,7 @@ class ServerJob:
     def _how_it_ended(self, fate: Ended | Lost) -> str:
         if self._excused:
             return "has ended, as it was to"
-        how = f"ended with status {fate.status}" if isinstance(fate, Ended) else f"is lost: {fate.why}"
+        how = in_words(fate.status) if isinstance(fate, Ended) else f"is lost: {fate.why}"
         return f"{how} ({self.condemned.why})" if self.condemned else how
 
     @property

@@ -5,12 +5,12 @@ again where it was (`service_jobs`), and a server is replaced (`serving`). Where
 executor's matter.
 """
 
-import signal
 import time
 from collections.abc import Callable, Iterable, Mapping
 
 from contracts.records import Resumed
 from pipelinerl.errors import PlanError
+from pipelinerl.launcher import interruptions
 from pipelinerl.launcher.executors.base import Fate, Slot
 from pipelinerl.launcher.fates import SERVICE_ROLES, JobFailedError, have_ended_well, is_alive
 from pipelinerl.launcher.job_starter import JobStarter
@@ -141,8 +141,7 @@ class Supervisor:
     # --- its end ------------------------------------------------------------------------------
 
     def _end_all(self) -> None:
-        for ignored in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(ignored, signal.SIG_IGN)  # a second Ctrl-C must not leave anything behind
+        interruptions.ignore()  # a second Ctrl-C must not leave anything behind
         try:
             # The workers first: a server's end is not to be recorded as rollouts that failed.
             self._end(self._workers.names)

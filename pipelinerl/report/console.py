@@ -18,6 +18,7 @@ from rich.table import Table
 from pipelinerl.health import Alarm
 from pipelinerl.judging.level import isolation_of
 from pipelinerl.metrics import MetricsTail, metrics_path
+from pipelinerl.report.stillness import Stillness
 
 ALARM = "alarm_"
 PROCESSES = ("trainer", "actor", "preprocessor", "judging")
@@ -119,6 +120,7 @@ class ConsoleView:
         self._state = RunState(max_steps)
         paths = {process: metrics_path(Path(run_dir), process) for process in PROCESSES}
         self._tails = {process: MetricsTail(path, from_end=True) for process, path in paths.items()}
+        self._stillness = Stillness(time.monotonic())
         self._run_dir = Path(run_dir)
         self._console = Console()
         self._live = Live(console=self._console, auto_refresh=False) if self._console.is_terminal else None
@@ -143,6 +145,8 @@ class ConsoleView:
     def update(self, servers_alive: int | None = None) -> None:
         self._state.servers_alive = servers_alive
         self._poll()
+        if still := self._stillness.sentence(time.monotonic(), servers_alive):
+            self._console.print(still, style="bold yellow", soft_wrap=True)
         if self._live:
             self._live.update(render(self._state), refresh=True)
             return
@@ -155,6 +159,7 @@ class ConsoleView:
         for process, tail in self._tails.items():
             for line in tail.read():
                 self._state.observe(process, line)
+                self._stillness.observe(process, line, time.monotonic())
         for warning in self._state.warnings:
             self._console.print(warning, style="bold yellow", soft_wrap=True)
         self._state.warnings.clear()

@@ -45,9 +45,11 @@ class RolloutTotals:
         self.out_of_time = 0
         self.failed: Counter[str] = Counter()  # rollouts without a reward, by their status
         self.phases: dict[str, tuple[float, float]] = {}  # launch of the run -> when, in unix seconds
+        self.first_version: int | None = None  # that sampled the first of them
         self._by_version: dict[int, Counter[str]] = {}  # newest version of a rollout -> sums
 
     def count_rollout(self, rollout: Rollout) -> None:
+        """Counts the next training rollout of the stream."""
         versions = rollout.versions
         self.tokens += rollout.sampled_tokens
         self.multi_version += len(versions) > 1
@@ -57,6 +59,8 @@ class RolloutTotals:
         began, ended = self.phases.get(rollout.run, (rollout.started_at, rollout.finished_at))
         self.phases[rollout.run] = min(began, rollout.started_at), max(ended, rollout.finished_at)
         if versions:
+            if self.first_version is None:
+                self.first_version = versions[0]
             sums = self._by_version.setdefault(versions[-1], Counter())
             sums.update(rollouts=1, reward=rollout.reward, success=rollout.metrics.get("success", 0.0))
 
@@ -96,6 +100,7 @@ class RunTotals:
         self.ended: float | None = None
         self.trained_until: float | None = None
         self.judging_isolation: str | None = None
+        self.cut: list[str] = []  # streams whose oldest records retention has deleted
 
     def add_rollout(self, rollout: Rollout) -> None:
         self.began = lowest(self.began, rollout.started_at)
@@ -134,7 +139,9 @@ class RunTotals:
 
     @property
     def trained_tokens(self) -> int:
-        return sum(step.tokens for step in self.steps.values() if not step.skipped)
+        """The tokens of the steps since the first rollout that is left."""
+        since = min((began for began, _ in self.rollouts.phases.values()), default=0.0) if self.cut else 0.0
+        return sum(step.tokens for step in self.steps.values() if not step.skipped and step.at >= since)
 
     def add_trainer_metrics(self, line: dict) -> None:
         self.trained_until = line["time"]
@@ -149,6 +156,7 @@ def read_totals(run_dir: Path, streams: Streams) -> RunTotals:
     """Returns the totals of a run, of whatever it has recorded."""
     totals = RunTotals()
     totals.judging_isolation = isolation_of(run_dir)
+    totals.cut = [name for name in ("rollouts", "eval_rollouts") if streams.reader(name).first_offset()]
     for rollout in recorded(streams, "rollouts"):
         totals.add_rollout(rollout)
         totals.rollouts.count_rollout(rollout)

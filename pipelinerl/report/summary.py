@@ -23,16 +23,18 @@ FAILED = "failed:"  # begins the status of a failed rollout
 
 
 def report(run_dir: Path, streams: Streams, wall_s: float | None = None) -> dict[str, object]:
-    """Write the summary and the picture, print the tables; returns the summary."""
+    """Prints the tables, writes the summary and the picture; returns the summary."""
     totals = read_totals(run_dir, streams)
     summary = summary_of(totals, wall_s)
+    print_table(summary, run_dir)
+    print_evaluations(totals.evaluations)
+    if totals.cut:
+        print(what_is_covered(totals))
     write_atomically(run_dir / "summary.json", json.dumps(summary, indent=2, allow_nan=False) + "\n")
     training = totals.rollouts.version_means()
     heldout = [(result.version, result.success) for result in totals.evaluations]
     if training or heldout:
         draw_rewards(run_dir / "reward.png", training, heldout)
-    print_table(summary, run_dir)
-    print_evaluations(totals.evaluations)
     return summary
 
 
@@ -56,6 +58,8 @@ def summary_of(totals: RunTotals, wall_s: float | None) -> dict[str, object]:
         "evaluations": [described(result) for result in evaluations],
         "optimizer_steps": len(totals.steps),
         "resumed": totals.resumed,
+        "streams_cut": totals.cut,
+        "rollouts_from_version": rollouts.first_version if "rollouts" in totals.cut else None,
         "weight_updates": totals.weight_updates,
         "updates_while_generating": len(totals.updates_while_generating),
         "sequences_multi_version": rollouts.multi_version,
@@ -78,6 +82,16 @@ def summary_of(totals: RunTotals, wall_s: float | None) -> dict[str, object]:
 def described(result: Evaluated) -> dict[str, object]:
     sets = {of.name: {name: getattr(of, name) for name in BY_SET} for of in result.sets}
     return {name: getattr(result, name) for name in OVERALL} | {"sets": sets}
+
+
+def what_is_covered(totals: RunTotals) -> str:
+    """Returns the sentence that says what the deleted records leave out of the summary."""
+    since = f" since weight version {totals.rollouts.first_version}" if "rollouts" in totals.cut else ""
+    return (
+        f"streams.keep_bytes has deleted the oldest records of {' and '.join(totals.cut)}: the rates, and "
+        f"what is counted from rollouts, are of those that are left{since}; the ledger, the steps and the "
+        "evaluations are of the whole run"
+    )
 
 
 def print_table(summary: dict[str, object], run_dir: Path) -> None:

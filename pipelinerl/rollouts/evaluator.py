@@ -195,6 +195,7 @@ class Evaluator:
     async def _attempt_all(self, pool: ServerPool, version: int, rollouts: list[Rollout]) -> None:
         async def keep(rollout: Rollout) -> None:
             await self._rollouts.append(rollout)
+            self._metrics.attempted()
             rollouts.append(rollout)
 
         client = replace(self._client, pool=pool)

@@ -12,6 +12,7 @@ class RolloutMetrics:
     def __init__(self, run_dir: Path, tensorboard: bool):
         self._writer = MetricsWriter(run_dir, "actor", tensorboard)
         self._finished = 0
+        self._attempts = 0
         self._clear()
 
     def _clear(self) -> None:
@@ -41,6 +42,20 @@ class RolloutMetrics:
             values["generation_tokens_per_s"] = self._tokens / (time.monotonic() - self._since)
         self._writer.write(version, **values)
         self._clear()
+
+    def attempted(self) -> None:
+        """Counts an attempt at a held-out problem that has finished."""
+        self._attempts += 1
+
+    def write_progress(self, version: int, in_flight: int, under_way: int) -> None:
+        """What is under way now, and what has finished since the process began."""
+        self._writer.write(
+            version,
+            in_flight=in_flight,
+            rollouts_under_way=under_way,
+            rollouts_finished=self._finished,
+            attempts_finished=self._attempts,
+        )
 
     def evaluated(self, result: Evaluated) -> None:
         values = {f"heldout_success_{of.name}": of.success for of in result.sets if len(result.sets) > 1}

@@ -12,7 +12,7 @@ from contracts.records import Evaluated, Record, Resumed
 from pipelinerl.streams.base import StreamReader, Streams
 
 EVENT_STREAMS = ("actor_events", "preprocessor_events", "trainer_events")
-NEEDED_TO_RESUME = (*EVENT_STREAMS, "launcher_events", "rollouts")
+NEEDED_TO_RESUME = (*EVENT_STREAMS, "launcher_events", "rollouts", "sampler_states")
 FRESH_RUN = Resumed(
     version=0,
     ends={},

@@ -43,10 +43,10 @@ class Candidates:
         self._start_timeout_s = world.server_start_timeout_s
         self._grace_s = world.server_grace_s
         self._record = record
-        self._asked_since: dict[ServerControl, float] = {}
-        self._started: set[ServerControl] = set()  # those that were ready once
+        self._asked_since: dict[ServerControl, float] = {}  # first, of those that were not ready since
         self._silent: SilentServers[ServerControl] = SilentServers(FIRST_PAUSE_S, LONGEST_PAUSE_S)
         self._late: set[ServerControl] = set()  # those that were not within `start_timeout_s`
+        self._late_at = -math.inf  # when one was condemned for that
         self._refused: dict[ServerControl, Exception] = {}  # what neither a new epoch nor a new process mends
         self._failing: dict[ServerControl, int] = {}  # to be replaced, by the version that they failed at
         self.pinned: set[str] = set()  # URLs of servers that are to keep what they serve
@@ -124,25 +124,27 @@ class Candidates:
             self._tell(server, f"it failed update after update{last}", replaceable=True)
 
     def _roll(self, patience_s: dict[ServerControl, float]) -> Roll:
-        """Asks as `Servers.roll` does. Notes who was asked for the first time, and who was ready."""
+        """Asks as `Servers.roll` does. Notes since when those that are not ready have been asked."""
         now = time.monotonic()
         for server in patience_s:
             self._asked_since.setdefault(server, now)
         roll = self._servers.roll(patience_s)
-        self._started |= roll.ready.keys()
+        for server in roll.ready:
+            del self._asked_since[server]
         self._silent.observe(patience_s, roll.silent, time.monotonic())
         return roll
 
     def _is_late(self, server: ServerControl) -> bool:
-        """Whether it was asked first so long ago that it should have been ready once."""
+        """Whether it was first asked in vain so long ago that it should have been ready since."""
         asked_since = self._asked_since.get(server, math.inf)
-        return server not in self._started and time.monotonic() - asked_since > self._start_timeout_s
+        return time.monotonic() - asked_since > self._start_timeout_s
 
     def _condemn_late(self, servers: Iterable[ServerControl]) -> None:
         for server in servers:
             why = f"it was not ready within server_start_timeout_s={self._start_timeout_s:g} s"
             log.error("%s is condemned: %s", server.url, why)
             self._late.add(server)
+            self._late_at = time.monotonic()
             self._tell(server, why, replaceable=True)
 
     def _tell(self, server: ServerControl, why: str, replaceable: bool) -> None:
@@ -201,8 +203,8 @@ class Candidates:
         return None
 
     def _has_waited_long(self, began: float) -> bool:
-        """Whether a wait has lasted for long, and so has what the launcher said last."""
-        since = max(began, self._servers.launched.changed_at)
+        """Whether a wait has lasted for long, and so have the last words of the launcher and to it."""
+        since = max(began, self._servers.launched.changed_at, self._late_at)
         return time.monotonic() > since + self._start_timeout_s
 
     def _nobody(self) -> Exception:

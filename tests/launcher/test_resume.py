@@ -25,11 +25,13 @@ from pipelinerl.errors import PlanError
 from pipelinerl.launcher.resume import choose, launcher_events, resume, sort_groups
 from pipelinerl.replay import trained_rows
 from pipelinerl.report.accounting import GroupAccounts
+from pipelinerl.rollouts.sampler_states import SamplerStates
 from pipelinerl.streams.events import (
     EVENT_STREAMS,
     FRESH_RUN,
     NEEDED_TO_RESUME,
     latest_launch,
+    recorded,
     recorded_events,
     results_before,
 )
@@ -172,6 +174,32 @@ def test_a_resumption_is_one_record_and_events_are_read_life_by_life(tmp_path):
     assert accounts(*events).errors() == []
     second = resume(streams, launcher, checkpoints, Position(version=2, rollouts_offset=0))
     assert (second.replayed, second.interrupted, second.redraws) == ([], [], [(2, 102)])
+
+
+def sampler_of(streams: FileStreams, path: Path) -> SamplerState | None:
+    launcher = launcher_events(streams)
+    resumed = resume(streams, launcher, Checkpoints(path), Position(version=0, rollouts_offset=0))
+    launcher.close()
+    return resumed.sampler
+
+
+def test_the_sampler_goes_on_from_its_newest_state_and_older_states_do_not_stay(tmp_path):
+    """First the state that earlier code recorded; then those of a stream of their own, over two launches."""
+    streams = FileStreams(tmp_path / "streams", segment_bytes=4096)
+    assert sampler_of(streams, tmp_path) is None
+    actor = streams.writer("actor_events")
+    actor.append(SamplerState(draws=1, state={}))
+    actor.close()
+    assert sampler_of(streams, tmp_path).draws == 1
+    for launch in range(2):
+        writer = streams.writer("sampler_states")
+        states = SamplerStates(writer)
+        for draws in range(10):
+            states.append(SamplerState(draws=100 * launch + draws, state={"order": [*range(2000)]}))
+        writer.close()
+        assert sampler_of(streams, tmp_path).draws == 100 * launch + 9
+        left = [state.draws for state in recorded(streams, "sampler_states")]
+        assert left == [100 * launch + 8, 100 * launch + 9]
 
 
 def test_what_an_older_launch_did_not_know_is_read(tmp_path):

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from contracts.records import ServerJoined
+from pipelinerl.launcher import interruptions
 from pipelinerl.launcher.compose import compose_config
 from pipelinerl.launcher.executors.base import Ended, Lost, Running, Slot
 from pipelinerl.launcher.executors.local import LocalExecutor
@@ -36,7 +37,7 @@ class Planner:
 @pytest.fixture
 def handlers():
     """The supervisor ignores signals at its end, as its process is about to end."""
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = {number: signal.getsignal(number) for number in interruptions.SIGNALS}
     yield
     for number, handler in before.items():
         signal.signal(number, handler)

@@ -7,12 +7,13 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
-from contracts.records import Record, Resumed, ServerJoined, Settled, Started
+from benchmarks.ledger import IN_FLIGHT, ledger_of
+from benchmarks.run_processes import alive, processes_of
+from contracts.records import Record, Resumed, ServerJoined
 from pipelinerl.paths import ROOT
-from pipelinerl.streams import Streams
 from pipelinerl.streams.events import resumptions
 from pipelinerl.streams.of_run import recorded_streams
 from tests.forked import Forked
@@ -28,7 +29,6 @@ MINIATURE = (
     "eval.problems=16",
 )
 SEED = int(os.environ.get("SEED", "0"))  # of `make soak`
-EVENT_STREAMS = ("actor_events", "preprocessor_events", "trainer_events")
 
 
 def start(run_dir: Path, *overrides: str) -> Forked:
@@ -94,22 +94,6 @@ def wait_for_record(
     wait_for(lambda: sum(isinstance(r, kind) for r in records(run_dir, name)) >= count, within_s)
 
 
-def processes_of(run_dir: Path) -> list[int]:
-    """Live processes with the run directory in their command line or environment."""
-    found = []
-    for entry in Path("/proc").iterdir():
-        if not entry.name.isdigit() or int(entry.name) == os.getpid():
-            continue
-        try:
-            text = (entry / "cmdline").read_bytes() + (entry / "environ").read_bytes()
-            zombie = (entry / "stat").read_text().split(")")[-1].split()[0] == "Z"
-        except OSError:
-            continue
-        if str(run_dir).encode() in text and not zombie:
-            found.append(int(entry.name))
-    return found
-
-
 def job_pid(run_dir: Path, module: str) -> int:
     """The process of a run whose command line names the module."""
 
@@ -144,56 +128,9 @@ def job_pid_parent(pid: int) -> int:
     return int(Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[1])
 
 
-def alive(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
-    except FileNotFoundError:
-        return False
-
-
 def assert_accounted(run_dir: Path, ended: bool = True) -> dict[str, set[int]]:
-    """started = trained + dropped(by reason) + in flight, disjoint, over group ids; none is in flight when
-    the run has ended by itself. What was trained above the version of a resumption is undone by it."""
-    started: list[int] = []
-    settled: list[tuple[str, int | None, int]] = []  # (how, version that the step made, group)
-    for record in life_by_life(run_dir):
-        match record:
-            case Started():
-                started.append(record.group_id)
-            case Settled():
-                how = record.reason if record.reason else "trained"
-                settled += [(how, record.version, group) for group in record.group_ids]
-            case Resumed():
-                settled = [s for s in settled if s[1] is None or s[1] <= record.version]
-                settled += [("interrupted", None, group) for group in record.interrupted]
-                settled += [("rolled_back", None, group) for group in record.rolled_back]
-    every = [group for _, _, group in settled]
-    assert len(every) == len(set(every)), "a group settled twice"
-    assert len(started) == len(set(started)), "a group started twice"
-    assert set(every) <= set(started)
-    outcomes: dict[str, set[int]] = {}
-    for how, _, group in settled:
-        outcomes.setdefault(how, set()).add(group)
-    if in_flight := set(started) - set(every):
-        assert not ended, f"{in_flight} were lost"
-        outcomes["in flight"] = in_flight
+    """Returns the groups by what became of them; none is in flight when the run has ended by itself."""
+    outcomes, errors = ledger_of(run_dir)
+    assert errors == []
+    assert not (ended and IN_FLIGHT in outcomes), f"{outcomes[IN_FLIGHT]} were lost"
     return outcomes
-
-
-def life_by_life(run_dir: Path) -> list[Record]:
-    with recorded_streams(run_dir) as streams:
-        return list(launches(streams))
-
-
-def launches(streams: Streams) -> Iterator[Record]:
-    """The events of all streams up to each resumption, before the resumption itself."""
-    begin = dict.fromkeys(EVENT_STREAMS, 0)
-    for resumed in [*resumptions(streams), None]:
-        for name in EVENT_STREAMS:
-            for entry in streams.reader(name).read(begin[name], timeout_s=0):
-                if resumed and entry.next_offset > resumed.ends[name]:
-                    break
-                yield entry.record
-        if resumed:
-            yield resumed
-            begin = resumed.ends

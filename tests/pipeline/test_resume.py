@@ -167,7 +167,7 @@ def test_an_older_checkpoint_goes_back_in_version_and_forgets_the_newer(tmp_path
 def test_problems_of_lost_groups_are_drawn_again_and_the_sampler_goes_on(tmp_path):
     run = tmp_path / "run"
     launcher = start(run, *LEARNING, "max_steps=1000")
-    wait_for_record(run, "actor_events", SamplerState)
+    wait_for_record(run, "sampler_states", SamplerState)
     wait_for_record(run, "trainer_events", StepClosed, count=8)
     launcher.send_signal(signal.SIGINT)
     assert finish(launcher)[0] == 130

@@ -149,6 +149,23 @@ def test_one_that_is_not_ready_in_time_is_to_be_replaced(worker, ranks):
         sender.close()
 
 
+@pytest.mark.engines  # for its time
+def test_one_that_falls_silent_for_good_is_to_be_replaced(worker, ranks):
+    with contextlib.ExitStack() as stack:
+        healthy, silent = serving_several(stack, 2)
+        launcher = Launcher(healthy.url, silent.url)
+        sender = publisher(worker, launcher=launcher, settings=["world.server_start_timeout_s=2"])
+        assert publish(worker, ranks, sender, 0).servers == [healthy.url, silent.url]
+        silent.process.send_signal(signal.SIGSTOP)
+        version = 1
+        while not launcher.condemned and version < 40:
+            assert publish(worker, ranks, sender, version).servers == [healthy.url]
+            version += 1
+        silent.process.send_signal(signal.SIGCONT)
+        assert [(said.joining, said.replaceable) for said in launcher.condemned] == [(2, True)]
+        sender.close()
+
+
 def test_one_that_was_never_asked_in_time_is_asked_before_it_is_condemned(worker, ranks):
     """As after a step that took longer than a server may take to start."""
     with contextlib.ExitStack() as stack:

@@ -3,6 +3,7 @@
 import json
 import re
 
+import msgspec
 import pytest
 
 from contracts.records import (
@@ -96,6 +97,8 @@ def test_the_summary_is_what_the_records_say(run_dir):
         "evaluations": [described(0, 0.4), described(2, 0.9)],
         "optimizer_steps": 3,
         "resumed": 0,
+        "streams_cut": [],
+        "rollouts_from_version": None,
         "weight_updates": 3,
         "updates_while_generating": 6,  # 1 to 5 into training rollouts, 9 into an evaluation
         "sequences_multi_version": 5,
@@ -163,6 +166,7 @@ def test_a_run_that_failed_early_has_nulls(tmp_path, what_exists):
             "lag_max",
             "wall_s",
             "judging_isolation",
+            "rollouts_from_version",
         ),
         *("logprob_gap_mean_abs", "logprob_gap_max_abs", "generation_tokens_per_s", "trained_tokens_per_s"),
     }
@@ -181,14 +185,26 @@ def test_an_update_that_is_made_again_after_a_resumption_counts_again():
     assert totals.updates_while_generating == {("first", 1), ("second", 1)}
 
 
-def test_rollouts_that_retention_let_go_of_do_not_break_the_report(tmp_path):
-    writer = FileStreams(tmp_path / "streams", segment_bytes=4096).writer("rollouts")
-    offsets = [writer.append(rollout(group_id)) for group_id in range(200)]
-    writer.trim(offsets[150])
-    FileStreams(tmp_path / "streams").writer("actor_events").append(
-        Started(group_id=0, rollouts=200, draw=0, problem=0)
-    )
-    assert summarise(tmp_path)["rollouts_started"] == 200
+def test_the_report_says_from_where_on_it_covers_rollouts_that_retention_has_cut(tmp_path, capsys):
+    """Group and version g take from second g to second g + 1, and train 10 tokens in the next one."""
+    streams = FileStreams(tmp_path / "streams", segment_bytes=4096)
+    rollouts, actor, trainer = map(streams.writer, ("rollouts", "actor_events", "trainer_events"))
+    actor.append(Started(group_id=0, rollouts=200, draw=0, problem=0))
+    offsets = []
+    for group_id in range(200):
+        times = {"started_at": float(group_id), "finished_at": group_id + 1.0}
+        sampled = [completion([1], [2, 3], version=group_id)]
+        offsets.append(rollouts.append(rollout(group_id, completions=sampled, **times)))
+        step = closed(group_id + 1, {0: 10})
+        trainer.append(msgspec.structs.replace(step, at=group_id + 1.5))
+    rollouts.trim(offsets[150])
+    summary = report(tmp_path, streams)
+    first = summary["rollouts_from_version"]
+    assert summary["streams_cut"] == ["rollouts"] and 0 < first <= 151
+    assert f"since weight version {first}" in " ".join(capsys.readouterr().out.split())
+    assert summary["rollouts_started"] == 200 and summary["optimizer_steps"] == 200
+    assert summary["generation_tokens_per_s"] == pytest.approx(2)
+    assert summary["trained_tokens_per_s"] == pytest.approx(10, rel=0.05)
 
 
 def test_means_are_by_the_newest_version_that_sampled_a_rollout(run_dir):

@@ -41,10 +41,11 @@ class Process:
 
     command: tuple[str, ...]
     environment: dict[str, str]
-    log: Path  # is appended to
+    log: Path  # what it prints is appended
     has_whole_environment: bool = False  # whether `environment` is all that it is given, or beside its node's
     grace_s: float = 10.0  # to end by itself after SIGTERM, before it is killed
     ends_if_stopped: bool = False  # whether it is killed once a signal has stopped it (SIGSTOP)
+    log_bytes: int = 64 << 20  # size at which its log is renamed to `log`.1 and another begins
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,8 @@
 
 Started by an executor as `python -I -S guard.py`, in a session of its own; the standard library is all that
 it has. Its standard input is a pipe that only the owner holds open, and brings one line of JSON: `command`,
-`environment`, `grace_s`, `ends_if_stopped`. Its standard output is the job's log.
+`environment`, `grace_s`, `ends_if_stopped`, `log`, `log_bytes`. Its standard output is the job's log: it
+writes there what the job prints, and begins the file anew when it is full.
 
 The pipe's end kills the job and every descendant at once. SIGTERM is passed on to them all, and what is left
 after `grace_s` is killed. The guard ends as the job has ended: by the same status, or by the same signal.
@@ -24,7 +25,64 @@ PR_SET_PDEATHSIG = 1  # <linux/prctl.h>
 PR_SET_CHILD_SUBREAPER = 36
 CANNOT_START = 127  # as a shell has it
 POLL_S = 0.05  # while something that was killed has yet to go
+READ_BYTES = 65536  # of what the job prints, at once
+LEAST_BYTES = 4096
 LONGEST_KILL_S = 10.0  # what cannot be killed within this time is left to the kernel
+
+
+class Log:
+    """Passes what the job prints on to the file that is this process's standard output.
+
+    A file that has `most_bytes` is renamed to `path`.1, in the place of an earlier one. The next line begins
+    another. What cannot be written, as on a full disk, is dropped: the job does not wait for it.
+    """
+
+    def __init__(self, path: str, most_bytes: int):
+        self._path = path
+        self._most_bytes = most_bytes
+        self._size = os.fstat(1).st_size
+        self._between_lines = True
+        self.pipe, self.job_end = os.pipe()
+        os.set_blocking(self.pipe, False)
+        self.is_open = True
+
+    def pass_on(self) -> bool:
+        """Passes on what is there, at most so much; returns whether there was anything."""
+        try:
+            data = os.read(self.pipe, min(READ_BYTES, max(LEAST_BYTES, self._most_bytes - self._size)))
+        except BlockingIOError:
+            return False
+        self.is_open = bool(data)
+        if self._size >= self._most_bytes:
+            rest = 0 if self._between_lines else data.find(b"\n") + 1
+            if rest < len(data):
+                self._write(data[:rest])
+                self._begin_anew()
+                data = data[rest:]
+        self._write(data)
+        return self.is_open
+
+    def _write(self, data: bytes) -> None:
+        if data:
+            self._between_lines = data.endswith(b"\n")
+        while data:
+            try:
+                written = os.write(1, data)
+            except OSError:
+                return
+            self._size += written
+            data = data[written:]
+
+    def _begin_anew(self) -> None:
+        self._size = 0
+        try:
+            os.replace(self._path, self._path + ".1")
+            file = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
+        except OSError:
+            return
+        os.dup2(file, 1)
+        os.dup2(file, 2)
+        os.close(file)
 
 
 class Guard:
@@ -32,6 +90,7 @@ class Guard:
 
     def __init__(self, order: dict[str, Any]):
         self._order = order
+        self._log = Log(order["log"], order["log_bytes"])
         self._wakeup, wakes = os.pipe()
         os.set_blocking(self._wakeup, False)
         os.set_blocking(wakes, False)
@@ -46,12 +105,17 @@ class Guard:
         """Returns the job's status, as `waitpid` gives it, when nothing that it started is left."""
         self._start()
         while not self._is_over():
-            readable, _, _ = select.select([sys.stdin.fileno(), self._wakeup], [], [], self._wait_s())
+            heard = [sys.stdin.fileno(), self._wakeup] + [self._log.pipe] * self._log.is_open
+            readable, _, _ = select.select(heard, [], [], self._wait_s())
+            if self._log.pipe in readable:
+                self._log.pass_on()
             if self._wakeup in readable:
                 os.read(self._wakeup, 4096)
             if sys.stdin.fileno() in readable and not os.read(sys.stdin.fileno(), 4096):
                 break
         self._kill_all()
+        while self._log.pass_on():
+            pass
         return self._status if self._status is not None else signal.SIGKILL
 
     def _start(self) -> None:
@@ -68,9 +132,12 @@ class Guard:
             self._order["command"],
             env=self._order["environment"],
             stdin=subprocess.DEVNULL,
+            stdout=self._log.job_end,
+            stderr=subprocess.STDOUT,
             start_new_session=True,
             preexec_fn=end_with_guard,
         )
+        os.close(self._log.job_end)
         self._job = self._process.pid
         if self._deadline is not None:  # the signal came before the job
             self._pass_on()

@@ -120,6 +120,8 @@ def _order(process: Process) -> bytes:
         "environment": own | process.environment,
         "grace_s": process.grace_s,
         "ends_if_stopped": process.ends_if_stopped,
+        "log": str(process.log),
+        "log_bytes": process.log_bytes,
     }
     return json.dumps(order).encode() + b"\n"
 

@@ -72,6 +72,23 @@ def test_how_a_job_ends_is_told_and_its_place_is_used_again(bench: Bench):
     assert bench.log.parent.stat().st_mode & 0o777 == 0o700
 
 
+def test_a_log_that_is_full_begins_anew_and_no_line_is_lost(bench: Bench):
+    """Of 30 kB in files of 10 kB, the last two are kept; the job ends with what a pipe still holds."""
+    bench.place()
+    bench.log.parent.mkdir()
+    bench.log.write_text("of an earlier process\n")
+    script = "for i in $(seq 3000); do echo line $i; [ $i = 1000 ] && sleep 0.2; done; printf unfinished"
+    process = Process(("/bin/sh", "-c", script), {"OWN": str(bench.directory)}, bench.log, log_bytes=10_000)
+    bench.executor.start("job", process)
+    assert bench.wait(Ended).status == 0
+    before, now = (bench.log.with_name(name).read_text() for name in ("job.log.1", "job.log"))
+    printed = [f"line {number + 1}" for number in range(3000)]
+    first = printed.index(before.splitlines()[0])
+    assert (before + now).splitlines() == [*printed[first:], "unfinished"]
+    assert before.endswith("\n") and len(before) >= 10_000 and now
+    assert {path.name for path in bench.log.parent.iterdir()} == {"job.log", "job.log.1"}
+
+
 def test_what_cannot_be_started_says_so_in_the_log(bench: Bench):
     bench.place()
     bench.executor.start("job", Process(("/nowhere/python",), {}, bench.log))

@@ -85,7 +85,8 @@ class Keeper:
         log.parent.mkdir(mode=OWNER_ALONE, exist_ok=True)
         node = {} if process["has_whole_environment"] else self._environment() | process["forwarded"]
         order = {"environment": node | process["environment"]}
-        order |= {name: process[name] for name in ("command", "grace_s", "ends_if_stopped")}
+        passed = ("command", "grace_s", "ends_if_stopped", "log", "log_bytes")
+        order |= {name: process[name] for name in passed}
         with log.open("ab") as file:
             # Apart, because Ray kills the children of an actor that ends with its driver.
             guard = subprocess.Popen(

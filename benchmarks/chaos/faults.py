@@ -1,0 +1,96 @@
+"""Doing one fault to a run that is alive."""
+
+import contextlib
+import signal
+import threading
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+from benchmarks.chaos.disk import keep_full
+from benchmarks.chaos.launches import Launches, kill
+from benchmarks.chaos.plan import Action, Fault
+from benchmarks.run_processes import jobs_of, redis_of
+
+FIND_S = 120.0  # a target that is being restarted is waited for
+POLL_S = 0.1
+BEGINS: dict[Action, int] = {
+    "kill": signal.SIGKILL,
+    "cut tail": signal.SIGKILL,
+    "stop": signal.SIGSTOP,
+    "close port": signal.SIGUSR1,
+    "corrupt": signal.SIGUSR2,
+}
+ENDS: dict[Action, int] = {"stop": signal.SIGCONT, "corrupt": signal.SIGUSR2}
+
+
+class NoTargetError(Exception):
+    """The fault found nothing to do harm to; the message says what is missing."""
+
+
+@dataclass(frozen=True)
+class Struck:
+    """A fault that was done. pid: of its target. until: when it has passed, where that is known."""
+
+    at: float
+    pid: int
+    until: float
+
+
+def strike(fault: Fault, launches: Launches) -> Struck:
+    """Does the fault. A thread ends it, if it ends by itself."""
+    if fault.action == "fill disk":
+        pid = launches.pid
+        threading.Thread(target=keep_full, args=[launches.run_dir.parent, fault.seconds]).start()
+    elif fault.action == "truncate log":
+        pid = find(fault.target, launches)
+        _halve(launches.run_dir / "logs" / f"{fault.target}.log")
+    else:
+        pid = find(fault.target, launches)
+        kill(pid, BEGINS[fault.action])
+        if fault.action in ENDS:
+            _later(fault.seconds, pid, ENDS[fault.action])
+    now = time.time()
+    return Struck(now, pid, now + fault.seconds)
+
+
+def find(target: str, launches: Launches) -> int:
+    """Returns the process of a target. Raises NoTargetError if there is none for long."""
+    deadline = time.monotonic() + FIND_S
+    while (pid := process_of(target, launches)) is None:
+        if time.monotonic() > deadline:
+            raise NoTargetError(f"{target} has had no process for {FIND_S:g} s")
+        time.sleep(POLL_S)
+    return pid
+
+
+def process_of(target: str, launches: Launches) -> int | None:
+    """Returns the present process of a job, of the launcher or of the run's Redis server."""
+    if target in ("launcher", "disk"):
+        return launches.pid if launches.status is None else None
+    if target == "redis":
+        return redis_of(launches.run_dir)
+    return jobs_of(launches.run_dir).get(target)
+
+
+def _later(seconds: float, pid: int, number: int) -> None:
+    """Signals this process after a time, and no other that has its number by then."""
+    try:
+        process = psutil.Process(pid)
+    except psutil.NoSuchProcess:
+        return
+
+    def signal_it() -> None:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.send_signal(number)
+
+    timer = threading.Timer(seconds, signal_it)
+    timer.daemon = True
+    timer.start()
+
+
+def _halve(log: Path) -> None:
+    with log.open("rb+") as file:
+        file.truncate(log.stat().st_size // 2)

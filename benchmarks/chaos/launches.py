@@ -1,0 +1,109 @@
+"""The launches of one run: the launcher as a user starts it, and all that it says."""
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from benchmarks.chaos.news import News
+from benchmarks.run_processes import processes_of
+from pipelinerl.paths import ROOT
+
+Start = Callable[[Sequence[str], Mapping[str, str], Path, Path], subprocess.Popen[bytes]]
+MARK = "PIPELINERL_CHAOS_RUN"  # names the run in the environment of all its processes
+ENDS_WITHIN_S = 30.0  # after its launcher, every process of a run
+POLL_S = 0.1
+
+
+class Launches:
+    """Holds at most one launcher at a time. `console` is a file that all of them write to.
+
+    start: starts a program of Python with these arguments, environment, standard output and standard error.
+    """
+
+    def __init__(self, run_dir: Path, console: Path, settings: Sequence[str], start: Start):
+        self._start = start
+        self.run_dir = run_dir
+        self.settings = list(settings)
+        self.console = console
+        self._said: list[tuple[float, str]] = []
+        self._read = 0
+        self._begin([])
+
+    @property
+    def pid(self) -> int:
+        return self._launcher.pid
+
+    @property
+    def status(self) -> int | None:
+        """The exit status of the launcher, None while it lives."""
+        return self._launcher.poll()
+
+    def again(self, *settings: str) -> None:
+        """Launches the run again, to resume."""
+        self._begin(["resume=true", *settings])
+
+    def look(self) -> None:
+        """Takes in what is new."""
+        self.news.read()
+        with self.console.open() as file:
+            file.seek(self._read)
+            lines = file.read().splitlines()
+            self._read = file.tell()
+        self._said += [(time.time(), line) for line in lines if line.strip()]
+
+    def said_since(self, since: float) -> list[tuple[float, str]]:
+        """Returns the lines on the launcher's standard error after a time, each with its time."""
+        return [(at, line) for at, line in self._said if at > since]
+
+    def wait(self, within_s: float) -> int | None:
+        """Returns the exit status, or None if the launcher does not end in time."""
+        try:
+            return self._launcher.wait(within_s)
+        except subprocess.TimeoutExpired:
+            return None
+
+    def interrupt(self) -> None:
+        """Asks the launcher to end, as Ctrl-C does."""
+        self._launcher.send_signal(signal.SIGINT)
+
+    def left_behind(self) -> list[int]:
+        """Returns the processes of a run that should have ended, after giving them time to."""
+        deadline = time.monotonic() + ENDS_WITHIN_S
+        while (left := processes_of(self.run_dir)) and time.monotonic() < deadline:
+            time.sleep(POLL_S)
+        return left
+
+    def kill_all(self) -> None:
+        """Kills the launcher and whatever it has started."""
+        for pid in [self.pid, *processes_of(self.run_dir)]:
+            kill(pid, signal.SIGKILL)
+        self._launcher.wait()
+
+    def _begin(self, more: Sequence[str]) -> None:
+        own = [] if more else self.settings
+        arguments = ["launch.py", f"run_dir={self.run_dir}", *own, *more]
+        environment = os.environ | {MARK: str(self.run_dir)}
+        self.console.touch()
+        self._launcher = self._start(arguments, environment, self.console.with_suffix(".out"), self.console)
+        self.news = News(self.run_dir)
+
+
+def start_program(
+    arguments: Sequence[str], environment: Mapping[str, str], shown: Path, said: Path
+) -> subprocess.Popen[bytes]:
+    """Starts a program in this interpreter's own kind of process. Its output is added to the files."""
+    with shown.open("ab") as out, said.open("ab") as err:
+        return subprocess.Popen(
+            [sys.executable, *arguments], cwd=ROOT, env=environment, stdout=out, stderr=err
+        )
+
+
+def kill(pid: int, number: int) -> None:
+    """Sends a signal to a process, if it is still there."""
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, number)

@@ -1,0 +1,73 @@
+"""What one launch of a run has written down so far of its servers, its restarts and its steps."""
+
+from pathlib import Path
+
+import yaml
+
+from benchmarks.run_processes import is_stopped, redis_of
+from contracts.records import Record, Resumed, ServerJoined, StepClosed, WeightsPublished
+from pipelinerl.streams import StreamError, Streams
+from pipelinerl.streams.files import FileStreams
+from pipelinerl.streams.redis import RedisStreams
+
+NAMES = ("launcher_events", "trainer_events")
+
+
+class News:
+    """Reads while the run is alive. It starts no Redis server, and waits for none that is not there."""
+
+    def __init__(self, run_dir: Path):
+        self._run_dir = run_dir
+        self._streams: Streams | None = None
+        self._offsets = dict.fromkeys(NAMES, 0)
+        self._records: dict[str, list[Record]] = {name: [] for name in NAMES}
+
+    def read(self) -> None:
+        """Takes in what has been written since the last time, as far as it can be read now."""
+        try:
+            if self._streams is None:
+                self._streams = self._open()
+            if self._streams is None or not self._can_answer():
+                return
+            for name in NAMES:
+                for entry in self._streams.reader(name).read(self._offsets[name], timeout_s=0):
+                    self._offsets[name] = entry.next_offset
+                    self._records[name].append(entry.record)
+        except (StreamError, OSError):
+            self._streams = None  # it is being restarted
+
+    def launcher_since(self, since: float) -> list[Record]:
+        """Returns what the launcher has written down after a time."""
+        return [record for record in self._records["launcher_events"] if record.at > since]
+
+    def resumed_since(self, since: float) -> list[Resumed]:
+        """Returns the resumptions after a time."""
+        return [record for record in self.launcher_since(since) if isinstance(record, Resumed)]
+
+    def steps_since(self, since: float) -> list[StepClosed]:
+        """Returns the steps that closed after a time."""
+        trained = self._records["trainer_events"]
+        return [record for record in trained if isinstance(record, StepClosed) and record.at > since]
+
+    def serves_since(self, name: str, since: float) -> bool:
+        """Returns whether the server of this name was given weights after a time."""
+        joined = self._records["launcher_events"]
+        urls = [record.url for record in joined if isinstance(record, ServerJoined) and record.name == name]
+        published = [r for r in self._records["trainer_events"] if isinstance(r, WeightsPublished)]
+        return any(urls[-1] in record.servers for record in published if urls and record.at > since)
+
+    def _open(self) -> Streams | None:
+        path = self._run_dir / "config.yaml"
+        if not path.exists():
+            return None
+        options = yaml.safe_load(path.read_text())["streams"]
+        if options["backend"] == "files":
+            return FileStreams(self._run_dir / "streams")
+        url = self._run_dir / "redis" / "url"
+        return RedisStreams(url.read_text(), options["run"]) if url.exists() else None
+
+    def _can_answer(self) -> bool:
+        if isinstance(self._streams, FileStreams):
+            return True
+        server = redis_of(self._run_dir)
+        return server is not None and not is_stopped(server)

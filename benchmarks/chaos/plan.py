@@ -1,0 +1,174 @@
+"""The run and the faults that a seed draws. Nothing is started here."""
+
+import math
+import random
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+Pair = Literal["scripted", "real"]
+Action = Literal["kill", "stop", "close port", "corrupt", "fill disk", "truncate log", "cut tail"]
+
+SHORTEST_STOP_S = 1.0
+MOST_STEPS = 4  # that close between a recovery and the next fault
+LONGEST_DELAY_S = 0.5  # after them
+DISK_FULL_S = (1.0, 5.0)
+CORRUPT_S = (0.5, 4.0)
+JUDGED = ("domain._target_=tests.judging.domains.SlowlyJudged", "+domain.seconds=0.001")
+UNJUDGED = ("+domain._target_=tests.scripted_domain.ScriptedDomain",)
+KL = "regularisers=[{_target_: pipelinerl.objectives.kl.KlToReference, coefficient: 0.01}]"
+SMALL = {
+    "scripted": ("trainer=scripted", "sampling.max_tokens=4", "batch_size=32", "eval.problems=16"),
+    "real": (
+        "inference=transformers",
+        "trainer=fsdp",
+        "sampling.max_tokens=8",
+        "batch_size=16",
+        "eval.problems=8",
+    ),
+}
+PATIENT = ("restarts=1000",)
+QUICK = (
+    "weights.rendezvous_timeout_s=10",
+    "weights.bucket_timeout_s=10",
+    "weights.live_timeout_s=10",
+    "world.rank_timeout_s=20",
+    "world.server_start_timeout_s=40",
+    "world.server_grace_s=10",
+    "world.stop_timeout_s=5",
+    "rollout.timeout_s=20",
+)
+
+
+@dataclass(frozen=True)
+class Fault:
+    """One fault.
+
+    target: a job, or `redis`, `launcher` or `disk`. after_steps, delay_s: how long after the recovery from
+    the fault before. seconds: how long it lasts, if it ends by itself.
+    """
+
+    action: Action
+    target: str
+    after_steps: int
+    delay_s: float
+    seconds: float = 0.0
+
+    @property
+    def kind(self) -> str:
+        return f"{self.action} {self.target.partition('-')[0]}"
+
+    @property
+    def ends_launch(self) -> bool:
+        """Whether the launcher may end by it, and is launched again with `resume=true`."""
+        return self.target in ("launcher", "disk")
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What kind of run it is."""
+
+    pair: Pair
+    servers: int
+    ranks: int
+    streams: str
+    schedule: str
+    max_lag: int
+    reference: bool
+    judging: bool
+    checkpoint_every: int
+    heartbeat_s: int
+
+    @property
+    def lag_limit(self) -> int:
+        return 0 if self.schedule == "conventional" else self.max_lag
+
+
+@dataclass(frozen=True)
+class Plan:
+    seed: int
+    shape: Shape
+    faults: tuple[Fault, ...]
+
+
+def draw_plan(seed: int, number: int, pair: Pair, longest_stop_s: float) -> Plan:
+    """Returns the run of a seed, with so many faults. Every kind comes before any kind comes again."""
+    chance = random.Random(seed)
+    shape = draw_shape(chance, pair)
+    faults = draw_faults(chance, shape, longest_stop_s)
+    return Plan(seed, shape, tuple(next(faults) for _ in range(number)))
+
+
+def draw_shape(chance: random.Random, pair: Pair) -> Shape:
+    return Shape(
+        pair=pair,
+        servers=chance.randint(1, 3 if pair == "scripted" else 2),
+        ranks=chance.randint(1, 2),
+        streams=chance.choice(["files", "redis"]),
+        schedule=chance.choice(["pipeline", "async", "conventional"]),
+        max_lag=chance.choice([0, 1, 4]),
+        reference=chance.random() < 0.5,
+        judging=pair == "real" or chance.random() < 0.5,
+        checkpoint_every=chance.choice([1, 3, 10, 20]),
+        heartbeat_s=chance.randint(5, 20),
+    )
+
+
+def draw_faults(chance: random.Random, shape: Shape, longest_stop_s: float) -> Iterator[Fault]:
+    """Yields faults without end."""
+    while True:
+        kinds = kinds_of(shape)
+        chance.shuffle(kinds)
+        for action, role in kinds:
+            yield Fault(
+                action,
+                _member(chance, shape, role),
+                after_steps=chance.randint(0, MOST_STEPS),
+                delay_s=round(chance.uniform(0, LONGEST_DELAY_S), 3),
+                seconds=round(_duration(chance, action, longest_stop_s), 1),
+            )
+
+
+def kinds_of(shape: Shape) -> list[tuple[Action, str]]:
+    """Returns every action on every role that a run of this shape can meet."""
+    roles = ["server", "actor", "preprocessor", "trainer", "launcher"]
+    roles += ["reference"] if shape.reference else []
+    roles += ["judging"] if shape.judging else []
+    roles += ["redis"] if shape.streams == "redis" else []
+    kinds: list[tuple[Action, str]] = [("kill", role) for role in roles]
+    kinds += [("stop", role) for role in roles]
+    kinds += [("fill disk", "disk"), ("truncate log", "actor")]
+    if shape.pair == "scripted":
+        kinds += [("close port", "server"), ("corrupt", "server")]
+    if shape.streams == "files":
+        kinds.append(("cut tail", "launcher"))
+    return kinds
+
+
+def settings_of(plan: Plan) -> list[str]:
+    """Returns the settings of launch.py, without the run directory and the number of steps."""
+    shape = plan.shape
+    settings = [*SMALL[shape.pair], *PATIENT, *QUICK, "group_size=4", "filters=[]", f"seed={plan.seed}"]
+    settings += [f"world.servers={shape.servers}", f"world.trainer_ranks={shape.ranks}"]
+    settings += [f"streams={shape.streams}", f"schedule={shape.schedule}", f"max_lag={shape.max_lag}"]
+    settings += [f"checkpoint.every={shape.checkpoint_every}"]
+    settings += [f"world.heartbeat_timeout_s={shape.heartbeat_s}"]
+    if shape.pair == "scripted":
+        settings += ["inference=scripted", "inference.module=benchmarks.chaos.frail_server", "~domain"]
+        settings += [f"+{setting.lstrip('+')}" for setting in (JUDGED if shape.judging else UNJUDGED)]
+    if shape.reference:
+        settings += [f"reference={'scripted' if shape.pair == 'scripted' else 'transformers'}", KL]
+    return settings
+
+
+def _member(chance: random.Random, shape: Shape, role: str) -> str:
+    numbers = {"server": shape.servers, "trainer": shape.ranks}
+    return f"{role}-{chance.randrange(numbers[role])}" if role in numbers else role
+
+
+def _duration(chance: random.Random, action: Action, longest_stop_s: float) -> float:
+    """A stop is as likely to last one to three seconds as ten to thirty."""
+    if action == "stop":
+        return math.exp(chance.uniform(math.log(SHORTEST_STOP_S), math.log(longest_stop_s)))
+    spans: dict[Action, Sequence[float]] = {"fill disk": DISK_FULL_S, "corrupt": CORRUPT_S}
+    return chance.uniform(*spans[action]) if action in spans else 0.0

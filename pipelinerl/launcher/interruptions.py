@@ -1,0 +1,60 @@
+"""How the launcher is asked to end: by Ctrl-C, by SIGTERM, or by SIGHUP, with which a terminal is closed.
+
+It imports the standard library alone, since it is needed before anything else is imported.
+"""
+
+import errno
+import os
+import signal
+import termios
+from collections.abc import Callable
+from typing import NoReturn
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+STATUS = 130  # of a launcher that was interrupted, as a shell has it
+
+
+def end_at_once() -> None:
+    """Has a signal end this process without a traceback. For as long as it has started nothing."""
+    _handle(_end)
+
+
+def interrupt() -> None:
+    """Has a signal raise KeyboardInterrupt, so that all that was started ends first."""
+    _handle(_raise)
+
+
+def ignore() -> None:
+    """Has these signals do nothing, for an end that must not be interrupted."""
+    for number in SIGNALS:
+        signal.signal(number, signal.SIG_IGN)
+
+
+def _handle(handler: Callable[..., NoReturn]) -> None:
+    for number in SIGNALS:
+        ignored = signal.getsignal(number) == signal.SIG_IGN  # by a shell for a job beside it, or by nohup
+        if number == signal.SIGTERM or not ignored:
+            signal.signal(number, handler)
+
+
+def _end(number: int, _: object) -> NoReturn:
+    _leave_closed_terminal()
+    os.write(2, b"launch.py: interrupted\n")
+    os._exit(STATUS)
+
+
+def _raise(number: int, _: object) -> NoReturn:
+    _leave_closed_terminal()
+    raise KeyboardInterrupt
+
+
+def _leave_closed_terminal() -> None:
+    """Has what is printed go nowhere if the terminal is closed, where printing is an error."""
+    for output in (1, 2):
+        try:
+            termios.tcgetattr(output)
+        except termios.error as error:
+            if error.args[0] == errno.EIO:
+                nowhere = os.open(os.devnull, os.O_WRONLY)
+                os.dup2(nowhere, output)
+                os.close(nowhere)

@@ -1,0 +1,23 @@
+"""Regular metrics of the actor, also while no weights are published."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+EVERY_S = 10.0
+
+
+@asynccontextmanager
+async def pulsing(write: Callable[[], None], every_s: float = EVERY_S) -> AsyncIterator[None]:
+    """Calls `write` again and again while the block runs."""
+
+    async def repeat() -> None:
+        while True:
+            await asyncio.sleep(every_s)
+            write()
+
+    task = asyncio.create_task(repeat())
+    try:
+        yield
+    finally:
+        task.cancel()

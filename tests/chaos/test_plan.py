@@ -1,0 +1,55 @@
+"""What a seed draws is the same every time, can be launched, and comes to every kind of fault."""
+
+import pytest
+
+from benchmarks.chaos.plan import draw_plan, kinds_of, settings_of
+from pipelinerl.launcher.compose import compose_config
+
+STOP_S = 90.0
+
+
+@pytest.mark.parametrize("pair", ["scripted", "real"])
+def test_a_seed_draws_the_same_plan_every_time_and_another_seed_another(pair):
+    plan = draw_plan(7, 20, pair, STOP_S)
+    assert plan == draw_plan(7, 20, pair, STOP_S)
+    assert plan.faults != draw_plan(8, 20, pair, STOP_S).faults
+
+
+def test_every_kind_comes_before_any_comes_again():
+    plan = draw_plan(3, 60, "scripted", STOP_S)
+    number = len(kinds_of(plan.shape))
+    rounds = [plan.faults[begin : begin + number] for begin in range(0, 60 - number, number)]
+    assert rounds
+    for faults in rounds:
+        assert len({fault.kind for fault in faults}) == number
+
+
+def test_the_seeds_of_a_soak_come_to_every_role_and_every_action():
+    faults = [fault for seed in range(25) for fault in draw_plan(seed, 20, "scripted", STOP_S).faults]
+    roles = {"server", "actor", "preprocessor", "trainer", "reference", "judging", "redis", "launcher"}
+    every = {f"{action} {role}" for action in ("kill", "stop") for role in roles}
+    every |= {"close port server", "corrupt server", "fill disk disk", "truncate log actor"}
+    assert {fault.kind for fault in faults} == every | {"cut tail launcher"}
+
+
+def test_faults_meet_what_the_run_has_and_last_as_long_as_they_may():
+    for seed in range(25):
+        plan = draw_plan(seed, 40, "scripted", STOP_S)
+        jobs = {f"server-{index}" for index in range(plan.shape.servers)}
+        jobs |= {f"trainer-{rank}" for rank in range(plan.shape.ranks)}
+        jobs |= {"actor", "preprocessor", "launcher", "disk", "reference", "judging", "redis"}
+        assert {fault.target for fault in plan.faults} <= jobs
+        stops = [fault.seconds for fault in plan.faults if fault.action == "stop"]
+        assert min(stops) >= 1.0 and max(stops) <= STOP_S
+
+
+@pytest.mark.parametrize("pair", ["scripted", "real"])
+@pytest.mark.parametrize("seed", range(4))
+def test_the_settings_of_a_plan_are_a_run(pair, seed):
+    plan = draw_plan(seed, 1, pair, STOP_S)
+    config = compose_config(settings_of(plan))
+    assert config.world.servers == plan.shape.servers
+    assert config.world.trainer_ranks == plan.shape.ranks
+    assert config.streams.backend == plan.shape.streams
+    assert (config.reference is not None) == plan.shape.reference
+    assert config.lag_limit == plan.shape.lag_limit

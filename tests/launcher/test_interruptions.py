@@ -1,0 +1,61 @@
+"""A launcher that is asked to end: while it imports, before it has started anything, and by its terminal."""
+
+import json
+import os
+import pty
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from pipelinerl.launcher.interruptions import STATUS
+from pipelinerl.paths import ROOT
+from tests.pipeline.runs import MINIATURE, launch, processes_of, wait_for
+
+LAUNCH = (sys.executable, str(ROOT / "launch.py"))
+
+
+def handles(pid: int, number: int) -> bool:
+    """Whether a process has a handler of its own for a signal."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    (caught,) = [line.split()[1] for line in status.splitlines() if line.startswith("SigCgt")]
+    return bool(int(caught, 16) >> (number - 1) & 1)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("after_s", [0.0, 0.1, 0.4, 0.9])
+def test_a_launcher_that_imports_ends_without_a_traceback(tmp_path, number, after_s):
+    launcher = launch(tmp_path / "run", *MINIATURE)
+    wait_for(lambda: handles(launcher.pid, signal.SIGHUP))
+    time.sleep(after_s)
+    launcher.send_signal(number)
+    _, err = launcher.communicate(timeout=60)
+    assert launcher.returncode == STATUS
+    assert "Traceback" not in err and "interrupted" in err
+    assert processes_of(tmp_path) == []
+
+
+def test_what_whoever_starts_it_ignores_stays_ignored(tmp_path):
+    """As for a launcher under nohup."""
+    ignoring = f"trap '' HUP; exec {' '.join(LAUNCH)} run_dir={tmp_path}/run {' '.join(MINIATURE)} plan=true"
+    launcher = subprocess.Popen(["/bin/sh", "-c", ignoring], cwd=ROOT, stdout=subprocess.PIPE)
+    wait_for(lambda: handles(launcher.pid, signal.SIGTERM))
+    launcher.send_signal(signal.SIGHUP)
+    assert launcher.wait(60) == 0
+
+
+@pytest.mark.engines
+def test_a_run_whose_terminal_is_closed_ends_and_is_reported(tmp_path):
+    run = tmp_path / "run"
+    launcher, terminal = pty.fork()
+    if launcher == 0:
+        os.chdir(ROOT)
+        os.execv(LAUNCH[0], [*LAUNCH, f"run_dir={run}", *MINIATURE, "max_steps=100000"])
+    wait_for(lambda: (run / "metrics" / "trainer.jsonl").exists() or not os.read(terminal, 65536))
+    os.close(terminal)
+    assert os.waitstatus_to_exitcode(os.waitpid(launcher, 0)[1]) == STATUS
+    assert json.loads((run / "summary.json").read_text())["accounting_errors"] == []
+    assert processes_of(run) == []
