@@ -10,6 +10,7 @@ from pathlib import Path
 from pipelinerl.heartbeat import beat_path
 
 MARGIN_S = 2.0  # for a silent worker to write its stacks first
+FIRST_BEAT_S = 120.0  # least time that a process has for its imports
 
 
 @dataclass
@@ -28,7 +29,7 @@ class Liveness:
 
     def began(self, name: str, now: float) -> None:
         """Takes note that a process of this name is started: its silence begins now."""
-        self._signs[name] = _Sign(self._mark(name), now)
+        self._signs[name] = _Sign(self._mark(name), now + max(0.0, FIRST_BEAT_S - self._longest_s))
 
     def silent(self, names: Iterable[str], now: float) -> list[str]:
         """Returns those that have been silent for too long."""

@@ -99,7 +99,8 @@ class WorkerJobs:
         watched = {name: fates[name] for name in self.names}
         watched |= {name: fates[name] for name in self._services if isinstance(fates[name], Lost)}
         knew = self._policy.cause
-        step = self._policy.next_step(watched, now, self._news.made(), self._hung)
+        self._news.read()
+        step = self._policy.next_step(watched, now, self._news.made, self._hung, self._news.done)
         cause = self._policy.cause
         if cause and not knew:
             self._why = self._how_it_ended(cause, fates[cause])

@@ -45,16 +45,23 @@ class Workers:
         self._errors_there = 0  # how many have, since it was made
 
     def next_step(
-        self, fates: Mapping[str, Fate], now: float, made: int | None, hung: Collection[str]
+        self,
+        fates: Mapping[str, Fate],
+        now: float,
+        made: int | None,
+        hung: Collection[str] = (),
+        done: bool = False,
     ) -> Step:
         """Returns what to do now. Called a few times a second; BEGIN, SAVE and FAIL come once.
 
         fates: of the workers, and of each service that has lost its node.
         made: the newest version that these processes have made; None before their first.
         hung: workers that the launcher ended because they were silent.
+        done: whether the last step has closed: until then none may end, not even well.
         """
         if self.cause is None:
-            return self._judge_end(fates, now, made, hung)
+            failed = failed_worker(fates, hung) or (None if done else self._ended_early(fates))
+            return self._judge_end(failed, fates, now, made, hung)
         if self._save_until is not None and now < self._save_until and self._may_save(fates, hung):
             return Step.WAIT
         if not self._restarts.is_due(now):
@@ -64,11 +71,23 @@ class Workers:
         self._save_until = None
         return Step.BEGIN
 
+    def _ended_early(self, fates: Mapping[str, Fate]) -> str | None:
+        """Returns who has ended well before the last step has closed. Ranks end one after the other."""
+        ended = [name for name, fate in fates.items() if isinstance(fate, Ended)]
+        others = [name for name in ended if name not in self._ranks]
+        all_ranks = self._ranks if {*ended} >= {*self._ranks} else []
+        return next(iter([*others, *all_ranks]), None)
+
     def _judge_end(
-        self, fates: Mapping[str, Fate], now: float, made: int | None, hung: Collection[str]
+        self,
+        failed: str | None,
+        fates: Mapping[str, Fate],
+        now: float,
+        made: int | None,
+        hung: Collection[str],
     ) -> Step:
-        failed = failed_worker(fates, hung)
         if failed is None:
+            self._failed_at = None
             return Step.WAIT
         self._failed_at = self._failed_at or now
         fate = fates[failed]

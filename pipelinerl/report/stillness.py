@@ -53,7 +53,7 @@ class Stillness:
                 f"the first weights to be published: the trainer or the servers ({servers_alive} alive) load"
             )
         if made > published:
-            return f"weight version {made:.0f} to be published to the servers ({servers_alive} alive)"
+            return f"the trainer to publish weight version {made:.0f} to the servers ({servers_alive} alive)"
         if formed > made:
             return f"the trainer's step {made + 1:.0f}: its rows are complete"
         if requests:

@@ -14,6 +14,7 @@ from pipelinerl.training.servers import Failures, Roll, Servers
 from pipelinerl.training.silent_servers import SilentServers
 
 log = logging.getLogger(__name__)
+MEMBER_TIMEOUT_S = 5.0  # for a server of the last group: one that hangs holds up training once
 OUTSIDER_TIMEOUT_S = 1.0  # for a server outside the group to say that it is there
 FIRST_PAUSE_S = 1.0  # before it is asked again
 LONGEST_PAUSE_S = 32.0
@@ -182,7 +183,8 @@ class Candidates:
         # One that is out already, and hangs, must not hold up every publication.
         late = {s for s in servers if self._is_late(s)}
         now = time.monotonic()
-        patience = {s: ANSWER_TIMEOUT_S for s in servers if s in members or s in late}
+        patience = dict.fromkeys((s for s in servers if s in members), MEMBER_TIMEOUT_S)
+        patience |= dict.fromkeys(late, ANSWER_TIMEOUT_S)
         outsiders = (s for s in servers if s not in patience and self._silent.is_due(s, now))
         patience |= dict.fromkeys(outsiders, OUTSIDER_TIMEOUT_S)
         roll = self._roll(patience)

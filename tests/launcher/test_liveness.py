@@ -6,7 +6,7 @@ from concurrent.futures import Future
 from threading import Timer
 
 from pipelinerl.heartbeat import Heartbeat, beat_path
-from pipelinerl.launcher.liveness import MARGIN_S, Liveness
+from pipelinerl.launcher.liveness import FIRST_BEAT_S, MARGIN_S, Liveness
 
 HANGS = """
 import sys, time
@@ -34,15 +34,15 @@ def test_one_that_beats_is_not_silent_whatever_its_clock_says(tmp_path):
     assert liveness.silent(["actor"], 99 + 10.1 + MARGIN_S) == ["actor"]
 
 
-def test_one_that_begins_is_given_its_time_and_owes_nothing_to_the_one_before(tmp_path):
+def test_one_that_begins_has_time_for_its_imports_and_owes_nothing_to_the_one_before(tmp_path):
     beat_path(tmp_path, "actor").parent.mkdir()
     beat_path(tmp_path, "actor").touch()
     liveness = Liveness(tmp_path, timeout_s=10)
     liveness.began("actor", 0)
-    assert liveness.silent(["actor"], 50) == ["actor"]
-    liveness.began("actor", 60)
-    assert liveness.silent(["actor"], 65) == []
-    assert liveness.silent(["actor"], 75) == ["actor"]
+    assert liveness.silent(["actor"], FIRST_BEAT_S + 1) == ["actor"]
+    liveness.began("actor", 200)
+    assert liveness.silent(["actor"], 200 + FIRST_BEAT_S - 1) == []
+    assert liveness.silent(["actor"], 200 + FIRST_BEAT_S + 1) == ["actor"]
 
 
 def test_a_wait_beats(tmp_path):

@@ -84,7 +84,8 @@ def test_a_service_is_started_again_where_it_was_and_its_log_goes_on(tmp_path):
     again = f"test -e {tmp_path}/first && touch {tmp_path}/second && {FOREVER}"
     line = f"{again}; touch {tmp_path}/first; echo first; exit 1"
     until_second = f"until test -e {tmp_path}/second; do sleep 0.05; done"
-    supervise(tmp_path, "reference=scripted", reference=line, actor=until_second)
+    lines = dict.fromkeys(("actor", "preprocessor", "trainer_0"), until_second)
+    supervise(tmp_path, "reference=scripted", reference=line, **lines)
     assert (tmp_path / "logs" / "reference.log").read_text() == "first\n"
 
 

@@ -23,20 +23,36 @@ class Scene:
     def begin(self) -> None:
         self.fates = {name: Running(SLOT) for name in NAMES}
 
-    def steps(self, made: int | None, for_s: float = 5.0, hung: tuple[str, ...] = ()) -> list[Step]:
+    def steps(
+        self, made: int | None, for_s: float = 5.0, hung: tuple[str, ...] = (), done: bool = False
+    ) -> list[Step]:
         """What is to be done until they begin again or fail, or this time has passed."""
         said = []
         until = self.now + for_s
         while self.now < until and not {Step.BEGIN, Step.FAIL} & {*said}:
             self.now += 0.25
-            said.append(self.workers.next_step(self.fates, self.now, made, hung))
+            said.append(self.workers.next_step(self.fates, self.now, made, hung, done))
         return [step for step in said if step is not Step.WAIT]
 
 
 def test_nothing_is_done_while_all_run_or_have_ended_well():
     scene = Scene()
     assert scene.steps(made=3) == []
-    scene.fates = dict.fromkeys(NAMES, Ended(SLOT, 0))
+    for name in NAMES:
+        scene.fates[name] = Ended(SLOT, 0)
+        assert scene.steps(made=3, done=True) == []
+
+
+@pytest.mark.parametrize(("names", "steps"), [(["actor"], [Step.SAVE]), (NAMES[2:], [Step.BEGIN])])
+def test_one_that_ends_well_before_the_last_step_has_failed(names, steps):
+    scene = Scene()
+    scene.fates |= dict.fromkeys(names, Ended(SLOT, 0))
+    assert scene.steps(made=3) == steps
+
+
+def test_a_rank_may_end_before_another():
+    scene = Scene()
+    scene.fates["trainer-1"] = Ended(SLOT, 0)
     assert scene.steps(made=3) == []
 
 

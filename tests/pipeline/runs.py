@@ -27,6 +27,7 @@ MINIATURE = (
     "batch_size=32",
     "group_size=4",
     "eval.problems=16",
+    "eval.concurrency=16",
 )
 SEED = int(os.environ.get("SEED", "0"))  # of `make soak`
 

@@ -21,6 +21,7 @@ from tests.small_disk import fill, make_room
 
 pytestmark = pytest.mark.engines
 
+HUNG_S = 10.0
 UNHURRIED = "+inference.arguments.token_delay_s=0.02"
 
 
@@ -43,11 +44,13 @@ def stands_still(run, for_s: float) -> bool:
 
 @pytest.mark.parametrize("backend", ["files", "redis"])
 def test_a_run_waits_for_room_and_ends_well(small_disk, backend):
+    """Nobody is taken for hung meanwhile."""
     run = small_disk / "run"
-    launcher = start(run, f"streams={backend}", "max_steps=20", "checkpoint.every=2", UNHURRIED)
+    hung = f"world.heartbeat_timeout_s={HUNG_S}"
+    launcher = start(run, f"streams={backend}", "max_steps=20", "checkpoint.every=2", hung, UNHURRIED)
     wait_for_record(run, "trainer_events", StepClosed, count=4)
     fill(small_disk)
-    wait_for(lambda: stands_still(run, for_s=3), within_s=60)
+    wait_for(lambda: stands_still(run, for_s=2 * HUNG_S), within_s=60)
     assert launcher.poll() is None
     make_room(small_disk)
     status, err = finish(launcher)

@@ -1,5 +1,6 @@
 """Runs on a Redis server of their own that is killed or stopped, and is started again on its log."""
 
+import json
 import os
 import signal
 import time
@@ -8,12 +9,13 @@ from pathlib import Path
 import pytest
 import redis
 
-from contracts.records import StepClosed
+from contracts.records import Restarted, StepClosed
 from pipelinerl.process import REDIS_VARIABLE
 from tests.pipeline.runs import (
     assert_accounted,
     finish,
     processes_of,
+    records,
     resumptions_of,
     start,
     wait_for,
@@ -23,6 +25,7 @@ from tests.pipeline.runs import (
 pytestmark = pytest.mark.engines
 
 NOTICED_S = 5.0
+KILLED = "redis was killed by signal 9"
 UNHURRIED = "+inference.arguments.token_delay_s=0.05"  # the run is not to end before the last blow
 
 
@@ -57,7 +60,9 @@ def test_a_server_that_is_killed_again_and_again_is_back_in_seconds_and_no_group
         assert time.monotonic() - killed < NOTICED_S
     status, err = finish(launcher)
     assert status == 0, err
-    assert err.count("redis was killed by signal 9; it is started again") == 3
+    assert err.count(f"{KILLED}; it is started again") == 3
+    restarted = [record for record in records(run, "launcher_events") if isinstance(record, Restarted)]
+    assert [(record.names, record.why) for record in restarted] == [(["redis"], KILLED)] * 3
     assert len(assert_accounted(run)["trained"]) == 30 * 8
     assert resumptions_of(run) == []
 
@@ -71,6 +76,7 @@ def test_a_server_that_is_stopped_is_killed_and_started_again(tmp_path):
     assert status == 0, err
     assert "redis has not answered for 30 s, and was killed; it is started again" in err
     assert len(assert_accounted(run)["trained"]) == 20 * 8
+    assert json.loads((run / "summary.json").read_text())["rollouts_failed"] == {}
 
 
 def test_a_server_that_cannot_live_ends_the_run_by_name(tmp_path):

@@ -24,7 +24,7 @@ def progress(requests: int, rollouts: int, finished: int = 0, attempts: int = 0)
         ([*STARTED, progress(0, 4)], 1, "what judges or answers rollouts: 4 are under way"),
         ([*STARTED, progress(0, 0, 32)], 1, "the preprocessor to form step 1"),
         ([*STARTED, ("preprocessor", {"step": 1}), progress(9, 9)], 1, "the trainer's step 1"),
-        ([*STARTED, ("trainer", {"step": 1, "loss": 0.5})], 2, "weight version 1 to be published"),
+        ([*STARTED, ("trainer", {"step": 1, "loss": 0.5})], 2, "the trainer to publish weight version 1"),
     ],
 )
 def test_who_is_waited_for_follows_from_what_the_metrics_say(lines, servers, awaited):
