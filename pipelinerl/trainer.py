@@ -87,8 +87,7 @@ class Trainer:
                     return self._leave()
                 case MicroBatchRow() as row:
                     self._learn(row)
-        if self._rank_zero:
-            self._rank_zero.end(self._version)
+        self._ranks.wait_for_rank_0(lambda: self._rank_zero.end(self._version))
         self._worker.export(self._checkpoints.final)
         self._worker.close()
 
@@ -104,13 +103,9 @@ class Trainer:
     def _close_step(self) -> None:
         report, statistics = self._learner.close_step(self._version, self._ranks)
         self._version += 1
-        if self._rank_zero:
-            self._rank_zero.close_step(self._version, report, statistics)
-            self._rank_zero.apply_actor_events(self._version)
-        if not self._ranks.agree(lambda: self._rank_zero.is_save_wanted()):
+        if self._ranks.agree(lambda: self._rank_zero.close_step(self._version, report, statistics)):
             self._publish()
-        if self._rank_zero:
-            self._rank_zero.settle(self._version, report.skipped)
+        self._ranks.wait_for_rank_0(lambda: self._rank_zero.settle(self._version, report.skipped))
         every = self._config.checkpoint.every
         if every and (self._version % every == 0 or self._version == self._config.max_steps):
             self._save()
@@ -119,15 +114,13 @@ class Trainer:
         """Saves what was trained since the last checkpoint, and ends."""
         if self._saved < self._version:
             self._save()
-        if self._rank_zero:
-            self._rank_zero.leave()
+        self._ranks.wait_for_rank_0(lambda: self._rank_zero.leave())
         self._worker.close()
 
     def _save(self) -> None:
         """The backend writes on while training does."""
         self._saved = self._version
-        if self._rank_zero:
-            self._rank_zero.saver.finish()
+        self._ranks.wait_for_rank_0(lambda: self._rank_zero.saver.finish())
         saving = self._worker.save(self._checkpoints.worker(self._version))
         if self._rank_zero:
             self._rank_zero.save(self._version, saving)
@@ -144,8 +137,7 @@ class Trainer:
         """Publishes the version, and returns on rank 0 to whom it was."""
         publisher = self._rank_zero.publisher if self._rank_zero else None
         published = publish(self._worker, self._ranks, publisher, self._version)
-        if self._rank_zero:
-            self._rank_zero.published(published)
+        self._ranks.wait_for_rank_0(lambda: self._rank_zero.published(published))
         return published
 
 

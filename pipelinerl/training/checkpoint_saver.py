@@ -1,8 +1,8 @@
 """Declares a checkpoint complete once its backend has written it, while training continues. Rank 0 only."""
 
 import logging
-from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 
 from contracts.records import CheckpointSaved
 from contracts.support.files import lacks_room
@@ -24,7 +24,10 @@ class CheckpointSaver:
         keep: int,
         announce: Callable[[CheckpointSaved], object],
         sync_streams: Callable[[], None],
+        wait_for: Callable[[Sequence[Future]], object] = wait,
     ):
+        """wait_for: waits until one of the futures is done, in the way of the process that waits."""
+        self._wait_for = wait_for
         self._sync_streams = sync_streams
         self._checkpoints = checkpoints
         self._keep = keep
@@ -59,6 +62,7 @@ class CheckpointSaver:
     def finish(self) -> None:
         """Wait for the one that is being written."""
         if self._saving:
+            self._wait_for([self._saving])
             saved = self._saving.result()
             self._saving = None
             if saved:

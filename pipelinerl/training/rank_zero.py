@@ -69,6 +69,7 @@ class RankZero:
             config.checkpoint.keep,
             self._events.append,
             sync_streams=lambda: streams.sync(NEEDED_TO_RESUME),
+            wait_for=heartbeat.wait_for,
         )
         self._rollouts_offset = 0  # of the last row
         self.metrics = MetricsWriter(run_dir, "trainer", config.tensorboard)
@@ -92,12 +93,9 @@ class RankZero:
     def save(self, version: int, saving: SaveHandle) -> None:
         self.saver.begin(Position(version, self._rollouts_offset), saving)
 
-    def is_save_wanted(self) -> bool:
-        return self._save_requests.is_wanted()
-
     def next_task(self, version: int) -> MicroBatchRow | PublishWanted | SaveWanted:
         """Waits for the next row, for a request to save, or until `version` must be published once more."""
-        while not self.is_save_wanted():
+        while not self._save_requests.is_wanted():
             self._heartbeat.beat()
             if (entry := next(self._rows, None)) is not None:
                 return self._taken(entry)
@@ -125,9 +123,18 @@ class RankZero:
         self._groups = row.group_ids
         self._rollouts_offset = row.rollouts_offset
 
-    def close_step(self, version: int, report: StepReport, statistics: dict[str, float]) -> None:
-        """Records the step that made `version`: its event, its metrics and its alarms."""
+    def close_step(self, version: int, report: StepReport, statistics: dict[str, float]) -> bool:
+        """Records the step that made `version`, and returns whether that is to be published now.
+
+        Where a save is wanted it is not: the workers that come publish it.
+        """
         self.saver.poll()
+        self._record_step(version, report, statistics)
+        self._apply_actor_events(version)
+        return not self._save_requests.is_wanted()
+
+    def _record_step(self, version: int, report: StepReport, statistics: dict[str, float]) -> None:
+        """Writes its event, its metrics and its alarms."""
         tokens = int(statistics["trained_tokens"])
         self._events.append(
             StepClosed(
@@ -157,7 +164,7 @@ class RankZero:
         self._masked_tokens = 0
         self._step_began = now
 
-    def apply_actor_events(self, version: int) -> None:
+    def _apply_actor_events(self, version: int) -> None:
         """Pins and releases servers as the actor's events say, before `version` is published.
 
         With `schedule: async` it first waits until no request is in flight, or a save is wanted.
@@ -177,7 +184,7 @@ class RankZero:
         deadline = time.monotonic() + limit_s
         while Quiesced(version=version) not in self._from_actor(LOOK_S):
             self._heartbeat.beat()
-            if self.is_save_wanted():
+            if self._save_requests.is_wanted():
                 return
             if time.monotonic() > deadline:
                 raise TimeoutError(
