@@ -269,7 +269,7 @@ class EvalConfig(Section):
         default_factory=dict, description="The same for the problems of one held-out set, by its name."
     )
     concurrency: Int = Field(
-        16, ge=1, description="Evaluation requests in flight per server, in addition to training's."
+        64, ge=1, description="Evaluation requests in flight per server, in addition to training's."
     )
     pinned: Bool = Field(
         False, description="Evaluate on one server that keeps its weights meanwhile, and trains nothing."

@@ -8,6 +8,7 @@ launcher sees that the file changes (`launcher/liveness.py`), and ends a worker 
 import asyncio
 import faulthandler
 import os
+import threading
 import time
 from collections.abc import AsyncIterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
@@ -24,13 +25,17 @@ class Heartbeat:
         self._path = beat_path(run_dir, name)
         self._path.parent.mkdir(parents=True, exist_ok=True)
         self._silence_s = silence_s
+        self._thread = threading.get_ident()
         self._next = 0.0
         self.beat()
 
     def beat(self) -> None:
-        """Says that the worker is alive. Must be called from its main loop and from every wait in it."""
+        """Says that the worker is alive. Must be called from its main loop and from every wait in it.
+
+        A call from another thread than the one that made this object says nothing of the worker.
+        """
         now = time.monotonic()
-        if now < self._next:
+        if now < self._next or threading.get_ident() != self._thread:
             return
         self._next = now + EVERY_S
         _touch(self._path)

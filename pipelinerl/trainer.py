@@ -52,7 +52,6 @@ class Trainer:
         if resumed.version > 0:
             self._worker.load(self._checkpoints.worker(resumed.version))
         self._version = resumed.version
-        self._saved = resumed.version
         manifest = self._worker.weight_manifest(config.weights.dtype)
         self._rank_zero = None
         if rank == 0:
@@ -68,9 +67,7 @@ class Trainer:
                 needs,
                 address,
             )
-            self._rank_zero = RankZero(
-                config, run_dir, streams, events, resumed.ends, publisher, self._heartbeat
-            )
+            self._rank_zero = RankZero(config, run_dir, streams, events, resumed, publisher, self._heartbeat)
 
     def run(self) -> None:
         """Publishes the start version, then trains and publishes step by step until `max_steps`.
@@ -112,14 +109,13 @@ class Trainer:
 
     def _leave(self) -> None:
         """Saves what was trained since the last checkpoint, and ends."""
-        if self._saved < self._version:
+        if self._ranks.agree(lambda: self._rank_zero.is_unsaved(self._version)):
             self._save()
         self._ranks.wait_for_rank_0(lambda: self._rank_zero.leave())
         self._worker.close()
 
     def _save(self) -> None:
         """The backend writes on while training does."""
-        self._saved = self._version
         self._ranks.wait_for_rank_0(lambda: self._rank_zero.saver.finish())
         saving = self._worker.save(self._checkpoints.worker(self._version))
         if self._rank_zero:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from pipelinerl.launcher import interruptions
 from pipelinerl.paths import ROOT
 from tests import rotation
 
@@ -27,7 +28,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(autouse=True)
 def signals_as_before() -> Iterator[None]:
     """A launcher that ran in this process decides over Ctrl-C; a run started later would inherit that."""
-    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    handlers = {number: signal.getsignal(number) for number in interruptions.SIGNALS}
     yield
     for number, handler in handlers.items():
         signal.signal(number, handler)

@@ -5,7 +5,7 @@ from pathlib import Path
 import yaml
 
 from benchmarks.run_processes import is_stopped, redis_of
-from contracts.records import Record, Resumed, ServerJoined, StepClosed, WeightsPublished
+from contracts.records import Record, ServerJoined, StepClosed, WeightsPublished
 from pipelinerl.streams import StreamError, Streams
 from pipelinerl.streams.files import FileStreams
 from pipelinerl.streams.redis import RedisStreams
@@ -39,10 +39,6 @@ class News:
     def launcher_since(self, since: float) -> list[Record]:
         """Returns what the launcher has written down after a time."""
         return [record for record in self._records["launcher_events"] if record.at > since]
-
-    def resumed_since(self, since: float) -> list[Resumed]:
-        """Returns the resumptions after a time."""
-        return [record for record in self.launcher_since(since) if isinstance(record, Resumed)]
 
     def steps_since(self, since: float) -> list[StepClosed]:
         """Returns the steps that closed after a time."""

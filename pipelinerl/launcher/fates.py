@@ -6,7 +6,8 @@ from collections.abc import Collection, Iterable, Mapping
 from pipelinerl.launcher.executors.base import Draining, Ended, Fate, Lost, Running
 from pipelinerl.launcher.wants import Role
 
-WORKER_ROLES: tuple[Role, ...] = ("actor", "preprocessor", "trainer")  # their end is the run's
+WORKER_ROLES: tuple[Role, ...] = ("actor", "preprocessor", "trainer")  # begin again together
+BY_SIGNAL = 128  # a status above it is that of a process which handled a signal by ending
 SERVICE_ROLES: tuple[Role, ...] = ("reference", "judging")  # are started again where they were
 CRASHES = (signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGILL, signal.SIGFPE, signal.SIGSYS)
 
@@ -17,11 +18,6 @@ class JobFailedError(Exception):
 
 def is_alive(fate: Fate | None) -> bool:
     return isinstance(fate, Running | Draining)
-
-
-def names_of(roles: Mapping[str, Role], wanted: Iterable[Role]) -> list[str]:
-    wanted = set(wanted)
-    return [name for name, role in roles.items() if role in wanted]
 
 
 def failed_worker(fates: Mapping[str, Fate], hung: Collection[str] = ()) -> str | None:
@@ -42,7 +38,12 @@ def _rank_of_cause(fate: Fate, hung: bool) -> int:
         return 0
     if hung:
         return 1
-    return 2 if fate.status < 0 else 3
+    return 2 if is_by_signal(fate.status) else 3
+
+
+def is_by_signal(status: int) -> bool:
+    """Returns whether this exit status is that of a process which a signal ended."""
+    return status < 0 or status > BY_SIGNAL
 
 
 def have_ended_well(fates: Mapping[str, Fate], workers: Iterable[str]) -> bool:

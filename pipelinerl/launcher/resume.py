@@ -12,15 +12,19 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
-from contracts.records import Resumed, Rollout, SamplerState, StepClosed, infrastructure
+from contracts.records import Resumed, Rollout, SamplerState, StepClosed, TrainingDone, infrastructure
 from pipelinerl.errors import PlanError
 from pipelinerl.report.accounting import GroupAccounts
 from pipelinerl.streams.base import StreamBusyError, Streams, StreamWriter
-from pipelinerl.streams.events import EVENT_STREAMS, recorded, recorded_events
+from pipelinerl.streams.events import EVENT_STREAMS, latest_launch, recorded, recorded_events
 from pipelinerl.streams.of_run import recorded_streams
 from pipelinerl.training.checkpoints import START, Checkpoints, Position
 
 DATA_STREAMS = ("rollouts", "eval_rollouts", "rows")
+
+
+class StillAliveError(PlanError):
+    """A process of the run holds one of its streams."""
 
 
 def choose(run_dir: Path, checkpoints: Checkpoints, resume: bool | int, max_steps: int) -> Position:
@@ -66,7 +70,7 @@ def resume(streams: Streams, launcher: StreamWriter, checkpoints: Checkpoints, p
             try:
                 writer = streams.writer(name)
             except StreamBusyError as error:
-                raise PlanError(f"the run is still alive: {error}") from None
+                raise StillAliveError(f"the run is still alive: {error}") from None
             held.callback(writer.close)
             ends[name] = writer.end
         check_covered(streams, position, ends)
@@ -84,7 +88,20 @@ def resume_from_newest(streams: Streams, launcher: StreamWriter, run_dir: Path) 
     checkpoints = Checkpoints(run_dir)
     if checkpoints.final.exists() and accounts_of(streams).ended:
         return None
-    return resume(streams, launcher, checkpoints, max([START, *checkpoints.complete_checkpoints()]))
+    newest = max([START, *checkpoints.complete_checkpoints()])
+    if checkpoints.final.exists() and newest.version < done_version(streams):
+        raise PlanError(
+            f"training is done, and its last evaluation is missing: the model is in {checkpoints.final}, and "
+            "there is no checkpoint of its version to evaluate it from"
+        )
+    return resume(streams, launcher, checkpoints, newest)
+
+
+def done_version(streams: Streams) -> int:
+    """Returns the version with which the training of this launch has ended; 0 if it has not."""
+    begin = latest_launch(streams).ends.get("trainer_events", 0)
+    events = recorded(streams, "trainer_events", begin)
+    return next((event.version for event in events if isinstance(event, TrainingDone)), 0)
 
 
 def check_covered(streams: Streams, position: Position, ends: dict[str, int]) -> None:

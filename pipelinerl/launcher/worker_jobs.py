@@ -17,18 +17,21 @@ from pipelinerl.launcher.messages import say
 from pipelinerl.launcher.relocation import Relocation
 from pipelinerl.launcher.restart_log import RestartLog
 from pipelinerl.launcher.restarts import of_workers
+from pipelinerl.launcher.resume import StillAliveError
 from pipelinerl.launcher.trainer_news import StepNews
 from pipelinerl.launcher.wants import Member
 from pipelinerl.launcher.workers import Step, Workers
 from pipelinerl.streams import StreamWriter
 
-Phase = Literal["running", "ending", "placing", "over"]
+BUSY_S = 120.0  # for the connections of a machine that is gone to be noticed as broken
+Phase = Literal["running", "ending", "placing", "resuming", "over"]
 
 
 class WorkerJobs:
     """Tends the workers, and begins them again.
 
-    resume: says where they go on, after all of them have ended; None where nothing is left to do.
+    resume: says where they go on, after all of them have ended; None where nothing is left to do. It raises
+        StillAliveError where a stream is still held by one of them.
     start_service: starts a service that has lost its place, in its new one.
     events: the writer of `launcher_events`.
     """
@@ -68,6 +71,7 @@ class WorkerJobs:
         self._timeout_s = config.world.heartbeat_timeout_s
         self._hung: set[str] = set()
         self._phase: Phase = "running"
+        self._busy_until = 0.0
         self._why = ""  # of the restart under way
 
     @property
@@ -91,6 +95,8 @@ class WorkerJobs:
                 self._wait_for_ends(fates, now)
             case "placing":
                 self._wait_for_places(fates, now)
+            case "resuming":
+                self._go_on(now)
 
     # --- while they run -----------------------------------------------------------------------
 
@@ -124,7 +130,7 @@ class WorkerJobs:
     def _end_silent(self, fates: Mapping[str, Fate], now: float) -> None:
         alive = [name for name in self.names if is_alive(fates[name]) and name not in self._hung]
         for name in self._liveness.silent(alive, now):
-            say(f"{name} has been silent for {self._timeout_s:g} s and is ended: its stacks are in its log")
+            say(f"{name} has been silent for {self._timeout_s:g} s and is ended; its log may have its stacks")
             self._hung.add(name)
             self._executor.end([name])
 
@@ -146,7 +152,18 @@ class WorkerJobs:
             if name in slots:
                 self._start_service(name)
         self._news.begin_again()
-        if self._resume() is None:
+        self._busy_until = now + BUSY_S
+        self._phase = "resuming"
+
+    def _go_on(self, now: float) -> None:
+        """Begins them again, once what a lost machine may still hold of the streams is free."""
+        try:
+            resumed = self._resume()
+        except StillAliveError:
+            if now > self._busy_until:
+                raise
+            return
+        if resumed is None:
             self._phase = "over"
             return
         self._told.restarted("workers", self.names, self._why)

@@ -8,13 +8,12 @@ from collections.abc import Collection, Mapping, Sequence
 from enum import Enum, auto
 
 from pipelinerl.launcher.executors.base import Ended, Fate, Lost
-from pipelinerl.launcher.fates import failed_worker, is_alive
+from pipelinerl.launcher.fates import failed_worker, is_alive, is_by_signal
 from pipelinerl.launcher.restarts import Restarts
 from pipelinerl.launcher.wants import is_rank
 from pipelinerl.process import REFUSED
 
 SETTLE_S = 1.0  # for those that end in the wake of another, so that the first is told apart from them
-BY_SIGNAL = 128  # an exit status above it is that of a process which was ended by a signal
 
 
 class Step(Enum):
@@ -41,8 +40,8 @@ class Workers:
         self.cause: str | None = None
         self._failed_at: float | None = None
         self._save_until: float | None = None
-        self._furthest = -1  # the newest version that had been made when an error ended the workers
-        self._errors_there = 0  # how many have, since it was made
+        self._furthest = -1  # the newest version that was ever made
+        self._in_vain = 0  # ends since it was made
 
     def next_step(
         self,
@@ -89,39 +88,37 @@ class Workers:
         if failed is None:
             self._failed_at = None
             return Step.WAIT
+        if any(is_alive(fates.get(name)) for name in hung):
+            return Step.WAIT  # it was told to end: the others may have failed in its wake
         self._failed_at = self._failed_at or now
         fate = fates[failed]
         if now - self._failed_at < self._settle_s and not isinstance(fate, Lost):
             return Step.WAIT
         self.cause = failed
-        if isinstance(fate, Ended) and failed not in hung and self._is_final(fate.status, made):
-            return Step.FAIL
+        is_first = self._furthest < 0 and made is None
+        self._note_progress(made)
         self._restarts.ended(now)
-        if self._restarts.is_spent:
+        would_come_again = isinstance(fate, Ended) and failed not in hung and _is_final(fate.status, is_first)
+        if would_come_again or self._restarts.is_spent or self._in_vain > self._restarts.most:
             return Step.FAIL
         if made is None or not self._may_save(fates, hung):
             return Step.WAIT
         self._save_until = now + self._patience_s
         return Step.SAVE
 
-    def _is_final(self, status: int, made: int | None) -> bool:
-        """Whether the same would happen again.
-
-        So it is with a refusal, and with an error before the first step. So it is with error after error
-        that leaves no version behind which was not made before.
-        """
-        if status == REFUSED:
-            return True
-        if status < 0 or status > BY_SIGNAL:
-            return False
-        if made is None:
-            return True
-        self._errors_there = self._errors_there + 1 if made <= self._furthest else 0
-        self._furthest = max(made, self._furthest)
-        return self._errors_there >= self._restarts.most
+    def _note_progress(self, made: int | None) -> None:
+        """Counts the ends since a version was made that had not been made before."""
+        has_progressed = made is not None and made > self._furthest
+        self._in_vain = 0 if has_progressed else self._in_vain + 1
+        self._furthest = made if has_progressed else self._furthest
 
     def _may_save(self, fates: Mapping[str, Fate], hung: Collection[str]) -> bool:
         """Whether every rank lives or has ended as it was asked to, and one is not through yet."""
         ranks = [fates[name] for name in self._ranks]
         well = all(is_alive(fate) or (isinstance(fate, Ended) and fate.status == 0) for fate in ranks)
         return well and any(map(is_alive, ranks)) and not {*self._ranks} & {*hung}
+
+
+def _is_final(status: int, is_first: bool) -> bool:
+    """Whether the same would happen again: it is a refusal, or an error before the run's first step."""
+    return status == REFUSED or (is_first and not is_by_signal(status))

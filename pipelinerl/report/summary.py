@@ -53,7 +53,7 @@ def summary_of(totals: RunTotals, wall_s: float | None) -> dict[str, object]:
     lag_tokens = sum(lags.values())
     phase_s = rollouts.seconds(totals.trained_until)
     return {
-        "heldout_success_start": evaluations[0].success if evaluations else None,
+        "heldout_success_start": start_of(evaluations),
         "heldout_success_end": evaluations[-1].success if evaluations else None,
         "evaluations": [described(result) for result in evaluations],
         "optimizer_steps": len(totals.steps),
@@ -77,6 +77,11 @@ def summary_of(totals: RunTotals, wall_s: float | None) -> dict[str, object]:
         "judging_isolation": totals.judging_isolation,
         "wall_s": wall_s if wall_s is not None else seconds(totals.began, totals.ended),
     }
+
+
+def start_of(evaluations: list[Evaluated]) -> float | None:
+    """Returns the success of version 0; None where that was not evaluated, as after an early restart."""
+    return evaluations[0].success if evaluations and evaluations[0].version == 0 else None
 
 
 def described(result: Evaluated) -> dict[str, object]:

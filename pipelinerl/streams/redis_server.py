@@ -29,6 +29,7 @@ CONFIGURATION = """
 bind {address}
 port {port}
 requirepass {password}
+tcp-keepalive 10
 appendonly yes
 appendfsync everysec
 save ""

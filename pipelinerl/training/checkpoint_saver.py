@@ -24,9 +24,12 @@ class CheckpointSaver:
         keep: int,
         announce: Callable[[CheckpointSaved], object],
         sync_streams: Callable[[], None],
+        newest: int = 0,
         wait_for: Callable[[Sequence[Future]], object] = wait,
     ):
-        """wait_for: waits until one of the futures is done, in the way of the process that waits."""
+        """newest: version of the newest checkpoint that is complete.
+        wait_for: waits until one of the futures is done, in the way of the process that waits."""
+        self.newest = newest
         self._wait_for = wait_for
         self._sync_streams = sync_streams
         self._checkpoints = checkpoints
@@ -66,4 +69,5 @@ class CheckpointSaver:
             saved = self._saving.result()
             self._saving = None
             if saved:
+                self.newest = saved.version
                 self._announce(saved)

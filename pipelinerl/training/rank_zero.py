@@ -16,6 +16,7 @@ from contracts.records import (
     Quiesced,
     Record,
     Released,
+    Resumed,
     SaveWanted,
     Settled,
     StepClosed,
@@ -37,7 +38,6 @@ from pipelinerl.training.save_requests import SaveRequests
 from pipelinerl.training.weight_publisher import WeightPublisher
 
 log = logging.getLogger(__name__)
-QUIESCE_GRACE_S = 10.0
 LOOK_S = 1.0  # between two looks at the servers while no row comes
 
 
@@ -48,12 +48,13 @@ class RankZero:
         run_dir: Path,
         streams: Streams,
         events: StreamWriter,
-        ends: dict[str, int],
+        resumed: Resumed,
         publisher: WeightPublisher,
         heartbeat: Heartbeat,
     ):
         """`events`: the trainer's own stream.
-        `ends`: the ends of the streams when this launch of the run began."""
+        `resumed`: how this launch of the run began."""
+        ends = resumed.ends
         self._config = config
         self._heartbeat = heartbeat
         self._save_requests = SaveRequests(streams)
@@ -69,6 +70,7 @@ class RankZero:
             config.checkpoint.keep,
             self._events.append,
             sync_streams=lambda: streams.sync(NEEDED_TO_RESUME),
+            newest=resumed.version,
             wait_for=heartbeat.wait_for,
         )
         self._rollouts_offset = 0  # of the last row
@@ -84,6 +86,11 @@ class RankZero:
         self.saver.finish()
         self._events.append(TrainingDone(version=version))
         self.publisher.close()
+
+    def is_unsaved(self, version: int) -> bool:
+        """Returns whether there is no checkpoint of `version`, once the one under way is written."""
+        self.saver.finish()
+        return self.saver.newest < version
 
     def leave(self) -> None:
         """Ends as `end` does, but training goes on in another process."""
@@ -179,17 +186,12 @@ class RankZero:
             pass
 
     def _wait_until_quiesced(self, version: int) -> None:
+        """Has no limit of its own: requests have theirs, and the launcher ends an actor that hangs."""
         self._events.append(PublishWanted(version=version))
-        limit_s = self._config.rollout.timeout_s + QUIESCE_GRACE_S  # no request may take longer
-        deadline = time.monotonic() + limit_s
         while Quiesced(version=version) not in self._from_actor(LOOK_S):
             self._heartbeat.beat()
             if self._save_requests.is_wanted():
                 return
-            if time.monotonic() > deadline:
-                raise TimeoutError(
-                    f"the actor did not quiesce for version {version} within rollout.timeout_s"
-                )
 
     def _from_actor(self, wait_s: float) -> Iterator[Record]:
         for entry in self._actor_events.read(self._actor_offset, wait_s):

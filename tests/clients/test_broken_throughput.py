@@ -37,6 +37,7 @@ async def seconds(client: LLMClient, publications: int = 2) -> float:
     return time.monotonic() - began
 
 
+@pytest.mark.long  # it measures time
 @pytest.mark.parametrize("fault", ["engine failed", "no token"])
 def test_the_third_keeps_nine_tenths_of_its_throughput(fault, monkeypatch):
     monkeypatch.setattr(server_watch, "EVERY_S", 0.02)

@@ -5,7 +5,7 @@ import sys
 from concurrent.futures import Future
 from threading import Timer
 
-from pipelinerl.heartbeat import Heartbeat, beat_path
+from pipelinerl.heartbeat import EVERY_S, Heartbeat, beat_path
 from pipelinerl.launcher.liveness import FIRST_BEAT_S, MARGIN_S, Liveness
 
 HANGS = """
@@ -43,6 +43,17 @@ def test_one_that_begins_has_time_for_its_imports_and_owes_nothing_to_the_one_be
     liveness.began("actor", 200)
     assert liveness.silent(["actor"], 200 + FIRST_BEAT_S - 1) == []
     assert liveness.silent(["actor"], 200 + FIRST_BEAT_S + 1) == ["actor"]
+
+
+def test_another_thread_does_not_beat_for_the_worker(tmp_path):
+    heartbeat = Heartbeat(tmp_path, "actor", silence_s=600)
+    beat_path(tmp_path, "actor").unlink()
+    later = Timer(EVERY_S + 0.1, heartbeat.beat)
+    later.start()
+    later.join()
+    assert not beat_path(tmp_path, "actor").exists()
+    heartbeat.beat()
+    assert beat_path(tmp_path, "actor").exists()
 
 
 def test_a_wait_beats(tmp_path):

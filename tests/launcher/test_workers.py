@@ -105,10 +105,7 @@ def test_what_would_happen_again_ends_the_run(fate, made, cause):
 @pytest.mark.parametrize("fate", [KILLED, Ended(SLOT, 143)])
 def test_one_that_was_killed_before_the_first_step_begins_again_also_where_others_fail_with_it(fate):
     scene = Scene()
-    scene.fates |= {"trainer-0": ERROR, "trainer-1": KILLED}
-    assert scene.steps(made=None) == [Step.BEGIN]
-    scene.begin()
-    scene.fates["actor"] = fate
+    scene.fates |= {"trainer-0": ERROR, "trainer-1": fate}
     assert scene.steps(made=None) == [Step.BEGIN]
 
 
@@ -137,15 +134,44 @@ def test_none_is_allowed_where_there_is_no_budget():
     assert scene.steps(made=4) == [Step.FAIL]
 
 
-def test_an_error_at_the_same_step_again_and_again_ends_the_run_however_slowly_it_comes():
+@pytest.mark.parametrize(("fate", "hung"), [(ERROR, ()), (KILLED, ()), (KILLED, ("trainer-0",))])
+def test_ends_without_a_new_version_end_the_run_however_slowly_they_come(fate, hung):
     scene = Scene(most=3)
     said = []
-    for made in (10, 10, 9, 10):
-        scene.fates["trainer-0"] = ERROR
-        said += scene.steps(made)
+    for made in (10, 10, None, 9, 10):
+        scene.fates["trainer-0"] = fate
+        said += scene.steps(made, hung=hung)
         scene.begin()
         scene.now += 1000
-    assert said == [Step.BEGIN] * 3 + [Step.FAIL]
+    assert said == [Step.BEGIN] * 4 + [Step.FAIL]
+
+
+def test_one_that_hangs_at_each_start_ends_the_run():
+    scene = Scene(most=2)
+    said = []
+    for _ in range(3):
+        scene.fates["trainer-0"] = KILLED
+        said += scene.steps(None, hung=("trainer-0",))
+        scene.begin()
+        scene.now += 1000
+    assert said == [Step.BEGIN] * 2 + [Step.FAIL]
+
+
+def test_the_end_of_one_that_hung_is_waited_for_before_others_are_blamed():
+    scene = Scene()
+    scene.fates["trainer-0"] = ERROR
+    assert scene.steps(None, hung=("trainer-1",)) == []
+    scene.fates["trainer-1"] = KILLED
+    assert scene.steps(None, hung=("trainer-1",)) == [Step.BEGIN]
+
+
+def test_an_error_before_a_step_is_final_only_while_the_run_has_made_none():
+    scene = Scene()
+    scene.fates["trainer-0"] = KILLED
+    assert scene.steps(made=5) == [Step.BEGIN]
+    scene.begin()
+    scene.fates["preprocessor"] = ERROR
+    assert scene.steps(made=None) == [Step.BEGIN]
 
 
 def test_errors_at_later_and_later_steps_do_not_end_the_run():

@@ -8,7 +8,15 @@ from pathlib import Path
 import pytest
 import torch
 
-from contracts.records import Evaluated, Restarted, Resumed, SaveWanted, ServerJoined, StepClosed
+from contracts.records import (
+    CheckpointSaved,
+    Evaluated,
+    Restarted,
+    Resumed,
+    SaveWanted,
+    ServerJoined,
+    StepClosed,
+)
 from pipelinerl.metrics import metrics_path, read_metrics
 from tests.pipeline.runs import (
     SEED,
@@ -97,20 +105,27 @@ def events_after(launcher, run: Path) -> list[Restarted]:
 def test_where_a_rank_is_killed_the_run_goes_on_from_its_last_checkpoint(tmp_path, settings):
     run = tmp_path / "run"
     launcher = start(run, *SHORT, *settings)
+    wait_for_record(run, "trainer_events", CheckpointSaved)
     hit(run, "pipelinerl.trainer", signal.SIGKILL, after_steps=6)
     assert_went_on(run, launcher)
     (resumed,) = events(run, Resumed)
     assert resumed.version >= 5 and resumed.version % 5 == 0
 
 
-@pytest.mark.parametrize("module", ["pipelinerl.actor", "pipelinerl.preprocessor", "pipelinerl.trainer"])
-@pytest.mark.engines  # for its time
+@pytest.mark.parametrize(
+    "module",
+    [
+        pytest.param("pipelinerl.trainer", marks=IN_FULL),
+        pytest.param("pipelinerl.actor", marks=pytest.mark.long),
+        pytest.param("pipelinerl.preprocessor", marks=pytest.mark.long),
+    ],
+)
 def test_a_worker_that_is_stopped_is_ended_and_begins_again(tmp_path, module):
     run = tmp_path / "run"
     launcher = start(run, *SHORT, "world.heartbeat_timeout_s=8", "world.stop_timeout_s=2")
     hit(run, module, signal.SIGSTOP, after_steps=6)
     err = assert_went_on(run, launcher)
-    assert "has been silent for 8 s and is ended: its stacks are in its log" in err
+    assert "has been silent for 8 s and is ended; its log may have its stacks" in err
 
 
 def faulty(tmp_path: Path, fault: str) -> tuple[str, ...]:
