@@ -55,11 +55,13 @@ HOSTILE := soak-hostile-transformers soak-hostile-vllm soak-hostile-sglang
 GROUPS_AT := soak-groups-0 soak-groups-1 soak-groups-4 soak-groups-null
 SERVERS := soak-servers-0 soak-servers-1 soak-servers-2 soak-servers-3
 THOROUGH := soak-thorough-transformers soak-thorough-vllm soak-thorough-sglang
-CHAOS := soak-chaos-0 soak-chaos-1 soak-chaos-2 soak-chaos-3 soak-chaos-4
+CHAOS := $(addprefix soak-chaos-,$(shell seq 0 24))
 SOAK := $(GROUPS_AT) soak-updates soak-trainers $(SERVERS) soak-judging soak-engines $(THOROUGH) soak-runs soak-ray soak-slurm $(CHAOS) $(HOSTILE)
-.PHONY: $(SOAK)
+.PHONY: $(SOAK) soak-chaos
 
 soak: $(SOAK)  ## Run what is too long for every commit, one part after the other (docs/soak.md). Over an hour.
+
+soak-chaos: $(CHAOS)
 
 $(SOAK): $(VENV)/test-engines
 $(SOAK): export SOAK_PART = $@
@@ -105,7 +107,7 @@ soak-slurm:
 	$(VENV)/bin/python -m pytest -m long tests/slurm
 
 $(CHAOS): soak-chaos-%: redis-server
-	$(VENV)/bin/python -m pytest -s -m long "tests/chaos/test_runs.py::test_drawn_runs_survive[$*]"
+	$(VENV)/bin/python -m pytest -s -m long "tests/chaos/test_runs.py::test_a_drawn_run_survives[$*]"
 
 mutants: $(VENV)/mutants  ## Draw mutants of the adapters and tell what kills each (docs/mutants.md). Hours.
 	$(VENV)/bin/python -m benchmarks.mutants --part server --sample 75 --out runs/mutants-server.jsonl

@@ -13,7 +13,8 @@ from pathlib import Path
 
 from benchmarks.chaos.plan import Plan, draw_plan
 from benchmarks.chaos.running import Result, run_plan
-from benchmarks.chaos.table import faults_table, json_line, kinds_table
+from benchmarks.chaos.saved import json_line
+from benchmarks.chaos.table import faults_table, kinds_table
 
 
 def main() -> int:

@@ -1,8 +1,6 @@
-"""What faults did to runs, as tables of Markdown and as lines of JSON."""
+"""What faults did to runs, as tables of Markdown."""
 
-import json
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict
 from statistics import median
 
 from benchmarks.chaos.running import Outcome, Result
@@ -34,11 +32,6 @@ def table(rows: Sequence[Sequence[str]]) -> str:
     """Returns a table of Markdown; the first row is its head."""
     ruled = [rows[0], ["---"] * len(rows[0]), *rows[1:]]
     return "\n".join(f"| {' | '.join(row)} |" for row in ruled)
-
-
-def json_line(result: Result) -> str:
-    """Returns everything that is known of a run and its faults, in one line."""
-    return json.dumps(asdict(result) | {"failures": result.failures})
 
 
 def _row(outcome: Outcome) -> list[str]:

@@ -25,7 +25,7 @@ def test_every_kind_comes_before_any_comes_again():
 
 
 def test_the_seeds_of_a_soak_come_to_every_role_and_every_action():
-    faults = [fault for seed in range(25) for fault in draw_plan(seed, 10, "scripted", STOP_S).faults]
+    faults = [fault for seed in range(25) for fault in draw_plan(seed, 20, "scripted", STOP_S).faults]
     roles = {"server", "actor", "preprocessor", "trainer", "reference", "judging", "redis", "launcher"}
     every = {f"{action} {role}" for action in ("kill", "stop") for role in roles}
     every |= {"close port server", "corrupt server", "fill disk disk", "truncate log actor"}

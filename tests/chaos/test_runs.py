@@ -7,14 +7,16 @@ import pytest
 
 from benchmarks.chaos.plan import Fault, Plan, draw_plan
 from benchmarks.chaos.running import Result, run_plan
-from benchmarks.chaos.table import faults_table, json_line, kinds_table
+from benchmarks.chaos.saved import json_line, result_of
+from benchmarks.chaos.table import faults_table, kinds_table
+from pipelinerl.paths import ROOT
 from tests.forked import Forked
 from tests.pipeline.runs import SEED
 
 WITHIN_S = 60.0
-PARTS = 5  # of `make soak`
-RUNS = 5  # in each
-FAULTS = 10  # in each of them
+PARTS = 25  # of `make soak`, a run each
+FAULTS = 20  # in each of them
+RESULTS = ROOT / "runs" / "chaos"
 FEW = (
     Fault("truncate log", "actor", after_steps=0, delay_s=0.0),
     Fault("stop", "server-0", after_steps=0, delay_s=0.0, seconds=1.0),
@@ -32,7 +34,8 @@ def assert_survived(result: Result, number: int) -> None:
     assert len(result.outcomes) == number and result.steps > number
     assert f"| kill | server-0 | {result.outcomes[3].at_s:.1f} s |" in faults_table(result)
     assert "| kill server | 1 |" in kinds_table([result])
-    assert '"failures": []' in json_line(result)
+    line = json_line(result)
+    assert '"failures": []' in line and result_of(line) == result
 
 
 def test_a_run_survives_four_faults(tmp_path):
@@ -42,7 +45,7 @@ def test_a_run_survives_four_faults(tmp_path):
 
 
 @pytest.mark.engines  # for its time
-def test_a_run_survives_ten_faults(tmp_path):
+def test_a_run_survives_twenty_faults(tmp_path):
     result = run_plan(draw_plan(SEED, FAULTS, "scripted", 3.0), tmp_path / "chaos", WITHIN_S, start)
     assert result.failures == [], "\n".join(result.failures)
     assert len(result.outcomes) == FAULTS
@@ -50,12 +53,11 @@ def test_a_run_survives_ten_faults(tmp_path):
 
 @pytest.mark.long
 @pytest.mark.parametrize("part", range(PARTS))
-def test_drawn_runs_survive(tmp_path, part):
-    first = (PARTS * SEED + part) * RUNS
-    results = []
-    for seed in range(first, first + RUNS):
-        results.append(run_plan(draw_plan(seed, FAULTS, "scripted", 90.0), tmp_path / f"{seed}", 180.0))
-        print(f"\nseed {seed}\n{faults_table(results[-1])}")
-    print(f"\n{kinds_table(results)}")
-    failures = [f"seed {result.plan.seed}: {failure}" for result in results for failure in result.failures]
-    assert failures == [], "\n".join(failures)
+def test_a_drawn_run_survives(tmp_path, part):
+    seed = PARTS * SEED + part
+    result = run_plan(draw_plan(seed, FAULTS, "scripted", 90.0), tmp_path / f"{seed}", 180.0)
+    RESULTS.mkdir(parents=True, exist_ok=True)
+    (RESULTS / f"{seed}.json").write_text(json_line(result) + "\n")
+    print(f"\nseed {seed}: {result.plan.shape}\n{faults_table(result)}")
+    assert result.failures == [], "\n".join(result.failures)
+    assert len(result.outcomes) == FAULTS
