@@ -68,8 +68,8 @@ class Launches:
             return None
 
     def interrupt(self) -> None:
-        """Asks the launcher to end, as Ctrl-C does."""
-        self._launcher.send_signal(signal.SIGINT)
+        """Asks the launcher to end. A shell has its background jobs ignore Ctrl-C."""
+        self._launcher.send_signal(signal.SIGTERM)
 
     def left_behind(self) -> list[int]:
         """Returns the processes of a run that should have ended, after giving them time to."""
