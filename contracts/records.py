@@ -356,10 +356,17 @@ class ServerCondemned(Dated, frozen=True, kw_only=True):
     replaceable: bool
 
 
+class ReferenceCondemned(Dated, frozen=True, kw_only=True):
+    """Says that the reference server answers no more. The launcher ends it, and starts it again."""
+
+    why: str
+
+
 Event = (
     Started | Settled | PublishWanted | Quiesced | WeightsPublished | StepClosed | Evaluated
     | Pinned | Released | ActorStopped | TrainingDone | CheckpointSaved | SamplerState | Resumed
     | ServerJoined | ServerLeft | ServerCondemned | SaveWanted | Restarted
+    | ReferenceCondemned
 )  # fmt: skip
 
 

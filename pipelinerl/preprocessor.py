@@ -18,6 +18,7 @@ from contracts.records import (
     DropReason,
     MicroBatchRow,
     Record,
+    ReferenceCondemned,
     Rollout,
     Settled,
     StepClosed,
@@ -81,6 +82,7 @@ class Preprocessor:
                 start_timeout_s=config.world.server_start_timeout_s,
                 score_timeout_s=config.rollout.timeout_s,
                 wait_for=self._heartbeat.wait_for,
+                on_silence=self._condemn_reference,
             )
         self._row_begins: dict[int, int] = {}  # step that is not closed -> where its first row begins
         self._rows.protect(self._rows.end)
@@ -154,6 +156,9 @@ class Preprocessor:
             else:
                 self._append(row)
         self._append_scored()
+
+    def _condemn_reference(self, why: str) -> None:
+        self._events.append(ReferenceCondemned(why=why))
 
     def _append_scored(self) -> None:
         for row in self._reference.finished() if self._reference else ():

@@ -26,11 +26,16 @@ def _wait(futures: Sequence[Future]) -> None:
     wait(futures, return_when=FIRST_COMPLETED)
 
 
+def _do_nothing(_: str) -> None:
+    pass
+
+
 class Reference:
     """start_timeout_s: within which the server must be ready. score_timeout_s: of one request.
 
     A request may be sent again for as long as both together: the server may start anew meanwhile.
     wait_for: waits until one of the futures is done, in the way of the process that waits.
+    on_silence: is called with words, by a method here, after a request that was left without an answer.
     """
 
     def __init__(
@@ -40,14 +45,17 @@ class Reference:
         start_timeout_s: float,
         score_timeout_s: float,
         wait_for: Callable[[Sequence[Future]], object] = _wait,
+        on_silence: Callable[[str], object] = _do_nothing,
     ):
         """Waits until the server is ready. Raises TimeoutError, or ValueError where it cannot score."""
         self._wait_for = wait_for
+        self._on_silence = on_silence
+        self._silence: Future[str] = Future()
         self._under_way: deque[Future[MicroBatchRow]] = deque()  # in the order of the rows
         self._loop = asyncio.new_event_loop()
         Thread(target=self._loop.run_forever, name="reference", daemon=True).start()
         session = self._run(_opened(token, score_timeout_s)).result()
-        self._requests = ScoreRequests(session, url, start_timeout_s + score_timeout_s)
+        self._requests = ScoreRequests(session, url, start_timeout_s + score_timeout_s, self._hear_silence)
         ready = self._run(self._requests.ready(start_timeout_s))
         self._wait_for([ready])
         ready.result()
@@ -55,7 +63,8 @@ class Reference:
     def begin(self, row: MicroBatchRow) -> None:
         """Begins to score a row. Waits while as many as allowed are under way."""
         while len(unfinished := [f for f in self._under_way if not f.done()]) >= ROWS_UNDER_WAY:
-            self._wait_for(unfinished)
+            self._wait_for([*unfinished, self._silence])
+            self._tell_of_silence()
         self._under_way.append(self._run(self._scored(row)))
 
     @property
@@ -67,10 +76,21 @@ class Reference:
 
         Raises NoScoresError for a row that the server does not score.
         """
+        self._tell_of_silence()
         rows = []
         while self._under_way and self._under_way[0].done():
             rows.append(self._under_way.popleft().result())
         return rows
+
+    def _hear_silence(self, words: str) -> None:
+        """Runs in the thread of the requests."""
+        if not self._silence.done():
+            self._silence.set_result(words)
+
+    def _tell_of_silence(self) -> None:
+        if self._silence.done():
+            self._on_silence(self._silence.result())
+            self._silence = Future()
 
     def _run(self, work: Coroutine[Any, Any, Any]) -> Future:
         return asyncio.run_coroutine_threadsafe(work, self._loop)

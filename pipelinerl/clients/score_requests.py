@@ -6,6 +6,7 @@ Used by `Reference`. It knows no rows.
 import asyncio
 import logging
 import time
+from collections.abc import Callable
 
 import aiohttp
 import numpy as np
@@ -28,12 +29,24 @@ class NoScoresError(Exception):
 
 
 class ScoreRequests:
-    """deadline_s: within which a request must have been answered, however often it was sent."""
+    """deadline_s: within which a request must have been answered, however often it was sent.
 
-    def __init__(self, session: aiohttp.ClientSession, url: str, deadline_s: float):
+    on_silence: is called with words where the server has left a request without an answer. Those that were
+    sent before the call are not counted again.
+    """
+
+    def __init__(
+        self,
+        session: aiohttp.ClientSession,
+        url: str,
+        deadline_s: float,
+        on_silence: Callable[[str], object],
+    ):
         self._session = session
         self._url = url
         self._deadline_s = deadline_s
+        self._on_silence = on_silence
+        self._silent_at = 0.0
         self._limits = Limits()
 
     async def ready(self, timeout_s: float) -> None:
@@ -72,9 +85,13 @@ class ScoreRequests:
         deadline = time.monotonic() + self._deadline_s
         pause_s = FIRST_PAUSE_S
         while True:
+            sent = time.monotonic()
             try:
                 return _arrays(await self._answer(request), sequences)
             except (aiohttp.ClientError, TimeoutError) as error:
+                if isinstance(error, TimeoutError) and sent > self._silent_at:
+                    self._silent_at = time.monotonic()
+                    self._on_silence(f"it left /score without an answer for {self._silent_at - sent:.0f} s")
                 if time.monotonic() + pause_s > deadline:
                     raise NoScoresError(
                         f"the reference server has not answered /score within {self._deadline_s:g} s; "

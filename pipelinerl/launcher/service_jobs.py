@@ -1,22 +1,37 @@
-"""The services of a run, the reference server and the judging service: started again where they were."""
+"""The services of a run, the reference server and the judging service: started again where they were.
+
+A reference server that the preprocessor has condemned is ended first.
+"""
 
 from collections.abc import Iterable, Mapping
 
-from pipelinerl.launcher.executors.base import Ended, Fate
-from pipelinerl.launcher.fates import JobFailedError
+from pipelinerl.launcher.executors.base import Ended, Executor, Fate
+from pipelinerl.launcher.fates import JobFailedError, is_alive
 from pipelinerl.launcher.job_starter import JobStarter
+from pipelinerl.launcher.news import News
 from pipelinerl.launcher.restart_log import RestartLog
 from pipelinerl.launcher.restarts import of_a_service
 from pipelinerl.launcher.wants import Member
 
 
 class ServiceJobs:
-    """most: restarts of one service within ten minutes."""
+    """news: of the reference server. most: restarts of one service within ten minutes."""
 
-    def __init__(self, members: Iterable[Member], starter: JobStarter, told: RestartLog, most: int):
+    def __init__(
+        self,
+        members: Iterable[Member],
+        executor: Executor,
+        starter: JobStarter,
+        news: News,
+        told: RestartLog,
+        most: int,
+    ):
         self._members = {member.want.name: member for member in members}
         self._restarts = {name: of_a_service(most) for name in self._members}
+        self._executor = executor
         self._starter = starter
+        self._news = news
+        self._why: dict[str, str] = {}  # it was condemned, of those that have not begun again
         self._told = told
 
     def start(self) -> None:
@@ -33,6 +48,7 @@ class ServiceJobs:
 
         One that is lost is given another place together with the workers, to whom its address is new.
         """
+        self._hear_preprocessor(fates)
         for name, restarts in self._restarts.items():
             fate = fates.get(name)
             if not isinstance(fate, Ended):
@@ -40,7 +56,18 @@ class ServiceJobs:
             if not restarts.is_pending:
                 restarts.ended(now, fate.status)
             if restarts.is_spent:
-                raise JobFailedError(self._starter.how_it_ended(name, fate))
+                raise JobFailedError(self._how_it_ended(name, fate))
             if restarts.is_due(now):
-                self._told.restarted("services", [name], self._starter.how_it_ended(name, fate))
+                self._told.restarted("services", [name], self._how_it_ended(name, fate))
+                self._why.pop(name, None)
                 self.start_one(name)
+
+    def _hear_preprocessor(self, fates: Mapping[str, Fate]) -> None:
+        for condemned in self._news.read():
+            if is_alive(fates.get("reference")):
+                self._why["reference"] = condemned.why
+                self._executor.end(["reference"])
+
+    def _how_it_ended(self, name: str, fate: Ended) -> str:
+        why = self._why.get(name)
+        return f"{name} hung ({why})" if why else self._starter.how_it_ended(name, fate)

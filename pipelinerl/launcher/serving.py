@@ -11,8 +11,8 @@ from contracts.records import ServerCondemned, WeightsPublished
 from pipelinerl.config import WorldConfig
 from pipelinerl.launcher.executors.base import Ended, Executor, Fate, Lost, Slot, Want
 from pipelinerl.launcher.fates import is_alive
+from pipelinerl.launcher.news import News
 from pipelinerl.launcher.server_job import Means, ServerJob
-from pipelinerl.launcher.trainer_news import TrainerNews
 from pipelinerl.streams import StreamWriter
 
 
@@ -30,7 +30,7 @@ class Servers:
         executor: Executor,
         start: Callable[[str, Slot], tuple[str, str]],
         events: StreamWriter,
-        news: TrainerNews,
+        news: News,
         world: WorldConfig,
         most_restarts: int,
         count: Callable[[], None] = lambda: None,

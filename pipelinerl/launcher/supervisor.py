@@ -17,6 +17,7 @@ from pipelinerl.launcher.job_starter import JobStarter
 from pipelinerl.launcher.jobs import engine_of
 from pipelinerl.launcher.liveness import Liveness
 from pipelinerl.launcher.messages import say
+from pipelinerl.launcher.news import StepNews, reference_news, server_news
 from pipelinerl.launcher.own_redis import OwnRedis
 from pipelinerl.launcher.placing import PlacedRun
 from pipelinerl.launcher.restart_log import RestartLog
@@ -24,7 +25,6 @@ from pipelinerl.launcher.resume import describe, resume_from_newest
 from pipelinerl.launcher.scaling import ServersAsked
 from pipelinerl.launcher.service_jobs import ServiceJobs
 from pipelinerl.launcher.serving import Servers
-from pipelinerl.launcher.trainer_news import StepNews, TrainerNews
 from pipelinerl.launcher.wants import members_of, server_want
 from pipelinerl.launcher.worker_jobs import WorkerJobs
 from pipelinerl.streams import Streams, StreamWriter
@@ -50,7 +50,9 @@ class Supervisor:
         members = members_of(placed.config)
         self._services = ServiceJobs(
             [member for member in members if member.role in SERVICE_ROLES],
+            self._executor,
             self._starter,
+            reference_news(streams),
             told,
             placed.config.restarts.services,
         )
@@ -71,7 +73,7 @@ class Supervisor:
             self._executor,
             self._start_server,
             events,
-            TrainerNews(streams),
+            server_news(streams),
             placed.config.world,
             placed.config.restarts.servers,
             lambda: told.count("servers"),

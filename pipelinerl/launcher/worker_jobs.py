@@ -14,11 +14,11 @@ from pipelinerl.launcher.fates import SERVICE_ROLES, WORKER_ROLES, JobFailedErro
 from pipelinerl.launcher.job_starter import JobStarter
 from pipelinerl.launcher.liveness import Liveness
 from pipelinerl.launcher.messages import say
+from pipelinerl.launcher.news import StepNews
 from pipelinerl.launcher.relocation import Relocation
 from pipelinerl.launcher.restart_log import RestartLog
 from pipelinerl.launcher.restarts import of_workers
 from pipelinerl.launcher.resume import StillAliveError
-from pipelinerl.launcher.trainer_news import StepNews
 from pipelinerl.launcher.wants import Member
 from pipelinerl.launcher.workers import Step, Workers
 from pipelinerl.streams import StreamWriter

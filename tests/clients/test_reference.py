@@ -75,7 +75,12 @@ class ScoringServer:
         return web.json_response({"logprobs": logprobs, "version": 0})
 
 
-def of(server: ScoringServer, work: Callable[[Reference], object], deadline_s: float = 10.0) -> object:
+def of(
+    server: ScoringServer,
+    work: Callable[[Reference], object],
+    deadline_s: float = 10.0,
+    on_silence: Callable[[str], object] = lambda _: None,
+) -> object:
     async def scenario() -> object:
         app = web.Application()
         app.router.add_get("/health", server.health)
@@ -88,7 +93,7 @@ def of(server: ScoringServer, work: Callable[[Reference], object], deadline_s: f
         url = f"http://127.0.0.1:{site._server.sockets[0].getsockname()[1]}"
         try:
             return await asyncio.to_thread(
-                lambda: work(Reference(url, None, deadline_s, score_timeout_s=0.3))
+                lambda: work(Reference(url, None, deadline_s, SCORE_TIMEOUT_S, on_silence=on_silence))
             )
         finally:
             await runner.cleanup()
@@ -137,6 +142,14 @@ def test_a_server_that_fails_is_asked_again():
     (finished,) = of(server, scored([row(0, 1)]))
     assert finished.micro_batches[0][0].reference_logprobs.tolist() == [0.0, -3.0, -4.0]
     assert len(server.requests) == 6
+
+
+def test_a_server_that_leaves_requests_without_an_answer_is_told_of_once_for_all_of_them():
+    server = ScoringServer(*["hangs"] * reference.ROWS_UNDER_WAY, "500", "reset", "hangs")
+    told = []
+    finished = of(server, scored([row(index, 1) for index in range(8)]), on_silence=told.append)
+    assert len(finished) == 8
+    assert told == ["it left /score without an answer for 0 s"] * 2
 
 
 def test_as_many_sequences_are_sent_as_the_server_takes():

@@ -9,6 +9,7 @@ from contracts.records import (
     Dated,
     DropReason,
     Evaluated,
+    ReferenceCondemned,
     Restarted,
     Resumed,
     SaveWanted,
@@ -92,5 +93,5 @@ def test_events_of_earlier_code_have_no_time():
     data = {"record": "Settled", "schema": 1, "group_ids": [1], "rollouts": 2}
     assert decode(msgspec.msgpack.encode(data)).at == 0.0
     dated = {Started, Settled, StepClosed, WeightsPublished, Evaluated, CheckpointSaved, Resumed}
-    dated |= {ServerJoined, ServerLeft, ServerCondemned, SaveWanted, Restarted}
+    dated |= {ServerJoined, ServerLeft, ServerCondemned, ReferenceCondemned, SaveWanted, Restarted}
     assert {*Dated.__subclasses__()} == dated

@@ -22,8 +22,8 @@ from pipelinerl.launcher.executors.base import (
     Want,
 )
 from pipelinerl.launcher.fates import is_alive
+from pipelinerl.launcher.news import server_news
 from pipelinerl.launcher.serving import Servers
-from pipelinerl.launcher.trainer_news import TrainerNews
 from pipelinerl.streams.files import FileStreams
 
 
@@ -75,7 +75,7 @@ class Scene:
             self.table,
             self.table.start,
             streams.writer("launcher_events"),
-            TrainerNews(streams),
+            server_news(streams),
             WorldConfig(servers=2, server_start_timeout_s=600),
             restarts,
         )

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from contracts.records import ServerJoined, ServerLeft, StepClosed, WeightsPublished
+from contracts.records import Restarted, ServerJoined, ServerLeft, StepClosed, WeightsPublished
 from pipelinerl.paths import ROOT
 from pipelinerl.process import REFERENCE_VARIABLE
 from tests.pipeline.runs import (
@@ -74,16 +74,23 @@ def test_a_server_that_is_killed_comes_back_and_serves_the_current_version(tmp_p
     assert processes_of(run) == []
 
 
-def test_a_reference_server_that_is_killed_is_started_again(tmp_path):
+@pytest.mark.parametrize(
+    ("number", "how"),
+    [(signal.SIGKILL, "was killed by signal 9"), (signal.SIGSTOP, "hung (it left /score without an answer")],
+)
+def test_a_reference_server_that_dies_or_hangs_is_started_again(tmp_path, number, how):
     run = tmp_path / "run"
-    launcher = start(run, "reference=scripted", KL, "max_steps=8")
+    quick = ("rollout.timeout_s=4", "world.stop_timeout_s=1")
+    launcher = start(run, "reference=scripted", KL, "max_steps=8", *quick)
     wait_for_record(run, "trainer_events", StepClosed, count=2)
     environment = Path(f"/proc/{job_pid(run, 'pipelinerl.preprocessor')}/environ").read_text().split("\0")
     (url,) = [line.partition("=")[2] for line in environment if line.startswith(REFERENCE_VARIABLE)]
-    os.kill(listener(url), signal.SIGKILL)
+    os.kill(listener(url), number)
     status, err = finish(launcher)
     assert status == 0, err
     assert_accounted(run)
+    (restarted,) = [r for r in records(run, "launcher_events") if isinstance(r, Restarted)]
+    assert restarted.names == ["reference"] and how in restarted.why
 
 
 def test_a_server_that_may_not_be_replaced_is_the_end_of_a_run_without_another(tmp_path):

@@ -1,24 +1,43 @@
-"""What the trainer tells the launcher: which servers have weights, which it cannot publish to, its steps."""
+"""What the workers tell the launcher: of servers, of the reference server, and of steps."""
 
 from collections.abc import Iterator
 
-from contracts.records import ServerCondemned, StepClosed, TrainingDone, WeightsPublished
+from contracts.records import (
+    Record,
+    ReferenceCondemned,
+    ServerCondemned,
+    StepClosed,
+    TrainingDone,
+    WeightsPublished,
+)
 from pipelinerl.streams import Streams
 from pipelinerl.streams.events import latest_launch
 
 
-class TrainerNews:
-    """What the trainer has said of servers since this launch of the run began."""
+class News:
+    """The records of some kinds in a stream since this launch of the run began, each read once."""
 
-    def __init__(self, streams: Streams):
-        self._reader = streams.reader("trainer_events")
-        self._offset = latest_launch(streams).ends.get("trainer_events", 0)
+    def __init__(self, streams: Streams, name: str, kinds: tuple[type[Record], ...]):
+        self._reader = streams.reader(name)
+        self._offset = latest_launch(streams).ends.get(name, 0)
+        self._kinds = kinds
 
-    def read(self) -> Iterator[WeightsPublished | ServerCondemned]:
+    def read(self) -> Iterator[Record]:
+        """Yields what has been written since the last call."""
         for entry in self._reader.read(self._offset, timeout_s=0):
             self._offset = entry.next_offset
-            if isinstance(entry.record, WeightsPublished | ServerCondemned):
+            if isinstance(entry.record, self._kinds):
                 yield entry.record
+
+
+def server_news(streams: Streams) -> News:
+    """Returns what the trainer says of servers: which have weights, and which it cannot publish to."""
+    return News(streams, "trainer_events", (WeightsPublished, ServerCondemned))
+
+
+def reference_news(streams: Streams) -> News:
+    """Returns what the preprocessor says of the reference server."""
+    return News(streams, "preprocessor_events", (ReferenceCondemned,))
 
 
 class StepNews:
