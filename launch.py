@@ -167,7 +167,7 @@ def supervise(placed: PlacedRun, streams: Streams, events: StreamWriter, redis: 
     except KeyboardInterrupt:
         status = interruptions.STATUS
     if redis.failure:
-        return status
+        return status or 1
     try:
         with naming_full_disk(placed.run_dir):
             summary = report(placed.run_dir, streams, wall_s=time.monotonic() - began)

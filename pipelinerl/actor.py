@@ -174,7 +174,7 @@ class Actor:
             case WeightsPublished():
                 self._newest = happening.version
                 await self._on_published(happening)
-            case Settled():
+            case Settled(version=version) if version is None or version <= self._version:
                 self._admission.settle(happening.rollouts)
                 self._kept.settled(happening.group_ids)
                 self._rollouts.protect(self._kept.begin(self._rollouts.end))

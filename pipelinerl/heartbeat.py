@@ -6,11 +6,11 @@ launcher sees that the file changes (`launcher/liveness.py`), and ends a worker 
 """
 
 import asyncio
+import contextlib
 import faulthandler
-import os
 import threading
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -27,6 +27,7 @@ class Heartbeat:
         self._silence_s = silence_s
         self._thread = threading.get_ident()
         self._next = 0.0
+        self._beaten_at = 0.0
         self.beat()
 
     def beat(self) -> None:
@@ -38,6 +39,22 @@ class Heartbeat:
         if now < self._next or threading.get_ident() != self._thread:
             return
         self._next = now + EVERY_S
+        self._beaten_at = now
+        self._write()
+
+    def of_wait(self, longest_s: float) -> Callable[[], None]:
+        """Returns what another thread calls while the worker is in waits that end by themselves.
+
+        longest_s: of one of them. A worker that does not come back for longer has fallen silent.
+        """
+
+        def beat() -> None:
+            if time.monotonic() - self._beaten_at < longest_s:
+                self._write()
+
+        return beat
+
+    def _write(self) -> None:
         _touch(self._path)
         faulthandler.dump_traceback_later(self._silence_s)
 
@@ -67,8 +84,9 @@ def beat_path(run_dir: Path, name: str) -> Path:
 
 
 def _touch(path: Path) -> None:
-    """Sets the file's time. A file that is there needs no room on the disk for it."""
-    try:
-        os.utime(path)
-    except FileNotFoundError:
+    """Sets the file's time. A file that is there needs no room on the disk for it.
+
+    A disk that fails for once costs one beat.
+    """
+    with contextlib.suppress(OSError):
         path.touch()

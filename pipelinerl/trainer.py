@@ -6,6 +6,7 @@ WORLD_SIZE, MASTER_ADDR and MASTER_PORT. Rank 0 alone reads `rows` and which ser
 """
 
 import os
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 from contracts.records import (
@@ -20,13 +21,14 @@ from contracts.records import (
 from contracts.trainer import WorkerSpec
 from pipelinerl.components import build_domain, instantiate, needed_capabilities
 from pipelinerl.config import RunConfig
-from pipelinerl.heartbeat import Heartbeat
+from pipelinerl.heartbeat import EVERY_S, Heartbeat
 from pipelinerl.process import process_main
 from pipelinerl.streams.events import latest_launch
 from pipelinerl.streams.launched_servers import LaunchedServers
 from pipelinerl.streams.of_run import open_streams
 from pipelinerl.training.checkpoints import Checkpoints
 from pipelinerl.training.learner import Learner
+from pipelinerl.training.meanwhile import meanwhile
 from pipelinerl.training.probe import Probe
 from pipelinerl.training.rank_zero import RankZero
 from pipelinerl.training.ranks import Ranks
@@ -84,8 +86,10 @@ class Trainer:
                     return self._leave()
                 case MicroBatchRow() as row:
                     self._learn(row)
+        if self._ranks.agree(lambda: self._rank_zero.is_save_wanted):
+            return self._leave()
         self._ranks.wait_for_rank_0(lambda: self._rank_zero.end(self._version))
-        self._worker.export(self._checkpoints.final)
+        self._export()
         self._worker.close()
 
     def _next_task(self) -> Record:
@@ -114,6 +118,11 @@ class Trainer:
         self._ranks.wait_for_rank_0(lambda: self._rank_zero.leave())
         self._worker.close()
 
+    def _export(self) -> None:
+        size = self._worker.weight_manifest("float32").total_bytes
+        self._ranks.wait_for_rank_0(lambda: self._rank_zero.wait_for_room(size))
+        self._worker.export(self._checkpoints.final)
+
     def _save(self) -> None:
         """The backend writes on while training does."""
         self._ranks.wait_for_rank_0(lambda: self._rank_zero.saver.finish())
@@ -125,16 +134,23 @@ class Trainer:
         published = self._send()
         if self._probe.due(self._version):
             servers = published.servers if published else []
-            gap = self._probe.measure(self._worker, self._version, servers)
+            with self._waiting():
+                gap = self._probe.measure(self._worker, self._version, servers)
             if self._rank_zero:
                 self._rank_zero.metrics.write(self._version, **gap)
 
     def _send(self) -> WeightsPublished | None:
         """Publishes the version, and returns on rank 0 to whom it was."""
         publisher = self._rank_zero.publisher if self._rank_zero else None
-        published = publish(self._worker, self._ranks, publisher, self._version)
+        with self._waiting():
+            published = publish(self._worker, self._ranks, publisher, self._version)
         self._ranks.wait_for_rank_0(lambda: self._rank_zero.published(published))
         return published
+
+    def _waiting(self) -> AbstractContextManager[None]:
+        """Beats while the block waits for servers or other ranks, which each has a limit of its own."""
+        beat = self._heartbeat.of_wait(self._config.world.rank_timeout_s)
+        return meanwhile(EVERY_S, beat, "heartbeat")
 
 
 def _worker_spec(config: RunConfig, rank: int, size: int) -> WorkerSpec:

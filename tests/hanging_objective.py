@@ -1,13 +1,15 @@
-"""An objective that fails, or never returns, in a step after the first: once, or each time."""
+"""An objective that fails, is slow, or never returns, in a step after the first: once, or each time."""
 
 import time
 from pathlib import Path
 
 from pipelinerl.objectives.reinforce import Reinforce
 
+SLOW_S = 4.0
+
 
 class HangingObjective(Reinforce):
-    """mark: a file that is made at the first fault. fault: hang, fail or always."""
+    """mark: a file that is made at the first fault. fault: hang, slow, fail or always."""
 
     def __init__(self, max_importance_weight: float, mark: str, fault: str):
         super().__init__(max_importance_weight)
@@ -19,7 +21,8 @@ class HangingObjective(Reinforce):
         self._calls.append(1)
         if len(self._calls) > 4 and (self._fault == "always" or not self._mark.exists()):
             self._mark.touch()
-            if self._fault == "hang":
-                time.sleep(1000)
-            raise ArithmeticError("the fifth batch is too much")
+            if self._fault in ("hang", "slow"):
+                time.sleep(1000 if self._fault == "hang" else SLOW_S)
+            else:
+                raise ArithmeticError("the fifth batch is too much")
         return super().__call__(scores, batch)

@@ -4,9 +4,9 @@ import shutil
 import time
 from pathlib import Path
 
+from pipelinerl.launcher.full_disk import LEAST_BYTES
 from pipelinerl.launcher.messages import say
 
-FULL_BYTES = 2**20  # with less than that left, a record may find no room
 EVERY_S = 1.0
 
 
@@ -22,7 +22,7 @@ class DiskWatch:
         if now < self._next:
             return
         self._next = now + EVERY_S
-        enough = 2 * FULL_BYTES if self._is_full else FULL_BYTES
+        enough = 2 * LEAST_BYTES if self._is_full else LEAST_BYTES
         is_full = shutil.disk_usage(self._run_dir).free < enough
         if is_full and not self._is_full:
             say(f"the disk of {self._run_dir} is full: what has to be written there waits for room")

@@ -1,16 +1,15 @@
 """The words for a full disk, which name the run directory instead of a traceback."""
 
-import errno
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from contracts.support.files import lacks_room
 from contracts.support.messages import one_line
 from pipelinerl.errors import PlanError
 
-FULL = (errno.ENOSPC, errno.EDQUOT)
-LEAST_BYTES = 1 << 20  # a disk with less is full
+LEAST_BYTES = 1 << 20  # a disk with less is full: a record may find no room
 
 
 @contextmanager
@@ -19,7 +18,7 @@ def naming_full_disk(run_dir: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if error.errno not in FULL:
+        if not lacks_room(error):
             raise
         raise PlanError(_words(Path(error.filename or run_dir))) from error
 

@@ -38,8 +38,8 @@ class JobStarter:
         """Returns how a job has ended, with its last words."""
         if isinstance(fate, Lost):
             return f"{name} is lost: {fate.why}"
-        return f"{name} {in_words(fate.status)}; {self._logs.see(name, fate.status)}"
+        return f"{name} {in_words(fate.status)}; {self.last_words(name, fate.status)}"
 
-    def last_words(self, name: str) -> str:
+    def last_words(self, name: str, status: int = 0) -> str:
         """Returns where the log of its last process is, and the line in it that says the most."""
-        return self._logs.see(name)
+        return self._logs.see(name, status)

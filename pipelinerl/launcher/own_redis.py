@@ -10,10 +10,10 @@ import time
 from dataclasses import dataclass, replace
 
 from contracts.support.messages import one_line
-from pipelinerl.launcher.fates import JobFailedError
+from pipelinerl.launcher.fates import JobFailedError, in_words
 from pipelinerl.launcher.messages import say
 from pipelinerl.launcher.restart_log import RestartLog
-from pipelinerl.launcher.restarts import of_a_service
+from pipelinerl.launcher.restarts import SERVICES, of_a_service, spent
 from pipelinerl.streams.redis_server import ASK_TIMEOUT_S, RedisServer
 
 NAME = "redis"
@@ -50,12 +50,14 @@ class OwnRedis:
 
     def __init__(self, server: RedisServer | None, most: int):
         self._server = server
+        self._most = most
         self._restarts = replace(of_a_service(most), longest_s=LONGEST_WAIT_S)
         self._untold: queue.SimpleQueue[str] = queue.SimpleQueue()  # why it was started again
         self._silence = Silence(time.monotonic())
         self._is_back = True  # since it was started last
         self._why: str | None = None  # it was killed
         self._over = threading.Event()
+        self._idle = threading.Event()  # set when the thread starts nothing more
         self._thread = threading.Thread(target=self._tend, daemon=True, name=NAME)
         self.failure: JobFailedError | None = None
 
@@ -67,7 +69,7 @@ class OwnRedis:
     def __exit__(self, *_: object) -> None:
         self._over.set()
         if self._server:
-            self._thread.join()
+            self._idle.wait()
 
     def is_away(self) -> bool:
         """Returns whether the server is down or reads its data. Raises JobFailedError if it stays down."""
@@ -83,11 +85,15 @@ class OwnRedis:
     # --- in its thread ------------------------------------------------------------------------
 
     def _tend(self) -> None:
+        """Ends when the server has: a process that this thread has started is killed by its end."""
         try:
             while not (self._over.wait(POLL_S) or self.failure):
                 self._look(self._server)
         except Exception as error:
             self.failure = JobFailedError(f"{NAME} cannot be watched or started again: {one_line(error)}")
+        self._idle.set()
+        while self._server.status is None:
+            time.sleep(POLL_S)
 
     def _look(self, server: RedisServer) -> None:
         if server.status is not None:
@@ -104,9 +110,9 @@ class OwnRedis:
     def _start_again(self, server: RedisServer, now: float) -> None:
         if not self._restarts.is_pending:
             self._restarts.ended(now)
-            words = f"{NAME} {self._why or how_it_ended(server.status)}"
+            words = f"{NAME} {self._why or in_words(server.status)}; see {server.log}"
             if self._restarts.is_spent:
-                self.failure = JobFailedError(f"{words}; see {server.log} ({server.last_words})")
+                self.failure = JobFailedError(f"{words} ({server.last_words}); {spent(SERVICES, self._most)}")
                 return
             self._untold.put(words)
             say(f"{words}; it is started again")
@@ -114,8 +120,3 @@ class OwnRedis:
             self._why = None
             self._silence = Silence(now)
             server.start()
-
-
-def how_it_ended(status: int | None) -> str:
-    """Returns what an exit status says, which is negative where a signal ended the process."""
-    return f"was killed by signal {-status}" if status and status < 0 else f"ended with status {status}"

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from pipelinerl.process import REFUSED
 
 WITHIN_S = 600.0  # within which ends are counted
+WORKERS = "restarts.workers"
+SERVICES = "restarts.services"
 
 
 @dataclass
@@ -55,6 +57,11 @@ class Restarts:
         """Starts it no more."""
         self.is_spent = True
         self._due = None
+
+
+def spent(key: str, most: int) -> str:
+    """Returns the words for a budget that is spent. `key` is that of the configuration."""
+    return f"{key}={most} allows no further restart within {WITHIN_S / 60:g} minutes"
 
 
 def of_a_server(most: int) -> Restarts:

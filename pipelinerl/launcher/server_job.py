@@ -37,6 +37,7 @@ class Means:
 
     start: starts the server of this name in a place, and returns its URL and its engine.
     events: the writer of `launcher_events`. joinings: the numbers of the joinings to come.
+    last_words: returns where the log of a server is, and what it ended with, given its exit status.
     """
 
     executor: Executor
@@ -45,6 +46,7 @@ class Means:
     joinings: Iterator[int]
     most_restarts: int  # of one server within ten minutes
     count: Callable[[], None]  # of restarts
+    last_words: Callable[[str, int], str]
 
 
 class ServerJob:
@@ -185,8 +187,10 @@ class ServerJob:
     def _how_it_ended(self, fate: Ended | Lost) -> str:
         if self._excused:
             return "has ended, as it was to"
-        how = in_words(fate.status) if isinstance(fate, Ended) else f"is lost: {fate.why}"
-        return f"{how} ({self.condemned.why})" if self.condemned else how
+        if isinstance(fate, Lost):
+            return f"is lost: {fate.why}"
+        why = f" ({self.condemned.why})" if self.condemned else ""
+        return f"{in_words(fate.status)}{why}; {self._means.last_words(self.name, fate.status)}"
 
     @property
     def _weight(self) -> int:

@@ -10,8 +10,9 @@ from pipelinerl.launcher.fates import JobFailedError, is_alive
 from pipelinerl.launcher.job_starter import JobStarter
 from pipelinerl.launcher.news import News
 from pipelinerl.launcher.restart_log import RestartLog
-from pipelinerl.launcher.restarts import of_a_service
+from pipelinerl.launcher.restarts import SERVICES, of_a_service, spent
 from pipelinerl.launcher.wants import Member
+from pipelinerl.process import REFUSED
 
 
 class ServiceJobs:
@@ -33,6 +34,7 @@ class ServiceJobs:
         self._news = news
         self._why: dict[str, str] = {}  # it was condemned, of those that have not begun again
         self._told = told
+        self._most = most
 
     def start(self) -> None:
         """Starts them all."""
@@ -56,11 +58,15 @@ class ServiceJobs:
             if not restarts.is_pending:
                 restarts.ended(now, fate.status)
             if restarts.is_spent:
-                raise JobFailedError(self._how_it_ended(name, fate))
+                raise JobFailedError(self._why_no_more(name, fate))
             if restarts.is_due(now):
                 self._told.restarted("services", [name], self._how_it_ended(name, fate))
                 self._why.pop(name, None)
                 self.start_one(name)
+
+    def _why_no_more(self, name: str, fate: Ended) -> str:
+        how = self._how_it_ended(name, fate)
+        return how if fate.status == REFUSED else f"{how}; {spent(SERVICES, self._most)}"
 
     def _hear_preprocessor(self, fates: Mapping[str, Fate]) -> None:
         for condemned in self._news.read():

@@ -21,7 +21,7 @@ class Servers:
 
     start: starts the server of this name in a place, and returns its URL and its engine.
     events: the writer of `launcher_events`. most_restarts: of one server within ten minutes.
-    count: is called at each restart.
+    count: is called at each restart. last_words: as of `Means`.
     """
 
     def __init__(
@@ -33,9 +33,10 @@ class Servers:
         news: News,
         world: WorldConfig,
         most_restarts: int,
-        count: Callable[[], None] = lambda: None,
+        count: Callable[[], None],
+        last_words: Callable[[str, int], str],
     ):
-        self._means = Means(executor, start, events, itertools.count(1), most_restarts, count)
+        self._means = Means(executor, start, events, itertools.count(1), most_restarts, count, last_words)
         now = time.monotonic()
         self._jobs = {want.name: ServerJob(want, self._means, waiting_since=now) for want in wants}
         self._news = news

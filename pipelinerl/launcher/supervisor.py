@@ -77,6 +77,7 @@ class Supervisor:
             placed.config.world,
             placed.config.restarts.servers,
             lambda: told.count("servers"),
+            self._starter.last_words,
         )
 
     def run(self, show: Callable[[int], None]) -> None:

@@ -114,7 +114,7 @@ class WorkerJobs:
             step = Step.FAIL  # with what all of them were on, as the head of a cluster
         match step:
             case Step.FAIL:
-                raise JobFailedError(self._why)
+                raise JobFailedError("; ".join(filter(None, [self._why, self._policy.why_not])))
             case Step.SAVE:
                 self._events.append(SaveWanted())
                 say(f"{self._policy.cause} has ended; the trainer saves its state")

@@ -9,7 +9,7 @@ from enum import Enum, auto
 
 from pipelinerl.launcher.executors.base import Ended, Fate, Lost
 from pipelinerl.launcher.fates import failed_worker, is_alive, is_by_signal
-from pipelinerl.launcher.restarts import Restarts
+from pipelinerl.launcher.restarts import WORKERS, Restarts, spent
 from pipelinerl.launcher.wants import is_rank
 from pipelinerl.process import REFUSED
 
@@ -29,6 +29,7 @@ class Workers:
     """Decides what follows when one of them has ended.
 
     cause: the worker that ended first, or None while none has.
+    why_not: why they do not begin again, where more is to be said than how the cause ended.
     """
 
     def __init__(self, names: Sequence[str], restarts: Restarts, settle_s: float, patience_s: float):
@@ -38,6 +39,7 @@ class Workers:
         self._settle_s = max(settle_s, SETTLE_S)
         self._patience_s = patience_s
         self.cause: str | None = None
+        self.why_not = ""
         self._failed_at: float | None = None
         self._save_until: float | None = None
         self._furthest = -1  # the newest version that was ever made
@@ -99,7 +101,13 @@ class Workers:
         self._note_progress(made)
         self._restarts.ended(now)
         would_come_again = isinstance(fate, Ended) and failed not in hung and _is_final(fate.status, is_first)
-        if would_come_again or self._restarts.is_spent or self._in_vain > self._restarts.most:
+        if would_come_again:
+            return Step.FAIL
+        if self._restarts.is_spent:
+            self.why_not = spent(WORKERS, self._restarts.most)
+            return Step.FAIL
+        if self._in_vain > self._restarts.most:
+            self.why_not = f"they have begun again {self._restarts.most} times without a further step"
             return Step.FAIL
         if made is None or not self._may_save(fates, hung):
             return Step.WAIT

@@ -1,10 +1,12 @@
 """Regular metrics of the actor, also while no weights are published."""
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 EVERY_S = 10.0
+log = logging.getLogger(__name__)
 
 
 @asynccontextmanager
@@ -14,7 +16,10 @@ async def pulsing(write: Callable[[], None], every_s: float = EVERY_S) -> AsyncI
     async def repeat() -> None:
         while True:
             await asyncio.sleep(every_s)
-            write()
+            try:
+                write()
+            except OSError as error:
+                log.warning("metrics are left out: %s", error)
 
     task = asyncio.create_task(repeat())
     try:

@@ -105,7 +105,7 @@ class RedisServer:
                 stderr=subprocess.STDOUT,
                 pass_fds=[self._lock.fileno()],  # held by the server too
                 start_new_session=True,
-                preexec_fn=partial(die_with_parent, signal.SIGTERM),
+                preexec_fn=partial(die_with_parent, signal.SIGKILL),
             )
         configuration = CONFIGURATION.format(
             address=self._address, port=self._port.number, password=self._password

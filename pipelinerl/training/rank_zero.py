@@ -34,6 +34,7 @@ from pipelinerl.streams.base import Entry
 from pipelinerl.streams.events import NEEDED_TO_RESUME
 from pipelinerl.training.checkpoint_saver import CheckpointSaver
 from pipelinerl.training.checkpoints import Checkpoints, Position
+from pipelinerl.training.room import wait_for_room
 from pipelinerl.training.save_requests import SaveRequests
 from pipelinerl.training.weight_publisher import WeightPublisher
 
@@ -56,6 +57,7 @@ class RankZero:
         `resumed`: how this launch of the run began."""
         ends = resumed.ends
         self._config = config
+        self._run_dir = run_dir
         self._heartbeat = heartbeat
         self._save_requests = SaveRequests(streams)
         self.publisher = publisher
@@ -102,7 +104,7 @@ class RankZero:
 
     def next_task(self, version: int) -> MicroBatchRow | PublishWanted | SaveWanted:
         """Waits for the next row, for a request to save, or until `version` must be published once more."""
-        while not self._save_requests.is_wanted():
+        while not self.is_save_wanted:
             self._heartbeat.beat()
             if (entry := next(self._rows, None)) is not None:
                 return self._taken(entry)
@@ -138,7 +140,16 @@ class RankZero:
         self.saver.poll()
         self._record_step(version, report, statistics)
         self._apply_actor_events(version)
-        return not self._save_requests.is_wanted()
+        return not self.is_save_wanted
+
+    @property
+    def is_save_wanted(self) -> bool:
+        """Whether the launcher is about to begin the workers again."""
+        return self._save_requests.is_wanted()
+
+    def wait_for_room(self, size: int) -> None:
+        """Waits until the disk of the run has room for so many bytes."""
+        wait_for_room(self._run_dir, size, self._heartbeat.beat)
 
     def _record_step(self, version: int, report: StepReport, statistics: dict[str, float]) -> None:
         """Writes its event, its metrics and its alarms."""
@@ -190,7 +201,7 @@ class RankZero:
         self._events.append(PublishWanted(version=version))
         while Quiesced(version=version) not in self._from_actor(LOOK_S):
             self._heartbeat.beat()
-            if self._save_requests.is_wanted():
+            if self.is_save_wanted:
                 return
 
     def _from_actor(self, wait_s: float) -> Iterator[Record]:

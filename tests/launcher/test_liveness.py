@@ -74,3 +74,22 @@ def test_a_process_that_hangs_writes_its_stacks_to_its_log(tmp_path):
     finally:
         process.kill()
         process.communicate()
+
+
+def test_a_wait_with_a_limit_beats_from_another_thread_until_its_limit(tmp_path):
+    heartbeat = Heartbeat(tmp_path, "actor", silence_s=600)
+    for longest_s, beats in ((60.0, True), (0.0, False)):
+        beat_path(tmp_path, "actor").unlink()
+        later = Timer(0.01, heartbeat.of_wait(longest_s))
+        later.start()
+        later.join()
+        assert beat_path(tmp_path, "actor").exists() == beats
+        beat_path(tmp_path, "actor").touch()
+
+
+def test_a_disk_that_fails_costs_a_beat_and_no_worker(tmp_path):
+    heartbeat = Heartbeat(tmp_path, "actor", silence_s=600)
+    beat_path(tmp_path, "actor").unlink()
+    beat_path(tmp_path, "actor").parent.rmdir()
+    heartbeat.of_wait(60.0)()
+    assert not beat_path(tmp_path, "actor").exists()

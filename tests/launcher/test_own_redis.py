@@ -8,7 +8,7 @@ import pytest
 import redis
 
 from pipelinerl.launcher.fates import JobFailedError
-from pipelinerl.launcher.own_redis import LONGEST_SILENCE_S, OwnRedis, Silence, how_it_ended
+from pipelinerl.launcher.own_redis import LONGEST_SILENCE_S, OwnRedis, Silence
 from pipelinerl.launcher.restart_log import RestartLog
 from pipelinerl.streams.files import FileStreams
 from pipelinerl.streams.redis_server import RedisServer
@@ -37,11 +37,6 @@ def test_a_launcher_that_was_stopped_itself_does_not_take_that_for_silence():
     assert not silence.is_too_long and silence.seconds < LONGEST_SILENCE_S
 
 
-def test_how_a_process_ended():
-    assert how_it_ended(-9) == "was killed by signal 9"
-    assert how_it_ended(1) == "ended with status 1"
-
-
 def test_without_a_server_nothing_is_watched():
     with OwnRedis(None, 0) as own:
         assert not own.is_away() and own.failure is None
@@ -68,11 +63,12 @@ def test_a_killed_server_is_away_until_it_is_back_with_its_data(tmp_path, capfd)
         assert client.get("key") == b"value"
         own.tell(told)
         own.tell(told)
-    assert capfd.readouterr().err == "launch.py: redis was killed by signal 9; it is started again\n"
+    why = f"redis was killed by signal 9 (out of memory?); see {server.log}"
+    assert capfd.readouterr().err == f"launch.py: {why}; it is started again\n"
     assert server.status == 0
     (restarted,) = [entry.record for entry in streams.reader("launcher_events").read(timeout_s=0)]
     assert (restarted.kind, restarted.names) == ("services", ["redis"])
-    assert restarted.why == "redis was killed by signal 9"
+    assert restarted.why == why
 
 
 @pytest.mark.engines
@@ -80,8 +76,11 @@ def test_a_spent_budget_is_a_failure_by_name(tmp_path):
     with RedisServer(tmp_path / "redis") as server, OwnRedis(server, 0) as own:
         kill(server)
         wait_for(lambda: own.failure, within_s=5)
-        with pytest.raises(JobFailedError, match="redis was killed by signal 9; see .*redis/log"):
+        with pytest.raises(
+            JobFailedError, match="redis was killed by signal 9 .*; see .*redis/log"
+        ) as failed:
             own.is_away()
+        assert "restarts.services=0 allows no further restart within 10 minutes" in str(failed.value)
 
 
 @pytest.mark.engines

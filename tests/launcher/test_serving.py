@@ -78,6 +78,8 @@ class Scene:
             server_news(streams),
             WorldConfig(servers=2, server_start_timeout_s=600),
             restarts,
+            count=lambda: None,
+            last_words=lambda name, status: f"see {name}.log",
         )
         self.table.ask(wants)
         self.tend()

@@ -126,6 +126,7 @@ def test_more_ends_than_allowed_within_ten_minutes_end_the_run():
         scene.begin()
     scene.fates["trainer-0"] = KILLED
     assert scene.steps(made=4) == [Step.FAIL]
+    assert scene.workers.why_not == "restarts.workers=2 allows no further restart within 10 minutes"
 
 
 def test_none_is_allowed_where_there_is_no_budget():
@@ -144,6 +145,7 @@ def test_ends_without_a_new_version_end_the_run_however_slowly_they_come(fate, h
         scene.begin()
         scene.now += 1000
     assert said == [Step.BEGIN] * 4 + [Step.FAIL]
+    assert scene.workers.why_not == "they have begun again 3 times without a further step"
 
 
 def test_one_that_hangs_at_each_start_ends_the_run():

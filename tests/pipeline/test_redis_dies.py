@@ -25,7 +25,7 @@ from tests.pipeline.runs import (
 pytestmark = pytest.mark.engines
 
 NOTICED_S = 5.0
-KILLED = "redis was killed by signal 9"
+KILLED = "redis was killed by signal 9 (out of memory?); see "
 UNHURRIED = "+inference.arguments.token_delay_s=0.05"  # the run is not to end before the last blow
 
 
@@ -60,9 +60,10 @@ def test_a_server_that_is_killed_again_and_again_is_back_in_seconds_and_no_group
         assert time.monotonic() - killed < NOTICED_S
     status, err = finish(launcher)
     assert status == 0, err
-    assert err.count(f"{KILLED}; it is started again") == 3
+    assert err.count(KILLED) == 3
     restarted = [record for record in records(run, "launcher_events") if isinstance(record, Restarted)]
-    assert [(record.names, record.why) for record in restarted] == [(["redis"], KILLED)] * 3
+    assert [record.names for record in restarted] == [["redis"]] * 3
+    assert all(record.why.startswith(KILLED) for record in restarted)
     assert len(assert_accounted(run)["trained"]) == 30 * 8
     assert resumptions_of(run) == []
 
@@ -74,7 +75,7 @@ def test_a_server_that_is_stopped_is_killed_and_started_again(tmp_path):
     os.kill(pid_of_redis(run), signal.SIGSTOP)
     status, err = finish(launcher)
     assert status == 0, err
-    assert "redis has not answered for 30 s, and was killed; it is started again" in err
+    assert "redis has not answered for 30 s, and was killed; see " in err
     assert len(assert_accounted(run)["trained"]) == 20 * 8
     assert json.loads((run / "summary.json").read_text())["rollouts_failed"] == {}
 

@@ -100,7 +100,8 @@ def test_a_server_that_may_not_be_replaced_is_the_end_of_a_run_without_another(t
     os.kill(server_pids(run)[0], signal.SIGKILL)
     status, err = finish(launcher)
     assert status == 1
-    assert "server-0 was killed by signal 9 (out of memory?); it is not started again" in err
+    assert "server-0 was killed by signal 9 (out of memory?); see " in err
+    assert "server-0.log; it is not started again" in err
     assert "no inference server is left; see" in err
     assert processes_of(run) == []
 

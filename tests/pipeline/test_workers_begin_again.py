@@ -188,6 +188,49 @@ def test_a_seeded_conventional_run_whose_workers_are_killed_is_the_uninterrupted
     assert rewards[0] == rewards[1]
 
 
+def killed_in_a_slow_step(run: Path, module: str, *settings: str):
+    """Starts a run of which this worker is killed while the fifth step is computed; returns its launcher."""
+    launcher = start(run, *settings, *faulty(run.parent, "slow"))
+    wait_for((run.parent / "mark").exists)
+    os.kill(job_pid(run, module), signal.SIGKILL)
+    return launcher
+
+
+@pytest.mark.engines  # for its time
+def test_a_seeded_run_of_which_a_worker_is_killed_while_a_step_is_computed_is_the_uninterrupted_one(tmp_path):
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    status, err = finish(killed_in_a_slow_step(killed, "pipelinerl.preprocessor", *REPEATABLE))
+    assert status == 0, err
+    status, err = finish(start(whole, *REPEATABLE, *faulty(tmp_path, "slow")))
+    assert status == 0, err
+    assert len(events(killed, SaveWanted)) == 1
+    assert steps(killed) == steps(whole) and len(steps(whole)) == 12
+    assert all(torch.equal(tensor, weights(whole)[name]) for name, tensor in weights(killed).items())
+    assert {*assert_accounted(killed)} == {*assert_accounted(whole)}
+
+
+@pytest.mark.engines  # for its time
+def test_a_run_of_which_the_actor_is_killed_in_the_last_step_ends_with_its_evaluation(tmp_path):
+    run = tmp_path / "run"
+    launcher = killed_in_a_slow_step(run, "pipelinerl.actor", "max_steps=5", "checkpoint.every=null")
+    status, err = finish(launcher)
+    assert status == 0, err
+    closed = [r.version for r in records(run, "trainer_events") if isinstance(r, StepClosed)]
+    assert closed == [1, 2, 3, 4, 5]
+    assert {r.version for r in records(run, "actor_events") if isinstance(r, Evaluated)} >= {5}
+    assert_accounted(run)
+
+
+@pytest.mark.engines  # for its time
+def test_a_trainer_that_waits_for_a_server_is_not_taken_for_hung(tmp_path):
+    """A probe takes 10 s of a worker that may be silent for 3 s."""
+    run = tmp_path / "run"
+    slow = ("+inference.arguments.token_delay_s=1.25", "probe.max_tokens=8", "probe.every=1")
+    status, err = finish(start(run, *slow, "max_steps=2", "world.heartbeat_timeout_s=3", "eval.every=null"))
+    assert status == 0, err
+    assert events(run, Restarted) == [], err
+
+
 def records_so_far(run: Path, name: str) -> list:
     return records(run, name) if (run / "streams" / name).exists() else []
 

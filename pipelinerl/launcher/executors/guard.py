@@ -75,11 +75,14 @@ class Log:
 
     def _begin_anew(self) -> None:
         self._size = 0
+        begun = self._path + ".new"
         try:
-            os.replace(self._path, self._path + ".1")
-            file = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
+            file = os.open(begun, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
         except OSError:
             return
+        if os.path.exists(self._path):
+            os.replace(self._path, self._path + ".1")
+        os.replace(begun, self._path)
         os.dup2(file, 1)
         os.dup2(file, 2)
         os.close(file)

@@ -1,0 +1,28 @@
+"""Waits for room on a disk, before something is written that must not be lost."""
+
+import logging
+import shutil
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+LOOK_EVERY_S = 1.0
+MARGIN = 1 << 20  # bytes, for all that is not weights
+
+log = logging.getLogger(__name__)
+
+
+def wait_for_room(directory: Path, size: int, on_wait: Callable[[], object]) -> None:
+    """Returns when the disk of the directory has room for `size` bytes. It is said once if it has not.
+
+    on_wait: is called at each look.
+    """
+    is_said = False
+    while (free := shutil.disk_usage(directory).free) < size + MARGIN:
+        if not is_said:
+            log.warning("%s needs %d bytes, and %d are free: it is waited for room", directory, size, free)
+        is_said = True
+        on_wait()
+        time.sleep(LOOK_EVERY_S)
+    if is_said:
+        log.warning("%s has room again", directory)
