@@ -1,19 +1,35 @@
 """What must hold when a launch of a run has ended, and when the run has."""
 
 import json
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 from benchmarks.chaos.launches import Launches
 from benchmarks.chaos.plan import Plan
 from benchmarks.ledger import IN_FLIGHT, ledger_of
+from benchmarks.run_processes import processes_of
 from contracts.records import Record, Resumed, Rollout, StepClosed, WeightsPublished
 from pipelinerl.launcher.resume import accounts_of
 from pipelinerl.streams import StreamError, Streams
 from pipelinerl.streams.events import recorded, recorded_events
 from pipelinerl.streams.of_run import recorded_streams
 
+SETTLES_WITHIN_S = 10.0  # what is read while it is written may not fit together
 LOGPROB_GAP = {"scripted": 1e-4, "real": 1e-2}  # mean, of the two engines of a pair
+
+
+def errors_of_running(launches: Launches) -> list[str]:
+    """Returns what stays wrong while a launch runs: processes that it does not hold, and its accounts."""
+    deadline = time.monotonic() + SETTLES_WITHIN_S
+    while (errors := _strays(launches) + _identity(launches.run_dir)) and time.monotonic() < deadline:
+        time.sleep(1.0)
+    return errors
+
+
+def _strays(launches: Launches) -> list[str]:
+    strays = sorted({*processes_of(launches.run_dir)} - launches.held())
+    return [f"{len(strays)} processes are not the launcher's: {strays}"] * bool(strays)
 
 
 def errors_of_launch(launches: Launches) -> list[str]:

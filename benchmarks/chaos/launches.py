@@ -9,6 +9,8 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+import psutil
+
 from benchmarks.chaos.news import News
 from benchmarks.run_processes import processes_of
 from pipelinerl.paths import ROOT
@@ -70,6 +72,13 @@ class Launches:
     def interrupt(self) -> None:
         """Asks the launcher to end. A shell has its background jobs ignore Ctrl-C."""
         self._launcher.send_signal(signal.SIGTERM)
+
+    def held(self) -> set[int]:
+        """Returns the launcher and all processes below it."""
+        try:
+            return {self.pid, *(child.pid for child in psutil.Process(self.pid).children(recursive=True))}
+        except psutil.NoSuchProcess:
+            return set()
 
     def left_behind(self) -> list[int]:
         """Returns the processes of a run that should have ended, after giving them time to."""

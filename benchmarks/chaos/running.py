@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from shutil import ignore_patterns
 
-from benchmarks.chaos.checks import errors_of_launch, errors_of_run
+from benchmarks.chaos.checks import errors_of_launch, errors_of_run, errors_of_running
 from benchmarks.chaos.disk import small_disk
 from benchmarks.chaos.faults import NoTargetError, Struck, strike
 from benchmarks.chaos.launches import Launches, Start, start_program
@@ -107,7 +107,10 @@ class Trial:
         except NoTargetError as error:
             return Outcome(fault, self.seconds, Recovery(errors=[str(error)], is_over=True))
         at_s = self.seconds
-        return Outcome(fault, at_s, self._await(fault, struck, steps))
+        recovery = self._await(fault, struck, steps)
+        if not recovery.is_over:
+            recovery.errors += errors_of_running(self._launches)
+        return Outcome(fault, at_s, recovery)
 
     def _await(self, fault: Fault, struck: Struck, steps: int) -> Recovery:
         return Awaited(fault, struck, self._launches, self._within_s, steps).wait()

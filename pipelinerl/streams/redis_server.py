@@ -23,7 +23,12 @@ from contracts.support.ports import ReservedPort
 from pipelinerl.addresses import LOOPBACK, in_url
 from pipelinerl.process import REDIS_VARIABLE
 from pipelinerl.streams.base import StreamBusyError, StreamError
-from pipelinerl.streams.redis_connection import LOADING_TIMEOUT_S, Connection, State
+from pipelinerl.streams.redis_connection import (
+    LOADING_TIMEOUT_S,
+    RECONNECT_TIMEOUT_S,
+    Connection,
+    State,
+)
 
 CONFIGURATION = """
 bind {address}
@@ -149,14 +154,30 @@ class RedisServer:
 
 
 @contextmanager
-def served(directory: Path) -> Iterator[str]:
-    """Yields the URL of a server over these data: of the one that runs, or of one that runs for the block."""
+def served(directory: Path, within_s: float = RECONNECT_TIMEOUT_S) -> Iterator[str]:
+    """Yields the URL of a server over these data: of the one that runs, or of one that runs for the block.
+
+    One that is starting or ending is waited for. Raises StreamBusyError where it does neither in time.
+    """
+    own = RedisServer(directory)
+    deadline = time.monotonic() + within_s
     with ExitStack() as held:
-        try:
-            url = held.enter_context(RedisServer(directory)).url
-        except StreamBusyError as busy:
-            try:
-                url = (directory / "url").read_text()
-            except FileNotFoundError:
-                raise StreamBusyError(f"{busy}, and is just starting or ending: try again") from None
+        while (url := _entered_or_running(own, directory, held)) is None:
+            if time.monotonic() > deadline:
+                raise StreamBusyError(
+                    f"the Redis server over {directory} has not answered for {within_s:g} s: try again"
+                )
+            time.sleep(POLL_S)
         yield url
+
+
+def _entered_or_running(own: RedisServer, directory: Path, held: ExitStack) -> str | None:
+    """Returns the URL of `own`, where no other runs over these data, or of the other, if that answers."""
+    try:
+        return held.enter_context(own).url
+    except StreamBusyError:
+        try:
+            url = (directory / "url").read_text()
+        except FileNotFoundError:
+            return None
+        return None if Connection(url, "reader", ASK_TIMEOUT_S).state() == "silent" else url

@@ -6,6 +6,7 @@ import socket
 import stat
 import subprocess
 import sys
+from threading import Timer
 
 import pytest
 import redis
@@ -39,6 +40,25 @@ def test_the_password_is_not_seen_by_others(server, tmp_path, monkeypatch):
         file = tmp_path / "redis" / "url"
         assert file.read_text() == server.url and stat.S_IMODE(file.stat().st_mode) == 0o600
     assert not file.exists()
+
+
+def test_one_that_is_ending_is_waited_for(server, tmp_path):
+    server.__enter__()
+    (tmp_path / "redis" / "url").unlink()
+    later = Timer(0.5, server.__exit__)
+    later.start()
+    with served(tmp_path / "redis") as url:
+        assert url != server.url and server.status == 0
+    later.join()
+
+
+def test_one_that_is_silent_is_not_waited_for_without_end(server, tmp_path):
+    with server, served(tmp_path / "redis") as url:
+        assert url == server.url
+        server.kill()
+        silent = pytest.raises(StreamBusyError, match="has not answered for 0.5 s: try again")
+        with silent, served(tmp_path / "redis", within_s=0.5):
+            pass
 
 
 def test_one_server_at_a_time_runs_over_the_data_and_they_outlive_it(server, tmp_path):
