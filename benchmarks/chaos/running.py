@@ -66,7 +66,7 @@ def run_plan(plan: Plan, directory: Path, within_s: float, start: Start = start_
         finally:
             launches.kill_all()
         result.seconds = trial.seconds
-        if result.failures:
+        if result.failures and (disk / "run").exists():
             shutil.copytree(disk / "run", directory / "run", ignore=ignore_patterns("writer.lock"))
     return result
 
