@@ -7,6 +7,7 @@ from pathlib import Path
 from shutil import ignore_patterns
 
 from benchmarks.chaos.checks import errors_of_launch, errors_of_run
+from benchmarks.chaos.cluster import cluster_of, start_node
 from benchmarks.chaos.disk import small_disk
 from benchmarks.chaos.faults import NoTargetError, Struck, strike
 from benchmarks.chaos.launches import Launches, Start, start_program
@@ -58,8 +59,8 @@ def run_plan(plan: Plan, directory: Path, within_s: float, start: Start = start_
     result = Result(plan)
     settings = [*settings_of(plan), f"max_steps={ENDLESS}"]
     disk = directory / "disk"
-    with small_disk(disk) as can_fill:
-        launches = Launches(disk / "run", directory / "console", settings, start)
+    with small_disk(disk) as can_fill, cluster_of(plan.shape) as nodes:
+        launches = Launches(disk / "run", directory / "console", settings, start, nodes)
         trial = Trial(result, launches, within_s, can_fill)
         try:
             trial.run()
@@ -68,6 +69,8 @@ def run_plan(plan: Plan, directory: Path, within_s: float, start: Start = start_
         result.seconds = trial.seconds
         if result.failures:
             shutil.copytree(disk / "run", directory / "run", ignore=ignore_patterns("writer.lock"))
+            if nodes:
+                shutil.copytree(nodes.logs, directory / "ray-logs")
     return result
 
 
@@ -107,7 +110,10 @@ class Trial:
         except NoTargetError as error:
             return Outcome(fault, self.seconds, Recovery(errors=[str(error)], is_over=True))
         at_s = self.seconds
-        return Outcome(fault, at_s, self._await(fault, struck, steps))
+        recovery = self._await(fault, struck, steps)
+        if fault.action == "kill node" and not recovery.is_over:
+            start_node(self._launches.nodes)  # the next spare one
+        return Outcome(fault, at_s, recovery)
 
     def _await(self, fault: Fault, struck: Struck, steps: int) -> Recovery:
         return Awaited(fault, struck, self._launches, self._within_s, steps).wait()

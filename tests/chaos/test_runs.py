@@ -16,6 +16,7 @@ from tests.pipeline.runs import SEED
 WITHIN_S = 60.0
 PARTS = 25  # of `make soak`, a run each
 FAULTS = 20  # in each of them
+FAULTS_ON_RAY = 10
 RESULTS = ROOT / "runs" / "chaos"
 FEW = (
     Fault("truncate log", "actor", after_steps=0, delay_s=0.0),
@@ -61,3 +62,12 @@ def test_a_drawn_run_survives(tmp_path, part):
     print(f"\nseed {seed}: {result.plan.shape}\n{faults_table(result)}")
     assert result.failures == [], "\n".join(result.failures)
     assert len(result.outcomes) == FAULTS
+
+
+@pytest.mark.long
+def test_a_run_on_ray_survives_ten_faults(tmp_path):
+    plan = draw_plan(SEED, FAULTS_ON_RAY, "scripted", 90.0, "ray")
+    result = run_plan(plan, tmp_path / "ray", 180.0)
+    print(f"\nseed {SEED}: {plan.shape}\n{faults_table(result)}")
+    assert result.failures == [], "\n".join(result.failures)
+    assert len(result.outcomes) == FAULTS_ON_RAY
