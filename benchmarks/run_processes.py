@@ -1,11 +1,13 @@
 """The processes of a run on this machine, as its operating system shows them."""
 
+import contextlib
 import os
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import psutil
 
-GUARD = "guard.py"
+GUARDS = ("guard.py", "apart")  # the last word of a guard's command, here and on Ray
 
 
 def processes_of(run_dir: Path) -> list[int]:
@@ -43,13 +45,13 @@ def state_of(pid: int) -> str:
 
 def jobs_of(run_dir: Path) -> dict[str, int]:
     """Returns the process of each job by its name: the child of the guard that writes the job's log."""
-    found = {}
-    for guard in psutil.process_iter(["cmdline"]):
-        name = _logged_by(guard, run_dir / "logs")
-        job = _job_below(guard) if name else None
-        if job:
-            found[name] = job
-    return found
+    jobs = [(name, _job_below(guard)) for guard, name in _guards(run_dir)]
+    return {name: job for name, job in jobs if job}
+
+
+def guards_of(run_dir: Path) -> list[int]:
+    """Returns the guards of the run's jobs, which name it nowhere but in the log that they write."""
+    return [guard.pid for guard, _ in _guards(run_dir)]
 
 
 def redis_of(run_dir: Path) -> int | None:
@@ -63,22 +65,27 @@ def redis_of(run_dir: Path) -> int | None:
     return None
 
 
-def _logged_by(guard: psutil.Process, logs: Path) -> str | None:
-    command = guard.info["cmdline"] or []
-    if not any(word.endswith(GUARD) for word in command):
-        return None
-    try:
-        log = Path(os.readlink(f"/proc/{guard.pid}/fd/1"))
-    except OSError:
-        return None
-    return log.stem if log.parent == logs else None
+def _guards(run_dir: Path) -> Iterator[tuple[psutil.Process, str]]:
+    """Yields each guard of the run, and the name of its job."""
+    for process in psutil.process_iter(["cmdline"]):
+        if not _is_guard(process.info["cmdline"]):
+            continue
+        with contextlib.suppress(OSError):
+            log = Path(os.readlink(f"/proc/{process.pid}/fd/1"))
+            if log.parent == run_dir / "logs":
+                yield process, log.stem
+
+
+def _is_guard(command: Sequence[str] | None) -> bool:
+    """Returns whether this is the command of a guard. That of a process which may not be seen is None."""
+    return bool(command) and command[1:3] == ["-I", "-S"] and command[-1].endswith(GUARDS)
 
 
 def _job_below(guard: psutil.Process) -> int | None:
     """Returns the guard's living child, unless that is a guard too."""
     try:
         for child in guard.children():
-            if alive(child.pid) and not any(word.endswith(GUARD) for word in child.cmdline()):
+            if alive(child.pid) and not _is_guard(child.cmdline()):
                 return child.pid
     except psutil.Error:
         pass

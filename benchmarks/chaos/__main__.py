@@ -2,6 +2,7 @@
 
     python -m benchmarks.chaos --seed 0 --kills 20
     python -m benchmarks.chaos --seed 0 --kills 20 --pair real --out chaos.jsonl
+    python -m benchmarks.chaos --seed 0 --kills 20 --executor ray
 
 Exits with status 1 if anything went wrong. What a run with a failure left is in `--work`.
 """
@@ -22,7 +23,7 @@ def main() -> int:
     work = args.work or Path(tempfile.mkdtemp(prefix="chaos-"))
     results = []
     for seed in range(args.seed, args.seed + args.runs):
-        plan = draw_plan(seed, args.kills, args.pair, args.longest_stop_s)
+        plan = draw_plan(seed, args.kills, args.pair, args.longest_stop_s, args.executor)
         print(f"\nseed {seed}: {plan.shape}", flush=True)
         result = run_plan(plan, work / f"seed-{seed}", args.within_s)
         results.append(result)
@@ -40,6 +41,9 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--runs", type=int, default=1, help="of this seed and the following")
     parser.add_argument("--kills", type=int, default=20, help="faults in each run")
     parser.add_argument("--pair", choices=["scripted", "real"], default="scripted", help="engine and trainer")
+    parser.add_argument(
+        "--executor", choices=["local", "ray"], default="local", help="ray: a cluster of its own"
+    )
     parser.add_argument("--longest-stop-s", type=float, default=90.0, help="of a process that is stopped")
     parser.add_argument("--within-s", type=float, default=180.0, help="longest wait for a recovery")
     parser.add_argument("--work", type=Path, help="where the runs are; a new directory by default")
@@ -51,7 +55,7 @@ def command_of(plan: Plan, args: argparse.Namespace) -> str:
     """Returns the command that runs this plan again."""
     return (
         f"python -m benchmarks.chaos --seed {plan.seed} --kills {args.kills} --pair {args.pair} "
-        f"--longest-stop-s {args.longest_stop_s:g} --within-s {args.within_s:g}"
+        f"--executor {args.executor} --longest-stop-s {args.longest_stop_s:g} --within-s {args.within_s:g}"
     )
 
 

@@ -12,12 +12,14 @@ import psutil
 from benchmarks.chaos.disk import keep_full
 from benchmarks.chaos.launches import Launches, kill
 from benchmarks.chaos.plan import Action, Fault
+from benchmarks.ray_nodes import raylet_of
 from benchmarks.run_processes import jobs_of, redis_of
 
 FIND_S = 120.0  # a target that is being restarted is waited for
 POLL_S = 0.1
 BEGINS: dict[Action, int] = {
     "kill": signal.SIGKILL,
+    "kill node": signal.SIGKILL,
     "cut tail": signal.SIGKILL,
     "stop": signal.SIGSTOP,
     "close port": signal.SIGUSR1,
@@ -49,7 +51,7 @@ def strike(fault: Fault, launches: Launches) -> Struck:
         _halve(launches.run_dir / "logs" / f"{fault.target}.log")
     else:
         pid = find(fault.target, launches)
-        kill(pid, BEGINS[fault.action])
+        kill(_node_under(pid, launches) if fault.action == "kill node" else pid, BEGINS[fault.action])
         if fault.action in ENDS:
             _later(fault.seconds, pid, ENDS[fault.action])
     now = time.time()
@@ -73,6 +75,14 @@ def process_of(target: str, launches: Launches) -> int | None:
     if target == "redis":
         return redis_of(launches.run_dir)
     return jobs_of(launches.run_dir).get(target)
+
+
+def _node_under(pid: int, launches: Launches) -> int:
+    """Returns the raylet of the node that a process is on. The head's is never lost."""
+    raylet = raylet_of(pid)
+    if raylet == launches.nodes.head:
+        raise NoTargetError(f"process {pid} is on the node of the cluster's head")
+    return raylet
 
 
 def _later(seconds: float, pid: int, number: int) -> None:

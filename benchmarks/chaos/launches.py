@@ -12,11 +12,12 @@ from pathlib import Path
 import psutil
 
 from benchmarks.chaos.news import News
-from benchmarks.run_processes import processes_of
+from benchmarks.chaos.plan import MARK
+from benchmarks.ray_nodes import RayNodes
+from benchmarks.run_processes import guards_of, processes_of
 from pipelinerl.paths import ROOT
 
 Start = Callable[[Sequence[str], Mapping[str, str], Path, Path], subprocess.Popen[bytes]]
-MARK = "PIPELINERL_CHAOS_RUN"  # names the run in the environment of all its processes
 ENDS_WITHIN_S = 30.0  # after its launcher, every process of a run
 POLL_S = 0.1
 
@@ -25,10 +26,14 @@ class Launches:
     """Holds at most one launcher at a time. `console` is a file that all of them write to.
 
     start: starts a program of Python with these arguments, environment, standard output and standard error.
+    nodes: of the run's Ray cluster, if it has one.
     """
 
-    def __init__(self, run_dir: Path, console: Path, settings: Sequence[str], start: Start):
+    def __init__(
+        self, run_dir: Path, console: Path, settings: Sequence[str], start: Start, nodes: RayNodes | None
+    ):
         self._start = start
+        self.nodes = nodes
         self.run_dir = run_dir
         self.settings = list(settings)
         self.console = console
@@ -74,16 +79,17 @@ class Launches:
         self._launcher.send_signal(signal.SIGTERM)
 
     def held(self) -> set[int]:
-        """Returns the launcher and all processes below it."""
-        try:
-            return {self.pid, *(child.pid for child in psutil.Process(self.pid).children(recursive=True))}
-        except psutil.NoSuchProcess:
-            return set()
+        """Returns the launcher, the nodes of its cluster, and all processes below them."""
+        held = {self.pid, *(self.nodes.raylets() if self.nodes else [])}
+        for pid in [*held]:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                held |= {child.pid for child in psutil.Process(pid).children(recursive=True)}
+        return held
 
     def left_behind(self) -> list[int]:
         """Returns the processes of a run that should have ended, after giving them time to."""
         deadline = time.monotonic() + ENDS_WITHIN_S
-        while (left := processes_of(self.run_dir)) and time.monotonic() < deadline:
+        while (left := self._processes()) and time.monotonic() < deadline:
             time.sleep(POLL_S)
         return left
 
@@ -93,10 +99,16 @@ class Launches:
             kill(pid, signal.SIGKILL)
         self._launcher.wait()
 
+    def _processes(self) -> list[int]:
+        keepers = self.nodes.keepers() if self.nodes else []
+        redis = redis_of(self.run_dir)
+        return [*processes_of(self.run_dir), *guards_of(self.run_dir), *keepers, *([redis] if redis else [])]
+
     def _begin(self, more: Sequence[str]) -> None:
         own = [] if more else self.settings
         arguments = ["launch.py", f"run_dir={self.run_dir}", *own, *more]
         environment = os.environ | {MARK: str(self.run_dir)}
+        environment |= self.nodes.environment if self.nodes else {}
         self.console.touch()
         self._launcher = self._start(arguments, environment, self.console.with_suffix(".out"), self.console)
         self.news = News(self.run_dir)

@@ -3,12 +3,16 @@
 import math
 import random
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 Pair = Literal["scripted", "real"]
-Action = Literal["kill", "stop", "close port", "corrupt", "fill disk", "truncate log", "cut tail"]
+Executor = Literal["local", "ray"]
+Action = Literal[
+    "kill", "kill node", "stop", "close port", "corrupt", "fill disk", "truncate log", "cut tail"
+]
 
+MARK = "PIPELINERL_CHAOS_RUN"  # names the run in the environment of all its processes
 SHORTEST_STOP_S = 1.0
 MOST_STEPS = 4  # that close between a recovery and the next fault
 LONGEST_DELAY_S = 0.5  # after them
@@ -78,6 +82,7 @@ class Shape:
     judging: bool
     checkpoint_every: int
     heartbeat_s: int
+    executor: Executor = "local"
 
     @property
     def lag_limit(self) -> int:
@@ -91,10 +96,14 @@ class Plan:
     faults: tuple[Fault, ...]
 
 
-def draw_plan(seed: int, number: int, pair: Pair, longest_stop_s: float) -> Plan:
+def draw_plan(
+    seed: int, number: int, pair: Pair, longest_stop_s: float, executor: Executor = "local"
+) -> Plan:
     """Returns the run of a seed, with so many faults. Every kind comes before any kind comes again."""
     chance = random.Random(seed)
     shape = draw_shape(chance, pair)
+    if executor == "ray":
+        shape = replace(shape, executor="ray", streams="redis")
     faults = draw_faults(chance, shape, longest_stop_s)
     return Plan(seed, shape, tuple(next(faults) for _ in range(number)))
 
@@ -140,6 +149,8 @@ def kinds_of(shape: Shape) -> list[tuple[Action, str]]:
     kinds += [("fill disk", "disk"), ("truncate log", "actor")]
     if shape.pair == "scripted":
         kinds += [("close port", "server"), ("corrupt", "server")]
+    if shape.executor == "ray":
+        kinds.append(("kill node", "server"))
     if shape.streams == "files":
         kinds.append(("cut tail", "launcher"))
     return kinds
@@ -152,6 +163,8 @@ def settings_of(plan: Plan) -> list[str]:
     settings += [f"world.servers={shape.servers}", f"world.trainer_ranks={shape.ranks}"]
     settings += [f"streams={shape.streams}", f"schedule={shape.schedule}", f"max_lag={shape.max_lag}"]
     settings += [f"checkpoint.every={shape.checkpoint_every}"]
+    if shape.executor == "ray":
+        settings += ["executor=ray", f"executor.forward_env=[{MARK}]"]
     settings += [f"world.heartbeat_timeout_s={shape.heartbeat_s}"]
     if shape.pair == "scripted":
         settings += ["inference=scripted", "inference.module=benchmarks.chaos.frail_server", "~domain"]

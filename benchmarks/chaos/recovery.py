@@ -13,6 +13,7 @@ from contracts.records import Record, Resumed
 
 POLL_S = 0.1
 OF_ALL = ("disk", "launcher", "redis")  # targets that concern every process
+DEADLY = ("kill", "kill node", "cut tail")
 MOST_LAUNCHES = 3  # for one fault
 
 
@@ -92,7 +93,7 @@ class Awaited:
     def _look_at_target(self) -> None:
         now = time.time()
         present = process_of(self._fault.target, self._launches)
-        is_dying = self._fault.action in ("kill", "cut tail") and present == self._struck.pid
+        is_dying = self._fault.action in DEADLY and present == self._struck.pid
         if present is None or is_dying or is_stopped(present) or now < self._passes_at(present):
             self._pid = None
         elif present != self._pid:

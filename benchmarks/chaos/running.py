@@ -7,6 +7,7 @@ from pathlib import Path
 from shutil import ignore_patterns
 
 from benchmarks.chaos.checks import errors_of_launch, errors_of_run, errors_of_running
+from benchmarks.chaos.cluster import cluster_of, start_node
 from benchmarks.chaos.disk import small_disk
 from benchmarks.chaos.faults import NoTargetError, Struck, strike
 from benchmarks.chaos.launches import Launches, Start, start_program
@@ -58,8 +59,8 @@ def run_plan(plan: Plan, directory: Path, within_s: float, start: Start = start_
     result = Result(plan)
     settings = [*settings_of(plan), f"max_steps={ENDLESS}"]
     disk = directory / "disk"
-    with small_disk(disk) as can_fill:
-        launches = Launches(disk / "run", directory / "console", settings, start)
+    with small_disk(disk) as can_fill, cluster_of(plan.shape) as nodes:
+        launches = Launches(disk / "run", directory / "console", settings, start, nodes)
         trial = Trial(result, launches, within_s, can_fill)
         try:
             trial.run()
@@ -68,6 +69,8 @@ def run_plan(plan: Plan, directory: Path, within_s: float, start: Start = start_
         result.seconds = trial.seconds
         if result.failures and (disk / "run").exists():
             shutil.copytree(disk / "run", directory / "run", ignore=ignore_patterns("writer.lock"))
+            if nodes:
+                shutil.copytree(nodes.logs, directory / "ray-logs")
     return result
 
 
@@ -110,6 +113,8 @@ class Trial:
         recovery = self._await(fault, struck, steps)
         if not recovery.is_over:
             recovery.errors += errors_of_running(self._launches)
+        if fault.action == "kill node" and not recovery.is_over:
+            start_node(self._launches.nodes)  # the next spare one
         return Outcome(fault, at_s, recovery)
 
     def _await(self, fault: Fault, struck: Struck, steps: int) -> Recovery:

@@ -1,5 +1,7 @@
 """What a seed draws is the same every time, can be launched, and comes to every kind of fault."""
 
+from dataclasses import replace
+
 import pytest
 
 from benchmarks.chaos.plan import draw_plan, kinds_of, settings_of
@@ -32,6 +34,16 @@ def test_the_seeds_of_a_soak_come_to_every_role_and_every_action():
     assert {fault.kind for fault in faults} == every | {"cut tail launcher"}
 
 
+def test_on_ray_the_same_run_is_drawn_and_its_servers_lose_their_nodes_too():
+    for seed in range(25):
+        here, there = (draw_plan(seed, 40, "scripted", STOP_S, executor) for executor in ("local", "ray"))
+        assert here == draw_plan(seed, 40, "scripted", STOP_S)
+        assert there.shape == replace(here.shape, executor="ray", streams="redis")
+        assert not [fault for fault in here.faults if fault.action == "kill node"]
+        lost = {fault.target for fault in there.faults if fault.action == "kill node"}
+        assert lost and lost <= {f"server-{index}" for index in range(there.shape.servers)}
+
+
 def test_faults_meet_what_the_run_has_and_last_as_long_as_they_may():
     for seed in range(25):
         plan = draw_plan(seed, 40, "scripted", STOP_S)
@@ -43,11 +55,13 @@ def test_faults_meet_what_the_run_has_and_last_as_long_as_they_may():
         assert min(stops) >= 1.0 and max(stops) <= STOP_S
 
 
+@pytest.mark.parametrize("executor", ["local", "ray"])
 @pytest.mark.parametrize("pair", ["scripted", "real"])
 @pytest.mark.parametrize("seed", range(4))
-def test_the_settings_of_a_plan_are_a_run(pair, seed):
-    plan = draw_plan(seed, 1, pair, STOP_S)
+def test_the_settings_of_a_plan_are_a_run(executor, pair, seed):
+    plan = draw_plan(seed, 1, pair, STOP_S, executor)
     config = compose_config(settings_of(plan))
+    assert config.executor.backend == executor
     assert config.world.servers == plan.shape.servers
     assert config.world.trainer_ranks == plan.shape.ranks
     assert config.streams.backend == plan.shape.streams

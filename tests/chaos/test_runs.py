@@ -16,6 +16,7 @@ from tests.pipeline.runs import SEED
 WITHIN_S = 60.0
 PARTS = 25  # of `make soak`, a run each
 FAULTS = 20  # in each of them
+FAULTS_ON_RAY = 10
 RESULTS = ROOT / "runs" / "chaos"
 FEW = (
     Fault("truncate log", "actor", after_steps=0, delay_s=0.0),
@@ -38,9 +39,9 @@ def assert_survived(result: Result, number: int) -> None:
     assert '"failures": []' in line and result_of(line) == result
 
 
-def assert_all_done(result: Result) -> None:
+def assert_all_done(result: Result, number: int = FAULTS) -> None:
     assert result.failures == [], "\n".join(result.failures)
-    assert len(result.outcomes) == FAULTS and not any(outcome.skipped for outcome in result.outcomes)
+    assert len(result.outcomes) == number and not any(outcome.skipped for outcome in result.outcomes)
 
 
 def test_a_run_survives_four_faults(tmp_path):
@@ -68,3 +69,11 @@ def test_a_drawn_run_survives(tmp_path, part):
     (RESULTS / f"{seed}.json").write_text(json_line(result) + "\n")
     print(f"\nseed {seed}: {result.plan.shape}\n{faults_table(result)}")
     assert_all_done(result)
+
+
+@pytest.mark.long
+def test_a_run_on_ray_survives_ten_faults(tmp_path):
+    plan = draw_plan(SEED, FAULTS_ON_RAY, "scripted", 90.0, "ray")
+    result = run_plan(plan, tmp_path / "ray", 180.0)
+    print(f"\nseed {SEED}: {plan.shape}\n{faults_table(result)}")
+    assert_all_done(result, FAULTS_ON_RAY)

@@ -13,17 +13,16 @@ from urllib.parse import urlsplit
 import pytest
 import torch
 
+from benchmarks.ray_nodes import RayNodes, raylet_of
 from contracts.conformance.processes import fork_server
 from contracts.records import Evaluated, Restarted, ServerJoined, ServerLeft, StepClosed, WeightsPublished
 from pipelinerl.process import REDIS_VARIABLE
 from pipelinerl.training.checkpoints import Checkpoints
-from tests.launcher.executors.ray_nodes import RayNodes
 from tests.pipeline.runs import (
     alive,
     assert_accounted,
     finish,
     job_pid,
-    job_pid_parent,
     launch,
     listener,
     processes_of,
@@ -65,12 +64,6 @@ def cluster(monkeypatch: pytest.MonkeyPatch, nodes: RayNodes, count: int) -> Non
 def of(run: Path, kind: type) -> list:
     stream = "trainer_events" if kind in (WeightsPublished, StepClosed) else "launcher_events"
     return [record for record in records(run, stream) if isinstance(record, kind)]
-
-
-def raylet_of(pid: int) -> int:
-    while Path(f"/proc/{pid}/comm").read_text().strip() != "raylet":
-        pid = job_pid_parent(pid)
-    return pid
 
 
 def url_of(run: Path, name: str) -> str:

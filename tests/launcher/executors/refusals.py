@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.ray_nodes import RayNodes
 from pipelinerl.errors import PlanError
 from pipelinerl.launcher.executors.on_ray.access import access
 from pipelinerl.paths import ROOT
 from tests.launcher.executors.kit import WITHIN_S, Bench
-from tests.launcher.executors.ray_nodes import RayNodes
 from tests.pipeline.runs import MINIATURE, launch, wait_for
 
 SOON_S = 15.0  # until a refusal; Ray itself tries for 20 s

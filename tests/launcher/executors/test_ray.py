@@ -9,12 +9,13 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.ray_nodes import RayNodes, raylet_of
+from benchmarks.run_processes import guards_of, jobs_of
 from pipelinerl.config import RayExecutorConfig
 from pipelinerl.launcher.executors.base import Draining, Lost, Placed, Process, Running, Waiting, Want
 from pipelinerl.launcher.executors.on_ray.executor import RayExecutor
 from tests.launcher.executors.kit import *  # noqa: F403
 from tests.launcher.executors.kit import ORPHAN, WITHIN_S, Bench, start_owner
-from tests.launcher.executors.ray_nodes import RayNodes
 from tests.launcher.executors.refusals import *  # noqa: F403
 from tests.pipeline.runs import (
     MINIATURE,
@@ -64,6 +65,18 @@ def test_a_keeper_that_is_killed_takes_its_job_along(bench: Bench, nodes: RayNod
     os.kill(keeper, signal.SIGKILL)
     bench.gone()
     assert "its worker process has died" in bench.wait(Lost).why
+
+
+def test_what_looks_for_the_processes_of_a_run_finds_them_under_keepers(bench: Bench, nodes: RayNodes):
+    bench.place()
+    bench.start("sleep 1000; true")
+    job = wait_for(lambda: jobs_of(bench.directory).get("job"))
+    assert raylet_of(job) in nodes.raylets()
+    assert nodes.keepers()
+    assert guards_of(bench.directory)
+    bench.executor.drop(["job"])
+    wait_for(lambda: not [*nodes.keepers(), *guards_of(bench.directory)], WITHIN_S)
+    assert jobs_of(bench.directory) == {}
 
 
 def test_the_jobs_of_a_group_are_placed_together_or_not_at_all(bench: Bench, executor: RayExecutor):

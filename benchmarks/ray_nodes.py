@@ -1,8 +1,9 @@
 """A Ray cluster on this machine: a head and nodes that `ray start` starts, and that are killed by pid.
 
-Never `ray.cluster_utils.Cluster`: its nodes are children of the test, and stay as zombies when killed.
+Never `ray.cluster_utils.Cluster`: its nodes are children of this process, and stay as zombies when killed.
 """
 
+import contextlib
 import os
 import secrets
 import shutil
@@ -10,14 +11,19 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 
-from tests.pipeline.runs import processes_of, wait_for
-from tests.ports import free_port
+import psutil
+
+from benchmarks.run_processes import processes_of
+from contracts.support.ports import ReservedPort
 
 LEAST_STORE = 78643200  # bytes of the object store, which nothing is put into
 RAY = str(Path(sys.executable).with_name("ray"))
 START_S = 120  # of one node, on a busy machine
+END_S = 10.0  # of all processes that were killed
+POLL_S = 0.05
 SETTINGS = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_health_check_initial_delay_ms": "1000",
@@ -35,7 +41,7 @@ class RayNodes:
         self._token = self.directory / "token"
         self._token.touch(mode=0o600)
         self._token.write_text(secrets.token_hex(16))
-        self._port = free_port()
+        self._port = ReservedPort()
         self._with_token = with_token
         self._of_the_head = {"cpus": head_cpus, **environment}
         self.address = ""  # HOST:PORT of the head
@@ -60,7 +66,7 @@ class RayNodes:
         command += arguments or (f"--address={self.address}",)
         given = os.environ | SETTINGS | self._access() | environment
         for last in (False, True):
-            # `ray start` must not keep the test's own pipes open: its processes inherit them.
+            # `ray start` must not keep this process's own pipes open: its processes inherit them.
             with (self.directory / "start.log").open("a") as log:
                 done = subprocess.run(command, env=given, stdout=log, stderr=log, timeout=START_S)
             if done.returncode == 0:
@@ -77,6 +83,15 @@ class RayNodes:
         command += [f"--deadline-remaining-seconds={seconds}"]
         subprocess.run(command, check=True, env=os.environ | self._access(), capture_output=True)
 
+    @property
+    def logs(self) -> Path:
+        """The directory in which all nodes have their logs."""
+        return self.directory / "r" / "session_latest" / "logs"
+
+    def keepers(self) -> list[int]:
+        """Returns the processes that keep jobs of a run on the nodes."""
+        return [pid for pid in processes_of(self.directory) if "RayKeeper" in _command(pid)]
+
     def raylets(self) -> list[int]:
         return [pid for pid in processes_of(self.directory) if _program(pid) == "raylet"]
 
@@ -85,7 +100,12 @@ class RayNodes:
 
     def __enter__(self) -> "RayNodes":
         temporary = self.directory / "r"
-        arguments = ("--head", f"--port={self._port}", f"--temp-dir={temporary}", "--include-dashboard=false")
+        arguments = (
+            "--head",
+            f"--port={self._port.number}",
+            f"--temp-dir={temporary}",
+            "--include-dashboard=false",
+        )
         try:
             self.head = self.start(**self._of_the_head, arguments=arguments)
             self.address = (temporary / "ray_current_cluster").read_text()
@@ -98,17 +118,28 @@ class RayNodes:
         self._end()
 
     def _end(self) -> None:
-        for pid in processes_of(self.directory):
-            try:
-                os.kill(pid, signal.SIGKILL)
-            except ProcessLookupError:
-                continue
-        wait_for(lambda: not processes_of(self.directory), 10)
+        deadline = time.monotonic() + END_S
+        while left := processes_of(self.directory):
+            assert time.monotonic() < deadline, f"{left} do not end"
+            for pid in left:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            time.sleep(POLL_S)
         shutil.rmtree(self.directory)
+        self._port.release()
+
+
+def raylet_of(pid: int) -> int:
+    """Returns the raylet of the node on which Ray has started this process."""
+    return next(parent.pid for parent in psutil.Process(pid).parents() if parent.name() == "raylet")
 
 
 def _program(pid: int) -> str:
+    return Path(_command(pid).split("\0")[0]).name
+
+
+def _command(pid: int) -> str:
     try:
-        return Path(Path(f"/proc/{pid}/cmdline").read_text().split("\0")[0]).name
+        return Path(f"/proc/{pid}/cmdline").read_text()
     except OSError:
         return ""
