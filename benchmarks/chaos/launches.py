@@ -14,7 +14,7 @@ import psutil
 from benchmarks.chaos.news import News
 from benchmarks.chaos.plan import MARK
 from benchmarks.ray_nodes import RayNodes
-from benchmarks.run_processes import guards_of, processes_of
+from benchmarks.run_processes import guards_of, processes_of, redis_of
 from pipelinerl.paths import ROOT
 
 Start = Callable[[Sequence[str], Mapping[str, str], Path, Path], subprocess.Popen[bytes]]
