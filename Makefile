@@ -56,7 +56,7 @@ GROUPS_AT := soak-groups-0 soak-groups-1 soak-groups-4 soak-groups-null
 SERVERS := soak-servers-0 soak-servers-1 soak-servers-2 soak-servers-3
 THOROUGH := soak-thorough-transformers soak-thorough-vllm soak-thorough-sglang
 CHAOS := $(addprefix soak-chaos-,$(shell seq 0 24))
-SOAK := $(GROUPS_AT) soak-updates soak-trainers $(SERVERS) soak-judging soak-engines $(THOROUGH) soak-runs soak-ray soak-slurm $(CHAOS) soak-chaos-ray $(HOSTILE)
+SOAK := $(GROUPS_AT) soak-updates soak-trainers $(SERVERS) soak-judging soak-engines $(THOROUGH) soak-runs soak-ray soak-slurm $(CHAOS) soak-chaos-ray soak-chaos-real $(HOSTILE)
 .PHONY: $(SOAK) soak-chaos
 
 soak: $(SOAK)  ## Run what is too long for every commit, one part after the other (docs/soak.md). Over an hour.
@@ -111,6 +111,9 @@ $(CHAOS): soak-chaos-%: redis-server
 
 soak-chaos-ray: redis-server
 	$(VENV)/bin/python -m pytest -s -m long tests/chaos/test_runs.py::test_a_run_on_ray_survives_ten_faults
+
+soak-chaos-real: redis-server
+	$(VENV)/bin/python -m pytest -s -m long tests/chaos/test_runs.py::test_a_run_of_real_engines_survives
 
 mutants: $(VENV)/mutants  ## Draw mutants of the adapters and tell what kills each (docs/mutants.md). Hours.
 	$(VENV)/bin/python -m benchmarks.mutants --part server --sample 75 --out runs/mutants-server.jsonl

@@ -79,12 +79,8 @@ class Launches:
         self._launcher.send_signal(signal.SIGTERM)
 
     def held(self) -> set[int]:
-        """Returns the launcher, the nodes of its cluster, and all processes below them."""
-        held = {self.pid, *(self.nodes.raylets() if self.nodes else [])}
-        for pid in [*held]:
-            with contextlib.suppress(psutil.NoSuchProcess):
-                held |= {child.pid for child in psutil.Process(pid).children(recursive=True)}
-        return held
+        """Returns the launcher, the keepers of its jobs on Ray, and all processes below these."""
+        return {pid for root in [self.pid, *self._keepers()] for pid in _with_all_below(root)}
 
     def left_behind(self) -> list[int]:
         """Returns the processes of a run that should have ended, after giving them time to."""
@@ -100,9 +96,12 @@ class Launches:
         self._launcher.wait()
 
     def _processes(self) -> list[int]:
-        keepers = self.nodes.keepers() if self.nodes else []
         redis = redis_of(self.run_dir)
-        return [*processes_of(self.run_dir), *guards_of(self.run_dir), *keepers, *([redis] if redis else [])]
+        found = [*processes_of(self.run_dir), *guards_of(self.run_dir), *self._keepers()]
+        return [*found, redis] if redis else found
+
+    def _keepers(self) -> list[int]:
+        return self.nodes.keepers() if self.nodes else []
 
     def _begin(self, more: Sequence[str]) -> None:
         own = [] if more else self.settings
@@ -112,6 +111,13 @@ class Launches:
         self.console.touch()
         self._launcher = self._start(arguments, environment, self.console.with_suffix(".out"), self.console)
         self.news = News(self.run_dir)
+
+
+def _with_all_below(pid: int) -> set[int]:
+    try:
+        return {pid, *(child.pid for child in psutil.Process(pid).children(recursive=True))}
+    except psutil.NoSuchProcess:
+        return set()
 
 
 def start_program(

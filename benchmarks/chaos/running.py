@@ -113,8 +113,8 @@ class Trial:
         recovery = self._await(fault, struck, steps)
         if not recovery.is_over:
             recovery.errors += errors_of_running(self._launches)
-        if fault.action == "kill node" and not recovery.is_over:
-            start_node(self._launches.nodes)  # the next spare one
+            if fault.action == "kill node":
+                start_node(self._launches.nodes)  # the next spare one
         return Outcome(fault, at_s, recovery)
 
     def _await(self, fault: Fault, struck: Struck, steps: int) -> Recovery:

@@ -14,6 +14,7 @@ from tests.forked import Forked
 from tests.pipeline.runs import SEED
 
 WITHIN_S = 60.0
+REAL_WITHIN_S = 300.0  # the model is made at the first start
 PARTS = 25  # of `make soak`, a run each
 FAULTS = 20  # in each of them
 FAULTS_ON_RAY = 10
@@ -39,9 +40,10 @@ def assert_survived(result: Result, number: int) -> None:
     assert '"failures": []' in line and result_of(line) == result
 
 
-def assert_all_done(result: Result, number: int = FAULTS) -> None:
+def assert_all_done(result: Result) -> None:
     assert result.failures == [], "\n".join(result.failures)
-    assert len(result.outcomes) == number and not any(outcome.skipped for outcome in result.outcomes)
+    assert len(result.outcomes) == len(result.plan.faults)
+    assert not any(outcome.skipped for outcome in result.outcomes)
 
 
 def test_a_run_survives_four_faults(tmp_path):
@@ -76,4 +78,12 @@ def test_a_run_on_ray_survives_ten_faults(tmp_path):
     plan = draw_plan(SEED, FAULTS_ON_RAY, "scripted", 90.0, "ray")
     result = run_plan(plan, tmp_path / "ray", 180.0)
     print(f"\nseed {SEED}: {plan.shape}\n{faults_table(result)}")
-    assert_all_done(result, FAULTS_ON_RAY)
+    assert_all_done(result)
+
+
+@pytest.mark.long
+def test_a_run_of_real_engines_survives(tmp_path):
+    plan = draw_plan(SEED, FAULTS, "real", 90.0)
+    result = run_plan(plan, tmp_path / "real", REAL_WITHIN_S)
+    print(f"\nseed {SEED}: {plan.shape}\n{faults_table(result)}")
+    assert_all_done(result)
