@@ -13,9 +13,11 @@ was refused before anything started; 130 that it was interrupted.
 """
 
 from pipelinerl.launcher import interruptions
+from pipelinerl.launcher.outputs import outlast_readers
 
 if __name__ == "__main__":
     interruptions.end_at_once()  # the imports take seconds
+    outlast_readers()
 
 import os
 import secrets

@@ -83,12 +83,19 @@ class _Asked:
     async def once_more(self, ask) -> None:
         if self._next is None:
             self._next = asyncio.create_task(self._in_turn(ask))
+            self._next.add_done_callback(_retrieve)
         await asyncio.shield(self._next)  # others wait for it too
 
     async def _in_turn(self, ask) -> None:
         async with self._turn:
             self._next = None
             await ask()
+
+
+def _retrieve(task: asyncio.Task[None]) -> None:
+    """Has asyncio log no failure that all who waited for it have given up."""
+    if not task.cancelled():
+        task.exception()
 
 
 async def _health(origin: URL, peer: str, challenge: str) -> Health:

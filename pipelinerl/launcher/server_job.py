@@ -189,8 +189,8 @@ class ServerJob:
             return "has ended, as it was to"
         if isinstance(fate, Lost):
             return f"is lost: {fate.why}"
-        why = f" ({self.condemned.why})" if self.condemned else ""
-        return f"{in_words(fate.status)}{why}; {self._means.last_words(self.name, fate.status)}"
+        how = f"was ended: {self.condemned.why}" if self.condemned else in_words(fate.status)
+        return f"{how}; {self._means.last_words(self.name, fate.status)}"
 
     @property
     def _weight(self) -> int:

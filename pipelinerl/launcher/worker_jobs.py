@@ -119,6 +119,7 @@ class WorkerJobs:
                 self._events.append(SaveWanted())
                 say(f"{self._policy.cause} has ended; the trainer saves its state")
             case Step.BEGIN:
+                say(f"{self._why}; all workers begin again")
                 self._executor.end([name for name in self.names if is_alive(fates[name])])
                 self._phase = "ending"
 
@@ -166,7 +167,7 @@ class WorkerJobs:
         if resumed is None:
             self._phase = "over"
             return
-        self._told.restarted("workers", self.names, self._why)
+        self._told.record("workers", self.names, self._why)
         self._hung.clear()
         self._phase = "running"
         self.start()

@@ -78,7 +78,7 @@ class Candidates:
     def choose(self, members: Collection[ServerControl]) -> Infos:
         """Returns the next group's servers. A pinned one is among them only when there is no other.
 
-        Waits while there is none, because the launcher replaces those that end.
+        Waits while there is none, because the launcher replaces those that end, and those that are condemned.
         members: those of the last group. Raises NoServersError, or the refusal where all refused for good.
         """
         began = said = time.monotonic()
@@ -87,7 +87,7 @@ class Candidates:
             if latest and all(server in self._refused for server in latest):
                 raise self._refused[latest[0]]
             if self._has_waited_long(began):
-                raise self._nobody()
+                self._condemn_silent()
             if time.monotonic() > said + SAY_EVERY_S:
                 said = time.monotonic()
                 log.warning("waiting for a server to publish to, for %.0f s", said - began)
@@ -147,6 +147,13 @@ class Candidates:
             self._late.add(server)
             self._late_at = time.monotonic()
             self._tell(server, why, replaceable=True)
+
+    def _condemn_silent(self) -> None:
+        """Has the launcher replace the servers that are there. Raises NoServersError where there is none."""
+        silent = self._look()
+        if not silent:
+            raise self._nobody()
+        self._condemn_late(silent)
 
     def _tell(self, server: ServerControl, why: str, replaceable: bool) -> None:
         joining = self._servers.joining(server).number

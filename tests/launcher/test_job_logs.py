@@ -33,6 +33,11 @@ def test_an_end_is_said_in_words(status, words):
         ([NEWS, "ValueError: no such model", "Unclosed connector"], "ValueError: no such model", ""),
         ([NEWS, "ValueError: no such model"], "ValueError: no such model", "ValueError: no such model"),
         (["no such file"], "no such file", ""),
+        (
+            ["KeyError: 1", "Exception ignored in: <coroutine>", "RuntimeError: it"],
+            "KeyError: 1",
+            "KeyError: 1",
+        ),
         ([LOGGED], LOGGED, LOGGED),
         (["terminate called", "  what(): out of it"], "what(): out of it", "what(): out of it"),
         ([NEWS], "", ""),

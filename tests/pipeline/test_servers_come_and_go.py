@@ -166,6 +166,26 @@ def test_one_that_falls_silent_for_good_is_to_be_replaced(worker, ranks):
         sender.close()
 
 
+def test_the_only_one_that_falls_silent_is_replaced(worker, ranks):
+    with serving(SCRIPTED) as silent, serving(SCRIPTED) as sound:
+        launcher = Launcher(silent.url)
+
+        def replace(record: ServerCondemned) -> None:
+            launcher.condemned.append(record)
+            launcher.leave(record.url, "condemned")
+            launcher.join(sound.url, name="server-0")
+
+        manifest = worker.weight_manifest("float32")
+        settings = config("world.server_start_timeout_s=2")
+        sender = WeightPublisher(settings, launcher.servers(), None, manifest, replace)
+        assert publish(worker, ranks, sender, 0).servers == [silent.url]
+        silent.process.send_signal(signal.SIGSTOP)
+        assert publish(worker, ranks, sender, 1).servers == [sound.url]
+        silent.process.send_signal(signal.SIGCONT)
+        assert [record.url for record in launcher.condemned] == [silent.url]
+        sender.close()
+
+
 def test_one_that_was_never_asked_in_time_is_asked_before_it_is_condemned(worker, ranks):
     """As after a step that took longer than a server may take to start."""
     with contextlib.ExitStack() as stack:

@@ -1,0 +1,50 @@
+"""What the launcher prints goes nowhere once nobody reads it, and the run goes on."""
+
+import os
+import pty
+import subprocess
+import sys
+
+import pytest
+
+from pipelinerl.paths import ROOT
+from tests.pipeline.runs import MINIATURE, launch
+
+SCRIPT = """
+import sys
+from pipelinerl.launcher.outputs import outlast_readers
+outlast_readers()
+sys.stdin.readline()
+for _ in range(3):
+    print("x" * 100_000, flush=True)
+    print("y", file=sys.stderr)
+sys.exit(7)
+"""
+
+
+@pytest.mark.parametrize("opened", [os.pipe, pty.openpty])
+def test_a_reader_that_goes_away_ends_nothing(opened):
+    reads, writes = opened()
+    process = subprocess.Popen(
+        [sys.executable, "-c", SCRIPT],
+        cwd=ROOT,
+        stdin=subprocess.PIPE,
+        stdout=writes,
+        stderr=writes,
+        start_new_session=True,
+    )
+    os.close(writes)
+    os.close(reads)
+    process.stdin.write(b"go\n")
+    process.stdin.close()
+    assert process.wait(30) == 7
+
+
+@pytest.mark.engines  # for its time
+def test_a_run_whose_console_is_closed_ends_well(tmp_path):
+    launcher = launch(tmp_path / "run", *MINIATURE, "max_steps=4")
+    launcher.stdout.readline()
+    launcher.stdout.close()
+    launcher.stderr.close()
+    assert launcher.wait(120) == 0
+    assert (tmp_path / "run" / "summary.json").exists()
