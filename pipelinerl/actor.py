@@ -174,6 +174,7 @@ class Actor:
             case WeightsPublished():
                 self._newest = happening.version
                 await self._on_published(happening)
+            # One that is not published is followed by other workers: until then nothing starts in its place.
             case Settled(version=version) if version is None or version <= self._version:
                 self._admission.settle(happening.rollouts)
                 self._kept.settled(happening.group_ids)

@@ -35,7 +35,7 @@ class Reference:
 
     A request may be sent again for as long as both together: the server may start anew meanwhile.
     wait_for: waits until one of the futures is done, in the way of the process that waits.
-    on_silence: is called with words, by a method here, after a request that was left without an answer.
+    on_silence: is called with words, in the caller's thread, where the server has been silent for long.
     """
 
     def __init__(
@@ -55,10 +55,15 @@ class Reference:
         self._loop = asyncio.new_event_loop()
         Thread(target=self._loop.run_forever, name="reference", daemon=True).start()
         session = self._run(_opened(token, score_timeout_s)).result()
-        self._requests = ScoreRequests(session, url, start_timeout_s + score_timeout_s, self._hear_silence)
+        deadline_s = start_timeout_s + score_timeout_s
+        self._requests = ScoreRequests(session, url, deadline_s, score_timeout_s, self._hear_silence)
         ready = self._run(self._requests.ready(start_timeout_s))
         self._wait_for([ready])
-        ready.result()
+        try:
+            ready.result()
+        except TimeoutError as error:
+            on_silence(str(error))
+            raise
 
     def begin(self, row: MicroBatchRow) -> None:
         """Begins to score a row. Waits while as many as allowed are under way."""

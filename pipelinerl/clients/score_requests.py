@@ -21,6 +21,7 @@ POLL_S = 0.2
 ANSWER_TIMEOUT_S = 10.0  # for answers that wait for nothing
 FIRST_PAUSE_S = 0.2  # before a request is sent again; doubles with each
 LONGEST_PAUSE_S = 10.0
+NEARLY = 0.95  # of a silence: clocks are read at other moments than a timeout begins
 LONGEST_ANSWER = 2**30  # bytes: the scores of a whole row
 
 
@@ -31,8 +32,7 @@ class NoScoresError(Exception):
 class ScoreRequests:
     """deadline_s: within which a request must have been answered, however often it was sent.
 
-    on_silence: is called with words where the server has left a request without an answer. Those that were
-    sent before the call are not counted again.
+    on_silence: is called with words where a request had no answer for `silence_s`, nor had any other.
     """
 
     def __init__(
@@ -40,13 +40,15 @@ class ScoreRequests:
         session: aiohttp.ClientSession,
         url: str,
         deadline_s: float,
+        silence_s: float,
         on_silence: Callable[[str], object],
     ):
         self._session = session
         self._url = url
         self._deadline_s = deadline_s
+        self._silence_s = silence_s
         self._on_silence = on_silence
-        self._silent_at = 0.0
+        self._heard_at = 0.0  # an answer, or a failure that says something of the server
         self._limits = Limits()
 
     async def ready(self, timeout_s: float) -> None:
@@ -84,14 +86,14 @@ class ScoreRequests:
         request = ScoreRequest(sequences=sequences, temperature=temperature).wire()
         deadline = time.monotonic() + self._deadline_s
         pause_s = FIRST_PAUSE_S
+        first_sent = time.monotonic()
         while True:
-            sent = time.monotonic()
             try:
-                return _arrays(await self._answer(request), sequences)
+                answer = await self._answer(request)
+                self._heard_at = time.monotonic()
+                return _arrays(answer, sequences)
             except (aiohttp.ClientError, TimeoutError) as error:
-                if isinstance(error, TimeoutError) and sent > self._silent_at:
-                    self._silent_at = time.monotonic()
-                    self._on_silence(f"it left /score without an answer for {self._silent_at - sent:.0f} s")
+                self._listen(error, first_sent)
                 if time.monotonic() + pause_s > deadline:
                     raise NoScoresError(
                         f"the reference server has not answered /score within {self._deadline_s:g} s; "
@@ -100,6 +102,16 @@ class ScoreRequests:
                 log.warning("the reference server is asked again: %s %s", type(error).__name__, error)
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
+
+    def _listen(self, error: Exception, first_sent: float) -> None:
+        """Tells of a silence that is too long. A connection that is refused or reset is none."""
+        now = time.monotonic()
+        seconds = now - max(first_sent, self._heard_at)
+        if not isinstance(error, TimeoutError):
+            self._heard_at = now
+        elif seconds >= NEARLY * self._silence_s:
+            self._heard_at = now
+            self._on_silence(f"it left /score without an answer for {seconds:.0f} s")
 
     async def _answer(self, request: dict) -> ScoreResponse:
         async with self._session.post(f"{self._url}/score", json=request, allow_redirects=False) as response:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 RAISED = re.compile(r"(\[rank\d+\]: )?[A-Za-z_][\w.]*(Error|Exception)\b")  # the last line of a traceback
 ERROR = re.compile(r".*\b(ERROR|CRITICAL|FATAL)\b|(?i:fatal|error)\b|what\(\):")
-AT_EXIT = "Exception ignored in"  # what the interpreter says at its end, of what is left
+IGNORED = re.compile(r"(?m)^Exception ignored in.*\n(?:Traceback.*\n(?:[ \t].*\n)*.*\n?)?")  # ends nothing
 NEWS = re.compile(r".*\b(INFO|DEBUG)\b")  # no reason for an end
 
 
@@ -58,7 +58,7 @@ def last_words(text: str, was_killed: bool = False) -> str:
     It is the last error that was raised, or else the last line. Where a signal ended the process, it is the
     last line if that is an error: any other was written before anything went wrong.
     """
-    lines = [line.strip() for line in text.partition(AT_EXIT)[0].strip().splitlines()]
+    lines = [line.strip() for line in IGNORED.sub("", text).strip().splitlines()]
     raised = [line for line in lines if RAISED.match(line)]  # what follows a traceback is noise
     if raised and not was_killed:
         return raised[-1]

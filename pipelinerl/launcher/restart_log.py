@@ -20,10 +20,10 @@ class RestartLog:
         self._metrics = MetricsWriter(run_dir, "launcher", tensorboard)
         self._counts: Counter[Kind] = Counter()
 
-    def restarted(self, kind: Literal["workers", "services"], names: list[str], why: str) -> None:
-        """Tells that these jobs begin again."""
-        self.record(kind, names, why)
-        say(f"{why}; started again: {', '.join(names)}")
+    def restarted(self, service: str, why: str) -> None:
+        """Tells that this service begins again."""
+        self.record("services", [service], why)
+        say(f"{why}; started again: {service}")
 
     def record(self, kind: Literal["workers", "services"], names: list[str], why: str) -> None:
         """Tells it to all but the console, which has been told before."""

@@ -43,6 +43,7 @@ class ServiceJobs:
 
     def start_one(self, name: str) -> None:
         """Starts the service of this name in its place."""
+        self._why.pop(name, None)
         self._starter.start(name, self._members[name].role)
 
     def tend(self, fates: Mapping[str, Fate], now: float) -> None:
@@ -50,7 +51,8 @@ class ServiceJobs:
 
         One that is lost is given another place together with the workers, to whom its address is new.
         """
-        self._hear_preprocessor(fates)
+        if "reference" in self._members:
+            self._hear_preprocessor(fates)
         for name, restarts in self._restarts.items():
             fate = fates.get(name)
             if not isinstance(fate, Ended):
@@ -60,8 +62,7 @@ class ServiceJobs:
             if restarts.is_spent:
                 raise JobFailedError(self._why_no_more(name, fate))
             if restarts.is_due(now):
-                self._told.restarted("services", [name], self._how_it_ended(name, fate))
-                self._why.pop(name, None)
+                self._told.restarted(name, self._how_it_ended(name, fate))
                 self.start_one(name)
 
     def _why_no_more(self, name: str, fate: Ended) -> str:

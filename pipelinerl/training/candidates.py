@@ -82,12 +82,14 @@ class Candidates:
         members: those of the last group. Raises NoServersError, or the refusal where all refused for good.
         """
         began = said = time.monotonic()
+        has_condemned = False
         while not (infos := self._chosen(members)):
             latest = self._servers.latest
             if latest and all(server in self._refused for server in latest):
                 raise self._refused[latest[0]]
             if self._has_waited_long(began):
-                self._condemn_silent()
+                self._condemn_silent(again=has_condemned)
+                has_condemned = True
             if time.monotonic() > said + SAY_EVERY_S:
                 said = time.monotonic()
                 log.warning("waiting for a server to publish to, for %.0f s", said - began)
@@ -148,10 +150,13 @@ class Candidates:
             self._late_at = time.monotonic()
             self._tell(server, why, replaceable=True)
 
-    def _condemn_silent(self) -> None:
-        """Has the launcher replace the servers that are there. Raises NoServersError where there is none."""
+    def _condemn_silent(self, again: bool) -> None:
+        """Has the launcher replace the servers that are there.
+
+        Raises NoServersError where there is none, or where their replacements are silent too.
+        """
         silent = self._look()
-        if not silent:
+        if again or not silent:
             raise self._nobody()
         self._condemn_late(silent)
 

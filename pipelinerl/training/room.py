@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 LOOK_EVERY_S = 1.0
-MARGIN = 1 << 20  # bytes, for all that is not weights
+MARGIN = 64 << 20  # bytes, for the tokenizer and all else that is not weights
 
 log = logging.getLogger(__name__)
 
@@ -20,7 +20,12 @@ def wait_for_room(directory: Path, size: int, on_wait: Callable[[], object]) -> 
     is_said = False
     while (free := shutil.disk_usage(directory).free) < size + MARGIN:
         if not is_said:
-            log.warning("%s needs %d bytes, and %d are free: it is waited for room", directory, size, free)
+            log.warning(
+                "the trained model needs %d bytes, and the disk of %s has %d: waiting for room",
+                size + MARGIN,
+                directory,
+                free,
+            )
         is_said = True
         on_wait()
         time.sleep(LOOK_EVERY_S)

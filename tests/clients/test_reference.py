@@ -145,11 +145,44 @@ def test_a_server_that_fails_is_asked_again():
 
 
 def test_a_server_that_leaves_requests_without_an_answer_is_told_of_once_for_all_of_them():
-    server = ScoringServer(*["hangs"] * reference.ROWS_UNDER_WAY, "500", "reset", "hangs")
+    server = ScoringServer(*["hangs"] * reference.ROWS_UNDER_WAY, "500", "reset")
     told = []
     finished = of(server, scored([row(index, 1) for index in range(8)]), on_silence=told.append)
     assert len(finished) == 8
-    assert told == ["it left /score without an answer for 0 s"] * 2
+    assert told == ["it left /score without an answer for 0 s"]
+
+
+def test_a_server_that_answers_others_is_not_silent():
+    server = ScoringServer("hangs")
+    told = []
+    finished = of(server, scored([row(index, 1) for index in range(8)]), on_silence=told.append)
+    assert len(finished) == 8 and len(server.requests) == 9
+    assert told == []
+
+
+def test_attempts_that_end_early_add_up_to_a_silence(monkeypatch):
+    """As where a server that hangs is asked for its proof first, at each new connection."""
+    told = []
+    requests = score_requests.ScoreRequests(None, "", 10.0, SCORE_TIMEOUT_S, told.append)
+    now = [100.0]
+    monkeypatch.setattr(score_requests.time, "monotonic", lambda: now[0])
+    for _ in range(3):
+        now[0] += SCORE_TIMEOUT_S / 3
+        requests._listen(TimeoutError(), first_sent=100.0)
+    assert len(told) == 1
+
+
+def test_a_server_that_is_not_ready_in_time_is_told_of():
+    server = ScoringServer()
+    server.health = _never
+    told = []
+    with pytest.raises(TimeoutError, match="was not ready within"):
+        of(server, scored([]), deadline_s=0.3, on_silence=told.append)
+    assert told == ["the reference server was not ready within 0.3 s"]
+
+
+async def _never(_: web.Request) -> web.Response:
+    await asyncio.sleep(60)
 
 
 def test_as_many_sequences_are_sent_as_the_server_takes():

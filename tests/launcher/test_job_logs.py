@@ -10,6 +10,12 @@ from pipelinerl.launcher.job_logs import JobLogs, last_words
 
 NEWS = "2026-01-01 12:00:00,000 trainer INFO step 3"
 LOGGED = "2026-01-01 12:00:00,000 trainer ERROR rank 1 does not answer"
+IGNORED = [
+    "Exception ignored in: <coroutine object ask at 0x7f>",
+    "Traceback (most recent call last):",
+    '  File "a.py", line 3, in ask',
+    "RuntimeError: coroutine ignored GeneratorExit",
+]
 
 
 @pytest.mark.parametrize(
@@ -34,10 +40,11 @@ def test_an_end_is_said_in_words(status, words):
         ([NEWS, "ValueError: no such model"], "ValueError: no such model", "ValueError: no such model"),
         (["no such file"], "no such file", ""),
         (
-            ["KeyError: 1", "Exception ignored in: <coroutine>", "RuntimeError: it"],
-            "KeyError: 1",
-            "KeyError: 1",
+            [*IGNORED, "ValueError: the true cause"],
+            "ValueError: the true cause",
+            "ValueError: the true cause",
         ),
+        (["KeyError: 1", *IGNORED], "KeyError: 1", "KeyError: 1"),
         ([LOGGED], LOGGED, LOGGED),
         (["terminate called", "  what(): out of it"], "what(): out of it", "what(): out of it"),
         ([NEWS], "", ""),

@@ -80,9 +80,13 @@ class Log:
             file = os.open(begun, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
         except OSError:
             return
-        if os.path.exists(self._path):
-            os.replace(self._path, self._path + ".1")
-        os.replace(begun, self._path)
+        try:
+            if os.path.exists(self._path):
+                os.replace(self._path, self._path + ".1")
+            os.replace(begun, self._path)
+        except OSError:
+            os.close(file)
+            return
         os.dup2(file, 1)
         os.dup2(file, 2)
         os.close(file)
