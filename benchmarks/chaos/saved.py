@@ -1,4 +1,4 @@
-"""Results of runs with faults as lines of JSON, and the table over many of them.
+"""Keeps results of runs with faults as lines of JSON, and prints the table over many of them.
 
 python -m benchmarks.chaos.saved runs/chaos/*.json
 """

@@ -10,6 +10,8 @@ import termios
 from collections.abc import Callable
 from typing import NoReturn
 
+from pipelinerl.launcher.outputs import lead_nowhere
+
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 STATUS = 130  # of a launcher that was interrupted, as a shell has it
 
@@ -55,6 +57,4 @@ def _leave_closed_terminal() -> None:
             termios.tcgetattr(output)
         except termios.error as error:
             if error.args[0] == errno.EIO:
-                nowhere = os.open(os.devnull, os.O_WRONLY)
-                os.dup2(nowhere, output)
-                os.close(nowhere)
+                lead_nowhere(output)

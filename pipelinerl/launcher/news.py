@@ -1,4 +1,4 @@
-"""What the workers tell the launcher: of servers, of the reference server, and of steps."""
+"""Reads what the workers tell the launcher: of servers, of the reference server, and of steps."""
 
 from collections.abc import Iterator
 
@@ -15,7 +15,7 @@ from pipelinerl.streams.events import latest_launch
 
 
 class News:
-    """The records of some kinds in a stream since this launch of the run began, each read once."""
+    """Reads the records of some kinds in a stream since this launch of the run began, each once."""
 
     def __init__(self, streams: Streams, name: str, kinds: tuple[type[Record], ...]):
         self._reader = streams.reader(name)

@@ -1,4 +1,7 @@
-"""The launcher's output, where whoever reads it may go away: a closed terminal, or a pipe that ends."""
+"""Keeps the launcher going where nobody reads its output any more: a closed terminal, or a pipe that ends.
+
+It imports the standard library alone, since it is needed before anything else is imported.
+"""
 
 import errno
 import os
@@ -33,9 +36,14 @@ class LastingOutput:
     def _leave(self, error: OSError) -> None:
         if error.errno not in GONE:
             raise error
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, self._stream.fileno())
-        os.close(nowhere)
+        lead_nowhere(self._stream.fileno())
+
+
+def lead_nowhere(descriptor: int) -> None:
+    """Has everything that is written to this descriptor from now on go nowhere."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, descriptor)
+    os.close(nowhere)
 
 
 def outlast_readers() -> None:

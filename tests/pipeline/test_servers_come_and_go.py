@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from contracts.records import Evaluated, ServerCondemned, StepClosed, TrainingDone, WeightsPublished
+from pipelinerl.training.candidates import NoServersError
 from pipelinerl.training.ranks import Ranks
 from pipelinerl.training.weight_publisher import SILENT_LOOKS, WeightPublisher, publish
 from tests.inference_adapters.servers import Server, contract, serving, wait_ready
@@ -183,6 +184,30 @@ def test_the_only_one_that_falls_silent_is_replaced(worker, ranks):
         assert publish(worker, ranks, sender, 1).servers == [sound.url]
         silent.process.send_signal(signal.SIGCONT)
         assert [record.url for record in launcher.condemned] == [silent.url]
+        sender.close()
+
+
+def test_where_the_replacement_of_the_only_one_is_silent_too_the_wait_ends(worker, ranks):
+    with contextlib.ExitStack() as stack:
+        first, *others = serving_several(stack, 3)
+        launcher = Launcher(first.url)
+
+        def replace(record: ServerCondemned) -> None:
+            launcher.leave(record.url, "condemned")
+            launcher.join(others.pop().url, name="server-0")
+
+        manifest = worker.weight_manifest("float32")
+        settings = config("world.server_start_timeout_s=1")
+        sender = WeightPublisher(settings, launcher.servers(), None, manifest, replace)
+        publish(worker, ranks, sender, 0)
+        servers = [first, *others]
+        for server in servers:
+            server.process.send_signal(signal.SIGSTOP)
+        with pytest.raises(NoServersError):
+            publish(worker, ranks, sender, 1)
+        assert others  # the second replacement was not asked for
+        for server in servers:
+            server.process.send_signal(signal.SIGCONT)
         sender.close()
 
 
