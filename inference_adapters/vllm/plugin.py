@@ -5,6 +5,7 @@ import os
 import signal
 from multiprocessing.process import BaseProcess
 
+import torch
 from vllm.distributed.weight_transfer import WeightTransferEngineFactory
 from vllm.v1.engine.core import EngineCore
 
@@ -15,6 +16,7 @@ SERVER_VARIABLE = "PIPELINERL_VLLM_SERVER"  # set in the processes of an adapter
 
 
 def register() -> None:
+    allow_amx()
     WeightTransferEngineFactory.register_engine(
         BACKEND, "inference_adapters.vllm.transport", "GroupTransport"
     )
@@ -22,6 +24,15 @@ def register() -> None:
     parent = multiprocessing.parent_process()
     if parent and os.environ.get(SERVER_VARIABLE):
         daemon_thread(_end_with, parent)
+
+
+def allow_amx() -> None:
+    """Asks Linux for the tile registers of AMX, which a process may not use before.
+
+    vLLM's attention on CPUs uses them in bfloat16 without asking, and dies of an illegal instruction.
+    """
+    if torch.cpu._is_amx_tile_supported():
+        torch.cpu._init_amx()
 
 
 def forget_prefixes(core: EngineCore) -> None:
