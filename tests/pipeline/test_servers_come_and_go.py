@@ -53,6 +53,18 @@ def serving_several(stack: contextlib.ExitStack, count: int) -> list[Server]:
     return servers
 
 
+def replacing(launcher: Launcher, worker, spare: list[str], *settings: str) -> WeightPublisher:
+    """Returns a publisher for a launcher that replaces a condemned server by the last of the spare ones."""
+
+    def replace(record: ServerCondemned) -> None:
+        launcher.condemned.append(record)
+        launcher.leave(record.url, "condemned")
+        launcher.join(spare.pop(), name="server-0")
+
+    manifest = worker.weight_manifest("float32")
+    return WeightPublisher(config(*settings), launcher.servers(), None, manifest, replace)
+
+
 def leaves_soon(launcher: Launcher, url: str) -> None:
     """As a launcher hears after a while that a machine is silent."""
     threading.Timer(0.5, launcher.leave, [url]).start()
@@ -170,15 +182,7 @@ def test_one_that_falls_silent_for_good_is_to_be_replaced(worker, ranks):
 def test_the_only_one_that_falls_silent_is_replaced(worker, ranks):
     with serving(SCRIPTED) as silent, serving(SCRIPTED) as sound:
         launcher = Launcher(silent.url)
-
-        def replace(record: ServerCondemned) -> None:
-            launcher.condemned.append(record)
-            launcher.leave(record.url, "condemned")
-            launcher.join(sound.url, name="server-0")
-
-        manifest = worker.weight_manifest("float32")
-        settings = config("world.server_start_timeout_s=2")
-        sender = WeightPublisher(settings, launcher.servers(), None, manifest, replace)
+        sender = replacing(launcher, worker, [sound.url], "world.server_start_timeout_s=2")
         assert publish(worker, ranks, sender, 0).servers == [silent.url]
         silent.process.send_signal(signal.SIGSTOP)
         assert publish(worker, ranks, sender, 1).servers == [sound.url]
@@ -191,21 +195,15 @@ def test_where_the_replacement_of_the_only_one_is_silent_too_the_wait_ends(worke
     with contextlib.ExitStack() as stack:
         first, *others = serving_several(stack, 3)
         launcher = Launcher(first.url)
-
-        def replace(record: ServerCondemned) -> None:
-            launcher.leave(record.url, "condemned")
-            launcher.join(others.pop().url, name="server-0")
-
-        manifest = worker.weight_manifest("float32")
-        settings = config("world.server_start_timeout_s=1")
-        sender = WeightPublisher(settings, launcher.servers(), None, manifest, replace)
+        spare = [server.url for server in others]
+        sender = replacing(launcher, worker, spare, "world.server_start_timeout_s=1")
         publish(worker, ranks, sender, 0)
         servers = [first, *others]
         for server in servers:
             server.process.send_signal(signal.SIGSTOP)
         with pytest.raises(NoServersError):
             publish(worker, ranks, sender, 1)
-        assert others  # the second replacement was not asked for
+        assert len(spare) == 1  # a second replacement was not asked for
         for server in servers:
             server.process.send_signal(signal.SIGCONT)
         sender.close()
@@ -283,14 +281,7 @@ def test_a_version_whose_servers_have_all_left_is_published_again_to_the_next(wo
 def test_a_server_that_fails_every_update_is_condemned_and_replaced(worker, ranks):
     with serving(SCRIPTED) as sound, serving(FAILING, "--fails-in-bucket", "0") as failing:
         launcher = Launcher(failing.url)
-
-        def replace(record: ServerCondemned) -> None:
-            launcher.condemned.append(record)
-            launcher.leave(record.url, "condemned")
-            launcher.join(sound.url, name="server-0")
-
-        manifest = worker.weight_manifest("float32")
-        sender = WeightPublisher(config(), launcher.servers(), None, manifest, replace)
+        sender = replacing(launcher, worker, [sound.url])
         assert publish(worker, ranks, sender, 0).servers == [sound.url]
         assert [(c.url, c.replaceable) for c in launcher.condemned] == [(failing.url, True)]
         assert "no room for the bucket" in launcher.condemned[0].why
