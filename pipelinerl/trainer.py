@@ -32,6 +32,7 @@ from pipelinerl.training.meanwhile import meanwhile
 from pipelinerl.training.probe import Probe
 from pipelinerl.training.rank_zero import RankZero
 from pipelinerl.training.ranks import Ranks
+from pipelinerl.training.room import size_beside_weights
 from pipelinerl.training.weight_publisher import WeightPublisher, publish
 
 
@@ -120,6 +121,7 @@ class Trainer:
 
     def _export(self) -> None:
         size = self._worker.weight_manifest("float32").total_bytes
+        size += size_beside_weights(self._config.model.path)
         self._ranks.wait_for_rank_0(lambda: self._rank_zero.wait_for_room(size))
         self._worker.export(self._checkpoints.final)
 

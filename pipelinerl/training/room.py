@@ -7,9 +7,17 @@ from collections.abc import Callable
 from pathlib import Path
 
 LOOK_EVERY_S = 1.0
-MARGIN = 64 << 20  # bytes, for the tokenizer and all else that is not weights
+MARGIN = 1 << 20  # bytes, for what is written beside the model
+WEIGHTS = (".safetensors", ".bin", ".pt", ".pth")
 
 log = logging.getLogger(__name__)
+
+
+def size_beside_weights(model: str | None) -> int:
+    """Returns the bytes of a model's tokenizer and configuration; 0 for what is no directory."""
+    entries = Path(model).glob("*") if model else []
+    files = [file for file in entries if file.is_file() and file.suffix not in WEIGHTS]
+    return sum(file.stat().st_size for file in files)
 
 
 def wait_for_room(directory: Path, size: int, on_wait: Callable[[], object]) -> None:

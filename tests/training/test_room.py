@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from pipelinerl.training import room
-from pipelinerl.training.room import MARGIN, wait_for_room
+from pipelinerl.training.room import MARGIN, size_beside_weights, wait_for_room
 
 
 def test_what_would_not_fit_is_waited_for_until_there_is_room(small_disk: Path, caplog):
@@ -20,6 +20,13 @@ def test_what_would_not_fit_is_waited_for_until_there_is_room(small_disk: Path, 
     assert len(looks) == 2
     said = [record.message for record in caplog.records if record.name == room.__name__]
     assert [line.rpartition(" ")[2] for line in said] == ["room", "again"]
+
+
+def test_what_a_model_has_beside_its_weights_is_counted(tmp_path: Path):
+    (tmp_path / "tokenizer.json").write_bytes(bytes(1000))
+    (tmp_path / "model.safetensors").write_bytes(bytes(5000))
+    assert size_beside_weights(str(tmp_path)) == 1000
+    assert size_beside_weights("no directory") == size_beside_weights(None) == 0
 
 
 def test_what_fits_is_not_waited_for(tmp_path: Path):
