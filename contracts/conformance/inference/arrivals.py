@@ -1,34 +1,52 @@
 """Requests that arrive while an update is received: queued and answered, never refused. G2 uses it."""
 
 import asyncio
-from collections.abc import Coroutine
 from typing import Any
 
 from contracts.conformance.inference.bench import SHORT, Bench
 from contracts.conformance.inference.buckets import bucket_bytes_for, packed
-from contracts.conformance.inference.http_client import describe_request
+from contracts.conformance.inference.every_route import completions_on_every_route, score_of
 from contracts.conformance.inference.mixed_load import InFlight, cancelling, mixed_load, some_wait
 from contracts.conformance.inference.responsiveness import Responsiveness
 from contracts.conformance.inference.samples import Sample
 from contracts.conformance.inference.server import Server
-from contracts.conformance.inference.timed_stream import TimedStream
 from contracts.conformance.inference.trainer_peer import TrainerPeer
 from contracts.conformance.verdicts import GuaranteeError
 
 BUCKETS = 4
 PATIENCE_S = 20.0  # for an answer while buckets are missing, on a machine that others use too
 QUEUE = 10  # times as long where there are fewer slots than requests
-BESIDE = 4  # requests in flight during a staged transfer
+BESIDE = (4, 16, 64)  # requests in flight per server during a transfer, by attempt
 Asked = list[tuple[Server, asyncio.Task[list[Sample]]]]
+
+
+async def requests_arrive(
+    bench: Bench, trainer: TrainerPeer, receive: str, speed: Responsiveness, hold_s: float
+) -> float:
+    """Publishes while requests arrive, and returns the largest error, in nats.
+
+    Where all streams in flight ended before a staged transfer did, nothing shows whether it held them. Then
+    another version is published beside more of them.
+    """
+    worst = 0.0
+    for beside in BESIDE:
+        arrivals = Arrivals(bench, trainer, receive, speed, beside)
+        worst = max(worst, await arrivals.check(hold_s))
+        if arrivals.went_on == set(bench.servers) or not await arrivals.can_go_on():
+            break
+    return worst
 
 
 class Arrivals:
     """One update, between whose buckets requests arrive on every route."""
 
-    def __init__(self, bench: Bench, trainer: TrainerPeer, receive: str, speed: Responsiveness):
+    def __init__(self, bench: Bench, trainer: TrainerPeer, receive: str, speed: Responsiveness, beside: int):
         self.bench = bench
         self.trainer = trainer
         self.receive = receive
+        self.beside = beside
+        self.went_on: set[Server] = set()  # had a stream in flight that went on in the last round of arrivals
+        self.queued = False  # whether a server generates fewer requests at a time than it was sent
         # One that stops answers only after the last bucket, which waits for it: so this may be long.
         self.patience_s = max(PATIENCE_S, 4 * speed.limit_s)
         self.version = trainer.version + 1
@@ -45,10 +63,11 @@ class Arrivals:
         size = bucket_bytes_for(weights, BUCKETS)
         buckets = packed(weights, size)
         async with (
-            mixed_load(self.bench, BESIDE, self.bench.context // 2) as beside,
+            mixed_load(self.bench, self.beside, self.bench.context // 2) as beside,
             cancelling(self.sent),
         ):
-            if await some_wait(self.bench.servers):
+            self.queued = await some_wait(self.bench.servers)
+            if self.queued:
                 self.patience_s *= QUEUE  # those beside have the slots first
             request = self.trainer.update_request(
                 self.version,
@@ -73,6 +92,11 @@ class Arrivals:
             await asyncio.gather(*self.sent)
         return max(self._check(server, sample) for server, sample in found)
 
+    async def can_go_on(self) -> bool:
+        """Returns whether streams can be seen to go on: they are offered, and none waits for a slot."""
+        streams = "stream" in await self.bench.offered("capabilities")
+        return streams and self.receive == "staged" and not self.queued
+
     async def _leave(self, beside: list[InFlight], hold_s: float) -> list[InFlight]:
         """Closes the connection of every other request in flight. Returns the rest after `hold_s`."""
         for one in beside[::2]:
@@ -84,11 +108,11 @@ class Arrivals:
         """Sends a request on every route. If the update is staged, it waits for all answers."""
         now: list[asyncio.Task[Any]] = []
         for server in self.bench.servers:
-            for ask in self._requests(server, capabilities):
+            for ask in completions_on_every_route(self.bench, server, capabilities, seed=len(self.asked)):
                 now.append(asyncio.create_task(ask))
                 self.asked.append((server, now[-1]))
             if "score" in capabilities:
-                now.append(asyncio.create_task(self._score(server)))
+                now.append(asyncio.create_task(score_of(self.bench, server, self.what)))
         self.sent += now
         if self.receive != "staged":
             return
@@ -99,11 +123,15 @@ class Arrivals:
                 "generation goes on",
                 self.what,
             )
-        await self._go_on(beside, "while the update was staged")
+        self.went_on = await self._go_on(beside, "while the update was staged")
 
-    async def _go_on(self, beside: list[InFlight], when: str) -> None:
-        """Waits until each stream in flight has another token. Raises what one that has ended raises."""
+    async def _go_on(self, beside: list[InFlight], when: str) -> set[Server]:
+        """Waits until each stream in flight has another token. Raises what one that has ended raises.
+
+        Returns the servers that had one.
+        """
         deadline = asyncio.get_running_loop().time() + self.patience_s
+        streaming = {one.server for one in beside if one.stream and not one.task.done()}
         for one in beside:
             tokens = len(one.stream.arrivals) if one.stream else 0
             while one.stream and not one.task.done() and len(one.stream.arrivals) == tokens:
@@ -116,25 +144,7 @@ class Arrivals:
                 await asyncio.sleep(0.005)
             if one.task.done():
                 one.task.result()
-
-    def _requests(self, server: Server, capabilities: list[str]) -> list[Coroutine[Any, Any, list[Sample]]]:
-        prompt = self.bench.reference.prompt(9, seed=len(self.asked))
-        requests: list[Coroutine[Any, Any, list[Sample]]] = [server.choices(prompt, SHORT)]
-        if "stream" in capabilities:
-            requests.append(_streamed(TimedStream(server, prompt[1:], SHORT)))
-        if self.bench.reference.chats:
-            requests.append(server.chat([{"role": "user", "content": "Go on."}], SHORT))
-        return requests
-
-    async def _score(self, server: Server) -> None:
-        body: dict[str, Any] = {"sequences": [self.bench.reference.prompt(12)], "temperature": 1.0}
-        status, answer = await server.post("/score", body)
-        if status != 200:
-            raise GuaranteeError(
-                f"POST /score: {status} {answer}",
-                "200 once the update is over: what arrives meanwhile is queued",
-                f"{self.what}: {describe_request('/score', body)}",
-            )
+        return streaming
 
     def _check(self, server: Server, sample: Sample) -> float:
         """Checks one that arrived: it is complete, and what its first weights sampled is right."""
@@ -154,7 +164,3 @@ class Arrivals:
             return 0.0  # with `keep`, older weights may have read a part of the prompt
         expected = bench.reference.logprobs(bench.weights(label), sample.prompt_token_ids, sample.token_ids)
         return bench.check_positions(sample, expected, self.what, range(start, end))
-
-
-async def _streamed(stream: TimedStream) -> list[Sample]:
-    return [await stream.read()]

@@ -202,6 +202,17 @@ class HoldsRequestsInFlightForAStagedTransfer(ScriptedEngine):
             await self._changed.wait_for(lambda: sequence not in self.held or sequence.aborted)
 
 
+@mutant("G2", "no token of a request in flight|no answer to POST", also="G5 G7 G8")
+class HoldsManyRequestsForAStagedTransfer(HoldsRequestsInFlightForAStagedTransfer):
+    """A few have all ended before the transfer begins, as on a busy machine."""
+
+    async def receive_weights(self, request, progress):
+        few = len(self._sequences) < 12
+        while few and self._sequences:
+            await asyncio.sleep(0.005)
+        await super().receive_weights(request, progress)
+
+
 @mutant("G2", "ended with 'abort'|'abort' after|504|500", also="G7 G8")
 class EndsRequestsAfterASecondOfPause(ScriptedEngine):
     async def _wait_while_paused(self, sequence):

@@ -1,6 +1,6 @@
 """G2: requests that run during an update complete with the right spans; those that arrive then wait."""
 
-from contracts.conformance.inference.arrivals import Arrivals
+from contracts.conformance.inference.arrivals import requests_arrive
 from contracts.conformance.inference.bench import Bench
 from contracts.conformance.inference.crossing import Crossing
 from contracts.conformance.inference.load import FEW, TOGETHER, complete_across
@@ -45,7 +45,7 @@ async def in_flight(bench: Bench) -> str:
             worst = max(worst, off)
         for receive in receives:
             hold_s = LONG_HOLD_S if thorough else HOLD_S
-            worst = max(worst, await Arrivals(bench, trainer, receive, speed).check(hold_s))
+            worst = max(worst, await requests_arrive(bench, trainer, receive, speed, hold_s))
         if "recompute" in offered:
             for _ in range(5 if thorough else 1):
                 worst = max(worst, await reading_long_prompts(bench, trainer))
