@@ -51,6 +51,8 @@ class Completion(msgspec.Struct, frozen=True, kw_only=True):
     segments: list[int] = []  # index of the token at which each further request continued
     server: str = ""  # URL of the server that answered the last request
     token_fields: dict[str, Array] = {}  # [T] each, by the name that `contracts.token_fields` declares
+    began: float = 0.0  # unix seconds at which it was first requested. 0 in records of earlier code
+    ended: float = 0.0  # unix seconds at which the last answer had come
 
 
 # A server's refusals whose cause is the length of what it was asked.
@@ -197,6 +199,14 @@ class Quiesced(Record, frozen=True, kw_only=True):
     version: int
 
 
+class ServerUpdate(msgspec.Struct, frozen=True, kw_only=True):
+    """What one server says of its part in a publication."""
+
+    url: str
+    paused_s: float  # seconds for which its generation stood still
+    transfer_s: float  # seconds from its 202 to the last bucket
+
+
 class WeightsPublished(Dated, frozen=True, kw_only=True):
     """Says that `version` is live on `servers`, and on no others."""
 
@@ -207,6 +217,8 @@ class WeightsPublished(Dated, frozen=True, kw_only=True):
     seconds: float
     bytes: int
     paused_s: float  # the longest pause of a server, in seconds
+    phases: dict[str, float] = {}  # seconds of open, gather, send and confirm. Empty in earlier records
+    updates: list[ServerUpdate] = []  # one a server, in the order of `servers`
 
 
 class StepClosed(Dated, frozen=True, kw_only=True):

@@ -5,11 +5,20 @@ the process that writes it, and a reader takes those that it knows. A number tha
 
     trainer       step = optimizer steps closed. At a step: loss, grad_norm, learning_rate, ess,
                   ratio_max_abs_log, lag_mean, lag_max, trained_tokens, trained_tokens_per_s; the
-                  objective's own sums, per token; alarm_<name>: 1 when a warning sign begins.
+                  objective's own sums, per token; alarm_<name>: 1 when a warning sign begins;
+                  step_s, and of those seconds wait_s, learn_s, optimizer_s, quiesce_s, publish_s,
+                  probe_s and save_s: see `pipelinerl.spans`.
                   At a publication: weight_version, publish_seconds, publish_paused_s, publish_bytes,
-                  servers. At a probe: logprob_gap_mean_abs, logprob_gap_max_abs.
-    actor         step = live weight version. reward_mean, reward_<component>, success_rate,
-                  generation_tokens_per_s, in_flight, rollouts_finished. Every ten seconds: in_flight, of
+                  servers, and publish_<phase>_s of open, gather, send and confirm. At a probe:
+                  logprob_gap_mean_abs, logprob_gap_max_abs.
+    actor         step = live weight version. Of the rollouts that finished since the line before:
+                  reward_mean, reward_<component>, success_rate, success_<domain> where there are several,
+                  length_mean, length_max (sampled tokens), truncated_share, generation_tokens_per_s. Of the
+                  time since then, places_s seconds: places_busy (of the places for requests),
+                  blocked_<word> (a free place was not taken, by `Admission.blocked_by`),
+                  outside_requests and judged_share (of the rollouts that had begun, those without a
+                  request, and those that waited for a judgement). in_flight, rollouts_finished.
+                  Every ten seconds: in_flight, of
                   evaluations too; rollouts_under_way; rollouts_finished and, of held-out problems,
                   attempts_finished since the process began. At an evaluation, with step = the
                   version that it began with: heldout_success, heldout_success_<set> where there are several,
@@ -18,8 +27,12 @@ the process that writes it, and a reader takes those that it knows. A number tha
     judging       step = answers judged. Every few seconds: waiting, answers; busy_share of the workers' time;
                   restarts of the process that they come from. By verifier: seconds_<name>_p50 and _p99 of a
                   judgement, queue_s_<name>_p99 before it; undecided_<why>_<name> since the start.
-    preprocessor  step = step formed. dropped_<reason>: groups, and masked_<reason>: rollouts of
-                  others, left out of the loss since the start.
+    preprocessor  step = step formed. Since the start: dropped_<reason>: groups, and masked_<reason>:
+                  rollouts of others, left out of the loss; zero_advantage_solved, _hopeless: groups
+                  without a signal that all members solved, or none; groups; sampled_tokens, useful_tokens
+                  (in the loss) and useful_share; reference_s: seconds of scoring, summed over rows.
+    run           step = optimizer steps closed. What the last steps measure (`pipelinerl.report`), and
+                  bottleneck_<finding>: 1 for the one that was found, 0 for the others.
 """
 
 import json
@@ -43,42 +56,54 @@ def metrics_path(run_dir: Path, process: str) -> Path:
     return run_dir / "metrics" / f"{process}.jsonl"
 
 
-class MetricsWriter:
-    """Appends lines, each handed to the operating system at once.
+class LineFile:
+    """Appends lines to a file, each handed to the operating system at once.
 
-    If asked, it also writes TensorBoard events, under `RUN_DIR/tensorboard/<process>`.
+    Those for which there is no room on the disk are left out, which is said once.
     """
 
-    def __init__(self, run_dir: str | Path, process: str, tensorboard: bool = False):
-        path = metrics_path(Path(run_dir), process)
+    def __init__(self, path: Path, what: str):
+        """`what` names the lines where they are said to be left out."""
         path.parent.mkdir(parents=True, exist_ok=True)
         self._file = path.open("ab", buffering=0)
-        _cut_torn_line(path)
-        self._board = Board(Path(run_dir) / "tensorboard" / process) if tensorboard else None
+        self._what = what
         self._is_full = False
+        _cut_torn_line(path)
 
-    def write(self, step: int, **values: float) -> None:
-        """Writes numbers of any kind that `float` takes, one-element tensors included.
-
-        Those for which there is no room on the disk are left out, which is said once.
-        """
-        numbers = {name: _finite(value) for name, value in values.items()}
-        line = json.dumps({"time": time.time(), "step": step, **numbers}, allow_nan=False)
+    def append(self, line: str) -> bool:
+        """Appends one line, and returns whether there was room for it."""
         try:
             append_whole(self._file, line.encode() + b"\n", os.fstat(self._file.fileno()).st_size)
-            if self._board:
-                self._board.write(step, numbers)
         except OSError as error:
             if not lacks_room(error):
                 raise
             if not self._is_full:
-                log.warning("the disk of %s is full: metrics are left out", self._file.name)
+                log.warning("the disk of %s is full: %s are left out", self._file.name, self._what)
             self._is_full = True
-        else:
-            self._is_full = False
+            return False
+        self._is_full = False
+        return True
 
     def close(self) -> None:
         self._file.close()
+
+
+class MetricsWriter:
+    """Writes the metrics of one process, and TensorBoard events if asked: `RUN_DIR/tensorboard/<process>`."""
+
+    def __init__(self, run_dir: str | Path, process: str, tensorboard: bool = False):
+        self._lines = LineFile(metrics_path(Path(run_dir), process), "metrics")
+        self._board = Board(Path(run_dir) / "tensorboard" / process) if tensorboard else None
+
+    def write(self, step: int, **values: float) -> None:
+        """Writes numbers of any kind that `float` takes, one-element tensors included."""
+        numbers = {name: _finite(value) for name, value in values.items()}
+        self._lines.append(json.dumps({"time": time.time(), "step": step, **numbers}, allow_nan=False))
+        if self._board:
+            self._board.write(step, numbers)
+
+    def close(self) -> None:
+        self._lines.close()
         if self._board:
             self._board.close()
 

@@ -10,8 +10,8 @@ from hashlib import blake2b
 from importlib.util import find_spec
 from pathlib import Path
 
+from contracts.support.addresses import in_url
 from contracts.support.token import TOKEN_VARIABLE
-from pipelinerl.addresses import in_url
 from pipelinerl.config import EngineConfig, RunConfig
 from pipelinerl.errors import PlanError
 from pipelinerl.judging.child import service_command, service_environment

@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 import yaml
 from pydantic import TypeAdapter
 
-from pipelinerl.addresses import LOOPBACK, is_loopback
+from contracts.support.addresses import LOOPBACK, is_loopback
 from pipelinerl.config import FileStreamsConfig, RunConfig, StreamsConfig
 from pipelinerl.process import REDIS_VARIABLE
 from pipelinerl.streams import StreamError, Streams
