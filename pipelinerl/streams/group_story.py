@@ -126,7 +126,7 @@ class _Teller:
     def _open(self) -> str:
         newest = self._launches[-1]
         if newest.packed:
-            state = "it is in the rows of a step that has not closed"
+            state = "it is in the rows of a step that has not settled its groups"
         elif newest.shares:
             state = "it is in the rows of a step that is being formed"
         elif len(self._rollouts) == self._started.rollouts:
