@@ -58,7 +58,7 @@ from pipelinerl.rollouts.runner import RolloutRunner, RolloutSpec
 from pipelinerl.rollouts.sampler_states import SamplerStates
 from pipelinerl.rollouts.slot_queue import SlotQueue
 from pipelinerl.streams.aside import Aside, AsideWriter
-from pipelinerl.streams.events import latest_launch, results_before, tail
+from pipelinerl.streams.events import latest_launch, tail, valid_results
 from pipelinerl.streams.launched_servers import LaunchedServers
 from pipelinerl.streams.of_run import open_streams
 
@@ -116,7 +116,7 @@ class Actor:
             AsideWriter(streams.writer("eval_rollouts"), self._aside),
             self._events,
             self._metrics,
-            {result.version for result in results_before(streams)},
+            {result.version for result in valid_results(streams)},
             spawn=lambda work: self._spawn(work, self._background),
         )
 
