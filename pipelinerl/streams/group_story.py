@@ -120,7 +120,8 @@ class _Teller:
 
     @property
     def _recorded(self) -> str:
-        return f"{len(self._rollouts)} of its {self._started.rollouts} rollouts are recorded"
+        count = f"{len(self._rollouts)} of its {self._started.rollouts} rollouts are recorded"
+        return f"{count}, which happens when all have ended"
 
     @property
     def _open(self) -> str:
@@ -132,7 +133,7 @@ class _Teller:
         elif len(self._rollouts) == self._started.rollouts:
             state = "its rollouts wait for a place in a step"
         else:
-            state = f"it is in flight; {self._recorded}, which happens when all have ended"
+            state = f"it is in flight; {self._recorded}"
         return f"here the records end: {state}"
 
 

@@ -15,7 +15,7 @@ WHY = {
     DropReason.FAILED: "fewer than two of its rollouts ended without failure, so none can be compared",
     DropReason.NONFINITE: "the gradient of its step was not finite, so that step changed nothing",
     DropReason.TRAINING_DONE: "it was still in the pipeline when the last step closed",
-    DropReason.INTERRUPTED: "not all of its rollouts were complete when the run stopped",
+    DropReason.INTERRUPTED: "it was in flight when the run stopped, or servers had failed a rollout of it",
     DropReason.ROLLED_BACK: "some of its tokens were sampled by weights that the resumed run does not have",
     DropReason.TOKEN_FIELDS: "it was sampled under another declaration of token fields",
 }

@@ -118,8 +118,8 @@ def test_a_lost_group_and_the_one_that_has_its_draw_name_each_other(tmp_path, st
     streams.writer("launcher_events").append(resumed)
     assert [line[16:] for line in story(tmp_path, 0)[2:]] == [
         "the run stops, and resumes from version 0",
-        "  dropped as interrupted: not all of its rollouts were complete when the run stopped; 0 of its 4 "
-        "rollouts are recorded",
+        "  dropped as interrupted: it was in flight when the run stopped, or servers had failed a rollout of "
+        "it; 0 of its 4 rollouts are recorded, which happens when all have ended",
         "  its problem is drawn again, but no group has started yet",
     ]
     events.append(start(1, draw=5, at=12))
