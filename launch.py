@@ -32,6 +32,7 @@ from pydantic import ValidationError
 try:
     from pipelinerl.launcher.compose import compose_config
     from pipelinerl.launcher.describe_keys import describe_keys
+    from pipelinerl.streams.events import valid_results
     from pipelinerl.streams.of_run import StreamsLocation, open_streams, resolve_streams
     from pipelinerl.training.checkpoints import Checkpoints, Position
 except ModuleNotFoundError as error:
@@ -176,10 +177,25 @@ def supervise(placed: PlacedRun, streams: Streams, events: StreamWriter, redis: 
     except (PlanError, StreamError, OSError) as error:
         say(f"no report: {one_line(error)}")
         return status or 1
+    describe_final_model(placed, streams)
     if summary["accounting_errors"]:
         say("; ".join(summary["accounting_errors"]))
         status = status or 1
     return status
+
+
+def describe_final_model(placed: PlacedRun, streams: Streams) -> None:
+    """Writes the model card of the weights with which the run has ended, if it has."""
+    from pipelinerl.launcher.resume import done_version
+    from pipelinerl.report.model_card import ModelCardError, write_model_card
+
+    final = Checkpoints(placed.run_dir).final
+    try:
+        version = done_version(streams)
+        if version and final.is_dir():
+            write_model_card(final, placed.config, version, valid_results(streams))
+    except (ModelCardError, StreamError, OSError) as error:
+        say(one_line(error))
 
 
 def make_or_fetch(model: Model, demo: str) -> Model:

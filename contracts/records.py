@@ -137,6 +137,7 @@ class MicroBatchRow(Record, frozen=True, kw_only=True):
     micro_batches: list[list[TrainingSequence]]  # [rank][sequence], possibly empty
     closes_step: bool
     group_ids: list[int] = []  # the groups of the step; only the closing row has them
+    masked: dict[str, list[str]] = {}  # filter's reason -> rollouts of theirs that it took out of the loss
     masked_tokens: int = 0  # sampled tokens that `on_stale: mask` removed from the loss
     rollouts_offset: int = 0  # offset in `rollouts`; what the closed steps have not used lies after it
 

@@ -60,7 +60,7 @@ from pipelinerl.rollouts.sampler_states import SamplerStates
 from pipelinerl.rollouts.slot_queue import SlotQueue
 from pipelinerl.spans import Spans
 from pipelinerl.streams.aside import Aside, AsideWriter
-from pipelinerl.streams.events import latest_launch, results_before, tail
+from pipelinerl.streams.events import latest_launch, tail, valid_results
 from pipelinerl.streams.launched_servers import LaunchedServers
 from pipelinerl.streams.of_run import open_streams
 
@@ -121,7 +121,7 @@ class Actor:
             self._events,
             self._metrics,
             spans,
-            {result.version for result in results_before(streams)},
+            {result.version for result in valid_results(streams)},
             spawn=lambda work: self._spawn(work, self._background),
         )
 

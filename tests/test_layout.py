@@ -39,6 +39,7 @@ ENTRIES = {
     "launcher": "What launch.py does.",
     "report": "What a run has done.",
     "demo_model": "Small models for CPU runs.",
+    "view": "Commands that show a run, or copy it for others to read.",
     "slurm": "A command: scripts for sbatch.",
     "export.py": "A command: a checkpoint as a Hugging Face model.",
     "scale.py": "A command: more or fewer servers for a run that is running.",
