@@ -102,7 +102,7 @@ class Actor:
         self._launched = LaunchedServers(streams)
         self._launched.refresh()
         tail(streams.reader("launcher_events"), self._launched.offset, self._happenings)
-        self._metrics = RolloutMetrics(run_dir, config.tensorboard)
+        self._metrics = RolloutMetrics(run_dir)
         self._version = -1
         self._resume(resumed)
         self._groups = PendingGroups(config.group_size)

@@ -73,7 +73,7 @@ class Preprocessor:
         self._offset = max(resumed.rollouts_offset, self._rollouts.first_offset())
         self._rows = streams.writer("rows")
         self._events = streams.writer("preprocessor_events")
-        self._metrics = MetricsWriter(run_dir, "preprocessor", config.tensorboard)
+        self._metrics = MetricsWriter(run_dir, "preprocessor")
         self._reference = None
         if config.reference:
             self._reference = Reference(

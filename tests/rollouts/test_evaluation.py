@@ -88,7 +88,7 @@ def events_of(
         async with open_session(token=None) as session:
             client = build_client(config, session, ServerPool(1))
             writers = writers_of(streams)
-            metrics = RolloutMetrics(tmp_path, tensorboard=False)
+            metrics = RolloutMetrics(tmp_path)
             evaluator = Evaluator(config, build_domain(config), client, *writers, metrics, evaluated, spawn)
             figures = {"seconds": 0.0, "bytes": 0, "paused_s": 0.0}
             numbers = versions or range(first_version, first_version + len(publications))
@@ -150,7 +150,7 @@ def test_an_evaluation_is_called_off_at_once_when_its_server_has_left(config, tm
         async with served(silent), open_session(token=None) as session:
             client = build_client(config, session, ServerPool(1))
             writers = writers_of(streams)
-            metrics = RolloutMetrics(tmp_path, tensorboard=False)
+            metrics = RolloutMetrics(tmp_path)
 
             def spawn(work: Coroutine) -> asyncio.Task:
                 tasks.append(asyncio.create_task(work))
@@ -239,7 +239,7 @@ def test_a_hung_server_does_not_hold_up_an_evaluation(config, tmp_path, monkeypa
         async with served(hung, good), open_session(token=None) as session:
             client = build_client(config, session, ServerPool(1))
             writers = writers_of(streams)
-            metrics = RolloutMetrics(tmp_path, tensorboard=False)
+            metrics = RolloutMetrics(tmp_path)
             spawn = asyncio.create_task
             evaluator = Evaluator(config, build_domain(config), client, *writers, metrics, (), spawn)
             servers = [hung.url, good.url]
