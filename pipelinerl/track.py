@@ -2,9 +2,9 @@
 
     python -m pipelinerl.track RUN_DIR --to wandb trackio tensorboard
 
-It ends when the run has, and goes on where it was if it is started again, whether it was killed, the run was
-resumed, or has ended meanwhile: a tracker holds each line of RUN_DIR/metrics/*.jsonl once. Ctrl-C ends it
-after what has been written by then. What each tracker needs, and what holds for it: docs/trackers.md.
+A tracker then holds each line of RUN_DIR/metrics/*.jsonl once. The command ends when the run has ended, or
+with Ctrl-C. It may be killed and started again, also once the run was resumed or has ended: it goes on where
+it was. What each tracker needs, and what holds for it, is in docs/trackers.md.
 """
 
 import argparse

@@ -53,6 +53,7 @@ class OldPacking:
         ("batch_size=many", "batch_size"),
         ("schedule=sometimes", "schedule"),
         ("max_lag=-1", "max_lag"),
+        ("trackers=[tensorboard,wand]", "trackers: 'wand' is no tracker; there are: wandb, trackio"),
         ("max_steps=true", "max_steps"),
         ("batch_size=128.0", "batch_size"),
         (["advantage=value", "trainer.value_head=true"], "advantage: Return takes no baseline off"),

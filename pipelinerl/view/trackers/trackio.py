@@ -1,8 +1,7 @@
 """Trackio: its local database (TRACKIO_DIR), in the project `pipelinerl`.
 
-Each line has an identifier of its own, by which the database takes it once. The lines go straight to what
-`trackio.log` hands its own to, which waits in a thread, stamps them with the present time and drops what it
-cannot write.
+Each line has an identifier of its own, by which the database takes it once. The lines go to the database
+and not through `trackio.log`. That stamps them with the present time, and drops what it cannot write.
 """
 
 from datetime import UTC, datetime
@@ -27,6 +26,7 @@ class Trackio:
         self._run_id = progress.run_id
 
     def write(self, lines: list[Line]) -> None:
+        """Returns once the database has the lines, or the directory from which it will take them."""
         identifiers = [f"{self._run_id}:{line.process}:{line.end}:{line.time}" for line in lines]
         times = [datetime.fromtimestamp(line.time, UTC).isoformat() for line in lines]
         if utils.get_storage_mode() == "jsonl":  # its directory is on a network's file system

@@ -26,6 +26,7 @@ class Wandb:
         self.how_to_see = f"wandb sync {run_dir / 'trackers' / 'wandb' / 'offline-run-*'}"
 
     def open(self, progress: Progress) -> None:
+        """Begins an offline run from the first line; goes on with one that is online."""
         directory = self._run_dir / "trackers"
         for unfinished in (directory / "wandb").glob("offline-run-*"):
             shutil.rmtree(unfinished)
