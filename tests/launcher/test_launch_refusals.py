@@ -161,6 +161,13 @@ def test_a_model_that_was_never_shown_a_tool(capsys, tmp_path, model):
     assert "the domain calculator needs tools" in refused(capsys, *settings)
 
 
+def test_a_tracker_whose_library_is_not_installed(capsys, tmp_path, monkeypatch):
+    monkeypatch.setattr("pipelinerl.view.trackers.find_spec", lambda name: None)
+    line = refused(capsys, "trackers=[wandb]", "inference=scripted", f"run_dir={tmp_path}/run")
+    assert line == "launch.py: the tracker wandb is not installed: pip install -e '.[wandb]'"
+    assert not (tmp_path / "run").exists()
+
+
 def test_gpus_that_are_not_there(capsys, tmp_path):
     settings = ["world.gpus=64", "inference=scripted", f"run_dir={tmp_path}/run"]
     assert "0 runs on the CPU" in refused(capsys, *settings)
