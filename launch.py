@@ -74,13 +74,14 @@ def main(overrides: list[str]) -> int:
 def run(config: RunConfig) -> int:
     """Plans the run, places its jobs and supervises them; returns the exit status."""
     from pipelinerl.components import build_domain, judging_of
-    from pipelinerl.launcher.checks import check_components, check_machine, check_problems
+    from pipelinerl.launcher.checks import check_components, check_machine, check_problems, check_trackers
     from pipelinerl.launcher.describe_plan import describe_plan
     from pipelinerl.launcher.model_checks import check_model
 
     run_dir = Path(config.run_dir or time.strftime("runs/%Y%m%d-%H%M%S")).resolve()
     position = resume_position(run_dir, config)
     check_components(config)
+    check_trackers(config)
     check_machine(config)
     check_problems(config)
     config = config.model_copy(update={"judging": judging_of(config.judging, build_domain(config))})

@@ -104,7 +104,7 @@ class Actor:
         self._launched = LaunchedServers(streams)
         self._launched.refresh()
         tail(streams.reader("launcher_events"), self._launched.offset, self._happenings)
-        self._metrics = RolloutMetrics(run_dir, config.tensorboard)
+        self._metrics = RolloutMetrics(run_dir)
         spans = Spans(run_dir, "actor")
         self._place_times = PlaceTimes(spans)
         self._version = -1

@@ -301,7 +301,10 @@ class RunConfig(Section):
     on_stale: Literal["drop", "mask", "keep"] = Field("drop", description="What to do with older tokens.")
     max_steps: Int = Field(ge=1, description="Optimizer steps of the run.")
     give_up_after: Int = Field(5000, ge=1, description="Groups dropped in a row that end the run.")
-    tensorboard: Bool = Field(False, description="Also write the metrics as TensorBoard events.")
+    trackers: list[str] = Field(
+        [], description="Where a process beside the run writes its metrics: wandb, trackio, tensorboard."
+    )
+    tensorboard: Bool = Field(False, description="The same as tensorboard in trackers.")
     model: ModelConfig
     sampling: SamplingConfig
     rollout: RolloutConfig
@@ -403,6 +406,12 @@ class RunConfig(Section):
     def requests_in_flight(self) -> int:
         """The most requests for training that all servers together have at once."""
         return self.world.servers * self.inference.concurrency
+
+    @property
+    def all_trackers(self) -> list[str]:
+        """The trackers that the metrics are written to, each once."""
+        alias = ["tensorboard"] if self.tensorboard else []
+        return list(dict.fromkeys([*self.trackers, *alias]))
 
     @property
     def served_model(self) -> str:

@@ -40,14 +40,10 @@ import logging
 import math
 import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from contracts.support.files import append_whole, lacks_room
-
-if TYPE_CHECKING:
-    from torch.utils.tensorboard import SummaryWriter
 
 log = logging.getLogger(__name__)
 
@@ -70,8 +66,8 @@ class LineFile:
         self._is_full = False
         _cut_torn_line(path)
 
-    def append(self, line: str) -> bool:
-        """Appends one line, and returns whether there was room for it."""
+    def append(self, line: str) -> None:
+        """Appends one line."""
         try:
             append_whole(self._file, line.encode() + b"\n", os.fstat(self._file.fileno()).st_size)
         except OSError as error:
@@ -80,76 +76,47 @@ class LineFile:
             if not self._is_full:
                 log.warning("the disk of %s is full: %s are left out", self._file.name, self._what)
             self._is_full = True
-            return False
-        self._is_full = False
-        return True
+        else:
+            self._is_full = False
 
     def close(self) -> None:
         self._file.close()
 
 
 class MetricsWriter:
-    """Writes the metrics of one process, and TensorBoard events if asked: `RUN_DIR/tensorboard/<process>`."""
+    """Writes the metrics of one process."""
 
-    def __init__(self, run_dir: str | Path, process: str, tensorboard: bool = False):
+    def __init__(self, run_dir: str | Path, process: str):
         self._lines = LineFile(metrics_path(Path(run_dir), process), "metrics")
-        self._board = Board(Path(run_dir) / "tensorboard" / process) if tensorboard else None
 
     def write(self, step: int, **values: float) -> None:
         """Writes numbers of any kind that `float` takes, one-element tensors included."""
         numbers = {name: _finite(value) for name, value in values.items()}
         self._lines.append(json.dumps({"time": time.time(), "step": step, **numbers}, allow_nan=False))
-        if self._board:
-            self._board.write(step, numbers)
 
     def close(self) -> None:
         self._lines.close()
-        if self._board:
-            self._board.close()
-
-
-class Board:
-    """TensorBoard events. One whose file could not be written is opened anew."""
-
-    def __init__(self, directory: Path):
-        self._directory = directory
-        self._writer = self._opened()
-
-    def write(self, step: int, numbers: Mapping[str, float | None]) -> None:
-        try:
-            for name, number in numbers.items():
-                if number is not None:
-                    self._writer.add_scalar(name, number, step)
-            self._writer.flush()
-        except OSError:
-            self._writer = self._opened()
-            raise
-
-    def close(self) -> None:
-        self._writer.close()
-
-    def _opened(self) -> "SummaryWriter":
-        from torch.utils.tensorboard import SummaryWriter
-
-        return SummaryWriter(str(self._directory))
 
 
 class MetricsTail:
-    """Reads a metrics file as it grows: each call gives the lines that were completed since the last."""
+    """Reads a metrics file as it grows: each call gives the lines that were completed since the last.
 
-    def __init__(self, path: Path, from_end: bool = False):
+    position: the end, in bytes, of the line that was given last.
+    """
+
+    def __init__(self, path: Path, from_end: bool = False, begin: int = 0):
         self._path = path
-        self._position = path.stat().st_size if from_end and path.exists() else 0
+        self.position = path.stat().st_size if from_end and path.exists() else begin
 
     def read(self) -> Iterator[dict]:
         if not self._path.exists():
             return
         with self._path.open("rb") as file:
-            file.seek(self._position)
+            file.seek(self.position)
             for line in file:
                 if not line.endswith(b"\n"):
                     return
-                self._position += len(line)
+                self.position += len(line)
                 if (numbers := _parsed(line)) is not None:
                     yield numbers
 

@@ -74,7 +74,7 @@ class Preprocessor:
         self._offset = max(resumed.rollouts_offset, self._rollouts.first_offset())
         self._rows = streams.writer("rows")
         self._events = streams.writer("preprocessor_events")
-        self._metrics = MetricsWriter(run_dir, "preprocessor", config.tensorboard)
+        self._metrics = MetricsWriter(run_dir, "preprocessor")
         self._spans = Spans(run_dir, "preprocessor")
         self._scored_s = 0.0  # seconds of scoring, summed over rows
         self._reference = None

@@ -14,6 +14,7 @@ others. A killed process leaves those that had ended.
 """
 
 import json
+import logging
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -21,6 +22,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from pipelinerl.metrics import LineFile
+
+log = logging.getLogger(__name__)
 
 
 def spans_path(run_dir: Path, process: str) -> Path:
@@ -32,7 +35,7 @@ class Spans:
     """Writes the spans of one process, and adds up how long each kind took."""
 
     def __init__(self, run_dir: Path, process: str):
-        self._lines = LineFile(spans_path(run_dir, process), "spans")
+        self._lines: LineFile | None = LineFile(spans_path(run_dir, process), "spans")
         self._seconds: Counter[str] = Counter()
         self._since = time.monotonic()
 
@@ -49,9 +52,17 @@ class Spans:
     def add(self, name: str, began: float, seconds: float, **facts: object) -> None:
         """Records a span that has ended. `began` is in unix seconds."""
         self._seconds[name] += seconds
-        self._lines.append(
-            json.dumps({"n": name, "t": round(began, 6), "d": round(seconds, 6), **facts}, allow_nan=False)
-        )
+        self._write({"n": name, "t": round(began, 6), "d": round(seconds, 6), **facts})
+
+    def _write(self, line: dict[str, object]) -> None:
+        """Writes a line; a disk that fails ends the spans, and not the process."""
+        if self._lines is None:
+            return
+        try:
+            self._lines.append(json.dumps(line, allow_nan=False))
+        except OSError as error:
+            log.warning("no more spans are written: %s", error)
+            self._lines = None
 
     def taken(self) -> tuple[float, dict[str, float]]:
         """Returns the seconds since the last call, and of those the seconds of each kind that has ended."""

@@ -1,10 +1,12 @@
 """Spans: a line each, whatever happens in the block, and sums of what has ended."""
 
+import errno
 import json
 import time
 
 import pytest
 
+from pipelinerl import metrics
 from pipelinerl.spans import Spans, spans_path
 
 
@@ -44,3 +46,18 @@ def test_another_launch_goes_on_in_the_same_file(tmp_path):
     spans_path(tmp_path, "actor").open("a").write('{"n": "torn')
     Spans(tmp_path, "actor").add("places", 2.0, 1.0)
     assert [line["t"] for line in lines_of(tmp_path, "actor")] == [1.0, 2.0]
+
+
+def test_a_disk_that_fails_ends_the_spans_alone(tmp_path, monkeypatch, caplog):
+    spans = Spans(tmp_path, "actor")
+
+    def fail(*_: object) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(metrics, "append_whole", fail)
+    for _ in range(2):
+        spans.add("places", 1.0, 0.5)
+    assert [record.message for record in caplog.records] == [
+        "no more spans are written: [Errno 5] Input/output error"
+    ]
+    assert spans.taken()[1] == {"places": 1.0}

@@ -11,8 +11,8 @@ from pipelinerl.metrics import MetricsWriter
 
 
 class RolloutMetrics:
-    def __init__(self, run_dir: Path, tensorboard: bool):
-        self._writer = MetricsWriter(run_dir, "actor", tensorboard)
+    def __init__(self, run_dir: Path):
+        self._writer = MetricsWriter(run_dir, "actor")
         self._finished = 0
         self._attempts = 0
         self._clear()

@@ -81,7 +81,7 @@ class RankZero:
             wait_for=heartbeat.wait_for,
         )
         self._rollouts_offset = 0  # of the last row
-        self.metrics = MetricsWriter(run_dir, "trainer", config.tensorboard)
+        self.metrics = MetricsWriter(run_dir, "trainer")
         self._lags: Counter[int] = Counter()  # lag -> tokens of the step
         self._masked_tokens = 0
         self._groups: list[int] = []

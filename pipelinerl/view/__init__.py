@@ -1,2 +1,5 @@
-"""What is done with a run's records, beside the run: shown, followed, copied into other formats. Called by
-users and by the launcher, in processes of their own. Must not know how to change a run: it only reads one."""
+"""A run seen from outside: its metrics for trackers, its rollouts as parquet, read from its directory.
+
+Called by users' commands, and by the launcher for the names of trackers alone. No process that computes a run
+imports it. Must not know how to change a run.
+"""

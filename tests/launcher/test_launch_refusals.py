@@ -53,6 +53,7 @@ class OldPacking:
         ("batch_size=many", "batch_size"),
         ("schedule=sometimes", "schedule"),
         ("max_lag=-1", "max_lag"),
+        ("trackers=[tensorboard,wand]", "trackers: 'wand' is no tracker; there are: wandb, trackio"),
         ("max_steps=true", "max_steps"),
         ("batch_size=128.0", "batch_size"),
         (["advantage=value", "trainer.value_head=true"], "advantage: Return takes no baseline off"),
@@ -158,6 +159,13 @@ def test_a_model_that_was_never_shown_a_tool(capsys, tmp_path, model):
     (model / "chat_template.jinja").write_text("{% for m in messages %}{{ m['content'] }}{% endfor %}")
     settings = ["domain=calculator", f"model.path={model}", f"run_dir={tmp_path}/run"]
     assert "the domain calculator needs tools" in refused(capsys, *settings)
+
+
+def test_a_tracker_whose_library_is_not_installed(capsys, tmp_path, monkeypatch):
+    monkeypatch.setattr("pipelinerl.view.trackers.find_spec", lambda name: None)
+    line = refused(capsys, "trackers=[wandb]", "inference=scripted", f"run_dir={tmp_path}/run")
+    assert line == "launch.py: the tracker wandb is not installed: pip install -e '.[wandb]'"
+    assert not (tmp_path / "run").exists()
 
 
 def test_gpus_that_are_not_there(capsys, tmp_path):

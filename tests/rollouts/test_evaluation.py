@@ -89,7 +89,7 @@ def events_of(
         async with open_session(token=None) as session:
             client = build_client(config, session, ServerPool(1))
             writers = writers_of(streams)
-            metrics = RolloutMetrics(tmp_path, tensorboard=False)
+            metrics = RolloutMetrics(tmp_path)
             spans = Spans(tmp_path, "actor")
             evaluator = Evaluator(
                 config, build_domain(config), client, *writers, metrics, spans, evaluated, spawn
@@ -154,7 +154,7 @@ def test_an_evaluation_is_called_off_at_once_when_its_server_has_left(config, tm
         async with served(silent), open_session(token=None) as session:
             client = build_client(config, session, ServerPool(1))
             writers = writers_of(streams)
-            metrics = RolloutMetrics(tmp_path, tensorboard=False)
+            metrics = RolloutMetrics(tmp_path)
             spans = Spans(tmp_path, "actor")
 
             def spawn(work: Coroutine) -> asyncio.Task:
@@ -244,7 +244,7 @@ def test_a_hung_server_does_not_hold_up_an_evaluation(config, tmp_path, monkeypa
         async with served(hung, good), open_session(token=None) as session:
             client = build_client(config, session, ServerPool(1))
             writers = writers_of(streams)
-            metrics = RolloutMetrics(tmp_path, tensorboard=False)
+            metrics = RolloutMetrics(tmp_path)
             spans = Spans(tmp_path, "actor")
             spawn = asyncio.create_task
             evaluator = Evaluator(config, build_domain(config), client, *writers, metrics, spans, (), spawn)

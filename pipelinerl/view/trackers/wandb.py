@@ -1,0 +1,68 @@
+"""Weights & Biases: offline, in `RUN_DIR/trackers/wandb/`, unless WANDB_MODE says otherwise.
+
+An offline run is one file, which only the process that began it can write, and of which some is lost if that
+is killed. So a process that goes on writes the run anew, from the first line of the metrics, and deletes the
+file before it. An online run is resumed by its identifier.
+"""
+
+import os
+import shutil
+from pathlib import Path
+
+import wandb
+
+from pipelinerl.errors import PlanError
+from pipelinerl.view.lines import Line
+from pipelinerl.view.progress import Progress
+from pipelinerl.view.trackers.base import PROJECT
+
+ONLINE = "online"  # the mark of a run that the server has
+
+
+class Wandb:
+    def __init__(self, run_dir: Path, config: dict):
+        self._run_dir = run_dir
+        self._config = config
+        self.how_to_see = f"wandb sync {run_dir / 'trackers' / 'wandb' / 'offline-run-*'}"
+
+    def open(self, progress: Progress) -> None:
+        """Begins an offline run from the first line; goes on with one that is online."""
+        directory = self._run_dir / "trackers"
+        for unfinished in (directory / "wandb").glob("offline-run-*"):
+            shutil.rmtree(unfinished)
+        self._run = _begun(
+            project=os.environ.get("WANDB_PROJECT", PROJECT),
+            id=progress.run_id,
+            name=self._run_dir.name,
+            resume="allow",
+            mode=os.environ.get("WANDB_MODE", "offline"),
+            dir=directory,
+            config=self._config,
+            # It follows a run from outside: neither its output nor its load are the run's.
+            settings=wandb.Settings(console="off", disable_git=True, silent=True, x_disable_stats=True),
+        )
+        self._run.define_metric("*", step_metric="step")
+        if progress.mark != ONLINE or self._mark != ONLINE:
+            progress.offsets = {}
+        progress.mark = self._mark
+        self.how_to_see = f"wandb sync {Path(self._run.dir).parent}" if self._run.offline else self._run.url
+
+    def write(self, lines: list[Line]) -> str | None:
+        for line in lines:
+            self._run.log({"step": line.step, "_timestamp": line.time, **line.numbers})
+        return self._mark
+
+    def close(self) -> None:
+        self._run.finish()
+
+    @property
+    def _mark(self) -> str | None:
+        return None if self._run.offline or self._run.disabled else ONLINE
+
+
+def _begun(**options: object) -> wandb.Run:
+    """Begins or resumes a run. Raises PlanError where W&B says that the user must do something."""
+    try:
+        return wandb.init(**options)
+    except wandb.errors.UsageError as error:
+        raise PlanError(f"wandb: {error}") from error
