@@ -176,6 +176,14 @@ def read_totals(run_dir: Path, streams: Streams) -> RunTotals:
     return totals
 
 
+def accounts_of(streams: Streams) -> GroupAccounts:
+    """Returns what the events of a run say of its groups by now."""
+    accounts = GroupAccounts()
+    for event in recorded_events(streams):
+        accounts.observe(event)
+    return accounts
+
+
 def measurements_of(run_dir: Path) -> Measurements | None:
     """Returns what the last steps of the run measure, from the metrics of its processes."""
     lines = MetricLines(MEASURED_STEPS)

@@ -14,7 +14,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from pipelinerl.launcher.resume import accounts_of
+from pipelinerl.report.run_totals import accounts_of
 from pipelinerl.streams import StreamError
 from pipelinerl.streams.events import recorded
 from pipelinerl.streams.of_run import recorded_streams

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from pipelinerl.launcher.resume import accounts_of
 from pipelinerl.paths import ROOT
+from pipelinerl.report.run_totals import accounts_of
 from pipelinerl.streams.of_run import recorded_streams
 from tests.pipeline.runs import assert_accounted, finish, resume, resumptions_of
 
