@@ -10,7 +10,7 @@ from typing import Literal
 
 @dataclass(frozen=True)
 class Metric:
-    """One metric. No two may have one `family`: in the format of OpenMetrics they would be the same metric."""
+    """One metric. No two may have one `family`: in OpenMetrics' format they would be the same metric."""
 
     name: str  # as a query writes it
     type: Literal["gauge", "counter"]

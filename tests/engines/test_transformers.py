@@ -1,4 +1,4 @@
-"""The transformers adapter under hostile requests, and its metrics; the conformance kit proves the rest of it."""
+"""The transformers adapter: hostile requests, and its metrics; the conformance kit proves the rest of it."""
 
 from collections.abc import Iterator
 
