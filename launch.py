@@ -39,6 +39,7 @@ except ModuleNotFoundError as error:
     sys.exit(f"launch.py: {error}; a run needs: pip install -e '.[demo]'")
 from contracts.support.files import remove_unfinished
 from contracts.support.messages import one_line
+from contracts.support.token import TokenError, token_of
 from pipelinerl.config import RunConfig, save_config
 from pipelinerl.demo_model import registry
 from pipelinerl.errors import PlanError
@@ -63,7 +64,7 @@ def main(overrides: list[str]) -> int:
             return 0
         config = compose_config(overrides)
         return run(config)
-    except (PlanError, ValidationError, StreamError) as error:
+    except (PlanError, ValidationError, StreamError, TokenError) as error:
         say(one_line(error))
         return 2
     except KeyboardInterrupt:
@@ -78,6 +79,7 @@ def run(config: RunConfig) -> int:
     from pipelinerl.launcher.describe_plan import describe_plan
     from pipelinerl.launcher.model_checks import check_model
 
+    token = token_of(None) or secrets.token_hex(16)
     run_dir = Path(config.run_dir or time.strftime("runs/%Y%m%d-%H%M%S")).resolve()
     position = resume_position(run_dir, config)
     check_components(config)
@@ -101,7 +103,7 @@ def run(config: RunConfig) -> int:
             config = model.of(config)
             check_model(config, model)
         config = config.model_copy(update={"streams": location.options})
-        planner = JobPlanner(config, run_dir, secrets.token_hex(16), location.url)
+        planner = JobPlanner(config, run_dir, token, location.url)
         planner.plan(slots)  # refuses what cannot be started
         run_dir.mkdir(mode=OWNER_ALONE, parents=True, exist_ok=True)
         return start_run(PlacedRun(config, run_dir, planner, executor, slots), location, position)

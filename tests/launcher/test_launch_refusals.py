@@ -8,6 +8,7 @@ import pytest
 import yaml
 
 import launch
+from contracts.support.token import TOKEN_VARIABLE
 from pipelinerl.config import save_config
 from pipelinerl.launcher.compose import compose_config
 from pipelinerl.training.checkpoints import Checkpoints, Position
@@ -31,6 +32,11 @@ def refused(capsys, *overrides: str) -> str:
 
 
 OVERLONG = "rewards=[{_target_: pipelinerl.rewards.overlong.Overlong, max_tokens: 16, buffer: 4}]"
+
+
+def test_a_token_that_cannot_be_sent(capsys, monkeypatch):
+    monkeypatch.setenv(TOKEN_VARIABLE, "two words")
+    assert "PIPELINERL_TOKEN: a token is printable ASCII" in refused(capsys, "inference=scripted")
 
 
 class Needy:
