@@ -86,7 +86,7 @@ def assert_equal(row: dict, record: Rollout) -> None:
         assert len(columns["logprobs"]) == len(columns["token_ids"])
         spans = [VersionSpan(**span) for span in columns["spans"]]
         assert spans == of.spans
-        for name in ("temperature", "finish_reason", "server", "segments"):
+        for name in ("temperature", "finish_reason", "server", "segments", "began", "ended"):
             assert columns[name] == getattr(of, name)
 
 
