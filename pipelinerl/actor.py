@@ -51,7 +51,7 @@ from pipelinerl.rollouts.admission import Admission
 from pipelinerl.rollouts.evaluator import Evaluator
 from pipelinerl.rollouts.kept_rollouts import KeptRollouts
 from pipelinerl.rollouts.pending_groups import PendingGroups
-from pipelinerl.rollouts.places import LOOK_S, Look, PlaceTimes
+from pipelinerl.rollouts.places import LOOK_S, NO_SERVERS, Look, PlaceTimes
 from pipelinerl.rollouts.pulse import pulsing
 from pipelinerl.rollouts.reward_terms import with_terms
 from pipelinerl.rollouts.rollout_metrics import RolloutMetrics
@@ -168,9 +168,15 @@ class Actor:
                 capacity=self._pool.capacity,
                 under_way=len(self._rolling) - self._slots.between_segments,
                 away=self._slots.away,
-                blocked_by=self._blocked_by() if self._slots_held < self._pool.capacity else None,
+                blocked_by=self._why_places_are_free(),
             )
         )
+
+    def _why_places_are_free(self) -> str | None:
+        """Returns the word for why a free place is not taken; None where none is free."""
+        if self._pool.is_empty:
+            return NO_SERVERS
+        return self._blocked_by() if self._slots_held < self._pool.capacity else None
 
     async def run(self) -> None:
         """Runs from the first published weights to the last evaluation."""

@@ -35,6 +35,7 @@ the process that writes it, and a reader takes those that it knows. A number tha
                   bottleneck_<finding>: 1 for the one that was found, 0 for the others.
 """
 
+import io
 import json
 import logging
 import math
@@ -55,32 +56,39 @@ def metrics_path(run_dir: Path, process: str) -> Path:
 class LineFile:
     """Appends lines to a file, each handed to the operating system at once.
 
-    Those for which there is no room on the disk are left out, which is said once.
+    Those that cannot be written are left out, which is said once: no process ends for them.
     """
 
     def __init__(self, path: Path, what: str):
         """`what` names the lines where they are said to be left out."""
-        path.parent.mkdir(parents=True, exist_ok=True)
-        self._file = path.open("ab", buffering=0)
+        self._path = path
         self._what = what
-        self._is_full = False
-        _cut_torn_line(path)
+        self._file: io.FileIO | None = None
+        self._is_failing = False
 
     def append(self, line: str) -> None:
         """Appends one line."""
         try:
+            if self._file is None:
+                self._file = self._opened()
             append_whole(self._file, line.encode() + b"\n", os.fstat(self._file.fileno()).st_size)
         except OSError as error:
-            if not lacks_room(error):
-                raise
-            if not self._is_full:
-                log.warning("the disk of %s is full: %s are left out", self._file.name, self._what)
-            self._is_full = True
+            if not self._is_failing:
+                why = "the disk is full" if lacks_room(error) else str(error)
+                log.warning("%s are left out of %s: %s", self._what, self._path, why)
+            self._is_failing = True
         else:
-            self._is_full = False
+            self._is_failing = False
+
+    def _opened(self) -> io.FileIO:
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        file = self._path.open("ab", buffering=0)
+        _cut_torn_line(self._path)
+        return file
 
     def close(self) -> None:
-        self._file.close()
+        if self._file:
+            self._file.close()
 
 
 class MetricsWriter:

@@ -7,14 +7,13 @@ others. A killed process leaves those that had ended.
                     micro-batch), optimizer, quiesce (`schedule: async`), publish (version), which on rank 0
                     contains open, send (gather_s: the share of it in which weights were gathered) and
                     confirm; probe, save
-    actor           evaluation (version, attempts); each second, places: means of in_flight, capacity,
+    actor           evaluation (version); each second, places: means of in_flight, capacity,
                     under_way (rollouts begun) and away (of those, waiting for a judgement), the seconds
                     for which it was blocked, by the word of `Admission.blocked_by`
     preprocessor    score (step, sequences): the reference's work on one row
 """
 
 import json
-import logging
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -22,8 +21,6 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from pipelinerl.metrics import LineFile
-
-log = logging.getLogger(__name__)
 
 
 def spans_path(run_dir: Path, process: str) -> Path:
@@ -35,7 +32,7 @@ class Spans:
     """Writes the spans of one process, and adds up how long each kind took."""
 
     def __init__(self, run_dir: Path, process: str):
-        self._lines: LineFile | None = LineFile(spans_path(run_dir, process), "spans")
+        self._lines = LineFile(spans_path(run_dir, process), "spans")
         self._seconds: Counter[str] = Counter()
         self._since = time.monotonic()
 
@@ -52,17 +49,8 @@ class Spans:
     def add(self, name: str, began: float, seconds: float, **facts: object) -> None:
         """Records a span that has ended. `began` is in unix seconds."""
         self._seconds[name] += seconds
-        self._write({"n": name, "t": round(began, 6), "d": round(seconds, 6), **facts})
-
-    def _write(self, line: dict[str, object]) -> None:
-        """Writes a line; a disk that fails ends the spans, and not the process."""
-        if self._lines is None:
-            return
-        try:
-            self._lines.append(json.dumps(line, allow_nan=False))
-        except OSError as error:
-            log.warning("no more spans are written: %s", error)
-            self._lines = None
+        line = {"n": name, "t": round(began, 6), "d": round(seconds, 6), **facts}
+        self._lines.append(json.dumps(line, allow_nan=False))
 
     def taken(self) -> tuple[float, dict[str, float]]:
         """Returns the seconds since the last call, and of those the seconds of each kind that has ended."""

@@ -154,9 +154,10 @@ class Trainer:
     def _send(self) -> WeightsPublished | None:
         """Publishes the version, and returns on rank 0 to whom it was."""
         publisher = self._rank_zero.publisher if self._rank_zero else None
-        with self._spans("publish", version=self._version), self._waiting():
-            published = publish(self._worker, self._ranks, publisher, self._version)
-        self._ranks.wait_for_rank_0(lambda: self._rank_zero.published(published))
+        with self._spans("publish", version=self._version):
+            with self._waiting():
+                published = publish(self._worker, self._ranks, publisher, self._version)
+            self._ranks.wait_for_rank_0(lambda: self._rank_zero.published(published))
         return published
 
     def _waiting(self) -> AbstractContextManager[None]:

@@ -48,16 +48,24 @@ def test_another_launch_goes_on_in_the_same_file(tmp_path):
     assert [line["t"] for line in lines_of(tmp_path, "actor")] == [1.0, 2.0]
 
 
-def test_a_disk_that_fails_ends_the_spans_alone(tmp_path, monkeypatch, caplog):
+def test_a_disk_that_fails_costs_the_spans_alone(tmp_path, monkeypatch, caplog):
     spans = Spans(tmp_path, "actor")
 
     def fail(*_: object) -> None:
         raise OSError(errno.EIO, "Input/output error")
 
-    monkeypatch.setattr(metrics, "append_whole", fail)
-    for _ in range(2):
-        spans.add("places", 1.0, 0.5)
-    assert [record.message for record in caplog.records] == [
-        "no more spans are written: [Errno 5] Input/output error"
-    ]
-    assert spans.taken()[1] == {"places": 1.0}
+    with monkeypatch.context() as failing:
+        failing.setattr(metrics, "append_whole", fail)
+        for _ in range(2):
+            spans.add("places", 1.0, 0.5)
+    spans.add("places", 2.0, 0.5)
+    assert [line["t"] for line in lines_of(tmp_path, "actor")] == [2.0]
+    (said,) = [record.message for record in caplog.records]
+    assert said == f"spans are left out of {spans_path(tmp_path, 'actor')}: [Errno 5] Input/output error"
+
+
+def test_a_directory_that_cannot_be_made_costs_the_spans_alone(tmp_path):
+    (tmp_path / "spans").write_text("a file")
+    spans = Spans(tmp_path, "actor")
+    spans.add("places", 1.0, 0.5)
+    assert spans.taken()[1] == {"places": 0.5}

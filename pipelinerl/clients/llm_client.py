@@ -153,13 +153,15 @@ class LLMClient:
             self._requests += 1
         attempt = self.attempt or AttemptRequests(self.pool)
 
+        sent: list[float] = []  # when, to each server in turn
+
         async def send(url: str) -> Answer:
-            began = time.time()
+            sent.append(time.time())
             answer = await complete(self.session, url, prompt, sampling, tools)
             version = max((span.version for span in answer.completion.spans), default=0)
             if self.newest and version > self.newest() + AHEAD:
                 raise InvalidResponseError(f"{url} names version {version} of the weights, which nobody made")
-            timed = msgspec.structs.replace(answer.completion, began=began, ended=time.time())
+            timed = msgspec.structs.replace(answer.completion, began=sent[0], ended=time.time())
             return replace(answer, completion=timed)
 
         return await attempt.ask(send)

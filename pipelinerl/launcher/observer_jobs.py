@@ -4,6 +4,7 @@ They run on the launcher's machine, whose files they read, and have none of the 
 is a warning at most: it neither ends the run nor keeps it open.
 """
 
+import contextlib
 import math
 import shlex
 import sys
@@ -26,6 +27,7 @@ from pipelinerl.view.run_end import end_path
 
 MOST = 3  # restarts of one of them in a launch
 FINISH_S = 60.0  # for all of them, once the run has ended
+HURRIED_S = 5.0  # once it was interrupted
 POLL_S = 0.05
 
 
@@ -53,10 +55,12 @@ class ObserverJobs:
             name: Restarts(MOST, math.inf, shortest_s=0.5, longest_s=30) for name in self._observers
         }
         self._is_finishing = False
+        self._finish_s = FINISH_S
 
     def start(self) -> None:
         """Starts them all."""
-        self._end.unlink(missing_ok=True)  # of an earlier launch of the run
+        with contextlib.suppress(OSError):  # not there, or a place that observers cannot write to either
+            self._end.unlink()  # of an earlier launch of the run
         for name in self._observers:
             self._start(name)
 
@@ -66,10 +70,17 @@ class ObserverJobs:
         Returns whether any of them is alive or will be.
         """
         for name, fate in self._executor.look().items():
-            if isinstance(fate, Ended) and not (self._is_finishing and fate.status == 0):
+            if isinstance(fate, Ended) and not self._has_finished(name, fate):
                 self._take_note(name, fate, now)
         fates = self._executor.look().items()
         return any(is_alive(fate) or self._restarts[name].is_pending for name, fate in fates)
+
+    def _has_finished(self, name: str, fate: Ended) -> bool:
+        return self._is_finishing and fate.status == 0 and not self._restarts[name].is_pending
+
+    def hurry(self) -> None:
+        """Has `finish` wait for less long: who interrupts a run may end the launcher soon."""
+        self._finish_s = HURRIED_S
 
     def finish(self) -> None:
         """Tells them that the run has ended, and waits for them to end, but not for ever."""
@@ -81,7 +92,7 @@ class ObserverJobs:
             write_atomically(self._end, "")
         except OSError as error:
             say(f"warning: the observers are not told that the run has ended: {one_line(error)}")
-        deadline = time.monotonic() + FINISH_S
+        deadline = time.monotonic() + self._finish_s
         while self.tend(time.monotonic()):
             if time.monotonic() > deadline:
                 self._warn_of_unfinished()
@@ -115,7 +126,7 @@ class ObserverJobs:
     def _warn_of_unfinished(self) -> None:
         for name, fate in self._executor.look().items():
             if is_alive(fate) or self._restarts[name].is_pending:
-                self._warn(name, f"{name} has not finished within {FINISH_S:g} s of the run's end")
+                self._warn(name, f"{name} has not finished within {self._finish_s:g} s of the run's end")
 
     def _warn(self, name: str, why: str) -> None:
         command = shlex.join(("python", *self._observers[name].command[1:]))

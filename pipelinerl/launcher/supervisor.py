@@ -94,8 +94,11 @@ class Supervisor:
             self._observers.start()
             while not self._is_over(show):
                 time.sleep(POLL_S)
+        except KeyboardInterrupt:
+            self._observers.hurry()
+            raise
         finally:
-            self._end_all()
+            self._end_all(show)
 
     def _start_server(self, name: str, slot: Slot) -> tuple[str, str]:
         self._starter.slots[name] = slot
@@ -147,16 +150,22 @@ class Supervisor:
 
     # --- its end ------------------------------------------------------------------------------
 
-    def _end_all(self) -> None:
+    def _end_all(self, show: Callable[[int], None]) -> None:
         interruptions.ignore()  # a second Ctrl-C must not leave anything behind
         try:
             # The workers first: a server's end is not to be recorded as rollouts that failed.
             self._end(self._workers.names)
+            show(self._servers.serving(self._executor.look()))  # the last metrics, before observers are told
             self._end([name for name in self._starter.roles if name not in self._workers.names])
+        finally:
+            self._executor.close()
+            self._end_observers()
+
+    def _end_observers(self) -> None:
+        try:
             self._observers.finish()
         finally:
             self._observers.close()
-            self._executor.close()
 
     def _end(self, names: Iterable[str]) -> None:
         fates = self._executor.look()

@@ -12,7 +12,9 @@ from pipelinerl.report.measurements import Measurements
 WAITS = 0.25  # share of the time from which the trainer counts as waiting
 BLOCKED = 0.25  # share of the time from which free places count as held back
 BUSY = 0.8  # share of the places, or of the workers that judge
-PUBLISHES = 0.2  # share of the time from which publishing counts
+PUBLISHES = 0.2  # share of the time from which publishing counts, and what is done beside learning
+LEARNS = 0.4  # share of the time from which the trainer counts as busy with learning
+GATE = "gate"  # the word of `Admission.blocked_by` while the trainer waits for the requests to end
 OUTSIDE = 0.5  # share of the rollouts under way without a request
 SCORES = 0.5  # rows at the reference at a time
 WASTED = 0.5  # share of the tokens that came into the loss, below which the problems are to blame first
@@ -28,7 +30,10 @@ class Finding(StrEnum):
     VERIFIER = "verifier"
     REFERENCE = "reference"
     LAG = "lag"
+    QUIESCING = "quiescing"
+    CHECKPOINT = "checkpoint"
     BALANCED = "balanced"
+    UNCLEAR = "unclear"
     NOT_RECORDED = "not recorded"
 
 
@@ -47,7 +52,7 @@ class Bottleneck:
         return f"{head}: {self.why}" + (f"; {self.advice}" if self.advice else "")
 
 
-BOUNDS = set(Finding) - {Finding.BALANCED, Finding.NOT_RECORDED}
+BOUNDS = set(Finding) - {Finding.BALANCED, Finding.UNCLEAR, Finding.NOT_RECORDED}
 NOT_RECORDED = Bottleneck(Finding.NOT_RECORDED, "the metrics do not say how the time of the steps was spent")
 TOO_FEW = Bottleneck(Finding.NOT_RECORDED, f"fewer than {FEWEST_STEPS} steps have closed")
 
@@ -58,18 +63,44 @@ def bottleneck(measured: Measurements | None) -> Bottleneck:
         return NOT_RECORDED
     if measured.steps < FEWEST_STEPS:
         return TOO_FEW
-    for find in (_update, _training, _reference, _verifier, _generation, _lag):
+    for find in (_quiescing, _checkpoint, _update, _training, _reference, _verifier, _generation, _lag):
         if found := find(measured):
             return found
     return Bottleneck(
-        Finding.BALANCED,
-        f"the trainer waited {measured.wait:.0%} of the time, and {measured.busy:.0%} of the places were "
-        "taken",
+        Finding.UNCLEAR if measured.wait >= WAITS else Finding.BALANCED,
+        f"the trainer waited {measured.wait:.0%} of the time and learned for {measured.learn:.0%} of it, and "
+        f"{measured.busy:.0%} of the places were taken{_why_free(measured)}",
     )
 
 
 def _held_back(m: Measurements) -> float:
-    return sum(m.blocked.values())
+    """Returns the share of the time for which the trainer's pace kept free places from being taken."""
+    return sum(share for word, share in m.blocked.items() if word in PACE)
+
+
+PACE = ("lag", "unread", "judging")
+
+
+def _quiescing(m: Measurements) -> Bottleneck | None:
+    gate = m.blocked.get(GATE, 0.0)
+    if m.quiesce < PUBLISHES or gate < PUBLISHES or m.quiesce < m.wait:
+        return None
+    return Bottleneck(
+        Finding.QUIESCING,
+        f"for {m.quiesce:.0%} of the time the trainer waited until no request was in flight, and for "
+        f"{gate:.0%} of it none was begun",
+        "weights can be published in flight (schedule=pipeline)",
+    )
+
+
+def _checkpoint(m: Measurements) -> Bottleneck | None:
+    if m.save < PUBLISHES or m.wait >= WAITS or m.save < m.learn:
+        return None
+    return Bottleneck(
+        Finding.CHECKPOINT,
+        f"saving took {m.save:.0%} of the time, learning {m.learn:.0%}",
+        "save less often (checkpoint.every)",
+    )
 
 
 def _update(m: Measurements) -> Bottleneck | None:
@@ -92,12 +123,11 @@ ADVICE_BY_PHASE = {
 
 
 def _training(m: Measurements) -> Bottleneck | None:
-    if m.wait >= WAITS or _held_back(m) <= BLOCKED:
+    if m.wait >= WAITS or m.learn < LEARNS or _held_back(m) <= BLOCKED:
         return None
     return Bottleneck(
         Finding.TRAINING,
-        f"the trainer waited only {m.wait:.0%} of the time, and for {_held_back(m):.0%} of it free places "
-        f"were not taken ({_words(m)})",
+        f"the trainer learned for {m.learn:.0%} of the time and waited for {m.wait:.0%}{_why_free(m)}",
         "more trainer ranks, or larger micro-batches (packing.micro_batch_tokens)",
     )
 
@@ -153,12 +183,14 @@ def _lag(m: Measurements) -> Bottleneck | None:
         return None
     return Bottleneck(
         Finding.LAG,
-        f"the trainer waited {m.wait:.0%} of the time for the last rollouts of its steps, and for "
-        f"{_held_back(m):.0%} of it free places were not taken ({_words(m)})",
+        f"the trainer waited {m.wait:.0%} of the time for the last rollouts of its steps{_why_free(m)}",
         "a larger max_lag, or an end to the longest rollouts (sampling.max_tokens, rollout.timeout_s)",
     )
 
 
-def _words(m: Measurements) -> str:
+def _why_free(m: Measurements) -> str:
     by_share = sorted(m.blocked.items(), key=lambda item: -item[1])
-    return ", ".join(f"{word} {share:.0%}" for word, share in by_share if share >= 0.01)
+    words = ", ".join(f"{word} {share:.0%}" for word, share in by_share if share >= 0.01)
+    return (
+        f", and for {sum(m.blocked.values()):.0%} of it free places were not taken ({words})" if words else ""
+    )

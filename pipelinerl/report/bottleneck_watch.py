@@ -25,10 +25,10 @@ class BottleneckWatch:
             return {}
         measured = self._lines.measured()
         found = bottleneck(measured)
-        self._held = self._held + 1 if found.finding == self.now.finding else 1
-        self.now = found
         if found.finding == Finding.NOT_RECORDED or measured is None:
             return {}
+        self._held = self._held + 1 if found.finding == self.now.finding else 1
+        self.now = found
         if self._held >= HOLDS and found.finding != self._said:
             self._said = found.finding
             self.unsaid.append(f"step {line['step']}: {found.sentence}")
@@ -37,4 +37,4 @@ class BottleneckWatch:
         return shares | flags | {"blocked": sum(measured.blocked.values())}
 
 
-FLAGS = BOUNDS | {Finding.BALANCED}
+FLAGS = BOUNDS | {Finding.BALANCED, Finding.UNCLEAR}

@@ -161,11 +161,11 @@ class ConsoleView:
 
     def _poll(self) -> None:
         self._state.isolation = isolation_of(self._run_dir)
-        for process, tail in self._tails.items():
-            for line in tail.read():
-                if of_run := self._state.observe(process, line):
-                    self._metrics.write(line["step"], **of_run)
-                self._stillness.observe(process, line, time.monotonic())
+        new = [(process, line) for process, tail in self._tails.items() for line in tail.read()]
+        for process, line in sorted(new, key=lambda item: item[1]["time"]):
+            if of_run := self._state.observe(process, line):
+                self._metrics.write(line["step"], **of_run)
+            self._stillness.observe(process, line, time.monotonic())
         for warning in self._state.warnings:
             self._console.print(warning, style="bold yellow", soft_wrap=True)
         self._state.warnings.clear()

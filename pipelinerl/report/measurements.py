@@ -20,7 +20,10 @@ class Measurements:
 
     steps: int
     wait: float  # of the steps' time, in which the trainer waited for the next row
+    learn: float  # in which it computed: forward, objective, backward, and the optimizer's step
     publish: float  # in which it published weights
+    quiesce: float  # in which it waited until no request was in flight (`schedule: async`)
+    save: float  # in which it saved its state
     paused: float  # for which a server's generation stood still, the longest at each publication
     phases: Mapping[str, float]  # of the publications' time, by phase
     busy: float  # of the places for requests on the servers, those that were taken
@@ -81,7 +84,10 @@ class MetricLines:
         return Measurements(
             steps=len(self._steps),
             wait=_sum(self._steps, "wait_s") / seconds,
+            learn=(_sum(self._steps, "learn_s") + _sum(self._steps, "optimizer_s")) / seconds,
             publish=_sum(self._steps, "publish_s") / seconds,
+            quiesce=_sum(self._steps, "quiesce_s") / seconds,
+            save=_sum(self._steps, "save_s") / seconds,
             paused=_sum(within["trainer"], "publish_paused_s") / seconds,
             phases=_phases(within["trainer"]),
             busy=_mean(places, "places_busy"),

@@ -16,11 +16,10 @@ from contracts.support.files import write_atomically
 from contracts.support.messages import one_line
 from pipelinerl.config import RunConfig
 from pipelinerl.report.evaluation_table import cells, rows_of
+from pipelinerl.report.secrets import LEFT_OUT, without_secrets
 from pipelinerl.streams.show import printable
 
 PUBLIC = re.compile(r"[\w.-]+(/[\w.-]+)?")  # a word, or a name on the hub: no path of a machine, no URL
-SECRET = re.compile("key|token|secret|password", re.IGNORECASE)  # names of options
-LEFT_OUT = "…"
 COMPONENTS = ("objective", "advantage", "normalisation", "domain", "sampler", "trainer")
 LISTS = ("filters", "rewards", "regularisers")
 PLAIN = ("schedule", "batch_size", "group_size", "max_lag", "on_stale", "epochs", "credit", "seed")
@@ -84,7 +83,7 @@ def model_card(config: RunConfig, version: int, results: Sequence[Evaluated]) ->
 
 def training_keys(config: RunConfig) -> dict[str, str]:
     """Returns what a reader wants to know of the configuration, by its key."""
-    saved = config.model_dump(by_alias=True, mode="json")
+    saved = without_secrets(config.model_dump(by_alias=True, mode="json"))
     keys = {name: _component(saved[name]) for name in COMPONENTS}
     keys |= {name: ", ".join(map(_component, saved[name])) or "none" for name in LISTS}
     keys |= {name: _public(saved[name]) for name in PLAIN}
@@ -94,21 +93,19 @@ def training_keys(config: RunConfig) -> dict[str, str]:
 
 
 def _component(component: dict[str, Any]) -> str:
-    options = ", ".join(
-        f"{name}={_public(value, name)}" for name, value in component.items() if name != "_target_"
-    )
+    options = ", ".join(f"{name}={_public(value)}" for name, value in component.items() if name != "_target_")
     return f"{component['_target_']}({options})"
 
 
-def _public(value: Any, name: str = "") -> str:
-    """Returns a value of the option `name` as text, without what may be a secret or of this machine."""
+def _public(value: Any) -> str:
+    """Returns a value as text, without what may be of this machine."""
     match value:
         case str():
-            return value if PUBLIC.fullmatch(value) and not SECRET.search(name) else LEFT_OUT
+            return value if PUBLIC.fullmatch(value) else LEFT_OUT
         case list():
-            return f"[{', '.join(_public(item, name) for item in value)}]"
+            return f"[{', '.join(map(_public, value))}]"
         case dict():
-            return f"{{{', '.join(f'{key}: {_public(item, key)}' for key, item in value.items())}}}"
+            return f"{{{', '.join(f'{key}: {_public(item)}' for key, item in value.items())}}}"
         case None:
             return "none"
     return str(value)

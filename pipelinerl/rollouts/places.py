@@ -12,7 +12,7 @@ from pipelinerl.spans import Spans
 
 LOOK_S = 0.1
 LINE_S = 1.0
-NO_SERVERS = "servers"  # the word for what keeps rollouts from starting where no server is there
+NO_SERVERS = "servers"  # the word for why nothing is generated where there is no server
 
 
 @dataclass(frozen=True)
@@ -66,14 +66,14 @@ class PlaceTimes:
 
     def __init__(self, spans: Spans):
         self._spans = spans
-        self._last = time.monotonic()
+        self._last: float | None = None  # when it was looked last
         self._of_version = PlaceSums()
         self._of_second = PlaceSums()
 
     def look(self, look: Look) -> None:
-        """Counts what is there now as what was there since the last call."""
+        """Counts what is there now as what was there since the last call. The first call counts nothing."""
         now = time.monotonic()
-        seconds = now - self._last
+        seconds = 0.0 if self._last is None else now - self._last
         self._last = now
         self._of_version.add(look, seconds)
         self._of_second.add(look, seconds)

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import yaml
 
+from pipelinerl.report.secrets import without_secrets
 from pipelinerl.view.lines import MetricsLines
 from pipelinerl.view.progress import ProgressFile
 from pipelinerl.view.trackers import make_tracker
@@ -19,7 +20,7 @@ class Follower:
     def __init__(self, run_dir: Path, name: str):
         self._file = ProgressFile(run_dir, name)
         self._progress = self._file.read()
-        config = yaml.safe_load((run_dir / "config.yaml").read_text())
+        config = without_secrets(yaml.safe_load((run_dir / "config.yaml").read_text()))
         self._tracker = make_tracker(name, run_dir, config)
         self._lines = MetricsLines(run_dir)
         self._lines.seek(self._progress.offsets)

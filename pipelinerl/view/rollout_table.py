@@ -128,7 +128,8 @@ def _values(by_name: Mapping[str, float]) -> list[Row]:
 def size_of(rollout: Rollout) -> int:
     """Returns about how many bytes the row of a rollout takes in memory."""
     tokens = sum(len(c.prompt_token_ids) + len(c.token_ids) for c in rollout.completions)
-    return BYTES_A_ROW + BYTES_A_TOKEN * tokens
+    values = sum(len(array) for c in rollout.completions for array in c.token_fields.values())
+    return BYTES_A_ROW + BYTES_A_TOKEN * tokens + 8 * values
 
 
 BYTES_A_ROW = 2000

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from contracts.support.token import TOKEN_VARIABLE
 from pipelinerl.launcher import observer_jobs
 from pipelinerl.launcher.compose import compose_config
 from pipelinerl.launcher.observer_jobs import Observer, ObserverJobs, observers_of
@@ -81,3 +82,32 @@ def test_one_that_cannot_be_started_is_a_warning(tmp_path, capsys):
     observers.finish()
     observers.close()
     assert "warning: one cannot be started: " in capsys.readouterr().err
+
+
+def test_one_that_ended_well_too_early_is_begun_again_to_write_the_rest(tmp_path, capsys):
+    observers = jobs(tmp_path, one=f"echo x >> {tmp_path}/starts; test -e {tmp_path}/trackers/ended")
+    wait_for(lambda: (tmp_path / "starts").exists())
+    tended_until(observers, lambda: observers.tend(time.monotonic()))  # its restart waits for its time
+    began = time.monotonic()
+    observers.finish()
+    observers.close()
+    assert time.monotonic() - began < 20
+    assert (tmp_path / "starts").read_text().count("x") >= 2
+    assert capsys.readouterr().err == ""
+
+
+def test_they_are_not_given_the_token_of_the_servers(tmp_path, monkeypatch):
+    monkeypatch.setenv(TOKEN_VARIABLE, "a-secret-token")
+    observers = jobs(tmp_path, one=f"env > {tmp_path}/env")
+    observers.finish()
+    observers.close()
+    assert "a-secret-token" not in (tmp_path / "env").read_text()
+
+
+def test_one_that_hangs_does_not_keep_an_interrupted_run(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(observer_jobs, "HURRIED_S", 0.2)
+    observers = jobs(tmp_path, one="exec sleep 1000")
+    observers.hurry()
+    observers.finish()
+    observers.close()
+    assert "has not finished within 0.2 s" in capsys.readouterr().err

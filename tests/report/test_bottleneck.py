@@ -17,6 +17,9 @@ RUNS = {
     Finding.REFERENCE: {**WAITING, "places_busy": 0.3, "reference_s": 4.0, "blocked_lag": 0.7},
     Finding.LAG: {**WAITING, "places_busy": 0.4, "blocked_lag": 0.6},
     Finding.BALANCED: {"wait_s": 0.2, "places_busy": 0.9},
+    Finding.UNCLEAR: {**WAITING, "places_busy": 0.5},
+    Finding.QUIESCING: {"others": {"quiesce_s": 1.2}, "places_busy": 0.4, "blocked_gate": 0.6},
+    Finding.CHECKPOINT: {"others": {"save_s": 1.6}, "places_busy": 0.4, "blocked_lag": 0.6},
 }
 
 
@@ -26,15 +29,19 @@ def test_each_is_found_from_its_measurements(finding):
 
 
 @pytest.mark.parametrize(
-    "otherwise",
+    ("otherwise", "finding"),
     [
-        {**WAITING, "places_busy": 0.5},  # it waits, and nothing says for whom
-        {"publish_s": 0.6, "phases": PHASES, "wait_s": 1.2, "places_busy": 0.5},  # nobody stood still for it
-        {"wait_s": 0.1, "places_busy": 0.5, "blocked_lag": 0.1},
+        ({**WAITING, "places_busy": 0.5}, Finding.UNCLEAR),  # it waits, and nothing says for whom
+        (  # nobody stood still for it
+            {"publish_s": 0.6, "phases": PHASES, "wait_s": 1.2, "places_busy": 0.5},
+            Finding.UNCLEAR,
+        ),
+        ({"wait_s": 0.1, "places_busy": 0.5, "blocked_lag": 0.1}, Finding.BALANCED),
+        ({"wait_s": 0.1, "others": {"probe_s": 1.6}, "blocked_lag": 0.6}, Finding.BALANCED),
     ],
 )
-def test_one_measurement_alone_blames_nobody(otherwise):
-    assert bottleneck(lines_of_run(**otherwise).measured()).finding == Finding.BALANCED
+def test_one_measurement_alone_blames_nobody(otherwise, finding):
+    assert bottleneck(lines_of_run(**otherwise).measured()).finding == finding
 
 
 def test_an_update_for_which_the_servers_stand_still_bounds_also_a_trainer_that_waits():

@@ -29,11 +29,14 @@ def test_a_second_is_a_span_and_a_version_takes_what_came_since_the_last(tmp_pat
     now = 100.0
     monkeypatch.setattr(places.time, "monotonic", lambda: now)
     times = PlaceTimes(Spans(tmp_path, "actor"))
+    now += 60.0  # in which servers load
+    times.look(look(0, blocked_by="gate"))
     for _ in range(25):
         now += 0.1
         times.look(look(4))
     lines = [json.loads(line) for line in spans_path(tmp_path, "actor").read_text().splitlines()]
     assert [line["n"] for line in lines] == ["places", "places"]
     assert lines[0]["in_flight"] == 4.0 and lines[0]["d"] == pytest.approx(1.0, abs=0.11)
-    assert times.of_version()["places_s"] == pytest.approx(2.5)
+    metrics = times.of_version()
+    assert (metrics["places_s"], metrics["places_busy"]) == (pytest.approx(2.5), pytest.approx(0.5))
     assert times.of_version() == {}

@@ -10,6 +10,7 @@ from contracts.conformance.inference.bench import Bench
 from contracts.conformance.inference.server import Server
 from contracts.conformance.verdicts import GuaranteeError
 from contracts.metrics import METRICS, WEIGHT_VERSION
+from contracts.metrics import Metric as ContractMetric
 
 CAPABILITY = "metrics"
 ROUTE = "/metrics"
@@ -57,8 +58,7 @@ def _check_families(server: Server, families: Sequence[Metric], version: int) ->
     by_name = {family.name: family for family in families}
     for metric in METRICS:
         family = by_name.get(metric.family)
-        labels = {sample.labels.get(metric.label or "") for sample in family.samples} if family else set()
-        if family is None or family.type != metric.type or not labels.issuperset(metric.always or (None,)):
+        if family is None or family.type != metric.type or not _has_its_labels(family, metric):
             raise _error(
                 server,
                 f"{metric.name}: {f'{family.type} {family.samples}'[:120] if family else 'not there'}",
@@ -73,6 +73,13 @@ def _check_families(server: Server, families: Sequence[Metric], version: int) ->
             f"{WEIGHT_VERSION.name} {sample.value:g} after version {version} was live",
             f"{version}, the version that samples",
         )
+
+
+def _has_its_labels(family: Metric, metric: ContractMetric) -> bool:
+    """Returns whether every sample has the metric's label and no other, and each value that always is."""
+    names = {metric.label} if metric.label else set()
+    values = {sample.labels.get(metric.label or "") for sample in family.samples}
+    return all(set(s.labels) == names for s in family.samples) and values.issuperset(metric.always or (None,))
 
 
 def _error(server: Server, measured: str, expected: str) -> GuaranteeError:

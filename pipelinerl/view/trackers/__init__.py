@@ -20,7 +20,7 @@ def unknown_tracker(name: str) -> str | None:
 
 def missing_library(name: str) -> str | None:
     """Returns what to do if the tracker's library is not installed, or None if it is."""
-    if find_spec(name):
+    if (spec := find_spec(name)) and spec.origin:  # without it: a directory of that name
         return None
     return f"the tracker {name} is not installed: pip install -e '.[{name}]'"
 

@@ -27,6 +27,19 @@ class TellsTheVersionThatItStartedWith(ScriptedEngine):
         metrics_route.ContractMetrics.collect = collect
 
 
+@mutant("G10", "contract_weight_version: gauge")
+def labels_its_version_with_the_model(options):
+    right = metrics_route.ContractMetrics.collect
+
+    def collect(self):
+        for family in right(self):
+            if family.name == "contract_weight_version":
+                family.samples[0] = family.samples[0]._replace(labels={"model": "scripted"})
+            yield family
+
+    metrics_route.ContractMetrics.collect = collect
+
+
 @mutant("G10", "does not parse")
 class AppendsMetricsAsJson(ScriptedEngine):
     async def metrics(self):
