@@ -155,6 +155,7 @@ def supervise(placed: PlacedRun, streams: Streams, events: StreamWriter, redis: 
     from pipelinerl.report.summary import report
 
     began = time.monotonic()
+    ended = began  # when it was shown last: observers may take longer
     status = 0
     print(f"run directory: {placed.run_dir}")
     try:
@@ -162,8 +163,10 @@ def supervise(placed: PlacedRun, streams: Streams, events: StreamWriter, redis: 
         disk = DiskWatch(placed.run_dir)
 
         def show(serving: int) -> None:
+            nonlocal ended
             view.update(serving)
             disk.look()
+            ended = time.monotonic()
 
         with naming_full_disk(placed.run_dir), view:
             Supervisor(placed, streams, events, redis).run(show)
@@ -176,7 +179,7 @@ def supervise(placed: PlacedRun, streams: Streams, events: StreamWriter, redis: 
         return status or 1
     try:
         with naming_full_disk(placed.run_dir):
-            summary = report(placed.run_dir, streams, wall_s=time.monotonic() - began)
+            summary = report(placed.run_dir, streams, wall_s=ended - began)
     except (PlanError, StreamError, OSError) as error:
         say(f"no report: {one_line(error)}")
         return status or 1

@@ -16,7 +16,9 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from contracts.model_shape import ModelShape
 from contracts.optimizer import OptimizerSpec
 from contracts.support.files import write_atomically
+from contracts.support.messages import one_line
 from contracts.token_fields import TokenField
+from pipelinerl.errors import PlanError
 from pipelinerl.judging.options import JudgingConfig
 
 NODES = "a run over several nodes is started with executor=ray (docs/cluster.md)"
@@ -435,7 +437,23 @@ def save_config(config: RunConfig, path: Path) -> None:
 
 def load_config(run_dir: Path) -> RunConfig:
     """The resolved configuration that the launcher wrote for every process of the run."""
-    return RunConfig.model_validate(with_moved_keys(yaml.safe_load((run_dir / "config.yaml").read_text())))
+    return RunConfig.model_validate(with_moved_keys(saved_config(run_dir)))
+
+
+def saved_config(run_dir: Path) -> dict[str, Any]:
+    """Returns the file of the run's configuration. Raises DamagedConfigError where it is none."""
+    path = run_dir / "config.yaml"
+    try:
+        saved = yaml.safe_load(path.read_text())
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise DamagedConfigError(f"{path} is damaged: {one_line(error)}") from error
+    if not isinstance(saved, dict):
+        raise DamagedConfigError(f"{path} is damaged: it holds no configuration")
+    return saved
+
+
+class DamagedConfigError(PlanError):
+    """The configuration of a run is not as the launcher wrote it."""
 
 
 def with_moved_keys(saved: dict[str, Any]) -> dict[str, Any]:

@@ -42,6 +42,9 @@ def main(arguments: list[str] | None = None) -> int:
     except PlanError as error:
         print(f"track: {one_line(error)}", file=sys.stderr)
         return 2
+    except Exception as error:  # whatever a tracker's library raises, for a disk, a setting or a server
+        print(f"track: {type(error).__name__}: {one_line(error)}", file=sys.stderr)
+        return 1
     return 0
 
 

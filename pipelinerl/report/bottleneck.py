@@ -7,7 +7,7 @@ reference or the lag limit holds back what is generated.
 from dataclasses import dataclass
 from enum import StrEnum
 
-from pipelinerl.report.measurements import Measurements
+from pipelinerl.report.measurements import FEWEST_STEPS, Measurements
 
 WAITS = 0.25  # share of the time from which the trainer counts as waiting
 BLOCKED = 0.25  # share of the time from which free places count as held back
@@ -18,7 +18,6 @@ GATE = "gate"  # the word of `Admission.blocked_by` while the trainer waits for 
 OUTSIDE = 0.5  # share of the rollouts under way without a request
 SCORES = 0.5  # rows at the reference at a time
 WASTED = 0.5  # share of the tokens that came into the loss, below which the problems are to blame first
-FEWEST_STEPS = 3
 
 
 class Finding(StrEnum):
@@ -118,7 +117,7 @@ ADVICE_BY_PHASE = {
     "open": "look for servers that are slow to answer or to join the weight group (logs/trainer-0.log)",
     "gather": "gather in a smaller dtype (weights.dtype), or with fewer trainer ranks a machine",
     "send": "a faster network, or a smaller dtype (weights.dtype)",
-    "confirm": "servers take long to apply what they have: try inference.receive=staged",
+    "confirm": "servers take long to apply what they have: inference.receive=staged, where it is paused",
 }
 
 
@@ -184,7 +183,8 @@ def _lag(m: Measurements) -> Bottleneck | None:
     return Bottleneck(
         Finding.LAG,
         f"the trainer waited {m.wait:.0%} of the time for the last rollouts of its steps{_why_free(m)}",
-        "a larger max_lag, or an end to the longest rollouts (sampling.max_tokens, rollout.timeout_s)",
+        "more lag (schedule=pipeline, max_lag), or an end to the longest rollouts (sampling.max_tokens, "
+        "rollout.timeout_s)",
     )
 
 

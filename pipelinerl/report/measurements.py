@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 Line = Mapping[str, float | None]
 
+FEWEST_STEPS = 3  # that say what bounds a run
 PHASES = ("open", "gather", "send", "confirm")
 BLOCKED = "blocked_"
 PROCESSES = ("trainer", "actor", "preprocessor", "judging")
@@ -77,7 +78,7 @@ class MetricLines:
             for process, lines in self._lines.items()
         }
         places = [line for line in within["actor"] if line.get("places_s")]
-        if not places:
+        if not places and len(self._steps) >= FEWEST_STEPS:
             return None
         seconds = _sum(self._steps, "step_s")
         grown = _growth(self._lines["preprocessor"], begin, end)
@@ -110,8 +111,8 @@ def _sum(lines: Iterable[Line], name: str) -> float:
 
 def _mean(places: list[Line], name: str) -> float:
     """Returns the mean, weighed by the seconds that each line is of."""
-    seconds = _sum(places, "places_s")
-    return sum((line.get(name) or 0.0) * line["places_s"] for line in places) / seconds
+    whole = sum((line.get(name) or 0.0) * line["places_s"] for line in places)
+    return whole / _sum(places, "places_s") if places else 0.0
 
 
 def _plain_mean(lines: list[Line], name: str) -> float | None:

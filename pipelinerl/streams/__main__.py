@@ -15,6 +15,7 @@ import sys
 from collections import deque
 from pathlib import Path
 
+from pipelinerl.config import DamagedConfigError
 from pipelinerl.streams.base import StreamError, Streams
 from pipelinerl.streams.group_history import read_history
 from pipelinerl.streams.group_story import tell
@@ -29,7 +30,7 @@ def main() -> int:
         check_run(arguments.run_dir)
         with recorded_streams(arguments.run_dir) as streams:
             return arguments.command(streams, arguments)
-    except (InvalidInputError, StreamError) as error:
+    except (InvalidInputError, DamagedConfigError, StreamError) as error:
         print(f"pipelinerl.streams: {error}", file=sys.stderr)
         return 1
     except BrokenPipeError:  # `| head` has seen enough; nothing must be flushed to it at exit

@@ -53,7 +53,7 @@ def describe_share(share: RowShare) -> Iterator[str]:
     masked = (
         f"; on_stale=mask took {share.masked_tokens} tokens out of this row" if share.masked_tokens else ""
     )
-    made = f"the step that makes version {share.step + 1}"
+    made = f"the step that begins with version {share.step}"
     yield f"in row {share.index} of {made}, in the micro-batch of trainer rank {share.rank}{masked}"
     for sequence in share.sequences:
         yield f"  {sequence.rollout_id}: {describe_sequence(sequence, share.step)}"

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import msgspec
 import numpy as np
-import yaml
 from tokenizers import Tokenizer
 
 from contracts.records import Completion, MicroBatchRow, Record, Rollout
+from pipelinerl.config import saved_config
 
 HEAD = ("schema", "at")  # fields that every record or event has
 
@@ -107,7 +107,6 @@ def plain(value: object) -> str:
 def load_tokenizer(run_dir: Path) -> Tokenizer | None:
     """The tokenizer of the run's model; none where the run has no model (scripted engine). Read without
     transformers, which takes seconds to import."""
-    path = run_dir / "config.yaml"
-    config = yaml.safe_load(path.read_text()) if path.exists() else {}
+    config = saved_config(run_dir) if (run_dir / "config.yaml").exists() else {}
     file = Path(config.get("model", {}).get("path") or run_dir) / "tokenizer.json"
     return Tokenizer.from_file(str(file)) if file.exists() else None

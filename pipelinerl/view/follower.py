@@ -2,11 +2,10 @@
 
 from pathlib import Path
 
-import yaml
-
+from pipelinerl.config import saved_config
 from pipelinerl.report.secrets import without_secrets
 from pipelinerl.view.lines import MetricsLines
-from pipelinerl.view.progress import ProgressFile
+from pipelinerl.view.progress import Progress, ProgressFile
 from pipelinerl.view.trackers import make_tracker
 
 
@@ -20,9 +19,11 @@ class Follower:
     def __init__(self, run_dir: Path, name: str):
         self._file = ProgressFile(run_dir, name)
         self._progress = self._file.read()
-        config = without_secrets(yaml.safe_load((run_dir / "config.yaml").read_text()))
+        config = without_secrets(saved_config(run_dir))
         self._tracker = make_tracker(name, run_dir, config)
         self._lines = MetricsLines(run_dir)
+        if not self._tracker.is_there(self._progress):
+            self._progress = Progress(self._progress.run_id)  # all of it is written anew
         self._lines.seek(self._progress.offsets)
         self._is_open = False
 

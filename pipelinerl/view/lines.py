@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from pipelinerl.metrics import MetricsTail
 
+LONGEST_STEP = 2**53  # and more than any run makes
 MOST = 1000  # lines of one file that are given at once
 
 
@@ -58,10 +59,15 @@ def _begin(path: Path, offset: int) -> int:
 
 def _read(process: str, tail: MetricsTail) -> Iterator[Line]:
     for values in tail.read():
-        if isinstance(values, dict) and _is_number(values.get("time")) and _is_number(values.get("step")):
+        if isinstance(values, dict) and _is_number(values.get("time")) and _is_step(values.get("step")):
             numbers = {f"{process}/{name}": value for name, value in values.items() if _is_number(value)}
             del numbers[f"{process}/time"], numbers[f"{process}/step"]
             yield Line(process, tail.position, values["time"], int(values["step"]), numbers)
+
+
+def _is_step(value: object) -> bool:
+    """Returns whether trackers take it: they keep 64 bits."""
+    return _is_number(value) and abs(value) < LONGEST_STEP
 
 
 def _is_number(value: object) -> bool:

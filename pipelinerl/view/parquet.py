@@ -14,6 +14,7 @@ import argparse
 import sys
 from pathlib import Path
 
+from pipelinerl.config import DamagedConfigError
 from pipelinerl.report.run_totals import accounts_of
 from pipelinerl.streams import StreamError
 from pipelinerl.streams.events import recorded
@@ -70,7 +71,7 @@ def main() -> int:
     arguments = parser.parse_args()
     try:
         splits = export_rollouts(arguments.run_dir, arguments.out)
-    except (InvalidInputError, StreamError, OSError) as error:
+    except (InvalidInputError, DamagedConfigError, StreamError, OSError) as error:
         print(f"pipelinerl.view.parquet: {error}", file=sys.stderr)
         return 1
     counts = ", ".join(f"{split.name} {split.rows}" for split in splits)

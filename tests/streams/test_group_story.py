@@ -98,10 +98,12 @@ def test_a_trained_group_is_told_with_its_advantages_and_the_members_that_are_no
         "none",
         "      +3.250 s  rollout 1-3 ends after 1.75 s: ok, reward 0, 2 tokens, weight versions 0, 1, on "
         "http://a",
-        "                in row 0 of the step that makes version 3, in the micro-batch of trainer rank 0; "
+        "                in row 0 of the step that begins with version 2, in the micro-batch of trainer rank "
+        "0; "
         "on_stale=mask took 1 tokens out of this row",
         "                  1-0: advantage 0.75, 1 of 2 sampled tokens in the loss, lag 1",
-        "                in row 1 of the step that makes version 3, in the micro-batch of trainer rank 1",
+        "                in row 1 of the step that begins with version 2, in the micro-batch of trainer rank "
+        "1",
         "                  1-3: advantage -0.25, 0 of 2 sampled tokens in the loss, so it teaches nothing",
         "                  1-1: left out of the loss as overlong, it counts in the baseline alone",
         "                  1-2: in no row, since it failed: it has no part in the baseline either",
@@ -132,12 +134,12 @@ def test_a_lost_group_and_the_one_that_has_its_draw_name_each_other(tmp_path, st
 def test_a_group_whose_step_was_undone_is_told_in_order():
     told = [line[16:] for line in story(RECORDED, 30) if " rollout 30-" not in line and "  30-" not in line]
     assert told[2:] == [
-        "in row 0 of the step that makes version 4, in the micro-batch of trainer rank 0",
+        "in row 0 of the step that begins with version 3, in the micro-batch of trainer rank 0",
         "trained: its step made version 4",
         "the run stops, and resumes from version 3",
         "  version 4 is undone, and so is what it did with the group",
         "  replayed: it is complete, so it is trained on without being sampled again",
-        "in row 0 of the step that makes version 4, in the micro-batch of trainer rank 0",
+        "in row 0 of the step that begins with version 3, in the micro-batch of trainer rank 0",
         "trained: its step made version 4",
     ]
 

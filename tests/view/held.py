@@ -2,17 +2,13 @@
 
 import json
 import os
-import struct
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 
 Held = list[tuple[int, float, tuple[tuple[str, float], ...]]]
-BLOCK = 32768  # of the log format of LevelDB, in which W&B keeps records
-FIRST, LAST, FULL = 2, 4, 1  # kinds of the pieces of a record; 3 is between the first and the last
 
 
 def lines_of(run_dir: Path, empty: bool = True) -> Held:
@@ -72,14 +68,13 @@ def in_trackio(run_dir: Path, directory: Path) -> tuple[Held, dict, int]:
 
 def in_wandb(run_dir: Path) -> tuple[Held, dict]:
     """Returns the lines and the configuration of the one offline run that there is."""
-    from wandb.proto.wandb_internal_pb2 import Record
+    from pipelinerl.view.trackers.wandb_file import records_of
 
     (path,) = (run_dir / "trackers" / "wandb").glob("offline-run-*/*.wandb")
     held = []
     config = {}
     axes = {}
-    for payload in _payloads(path.read_bytes()):
-        record = Record.FromString(payload)
+    for record in records_of(path):
         axes |= {record.metric.glob_name: record.metric.step_metric} if record.HasField("metric") else {}
         if record.HasField("run"):
             config |= {item.key: json.loads(item.value_json) for item in record.run.config.update}
@@ -91,19 +86,3 @@ def in_wandb(run_dir: Path) -> tuple[Held, dict]:
             held.append((values["step"], values["_timestamp"], tuple(sorted(numbers.items()))))
     assert axes["*"] == "step"
     return sorted(held), config
-
-
-def _payloads(data: bytes) -> Iterator[bytes]:
-    """Yields the records of W&B's file. Only its own program in Go reads them otherwise."""
-    position = 7  # the file's header
-    record = b""
-    while position < len(data):
-        if BLOCK - position % BLOCK < 7:
-            position += BLOCK - position % BLOCK
-            continue
-        _, length, kind = struct.unpack_from("<IHB", data, position)
-        piece = data[position + 7 : position + 7 + length]
-        record = piece if kind in (FULL, FIRST) else record + piece
-        position += 7 + length
-        if kind in (FULL, LAST):
-            yield record

@@ -16,6 +16,9 @@ class Tracker(Protocol):
 
     def __init__(self, run_dir: Path, config: dict): ...
 
+    def is_there(self, progress: Progress) -> bool:
+        """Returns whether the tracker still has a place for what was written; a user may have deleted it."""
+
     def open(self, progress: Progress) -> None:
         """Goes on with the run `progress.run_id`, or begins it.
 

@@ -4,6 +4,7 @@ The mark is the size of the file. What was written beyond it by a process that w
 """
 
 import os
+import shlex
 from pathlib import Path
 
 from tensorboard.compat.proto.event_pb2 import Event
@@ -20,7 +21,10 @@ VERSION = "brain.Event:2"  # from which on a reader keeps all steps, also where 
 class TensorBoard:
     def __init__(self, run_dir: Path, config: dict):
         self._path = run_dir / "tensorboard" / NAME
-        self.how_to_see = f"tensorboard --logdir {self._path.parent}"
+        self.how_to_see = f"tensorboard --logdir {shlex.quote(str(self._path.parent))}"
+
+    def is_there(self, progress: Progress) -> bool:
+        return self._path.exists()
 
     def open(self, progress: Progress) -> None:
         self._path.parent.mkdir(exist_ok=True)
