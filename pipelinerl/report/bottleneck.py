@@ -103,7 +103,8 @@ def _checkpoint(m: Measurements) -> Bottleneck | None:
 
 
 def _update(m: Measurements) -> Bottleneck | None:
-    if m.publish < PUBLISHES or not m.phases or (m.wait >= WAITS and m.paused < PUBLISHES):
+    holds_trainer_up = m.wait < WAITS and m.publish >= m.learn
+    if m.publish < PUBLISHES or not m.phases or not (holds_trainer_up or m.paused >= PUBLISHES):
         return None
     phase = max(m.phases, key=m.phases.__getitem__)
     return Bottleneck(
