@@ -32,12 +32,14 @@ from pydantic import ValidationError
 try:
     from pipelinerl.launcher.compose import compose_config
     from pipelinerl.launcher.describe_keys import describe_keys
+    from pipelinerl.streams.events import valid_results
     from pipelinerl.streams.of_run import StreamsLocation, open_streams, resolve_streams
     from pipelinerl.training.checkpoints import Checkpoints, Position
 except ModuleNotFoundError as error:
     sys.exit(f"launch.py: {error}; a run needs: pip install -e '.[demo]'")
 from contracts.support.files import remove_unfinished
 from contracts.support.messages import one_line
+from contracts.support.token import TokenError, token_of
 from pipelinerl.config import RunConfig, save_config
 from pipelinerl.demo_model import registry
 from pipelinerl.errors import PlanError
@@ -62,7 +64,7 @@ def main(overrides: list[str]) -> int:
             return 0
         config = compose_config(overrides)
         return run(config)
-    except (PlanError, ValidationError, StreamError) as error:
+    except (PlanError, ValidationError, StreamError, TokenError) as error:
         say(one_line(error))
         return 2
     except KeyboardInterrupt:
@@ -73,13 +75,15 @@ def main(overrides: list[str]) -> int:
 def run(config: RunConfig) -> int:
     """Plans the run, places its jobs and supervises them; returns the exit status."""
     from pipelinerl.components import build_domain, judging_of
-    from pipelinerl.launcher.checks import check_components, check_machine, check_problems
+    from pipelinerl.launcher.checks import check_components, check_machine, check_problems, check_trackers
     from pipelinerl.launcher.describe_plan import describe_plan
     from pipelinerl.launcher.model_checks import check_model
 
+    token = token_of(None) or secrets.token_hex(16)
     run_dir = Path(config.run_dir or time.strftime("runs/%Y%m%d-%H%M%S")).resolve()
     position = resume_position(run_dir, config)
     check_components(config)
+    check_trackers(config)
     check_machine(config)
     check_problems(config)
     config = config.model_copy(update={"judging": judging_of(config.judging, build_domain(config))})
@@ -99,7 +103,7 @@ def run(config: RunConfig) -> int:
             config = model.of(config)
             check_model(config, model)
         config = config.model_copy(update={"streams": location.options})
-        planner = JobPlanner(config, run_dir, secrets.token_hex(16), location.url)
+        planner = JobPlanner(config, run_dir, token, location.url)
         planner.plan(slots)  # refuses what cannot be started
         run_dir.mkdir(mode=OWNER_ALONE, parents=True, exist_ok=True)
         return start_run(PlacedRun(config, run_dir, planner, executor, slots), location, position)
@@ -151,6 +155,7 @@ def supervise(placed: PlacedRun, streams: Streams, events: StreamWriter, redis: 
     from pipelinerl.report.summary import report
 
     began = time.monotonic()
+    ended = began  # when it was shown last: observers may take longer
     status = 0
     print(f"run directory: {placed.run_dir}")
     try:
@@ -158,8 +163,10 @@ def supervise(placed: PlacedRun, streams: Streams, events: StreamWriter, redis: 
         disk = DiskWatch(placed.run_dir)
 
         def show(serving: int) -> None:
+            nonlocal ended
             view.update(serving)
             disk.look()
+            ended = time.monotonic()
 
         with naming_full_disk(placed.run_dir), view:
             Supervisor(placed, streams, events, redis).run(show)
@@ -172,14 +179,29 @@ def supervise(placed: PlacedRun, streams: Streams, events: StreamWriter, redis: 
         return status or 1
     try:
         with naming_full_disk(placed.run_dir):
-            summary = report(placed.run_dir, streams, wall_s=time.monotonic() - began)
+            summary = report(placed.run_dir, streams, wall_s=ended - began)
     except (PlanError, StreamError, OSError) as error:
         say(f"no report: {one_line(error)}")
         return status or 1
+    describe_final_model(placed, streams)
     if summary["accounting_errors"]:
         say("; ".join(summary["accounting_errors"]))
         status = status or 1
     return status
+
+
+def describe_final_model(placed: PlacedRun, streams: Streams) -> None:
+    """Writes the model card of the weights with which the run has ended, if it has."""
+    from pipelinerl.launcher.resume import done_version
+    from pipelinerl.report.model_card import ModelCardError, write_model_card
+
+    final = Checkpoints(placed.run_dir).final
+    try:
+        version = done_version(streams)
+        if version and final.is_dir():
+            write_model_card(final, placed.config, version, valid_results(streams))
+    except (ModelCardError, StreamError, OSError) as error:
+        say(one_line(error))
 
 
 def make_or_fetch(model: Model, demo: str) -> Model:

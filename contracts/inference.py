@@ -66,7 +66,7 @@ class EngineInfo(Answer):
     kv_cache: list[str] = Field(description="keep, recompute")
     capabilities: list[str] = Field(
         description="score, staged, truncation, seed, stop_strings, tools, forced_calls, stream, "
-        "top_logprobs, openai; a reader ignores others"
+        "top_logprobs, openai, metrics; a reader ignores others"
     )
 
 
@@ -349,6 +349,10 @@ class InferenceEngine(abc.ABC):
     @abc.abstractmethod
     def process(self) -> ProcessFigures:
         """Returns the memory of the engine's processes in bytes, and its running and waiting requests."""
+
+    async def metrics(self) -> str:
+        """Returns the engine's own metrics as Prometheus' text. `/metrics` puts them after the contract's."""
+        return ""
 
     @abc.abstractmethod
     def parameter_shapes(self) -> Mapping[str, tuple[int, ...]]:

@@ -51,6 +51,8 @@ class Completion(msgspec.Struct, frozen=True, kw_only=True):
     segments: list[int] = []  # index of the token at which each further request continued
     server: str = ""  # URL of the server that answered the last request
     token_fields: dict[str, Array] = {}  # [T] each, by the name that `contracts.token_fields` declares
+    began: float = 0.0  # unix seconds at which it was first requested. 0 in records of earlier code
+    ended: float = 0.0  # unix seconds at which the last answer had come
 
 
 # A server's refusals whose cause is the length of what it was asked.
@@ -135,6 +137,7 @@ class MicroBatchRow(Record, frozen=True, kw_only=True):
     micro_batches: list[list[TrainingSequence]]  # [rank][sequence], possibly empty
     closes_step: bool
     group_ids: list[int] = []  # the groups of the step; only the closing row has them
+    masked: dict[str, list[str]] = {}  # filter's reason -> rollouts of theirs that it took out of the loss
     masked_tokens: int = 0  # sampled tokens that `on_stale: mask` removed from the loss
     rollouts_offset: int = 0  # offset in `rollouts`; what the closed steps have not used lies after it
 
@@ -197,6 +200,14 @@ class Quiesced(Record, frozen=True, kw_only=True):
     version: int
 
 
+class ServerUpdate(msgspec.Struct, frozen=True, kw_only=True):
+    """What one server says of its part in a publication."""
+
+    url: str
+    paused_s: float  # seconds for which its generation stood still
+    transfer_s: float  # seconds from its 202 to the last bucket
+
+
 class WeightsPublished(Dated, frozen=True, kw_only=True):
     """Says that `version` is live on `servers`, and on no others."""
 
@@ -207,6 +218,8 @@ class WeightsPublished(Dated, frozen=True, kw_only=True):
     seconds: float
     bytes: int
     paused_s: float  # the longest pause of a server, in seconds
+    phases: dict[str, float] = {}  # seconds of open, gather, send and confirm. Empty in earlier records
+    updates: list[ServerUpdate] = []  # one a server, in the order of `servers`
 
 
 class StepClosed(Dated, frozen=True, kw_only=True):

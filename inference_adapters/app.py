@@ -20,7 +20,9 @@ from inference_adapters.body_limits import BodyLimits
 from inference_adapters.control_routes import control_routes, health_routes
 from inference_adapters.error_answers import add_error_answers, error_answer
 from inference_adapters.generation_routes import generation_routes
+from inference_adapters.metrics_route import metrics_routes
 from inference_adapters.model_routes import ModelNames, model_routes
+from inference_adapters.request_counts import CountRequests
 from inference_adapters.weight_updates import WeightUpdates
 
 AddGeneration = Callable[[FastAPI, WeightUpdates], None]
@@ -67,6 +69,7 @@ def create_app(
     app.state.end_requests = updates.end_requests  # before the server closes their connections
     app.include_router(health_routes(updates, token))
     app.include_router(control_routes(updates))
+    app.include_router(metrics_routes(updates))
     if add_generation:
         add_generation(app, updates)
     else:
@@ -78,6 +81,7 @@ def create_app(
     app.add_middleware(BodyLimits, limits=limits)
     if token:
         app.add_middleware(BearerToken, token=token)
+    app.add_middleware(CountRequests, totals=updates.totals)
     return app
 
 

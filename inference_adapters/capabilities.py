@@ -1,13 +1,13 @@
-"""What a server offers: what its engine declares, and what this package does for every `TokenEngine`."""
+"""What a server offers: what its engine declares, and what this package does for it."""
 
 from contracts.inference import InferenceEngine, TokenEngine
 
-OF_THE_APP = ("stop_strings", "openai")
+OF_THE_APP = ("metrics",)
+OF_TOKEN_ENGINES = ("stop_strings", "openai")
 
 
 def capabilities(engine: InferenceEngine) -> list[str]:
     """Returns the capabilities that `/contract` states."""
     declared = engine.info().capabilities
-    if not isinstance(engine, TokenEngine):
-        return declared
-    return [*declared, *(word for word in OF_THE_APP if word not in declared)]
+    added = (*OF_TOKEN_ENGINES, *OF_THE_APP) if isinstance(engine, TokenEngine) else OF_THE_APP
+    return [*declared, *(word for word in added if word not in declared)]

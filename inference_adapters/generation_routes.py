@@ -106,7 +106,7 @@ def generation_routes(engine: TokenEngine, updates: WeightUpdates, names: ModelN
         ]
         if form.stops:
             sources = [until_stop(source, form.stops, engine.decode) for source in sources]
-        deltas = merged(sources, updates.weights_given_up)
+        deltas = updates.totals.counted(merged(sources, updates.weights_given_up))
         completion = Completion(form, prompts, body.n, engine.decode)
         if body.stream:
             return EventStream(_events(completion, deltas), held.pop_all())

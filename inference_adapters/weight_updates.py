@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import hashlib
 import logging
+import time
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -29,6 +30,7 @@ from contracts.inference import (
 from contracts.limits import Limits
 from inference_adapters.capabilities import capabilities
 from inference_adapters.manifest_check import check_manifest
+from inference_adapters.totals import Totals
 
 log = logging.getLogger(__name__)
 NOTICE_S = 1.0  # extra time in which an update that timed out is noticed to have ended
@@ -51,6 +53,7 @@ class _Update:
     timeout_s: float
     outcome: WeightUpdateStatus
     progress: UpdateProgress = field(default_factory=UpdateProgress)
+    accepted_at: float = field(default_factory=time.monotonic)
     ended: asyncio.Event = field(default_factory=asyncio.Event)
     # Only while receiving: the traceback of a failed task would keep the buffers that it received.
     task: asyncio.Task[None] | None = None
@@ -82,6 +85,7 @@ class WeightUpdates:
         self.engine = engine
         self.limits = limits or Limits()
         self.hold_timeout_s = hold_timeout_s
+        self.totals = Totals()
         self.loaded = False
         self.version = 0
         self.run: str | None = None
@@ -291,6 +295,7 @@ class WeightUpdates:
             self._failed(update, f"{type(error).__name__}: {error}")
         else:
             self._live(update)
+        self.totals.add_update(update.status(), time.monotonic() - update.accepted_at)
         update.task = None
         update.ended.set()
 

@@ -51,14 +51,16 @@ from pipelinerl.rollouts.admission import Admission
 from pipelinerl.rollouts.evaluator import Evaluator
 from pipelinerl.rollouts.kept_rollouts import KeptRollouts
 from pipelinerl.rollouts.pending_groups import PendingGroups
+from pipelinerl.rollouts.places import LOOK_S, NO_SERVERS, Look, PlaceTimes
 from pipelinerl.rollouts.pulse import pulsing
 from pipelinerl.rollouts.reward_terms import with_terms
 from pipelinerl.rollouts.rollout_metrics import RolloutMetrics
 from pipelinerl.rollouts.runner import RolloutRunner, RolloutSpec
 from pipelinerl.rollouts.sampler_states import SamplerStates
 from pipelinerl.rollouts.slot_queue import SlotQueue
+from pipelinerl.spans import Spans
 from pipelinerl.streams.aside import Aside, AsideWriter
-from pipelinerl.streams.events import latest_launch, results_before, tail
+from pipelinerl.streams.events import latest_launch, tail, valid_results
 from pipelinerl.streams.launched_servers import LaunchedServers
 from pipelinerl.streams.of_run import open_streams
 
@@ -102,7 +104,9 @@ class Actor:
         self._launched = LaunchedServers(streams)
         self._launched.refresh()
         tail(streams.reader("launcher_events"), self._launched.offset, self._happenings)
-        self._metrics = RolloutMetrics(run_dir, config.tensorboard)
+        self._metrics = RolloutMetrics(run_dir)
+        spans = Spans(run_dir, "actor")
+        self._place_times = PlaceTimes(spans)
         self._version = -1
         self._resume(resumed)
         self._groups = PendingGroups(config.group_size)
@@ -116,7 +120,8 @@ class Actor:
             AsideWriter(streams.writer("eval_rollouts"), self._aside),
             self._events,
             self._metrics,
-            {result.version for result in results_before(streams)},
+            spans,
+            {result.version for result in valid_results(streams)},
             spawn=lambda work: self._spawn(work, self._background),
         )
 
@@ -152,6 +157,26 @@ class Actor:
         if self._version >= 0:
             in_flight = sum(pool.in_flight for pool in self.pools)
             self._metrics.write_progress(self._version, in_flight, len(self._rolling))
+
+    def look_at_places(self) -> None:
+        """Adds how many places are taken now, and why the others are not."""
+        if self._version < 0:
+            return
+        self._place_times.look(
+            Look(
+                in_flight=self._pool.in_flight,
+                capacity=self._pool.capacity,
+                under_way=len(self._rolling) - self._slots.between_segments,
+                away=self._slots.away,
+                blocked_by=self._why_places_are_free(),
+            )
+        )
+
+    def _why_places_are_free(self) -> str | None:
+        """Returns the word for why a free place is not taken; None where none is free."""
+        if self._pool.is_empty:
+            return NO_SERVERS
+        return self._blocked_by() if self._slots_held < self._pool.capacity else None
 
     async def run(self) -> None:
         """Runs from the first published weights to the last evaluation."""
@@ -217,7 +242,7 @@ class Actor:
         await self._pool.set_servers(published.servers, sparing=self._evaluator.pinned_servers)
         await self._pool.open_gate()
         self._admission.gate_open = True
-        self._metrics.write(self._version, self._pool.in_flight)
+        self._metrics.write(self._version, self._pool.in_flight, self._place_times.of_version())
         await self._evaluator.on_published(published)
 
     async def _quiesce(self, version: int) -> None:
@@ -234,10 +259,14 @@ class Actor:
             if spec := self._slots.pop_new():
                 self._spawn(self._roll_out(spec), self._rolling)
             elif not self._slots.resume_one():
-                self._admission.judging = self._judge.waiting if self._judge else 0
-                if self._admission.blocked_by():
+                if self._blocked_by():
                     return
                 await self._open_group()
+
+    def _blocked_by(self) -> str | None:
+        """Returns the word for what keeps a group from starting, or None if one may start."""
+        self._admission.judging = self._judge.waiting if self._judge else 0
+        return self._admission.blocked_by()
 
     @property
     def _slots_held(self) -> int:
@@ -335,7 +364,12 @@ async def main(config: RunConfig, run_dir: Path, token: str | None) -> None:
     async with open_session(token) as session:  # `rollout.timeout_s` is the limit
         heartbeat = Heartbeat(run_dir, "actor", config.world.heartbeat_timeout_s)
         actor = Actor(config, run_dir, session)
-        async with watching(actor.pools), heartbeat.of_loop(), pulsing(actor.write_progress):
+        async with (
+            watching(actor.pools),
+            heartbeat.of_loop(),
+            pulsing(actor.write_progress),
+            pulsing(actor.look_at_places, LOOK_S),
+        ):
             await actor.run()
 
 

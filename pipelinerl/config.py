@@ -16,7 +16,9 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from contracts.model_shape import ModelShape
 from contracts.optimizer import OptimizerSpec
 from contracts.support.files import write_atomically
+from contracts.support.messages import one_line
 from contracts.token_fields import TokenField
+from pipelinerl.errors import PlanError
 from pipelinerl.judging.options import JudgingConfig
 
 NODES = "a run over several nodes is started with executor=ray (docs/cluster.md)"
@@ -301,7 +303,10 @@ class RunConfig(Section):
     on_stale: Literal["drop", "mask", "keep"] = Field("drop", description="What to do with older tokens.")
     max_steps: Int = Field(ge=1, description="Optimizer steps of the run.")
     give_up_after: Int = Field(5000, ge=1, description="Groups dropped in a row that end the run.")
-    tensorboard: Bool = Field(False, description="Also write the metrics as TensorBoard events.")
+    trackers: list[str] = Field(
+        [], description="Where a process beside the run writes its metrics: wandb, trackio, tensorboard."
+    )
+    tensorboard: Bool = Field(False, description="The same as tensorboard in trackers.")
     model: ModelConfig
     sampling: SamplingConfig
     rollout: RolloutConfig
@@ -405,6 +410,12 @@ class RunConfig(Section):
         return self.world.servers * self.inference.concurrency
 
     @property
+    def all_trackers(self) -> list[str]:
+        """The trackers that the metrics are written to, each once."""
+        alias = ["tensorboard"] if self.tensorboard else []
+        return list(dict.fromkeys([*self.trackers, *alias]))
+
+    @property
     def served_model(self) -> str:
         """The name by which requests ask for the model."""
         return self.inference.model or str(self.model.path)
@@ -426,7 +437,23 @@ def save_config(config: RunConfig, path: Path) -> None:
 
 def load_config(run_dir: Path) -> RunConfig:
     """The resolved configuration that the launcher wrote for every process of the run."""
-    return RunConfig.model_validate(with_moved_keys(yaml.safe_load((run_dir / "config.yaml").read_text())))
+    return RunConfig.model_validate(with_moved_keys(saved_config(run_dir)))
+
+
+def saved_config(run_dir: Path) -> dict[str, Any]:
+    """Returns the file of the run's configuration. Raises DamagedConfigError where it is none."""
+    path = run_dir / "config.yaml"
+    try:
+        saved = yaml.safe_load(path.read_text())
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise DamagedConfigError(f"{path} is damaged: {one_line(error)}") from error
+    if not isinstance(saved, dict):
+        raise DamagedConfigError(f"{path} is damaged: it holds no configuration")
+    return saved
+
+
+class DamagedConfigError(PlanError):
+    """The configuration of a run is not as the launcher wrote it."""
 
 
 def with_moved_keys(saved: dict[str, Any]) -> dict[str, Any]:

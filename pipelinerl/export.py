@@ -2,19 +2,25 @@
 
     python -m pipelinerl.export runs/latest --out /tmp/model [--version 40]
 
-One process, on the CPU, whatever the run was trained on. (A run exports its last weights by itself, to
-`checkpoints/final`.)
+One process, on the CPU, whatever the run was trained on. The model card, README.md, says how it was trained.
+(A run exports its last weights by itself, to `checkpoints/final`.)
 """
 
 import argparse
 import sys
 from pathlib import Path
 
+from contracts.records import Evaluated
+from contracts.support.messages import one_line
 from contracts.support.ports import ReservedPort
 from contracts.trainer import WorkerSpec
 from pipelinerl.components import instantiate
 from pipelinerl.config import load_config
 from pipelinerl.errors import PlanError
+from pipelinerl.report.model_card import ModelCardError, write_model_card
+from pipelinerl.streams import StreamError
+from pipelinerl.streams.events import valid_results
+from pipelinerl.streams.of_run import recorded_streams
 from pipelinerl.training.checkpoints import Checkpoints
 
 
@@ -36,9 +42,24 @@ def export(run_dir: Path, version: int | None, out: Path) -> None:
         path = str(config.model.path)
         optimizer = config.optimizer
         worker.init_worker(WorkerSpec(model_path=path, optimizer=optimizer, master_port=port.number))
-    worker.load(checkpoints.worker(versions[-1] if version is None else version))
+    version = versions[-1] if version is None else version
+    worker.load(checkpoints.worker(version))
     worker.export(out)
     worker.close()
+    try:
+        write_model_card(out, config, version, _results(run_dir))
+    except ModelCardError as error:
+        print(f"export: {error}", file=sys.stderr)
+
+
+def _results(run_dir: Path) -> list[Evaluated]:
+    """Returns the evaluations of the run; none if its streams cannot be read, which ends no export."""
+    try:
+        with recorded_streams(run_dir) as streams:
+            return valid_results(streams)
+    except (OSError, StreamError) as error:
+        print(f"export: the card has no held-out success: {one_line(error)}", file=sys.stderr)
+        return []
 
 
 def main() -> None:

@@ -6,7 +6,6 @@ Run by the launcher: `python -m pipelinerl.preprocessor --run-dir DIR`. Reads `r
 
 import os
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -24,6 +23,7 @@ from contracts.records import (
     StepClosed,
     TrainingDone,
 )
+from pipelinerl.batching.group_counts import GroupCounts
 from pipelinerl.batching.sequences import training_sequences
 from pipelinerl.batching.staleness import StalePolicy
 from pipelinerl.batching.step_formation import Groups, StepFormation
@@ -34,6 +34,7 @@ from pipelinerl.errors import GaveUpError
 from pipelinerl.heartbeat import EVERY_S, Heartbeat
 from pipelinerl.metrics import MetricsWriter
 from pipelinerl.process import REFERENCE_VARIABLE, process_main
+from pipelinerl.spans import Spans
 from pipelinerl.streams import StreamReader
 from pipelinerl.streams.events import latest_launch
 from pipelinerl.streams.of_run import open_streams
@@ -73,7 +74,9 @@ class Preprocessor:
         self._offset = max(resumed.rollouts_offset, self._rollouts.first_offset())
         self._rows = streams.writer("rows")
         self._events = streams.writer("preprocessor_events")
-        self._metrics = MetricsWriter(run_dir, "preprocessor", config.tensorboard)
+        self._metrics = MetricsWriter(run_dir, "preprocessor")
+        self._spans = Spans(run_dir, "preprocessor")
+        self._scored_s = 0.0  # seconds of scoring, summed over rows
         self._reference = None
         if config.reference:
             self._reference = Reference(
@@ -88,8 +91,7 @@ class Preprocessor:
         self._rows.protect(self._rows.end)
         self._in_rows: dict[int, list[int]] = {}  # step -> its groups
         self._begins: dict[int, int] = {}  # group in no closed step -> where its first rollout begins
-        self._dropped: Counter[str] = Counter()
-        self._failures: Counter[str] = Counter()  # rollouts, by status
+        self._counts = GroupCounts()
         self._dropped_in_a_row = 0  # groups dropped since the last one that was kept
         self._next_metrics = 0.0
 
@@ -136,15 +138,17 @@ class Preprocessor:
         group = self._groups.collect(rollout)
         if group is None:
             return
-        self._failures.update(member.status for member in group if member.failed)
+        self._counts.sampled(group)
         outcome = self._formation.add_group(group)
         if outcome.dropped is not None:
             del self._begins[rollout.group_id]
+            self._counts.drop(group, outcome.dropped)
             self._settle([rollout.group_id], outcome.dropped)
             self._count_dropped()
         else:
             self._dropped_in_a_row = 0
         for row in outcome.rows:
+            self._counts.train(row)
             if row.closes_step:
                 self._in_rows[row.step] = row.group_ids
                 for group_id in row.group_ids:
@@ -161,19 +165,24 @@ class Preprocessor:
         self._events.append(ReferenceCondemned(why=why))
 
     def _append_scored(self) -> None:
-        for row in self._reference.finished() if self._reference else ():
-            self._append(row)
+        for scored in self._reference.finished() if self._reference else ():
+            sequences = sum(map(len, scored.row.micro_batches))
+            self._spans.add("score", scored.began, scored.seconds, step=scored.row.step, sequences=sequences)
+            self._scored_s += scored.seconds
+            self._append(scored.row)
 
     def _append(self, row: MicroBatchRow) -> None:
         self._row_begins.setdefault(row.step, self._rows.end)
         self._rows.append(row)
+        if row.closes_step:
+            self._write_metrics()
 
     def _count_dropped(self) -> None:
         """A solved task, a hopeless one or a broken verifier would otherwise keep the run going for ever."""
         self._dropped_in_a_row += 1
         if self._dropped_in_a_row >= self._config.give_up_after:
-            dropped = ", ".join(f"{reason} {count}" for reason, count in self._dropped.items())
-            failures = ", ".join(f"{count} x {status}" for status, count in self._failures.items())
+            dropped = ", ".join(f"{reason} {count}" for reason, count in self._counts.dropped.items())
+            failures = ", ".join(f"{count} x {status}" for status, count in self._counts.failures.items())
             why = f"; rollouts that failed, of which logs/actor.log says why: {failures}" if failures else ""
             raise GaveUpError(
                 f"gave up: {self._dropped_in_a_row} groups in a row were dropped (give_up_after), "
@@ -183,14 +192,14 @@ class Preprocessor:
     def _settle(self, group_ids: list[int], reason: str) -> None:
         rollouts = len(group_ids) * self._config.group_size
         self._events.append(Settled(group_ids=group_ids, rollouts=rollouts, reason=reason))
-        self._dropped[reason] += len(group_ids)
+        self._counts.dropped[reason] += len(group_ids)
         if time.monotonic() >= self._next_metrics:
             self._write_metrics()
 
     def _write_metrics(self) -> None:
-        dropped = {f"dropped_{reason}": count for reason, count in self._dropped.items()}
         masked = {f"masked_{reason}": count for reason, count in self._formation.masked.items()}
-        self._metrics.write(self._formation.step, **dropped, **masked)
+        reference = {"reference_s": self._scored_s} if self._reference else {}
+        self._metrics.write(self._formation.step, **self._counts.metrics(), **masked, **reference)
         self._next_metrics = time.monotonic() + METRICS_EVERY_S
 
     def _settle_rest(self, trained_steps: int) -> None:

@@ -23,6 +23,7 @@ from pipelinerl.components import build_domain, instantiate, needed_capabilities
 from pipelinerl.config import RunConfig
 from pipelinerl.heartbeat import EVERY_S, Heartbeat
 from pipelinerl.process import process_main
+from pipelinerl.spans import Spans
 from pipelinerl.streams.events import latest_launch
 from pipelinerl.streams.launched_servers import LaunchedServers
 from pipelinerl.streams.of_run import open_streams
@@ -43,6 +44,7 @@ class Trainer:
         size = int(os.environ["WORLD_SIZE"])
         timeout_s = config.world.heartbeat_timeout_s
         self._heartbeat = Heartbeat(run_dir, f"trainer-{rank}", timeout_s)
+        self._spans = Spans(run_dir, f"trainer-{rank}")
         self._worker = instantiate(config.trainer)
         self._worker.init_worker(_worker_spec(config, rank, size))
         self._ranks = Ranks(rank, size, config.world.rank_timeout_s, timeout_s, self._heartbeat.beat)
@@ -70,7 +72,9 @@ class Trainer:
                 needs,
                 address,
             )
-            self._rank_zero = RankZero(config, run_dir, streams, events, resumed, publisher, self._heartbeat)
+            self._rank_zero = RankZero(
+                config, run_dir, streams, events, resumed, publisher, self._heartbeat, self._spans
+            )
 
     def run(self) -> None:
         """Publishes the start version, then trains and publishes step by step until `max_steps`.
@@ -79,6 +83,7 @@ class Trainer:
         """
         self._ranks.wait_for_rank_0(lambda: self._rank_zero.publisher.wait_for_servers())
         self._publish()
+        self._spans.taken()  # what came before training belongs to no step
         while self._version < self._config.max_steps:
             match self._next_task():
                 case PublishWanted():
@@ -95,15 +100,19 @@ class Trainer:
 
     def _next_task(self) -> Record:
         """Ranks wait for data here, together."""
-        return decode(self._ranks.share(lambda: encode(self._rank_zero.next_task(self._version))))
+        with self._spans("wait"):
+            return decode(self._ranks.share(lambda: encode(self._rank_zero.next_task(self._version))))
 
     def _learn(self, row: MicroBatchRow) -> None:
-        self._learner.accumulate(row.micro_batches[self._ranks.rank], row.step)
+        sequences = row.micro_batches[self._ranks.rank]
+        with self._spans("learn", step=row.step, tokens=sum(len(s.token_ids) for s in sequences)):
+            self._learner.accumulate(sequences, row.step)
         if row.closes_step:
             self._close_step()
 
     def _close_step(self) -> None:
-        report, statistics = self._learner.close_step(self._version, self._ranks)
+        with self._spans("optimizer", step=self._version):
+            report, statistics = self._learner.close_step(self._version, self._ranks)
         self._version += 1
         if self._ranks.agree(lambda: self._rank_zero.close_step(self._version, report, statistics)):
             self._publish()
@@ -127,8 +136,9 @@ class Trainer:
 
     def _save(self) -> None:
         """The backend writes on while training does."""
-        self._ranks.wait_for_rank_0(lambda: self._rank_zero.saver.finish())
-        saving = self._worker.save(self._checkpoints.worker(self._version))
+        with self._spans("save", version=self._version):
+            self._ranks.wait_for_rank_0(lambda: self._rank_zero.saver.finish())
+            saving = self._worker.save(self._checkpoints.worker(self._version))
         if self._rank_zero:
             self._rank_zero.save(self._version, saving)
 
@@ -136,7 +146,7 @@ class Trainer:
         published = self._send()
         if self._probe.due(self._version):
             servers = published.servers if published else []
-            with self._waiting():
+            with self._spans("probe", version=self._version), self._waiting():
                 gap = self._probe.measure(self._worker, self._version, servers)
             if self._rank_zero:
                 self._rank_zero.metrics.write(self._version, **gap)
@@ -144,9 +154,10 @@ class Trainer:
     def _send(self) -> WeightsPublished | None:
         """Publishes the version, and returns on rank 0 to whom it was."""
         publisher = self._rank_zero.publisher if self._rank_zero else None
-        with self._waiting():
-            published = publish(self._worker, self._ranks, publisher, self._version)
-        self._ranks.wait_for_rank_0(lambda: self._rank_zero.published(published))
+        with self._spans("publish", version=self._version):
+            with self._waiting():
+                published = publish(self._worker, self._ranks, publisher, self._version)
+            self._ranks.wait_for_rank_0(lambda: self._rank_zero.published(published))
         return published
 
     def _waiting(self) -> AbstractContextManager[None]:

@@ -6,7 +6,7 @@ from functools import partial
 import numpy as np
 import pytest
 
-from contracts.records import DropReason
+from contracts.records import DropReason, decode, encode
 from pipelinerl.advantages import LeaveOneOut
 from pipelinerl.batching.credit import whole_trajectory
 from pipelinerl.batching.sequences import training_sequences
@@ -61,6 +61,10 @@ def test_truncated_rollouts_leave_the_loss_and_stay_in_the_baseline():
     assert [s.rollout_id for s in sequences] == ["0-0", "0-2", "0-3", "1-0", "1-1", "1-2", "1-3"]
     assert sequences[0].advantages[-1] == 1.0 and sequences[1].advantages[-1] == np.float32(-1 / 3)
     assert steps.masked == Counter({DropReason.OVERLONG: 1})
+    assert decode(encode(row)).masked == {"overlong": ["0-1"]}
+    assert steps.add_group(truncated_group(2)).rows == []
+    (row,) = steps.add_group(truncated_group(3)).rows
+    assert row.masked == {}
 
 
 def test_a_group_of_which_nothing_is_kept_is_dropped_for_the_filter_that_took_the_last():

@@ -1,4 +1,4 @@
-"""Loads Hugging Face checkpoints in float32, scatters them to all ranks, and copies tokenizers."""
+"""Loads Hugging Face checkpoints in float32, scatters them to all ranks, and saves them with tokenizers."""
 
 import shutil
 from pathlib import Path
@@ -6,7 +6,7 @@ from pathlib import Path
 import torch
 from huggingface_hub import snapshot_download
 from torch.distributed.tensor import distribute_tensor
-from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
+from transformers import AutoConfig, AutoModelForCausalLM, GenerationConfig, PreTrainedModel
 from transformers.initialization import no_init_weights
 
 from trainer_adapters.attention import PACKED
@@ -47,6 +47,21 @@ def scatter_weights(model: torch.nn.Module, full: dict[str, torch.Tensor]) -> No
         whole = full[name].to(local.device) if full else local.new_empty(parameter.shape)
         shards = distribute_tensor(whole, parameter.device_mesh, parameter.placements, src_data_rank=0)
         local.copy_(shards.to_local())
+
+
+def save_model(model: PreTrainedModel, weights: dict[str, torch.Tensor], directory: Path) -> None:
+    """Writes the weights with the model's configuration, and its generation config as it was loaded.
+
+    `save_pretrained` refuses one that contradicts itself, such as a temperature without `do_sample`. Many
+    published models have one and are served, and the end of a training run is too late to refuse.
+    """
+    as_loaded = model.generation_config
+    model.generation_config = GenerationConfig()
+    try:
+        model.save_pretrained(directory, state_dict=weights)
+    finally:
+        model.generation_config = as_loaded
+    as_loaded.to_json_file(directory / "generation_config.json")
 
 
 def copy_tokenizer(model_path: str, directory: Path) -> None:

@@ -20,7 +20,7 @@ from contracts.model_shape import ModelShape
 from contracts.trainer import PackedBatch, SaveHandle, TokenScores, TrainerWorker, WorkerSpec
 from contracts.weights import WeightManifest
 from trainer_adapters.checkpoint import ShardedCheckpoints, complete_or_absent, restore_rng, rng_state
-from trainer_adapters.checkpoint_io import copy_tokenizer, load_model
+from trainer_adapters.checkpoint_io import copy_tokenizer, load_model, save_model
 from trainer_adapters.memory import activations, scoring
 from trainer_adapters.process_group import join_on_device
 from trainer_adapters.start_check import Scores, check_scores
@@ -200,7 +200,7 @@ class HuggingFaceTrainer(TrainerWorker):
         with complete_or_absent(directory) as partial:
             weights = {name: None if t is None else t.cpu() for name, t in self.gather_weights()}
             if self._spec.rank == 0:
-                self._model.save_pretrained(partial, state_dict=weights)
+                save_model(self._model, weights, partial)
                 copy_tokenizer(self._spec.model_path, partial)
 
     # --- checkpoints --------------------------------------------------------------------------

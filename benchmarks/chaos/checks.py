@@ -10,7 +10,7 @@ from benchmarks.chaos.plan import Plan
 from benchmarks.ledger import IN_FLIGHT, ledger_of
 from benchmarks.run_processes import processes_of
 from contracts.records import Record, Resumed, Rollout, StepClosed, WeightsPublished
-from pipelinerl.launcher.resume import accounts_of
+from pipelinerl.report.run_totals import accounts_of
 from pipelinerl.streams import StreamError, Streams
 from pipelinerl.streams.events import recorded, recorded_events
 from pipelinerl.streams.of_run import recorded_streams

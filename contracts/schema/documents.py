@@ -76,7 +76,7 @@ def openapi() -> dict[str, Any]:
 def _models() -> list[tuple[type[BaseModel], JsonSchemaMode]]:
     """Returns every model of a body. A request is described as it is read, an answer as it is written."""
     requests = {route.request for route in ROUTES if route.request}
-    answers: set[type[Answer]] = {route.answer for route in ROUTES} | {Error}
+    answers: set[type[Answer]] = {route.answer for route in ROUTES if route.answer} | {Error}
     answers |= {route.chunk for route in ROUTES if route.chunk}
     in_order: list[type[Request] | type[Answer]] = sorted(
         [*requests, *answers], key=lambda model: model.__name__
@@ -85,7 +85,9 @@ def _models() -> list[tuple[type[BaseModel], JsonSchemaMode]]:
 
 
 def _operation(route: Route) -> dict[str, Any]:
-    answer: dict[str, Any] = {JSON: _schema(route.answer)}
+    answer: dict[str, Any] = {"text/plain": {"schema": {"type": "string"}}}
+    if route.answer:
+        answer = {JSON: _schema(route.answer)}
     if route.chunk:
         answer["text/event-stream"] = {
             "schema": {"type": "string"},

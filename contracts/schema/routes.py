@@ -40,7 +40,7 @@ class Route:
     method: str
     path: str
     summary: str
-    answer: type[Answer]
+    answer: type[Answer] | None  # None: it is plain text
     request: type[Request] | None = None
     status: int = 200
     chunk: type[Answer] | None = None
@@ -62,6 +62,13 @@ ROUTES = [
     Route("head", "/health", "The same, without a body (capability `openai`)", inference.Health),
     Route("get", "/version", "The engine's version (capability `openai`)", completions.Version),
     Route("get", "/contract", "What the server is and serves", inference.ContractInfo, errors=BOTH[-1:]),
+    Route(
+        "get",
+        "/metrics",
+        "Metrics in Prometheus' text format (capability `metrics`)",
+        None,
+        errors=(ErrorCode.UNHEALTHY,),
+    ),
     Route(
         "post",
         "/init_process_group",

@@ -30,7 +30,8 @@ def token_of(file: Path | None) -> str | None:
     if file is not None:
         token = _read(file)
     if token is not None and not (token and token.isascii() and token.isprintable() and " " not in token):
-        raise TokenError("a token is printable ASCII without spaces, and not empty")
+        where = file or TOKEN_VARIABLE
+        raise TokenError(f"{where}: a token is printable ASCII without spaces, and not empty")
     return token
 
 

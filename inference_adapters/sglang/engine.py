@@ -86,6 +86,13 @@ class SglangEngine(TokenizerMixin, EmbeddedEngine):
         waiting = self._waiting + self._requests.held
         return ProcessFigures(resident_bytes=resident, running=self._running, waiting=waiting)
 
+    async def metrics(self) -> str:
+        try:
+            return await self._sglang.text("/metrics")
+        except SglangError as error:  # the server's own metrics are the more needed
+            log.warning("SGLang's metrics are left out: %s", error)
+            return ""
+
     def parameter_shapes(self) -> Mapping[str, tuple[int, ...]]:
         return self._shapes
 

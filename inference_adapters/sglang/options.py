@@ -65,6 +65,7 @@ class Options:
         }
         # A pause between two steps would label a token that is still to come by the overlapped one.
         flags = ["--skip-tokenizer-init", "--disable-overlap-schedule", "--incremental-streaming-output"]
+        flags.append("--enable-metrics")
         here = [] if torch.cuda.is_available() else ["--device", "cpu", "--sleep-on-idle"]
         return [*(str(part) for pair in decided.items() for part in pair), *flags, *here, *self.others]
 

@@ -24,6 +24,7 @@ from inference_adapters.sglang import API_KEY_VARIABLE, PARENT_VARIABLE
 LAUNCHER = Path(__file__).with_name("launcher.py")
 ASK_EVERY_S = 0.2
 ANSWER_S = 60.0
+TEXT_S = 5.0  # within Prometheus' own patience, which is 10 s
 LINE_BYTES = 2**28  # size of the longest event: an aborted request's has every log-probability
 STOP_S = 5.0
 
@@ -87,6 +88,17 @@ class SglangServer:
 
     async def get(self, path: str) -> dict:
         return await self._answer("GET", path, None, ANSWER_S)
+
+    async def text(self, path: str) -> str:
+        """Returns a text of SGLang's. Raises SglangError if there is none in time, which harms nobody."""
+        try:
+            async with asyncio.timeout(TEXT_S), self._session.get(path) as answer:
+                text = await answer.text()
+        except (aiohttp.ClientError, TimeoutError) as error:
+            raise SglangError(f"SGLang does not answer at {path}: {error!r}") from error
+        if answer.status != 200:
+            raise SglangError(f"SGLang at {path}: {answer.status} {text[:500]}")
+        return text
 
     async def post(self, path: str, *, within_s: float = ANSWER_S, **body: Any) -> dict:
         """Returns SGLang's response. Raises SglangError, with SGLang's message, unless the request succeeds.

@@ -24,7 +24,9 @@ from inference_adapters.ended_engine import end_server
 from inference_adapters.model_parameters import model_parameters
 from inference_adapters.resident_memory import resident_bytes_of_family
 from inference_adapters.threads import in_daemon_thread
+from inference_adapters.totals import Totals
 from inference_adapters.vllm.engine_client import EngineClient
+from inference_adapters.vllm.own_metrics import count_tokens, metrics_text
 from inference_adapters.vllm.serving import Serving
 from inference_adapters.vllm.tools import capabilities_of_tools
 from inference_adapters.vllm.weight_calls import WeightCalls
@@ -41,6 +43,7 @@ class VllmEngine(InferenceEngine):
     def __init__(self, args: Namespace):
         self.args = args
         self.serving = Serving()
+        self.totals = Totals()  # the app's own ones take its place
         self._llm: EngineClient | None = None
         self._weights: WeightCalls | None = None
         self._watching: asyncio.Task[None] | None = None  # a task that ends when vLLM's engine does
@@ -60,6 +63,9 @@ class VllmEngine(InferenceEngine):
     def process(self) -> ProcessFigures:
         running, waiting = self._llm.load()
         return ProcessFigures(resident_bytes=resident_bytes_of_family(), running=running, waiting=waiting)
+
+    async def metrics(self) -> str:
+        return metrics_text()
 
     def parameter_shapes(self) -> Mapping[str, tuple[int, ...]]:
         return self._shapes
@@ -127,7 +133,8 @@ class VllmEngine(InferenceEngine):
         return task.result()
 
     def _load(self) -> EngineClient:
-        return EngineClient.from_engine_args(AsyncEngineArgs.from_cli_args(self.args))
+        args = AsyncEngineArgs.from_cli_args(self.args)
+        return EngineClient.from_engine_args(args, stat_loggers=[count_tokens(self.totals)])
 
     async def close(self) -> None:
         try:

@@ -40,6 +40,7 @@ Finish = Callable[[dict, CurrentRequest], dict]
 
 
 def add_openai_routes(engine: VllmEngine, app: FastAPI, updates: WeightUpdates) -> None:
+    engine.totals = updates.totals
     app.include_router(_openai_routes(engine, updates))
     app.include_router(model_routes(updates, engine.serving.cards))
     app.mount("/", own_routes(engine, updates))

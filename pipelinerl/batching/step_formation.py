@@ -88,6 +88,7 @@ class StepFormation:
         self.step = first_step
         self.open_groups: list[int] = []  # of the step being formed
         self.masked: Counter[str] = Counter()  # rollouts that filters took out of the loss, by reason
+        self._open_masked: dict[str, list[str]] = {}  # reason -> rollouts of the open groups
         self._rollouts = 0
         self._buffered: list[_BufferedGroup] = []
 
@@ -102,13 +103,15 @@ class StepFormation:
             advantages = self._advantages(good)
         except UnfitRewardsError as error:
             return Outcome([], error.reason)
-        kept = self._keep(good, advantages)
-        if isinstance(kept, str):
-            return Outcome([], kept)
-        in_loss = [(r, a) for r, a, keep in zip(good, advantages, kept, strict=True) if keep]
+        masked = self._masked_by_filters(good, advantages)
+        if isinstance(masked, str):
+            return Outcome([], masked)
+        in_loss = [(r, a) for r, a in zip(good, advantages, strict=True) if r.rollout_id not in masked]
         sequences = [self._sequences(rollout, advantage) for rollout, advantage in in_loss]
         if any(self._stale.drops(of_rollout, self.step) for of_rollout in sequences):
             return Outcome([], DropReason.STALE)
+        for rollout_id, reason in masked.items():
+            self._open_masked.setdefault(reason, []).append(rollout_id)
         self._buffered.append(_BufferedGroup(group[0].draw, len(group), sequences))
         self.open_groups.append(group[0].group_id)
         self._rollouts += len(group)
@@ -125,18 +128,20 @@ class StepFormation:
             return False
         return True
 
-    def _keep(self, rollouts: list[Rollout], advantages: TurnAdvantages) -> np.ndarray | str:
-        """Which rollouts [G] stay in the loss; the reason, if none does."""
-        kept = np.ones(len(rollouts), dtype=bool)
-        masked = Counter()
+    def _masked_by_filters(
+        self, rollouts: Sequence[Rollout], advantages: TurnAdvantages
+    ) -> dict[str, str] | str:
+        """Returns why each rollout that leaves the loss does so, by its id; the reason alone, if all do."""
+        masked: dict[str, str] = {}
         for group_filter in self._filters:
-            left = kept & group_filter(rollouts, advantages)
-            if not left.any():
+            keeps = group_filter(rollouts, advantages)
+            reason = str(group_filter.reason)
+            removed = {r.rollout_id: reason for r, keep in zip(rollouts, keeps, strict=True) if not keep}
+            masked = removed | masked
+            if len(masked) == len(rollouts):
                 return group_filter.reason
-            masked[group_filter.reason] += int(kept.sum() - left.sum())
-            kept = left
-        self.masked += masked
-        return kept
+        self.masked.update(masked.values())
+        return masked
 
     def _pack_buffered(self) -> list[MicroBatchRow]:
         rows = []
@@ -158,8 +163,10 @@ class StepFormation:
 
     def _close(self) -> MicroBatchRow:
         row = self._packing.close_step(self.open_groups)
+        row = msgspec.structs.replace(row, masked=self._open_masked)
         self.step = self.step + 1
         self.open_groups = []
+        self._open_masked = {}
         self._rollouts = 0
         return row
 

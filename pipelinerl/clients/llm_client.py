@@ -5,6 +5,7 @@ never the run.
 """
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
@@ -12,6 +13,7 @@ from hashlib import blake2b
 from typing import Any
 
 import aiohttp
+import msgspec
 import numpy as np
 
 from contracts.records import Completion
@@ -151,12 +153,16 @@ class LLMClient:
             self._requests += 1
         attempt = self.attempt or AttemptRequests(self.pool)
 
+        sent: list[float] = []  # when, to each server in turn
+
         async def send(url: str) -> Answer:
+            sent.append(time.time())
             answer = await complete(self.session, url, prompt, sampling, tools)
             version = max((span.version for span in answer.completion.spans), default=0)
             if self.newest and version > self.newest() + AHEAD:
                 raise InvalidResponseError(f"{url} names version {version} of the weights, which nobody made")
-            return answer
+            timed = msgspec.structs.replace(answer.completion, began=sent[0], ended=time.time())
+            return replace(answer, completion=timed)
 
         return await attempt.ask(send)
 

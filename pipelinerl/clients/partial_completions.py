@@ -72,6 +72,7 @@ def joined(before: Completion, after: Completion) -> Completion:
         segments=[*before.segments, start],
         finish_reason=after.finish_reason,
         server=after.server,
+        ended=after.ended,
         token_fields=_joined_fields(before.token_fields, after.token_fields),
     )
 

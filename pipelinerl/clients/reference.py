@@ -5,11 +5,12 @@ configured, for KL terms. Its requests run in a thread of their own, several row
 """
 
 import asyncio
+import time
 from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from threading import Thread
-from typing import Any
+from typing import Any, NamedTuple
 
 import aiohttp
 import msgspec
@@ -28,6 +29,14 @@ def _wait(futures: Sequence[Future]) -> None:
 
 def _do_nothing(_: str) -> None:
     pass
+
+
+class ScoredRow(NamedTuple):
+    """A row with its scores, and when they were asked for."""
+
+    row: MicroBatchRow
+    began: float  # unix seconds
+    seconds: float
 
 
 class Reference:
@@ -51,7 +60,7 @@ class Reference:
         self._wait_for = wait_for
         self._on_silence = on_silence
         self._silence: Future[str] = Future()
-        self._under_way: deque[Future[MicroBatchRow]] = deque()  # in the order of the rows
+        self._under_way: deque[Future[ScoredRow]] = deque()  # in the order of the rows
         self._loop = asyncio.new_event_loop()
         Thread(target=self._loop.run_forever, name="reference", daemon=True).start()
         session = self._run(_opened(token, score_timeout_s)).result()
@@ -76,7 +85,7 @@ class Reference:
     def is_busy(self) -> bool:
         return bool(self._under_way)
 
-    def finished(self) -> list[MicroBatchRow]:
+    def finished(self) -> list[ScoredRow]:
         """Returns the rows that have their scores by now, in the order in which they were begun.
 
         Raises NoScoresError for a row that the server does not score.
@@ -100,7 +109,13 @@ class Reference:
     def _run(self, work: Coroutine[Any, Any, Any]) -> Future:
         return asyncio.run_coroutine_threadsafe(work, self._loop)
 
-    async def _scored(self, row: MicroBatchRow) -> MicroBatchRow:
+    async def _scored(self, row: MicroBatchRow) -> ScoredRow:
+        began = time.time()
+        since = time.monotonic()
+        with_scores = await self._with_scores(row)
+        return ScoredRow(with_scores, began, time.monotonic() - since)
+
+    async def _with_scores(self, row: MicroBatchRow) -> MicroBatchRow:
         """Returns the row with `reference_logprobs` in each sequence: `[T]` float32, 0 at the first token.
 
         All were sampled at the run's temperature.

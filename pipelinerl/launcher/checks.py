@@ -11,6 +11,7 @@ from pipelinerl.launcher.combinations import check_together
 from pipelinerl.launcher.executors.on_ray.access import missing_ray
 from pipelinerl.launcher.jobs import missing_engine
 from pipelinerl.rollouts.evaluation import held_out
+from pipelinerl.view.trackers import missing_library, unknown_tracker
 
 
 def check_run_dir(run_dir: Path) -> None:
@@ -37,10 +38,11 @@ def check_machine(config: RunConfig) -> None:
 
 
 def missing(config: RunConfig) -> list[str]:
-    """Returns what is not installed here: the trainer's backend, engines, and the executor's."""
+    """Returns what is not installed here: the trainer's backend, engines, the executor's, and trackers'."""
     engines = [config.inference, *config.inference.others.values(), *filter(None, [config.reference])]
     lacking = [instantiate(config.trainer).missing, *map(missing_engine, engines)]
     lacking.append(missing_ray() if config.executor.backend == "ray" else None)
+    lacking += map(missing_library, config.all_trackers)
     return list(dict.fromkeys(filter(None, lacking)))
 
 
@@ -60,6 +62,13 @@ def check_components(config: RunConfig) -> None:
     if len(labels["rewards"]) > len(set(labels["rewards"])):
         raise PlanError(f"rewards: two terms have the same name, of {', '.join(labels['rewards'])}")
     check_together(config, parts)
+
+
+def check_trackers(config: RunConfig) -> None:
+    """Refuses names of trackers that there are none of."""
+    for name in config.all_trackers:
+        if why_not := unknown_tracker(name):
+            raise PlanError(f"trackers: {why_not}")
 
 
 def check_problems(config: RunConfig) -> None:

@@ -9,6 +9,7 @@ from pipelinerl.launcher.describe_places import describe_places, planned_jobs
 from pipelinerl.launcher.gpu_memory import GIB, Use, longest_sequence, rank_use, sequences_held, server_use
 from pipelinerl.launcher.jobs import Job
 from pipelinerl.launcher.model_source import Model
+from pipelinerl.launcher.observer_jobs import observers_of
 from pipelinerl.rollouts.admission import unread_limit
 from pipelinerl.streams.of_run import StreamsLocation, resolve_streams
 
@@ -22,6 +23,8 @@ def describe_plan(config: RunConfig, run_dir: Path, model: Model) -> Iterator[st
     yield from describe_places(config)
     yield ""
     yield from _processes(planned_jobs(config, run_dir, location), location)
+    for observer in observers_of(config, run_dir):
+        yield f"{observer.name:14} {' '.join(observer.command)}"
     yield ""
     yield from _ports(config)
     yield from _memory(config, model)

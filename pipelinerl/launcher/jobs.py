@@ -10,8 +10,8 @@ from hashlib import blake2b
 from importlib.util import find_spec
 from pathlib import Path
 
+from contracts.support.addresses import in_url
 from contracts.support.token import TOKEN_VARIABLE
-from pipelinerl.addresses import in_url
 from pipelinerl.config import EngineConfig, RunConfig
 from pipelinerl.errors import PlanError
 from pipelinerl.judging.child import service_command, service_environment
@@ -51,8 +51,7 @@ class JobPlanner:
     def __init__(self, config: RunConfig, run_dir: Path, token: str, redis_url: str | None = None):
         self._config = config
         self._run_dir = run_dir
-        importable = os.pathsep.join([str(ROOT), os.getcwd()])  # parts of one's own, from where one works
-        self._common = {"PYTHONPATH": importable, TOKEN_VARIABLE: token, "PYTHONUNBUFFERED": "1"}
+        self._common = {"PYTHONPATH": importable(), TOKEN_VARIABLE: token, "PYTHONUNBUFFERED": "1"}
         self._streams = {REDIS_VARIABLE: redis_url} if redis_url else {}
         directory = "/tmp" if config.executor.backend == "ray" else tempfile.gettempdir()  # on any node
         self.judging_socket = judging_socket(directory, run_dir, token) if config.judging.verifiers else None
@@ -117,6 +116,11 @@ class JobPlanner:
         for option, value in engine.arguments.items():
             command += _option(option.replace("_", "-"), value)
         return tuple(command)
+
+
+def importable() -> str:
+    """Returns the PYTHONPATH of jobs: the project, and parts of one's own, from where one works."""
+    return os.pathsep.join([str(ROOT), os.getcwd()])
 
 
 def engine_of(config: RunConfig, name: str) -> EngineConfig:

@@ -15,9 +15,9 @@ Kind = Literal["servers", "workers", "services"]
 class RestartLog:
     """events: the writer of `launcher_events`."""
 
-    def __init__(self, run_dir: Path, events: StreamWriter, tensorboard: bool):
+    def __init__(self, run_dir: Path, events: StreamWriter):
         self._events = events
-        self._metrics = MetricsWriter(run_dir, "launcher", tensorboard)
+        self._metrics = MetricsWriter(run_dir, "launcher")
         self._counts: Counter[Kind] = Counter()
 
     def restarted(self, service: str, why: str) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from contracts.records import Resumed, Rollout, SamplerState, StepClosed, TrainingDone, infrastructure
 from pipelinerl.errors import PlanError
-from pipelinerl.report.accounting import GroupAccounts
+from pipelinerl.report.run_totals import accounts_of
 from pipelinerl.streams.base import StreamBusyError, Streams, StreamWriter
 from pipelinerl.streams.events import EVENT_STREAMS, latest_launch, recorded, recorded_events
 from pipelinerl.streams.of_run import recorded_streams
@@ -45,13 +45,6 @@ def has_ended(run_dir: Path, checkpoints: Checkpoints) -> bool:
         return False
     with recorded_streams(run_dir) as streams:
         return accounts_of(streams).ended
-
-
-def accounts_of(streams: Streams) -> GroupAccounts:
-    accounts = GroupAccounts()
-    for event in recorded_events(streams):
-        accounts.observe(event)
-    return accounts
 
 
 def launcher_events(streams: Streams) -> StreamWriter:

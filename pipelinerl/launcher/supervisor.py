@@ -1,8 +1,8 @@
 """The supervisor: starts the jobs of a run in their places, watches them, and ends them all.
 
 What an end means depends on the job. The workers begin again together (`worker_jobs`), a service is started
-again where it was (`service_jobs`), and a server is replaced (`serving`). Where the jobs run is the
-executor's matter.
+again where it was (`service_jobs`), and a server is replaced (`serving`). That of an observer means nothing
+for the run (`observer_jobs`). Where the jobs run is the executor's matter.
 """
 
 import time
@@ -18,6 +18,7 @@ from pipelinerl.launcher.jobs import engine_of
 from pipelinerl.launcher.liveness import Liveness
 from pipelinerl.launcher.messages import say
 from pipelinerl.launcher.news import StepNews, reference_news, server_news
+from pipelinerl.launcher.observer_jobs import ObserverJobs, observers_of
 from pipelinerl.launcher.own_redis import OwnRedis
 from pipelinerl.launcher.placing import PlacedRun
 from pipelinerl.launcher.restart_log import RestartLog
@@ -45,8 +46,9 @@ class Supervisor:
         self._events = events
         self._executor = placed.executor
         self._starter = JobStarter(placed)
+        self._observers = ObserverJobs(observers_of(placed.config, placed.run_dir), placed.run_dir)
         self._asked = ServersAsked(placed.run_dir)
-        self._told = told = RestartLog(placed.run_dir, events, placed.config.tensorboard)
+        self._told = told = RestartLog(placed.run_dir, events)
         members = members_of(placed.config)
         self._services = ServiceJobs(
             [member for member in members if member.role in SERVICE_ROLES],
@@ -89,10 +91,14 @@ class Supervisor:
             self._servers.tend(self._executor.look(), time.monotonic())
             self._services.start()
             self._workers.start()
+            self._observers.start()
             while not self._is_over(show):
                 time.sleep(POLL_S)
+        except KeyboardInterrupt:
+            self._observers.hurry()
+            raise
         finally:
-            self._end_all()
+            self._end_all(show)
 
     def _start_server(self, name: str, slot: Slot) -> tuple[str, str]:
         self._starter.slots[name] = slot
@@ -102,6 +108,7 @@ class Supervisor:
 
     def _is_over(self, show: Callable[[int], None]) -> bool:
         now = time.monotonic()
+        self._observers.tend(now)
         fates = self._executor.look()
         if have_ended_well(fates, self._workers.names):
             return True
@@ -143,14 +150,22 @@ class Supervisor:
 
     # --- its end ------------------------------------------------------------------------------
 
-    def _end_all(self) -> None:
+    def _end_all(self, show: Callable[[int], None]) -> None:
         interruptions.ignore()  # a second Ctrl-C must not leave anything behind
         try:
             # The workers first: a server's end is not to be recorded as rollouts that failed.
             self._end(self._workers.names)
+            show(self._servers.serving(self._executor.look()))  # the last metrics, before observers are told
             self._end([name for name in self._starter.roles if name not in self._workers.names])
         finally:
             self._executor.close()
+            self._end_observers()
+
+    def _end_observers(self) -> None:
+        try:
+            self._observers.finish()
+        finally:
+            self._observers.close()
 
     def _end(self, names: Iterable[str]) -> None:
         fates = self._executor.look()

@@ -23,6 +23,7 @@ class GroupAccounts:
     def __init__(self):
         self.started: dict[int, Started] = {}  # by group
         self._settled: dict[int, Settlement] = {}
+        self.undone: dict[int, list[int]] = {}  # group -> versions that trained it and were undone
         self._started_twice: set[int] = set()
         self._settled_twice: set[int] = set()
         self._settled_rollouts = 0  # as the `Settled` events count them
@@ -60,7 +61,13 @@ class GroupAccounts:
         undone = [group for group, settlement in self._settled.items() if (settlement.version or 0) > version]
         self._settled_rollouts -= self._rollouts(undone)
         for group in undone:
-            del self._settled[group]
+            settlement = self._settled.pop(group)
+            if settlement.reason is None:
+                self.undone.setdefault(group, []).append(settlement.version)
+
+    def settlement_of(self, group: int) -> Settlement | None:
+        """Returns what became of a group, or None while that is open."""
+        return self._settled.get(group)
 
     def _rollouts(self, groups: list[int]) -> int:
         return sum(self.started[group].rollouts for group in groups if group in self.started)

@@ -17,7 +17,8 @@ from rich.table import Table
 
 from pipelinerl.health import Alarm
 from pipelinerl.judging.level import isolation_of
-from pipelinerl.metrics import MetricsTail, metrics_path
+from pipelinerl.metrics import MetricsTail, MetricsWriter, metrics_path
+from pipelinerl.report.bottleneck_watch import BottleneckWatch
 from pipelinerl.report.stillness import Stillness
 
 ALARM = "alarm_"
@@ -40,12 +41,13 @@ class RunState:
         self.heldout_start: float | None = None
         self.latest: dict[str, float] = {}  # "process/name" -> newest number
         self.warnings: list[str] = []  # not yet printed
+        self.bottleneck = BottleneckWatch()
         self.isolation: str | None = None  # of the workers that judge
         self._busy_since: float | None = None
         self._step_times: deque[tuple[int, float]] = deque(maxlen=ETA_STEPS + 1)
 
-    def observe(self, process: str, line: dict) -> None:
-        """Takes a line of metrics into account."""
+    def observe(self, process: str, line: dict) -> dict[str, float]:
+        """Takes a line of metrics into account. Returns the metrics of the whole run that follow from it."""
         numbers = {name: value for name, value in line.items() if value is not None}
         self.latest |= {f"{process}/{name}": value for name, value in numbers.items()}
         raised = [name.removeprefix(ALARM) for name in numbers if name.startswith(ALARM)]
@@ -59,6 +61,7 @@ class RunState:
             self._note_busy(line["time"], numbers["busy_share"])
         if self.heldout_start is None:
             self.heldout_start = numbers.get("heldout_success")
+        return self.bottleneck.observe(process, line)
 
     def _note_busy(self, time_s: float, share: float) -> None:
         if share <= BUSY:
@@ -93,6 +96,7 @@ class RunState:
             ("weight updates", self._say_updates()),
             ("servers", f"{number(self.servers_alive, 'd')} alive"),
             ("groups dropped", self._say_dropped()),
+            ("bottleneck", self.bottleneck.now.finding),
             *([("judging", self._say_judging())] if self.isolation else []),
             ("time left", duration(self.remaining_s())),
         ]
@@ -121,6 +125,7 @@ class ConsoleView:
         paths = {process: metrics_path(Path(run_dir), process) for process in PROCESSES}
         self._tails = {process: MetricsTail(path, from_end=True) for process, path in paths.items()}
         self._stillness = Stillness(time.monotonic())
+        self._metrics = MetricsWriter(run_dir, "run")
         self._run_dir = Path(run_dir)
         self._console = Console()
         self._live = Live(console=self._console, auto_refresh=False) if self._console.is_terminal else None
@@ -156,13 +161,17 @@ class ConsoleView:
 
     def _poll(self) -> None:
         self._state.isolation = isolation_of(self._run_dir)
-        for process, tail in self._tails.items():
-            for line in tail.read():
-                self._state.observe(process, line)
-                self._stillness.observe(process, line, time.monotonic())
+        new = [(process, line) for process, tail in self._tails.items() for line in tail.read()]
+        for process, line in sorted(new, key=lambda item: item[1]["time"]):
+            if of_run := self._state.observe(process, line):
+                self._metrics.write(line["step"], **of_run)
+            self._stillness.observe(process, line, time.monotonic())
         for warning in self._state.warnings:
             self._console.print(warning, style="bold yellow", soft_wrap=True)
         self._state.warnings.clear()
+        for sentence in self._state.bottleneck.unsaid:
+            self._console.print(sentence, style="bold", soft_wrap=True)
+        self._state.bottleneck.unsaid.clear()
 
     def _print_line(self) -> None:
         print(" | ".join(f"{label} {text}" for label, text in self._state.facts()), flush=True)

@@ -4,7 +4,9 @@ Only the log-probability gap and the end of the training phase come from the tra
 are read one at a time: no stream is held in memory.
 """
 
+import heapq
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -23,8 +25,11 @@ from contracts.records import (
 from pipelinerl.judging.level import isolation_of
 from pipelinerl.metrics import metrics_path, read_metrics
 from pipelinerl.report.accounting import GroupAccounts
+from pipelinerl.report.measurements import PROCESSES, Measurements, MetricLines
 from pipelinerl.streams import Streams
 from pipelinerl.streams.events import recorded, recorded_events, results_left
+
+MEASURED_STEPS = 1000  # the last ones, which the bottleneck is found from
 
 
 class VersionMean(NamedTuple):
@@ -100,6 +105,7 @@ class RunTotals:
         self.ended: float | None = None
         self.trained_until: float | None = None
         self.judging_isolation: str | None = None
+        self.measurements: Measurements | None = None
         self.cut: list[str] = []  # streams whose oldest records retention has deleted
 
     def add_rollout(self, rollout: Rollout) -> None:
@@ -166,7 +172,29 @@ def read_totals(run_dir: Path, streams: Streams) -> RunTotals:
         totals.add_event(event)
     for line in read_metrics(metrics_path(run_dir, "trainer")):
         totals.add_trainer_metrics(line)
+    totals.measurements = measurements_of(run_dir)
     return totals
+
+
+def accounts_of(streams: Streams) -> GroupAccounts:
+    """Returns what the events of a run say of its groups by now."""
+    accounts = GroupAccounts()
+    for event in recorded_events(streams):
+        accounts.observe(event)
+    return accounts
+
+
+def measurements_of(run_dir: Path) -> Measurements | None:
+    """Returns what the last steps of the run measure, from the metrics of its processes."""
+    lines = MetricLines(MEASURED_STEPS)
+    by_process = (_lines_of(run_dir, process) for process in PROCESSES)
+    for process, line in heapq.merge(*by_process, key=lambda item: item[1]["time"]):
+        lines.observe(process, line)
+    return lines.measured()
+
+
+def _lines_of(run_dir: Path, process: str) -> Iterator[tuple[str, dict]]:
+    return ((process, line) for line in read_metrics(metrics_path(run_dir, process)))
 
 
 def versions_that_arrived_during(completion: Completion) -> set[int]:

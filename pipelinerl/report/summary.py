@@ -4,6 +4,7 @@ What a run that ended early never recorded is null in the summary.
 """
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 
 from rich.console import Console
@@ -11,6 +12,7 @@ from rich.table import Table
 
 from contracts.records import Evaluated, infrastructure
 from contracts.support.files import write_atomically
+from pipelinerl.report.bottleneck import bottleneck
 from pipelinerl.report.evaluation_table import print_evaluations
 from pipelinerl.report.reward_plot import draw_rewards
 from pipelinerl.report.run_totals import RunTotals, read_totals
@@ -19,6 +21,7 @@ from pipelinerl.streams.of_run import recorded_streams
 
 OVERALL = ("version", "first_version", "last_version", "pinned", "success", "problems", "failed")
 BY_SET = ("success", "problems", "attempts", "failed")
+NOT_IN_TABLE = ("evaluations", "bottleneck_measured")
 FAILED = "failed:"  # begins the status of a failed rollout
 
 
@@ -74,6 +77,8 @@ def summary_of(totals: RunTotals, wall_s: float | None) -> dict[str, object]:
         "logprob_gap_max_abs": totals.largest_gap,
         "generation_tokens_per_s": divide(rollouts.tokens, phase_s),
         "trained_tokens_per_s": divide(totals.trained_tokens, phase_s),
+        "bottleneck": bottleneck(totals.measurements).sentence,
+        "bottleneck_measured": asdict(totals.measurements) if totals.measurements else None,
         "judging_isolation": totals.judging_isolation,
         "wall_s": wall_s if wall_s is not None else seconds(totals.began, totals.ended),
     }
@@ -102,7 +107,7 @@ def what_is_covered(totals: RunTotals) -> str:
 def print_table(summary: dict[str, object], run_dir: Path) -> None:
     table = Table(title=str(run_dir), title_justify="left", show_header=False)
     for name, value in summary.items():
-        if name == "evaluations":
+        if name in NOT_IN_TABLE:
             continue
         text = "–" if value is None else f"{value:.4g}" if isinstance(value, float) else str(value)
         table.add_row(name, text)

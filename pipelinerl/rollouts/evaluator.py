@@ -22,6 +22,7 @@ from pipelinerl.rollouts.evaluation import HeldOut, attempt_all, held_out, resul
 from pipelinerl.rollouts.pinned_server import PinnedServer, PinnedServerLostError, WeightsReplacedError
 from pipelinerl.rollouts.rollout_metrics import RolloutMetrics
 from pipelinerl.rollouts.runner import RolloutRunner
+from pipelinerl.spans import Spans
 from pipelinerl.streams.aside import AsideWriter
 
 log = logging.getLogger(__name__)
@@ -29,7 +30,7 @@ log = logging.getLogger(__name__)
 
 class Evaluator:
     """client: the client of the training rollouts; evaluations use it at temperature 1.
-    rollouts, events, metrics: where the attempts go, and what becomes of them.
+    rollouts, events, metrics, spans: where the attempts go, what becomes of them, and their time.
     evaluated: versions that an earlier launch of the run has evaluated.
     spawn: starts a task that runs while training continues.
     """
@@ -42,6 +43,7 @@ class Evaluator:
         rollouts: AsideWriter,
         events: AsideWriter,
         metrics: RolloutMetrics,
+        spans: Spans,
         evaluated: Collection[int],
         spawn: Callable[[Coroutine], asyncio.Task],
     ):
@@ -51,6 +53,7 @@ class Evaluator:
         self._rollouts = rollouts
         self._events = events
         self._metrics = metrics
+        self._spans = spans
         self._spawn = spawn
         self._evaluated = evaluated
         self.pool = ServerPool(config.eval.concurrency)  # of all servers
@@ -201,7 +204,8 @@ class Evaluator:
         client = replace(self._client, pool=pool)
         attempt = RolloutRunner(self._run, self._domain, client, self._config.rollout)
         await pool.some_server()
-        await attempt_all(attempt, self._problems, pool.capacity, version, keep)
+        with self._spans("evaluation", version=version):
+            await attempt_all(attempt, self._problems, pool.capacity, version, keep)
 
     async def _conclude(self, result: Evaluated) -> None:
         self._metrics.evaluated(result)

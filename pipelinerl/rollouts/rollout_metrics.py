@@ -2,15 +2,17 @@
 
 import time
 from collections import defaultdict
+from collections.abc import Mapping
 from pathlib import Path
+from statistics import fmean as mean
 
 from contracts.records import Evaluated, Rollout
 from pipelinerl.metrics import MetricsWriter
 
 
 class RolloutMetrics:
-    def __init__(self, run_dir: Path, tensorboard: bool):
-        self._writer = MetricsWriter(run_dir, "actor", tensorboard)
+    def __init__(self, run_dir: Path):
+        self._writer = MetricsWriter(run_dir, "actor")
         self._finished = 0
         self._attempts = 0
         self._clear()
@@ -19,29 +21,43 @@ class RolloutMetrics:
         self._rewards: list[float] = []
         self._successes: list[float] = []
         self._components: defaultdict[str, list[float]] = defaultdict(list)
-        self._tokens = 0
+        self._of_domain: defaultdict[str, list[float]] = defaultdict(list)  # successes
+        self._lengths: list[int] = []  # sampled tokens of each rollout
+        self._truncated = 0
         self._since = time.monotonic()
 
     def finished(self, rollout: Rollout) -> None:
         self._finished += 1
-        self._tokens += rollout.sampled_tokens
+        self._lengths.append(rollout.sampled_tokens)
+        self._truncated += rollout.status == "truncated"
         if not rollout.failed:
             self._rewards.append(rollout.reward)
             self._successes.append(rollout.metrics["success"])
+            self._of_domain[rollout.domain].append(rollout.metrics["success"])
             for name, value in rollout.reward_components.items():
                 self._components[name].append(value)
 
-    def write(self, version: int, in_flight: int) -> None:
-        """The rollouts that finished since the last call."""
-        values = {"in_flight": in_flight, "rollouts_finished": self._finished}
+    def write(self, version: int, in_flight: int, places: Mapping[str, float]) -> None:
+        """Writes the rollouts that finished since the last call, and how the places were taken meanwhile."""
+        values = {"in_flight": in_flight, "rollouts_finished": self._finished, **places}
+        if self._lengths:
+            values["length_mean"] = mean(self._lengths)
+            values["length_max"] = max(self._lengths)
+            values["truncated_share"] = self._truncated / len(self._lengths)
         if self._rewards:
-            values["reward_mean"] = sum(self._rewards) / len(self._rewards)
-            values["success_rate"] = sum(self._successes) / len(self._successes)
-            for name, of_rollouts in self._components.items():
-                values[f"reward_{name}"] = sum(of_rollouts) / len(of_rollouts)
-            values["generation_tokens_per_s"] = self._tokens / (time.monotonic() - self._since)
+            values |= self._of_rewards()
         self._writer.write(version, **values)
         self._clear()
+
+    def _of_rewards(self) -> dict[str, float]:
+        by_domain = self._of_domain if len(self._of_domain) > 1 else {}
+        return {
+            "reward_mean": mean(self._rewards),
+            "success_rate": mean(self._successes),
+            **{f"success_{name}": mean(successes) for name, successes in by_domain.items()},
+            **{f"reward_{name}": mean(parts) for name, parts in self._components.items()},
+            "generation_tokens_per_s": sum(self._lengths) / (time.monotonic() - self._since),
+        }
 
     def attempted(self) -> None:
         """Counts an attempt at a held-out problem that has finished."""

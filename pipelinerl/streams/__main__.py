@@ -3,7 +3,9 @@
     python -m pipelinerl.streams list runs/latest
     python -m pipelinerl.streams show runs/latest rollouts --tail 3
     python -m pipelinerl.streams show runs/latest rows --group 17
+    python -m pipelinerl.streams group runs/latest 17
 
+`group` tells what happened to a group, over all streams and all launches of the run.
 Reads what is there and ends; it does not follow a live run.
 """
 
@@ -13,8 +15,12 @@ import sys
 from collections import deque
 from pathlib import Path
 
+from pipelinerl.config import DamagedConfigError
 from pipelinerl.streams.base import StreamError, Streams
+from pipelinerl.streams.group_history import read_history
+from pipelinerl.streams.group_story import tell
 from pipelinerl.streams.of_run import recorded_streams
+from pipelinerl.streams.run_directory import InvalidInputError, check_run
 from pipelinerl.streams.show import concerns_group, describe, load_tokenizer
 
 
@@ -24,7 +30,7 @@ def main() -> int:
         check_run(arguments.run_dir)
         with recorded_streams(arguments.run_dir) as streams:
             return arguments.command(streams, arguments)
-    except (InvalidInputError, StreamError) as error:
+    except (InvalidInputError, DamagedConfigError, StreamError) as error:
         print(f"pipelinerl.streams: {error}", file=sys.stderr)
         return 1
     except BrokenPipeError:  # `| head` has seen enough; nothing must be flushed to it at exit
@@ -40,16 +46,15 @@ def parse_arguments() -> argparse.Namespace:
     listing.set_defaults(command=list_streams)
     showing = commands.add_parser("show", help="print the records of a stream")
     showing.set_defaults(command=show_stream)
-    for command in (listing, showing):
+    telling = commands.add_parser("group", help="tell what happened to a group")
+    telling.set_defaults(command=tell_group)
+    for command in (listing, showing, telling):
         command.add_argument("run_dir", type=Path)
     showing.add_argument("stream")
     showing.add_argument("--tail", type=int, metavar="N", help="only the last N")
     showing.add_argument("--group", type=int, metavar="G", help="only what concerns group G")
+    telling.add_argument("group", type=int, metavar="G")
     return parser.parse_args()
-
-
-class InvalidInputError(Exception):
-    """What was asked for does not exist; the message is the one line that the user sees."""
 
 
 def list_streams(streams: Streams, arguments: argparse.Namespace) -> int:
@@ -83,18 +88,15 @@ def show_stream(streams: Streams, arguments: argparse.Namespace) -> int:
     return 0
 
 
-def check_run(run_dir: Path) -> None:
-    if not (run_dir / "streams").is_dir() and not (run_dir / "config.yaml").is_file():
-        if run_dir.is_dir():
-            raise InvalidInputError(
-                f"{run_dir} is not the directory of a run: it has no streams/ and no config.yaml"
-            )
-        parent = run_dir.parent
-        siblings = (
-            sorted(entry.name for entry in parent.iterdir() if entry.is_dir()) if parent.is_dir() else []
-        )
-        known = f"; in {parent} there are: {', '.join(siblings) or 'no directories'}"
-        raise InvalidInputError(f"there is no run directory {run_dir}{known if parent.is_dir() else ''}")
+def tell_group(streams: Streams, arguments: argparse.Namespace) -> int:
+    """Prints the story of a group, and returns the exit status."""
+    history = read_history(streams, arguments.group)
+    if history.started is None:
+        there = f"groups 0 to {history.groups - 1}" if history.groups else "none yet"
+        raise InvalidInputError(f"no group {arguments.group} in {arguments.run_dir}; there are: {there}")
+    for line in tell(history):
+        print(line)
+    return 0
 
 
 if __name__ == "__main__":

@@ -96,8 +96,8 @@ def results_left(results: Sequence[Evaluated], version: int) -> list[Evaluated]:
     return [result for result in results if result.last_version <= version and version > 0]
 
 
-def results_before(streams: Streams) -> list[Evaluated]:
-    """Returns the evaluations that were valid when the newest launch began."""
+def valid_results(streams: Streams) -> list[Evaluated]:
+    """Returns the recorded evaluations that no resumption has undone."""
     results: list[Evaluated] = []
     for event in recorded_events(streams, ("actor_events",)):
         if isinstance(event, Evaluated):

@@ -13,11 +13,10 @@ from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
-import yaml
 from pydantic import TypeAdapter
 
-from pipelinerl.addresses import LOOPBACK, is_loopback
-from pipelinerl.config import FileStreamsConfig, RunConfig, StreamsConfig
+from contracts.support.addresses import LOOPBACK, is_loopback
+from pipelinerl.config import FileStreamsConfig, RunConfig, StreamsConfig, saved_config
 from pipelinerl.process import REDIS_VARIABLE
 from pipelinerl.streams import StreamError, Streams
 from pipelinerl.streams.base import do_nothing
@@ -61,8 +60,7 @@ def recorded_streams(run_dir: Path) -> Iterator[Streams]:
 
 
 def _saved_options(run_dir: Path) -> StreamsConfig:
-    path = run_dir / "config.yaml"
-    saved = yaml.safe_load(path.read_text()).get("streams") if path.exists() else None
+    saved = saved_config(run_dir).get("streams") if (run_dir / "config.yaml").exists() else None
     return TypeAdapter(StreamsConfig).validate_python(saved) if saved else FileStreamsConfig()
 
 

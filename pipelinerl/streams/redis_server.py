@@ -17,10 +17,10 @@ from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 
+from contracts.support.addresses import LOOPBACK, in_url
 from contracts.support.die_with_parent import die_with_parent
 from contracts.support.files import write_atomically
 from contracts.support.ports import ReservedPort
-from pipelinerl.addresses import LOOPBACK, in_url
 from pipelinerl.process import REDIS_VARIABLE
 from pipelinerl.streams.base import StreamBusyError, StreamError
 from pipelinerl.streams.redis_connection import (

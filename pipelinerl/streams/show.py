@@ -6,10 +6,10 @@ from pathlib import Path
 
 import msgspec
 import numpy as np
-import yaml
 from tokenizers import Tokenizer
 
 from contracts.records import Completion, MicroBatchRow, Record, Rollout
+from pipelinerl.config import saved_config
 
 HEAD = ("schema", "at")  # fields that every record or event has
 
@@ -68,8 +68,12 @@ def text_of(token_ids: np.ndarray, tokenizer: Tokenizer | None) -> str:
     """Returns the text, indented. Characters that would control the terminal are escaped."""
     ids = token_ids.tolist()
     text = tokenizer.decode(ids, skip_special_tokens=False) if tokenizer else " ".join(map(str, ids))
-    safe = "".join(c if c.isprintable() or c == "\n" else c.encode("unicode_escape").decode() for c in text)
-    return "\n".join(f"      {line}" for line in safe.split("\n"))
+    return "\n".join(f"      {printable(line)}" for line in text.split("\n"))
+
+
+def printable(line: str) -> str:
+    """Returns the line with the characters escaped that would control the terminal."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in line)
 
 
 def describe_row(row: MicroBatchRow) -> str:
@@ -80,9 +84,10 @@ def describe_row(row: MicroBatchRow) -> str:
     lag = row.step - np.concatenate(versions) if versions else np.zeros(0)
     lag_text = f"lag mean {lag.mean():.2f} max {lag.max()}" if len(lag) else "no token in the loss"
     closes = f"  closes the step of groups {plain(row.group_ids)}"
+    masked = f"  masked {plain(row.masked)}" if row.masked else ""
     return (
         f"step {row.step}  row {row.index}  sequences {plain(sequences)}  tokens {plain(tokens)}  "
-        f"in the loss {len(lag)}  {lag_text}{closes if row.closes_step else ''}"
+        f"in the loss {len(lag)}  {lag_text}{closes if row.closes_step else ''}{masked}"
     )
 
 
@@ -102,7 +107,6 @@ def plain(value: object) -> str:
 def load_tokenizer(run_dir: Path) -> Tokenizer | None:
     """The tokenizer of the run's model; none where the run has no model (scripted engine). Read without
     transformers, which takes seconds to import."""
-    path = run_dir / "config.yaml"
-    config = yaml.safe_load(path.read_text()) if path.exists() else {}
+    config = saved_config(run_dir) if (run_dir / "config.yaml").exists() else {}
     file = Path(config.get("model", {}).get("path") or run_dir) / "tokenizer.json"
     return Tokenizer.from_file(str(file)) if file.exists() else None

@@ -1,7 +1,6 @@
 """What only trainer rank 0 does besides training: reads rows, writes events and metrics, publishes, saves."""
 
 import logging
-import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -29,17 +28,20 @@ from pipelinerl.config import RunConfig
 from pipelinerl.health import Health
 from pipelinerl.heartbeat import Heartbeat
 from pipelinerl.metrics import MetricsWriter
+from pipelinerl.spans import Spans
 from pipelinerl.streams import Streams, StreamWriter
 from pipelinerl.streams.base import Entry
 from pipelinerl.streams.events import NEEDED_TO_RESUME
 from pipelinerl.training.checkpoint_saver import CheckpointSaver
 from pipelinerl.training.checkpoints import Checkpoints, Position
+from pipelinerl.training.phases import add_phases
 from pipelinerl.training.room import wait_for_room
 from pipelinerl.training.save_requests import SaveRequests
 from pipelinerl.training.weight_publisher import WeightPublisher
 
 log = logging.getLogger(__name__)
 LOOK_S = 1.0  # between two looks at the servers while no row comes
+TIMED = ("wait", "learn", "optimizer", "quiesce", "publish", "probe", "save")  # spans, as a step's metrics
 
 
 class RankZero:
@@ -52,13 +54,16 @@ class RankZero:
         resumed: Resumed,
         publisher: WeightPublisher,
         heartbeat: Heartbeat,
+        spans: Spans,
     ):
         """`events`: the trainer's own stream.
-        `resumed`: how this launch of the run began."""
+        `resumed`: how this launch of the run began.
+        `spans`: those of this rank."""
         ends = resumed.ends
         self._config = config
         self._run_dir = run_dir
         self._heartbeat = heartbeat
+        self._spans = spans
         self._save_requests = SaveRequests(streams)
         self.publisher = publisher
         self._reader = streams.reader("rows")
@@ -76,13 +81,12 @@ class RankZero:
             wait_for=heartbeat.wait_for,
         )
         self._rollouts_offset = 0  # of the last row
-        self.metrics = MetricsWriter(run_dir, "trainer", config.tensorboard)
+        self.metrics = MetricsWriter(run_dir, "trainer")
         self._lags: Counter[int] = Counter()  # lag -> tokens of the step
         self._masked_tokens = 0
         self._groups: list[int] = []
         self._published = -1  # the version that was published last
         self._health = Health(instantiate(config.health))
-        self._step_began = time.monotonic()
 
     def end(self, version: int) -> None:
         self.saver.finish()
@@ -166,7 +170,7 @@ class RankZero:
         alarms = self._health.observe({"grad_norm": report.grad_norm, **statistics})
         for alarm in alarms:
             log.warning("step %d: %s: %s", version, alarm, alarm.sentence)
-        now = time.monotonic()
+        step_s, seconds = self._spans.taken()
         self.metrics.write(
             version,
             grad_norm=report.grad_norm,
@@ -174,13 +178,14 @@ class RankZero:
             lag_mean=sum(lag * count for lag, count in self._lags.items()) / max(tokens, 1),
             lag_max=max(self._lags, default=0),
             masked_tokens=self._masked_tokens,
-            trained_tokens_per_s=tokens / (now - self._step_began),
+            trained_tokens_per_s=tokens / step_s,
+            step_s=step_s,
+            **{f"{name}_s": seconds.get(name, 0.0) for name in TIMED},
             **statistics,
             **{f"alarm_{alarm}": 1.0 for alarm in alarms},
         )
         self._lags.clear()
         self._masked_tokens = 0
-        self._step_began = now
 
     def _apply_actor_events(self, version: int) -> None:
         """Pins and releases servers as the actor's events say, before `version` is published.
@@ -199,6 +204,10 @@ class RankZero:
     def _wait_until_quiesced(self, version: int) -> None:
         """Has no limit of its own: requests have theirs, and the launcher ends an actor that hangs."""
         self._events.append(PublishWanted(version=version))
+        with self._spans("quiesce", version=version):
+            self._hear_until_quiesced(version)
+
+    def _hear_until_quiesced(self, version: int) -> None:
         while Quiesced(version=version) not in self._from_actor(LOOK_S):
             self._heartbeat.beat()
             if self.is_save_wanted:
@@ -220,6 +229,7 @@ class RankZero:
         if published.version == self._published:  # again, to servers that came later
             return
         self._published = published.version
+        add_phases(self._spans, published)
         self.metrics.write(
             published.version,
             weight_version=published.version,
@@ -227,6 +237,7 @@ class RankZero:
             publish_paused_s=published.paused_s,
             publish_bytes=published.bytes,
             servers=len(published.servers),
+            **{f"publish_{name}_s": seconds for name, seconds in published.phases.items()},
         )
 
     def settle(self, version: int, skipped: bool) -> None:

@@ -7,7 +7,6 @@ update, is condemned. A pinned one is left out because the actor asked for it, u
 
 import logging
 import secrets
-import time
 from collections.abc import Callable, Iterator, Mapping
 
 import torch
@@ -17,15 +16,16 @@ from contracts.inference import (
     WeightUpdateRequest,
     WeightUpdateStatus,
 )
-from contracts.records import ServerCondemned, WeightsPublished
+from contracts.records import ServerCondemned, ServerUpdate, WeightsPublished
+from contracts.support.addresses import LOOPBACK
 from contracts.trainer import TrainerWorker
 from contracts.weights import PeerLostError, WeightManifest, send_weights
-from pipelinerl.addresses import LOOPBACK
 from pipelinerl.clients.server_control import ServerControl
 from pipelinerl.config import RunConfig
 from pipelinerl.streams.launched_servers import LaunchedServers
 from pipelinerl.training.blame import Blame, Ending, blame
 from pipelinerl.training.candidates import Candidates
+from pipelinerl.training.phases import Phases
 from pipelinerl.training.ranks import Ranks
 from pipelinerl.training.server_strikes import ServerStrikes
 from pipelinerl.training.servers import Failures, Servers
@@ -66,6 +66,7 @@ class WeightPublisher:
         self._silent_looks = 0  # in a row, at which none of them answered
         self._broken = False  # whether the last broadcast broke
         self._timed_out = False  # whether it ended in silence
+        self._phases = Phases()
 
     def pin(self, url: str) -> None:
         """Leaves the server out of the weight group, for as long as another one answers."""
@@ -103,7 +104,8 @@ class WeightPublisher:
 
     def open(self, version: int) -> None:
         """Requests the update until every member of the weight group answered 202. Raises NoServersError."""
-        self._started = time.monotonic()
+        self._phases = Phases()
+        self._phases.begin("open")
         self._strikes.begin(version)
         while True:
             self._ensure_group()
@@ -135,12 +137,14 @@ class WeightPublisher:
         An error of `weights` is the trainer's own: it is raised, and the group is left, which ends the
         servers' wait.
         """
+        self._phases.begin("send")
         self._broken = False
         timeout_s = self._weights.bucket_timeout_s
         try:
             with self._groups.broken_if_one_leaves():
+                gathered = self._phases.inside("gather", weights)
                 send_weights(
-                    self._groups.group, self._manifest, weights, self._weights.bucket_bytes, timeout_s
+                    self._groups.group, self._manifest, gathered, self._weights.bucket_bytes, timeout_s
                 )
         except PeerLostError as error:
             # Logged as text: the error object keeps the group alive, and with it the others waiting.
@@ -153,6 +157,7 @@ class WeightPublisher:
 
     def confirm(self, version: int) -> WeightsPublished | None:
         """Waits until every member serves the version. Returns None when it must be published again."""
+        self._phases.begin("confirm")
         statuses, first = self._statuses(version)
         gone = self._gone()
         endings = {s: self._ending(statuses.get(s), s in first) for s in self._groups.members}
@@ -166,14 +171,20 @@ class WeightPublisher:
                 return None
         self._published = set(live)
         self._silent_looks = 0
+        phases = self._phases.seconds()
         return WeightsPublished(
             run=self.run,
             version=version,
             servers=[server.url for server in live],
             joinings=[self._servers.joining(server).number for server in live],
-            seconds=time.monotonic() - self._started,
+            seconds=sum(phases.values()),
             bytes=self._manifest.total_bytes,
             paused_s=max(statuses[server].paused_s for server in live),
+            phases=phases,
+            updates=[
+                ServerUpdate(url=s.url, paused_s=statuses[s].paused_s, transfer_s=statuses[s].transfer_s)
+                for s in live
+            ],
         )
 
     def _blamed(

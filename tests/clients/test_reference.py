@@ -113,7 +113,7 @@ def scored(rows: list[MicroBatchRow]) -> Callable[[Reference], list[MicroBatchRo
         for each in rows:
             of.begin(each)
         while of.is_busy:
-            finished += of.finished()
+            finished += [scored.row for scored in of.finished()]
             time.sleep(0.001)
         return finished
 

@@ -12,9 +12,11 @@ from contracts.conformance.inference.kit import CODES, check_inference
 from contracts.conformance.tiny_model import make_tiny_model
 from tests.conformance.kept import assert_kept
 from tests.engines.repeated_prompts import are_answered_by_one_set_of_weights
+from tests.engines.scraped_updates import metrics_after_an_update
 from tests.engines.sglang_servers import sglang_process, sglang_server
 from tests.engines.twenty_steps import learns_in_twenty_steps
 from tests.inference_adapters.hostile.clients import harm_nobody
+from tests.inference_adapters.metrics import told, value
 from tests.inference_adapters.openai_surface import CHECKS, NAME, Surface
 from tests.inference_adapters.servers import Server, contract, health, wait_ready
 
@@ -48,8 +50,17 @@ def test_it_keeps_everything_it_declares(server, model):
         "stop_strings",
         "top_logprobs",
         "openai",
+        "metrics",
     }
     assert declared["kv_cache"] == ["keep", "recompute"]
+
+
+def test_its_metrics_tell_an_update_and_a_completion_and_sglangs_own_come_after_them(server, model):
+    samples = metrics_after_an_update(server.url, model, TOKEN)
+    assert value(samples, "sglang:generation_tokens_total") > 0
+    text = told(server.url, TOKEN)
+    assert text.count("# TYPE sglang:generation_tokens_total counter") == 1
+    assert text.index("contract_weight_version") < text.index("sglang:generation_tokens_total")
 
 
 @pytest.fixture(scope="module")

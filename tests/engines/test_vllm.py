@@ -18,9 +18,11 @@ from contracts.conformance.tiny_model import make_tiny_model
 from tests.conformance.kept import assert_kept
 from tests.engines.long_rollouts import rollouts_across
 from tests.engines.repeated_prompts import are_answered_by_one_set_of_weights
+from tests.engines.scraped_updates import metrics_after_an_update
 from tests.engines.twenty_steps import learns_in_twenty_steps
 from tests.engines.vllm_servers import vllm_process, vllm_server
 from tests.inference_adapters.hostile.clients import harm_nobody
+from tests.inference_adapters.metrics import told, value
 from tests.inference_adapters.openai_surface import CHECKS, NAME, Surface
 from tests.inference_adapters.servers import Server as Started
 from tests.inference_adapters.servers import contract, wait_ready
@@ -69,7 +71,17 @@ def test_it_keeps_everything_it_declares_and_declares_all_but_score(server, tied
         "stream",
         "top_logprobs",
         "openai",
+        "metrics",
     }
+
+
+def test_its_metrics_tell_an_update_and_a_completion_and_vllms_own_come_after_them(server, tied):
+    samples = metrics_after_an_update(server, tied, TOKEN)
+    assert value(samples, "vllm:generation_tokens_total") > 0
+    assert value(samples, "vllm:num_requests_running") == 0
+    text = told(server, TOKEN)
+    assert text.count("# TYPE vllm:generation_tokens_total counter") == 1
+    assert text.index("contract_weight_version") < text.index("vllm:generation_tokens_total")
 
 
 def test_two_tensor_parallel_workers_are_two_ranks_with_an_untied_head_and_no_tools(untied):

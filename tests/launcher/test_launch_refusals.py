@@ -8,6 +8,7 @@ import pytest
 import yaml
 
 import launch
+from contracts.support.token import TOKEN_VARIABLE
 from pipelinerl.config import save_config
 from pipelinerl.launcher.compose import compose_config
 from pipelinerl.training.checkpoints import Checkpoints, Position
@@ -33,6 +34,11 @@ def refused(capsys, *overrides: str) -> str:
 OVERLONG = "rewards=[{_target_: pipelinerl.rewards.overlong.Overlong, max_tokens: 16, buffer: 4}]"
 
 
+def test_a_token_that_cannot_be_sent(capsys, monkeypatch):
+    monkeypatch.setenv(TOKEN_VARIABLE, "two words")
+    assert "PIPELINERL_TOKEN: a token is printable ASCII" in refused(capsys, "inference=scripted")
+
+
 class Needy:
     needs_token_fields = ("mine",)
 
@@ -53,6 +59,7 @@ class OldPacking:
         ("batch_size=many", "batch_size"),
         ("schedule=sometimes", "schedule"),
         ("max_lag=-1", "max_lag"),
+        ("trackers=[tensorboard,wand]", "trackers: 'wand' is no tracker; there are: wandb, trackio"),
         ("max_steps=true", "max_steps"),
         ("batch_size=128.0", "batch_size"),
         (["advantage=value", "trainer.value_head=true"], "advantage: Return takes no baseline off"),
@@ -158,6 +165,13 @@ def test_a_model_that_was_never_shown_a_tool(capsys, tmp_path, model):
     (model / "chat_template.jinja").write_text("{% for m in messages %}{{ m['content'] }}{% endfor %}")
     settings = ["domain=calculator", f"model.path={model}", f"run_dir={tmp_path}/run"]
     assert "the domain calculator needs tools" in refused(capsys, *settings)
+
+
+def test_a_tracker_whose_library_is_not_installed(capsys, tmp_path, monkeypatch):
+    monkeypatch.setattr("pipelinerl.view.trackers.find_spec", lambda name: None)
+    line = refused(capsys, "trackers=[wandb]", "inference=scripted", f"run_dir={tmp_path}/run")
+    assert line == "launch.py: the tracker wandb is not installed: pip install -e '.[wandb]'"
+    assert not (tmp_path / "run").exists()
 
 
 def test_gpus_that_are_not_there(capsys, tmp_path):

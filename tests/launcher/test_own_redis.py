@@ -52,7 +52,7 @@ def kill(server: RedisServer) -> None:
 @pytest.mark.engines
 def test_a_killed_server_is_away_until_it_is_back_with_its_data(tmp_path, capfd):
     streams = FileStreams(tmp_path / "streams")
-    told = RestartLog(tmp_path, streams.writer("launcher_events"), tensorboard=False)
+    told = RestartLog(tmp_path, streams.writer("launcher_events"))
     with RedisServer(tmp_path / "redis") as server, OwnRedis(server, 1) as own:
         client = redis.Redis.from_url(server.url)
         client.set("key", "value")

@@ -33,7 +33,7 @@ from pipelinerl.streams.events import (
     latest_launch,
     recorded,
     recorded_events,
-    results_before,
+    valid_results,
 )
 from pipelinerl.streams.files import FileStreams
 from pipelinerl.training.checkpoint_saver import CheckpointSaver
@@ -238,16 +238,16 @@ def test_results_of_weights_that_are_made_again_do_not_count(tmp_path):
         actor.append(result)
     for writer in (trainer, actor):
         writer.close()
-    assert results_before(streams) == results
+    assert valid_results(streams) == results
     launcher = launcher_events(streams)
     resume(streams, launcher, checkpoints, Position(version=2, rollouts_offset=0))
-    assert results_before(streams) == results[:2]
+    assert valid_results(streams) == results[:2]
     again = streams.writer("actor_events")
     again.append(evaluated(2))
     again.close()
-    assert results_before(streams) == [*results[:2], evaluated(2)]
+    assert valid_results(streams) == [*results[:2], evaluated(2)]
     resume(streams, launcher, checkpoints, START)
-    assert results_before(streams) == []
+    assert valid_results(streams) == []
 
 
 def test_streams_that_lost_what_a_checkpoint_was_made_of_are_not_resumed_from_it(tmp_path):

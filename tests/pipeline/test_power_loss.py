@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from pipelinerl.launcher.resume import accounts_of, launcher_events, resume
+from pipelinerl.launcher.resume import launcher_events, resume
+from pipelinerl.report.run_totals import accounts_of
 from pipelinerl.streams import StreamCorruptError
 from pipelinerl.streams.files import FileStreams
 from pipelinerl.training.checkpoints import Checkpoints, Position

@@ -13,8 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from pipelinerl.launcher.resume import accounts_of
 from pipelinerl.paths import ROOT
+from pipelinerl.report.run_totals import accounts_of
+from pipelinerl.report.summary import summarise
 from pipelinerl.streams.of_run import recorded_streams
 from tests.pipeline.runs import assert_accounted, finish, resume, resumptions_of
 
@@ -69,6 +70,10 @@ def test_it_is_shown(run):
         assert says in output_of("pipelinerl.streams", "show", run, name)
     with recorded_streams(run) as streams:
         assert len(accounts_of(streams).started) == 96
+
+
+def test_what_bounded_it_was_not_recorded(run):
+    assert summarise(run)["bottleneck"].startswith("not recorded: ")
 
 
 def test_it_replays(run, tmp_path):

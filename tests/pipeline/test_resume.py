@@ -22,6 +22,7 @@ from contracts.records import (
 from pipelinerl.metrics import metrics_path, read_metrics
 from pipelinerl.streams.files import FileStreams
 from pipelinerl.training.checkpoints import Checkpoints
+from pipelinerl.training.rank_zero import TIMED
 from tests.pipeline.runs import (
     SEED,
     assert_accounted,
@@ -112,7 +113,7 @@ def steps(run: Path) -> dict[int, dict[str, float]]:
     }
 
 
-CLOCK = {"time", "trained_tokens_per_s"}
+CLOCK = {"time", "trained_tokens_per_s", "step_s", *(f"{name}_s" for name in TIMED)}
 
 
 def weights(run: Path) -> dict[str, torch.Tensor]:

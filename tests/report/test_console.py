@@ -50,19 +50,6 @@ def test_a_tail_gives_each_line_once_when_it_is_complete(tmp_path):
         assert list(tail.read()) == [{"step": 2}]
 
 
-def test_tensorboard_events_only_if_asked(tmp_path):
-    MetricsWriter(tmp_path, "actor").write(1, reward_mean=0.5)
-    assert not (tmp_path / "tensorboard").exists()
-    writer = MetricsWriter(tmp_path, "trainer", tensorboard=True)
-    writer.write(7, loss=0.5, ess=float("nan"))
-    writer.close()
-    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-
-    events = EventAccumulator(str(tmp_path / "tensorboard" / "trainer")).Reload()
-    assert events.Tags()["scalars"] == ["loss"]
-    assert [(event.step, event.value) for event in events.Scalars("loss")] == [(7, 0.5)]
-
-
 def test_the_state_before_anything_is_known_has_gaps_not_errors():
     facts = dict(RunState(max_steps=60).facts())
     assert facts["step"] == "0/60"

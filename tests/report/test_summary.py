@@ -19,6 +19,7 @@ from contracts.records import (
 )
 from pipelinerl.metrics import MetricsWriter
 from pipelinerl.report.accounting import GroupAccounts
+from pipelinerl.report.bottleneck import NOT_RECORDED
 from pipelinerl.report.evaluation_table import print_evaluations
 from pipelinerl.report.run_totals import RunTotals
 from pipelinerl.report.summary import report, summarise
@@ -118,6 +119,8 @@ def test_the_summary_is_what_the_records_say(run_dir):
         "logprob_gap_max_abs": 3e-6,
         "generation_tokens_per_s": pytest.approx(15 / 10),  # from 1000 to 1010
         "trained_tokens_per_s": pytest.approx(10 / 10),
+        "bottleneck": NOT_RECORDED.sentence,
+        "bottleneck_measured": None,
         "judging_isolation": None,
         "wall_s": 60.0,
     }
@@ -165,6 +168,7 @@ def test_a_run_that_failed_early_has_nulls(tmp_path, what_exists):
             "lag_mean",
             "lag_max",
             "wall_s",
+            "bottleneck_measured",
             "judging_isolation",
             "rollouts_from_version",
         ),

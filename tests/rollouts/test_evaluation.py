@@ -19,6 +19,7 @@ from pipelinerl.rollouts.evaluation import held_out, result_of
 from pipelinerl.rollouts.evaluator import Evaluator
 from pipelinerl.rollouts.pinned_server import PinnedServer
 from pipelinerl.rollouts.rollout_metrics import RolloutMetrics
+from pipelinerl.spans import Spans
 from pipelinerl.streams.aside import Aside, AsideWriter
 from pipelinerl.streams.files import FileStreams
 from tests.builders import completion, rollout
@@ -88,8 +89,11 @@ def events_of(
         async with open_session(token=None) as session:
             client = build_client(config, session, ServerPool(1))
             writers = writers_of(streams)
-            metrics = RolloutMetrics(tmp_path, tensorboard=False)
-            evaluator = Evaluator(config, build_domain(config), client, *writers, metrics, evaluated, spawn)
+            metrics = RolloutMetrics(tmp_path)
+            spans = Spans(tmp_path, "actor")
+            evaluator = Evaluator(
+                config, build_domain(config), client, *writers, metrics, spans, evaluated, spawn
+            )
             figures = {"seconds": 0.0, "bytes": 0, "paused_s": 0.0}
             numbers = versions or range(first_version, first_version + len(publications))
             for version, servers in zip(numbers, publications, strict=True):
@@ -150,13 +154,14 @@ def test_an_evaluation_is_called_off_at_once_when_its_server_has_left(config, tm
         async with served(silent), open_session(token=None) as session:
             client = build_client(config, session, ServerPool(1))
             writers = writers_of(streams)
-            metrics = RolloutMetrics(tmp_path, tensorboard=False)
+            metrics = RolloutMetrics(tmp_path)
+            spans = Spans(tmp_path, "actor")
 
             def spawn(work: Coroutine) -> asyncio.Task:
                 tasks.append(asyncio.create_task(work))
                 return tasks[-1]
 
-            evaluator = Evaluator(config, build_domain(config), client, *writers, metrics, (), spawn)
+            evaluator = Evaluator(config, build_domain(config), client, *writers, metrics, spans, (), spawn)
             figures = {"run": "r", "seconds": 0.0, "bytes": 0, "paused_s": 0.0}
             both = ["a", silent.url]
             await evaluator.on_published(WeightsPublished(version=2, servers=both, **figures))
@@ -239,9 +244,10 @@ def test_a_hung_server_does_not_hold_up_an_evaluation(config, tmp_path, monkeypa
         async with served(hung, good), open_session(token=None) as session:
             client = build_client(config, session, ServerPool(1))
             writers = writers_of(streams)
-            metrics = RolloutMetrics(tmp_path, tensorboard=False)
+            metrics = RolloutMetrics(tmp_path)
+            spans = Spans(tmp_path, "actor")
             spawn = asyncio.create_task
-            evaluator = Evaluator(config, build_domain(config), client, *writers, metrics, (), spawn)
+            evaluator = Evaluator(config, build_domain(config), client, *writers, metrics, spans, (), spawn)
             servers = [hung.url, good.url]
             figures = {"seconds": 0.0, "bytes": 0, "paused_s": 0.0}
             await evaluator.on_published(WeightsPublished(run="r", version=1, servers=servers, **figures))

@@ -119,9 +119,8 @@ def test_a_stream_is_opened_again_on_a_full_disk(small_disk):
 
 
 @pytest.mark.engines
-@pytest.mark.parametrize("tensorboard", [False, True])
-def test_metrics_for_which_there_is_no_room_are_left_out(small_disk, tensorboard, caplog):
-    metrics = MetricsWriter(small_disk, "trainer", tensorboard)
+def test_metrics_for_which_there_is_no_room_are_left_out(small_disk, caplog):
+    metrics = MetricsWriter(small_disk, "trainer")
     metrics.write(1, loss=1.0)
     fill(small_disk)
     for step in range(2, 200):

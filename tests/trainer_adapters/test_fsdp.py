@@ -1,6 +1,7 @@
 """FSDPTrainer keeps the trainer contract, on one rank: against plain transformers and torch AdamW."""
 
 import itertools
+import json
 from collections.abc import Callable
 
 import pytest
@@ -211,6 +212,21 @@ def test_export_is_a_hugging_face_checkpoint(models, tmp_path):
         assert all(torch.equal(tensor, weights[name]) for name, tensor in reference.weights(exported).items())
         assert PreTrainedTokenizerFast.from_pretrained(tmp_path / family)("w3 w5").input_ids == [3, 5]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["llama", "qwen2"]
+
+
+@pytest.mark.parametrize(
+    "sampling", [{}, {"temperature": 0.6, "top_p": 0.9}, {"do_sample": True, "top_k": 7}]
+)
+def test_an_export_has_the_generation_config_of_its_base(tmp_path, sampling):
+    given = {"eos_token_id": [VOCAB - 1, 7], "pad_token_id": 5, "bos_token_id": 3, **sampling}
+    base = make_model(tmp_path / "base", "qwen2")
+    (tmp_path / "base" / "generation_config.json").write_text(json.dumps(given))
+    with started(FSDPTrainer(), base) as worker:
+        worker.export(tmp_path / "out")
+    exported = json.loads((tmp_path / "out" / "generation_config.json").read_text())
+    assert {name: exported.get(name) for name in given} == given
+    loaded = AutoModelForCausalLM.from_pretrained(tmp_path / "out").generation_config
+    assert (loaded.eos_token_id, loaded.pad_token_id) == ([VOCAB - 1, 7], 5)
 
 
 # --- T7: memory -------------------------------------------------------------------------------

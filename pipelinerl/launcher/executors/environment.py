@@ -3,11 +3,12 @@
 import re
 from collections.abc import Mapping
 
+from contracts.support.token import TOKEN_VARIABLE
 from pipelinerl.process import REDIS_VARIABLE
 
-# A secret, what Ray gives its own workers, and the launcher's place in a job of torchrun's or SLURM's.
+# Secrets, what Ray gives its own workers, and the launcher's place in a job of torchrun's or SLURM's.
 WITHHELD = re.compile(
-    rf"{REDIS_VARIABLE}|RAY_\w+"
+    rf"{REDIS_VARIABLE}|{TOKEN_VARIABLE}|RAY_\w+"
     r"|(LOCAL_|GROUP_|ROLE_)?(RANK|WORLD_SIZE)|ROLE_NAME|MASTER_(ADDR|PORT)|TORCHELASTIC_\w+"
 )
 

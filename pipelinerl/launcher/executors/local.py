@@ -10,8 +10,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from contracts.support.addresses import LOOPBACK, in_url
 from contracts.support.ports import ReservedPort
-from pipelinerl.addresses import LOOPBACK, in_url
 from pipelinerl.errors import PlanError
 from pipelinerl.launcher.executors.base import (
     Capacity,

@@ -7,7 +7,7 @@ from inference_adapters.weight_updates import WeightUpdates
 from tests.conformance.broken_servers.mutants import mutant
 from tests.conformance.broken_servers.unseen_requests import behind
 
-ALL = "G1 G2 G3 G4 G5 G6 G7 G8 G9 G11"  # each begins with a run that joins
+ALL = "G1 G2 G3 G4 G5 G6 G7 G8 G9 G10 G11"  # each begins with a run that joins
 
 
 @mutant("G6", "409 .*other_run", also=ALL)

@@ -17,7 +17,7 @@ class CountsTheWholeTransferAsSilence(ScriptedEngine):
             await super().receive_weights(request, progress)
 
 
-@mutant("G7", "'version': 12345", also="G1 G2 G3 G4 G5 G6 G8 G9 G11")
+@mutant("G7", "'version': 12345", also="G1 G2 G3 G4 G5 G6 G8 G9 G10 G11")
 def reports_another_update(options):
     right = weight_updates._Update.status
 

@@ -4,7 +4,7 @@ from contracts.errors import ContractError, ErrorCode
 from inference_adapters.weight_updates import NOTICE_S, WeightUpdates, _Update
 from tests.conformance.broken_servers.mutants import mutant
 
-ALL = "G1 G2 G3 G4 G5 G6 G7 G8 G9 G11"  # each begins with a run that joins
+ALL = "G1 G2 G3 G4 G5 G6 G7 G8 G9 G10 G11"  # each begins with a run that joins
 
 
 @mutant("G7", "504|forms", also="G6")

@@ -1,8 +1,10 @@
 """Odd servers: what they offer, and what they take."""
 
+from fastapi import APIRouter
+
 from contracts.errors import ContractError, ErrorCode
 from contracts.limits import Limits
-from inference_adapters import generation_routes
+from inference_adapters import app, capabilities, generation_routes
 from inference_adapters.scripted import ScriptedEngine
 from tests.conformance.odd_servers.registry import odd
 
@@ -52,6 +54,12 @@ class HasWordsThatNobodyKnows(Declares):
         "kv_cache": ["evict", "keep", "recompute"],
         "accepts_dtypes": ["mxfp4", "float32", "bfloat16"],
     }
+
+
+@odd(on="G6 G10")
+def has_no_metrics():
+    capabilities.OF_THE_APP = ()
+    app.metrics_routes = lambda updates: APIRouter()
 
 
 SMALL = Limits(max_n=4, min_temperature=0.01, max_connections=128, max_generation_bytes=2**20)

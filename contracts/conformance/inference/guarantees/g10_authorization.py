@@ -1,12 +1,14 @@
 """G10: with a token configured, every route but `/health` responds 401 without it.
 
-A server of version 2 also proves that it knows the token, to a client that has not sent it.
+A server of version 2 also proves that it knows the token, to a client that has not sent it. What `/metrics`
+tells to who has the token is checked here too.
 """
 
 import base64
 
 from contracts.conformance.inference.bench import Bench
 from contracts.conformance.inference.limits import SINCE
+from contracts.conformance.inference.metrics_text import check_metrics
 from contracts.conformance.inference.proofs import (
     asked,
     check_each_request,
@@ -29,6 +31,7 @@ ROUTES = [
     ("GET", "/v1/models"),
     ("GET", "/v1/models/x"),
     ("POST", "/score"),
+    ("GET", "/metrics"),
 ]
 OTHERS = [  # an engine may have them, and nobody without the token may learn which
     ("GET", "/"),
@@ -36,7 +39,6 @@ OTHERS = [  # an engine may have them, and nobody without the token may learn wh
     ("POST", "/v1/no_such_route"),
     ("GET", "/docs"),
     ("GET", "/openapi.json"),
-    ("GET", "/metrics"),
     ("GET", "/version"),
     ("POST", "/generate"),
     ("POST", "/tokenize"),
@@ -82,7 +84,8 @@ async def authorization(bench: Bench) -> str:
         if contract.contract >= SINCE:
             await check_proofs(server, token)
             await check_malformed_challenges(server)
-    return f"{len(ROUTES) + len(OTHERS)} routes closed to {len(wrong)} wrong tokens, /health open"
+    measured = f"{len(ROUTES) + len(OTHERS)} routes closed to {len(wrong)} wrong tokens, /health open"
+    return f"{measured}; metrics of the contract" if await check_metrics(bench) else measured
 
 
 def _wrong_headers(token: str) -> dict[str, dict[str, str]]:

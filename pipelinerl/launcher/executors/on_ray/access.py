@@ -16,7 +16,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
-from pipelinerl.addresses import interface_of
+from contracts.support.addresses import interface_of
 from pipelinerl.errors import PlanError
 
 CONNECT_S = 3.0

@@ -1,0 +1,65 @@
+"""The route `/metrics`: a server's counters and gauges in Prometheus' text format. Every adapter serves it.
+
+Its names are the contract's, whatever the engine; what the engine says of itself comes after them.
+"""
+
+from collections.abc import Iterator, Mapping
+
+from fastapi import APIRouter, Depends
+from fastapi.responses import Response
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
+from prometheus_client.registry import Collector
+
+from contracts import metrics
+from inference_adapters.weight_updates import WeightUpdates
+
+FAMILIES = {"counter": CounterMetricFamily, "gauge": GaugeMetricFamily}
+
+
+def metrics_routes(updates: WeightUpdates) -> APIRouter:
+    """Returns the route that tells the server's metrics. Its registry is the app's own."""
+    registry = CollectorRegistry()
+    registry.register(ContractMetrics(updates))
+
+    async def loaded() -> None:
+        updates.require_loaded()
+
+    router = APIRouter(dependencies=[Depends(loaded)])
+
+    @router.get("/metrics")
+    async def told() -> Response:
+        of_engine = await updates.engine.metrics()
+        text = generate_latest(registry).decode() + of_engine
+        return Response(text, media_type=CONTENT_TYPE_PLAIN_0_0_4)
+
+    return router
+
+
+class ContractMetrics(Collector):
+    """Reads the metrics of the contract when they are asked for, from what the server knows anyway."""
+
+    def __init__(self, updates: WeightUpdates):
+        self.updates = updates
+
+    def collect(self) -> Iterator[Metric]:
+        process = self.updates.engine.process()
+        totals = self.updates.totals
+        load = {"running": process.running, "waiting": process.waiting}
+        yield _family(metrics.WEIGHT_VERSION, self.updates.version)
+        yield _family(metrics.REQUESTS, load)
+        yield _family(metrics.RESIDENT_BYTES, process.resident_bytes)
+        yield _family(metrics.UPDATES, totals.updates)
+        yield _family(metrics.UPDATE_SECONDS, totals.update_s)
+        yield _family(metrics.PAUSED_SECONDS, totals.paused_s)
+        yield _family(metrics.SAMPLED_TOKENS, totals.sampled_tokens)
+        yield _family(metrics.HTTP_REQUESTS, totals.requests)
+
+
+def _family(metric: metrics.Metric, value: float | Mapping[str, float]) -> Metric:
+    """Returns a metric with its value, or with its values by the value of its label."""
+    family = FAMILIES[metric.type](metric.family, metric.help, labels=[metric.label] if metric.label else [])
+    for labels, number in [([label], n) for label, n in value.items()] if metric.label else [([], value)]:
+        family.add_metric(labels, number)
+    return family

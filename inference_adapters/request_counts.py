@@ -1,0 +1,46 @@
+"""Counts the requests for completions and scores by the status of their answer, in every adapter's app."""
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from inference_adapters.totals import Totals
+
+CLOSED = "closed"  # the status of a request whose client left before the answer began
+FAILED = "500"
+
+
+class CountRequests:
+    """Middleware that counts the requests for completions and scores, refused ones too."""
+
+    def __init__(self, app: ASGIApp, totals: Totals):
+        self.app = app
+        self.totals = totals
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if not _asks_for_work(scope):
+            await self.app(scope, receive, send)
+            return
+        status: str | None = None
+
+        async def noticing() -> Message:
+            nonlocal status
+            message = await receive()
+            if message["type"] == "http.disconnect":
+                status = status or CLOSED
+            return message
+
+        async def noting(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = status or str(message["status"])
+            await send(message)
+
+        try:
+            await self.app(scope, noticing, noting)
+        finally:  # without a status it failed, and is answered outside of every middleware
+            self.totals.requests[status or FAILED] += 1
+
+
+def _asks_for_work(scope: Scope) -> bool:
+    if scope["type"] != "http" or scope["method"] != "POST":
+        return False
+    return scope["path"].startswith("/v1/") or scope["path"] == "/score"

@@ -1,0 +1,35 @@
+"""What a server has counted since it started, for `/metrics`. Each number is added to where it arises."""
+
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import aclosing
+from dataclasses import dataclass, field
+
+from contracts.inference import TokenDelta, WeightUpdateStatus
+from contracts.metrics import HTTP_REQUESTS, UPDATES
+
+
+@dataclass
+class Totals:
+    """The counters of one server. They only grow, and all of them live in its event loop."""
+
+    sampled_tokens: int = 0
+    requests: Counter[str] = field(default_factory=lambda: Counter(dict.fromkeys(HTTP_REQUESTS.always, 0)))
+    updates: Counter[str] = field(default_factory=lambda: Counter(dict.fromkeys(UPDATES.always, 0)))
+    update_s: float = 0.0
+    paused_s: float = 0.0
+
+    def add_update(self, status: WeightUpdateStatus, took_s: float) -> None:
+        """Counts a weight update that has ended, `took_s` seconds after it was accepted."""
+        self.updates[status.state] += 1
+        self.update_s += took_s
+        self.paused_s += status.paused_s
+
+    async def counted(
+        self, deltas: AsyncIterator[tuple[int, TokenDelta]]
+    ) -> AsyncIterator[tuple[int, TokenDelta]]:
+        """Yields the deltas of a request, and counts their tokens."""
+        async with aclosing(deltas):
+            async for index, delta in deltas:
+                self.sampled_tokens += len(delta.token_ids)
+                yield index, delta

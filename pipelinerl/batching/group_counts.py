@@ -1,0 +1,47 @@
+"""What has become of the groups since the process began, counted for the metrics. Pure state."""
+
+from collections import Counter
+from collections.abc import Sequence
+
+from contracts.records import DropReason, MicroBatchRow, Rollout
+
+
+class GroupCounts:
+    """Counts groups that were dropped, by reason, and the tokens of those that were not."""
+
+    def __init__(self) -> None:
+        self.dropped: Counter[str] = Counter()  # groups, by reason
+        self.failures: Counter[str] = Counter()  # rollouts, by status
+        self._without_signal: Counter[str] = Counter()  # of those with equal rewards: solved, hopeless
+        self._groups = 0
+        self._sampled = 0  # tokens
+        self._in_rows = 0  # tokens in the loss
+
+    def sampled(self, group: Sequence[Rollout]) -> None:
+        """Counts a group that has come."""
+        self._groups += 1
+        self._sampled += sum(rollout.sampled_tokens for rollout in group)
+        self.failures.update(rollout.status for rollout in group if rollout.failed)
+
+    def drop(self, group: Sequence[Rollout], reason: str) -> None:
+        """Counts what its successes say where the group has no signal; `dropped` is the caller's to count."""
+        if reason != DropReason.ZERO_ADVANTAGE:
+            return
+        successes = {rollout.metrics.get("success") for rollout in group if not rollout.failed}
+        self._without_signal["solved"] += successes == {1.0}
+        self._without_signal["hopeless"] += successes == {0.0}
+
+    def train(self, row: MicroBatchRow) -> None:
+        """Counts a row that leaves for the trainer."""
+        self._in_rows += sum(int(s.loss_mask.sum()) for rank in row.micro_batches for s in rank)
+
+    def metrics(self) -> dict[str, float]:
+        """Returns the counts by the names of the metrics."""
+        return {
+            **{f"dropped_{reason}": count for reason, count in self.dropped.items()},
+            **{f"zero_advantage_{kind}": count for kind, count in self._without_signal.items()},
+            "groups": self._groups,
+            "sampled_tokens": self._sampled,
+            "useful_tokens": self._in_rows,
+            "useful_share": self._in_rows / self._sampled if self._sampled else 0.0,
+        }

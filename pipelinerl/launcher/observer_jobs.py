@@ -1,0 +1,133 @@
+"""The observers of a run: processes that watch it from outside, as those that write its metrics to trackers.
+
+They run on the launcher's machine, whose files they read, and have none of the run's secrets. The end of one
+is a warning at most: it neither ends the run nor keeps it open.
+"""
+
+import contextlib
+import math
+import shlex
+import sys
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import NamedTuple
+
+from contracts.support.files import write_atomically
+from contracts.support.messages import one_line
+from pipelinerl.config import RunConfig
+from pipelinerl.launcher.executors.base import Ended, Process, Want
+from pipelinerl.launcher.executors.local import LocalExecutor
+from pipelinerl.launcher.fates import in_words, is_alive
+from pipelinerl.launcher.job_logs import JobLogs
+from pipelinerl.launcher.jobs import importable
+from pipelinerl.launcher.messages import say
+from pipelinerl.launcher.restarts import Restarts
+from pipelinerl.view.run_end import end_path
+
+MOST = 3  # restarts of one of them in a launch
+FINISH_S = 60.0  # for all of them, once the run has ended
+HURRIED_S = 5.0  # once it was interrupted
+POLL_S = 0.05
+
+
+class Observer(NamedTuple):
+    name: str
+    command: tuple[str, ...]  # a user who repeats it later gets what is missing
+
+
+def observers_of(config: RunConfig, run_dir: Path) -> list[Observer]:
+    """Returns one for each tracker, so that they do not fail together."""
+    track = (sys.executable, "-m", "pipelinerl.track", str(run_dir), "--to")
+    return [Observer(f"tracker-{name}", (*track, name)) for name in config.all_trackers]
+
+
+class ObserverJobs:
+    """Starts the observers, starts each again a few times, and lets them finish at the end of the run."""
+
+    def __init__(self, observers: Iterable[Observer], run_dir: Path):
+        self._observers = {observer.name: observer for observer in observers}
+        self._end = end_path(run_dir)
+        self._executor = LocalExecutor()
+        self._executor.ask(Want(name, name, name) for name in self._observers)
+        self._logs = JobLogs(run_dir / "logs")
+        self._restarts = {
+            name: Restarts(MOST, math.inf, shortest_s=0.5, longest_s=30) for name in self._observers
+        }
+        self._is_finishing = False
+        self._finish_s = FINISH_S
+
+    def start(self) -> None:
+        """Starts them all."""
+        with contextlib.suppress(OSError):  # not there, or a place that observers cannot write to either
+            self._end.unlink()  # of an earlier launch of the run
+        for name in self._observers:
+            self._start(name)
+
+    def tend(self, now: float) -> bool:
+        """Starts again those that have ended; warns of those that have done so too often.
+
+        Returns whether any of them is alive or will be.
+        """
+        for name, fate in self._executor.look().items():
+            if isinstance(fate, Ended) and not self._has_finished(name, fate):
+                self._take_note(name, fate, now)
+        fates = self._executor.look().items()
+        return any(is_alive(fate) or self._restarts[name].is_pending for name, fate in fates)
+
+    def _has_finished(self, name: str, fate: Ended) -> bool:
+        return self._is_finishing and fate.status == 0 and not self._restarts[name].is_pending
+
+    def hurry(self) -> None:
+        """Has `finish` wait for less long: who interrupts a run may end the launcher soon."""
+        self._finish_s = HURRIED_S
+
+    def finish(self) -> None:
+        """Tells them that the run has ended, and waits for them to end, but not for ever."""
+        if not self._observers:
+            return
+        self._is_finishing = True
+        try:
+            self._end.parent.mkdir(exist_ok=True)
+            write_atomically(self._end, "")
+        except OSError as error:
+            say(f"warning: the observers are not told that the run has ended: {one_line(error)}")
+        deadline = time.monotonic() + self._finish_s
+        while self.tend(time.monotonic()):
+            if time.monotonic() > deadline:
+                self._warn_of_unfinished()
+                return
+            time.sleep(POLL_S)
+
+    def close(self) -> None:
+        """Kills what is left of them."""
+        self._executor.close()
+
+    def _start(self, name: str) -> None:
+        environment = {"PYTHONPATH": importable(), "PYTHONUNBUFFERED": "1", "CUDA_VISIBLE_DEVICES": ""}
+        process = Process(self._observers[name].command, environment, self._logs.begin(name))
+        try:
+            self._executor.start(name, process)
+        except OSError as error:
+            self._restarts[name].give_up()
+            self._warn(name, f"{name} cannot be started: {one_line(error)}")
+
+    def _take_note(self, name: str, fate: Ended, now: float) -> None:
+        restarts = self._restarts[name]
+        if restarts.is_spent:
+            return
+        if not restarts.is_pending:
+            restarts.ended(now, fate.status)
+        if restarts.is_spent:
+            self._warn(name, f"{name} {in_words(fate.status)}; {self._logs.see(name, fate.status)}")
+        elif restarts.is_due(now):
+            self._start(name)
+
+    def _warn_of_unfinished(self) -> None:
+        for name, fate in self._executor.look().items():
+            if is_alive(fate) or self._restarts[name].is_pending:
+                self._warn(name, f"{name} has not finished within {self._finish_s:g} s of the run's end")
+
+    def _warn(self, name: str, why: str) -> None:
+        command = shlex.join(("python", *self._observers[name].command[1:]))
+        say(f"warning: {why}; the run does not need it, and this command writes the rest: {command}")

@@ -1,0 +1,197 @@
+"""What bounds a run: a sentence from two measurements or more, and what to do about it. Pure.
+
+The trainer's waiting alone blames nobody: it has several causes. Generation may be slow, or a verifier, the
+reference or the lag limit holds back what is generated.
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from pipelinerl.report.measurements import FEWEST_STEPS, Measurements
+
+WAITS = 0.25  # share of the time from which the trainer counts as waiting
+BLOCKED = 0.25  # share of the time from which free places count as held back
+BUSY = 0.8  # share of the places, or of the workers that judge
+PUBLISHES = 0.2  # share of the time from which publishing counts, and what is done beside learning
+LEARNS = 0.4  # share of the time from which the trainer counts as busy with learning
+GATE = "gate"  # the word of `Admission.blocked_by` while the trainer waits for the requests to end
+OUTSIDE = 0.5  # share of the rollouts under way without a request
+SCORES = 0.5  # rows at the reference at a time
+WASTED = 0.5  # share of the tokens that came into the loss, below which the problems are to blame first
+
+
+class Finding(StrEnum):
+    """What bounds a run."""
+
+    GENERATION = "generation"
+    TRAINING = "training"
+    UPDATE = "update"
+    VERIFIER = "verifier"
+    REFERENCE = "reference"
+    LAG = "lag"
+    QUIESCING = "quiescing"
+    CHECKPOINT = "checkpoint"
+    BALANCED = "balanced"
+    UNCLEAR = "unclear"
+    NOT_RECORDED = "not recorded"
+
+
+@dataclass(frozen=True)
+class Bottleneck:
+    """What was found, from which measurements, and what to do about it."""
+
+    finding: Finding
+    why: str
+    advice: str = ""
+
+    @property
+    def sentence(self) -> str:
+        """The finding as people read it."""
+        head = f"{self.finding} bound" if self.finding in BOUNDS else self.finding
+        return f"{head}: {self.why}" + (f"; {self.advice}" if self.advice else "")
+
+
+BOUNDS = set(Finding) - {Finding.BALANCED, Finding.UNCLEAR, Finding.NOT_RECORDED}
+NOT_RECORDED = Bottleneck(Finding.NOT_RECORDED, "the metrics do not say how the time of the steps was spent")
+TOO_FEW = Bottleneck(Finding.NOT_RECORDED, f"fewer than {FEWEST_STEPS} steps have closed")
+
+
+def bottleneck(measured: Measurements | None) -> Bottleneck:
+    """Returns what bounds the run over the steps that were measured."""
+    if measured is None:
+        return NOT_RECORDED
+    if measured.steps < FEWEST_STEPS:
+        return TOO_FEW
+    for find in (_quiescing, _checkpoint, _update, _training, _reference, _verifier, _generation, _lag):
+        if found := find(measured):
+            return found
+    return Bottleneck(
+        Finding.UNCLEAR if measured.wait >= WAITS else Finding.BALANCED,
+        f"the trainer waited {measured.wait:.0%} of the time and learned for {measured.learn:.0%} of it, and "
+        f"{measured.busy:.0%} of the places were taken{_why_free(measured)}",
+    )
+
+
+def _held_back(m: Measurements) -> float:
+    """Returns the share of the time for which the trainer's pace kept free places from being taken."""
+    return sum(share for word, share in m.blocked.items() if word in PACE)
+
+
+PACE = ("lag", "unread", "judging")
+
+
+def _quiescing(m: Measurements) -> Bottleneck | None:
+    gate = m.blocked.get(GATE, 0.0)
+    if m.quiesce < PUBLISHES or gate < PUBLISHES or m.quiesce < m.wait:
+        return None
+    return Bottleneck(
+        Finding.QUIESCING,
+        f"for {m.quiesce:.0%} of the time the trainer waited until no request was in flight, and for "
+        f"{gate:.0%} of it none was begun",
+        "weights can be published in flight (schedule=pipeline)",
+    )
+
+
+def _checkpoint(m: Measurements) -> Bottleneck | None:
+    if m.save < PUBLISHES or m.wait >= WAITS or m.save < m.learn:
+        return None
+    return Bottleneck(
+        Finding.CHECKPOINT,
+        f"saving took {m.save:.0%} of the time, learning {m.learn:.0%}",
+        "save less often (checkpoint.every)",
+    )
+
+
+def _update(m: Measurements) -> Bottleneck | None:
+    holds_trainer_up = m.wait < WAITS and m.publish >= m.learn
+    if m.publish < PUBLISHES or not m.phases or not (holds_trainer_up or m.paused >= PUBLISHES):
+        return None
+    phase = max(m.phases, key=m.phases.__getitem__)
+    return Bottleneck(
+        Finding.UPDATE,
+        f"publishing took {m.publish:.0%} of the time, {m.phases[phase]:.0%} of it to {phase}",
+        ADVICE_BY_PHASE[phase],
+    )
+
+
+ADVICE_BY_PHASE = {
+    "open": "look for servers that are slow to answer or to join the weight group (logs/trainer-0.log)",
+    "gather": "gather in a smaller dtype (weights.dtype), or with fewer trainer ranks a machine",
+    "send": "a faster network, or a smaller dtype (weights.dtype)",
+    "confirm": "servers take long to apply what they have: inference.receive=staged, where it is paused",
+}
+
+
+def _training(m: Measurements) -> Bottleneck | None:
+    if m.wait >= WAITS or m.learn < LEARNS or _held_back(m) <= BLOCKED:
+        return None
+    return Bottleneck(
+        Finding.TRAINING,
+        f"the trainer learned for {m.learn:.0%} of the time and waited for {m.wait:.0%}{_why_free(m)}",
+        "more trainer ranks, or larger micro-batches (packing.micro_batch_tokens)",
+    )
+
+
+def _reference(m: Measurements) -> Bottleneck | None:
+    if m.wait < WAITS or m.scoring is None or m.scoring < SCORES or _held_back(m) <= BLOCKED:
+        return None
+    return Bottleneck(
+        Finding.REFERENCE,
+        f"the trainer waited {m.wait:.0%} of the time while {m.scoring:.1f} rows were at the reference "
+        f"server, and free places were not taken for {_held_back(m):.0%} of it",
+        "a faster reference server, or a regulariser without one",
+    )
+
+
+def _verifier(m: Measurements) -> Bottleneck | None:
+    workers_busy = m.judging is not None and m.judging > BUSY
+    if m.wait < WAITS or m.busy > BUSY or (m.outside < OUTSIDE and not workers_busy):
+        return None
+    judging = f", and the workers that judge were {m.judging:.0%} busy" if m.judging is not None else ""
+    return Bottleneck(
+        Finding.VERIFIER,
+        f"the trainer waited {m.wait:.0%} of the time, and {m.outside:.0%} of the rollouts under way had no "
+        f"request on a server{judging}",
+        "more judging.workers, or a quicker verifier or tool",
+    )
+
+
+def _generation(m: Measurements) -> Bottleneck | None:
+    if m.wait < WAITS or m.busy <= BUSY:
+        return None
+    wasted = m.useful is not None and m.useful < WASTED
+    return Bottleneck(
+        Finding.GENERATION,
+        f"the trainer waited {m.wait:.0%} of the time, and {m.busy:.0%} of the places were taken{_useful(m)}",
+        "choose problems by difficulty (sampler=difficulty_pools) before more servers"
+        if wasted
+        else "more servers (world.servers), or more requests to each (inference.concurrency)",
+    )
+
+
+def _useful(m: Measurements) -> str:
+    if m.useful is None:
+        return ""
+    text = f"; {m.useful:.0%} of the tokens sampled came into the loss"
+    if m.solved or m.hopeless:
+        text += f" ({m.solved:.0%} of the groups were solved by all members, {m.hopeless:.0%} by none)"
+    return text
+
+
+def _lag(m: Measurements) -> Bottleneck | None:
+    if m.wait < WAITS or _held_back(m) <= BLOCKED:
+        return None
+    return Bottleneck(
+        Finding.LAG,
+        f"the trainer waited {m.wait:.0%} of the time for the last rollouts of its steps{_why_free(m)}",
+        "more lag (schedule=pipeline, max_lag), or an end to the longest rollouts (sampling.max_tokens, "
+        "rollout.timeout_s)",
+    )
+
+
+def _why_free(m: Measurements) -> str:
+    by_share = sorted(m.blocked.items(), key=lambda item: -item[1])
+    words = ", ".join(f"{word} {share:.0%}" for word, share in by_share if share >= 0.01)
+    return (
+        f", and for {sum(m.blocked.values()):.0%} of it free places were not taken ({words})" if words else ""
+    )

@@ -1,0 +1,146 @@
+"""What the metrics of a run's processes measure over some of its steps. Pure: lines in, numbers out.
+
+`MetricLines` keeps the lines that the last steps need, and makes them into shares.
+"""
+
+from collections import Counter, deque
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+Line = Mapping[str, float | None]
+
+FEWEST_STEPS = 3  # that say what bounds a run
+PHASES = ("open", "gather", "send", "confirm")
+BLOCKED = "blocked_"
+PROCESSES = ("trainer", "actor", "preprocessor", "judging")
+
+
+@dataclass(frozen=True)
+class Measurements:
+    """Shares of the time of some steps, of places, and of tokens, all 0 to 1; None where not recorded."""
+
+    steps: int
+    wait: float  # of the steps' time, in which the trainer waited for the next row
+    learn: float  # in which it computed: forward, objective, backward, and the optimizer's step
+    publish: float  # in which it published weights
+    quiesce: float  # in which it waited until no request was in flight (`schedule: async`)
+    save: float  # in which it saved its state
+    paused: float  # for which a server's generation stood still, the longest at each publication
+    phases: Mapping[str, float]  # of the publications' time, by phase
+    busy: float  # of the places for requests on the servers, those that were taken
+    blocked: Mapping[str, float]  # in which a free place was not taken, by the word for why
+    outside: float  # of the rollouts that had begun, those with no request on a server
+    scoring: float | None  # rows that the reference scored at a time, on average
+    judging: float | None  # of the time of the workers that judge
+    useful: float | None  # of the tokens sampled, those that came into the loss
+    solved: float | None  # of the groups that were dropped or trained, those that all members solved
+    hopeless: float | None  # those that none did
+
+
+class MetricLines:
+    """Keeps the lines of the metrics that the last `most` steps need."""
+
+    def __init__(self, most: int):
+        self._lines: dict[str, deque[Line]] = {process: deque() for process in PROCESSES}
+        self._steps: deque[Line] = deque(maxlen=most)
+
+    def observe(self, process: str, line: Line) -> bool:
+        """Takes a line, and says whether a step ends with it. Lines of other processes are ignored."""
+        lines = self._lines.get(process)
+        if lines is None:
+            return False
+        lines.append(line)
+        if process != "trainer" or line.get("step_s") is None:
+            return False
+        self._steps.append(line)
+        self._forget()
+        return True
+
+    def _forget(self) -> None:
+        """Forgets what came before the steps that count, but for the line before it of each process."""
+        for lines in self._lines.values():
+            while len(lines) > 1 and lines[1]["time"] <= self._begin:
+                lines.popleft()
+
+    @property
+    def _begin(self) -> float:
+        """Unix seconds at which the steps that count began."""
+        return self._steps[0]["time"] - self._steps[0]["step_s"]
+
+    def measured(self) -> Measurements | None:
+        """Returns what the steps measure, or None where they are not recorded."""
+        if not self._steps:
+            return None
+        begin = self._begin
+        end = self._steps[-1]["time"]
+        within = {
+            process: [line for line in lines if begin < line["time"] <= end]
+            for process, lines in self._lines.items()
+        }
+        places = [line for line in within["actor"] if line.get("places_s")]
+        if not places and len(self._steps) >= FEWEST_STEPS:
+            return None
+        seconds = _sum(self._steps, "step_s")
+        grown = _growth(self._lines["preprocessor"], begin, end)
+        return Measurements(
+            steps=len(self._steps),
+            wait=_sum(self._steps, "wait_s") / seconds,
+            learn=(_sum(self._steps, "learn_s") + _sum(self._steps, "optimizer_s")) / seconds,
+            publish=_sum(self._steps, "publish_s") / seconds,
+            quiesce=_sum(self._steps, "quiesce_s") / seconds,
+            save=_sum(self._steps, "save_s") / seconds,
+            paused=_sum(within["trainer"], "publish_paused_s") / seconds,
+            phases=_phases(within["trainer"]),
+            busy=_mean(places, "places_busy"),
+            blocked={
+                name.removeprefix(BLOCKED): _mean(places, name)
+                for name in sorted({n for line in places for n in line if n.startswith(BLOCKED)})
+            },
+            outside=_mean(places, "outside_requests"),
+            scoring=grown["reference_s"] / seconds if "reference_s" in grown else None,
+            judging=_plain_mean(within["judging"], "busy_share"),
+            useful=_ratio(grown["useful_tokens"], grown["sampled_tokens"]),
+            solved=_ratio(grown["zero_advantage_solved"], grown["groups"]),
+            hopeless=_ratio(grown["zero_advantage_hopeless"], grown["groups"]),
+        )
+
+
+def _sum(lines: Iterable[Line], name: str) -> float:
+    return sum(line.get(name) or 0.0 for line in lines)
+
+
+def _mean(places: list[Line], name: str) -> float:
+    """Returns the mean, weighed by the seconds that each line is of."""
+    whole = sum((line.get(name) or 0.0) * line["places_s"] for line in places)
+    return whole / _sum(places, "places_s") if places else 0.0
+
+
+def _plain_mean(lines: list[Line], name: str) -> float | None:
+    values = [line[name] for line in lines if line.get(name) is not None]
+    return sum(values) / len(values) if values else None
+
+
+def _phases(lines: list[Line]) -> dict[str, float]:
+    seconds = {phase: _sum(lines, f"publish_{phase}_s") for phase in PHASES}
+    whole = sum(seconds.values())
+    return {phase: part / whole for phase, part in seconds.items()} if whole else {}
+
+
+def _growth(lines: Iterable[Line], begin: float, end: float) -> Counter[str]:
+    """Returns by how much each count grew. One that falls began anew, with its process."""
+    grown: Counter[str] = Counter()
+    before: Line = {}
+    for line in lines:
+        if line["time"] > end:
+            break
+        if line["time"] > begin:
+            for name, value in line.items():
+                was = before.get(name) or 0.0
+                now = value or 0.0
+                grown[name] += now - was if now >= was else now
+        before = line
+    return grown
+
+
+def _ratio(part: float, whole: float) -> float | None:
+    return part / whole if whole else None

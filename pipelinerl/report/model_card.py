@@ -1,0 +1,125 @@
+"""The card of a model that a run exported: its base, how it was trained, what it can do.
+
+Called by the launcher at the end of a run, which exports its last weights, and by `python -m
+pipelinerl.export`. It names no path of this machine.
+"""
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from huggingface_hub import ModelCard, ModelCardData
+
+from contracts.records import Evaluated
+from contracts.support.files import write_atomically
+from contracts.support.messages import one_line
+from pipelinerl.config import RunConfig
+from pipelinerl.report.evaluation_table import cells, rows_of
+from pipelinerl.report.secrets import LEFT_OUT, without_secrets
+from pipelinerl.streams.show import printable
+
+PUBLIC = re.compile(r"[\w.-]+(/[\w.-]+)?")  # a word, or a name on the hub: no path of a machine, no URL
+COMPONENTS = ("objective", "advantage", "normalisation", "domain", "sampler", "trainer")
+LISTS = ("filters", "rewards", "regularisers")
+PLAIN = ("schedule", "batch_size", "group_size", "max_lag", "on_stale", "epochs", "credit", "seed")
+SECTIONS = {
+    "sampling": ("temperature", "max_tokens"),
+    "optimizer": ("lr", "warmup_steps", "decay_steps", "weight_decay", "max_grad_norm"),
+}
+TEXT = """\
+# {title}
+
+{base}, trained by PipelineRL with reinforcement learning: the weights after {version} optimizer steps.
+
+## Held-out success
+
+{evaluations}
+
+## How it was trained
+
+| key | value |
+|---|---|
+{keys}
+"""
+
+
+def write_model_card(directory: Path, config: RunConfig, version: int, results: Sequence[Evaluated]) -> None:
+    """Writes `README.md` into an exported model.
+
+    `version`: of its weights. `results`: the evaluations of the run; those of newer versions are left out.
+    Raises ModelCardError if the card cannot be written; the model is complete without it.
+    """
+    try:
+        card = model_card(config, version, [result for result in results if result.version <= version])
+        write_atomically(directory / "README.md", str(card))
+    except Exception as error:  # whatever it is: the model is complete without its card
+        raise ModelCardError(f"{directory} has no model card: {one_line(error)}") from error
+
+
+class ModelCardError(Exception):
+    """A model card could not be written. The message says why, on one line."""
+
+
+def model_card(config: RunConfig, version: int, results: Sequence[Evaluated]) -> ModelCard:
+    """Returns the card of the weights of `version`."""
+    name = printable(config.model.hub or Path(str(config.model.path)).name)
+    data = ModelCardData(
+        base_model=config.model.hub,  # a link of the hub: a directory's name may be another's there
+        library_name="transformers",
+        pipeline_tag="text-generation",
+        tags=["reinforcement-learning", "pipelinerl"],
+    )
+    keys = "\n".join(f"| {key} | {_cell(value)} |" for key, value in training_keys(config).items())
+    text = TEXT.format(
+        title=f"{name}, version {version}",
+        base=f"`{name}`",
+        version=version,
+        evaluations=_evaluations(results),
+        keys=keys,
+    )
+    return ModelCard(f"---\n{data.to_yaml()}\n---\n\n{text}")
+
+
+def training_keys(config: RunConfig) -> dict[str, str]:
+    """Returns what a reader wants to know of the configuration, by its key."""
+    saved = without_secrets(config.model_dump(by_alias=True, mode="json"))
+    keys = {name: _component(saved[name]) for name in COMPONENTS}
+    keys |= {name: ", ".join(map(_component, saved[name])) or "none" for name in LISTS}
+    keys |= {name: _public(saved[name]) for name in PLAIN}
+    for section, names in SECTIONS.items():
+        keys |= {f"{section}.{name}": _public(saved[section][name]) for name in names}
+    return keys
+
+
+def _component(component: dict[str, Any]) -> str:
+    options = ", ".join(f"{name}={_public(value)}" for name, value in component.items() if name != "_target_")
+    return f"{component['_target_']}({options})"
+
+
+def _public(value: Any) -> str:
+    """Returns a value as text, without what may be of this machine."""
+    match value:
+        case str():
+            return value if PUBLIC.fullmatch(value) else LEFT_OUT
+        case list():
+            return f"[{', '.join(map(_public, value))}]"
+        case dict():
+            return f"{{{', '.join(f'{key}: {_public(item)}' for key, item in value.items())}}}"
+        case None:
+            return "none"
+    return str(value)
+
+
+def _evaluations(results: Sequence[Evaluated]) -> str:
+    if not results:
+        return "None is recorded."
+    rows = [[name, *cells(results, name)] for name in rows_of(results[-1])]
+    head = "| held out | problems | attempts | first | best | last |\n|---|---|---|---|---|---|\n"
+    return head + "\n".join(f"| {' | '.join(map(_cell, row))} |" for row in rows)
+
+
+def _cell(text: str) -> str:
+    """Returns text as code that cannot end its cell."""
+    safe = printable(text).replace("`", "'").replace("|", "\\|")
+    return f"`{safe}`" if safe else ""

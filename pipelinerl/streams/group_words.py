@@ -1,0 +1,75 @@
+"""What records say about a group, in words. Used by `group_story`."""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from contracts.records import DropReason, Rollout, Settled, TrainingSequence
+from pipelinerl.streams.group_history import RowShare
+
+WHY = {
+    DropReason.ZERO_ADVANTAGE: "all its rewards are equal, so comparing its rollouts teaches nothing",
+    DropReason.OVERLONG: "its rollouts were truncated, at the token limit or out of time",
+    DropReason.ADVANTAGE_RANGE: "its advantages are larger than rewards can explain",
+    DropReason.STALE: "some of its tokens were sampled by weights older than max_lag allows",
+    DropReason.FAILED: "fewer than two of its rollouts ended without failure, so none can be compared",
+    DropReason.NONFINITE: "the gradient of its step was not finite, so that step changed nothing",
+    DropReason.TRAINING_DONE: "it was still in the pipeline when the last step closed",
+    DropReason.INTERRUPTED: "it was in flight when the run stopped, or servers had failed a rollout of it",
+    DropReason.ROLLED_BACK: "some of its tokens were sampled by weights that the resumed run does not have",
+    DropReason.TOKEN_FIELDS: "it was sampled under another declaration of token fields",
+}
+OWN_REASON = "a filter or an advantage of the run's own gives this reason"
+
+
+def describe_drop(reason: str) -> str:
+    """Returns the reason why a group was dropped, and what it means."""
+    return f"dropped as {reason}: {WHY.get(reason, OWN_REASON)}"
+
+
+def describe_left_out(rollout: Rollout | None, reason: str | None) -> str:
+    """Returns why a rollout is in no row of its group's step. `reason`: that of the filter, if recorded."""
+    if reason:
+        return f"left out of the loss as {reason}, it counts in the baseline alone"
+    if rollout and rollout.failed:
+        return "in no row, since it failed: it has no part in the baseline either"
+    return "in no row: a filter took it out of the loss, and the records do not say which"
+
+
+def describe_end(rollout: Rollout) -> str:
+    """Returns how a rollout ended, on which servers, and which weights sampled it."""
+    servers = ", ".join(sorted({completion.server for completion in rollout.completions} - {""}))
+    versions = ", ".join(map(str, rollout.versions)) or "none"
+    reward = "no reward" if rollout.failed else f"reward {rollout.reward:g}"
+    return (
+        f"rollout {rollout.rollout_id} ends after {rollout.finished_at - rollout.started_at:.2f} s: "
+        f"{rollout.status}, {reward}, {rollout.sampled_tokens} tokens, weight versions {versions}"
+        f"{f', on {servers}' if servers else ''}"
+    )
+
+
+def describe_share(share: RowShare) -> Iterator[str]:
+    """Yields a line about the row, and one about each sequence of the group in it."""
+    masked = (
+        f"; on_stale=mask took {share.masked_tokens} tokens out of this row" if share.masked_tokens else ""
+    )
+    made = f"the step that begins with version {share.step}"
+    yield f"in row {share.index} of {made}, in the micro-batch of trainer rank {share.rank}{masked}"
+    for sequence in share.sequences:
+        yield f"  {sequence.rollout_id}: {describe_sequence(sequence, share.step)}"
+
+
+def describe_sequence(sequence: TrainingSequence, step: int) -> str:
+    """Returns the advantages of a sequence, what of it is in the loss, and the lag of that."""
+    sampled = sequence.versions >= 0
+    advantages = ", ".join(f"{value:.4g}" for value in np.unique(sequence.advantages[sampled]))
+    lags = step - sequence.versions[sequence.loss_mask]
+    lag = f", lag {', '.join(map(str, np.unique(lags)))}" if len(lags) else ", so it teaches nothing"
+    return f"advantage {advantages}, {len(lags)} of {sampled.sum()} sampled tokens in the loss{lag}"
+
+
+def describe_settled(settled: Settled) -> str:
+    """Returns what became of the groups that an event names."""
+    if settled.reason is None:
+        return f"trained: its step made version {settled.version}"
+    return describe_drop(settled.reason)

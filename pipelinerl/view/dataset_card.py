@@ -1,0 +1,76 @@
+"""The card of a data set of rollouts, by which `datasets` and the hub know its splits."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from huggingface_hub import DatasetCard, DatasetCardData
+
+from pipelinerl.streams.show import printable
+
+
+class Split(NamedTuple):
+    name: str  # and its directory
+    rows: int
+    cut: bool  # whether retention has deleted the oldest records of its stream
+
+
+COLUMNS = {
+    "run": "the launch of the run that sampled it",
+    "rollout_id, group_id": "which attempt, and at which drawing of a problem; evaluations count their own",
+    "problem_id, domain": "what was attempted",
+    "draw": "the sampler's draw; -1 where held out",
+    "status": "`ok`, `truncated`, or `failed:` and why",
+    "reward": "the whole reward, and 0 if it failed",
+    "success": "whether it solved the problem, from `metrics`; null where that was not said",
+    "outcome": "of its group: `trained`, `dropped` or `in_flight`; null where held out",
+    "outcome_reason": "why the group was dropped",
+    "trained_version": "the weight version that the group's step made",
+    "undone_versions": "versions whose training on the group was undone when the run was resumed",
+    "first_version, last_version": "the oldest and the newest weights that sampled a token; null without any",
+    "sampled_tokens": "tokens that servers sampled, over all completions",
+    "started_at, finished_at": "unix seconds",
+    "reward_components": "a list of `name` and `value`, which add up to the reward; may be empty",
+    "turn_rewards": "the part of the reward that each completion earned by itself",
+    "metrics": "a list of `name` and `value`",
+    "completions": "one per request; `token_ids` and `logprobs` (in nats) have the same length; `spans` say "
+    "which weight version sampled which tokens; `prompt` and `text` are decoded with special tokens, and "
+    "null if the run has no tokenizer; bytes that are no text become U+FFFD",
+}
+TEXT = """\
+# Rollouts of `{run}`
+
+{splits}
+
+```python
+from datasets import load_dataset
+
+rollouts = load_dataset("{{directory of this file}}")
+```
+
+The tokens are those that the servers returned. An outcome is that at the time of the export.
+
+| column | meaning |
+|---|---|
+{columns}
+"""
+
+
+def write_dataset_card(path: Path, run: str, splits: Sequence[Split], decoded: bool) -> None:
+    """Writes the card. `decoded`: whether the completions have text."""
+    name = printable(run)
+    data_files = [{"split": split.name, "path": f"{split.name}/*.parquet"} for split in splits]
+    data = DatasetCardData(
+        pretty_name=f"Rollouts of {name}",
+        tags=["reinforcement-learning", "pipelinerl"],
+        task_categories=["text-generation"] if decoded else None,
+        configs=[{"config_name": "default", "data_files": data_files}],
+    )
+    columns = "\n".join(f"| {names} | {meaning} |" for names, meaning in COLUMNS.items())
+    text = TEXT.format(run=name, splits="\n".join(map(_sentence, splits)), columns=columns)
+    DatasetCard(f"---\n{data.to_yaml()}\n---\n\n{text}").save(path)
+
+
+def _sentence(split: Split) -> str:
+    cut = "; the oldest records were deleted (`streams.keep_bytes`)" if split.cut else ""
+    return f"* `{split.name}`: {split.rows} rollouts{cut}"

@@ -1,0 +1,59 @@
+"""Writes the metrics of a run to one tracker, each line once, however often its process is killed."""
+
+from pathlib import Path
+
+from pipelinerl.config import saved_config
+from pipelinerl.report.secrets import without_secrets
+from pipelinerl.view.lines import MetricsLines
+from pipelinerl.view.progress import Progress, ProgressFile
+from pipelinerl.view.trackers import make_tracker
+
+
+class Follower:
+    """name: of the tracker. Raises PlanError where another process writes this run to it.
+
+    The progress is saved after each batch of lines. So a process that was killed may have written a batch
+    that the progress does not know. When the tracker is opened, its adapter sees to it that this counts once.
+    """
+
+    def __init__(self, run_dir: Path, name: str):
+        self._file = ProgressFile(run_dir, name)
+        self._progress = self._file.read()
+        config = without_secrets(saved_config(run_dir))
+        self._tracker = make_tracker(name, run_dir, config)
+        self._lines = MetricsLines(run_dir)
+        if not self._tracker.is_there(self._progress):
+            self._progress = Progress(self._progress.run_id)  # all of it is written anew
+        self._lines.seek(self._progress.offsets)
+        self._is_open = False
+
+    def advance(self) -> None:
+        """Writes what is new. The tracker is opened only if it lacks something."""
+        lines = self._lines.read()
+        if not self._is_open and (lines or not self._progress.is_closed):
+            self._open()
+            lines = self._lines.read()
+        while lines:
+            self._progress.mark = self._tracker.write(lines)
+            self._save()
+            lines = self._lines.read()
+
+    def close(self) -> str:
+        """Closes the tracker, which then holds every line that was read; returns how to see them."""
+        if self._is_open:
+            self._tracker.close()
+            self._is_open = False
+            self._progress.is_closed = True
+            self._save()
+        return self._tracker.how_to_see
+
+    def _open(self) -> None:
+        self._progress.is_closed = False
+        self._file.write(self._progress)  # before the tracker changes
+        self._tracker.open(self._progress)
+        self._lines.seek(self._progress.offsets)
+        self._is_open = True
+
+    def _save(self) -> None:
+        self._progress.offsets = self._lines.offsets
+        self._file.write(self._progress)

@@ -1,0 +1,42 @@
+"""Whether a run has ended, seen from outside of it."""
+
+import fcntl
+import time
+from pathlib import Path
+
+# The launcher holds one of them while it lives, unless the streams are on a Redis server of the user's.
+LOCKS = ("streams/launcher_events/writer.lock", "redis/lock")
+TRY_LOCKS_S = 10.0  # seldom, for a launcher that starts just then would find its lock taken
+
+
+def end_path(run_dir: Path) -> Path:
+    """Returns the file with which a launcher tells its observers that nothing more will be written."""
+    return run_dir / "trackers" / "ended"
+
+
+class RunEnd:
+    """Tells whether a run has ended: its summary is there, its launcher says so, or is gone."""
+
+    def __init__(self, run_dir: Path):
+        self._signs = [run_dir / "summary.json", end_path(run_dir)]
+        self._locks = [run_dir / lock for lock in LOCKS]
+        self._try_at = 0.0
+
+    def has_come(self) -> bool:
+        if any(sign.exists() for sign in self._signs):
+            return True
+        now = time.monotonic()
+        if now < self._try_at:
+            return False
+        self._try_at = now + TRY_LOCKS_S
+        locks = [lock for lock in self._locks if lock.exists()]
+        return bool(locks) and not any(_is_held(lock) for lock in locks)
+
+
+def _is_held(path: Path) -> bool:
+    with path.open() as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        return False

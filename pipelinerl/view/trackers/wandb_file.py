@@ -1,0 +1,40 @@
+"""The records of an offline run of Weights & Biases: protobuf in the log format of LevelDB."""
+
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+
+from wandb.proto.wandb_internal_pb2 import Record
+
+HEADER = 7  # bytes of the file's header, and of each piece's
+BLOCK = 32768
+FULL = 1  # kinds of the pieces of a record; 3 is between the first and the last
+FIRST = 2
+LAST = 4
+
+
+def records_of(path: Path) -> Iterator[Record]:
+    """Yields the records that are whole. W&B has no reader of its file in Python."""
+    data = path.read_bytes()
+    position = HEADER
+    record = b""
+    while position < len(data):
+        left = BLOCK - position % BLOCK
+        if left < HEADER:
+            position += left
+            continue
+        if position + HEADER > len(data):
+            return
+        _, length, kind = struct.unpack_from("<IHB", data, position)
+        piece = data[position + HEADER : position + HEADER + length]
+        if len(piece) < length:
+            return
+        record = piece if kind in (FULL, FIRST) else record + piece
+        position += HEADER + length
+        if kind in (FULL, LAST):
+            yield Record.FromString(record)
+
+
+def rows_of(path: Path) -> int:
+    """Returns how many lines of metrics the file holds."""
+    return sum(record.HasField("history") for record in records_of(path))

@@ -1,0 +1,52 @@
+"""What a real server tells Prometheus about a weight update and a completion."""
+
+import asyncio
+
+import aiohttp
+
+from contracts.conformance.inference.reference import Reference
+from contracts.conformance.inference.server import Server
+from contracts.conformance.inference.settings import Settings
+from contracts.conformance.inference.trainer_peer import TrainerPeer
+from contracts.metrics import METRICS
+from tests.inference_adapters.metrics import Labels, scraped, status_without_token, value
+
+VERSION = 7
+TOKENS = 20
+
+
+def metrics_after_an_update(url: str, model: str, token: str) -> dict[str, dict[Labels, float]]:
+    """Returns every sample after an update to version 7 and a completion of 20 tokens.
+
+    Those of the contract are checked here.
+    """
+    assert status_without_token(url) == 401
+    before = scraped(url, token)
+    asyncio.run(_update_and_complete(url, Reference(model), token))
+    samples = scraped(url, token)
+    assert {metric.name for metric in METRICS} <= samples.keys()
+    assert value(samples, "contract_weight_version") == VERSION
+    assert value(samples, "contract_resident_bytes") > 2**20
+
+    def grown(name: str, **labels: str) -> float:
+        return value(samples, name, **labels) - value(before, name, **labels)
+
+    assert grown("contract_weight_updates_total", state="live") == 1
+    seconds = grown("contract_weight_update_seconds_total")
+    assert 0 < grown("contract_weight_update_paused_seconds_total") <= seconds < 60
+    assert grown("contract_sampled_tokens_total") == TOKENS
+    assert grown("contract_http_requests_total", status="200") == 1
+    return samples
+
+
+async def _update_and_complete(url: str, reference: Reference, token: str) -> None:
+    async with aiohttp.ClientSession() as http:
+        server = Server(http, url, token)
+        trainer = TrainerPeer([server], reference.tied, Settings(token=token, timeout_s=20))
+        try:
+            await trainer.join()
+            await trainer.publish(VERSION, reference.weights(VERSION))
+            sample = await server.complete([5, 6, 7], TOKENS, temperature=0)
+            assert len(sample.token_ids) == TOKENS
+        finally:
+            trainer.leave()

@@ -1,0 +1,122 @@
+"""`/metrics` of the scripted server, and of apps side by side."""
+
+import asyncio
+import json
+
+import aiohttp
+import pytest
+
+from contracts.metrics import METRICS
+from inference_adapters.app import create_app
+from inference_adapters.scripted import ScriptedEngine
+from tests.inference_adapters.metrics import scraped, status_without_token, told, value
+from tests.inference_adapters.servers import contract, serving, wait_ready
+from tests.inference_adapters.test_app import status_of
+from tests.inference_adapters.trainer_peer import expect, joined_trainer, trainer_of, weights
+
+pytestmark = pytest.mark.asyncio
+
+RUNNING = 3
+
+
+async def grown_to(url: str, name: str, at_least: float, **labels: str) -> float:
+    """Returns the value of a metric once it has reached `at_least`."""
+    async with asyncio.timeout(10):
+        while (found := value(await asyncio.to_thread(scraped, url), name, **labels)) < at_least:
+            await asyncio.sleep(0.01)
+    return found
+
+
+async def test_every_metric_has_its_type_its_meaning_and_its_labels(server):
+    text = told(server.url)
+    samples = scraped(server.url)
+    for metric in METRICS:
+        assert text.count(f"# TYPE {metric.name} {metric.type}\n") == 1
+        assert text.count(f"# HELP {metric.name} {metric.help}\n") == 1
+        labels = [dict(found).get(metric.label) for found in samples[metric.name]]
+        assert set(labels) >= set(metric.always or [None])
+    assert samples.keys() == {metric.name for metric in METRICS}
+    assert len({metric.family for metric in METRICS}) == len(METRICS) == 8
+    assert "metrics" in contract(server.url)["capabilities"]
+
+
+async def test_an_update_is_counted_with_its_pause_and_its_version_is_told(server):
+    before = scraped(server.url)
+    async with joined_trainer(server.url) as trainer:
+        status = await trainer.publish(5, weights(5), receive="staged")
+        assert (await trainer.request_update(6, weights(6)))[0] == 202
+        abort = {"run": trainer.run, "epoch": trainer.epoch, "version": 6}
+        assert (await trainer.post("/abort_weight_update", abort))[1]["state"] == "failed"
+    samples = scraped(server.url)
+    assert value(samples, "contract_weight_version") == 5
+    for state, ended in {"live": 2, "failed": 1}.items():
+        name = "contract_weight_updates_total"
+        assert value(samples, name, state=state) - value(before, name, state=state) == ended
+    name = "contract_weight_update_paused_seconds_total"
+    paused = value(samples, name) - value(before, name)
+    name = "contract_weight_update_seconds_total"
+    assert 0 < status["paused_s"] <= paused < value(samples, name) - value(before, name)
+
+
+async def test_requests_are_counted_while_they_run_and_by_the_status_of_their_answer(server):
+    def answered(samples: dict, status: str) -> float:
+        return value(samples, "contract_http_requests_total", status=status)
+
+    before = scraped(server.url)
+    async with trainer_of(server.url) as trainer:
+        whole = await trainer.complete(max_tokens=5, temperature=0)
+        sampled = len(whole["choices"][0]["token_ids"])
+        expect(await trainer.post("/v1/completions", {"model": "another", "prompt": "1"}), 404, "not_found")
+        tokens = value(before, "contract_sampled_tokens_total") + sampled
+        assert value(scraped(server.url), "contract_sampled_tokens_total") == tokens
+
+        long = {"model": "scripted", "prompt": "hello", "max_tokens": 2000, "n": RUNNING}
+        stream = await trainer.http.post(f"{server.url}/v1/completions", json=long | {"stream": True})
+        waits = asyncio.create_task(trainer.post("/v1/completions", long | {"n": 1}))
+        await grown_to(server.url, "contract_requests", RUNNING + 1, state="running")
+        stream.close()
+        waits.cancel()
+    await grown_to(
+        server.url, "contract_sampled_tokens_total", tokens + RUNNING
+    )  # of what was cancelled, too
+    await grown_to(
+        server.url, "contract_http_requests_total", answered(before, "closed") + 1, status="closed"
+    )
+    await grown_to(server.url, "contract_http_requests_total", answered(before, "200") + 2, status="200")
+    samples = scraped(server.url)
+    assert answered(samples, "200") == answered(before, "200") + 2
+    assert answered(samples, "404") == answered(before, "404") + 1
+
+
+async def test_the_token_is_asked_for_and_a_request_without_it_is_counted():
+    with serving("inference_adapters.scripted", environment={"PIPELINERL_TOKEN": "s3cret"}) as server:
+        wait_ready(server.url)
+        assert status_without_token(server.url) == 401
+        async with aiohttp.ClientSession() as http, http.post(f"{server.url}/score", json={}) as answer:
+            assert answer.status == 401
+        samples = scraped(server.url, "s3cret")
+    assert value(samples, "contract_http_requests_total", status="401") == 1
+
+
+async def test_the_route_is_for_get_alone(server):
+    async with trainer_of(server.url) as trainer:
+        expect(await trainer.post("/metrics", {}), 405, "method_not_allowed")
+
+
+class WithItsOwn(ScriptedEngine):
+    async def metrics(self) -> str:
+        return "# TYPE own_steps_total counter\nown_steps_total 3\n"
+
+
+async def test_two_apps_in_one_process_have_each_their_own_and_their_engines():
+    texts = []
+    for version, engine in ((3, WithItsOwn()), (4, ScriptedEngine())):
+        app = create_app(engine, version=version)
+        async with app.router.lifespan_context(app):
+            while (answer := await status_of(app, "GET", "/metrics"))[0] == 503:  # it is being loaded
+                assert json.loads(answer[1])["error"]["code"] == "unhealthy"
+                await asyncio.sleep(0)
+            texts.append(answer[1].decode())
+    one, other = texts
+    assert "\ncontract_weight_version 3.0\n" in one and one.endswith("\nown_steps_total 3\n")
+    assert "\ncontract_weight_version 4.0\n" in other and "own_steps" not in other

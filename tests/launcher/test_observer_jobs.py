@@ -1,0 +1,113 @@
+"""What observers may do to a run: nothing. With real processes that observe nothing."""
+
+import os
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from contracts.support.token import TOKEN_VARIABLE
+from pipelinerl.launcher import observer_jobs
+from pipelinerl.launcher.compose import compose_config
+from pipelinerl.launcher.observer_jobs import Observer, ObserverJobs, observers_of
+from tests.pipeline.runs import wait_for
+
+
+def jobs(run_dir: Path, **lines: str) -> ObserverJobs:
+    """Starts a line of shell for each observer."""
+    started = ObserverJobs([Observer(name, ("/bin/sh", "-c", line)) for name, line in lines.items()], run_dir)
+    started.start()
+    return started
+
+
+def tended_until(observers: ObserverJobs, condition) -> None:
+    def met() -> bool:
+        observers.tend(time.monotonic())
+        return condition()
+
+    wait_for(met, within_s=30)
+
+
+def test_each_tracker_has_an_observer_and_tensorboard_has_an_alias(tmp_path):
+    config = compose_config(["trackers=[wandb,tensorboard]", "tensorboard=true"])
+    assert [observer.name for observer in observers_of(config, tmp_path)] == [
+        "tracker-wandb",
+        "tracker-tensorboard",
+    ]
+    aliased = compose_config(["tensorboard=true"])
+    assert [observer.command[-1] for observer in observers_of(aliased, tmp_path)] == ["tensorboard"]
+    assert observers_of(compose_config([]), tmp_path) == []
+
+
+def test_at_the_end_they_are_told_and_waited_for(tmp_path, capsys):
+    wait = f"until test -e {tmp_path}/trackers/ended; do sleep 0.02; done; sleep 0.2"
+    observers = jobs(tmp_path, a=f"{wait}; touch {tmp_path}/a", b=f"{wait}; touch {tmp_path}/b")
+    observers.finish()
+    assert (tmp_path / "a").exists() and (tmp_path / "b").exists()
+    observers.close()
+    assert capsys.readouterr().err == ""
+
+
+def test_one_that_does_not_finish_is_ended_with_a_warning_that_names_its_command(
+    tmp_path, capsys, monkeypatch
+):
+    monkeypatch.setattr(observer_jobs, "FINISH_S", 0.3)
+    observers = jobs(tmp_path, slow=f"echo $$ > {tmp_path}/pid; exec sleep 1000")
+    wait_for(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text())
+    observers.finish()
+    observers.close()
+    line = capsys.readouterr().err
+    assert line.startswith("launch.py: warning: slow has not finished within 0.3 s of the run's end")
+    assert line.count("\n") == 1 and "this command writes the rest: python -c" in line
+    with pytest.raises(ProcessLookupError):
+        os.kill(int((tmp_path / "pid").read_text()), 0)
+
+
+def test_one_that_is_killed_begins_again_three_times_and_then_leaves_one_warning(tmp_path, capsys):
+    observers = jobs(tmp_path, one=f"echo x >> {tmp_path}/starts; kill -9 $$")
+    tended_until(observers, lambda: not observers.tend(time.monotonic()))
+    assert (tmp_path / "starts").read_text() == "x\n" * 4
+    observers.finish()
+    observers.close()
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 1
+    assert f"warning: one was killed by signal {signal.SIGKILL:d}" in lines[0]
+
+
+def test_one_that_cannot_be_started_is_a_warning(tmp_path, capsys):
+    (tmp_path / "logs").write_text("no directory")
+    observers = jobs(tmp_path, one="exit 0")
+    assert not observers.tend(time.monotonic())
+    observers.finish()
+    observers.close()
+    assert "warning: one cannot be started: " in capsys.readouterr().err
+
+
+def test_one_that_ended_well_too_early_is_begun_again_to_write_the_rest(tmp_path, capsys):
+    observers = jobs(tmp_path, one=f"echo x >> {tmp_path}/starts; test -e {tmp_path}/trackers/ended")
+    wait_for(lambda: (tmp_path / "starts").exists())
+    tended_until(observers, lambda: observers.tend(time.monotonic()))  # its restart waits for its time
+    began = time.monotonic()
+    observers.finish()
+    observers.close()
+    assert time.monotonic() - began < 20
+    assert (tmp_path / "starts").read_text().count("x") >= 2
+    assert capsys.readouterr().err == ""
+
+
+def test_they_are_not_given_the_token_of_the_servers(tmp_path, monkeypatch):
+    monkeypatch.setenv(TOKEN_VARIABLE, "a-secret-token")
+    observers = jobs(tmp_path, one=f"env > {tmp_path}/env")
+    observers.finish()
+    observers.close()
+    assert "a-secret-token" not in (tmp_path / "env").read_text()
+
+
+def test_one_that_hangs_does_not_keep_an_interrupted_run(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(observer_jobs, "HURRIED_S", 0.2)
+    observers = jobs(tmp_path, one="exec sleep 1000")
+    observers.hurry()
+    observers.finish()
+    observers.close()
+    assert "has not finished within 0.2 s" in capsys.readouterr().err

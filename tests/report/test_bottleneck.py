@@ -1,0 +1,133 @@
+"""What bounds a run: by tables, and never by the trainer's waiting alone."""
+
+import pytest
+
+from pipelinerl.report.bottleneck import NOT_RECORDED, Finding, bottleneck
+from pipelinerl.report.bottleneck_watch import HOLDS, BottleneckWatch
+from pipelinerl.report.measurements import MetricLines
+from tests.report.measured import lines_of_run, lines_of_step
+
+WAITING = {"wait_s": 1.0}
+PHASES = {"open": 0.02, "gather": 0.05, "send": 0.5, "confirm": 0.03}
+RUNS = {
+    Finding.GENERATION: {**WAITING, "places_busy": 0.98},
+    Finding.TRAINING: {"wait_s": 0.05, "places_busy": 0.4, "blocked_lag": 0.6},
+    Finding.UPDATE: {"publish_s": 1.2, "phases": PHASES, "places_busy": 0.9},
+    Finding.VERIFIER: {**WAITING, "places_busy": 0.3, "outside_requests": 0.8, "blocked_lag": 0.5},
+    Finding.REFERENCE: {**WAITING, "places_busy": 0.3, "reference_s": 4.0, "blocked_lag": 0.7},
+    Finding.LAG: {**WAITING, "places_busy": 0.4, "blocked_lag": 0.6},
+    Finding.BALANCED: {"wait_s": 0.2, "places_busy": 0.9},
+    Finding.UNCLEAR: {**WAITING, "places_busy": 0.5},
+    Finding.QUIESCING: {"others": {"quiesce_s": 1.2}, "places_busy": 0.4, "blocked_gate": 0.6},
+    Finding.CHECKPOINT: {"others": {"save_s": 1.6}, "places_busy": 0.4, "blocked_lag": 0.6},
+}
+
+
+@pytest.mark.parametrize("finding", RUNS)
+def test_each_is_found_from_its_measurements(finding):
+    assert bottleneck(lines_of_run(**RUNS[finding]).measured()).finding == finding
+
+
+@pytest.mark.parametrize(
+    ("otherwise", "finding"),
+    [
+        ({**WAITING, "places_busy": 0.5}, Finding.UNCLEAR),  # it waits, and nothing says for whom
+        (  # nobody stood still for it
+            {"publish_s": 0.6, "phases": PHASES, "wait_s": 1.2, "places_busy": 0.5},
+            Finding.UNCLEAR,
+        ),
+        ({"wait_s": 0.1, "places_busy": 0.5, "blocked_lag": 0.1}, Finding.BALANCED),
+        (  # most of the time goes to learning
+            {"publish_s": 0.6, "phases": PHASES, "places_busy": 0.4, "blocked_lag": 0.6},
+            Finding.TRAINING,
+        ),
+        ({"wait_s": 0.1, "others": {"probe_s": 1.6}, "blocked_lag": 0.6}, Finding.BALANCED),
+    ],
+)
+def test_one_measurement_alone_blames_nobody(otherwise, finding):
+    assert bottleneck(lines_of_run(**otherwise).measured()).finding == finding
+
+
+def test_an_update_for_which_the_servers_stand_still_bounds_also_a_trainer_that_waits():
+    run = {"publish_s": 0.6, "paused_s": 0.6, "phases": PHASES, **WAITING, "places_busy": 0.95}
+    assert bottleneck(lines_of_run(**run).measured()).finding == Finding.UPDATE
+
+
+def test_the_phase_of_an_update_is_named():
+    found = bottleneck(lines_of_run(**RUNS[Finding.UPDATE]).measured())
+    assert found.sentence.startswith("update bound: publishing took 60% of the time, 83% of it to send; ")
+
+
+def test_busy_workers_that_judge_are_the_verifiers_second_measurement():
+    run = {**WAITING, "places_busy": 0.3, "outside_requests": 0.2, "blocked_lag": 0.5}
+    assert bottleneck(lines_of_run(**run, judging=0.95).measured()).finding == Finding.VERIFIER
+    assert bottleneck(lines_of_run(**run, judging=0.5).measured()).finding == Finding.LAG
+
+
+def test_problems_come_before_servers_where_most_tokens_are_for_nothing():
+    wasteful = bottleneck(lines_of_run(**RUNS[Finding.GENERATION], useful=0.07).measured())
+    assert "7% of the tokens sampled came into the loss" in wasteful.why
+    assert "difficulty" in wasteful.advice
+    assert "world.servers" in bottleneck(lines_of_run(**RUNS[Finding.GENERATION]).measured()).advice
+
+
+def test_only_the_last_steps_count():
+    kept = lines_of_run(steps=100, **RUNS[Finding.GENERATION])
+    held_back = {"places_busy": 0.4, "blocked_lag": 0.6}
+    for step in range(101, 121):
+        for process, line in lines_of_step(step, 0.05, 0.1, 0.0, None, None, None, 0.9, held_back):
+            kept.observe(process, line)
+    measured = kept.measured()
+    assert (measured.steps, measured.busy) == (20, pytest.approx(0.4))
+    assert measured.useful == pytest.approx(0.9)
+    assert bottleneck(measured).finding == Finding.TRAINING
+
+
+def test_counts_begin_anew_with_their_process():
+    kept = MetricLines(20)
+    for at, sampled in ((1, 100.0), (2, 200.0), (3, 50.0), (4, 150.0)):
+        counts = {"sampled_tokens": sampled, "useful_tokens": sampled / 2}
+        kept.observe("preprocessor", {"time": at - 0.5, "step": at, **counts})
+        kept.observe("actor", {"time": at - 0.5, "step": at, "places_s": 1.0, "places_busy": 1.0})
+        kept.observe("trainer", {"time": float(at), "step": at, "step_s": 1.0, "wait_s": None})
+    assert kept.measured().useful == pytest.approx(0.5)
+
+
+def test_a_run_that_was_recorded_before_says_so():
+    kept = MetricLines(20)
+    for step in range(1, 30):
+        kept.observe("trainer", {"time": 1000.0 + step, "step": step, "trained_tokens_per_s": 100.0})
+    assert bottleneck(kept.measured()) == NOT_RECORDED
+    assert NOT_RECORDED.sentence.startswith("not recorded: ")
+
+
+def test_a_finding_is_said_once_it_holds_and_again_only_when_another_does():
+    watch = BottleneckWatch()
+
+    def run(first: int, steps: int, **run: object) -> list[str]:
+        values = {"wait_s": 0.1, "useful": 0.9} | run
+        places = {name: values.pop(name) for name in [*values] if name.startswith(("places", "blocked"))}
+        for step in range(first, first + steps):
+            of_step = (values["wait_s"], 0.1, 0.0, None, None, None, values["useful"], places)
+            for process, line in lines_of_step(step, *of_step):
+                watch.observe(process, line)
+        said = [*watch.unsaid]
+        watch.unsaid.clear()
+        return said
+
+    assert run(1, HOLDS + 1, **RUNS[Finding.GENERATION]) == []  # not before three steps have closed
+    assert [s.split(":")[1] for s in run(HOLDS + 2, 20, **RUNS[Finding.GENERATION])] == [" generation bound"]
+    assert run(40, 20, **RUNS[Finding.GENERATION]) == []
+    (said,) = run(60, 60, **RUNS[Finding.TRAINING])
+    assert "training bound" in said
+
+
+def test_the_metrics_of_the_run_say_what_was_found_and_from_what():
+    watch = BottleneckWatch()
+    lines = []
+    for step in range(1, 6):
+        for process, line in lines_of_step(step, 1.0, 0.1, 0.0, None, None, None, 0.9, {"places_busy": 0.98}):
+            lines.append(watch.observe(process, line))
+    metrics = [line for line in lines if line][-1]
+    assert (metrics["bottleneck_generation"], metrics["bottleneck_training"]) == (1.0, 0.0)
+    assert metrics["wait"] == pytest.approx(0.5) and metrics["busy"] == pytest.approx(0.98)

@@ -1,0 +1,254 @@
+"""`python -m pipelinerl.view.parquet`: what it writes is what the run recorded, or nothing."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pandas
+import pyarrow
+import pyarrow.parquet as pq
+import pytest
+import yaml
+from datasets import load_dataset
+from huggingface_hub import DatasetCard
+from tokenizers import Tokenizer
+from tokenizers.decoders import ByteFallback, Fuse, Sequence
+from tokenizers.models import BPE
+
+from benchmarks.ledger import ledger_of
+from contracts.records import Record, Rollout, Settled, Started, VersionSpan
+from pipelinerl.paths import ROOT
+from pipelinerl.streams.events import recorded
+from pipelinerl.streams.files import FileStreams
+from pipelinerl.streams.of_run import recorded_streams
+from pipelinerl.streams.redis import RedisStreams
+from pipelinerl.streams.run_directory import InvalidInputError
+from pipelinerl.view.parquet import export_rollouts
+from pipelinerl.view.shards import ShardWriter
+from tests.builders import completion, rollout
+
+RECORDED = ROOT / "tests" / "data" / "recorded_run"  # a run that was stopped, resumed, and stopped again
+
+
+def command(*arguments: object) -> list[str]:
+    return [sys.executable, "-m", "pipelinerl.view.parquet", *map(str, arguments)]
+
+
+def parquet(*arguments: object) -> subprocess.CompletedProcess:
+    return subprocess.run(command(*arguments), capture_output=True, text=True, cwd=ROOT)
+
+
+def refused(*arguments: object) -> str:
+    """Returns the one line on stderr."""
+    done = parquet(*arguments)
+    assert (done.returncode, done.stdout) == (1, "")
+    (line,) = done.stderr.splitlines()
+    return line
+
+
+def records(run_dir: Path, name: str) -> list[Record]:
+    with recorded_streams(run_dir) as streams:
+        return list(recorded(streams, name))
+
+
+def test_the_data_set_is_what_the_run_recorded(tmp_path):
+    done = parquet(RECORDED, "--out", tmp_path / "out")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == f"rollouts in {tmp_path / 'out'}: train 352, held_out 48\n"
+    splits = load_dataset(str(tmp_path / "out"), cache_dir=str(tmp_path / "cache"))
+    for split, stream in [("train", "rollouts"), ("held_out", "eval_rollouts")]:
+        recorded_ones = records(RECORDED, stream)
+        assert len(splits[split]) == len(recorded_ones) > 0
+        for row, record in zip(splits[split], recorded_ones, strict=True):
+            assert_equal(row, record)
+        files = {"train": str(tmp_path / "out" / split / "*.parquet")}
+        alone = load_dataset("parquet", data_files=files, cache_dir=str(tmp_path / "cache"))["train"]
+        assert alone.to_list() == splits[split].to_list()
+        assert len(pandas.read_parquet(tmp_path / "out" / split)) == len(recorded_ones)
+
+
+def assert_equal(row: dict, record: Rollout) -> None:
+    plain = ("run", "rollout_id", "group_id", "problem_id", "domain", "draw", "status", "reward")
+    for name in (*plain, "started_at", "finished_at", "turn_rewards", "sampled_tokens"):
+        assert row[name] == getattr(record, name)
+    assert by_name(row["metrics"]) == record.metrics
+    assert by_name(row["reward_components"]) == record.reward_components
+    assert row["success"] == record.metrics["success"]
+    assert (row["first_version"], row["last_version"]) == (min(record.versions), max(record.versions))
+    for columns, of in zip(row["completions"], record.completions, strict=True):
+        assert columns["prompt_token_ids"] == of.prompt_token_ids.tolist()
+        assert columns["token_ids"] == of.token_ids.tolist()
+        assert columns["logprobs"] == of.logprobs.tolist()
+        assert len(columns["logprobs"]) == len(columns["token_ids"])
+        spans = [VersionSpan(**span) for span in columns["spans"]]
+        assert spans == of.spans
+        for name in ("temperature", "finish_reason", "server", "segments", "began", "ended"):
+            assert columns[name] == getattr(of, name)
+
+
+def by_name(values: list[dict]) -> dict[str, float]:
+    return {entry["name"]: entry["value"] for entry in values}
+
+
+def test_outcomes_are_those_of_the_ledger(tmp_path):
+    export_rollouts(RECORDED, tmp_path / "out")
+    train = pandas.read_parquet(tmp_path / "out" / "train")
+    found: dict[str, set[int]] = {}
+    for row in train.itertuples():
+        how = row.outcome_reason if row.outcome == "dropped" else row.outcome.replace("_", " ")
+        found.setdefault(how, set()).add(row.group_id)
+    outcomes = ledger_of(RECORDED).outcomes
+    assert found == {how: groups & {*train.group_id} for how, groups in outcomes.items() if how in found}
+    assert {"trained", "rolled_back", "in flight"} == found.keys()
+    settled = [event for event in records(RECORDED, "trainer_events") if isinstance(event, Settled)]
+    assert [event.version for event in settled] == [1, 2, 3, 4, 5, 4, 5]  # resumed from version 3
+    for undone, again in zip(settled[3:5], settled[5:7], strict=True):
+        assert {*train[train.trained_version == again.version].group_id} == {*again.group_ids}
+        undone_ones = train[[list(versions) == [undone.version] for versions in train.undone_versions]]
+        assert {*undone_ones.group_id} == {*undone.group_ids}
+    assert (train.undone_versions.map(len) > 0).sum() == 2 * 32
+    assert pandas.read_parquet(tmp_path / "out" / "held_out").outcome.isna().all()
+
+
+def byte_tokenizer() -> Tokenizer:
+    """Returns a tokenizer whose token of id N is the byte N."""
+    tokenizer = Tokenizer(BPE({f"<0x{byte:02X}>": byte for byte in range(256)}, [], byte_fallback=True))
+    tokenizer.decoder = Sequence([ByteFallback(), Fuse()])
+    return tokenizer
+
+
+HOSTILE = {
+    b"a\0b": "a\0b",
+    b"\xed\xa0\x80": "\ufffd" * 3,  # a lone surrogate
+    b"\xff\xc3": "\ufffd" * 2,
+    '</script>,"\n\x1b[2J\u202e=1+1'.encode(): '</script>,"\n\x1b[2J\u202e=1+1',
+}
+
+
+def test_hostile_text_survives(tmp_path):
+    byte_tokenizer().save(str(tmp_path / "tokenizer.json"))
+    (tmp_path / "config.yaml").write_text(yaml.safe_dump({"model": {"path": str(tmp_path)}}))
+    writer = FileStreams(tmp_path / "streams").writer("rollouts")
+    names = {"problem_id": "p\0\n\u202e", "domain": "---\n", "status": 'failed:",\0'}
+    fields = {"mark": np.array([1.5], dtype=np.float32), "tool": np.array([True])}
+    for group, sampled in enumerate(HOSTILE):
+        writer.append(rollout(group, completions=[completion(list(sampled), list(sampled))], **names))
+    writer.append(rollout(9, completions=[completion([], [1], token_fields=fields)]))
+    export_rollouts(tmp_path, tmp_path / "out")
+    rows = load_dataset(str(tmp_path / "out"), cache_dir=str(tmp_path / "cache"))["train"].to_list()
+    for row, (sampled, text) in zip(rows, HOSTILE.items(), strict=False):
+        assert {name: row[name] for name in names} == names
+        (columns,) = row["completions"]
+        assert (columns["prompt"], columns["text"]) == (text, text)
+        assert columns["token_ids"] == list(sampled)
+    (columns,) = rows[-1]["completions"]
+    assert columns["token_fields"] == [{"name": "mark", "values": [1.5]}, {"name": "tool", "values": [1.0]}]
+
+
+def test_a_run_that_is_running_is_copied_as_far_as_it_is_recorded(tmp_path):
+    streams = FileStreams(tmp_path / "streams")
+    rollouts, events = streams.writer("rollouts"), streams.writer("actor_events")
+    refusal = refused(tmp_path, "--out", tmp_path / "out")
+    assert refusal == f"pipelinerl.view.parquet: {tmp_path} has recorded no rollouts yet"
+    for group in range(2):
+        events.append(Started(group_id=group, rollouts=1, draw=group, problem=0))
+        rollouts.append(rollout(group))
+    events.append(Settled(group_ids=[1], rollouts=1, reason="boring"))
+    (tmp_path / "out").mkdir()
+    (split,) = export_rollouts(tmp_path, tmp_path / "out")
+    rollouts.append(rollout(2))  # its writer is alive
+    assert split.rows == 2
+    train = load_dataset(str(tmp_path / "out"), cache_dir=str(tmp_path / "cache"))["train"]
+    assert train["outcome"][:] == ["in_flight", "dropped"] and train["outcome_reason"][:] == [None, "boring"]
+    assert train["success"][:] == [None, None]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["cache", "out", "streams"]
+
+
+@pytest.mark.engines  # it needs redis-server
+def test_a_run_on_redis_is_copied_too(tmp_path, redis_url):
+    streams = RedisStreams(redis_url, tmp_path.name)
+    streams.writer("rollouts").append(rollout(0))
+    saved = {"streams": {"backend": "redis", "url": redis_url, "run": tmp_path.name}}
+    (tmp_path / "config.yaml").write_text(yaml.safe_dump(saved))
+    (split,) = export_rollouts(tmp_path, tmp_path / "out")
+    assert (split.name, split.rows) == ("train", 1)
+
+
+def test_row_groups_and_shards_have_bounded_sizes(tmp_path):
+    export_rollouts(RECORDED, tmp_path / "out", row_group_bytes=100_000, shard_bytes=20_000)
+    shards = sorted((tmp_path / "out" / "train").iterdir())
+    assert [shard.name for shard in shards] == [f"{number:05d}.parquet" for number in range(len(shards))]
+    assert len(shards) > 1 and all(shard.stat().st_size < 60_000 for shard in shards)
+    groups = [pq.ParquetFile(shard).metadata for shard in shards]
+    rows = [file.row_group(i).num_rows for file in groups for i in range(file.num_row_groups)]
+    assert max(rows) < 50 and sum(rows) == 352 and len(rows) > len(shards)
+    ids = [row["rollout_id"] for row in pq.read_table(tmp_path / "out" / "train").to_pylist()]
+    assert ids == [record.rollout_id for record in records(RECORDED, "rollouts")]
+
+
+def test_a_shard_that_was_not_closed_is_no_parquet_file(tmp_path):
+    shards = ShardWriter(tmp_path / "train", pyarrow.schema({"a": pyarrow.int64()}), row_group_bytes=10)
+    shards.add({"a": 1}, size=10)
+    with pytest.raises(pyarrow.ArrowInvalid):
+        pq.ParquetFile(tmp_path / "train" / "00000.parquet")
+    shards.close()
+    assert pq.ParquetFile(tmp_path / "train" / "00000.parquet").metadata.num_rows == 1
+
+
+def test_a_killed_export_leaves_nothing_that_looks_complete(tmp_path):
+    run_dir, out = tmp_path / "run", tmp_path / "out"
+    writer = FileStreams(run_dir / "streams").writer("rollouts")
+    for group in range(5_000):
+        writer.append(rollout(group))
+    process = subprocess.Popen(command(run_dir, "--out", out), cwd=ROOT)
+    while not (left := list(tmp_path.glob(".out.*.partial"))):
+        assert process.poll() is None
+        time.sleep(0.001)
+    os.kill(process.pid, signal.SIGKILL)
+    assert process.wait() == -signal.SIGKILL
+    assert not out.exists() and left[0].name == f".out.{process.pid}.partial"
+    assert parquet(run_dir, "--out", out).returncode == 0
+    assert len(pandas.read_parquet(out / "train")) == 5_000
+
+
+def test_the_card_names_the_splits_and_what_was_deleted(tmp_path):
+    run_dir = tmp_path / "a: ---\nrun"
+    writer = FileStreams(run_dir / "streams", segment_bytes=500).writer("rollouts")
+    offsets = [writer.append(rollout(group)) for group in range(9)]
+    writer.trim(offsets[5])
+    export_rollouts(run_dir, tmp_path / "out")
+    card = DatasetCard.load(tmp_path / "out" / "README.md")
+    assert card.data.pretty_name == "Rollouts of a: ---\\nrun"
+    (files,) = card.data.configs[0]["data_files"]
+    assert files == {"split": "train", "path": "train/*.parquet"}
+    assert "`train`: 3 rollouts; the oldest records were deleted (`streams.keep_bytes`)" in card.text
+    columns = pq.read_schema(tmp_path / "out" / "train" / "00000.parquet").names
+    described = [line.split("|")[1] for line in card.text.splitlines() if line.startswith("| ")][1:]
+    assert [name for names in described for name in names.strip().split(", ")] == columns
+
+
+def test_what_cannot_be_is_refused_in_one_line(tmp_path):
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "mine").touch()
+    for full in (tmp_path / "full", tmp_path / "full" / "mine"):
+        with pytest.raises(InvalidInputError, match=f"{full} exists and is never overwritten; choose a new"):
+            export_rollouts(RECORDED, full)
+    shown = [sys.executable, "-m", "pipelinerl.streams", "list", str(tmp_path / "full")]
+    line = subprocess.run(shown, capture_output=True, text=True, cwd=ROOT).stderr.strip()
+    said = refused(tmp_path / "full", "--out", tmp_path / "out")
+    assert said == line.replace("pipelinerl.streams", "pipelinerl.view.parquet")
+    assert not (tmp_path / "out").exists()
+
+
+def test_without_pyarrow_it_names_the_extra(tmp_path):
+    code = (
+        "import runpy, sys; sys.modules['pyarrow'] = None; sys.argv = ['parquet', 'run', '--out', 'out']; "
+        "runpy.run_module('pipelinerl.view.parquet', run_name='__main__')"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
+    (line,) = done.stderr.splitlines()
+    assert done.returncode == 1 and line.endswith("it needs: pip install -e '.[math]'")
