@@ -132,6 +132,6 @@ def test_metrics_for_which_there_is_no_room_are_left_out(small_disk, caplog):
     assert steps == sorted(steps) and steps[0] == 1 and steps[-3:] == [200, 201, 202]
     assert len(steps) < 150
     assert [record.getMessage() for record in caplog.records] == [
-        f"the disk of {small_disk}/metrics/trainer.jsonl is full: metrics are left out"
+        f"metrics are left out of {small_disk}/metrics/trainer.jsonl: the disk is full"
     ]
     metrics.close()
