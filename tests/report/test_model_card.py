@@ -48,7 +48,8 @@ def test_it_says_how_the_model_was_trained_and_what_it_can_do(tmp_path):
         tmp_path, config, evaluated(0, 0.25), evaluated(4, 0.75), evaluated(8, 0.5), evaluated(9, 1)
     )
     assert card.data.base_model == "org/base"
-    assert card.data.library_name == "transformers" and card.data.pipeline_tag == "text-generation"
+    data = card.data.to_dict()
+    assert data["library_name"] == "transformers" and data["pipeline_tag"] == "text-generation"
     assert card.data.tags == ["reinforcement-learning", "pipelinerl"]
     assert card.text.startswith("\n# org/base, version 8\n") and "after 8 optimizer steps" in card.text
     results = ["`16`", "`avg@4`", "`0.250 (v0)`", "`0.750 (v4)`", "`0.500 (v8)`"]
