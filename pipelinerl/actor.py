@@ -47,7 +47,7 @@ from pipelinerl.components import (
 from pipelinerl.config import RunConfig
 from pipelinerl.heartbeat import Heartbeat
 from pipelinerl.process import process_main
-from pipelinerl.rollouts.admission import Admission
+from pipelinerl.rollouts.admission import admission_of
 from pipelinerl.rollouts.evaluator import Evaluator
 from pipelinerl.rollouts.kept_rollouts import KeptRollouts
 from pipelinerl.rollouts.pending_groups import PendingGroups
@@ -80,13 +80,7 @@ class Actor:
         self._domain = build_domain(config)
         self._sampler = build_sampler(config, self._domain)
         self._rewards = [instantiate(component) for component in config.rewards]
-        self._admission = Admission(
-            config.batch_size,
-            config.group_size,
-            config.lag_limit,
-            config.requests_in_flight,
-            config.judging.max_waiting or 2 * config.requests_in_flight,
-        )
+        self._admission = admission_of(config)
         self._pool = ServerPool(config.inference.concurrency)
         self._judge = build_judge(config)
         self._newest = 0  # version that the trainer has made

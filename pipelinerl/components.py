@@ -13,6 +13,9 @@ import numpy as np
 
 from contracts.records import Rollout
 from pipelinerl.batching.credit import CREDIT, TurnAdvantages
+from pipelinerl.batching.sequences import training_sequences
+from pipelinerl.batching.staleness import StalePolicy
+from pipelinerl.batching.step_formation import StepFormation
 from pipelinerl.clients.chat_template import ChatTemplate
 from pipelinerl.clients.llm_client import LLMClient, Sampling
 from pipelinerl.clients.partial_completions import SegmentPolicy
@@ -94,6 +97,26 @@ def build_packing(config: RunConfig, first_step: int = 0) -> object:
     if missing := [name for name in ("add_rollout", "close_step") if not hasattr(packing, name)]:
         raise TypeError(f"{type(packing).__name__} has no method {' and no '.join(missing)}")
     return packing
+
+
+def build_formation(config: RunConfig, first_step: int = 0) -> StepFormation:
+    """Returns what makes groups into the rows of steps, from `first_step` on."""
+    return StepFormation(
+        advantages=build_credit(config),
+        filters=[instantiate(component) for component in config.filters],
+        stale=StalePolicy(config.on_stale, config.lag_limit),
+        sequences=partial(
+            training_sequences,
+            last_segments=config.rollout.train_segments == "last",
+            token_fields=config.token_fields,
+        ),
+        token_fields=config.token_fields,
+        normalisation=instantiate(config.normalisation),
+        packing=build_packing(config, first_step=first_step),
+        batch_size=config.batch_size,
+        buffer_whole_step=config.schedule == "conventional" and config.sampling.seeded,
+        first_step=first_step,
+    )
 
 
 def build_client(

@@ -7,7 +7,6 @@ Run by the launcher: `python -m pipelinerl.preprocessor --run-dir DIR`. Reads `r
 import os
 import time
 from collections.abc import Callable, Iterator
-from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -24,11 +23,9 @@ from contracts.records import (
     TrainingDone,
 )
 from pipelinerl.batching.group_counts import GroupCounts
-from pipelinerl.batching.sequences import training_sequences
-from pipelinerl.batching.staleness import StalePolicy
-from pipelinerl.batching.step_formation import Groups, StepFormation
+from pipelinerl.batching.step_formation import Groups
 from pipelinerl.clients.reference import Reference
-from pipelinerl.components import build_credit, build_packing, instantiate
+from pipelinerl.components import build_formation
 from pipelinerl.config import RunConfig
 from pipelinerl.errors import GaveUpError
 from pipelinerl.heartbeat import EVERY_S, Heartbeat
@@ -51,22 +48,7 @@ class Preprocessor:
         streams = open_streams(config, run_dir, on_wait=self._heartbeat.beat)
         resumed = latest_launch(streams)
         self._groups = Groups(config.group_size)
-        self._formation = StepFormation(
-            advantages=build_credit(config),
-            filters=[instantiate(component) for component in config.filters],
-            stale=StalePolicy(config.on_stale, config.lag_limit),
-            sequences=partial(
-                training_sequences,
-                last_segments=config.rollout.train_segments == "last",
-                token_fields=config.token_fields,
-            ),
-            token_fields=config.token_fields,
-            normalisation=instantiate(config.normalisation),
-            packing=build_packing(config, first_step=resumed.version),
-            batch_size=config.batch_size,
-            buffer_whole_step=config.schedule == "conventional" and config.sampling.seeded,
-            first_step=resumed.version,
-        )
+        self._formation = build_formation(config, first_step=resumed.version)
         self._streams = streams
         self._ends = resumed.ends
         self._replayed = set(resumed.replayed)

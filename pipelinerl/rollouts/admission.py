@@ -8,6 +8,8 @@ Without `max_lag`, a group is admitted while fewer than `unread_limit` rollouts 
 That is more than a step, so the trainer always has a step to close, which settles its groups.
 """
 
+from pipelinerl.config import RunConfig
+
 STEPS_AHEAD = 2  # finished rollouts that may wait without `max_lag`: a step being trained, one being formed
 
 
@@ -64,3 +66,15 @@ class Admission:
     def settle(self, rollouts: int) -> None:
         self.settled += rollouts
         assert self.settled <= self.started, "more rollouts settled than started"
+
+
+def admission_of(config: RunConfig) -> Admission:
+    """Returns the admission of a run that begins."""
+    in_flight = config.requests_in_flight
+    return Admission(
+        config.batch_size,
+        config.group_size,
+        config.lag_limit,
+        in_flight,
+        config.judging.max_waiting or 2 * in_flight,
+    )

@@ -1,4 +1,4 @@
-"""Health: warning signs in the metrics of optimizer steps, named when they begin. Pure state, no I/O.
+"""Warning signs in the metrics of optimizer steps, named when they begin. Pure state, no I/O.
 
 Trainer rank 0 calls `observe` once per step, and logs and records what it gets. The signs are those that
 INTELLECT-2 saw before its runs collapsed (arXiv 2505.07291, training instability), and the effective
@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-from pipelinerl.trends import Collapse, Growth, Level, Rule
+from pipelinerl.health.trends import Collapse, Growth, Level, Rule
 
 
 class Alarm(StrEnum):

@@ -1,4 +1,4 @@
-"""Levels: a noisy metric smoothed, and whether it has grown or collapsed. Pure state; for `health.py`."""
+"""Levels: a noisy metric smoothed, and whether it has grown or collapsed. Pure state; for the rules."""
 
 import math
 from collections import deque

@@ -1,0 +1,78 @@
+"""How long the devices of a simulated run take. Pure."""
+
+import math
+from dataclasses import asdict, dataclass
+
+from contracts.model_shape import ModelShape
+
+
+@dataclass(frozen=True)
+class Rates:
+    """Service times in seconds.
+
+    decode_s: one token of a server that generates for one request.
+    decode_per_request_s: what each further request of the same server adds to it.
+    train_tokens_per_s: tokens that one trainer rank trains, prompts included.
+    optimizer_s: the optimizer step.
+    update_s: from the end of a step until its weights are live; the trainer waits.
+    paused_s: the part of it in which servers stand still.
+    judging_s: from an answer to its reward.
+    """
+
+    decode_s: float
+    decode_per_request_s: float
+    train_tokens_per_s: float
+    optimizer_s: float = 0.0
+    update_s: float = 0.0
+    paused_s: float = 0.0
+    judging_s: float = 0.0
+
+    def __post_init__(self) -> None:
+        for name, value in asdict(self).items():
+            above = name in ("decode_s", "train_tokens_per_s")
+            if not math.isfinite(value) or value < 0 or (above and not value):
+                raise ValueError(f"{name} must be {'above 0' if above else '0 or more'}, not {value:g}")
+
+    def token_s(self, requests: int) -> float:
+        """Returns the seconds between two tokens of a request, among `requests` on the same server."""
+        return self.decode_s + self.decode_per_request_s * (requests - 1)
+
+
+@dataclass(frozen=True)
+class Device:
+    """An accelerator by its data sheet, and the shares of it that are assumed to be reached."""
+
+    flops: float  # dense bfloat16
+    memory_bytes_per_s: float
+    network_bytes_per_s: float
+    train_share: float = 0.4  # of the peak: an assumption
+    decode_share: float = 0.6  # of the memory's bandwidth: an assumption
+
+
+# NVIDIA's data sheets of the H100 SXM and the H200; the network is one NVLink or InfiniBand port, assumed.
+DEVICES = {
+    "h100": Device(989e12, 3.35e12, 25e9),
+    "h200": Device(989e12, 4.8e12, 25e9),
+}
+
+
+def by_arithmetic(
+    device: Device, shape: ModelShape, gpus_per_server: int, ranks: int, mean_context: float
+) -> Rates:
+    """Returns the rates of a model in bfloat16 by its shape alone.
+
+    Decoding reads all weights once a token, and each request's keys and values. Training computes six
+    operations a parameter and token, and two more because activations are computed again.
+    """
+    weights = 2 * shape.parameters
+    bandwidth = device.memory_bytes_per_s * device.decode_share * gpus_per_server
+    training = 8 * (shape.parameters - shape.embedding)
+    update = weights / device.network_bytes_per_s
+    return Rates(
+        decode_s=weights / bandwidth,
+        decode_per_request_s=shape.kv_bytes(2) * mean_context / bandwidth,
+        train_tokens_per_s=device.flops * device.train_share / training,
+        optimizer_s=16 * shape.parameters / ranks / device.memory_bytes_per_s,
+        update_s=update,
+        paused_s=weights / gpus_per_server / device.memory_bytes_per_s,
+    )

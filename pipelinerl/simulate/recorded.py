@@ -1,0 +1,74 @@
+"""What a recorded run says of lengths and service times. Reads its directory."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from contracts.records import Rollout
+from pipelinerl.metrics import metrics_path, read_metrics
+from pipelinerl.simulate.rates import Rates
+from pipelinerl.spans import spans_path
+from pipelinerl.streams.events import recorded
+from pipelinerl.streams.of_run import recorded_streams
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """Lengths in tokens, and rates."""
+
+    lengths: list[int]
+    prompt_tokens: int
+    rates: Rates
+
+
+def recorded_inputs(run_dir: Path, servers: int) -> Recorded:
+    """Returns what the run measured. Raises ValueError where it recorded too little."""
+    with recorded_streams(run_dir) as streams:
+        rollouts = [rollout for rollout in recorded(streams, "rollouts") if rollout.completions]
+    learnt = list(_spans(run_dir, "trainer-0", "learn"))
+    published = list(_spans(run_dir, "trainer-0", "publish"))[1:]  # the first one waits for the servers
+    places = list(_spans(run_dir, "actor", "places"))
+    if not (rollouts and learnt and published and places):
+        raise ValueError(f"{run_dir} has no rollouts, or no spans of training, publishing and places")
+    paused = [line.get("publish_paused_s") for line in read_metrics(metrics_path(run_dir, "trainer"))]
+    decode_s, per_request_s = _decoding(rollouts, places, servers)
+    optimizer = [span["d"] for span in _spans(run_dir, "trainer-0", "optimizer")]
+    rates = Rates(
+        decode_s=decode_s,
+        decode_per_request_s=per_request_s,
+        train_tokens_per_s=sum(span["tokens"] for span in learnt) / sum(span["d"] for span in learnt),
+        optimizer_s=float(np.median(optimizer)),
+        update_s=float(np.median([span["d"] for span in published])),
+        paused_s=float(np.median([seconds for seconds in paused if seconds is not None])),
+    )
+    prompts = [len(rollout.completions[0].prompt_token_ids) for rollout in rollouts]
+    return Recorded([rollout.sampled_tokens for rollout in rollouts], round(np.mean(prompts)), rates)
+
+
+def _decoding(rollouts: list[Rollout], places: list[dict], servers: int) -> tuple[float, float]:
+    """Returns the line through the seconds a token, over the requests that a server had meanwhile."""
+    ends = np.array([span["t"] + span["d"] for span in places])
+    in_flight = np.array([span["in_flight"] for span in places]) / servers
+    completions = [c for rollout in rollouts for c in rollout.completions if len(c.token_ids)]
+    seconds = np.array([(c.ended - c.began) / len(c.token_ids) for c in completions])
+    weights = np.sqrt([len(c.token_ids) for c in completions])
+    middles = np.array([(c.began + c.ended) / 2 for c in completions])
+    others = np.maximum(np.interp(middles, ends, in_flight) - 1, 0)
+    columns = np.stack([np.ones_like(others), others], axis=1)
+    (first, each), *_ = np.linalg.lstsq(columns * weights[:, None], seconds * weights, rcond=None)
+    if first <= 0 or each < 0:  # the number of requests hardly changed
+        return float(np.average(seconds, weights=weights**2)), 0.0
+    return float(first), float(each)
+
+
+def _spans(run_dir: Path, process: str, name: str) -> Iterator[dict]:
+    path = spans_path(run_dir, process)
+    if not path.exists():
+        return
+    for line in path.read_text().splitlines():
+        span = json.loads(line)
+        if span["n"] == name:
+            yield span

@@ -1,0 +1,36 @@
+"""The table of simulated runs. Pure."""
+
+import numpy as np
+
+from pipelinerl.config import RunConfig
+from pipelinerl.simulate.measures import Measures
+from pipelinerl.simulate.trainer import Doing
+
+COLUMNS = (
+    "schedule",
+    "s a step",
+    "trained tokens/s",
+    "places taken",
+    "trainer waits",
+    "lag mean (max)",
+    "groups dropped as stale",
+    "mean length trained / sampled",
+)
+HEAD = f"| {' | '.join(COLUMNS)} |\n{'|---' * len(COLUMNS)}|"
+
+
+def row_of(config: RunConfig, found: Measures) -> str:
+    """Returns the line of one run."""
+    waits = found.trainer[Doing.WAITING] + found.trainer[Doing.QUIESCING]
+    groups = len(found.sampled_lengths) / config.group_size
+    cells = (
+        config.schedule,
+        f"{found.seconds / config.max_steps:.2f}",
+        f"{found.trained_tokens_per_s:.0f}",
+        f"{found.occupied:.0%}",
+        f"{waits:.0%}",
+        f"{found.lag_mean:.2f} ({max(found.lags, default=0)})",
+        f"{found.drops['stale'] / groups:.1%}",
+        f"{np.mean(found.trained_lengths) / np.mean(found.sampled_lengths):.3f}",
+    )
+    return f"| {' | '.join(cells)} |"

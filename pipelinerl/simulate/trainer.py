@@ -1,0 +1,62 @@
+"""A simulated trainer: it trains rows in order, and publishes after each step. Pure."""
+
+import math
+from collections import deque
+from enum import Enum, auto
+
+from contracts.records import MicroBatchRow
+from pipelinerl.simulate.rates import Rates
+
+
+class Doing(Enum):
+    """What the trainer does at a moment."""
+
+    WAITING = auto()  # for a row
+    TRAINING = auto()
+    QUIESCING = auto()  # for the requests in flight to end
+    PUBLISHING = auto()
+
+
+class Trainer:
+    """Says when it next changes what it does."""
+
+    def __init__(self, rates: Rates):
+        self._rates = rates
+        self._rows: deque[MicroBatchRow] = deque()
+        self._row: MicroBatchRow | None = None
+        self.doing = Doing.WAITING
+        self.until = math.inf
+        self.seconds = dict.fromkeys(Doing, 0.0)
+        self._since = 0.0
+
+    def put(self, rows: list[MicroBatchRow], now: float) -> None:
+        """Gives it rows to train."""
+        self._rows += rows
+        if self.doing is Doing.WAITING:
+            self.train_next(now)
+
+    def train_next(self, now: float) -> None:
+        """Begins the next row, or to wait for one."""
+        if not self._rows:
+            self._row = None
+            self.change(Doing.WAITING, now, math.inf)
+            return
+        self._row = self._rows.popleft()
+        tokens = max(sum(len(s.token_ids) for s in sequences) for sequences in self._row.micro_batches)
+        seconds = tokens / self._rates.train_tokens_per_s
+        if self._row.closes_step:
+            seconds += self._rates.optimizer_s
+        self.change(Doing.TRAINING, now, now + seconds)
+
+    @property
+    def row(self) -> MicroBatchRow:
+        """The row that it trains, or has just trained."""
+        assert self._row is not None
+        return self._row
+
+    def change(self, doing: Doing, now: float, until: float) -> None:
+        """Begins something else."""
+        self.seconds[self.doing] += now - self._since
+        self.doing = doing
+        self._since = now
+        self.until = until
