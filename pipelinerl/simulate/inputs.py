@@ -40,7 +40,8 @@ def inputs_of(config: RunConfig, given: argparse.Namespace) -> Inputs:
         if lengths is None:
             lengths = as_measured(recorded.lengths)
         prompt_tokens = prompt_tokens or recorded.prompt_tokens
-        rates, source = recorded.rates, f"of {given.like}"
+        rates = recorded.rates
+        source = f"of {given.like}"
     else:
         if lengths is None:
             raise ValueError("give --lengths, or --like with a recorded run")
