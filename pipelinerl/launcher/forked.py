@@ -32,8 +32,7 @@ def in_forked(work: Callable[[], Result]) -> Result:
     if sys.platform != "linux":
         return work()
     reading, writing = os.pipe()
-    sys.stdout.flush()
-    sys.stderr.flush()
+    print(end="", flush=True)  # what is not written yet would be written twice
     child = os.fork()
     if child == 0:
         os.close(reading)
@@ -56,14 +55,13 @@ def _work(work: Callable[[], object], writing: int) -> int:
     die_with_parent()
     try:
         outcome = _outcome(work)
-        sys.stdout.flush()
+        print(end="", flush=True)
         with open(writing, "wb") as answer:
             answer.write(pickle.dumps(outcome))
     except KeyboardInterrupt:
         return interruptions.STATUS
     except BaseException:
         traceback.print_exc()
-        sys.stderr.flush()
         return 1
     return 0
 
