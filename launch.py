@@ -41,12 +41,10 @@ from contracts.support.files import remove_unfinished
 from contracts.support.messages import one_line
 from contracts.support.token import TokenError, token_of
 from pipelinerl.config import RunConfig, save_config
-from pipelinerl.demo_model import registry
 from pipelinerl.errors import PlanError
 from pipelinerl.launcher.full_disk import naming_full_disk, told
 from pipelinerl.launcher.jobs import JobPlanner
 from pipelinerl.launcher.messages import say
-from pipelinerl.launcher.model_source import Model, fetch_model, find_model, model_in
 from pipelinerl.launcher.own_redis import OwnRedis
 from pipelinerl.launcher.placing import PlacedRun, executor_of, place
 from pipelinerl.launcher.scaling import forget_what_was_asked
@@ -74,34 +72,24 @@ def main(overrides: list[str]) -> int:
 
 def run(config: RunConfig) -> int:
     """Plans the run, places its jobs and supervises them; returns the exit status."""
-    from pipelinerl.components import build_domain, judging_of
-    from pipelinerl.launcher.checks import check_components, check_machine, check_problems, check_trackers
     from pipelinerl.launcher.describe_plan import describe_plan
-    from pipelinerl.launcher.model_checks import check_model
+    from pipelinerl.launcher.forked import in_forked
+    from pipelinerl.launcher.preparation import checked, with_model_here
 
     token = token_of(None) or secrets.token_hex(16)
     run_dir = Path(config.run_dir or time.strftime("runs/%Y%m%d-%H%M%S")).resolve()
     position = resume_position(run_dir, config)
-    check_components(config)
-    check_trackers(config)
-    check_machine(config)
-    check_problems(config)
-    config = config.model_copy(update={"judging": judging_of(config.judging, build_domain(config))})
-    model = find_model(config, registry.DEMO_MODELS[config.model.demo].directory)
-    config = model.of(config)
-    check_model(config, model)
     if config.plan:
+        config, model = checked(config)
         print(*describe_plan(config, run_dir, model), sep="\n")
         return 0
     interruptions.interrupt()
+    config, model = in_forked(lambda: checked(config))
     with naming_full_disk(run_dir), closing(executor_of(config)) as executor:
         location = resolve_streams(config, run_dir, executor.address)
         members = members_of(config)
         slots = place(config, executor, members)
-        if model.state in ("to be made", "on the hub"):
-            model = make_or_fetch(model, config.model.demo)
-            config = model.of(config)
-            check_model(config, model)
+        config = with_model_here(config, model)
         config = config.model_copy(update={"streams": location.options})
         planner = JobPlanner(config, run_dir, token, location.url)
         planner.plan(slots)  # refuses what cannot be started
@@ -152,7 +140,6 @@ def supervise(placed: PlacedRun, streams: Streams, events: StreamWriter, redis: 
     from pipelinerl.launcher.fates import JobFailedError
     from pipelinerl.launcher.supervisor import Supervisor
     from pipelinerl.report.console import ConsoleView
-    from pipelinerl.report.summary import report
 
     began = time.monotonic()
     ended = began  # when it was shown last: observers may take longer
@@ -177,6 +164,8 @@ def supervise(placed: PlacedRun, streams: Streams, events: StreamWriter, redis: 
         status = interruptions.STATUS
     if redis.failure:
         return status or 1
+    from pipelinerl.report.summary import report  # with what draws, for which a run has no use before
+
     try:
         with naming_full_disk(placed.run_dir):
             summary = report(placed.run_dir, streams, wall_s=ended - began)
@@ -202,14 +191,6 @@ def describe_final_model(placed: PlacedRun, streams: Streams) -> None:
             write_model_card(final, placed.config, version, valid_results(streams))
     except (ModelCardError, StreamError, OSError) as error:
         say(one_line(error))
-
-
-def make_or_fetch(model: Model, demo: str) -> Model:
-    """Makes the demo model, or fetches the model from the hub."""
-    if model.state == "on the hub":
-        return fetch_model(model.path)
-    registry.make_named(demo, Path(model.path))
-    return model_in(Path(model.path))
 
 
 def point_latest_at(run_dir: Path) -> None:

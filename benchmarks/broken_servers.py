@@ -90,12 +90,13 @@ def steps_of(settings: list[str], seconds: float, hangs: bool) -> list[float]:
 
 
 @contextlib.contextmanager
-def running(run: Path, settings: list[str]) -> Iterator[None]:
+def running(run: Path, settings: list[str]) -> Iterator[subprocess.Popen]:
+    """Yields the launcher of a run, which is interrupted after the block."""
     launcher = subprocess.Popen(
         [sys.executable, "launch.py", f"run_dir={run}", *settings], cwd=ROOT, stdout=-3, stderr=-3
     )
     try:
-        yield
+        yield launcher
     finally:
         launcher.send_signal(signal.SIGINT)
         launcher.wait()

@@ -128,6 +128,11 @@ class TrainingSequence(msgspec.Struct, frozen=True, kw_only=True):
     reference_logprobs: Array | None = None  # [T] float32
     token_fields: dict[str, Array] = {}  # [T] each, as declared; the declared fill where not sampled
 
+    @property
+    def tokens_in_loss(self) -> int:
+        """The number of tokens that the loss has of this sequence."""
+        return int(np.count_nonzero(self.loss_mask))
+
 
 class MicroBatchRow(Record, frozen=True, kw_only=True):
     """One packed micro-batch per data-parallel rank. The rows of a step are sent as they fill."""
@@ -414,6 +419,11 @@ def encode(record: Record) -> bytes:
     Raises NotImplementedError for a value that records cannot carry.
     """
     return _encoder.encode(record)
+
+
+def encode_into(buffer: bytearray, offset: int, record: Record) -> None:
+    """Writes what `encode` returns into `buffer` from `offset` on, and ends the buffer there."""
+    _encoder.encode_into(record, buffer, offset)
 
 
 def decode(data: bytes | memoryview) -> Record:

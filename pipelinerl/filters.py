@@ -7,6 +7,7 @@ are not kept stay in the baseline and leave the loss. A filter of your own bring
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain, islice
 from typing import Protocol
 
 import numpy as np
@@ -32,8 +33,10 @@ class ZeroAdvantage:
     reason = DropReason.ZERO_ADVANTAGE
 
     def __call__(self, rollouts: Sequence[Rollout], advantages: Sequence[np.ndarray]) -> np.ndarray:
-        earned = {tuple(np.round([r.reward, *r.turn_rewards], DECIMALS)) for r in rollouts}
-        return np.full(len(rollouts), len(earned) > 1)
+        earned = [(r.reward, *r.turn_rewards) for r in rollouts]
+        rounded = iter(np.round(list(chain.from_iterable(earned)), DECIMALS).tolist())
+        distinct = {tuple(islice(rounded, len(of_rollout))) for of_rollout in earned}
+        return np.full(len(rollouts), len(distinct) > 1)
 
 
 @dataclass(frozen=True)

@@ -71,7 +71,7 @@ class Preprocessor:
             )
         self._row_begins: dict[int, int] = {}  # step that is not closed -> where its first row begins
         self._rows.protect(self._rows.end)
-        self._in_rows: dict[int, list[int]] = {}  # step -> its groups
+        self._in_rows: dict[int, list[int]] = {}  # step that is not closed by the trainer -> its groups
         self._begins: dict[int, int] = {}  # group in no closed step -> where its first rollout begins
         self._counts = GroupCounts()
         self._dropped_in_a_row = 0  # groups dropped since the last one that was kept
@@ -111,8 +111,12 @@ class Preprocessor:
         return EventWatch(reader, self._ends.get(name, 0), kind, on_event, self._heartbeat.beat)
 
     def _on_trainer_event(self, event: Record) -> None:
-        """Rows stay until the step that they belong to has closed: the trainer may not have read them."""
+        """Rows stay until the step that they belong to has closed: the trainer may not have read them.
+
+        So do its groups, which would be left if the training ended now.
+        """
         if isinstance(event, StepClosed):
+            self._in_rows = {step: ids for step, ids in self._in_rows.items() if step >= event.version}
             self._row_begins = {step: at for step, at in self._row_begins.items() if step >= event.version}
             self._rows.protect(self._row_begins.get(event.version, self._rows.end))
 

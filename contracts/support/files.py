@@ -38,12 +38,16 @@ def write_atomically(path: Path, content: str | bytes, mode: int = 0o666) -> Non
         unfinished.write_bytes(content.encode() if isinstance(content, str) else content)
 
 
-def append_whole(file: io.FileIO, data: bytes, end: int) -> None:
-    """Appends `data` to an unbuffered file that ends at `end`. The file stays as it was if that raises."""
-    rest = memoryview(data)
+def append_whole(file: io.FileIO, data: bytes | bytearray, end: int) -> None:
+    """Appends `data` to an unbuffered file that ends at `end`. The file stays as it was if that raises.
+
+    No view of `data` outlasts the call, so a bytearray can be resized after it.
+    """
+    written = 0
     try:
-        while rest:
-            rest = rest[file.write(rest) :]
+        while written < len(data):
+            with memoryview(data) as whole, whole[written:] as rest:
+                written += file.write(rest)
     except OSError:
         file.truncate(end)
         raise

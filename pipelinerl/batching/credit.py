@@ -4,6 +4,7 @@
 """
 
 from collections.abc import Callable, Sequence
+from itertools import accumulate
 
 import numpy as np
 
@@ -16,7 +17,10 @@ TurnAdvantages = list[np.ndarray]  # [G] of [turns]
 def whole_trajectory(rollouts: Sequence[Rollout], advantage: Advantage) -> TurnAdvantages:
     """Every turn has the advantage of the rollout's whole reward."""
     advantages = advantage(np.array([r.reward for r in rollouts], dtype=np.float32))
-    return [np.full(len(r.completions), a) for r, a in zip(rollouts, advantages, strict=True)]
+    turns = [len(rollout.completions) for rollout in rollouts]
+    ends = accumulate(turns)
+    of_turns = np.repeat(advantages, turns)
+    return [of_turns[end - count : end] for end, count in zip(ends, turns, strict=True)]
 
 
 def per_turn(rollouts: Sequence[Rollout], advantage: Advantage) -> TurnAdvantages:

@@ -33,7 +33,7 @@ class GroupCounts:
 
     def train(self, row: MicroBatchRow) -> None:
         """Counts a row that leaves for the trainer."""
-        self._in_rows += sum(int(s.loss_mask.sum()) for rank in row.micro_batches for s in rank)
+        self._in_rows += sum(s.tokens_in_loss for rank in row.micro_batches for s in rank)
 
     def metrics(self) -> dict[str, float]:
         """Returns the counts by the names of the metrics."""

@@ -3,7 +3,6 @@
 from collections.abc import Mapping, Sequence
 
 import numpy as np
-from numpy.typing import DTypeLike
 
 from contracts.records import Array, Completion, Rollout, TrainingSequence
 from contracts.token_fields import TokenField
@@ -22,59 +21,75 @@ def training_sequences(
     `last_segments`: leave all but the last segment of each completion out of the loss.
     `token_fields`: the declared ones; a completion without one has its fill."""
     chains: list[list[Turn]] = []
-    tokens_so_far = np.empty(0, dtype=np.int32)
+    before: Completion | None = None
     for turn in zip(rollout.completions, advantages, strict=True):
         completion, _ = turn
-        prompt = completion.prompt_token_ids
-        extends = len(tokens_so_far) and np.array_equal(prompt[: len(tokens_so_far)], tokens_so_far)
-        if extends:
+        if before is not None and _extends(completion.prompt_token_ids, before):
             chains[-1].append(turn)
         else:
             chains.append([turn])
-        tokens_so_far = np.concatenate([prompt, completion.token_ids])
+        before = completion
     return [_merge(rollout, chain, last_segments, token_fields) for chain in chains]
+
+
+def _extends(prompt: Array, before: Completion) -> bool:
+    """Returns whether the prompt begins with all tokens of the turn before, if it has any."""
+    prompt_before = before.prompt_token_ids
+    start = len(prompt_before)
+    end = start + len(before.token_ids)
+    return (
+        end > 0
+        and np.array_equal(prompt[start:end], before.token_ids)
+        and np.array_equal(prompt[:start], prompt_before)
+    )
 
 
 def _merge(
     rollout: Rollout, chain: list[Turn], last_segments: bool, token_fields: Mapping[str, TokenField]
 ) -> TrainingSequence:
-    completions = [completion for completion, _ in chain]
-    last = completions[-1]
-    token_ids = np.concatenate([last.prompt_token_ids, last.token_ids]).astype(np.int32)
-
-    def laid(fill: float, dtype: DTypeLike, of_turns: Sequence[Array | float]) -> Array:
-        """[T]: the values of each turn where its tokens were sampled, `fill` elsewhere."""
-        whole = np.full(len(token_ids), fill, dtype)
-        for completion, values in zip(completions, of_turns, strict=True):
-            start = len(completion.prompt_token_ids)
-            whole[start : start + len(completion.token_ids)] = values
-        return whole
-
-    def laid_field(name: str, field: TokenField) -> Array:
-        given = [completion.token_fields.get(name, field.fill) for completion in completions]
-        return laid(field.fill, field.array_dtype, given)
-
+    """Writes the values of each turn where its tokens were sampled; elsewhere each array has its fill."""
+    last, _ = chain[-1]
+    prompt_length = len(last.prompt_token_ids)
+    length = prompt_length + len(last.token_ids)
+    token_ids = np.empty(length, np.int32)
+    token_ids[:prompt_length] = last.prompt_token_ids
+    token_ids[prompt_length:] = last.token_ids
+    loss_mask = np.zeros(length, bool)
+    logprobs = np.zeros(length, np.float32)
+    advantages = np.zeros(length, np.float32)
+    versions = np.empty(length, np.int32)
+    versions.fill(-1)
+    for completion, advantage in chain:
+        start = len(completion.prompt_token_ids)
+        end = start + len(completion.token_ids)
+        loss_mask[start + _first_in_loss(completion, last_segments) : end] = True
+        logprobs[start:end] = completion.logprobs
+        advantages[start:end] = advantage
+        of_completion = versions[start:end]
+        for span in completion.spans:
+            of_completion[span.start : span.end] = span.version
     return TrainingSequence(
         rollout_id=rollout.rollout_id,
         group_id=rollout.group_id,
         loss_weight=0.0,  # the normalisation's to say, when the step is packed
         temperature=last.temperature,
         token_ids=token_ids,
-        loss_mask=laid(False, bool, [_in_loss(completion, last_segments) for completion in completions]),
-        behaviour_logprobs=laid(0.0, np.float32, [completion.logprobs for completion in completions]),
-        versions=laid(-1, np.int32, [_versions(completion) for completion in completions]),
-        advantages=laid(0.0, np.float32, [advantage for _, advantage in chain]),
-        token_fields={name: laid_field(name, field) for name, field in token_fields.items()},
+        loss_mask=loss_mask,
+        behaviour_logprobs=logprobs,
+        versions=versions,
+        advantages=advantages,
+        token_fields={name: _merge_field(name, field, chain, length) for name, field in token_fields.items()},
     )
 
 
-def _in_loss(completion: Completion, last_segments: bool) -> Array:
-    first = completion.segments[-1] if last_segments and completion.segments else 0
-    return np.arange(len(completion.token_ids)) >= first
+def _first_in_loss(completion: Completion, last_segments: bool) -> int:
+    return completion.segments[-1] if last_segments and completion.segments else 0
 
 
-def _versions(completion: Completion) -> Array:
-    versions = np.full(len(completion.token_ids), -1, dtype=np.int32)
-    for span in completion.spans:
-        versions[span.start : span.end] = span.version
-    return versions
+def _merge_field(name: str, field: TokenField, chain: list[Turn], length: int) -> Array:
+    """[length]: a completion without the field has its fill."""
+    merged = np.full(length, field.fill, field.array_dtype)
+    for completion, _ in chain:
+        start = len(completion.prompt_token_ids)
+        merged[start : start + len(completion.token_ids)] = completion.token_fields.get(name, field.fill)
+    return merged

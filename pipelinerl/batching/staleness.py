@@ -21,7 +21,7 @@ class StalePolicy:
 
     def drops(self, sequences: list[TrainingSequence], step: int) -> bool:
         """Whether a group with these sequences must be dropped from `step`."""
-        return self.on_stale == "drop" and any(self._stale(s, step).any() for s in sequences)
+        return self.on_stale == "drop" and any(np.count_nonzero(self._stale(s, step)) for s in sequences)
 
     def mask(self, sequences: list[TrainingSequence], step: int) -> list[TrainingSequence]:
         """The sequences with their stale tokens out of the loss."""
@@ -32,7 +32,7 @@ class StalePolicy:
 
     def _stale(self, sequence: TrainingSequence, step: int) -> np.ndarray:
         """[T] bool: sampled tokens whose lag in `step` exceeds `max_lag`, or is below 0."""
-        unknown = sequence.versions > step
         if self.max_lag is None:
-            return sequence.loss_mask & unknown
-        return sequence.loss_mask & (unknown | (step - sequence.versions > self.max_lag))
+            return sequence.loss_mask & (sequence.versions > step)
+        lag = (step - sequence.versions).view(np.uint32)  # below 0 it becomes larger than any limit
+        return sequence.loss_mask & (lag > self.max_lag)

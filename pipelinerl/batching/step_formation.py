@@ -155,7 +155,7 @@ class StepFormation:
         for group, of_group, weights_of_group in zip(groups, fresh, weights, strict=True):
             for before, sequences, weight in zip(group.rollouts, of_group, weights_of_group, strict=True):
                 weighed = [msgspec.structs.replace(s, loss_weight=float(weight)) for s in sequences]
-                masked = _in_loss(before) - _in_loss(sequences)
+                masked = 0 if sequences is before else _in_loss(before) - _in_loss(sequences)
                 row = self._packing.add_rollout(weighed, masked)
                 rows += [row] if row else []
         self._buffered = []
@@ -173,4 +173,4 @@ class StepFormation:
 
 def _in_loss(sequences: list[TrainingSequence]) -> int:
     """Tokens."""
-    return sum(int(sequence.loss_mask.sum()) for sequence in sequences)
+    return sum(sequence.tokens_in_loss for sequence in sequences)

@@ -26,6 +26,11 @@ def interrupt() -> None:
     _handle(_raise)
 
 
+def interrupt_once() -> None:
+    """Has the first signal raise KeyboardInterrupt, and others do nothing: an end is under way."""
+    _handle(_raise_once)
+
+
 def ignore() -> None:
     """Has these signals do nothing, for an end that must not be interrupted."""
     for number in SIGNALS:
@@ -48,6 +53,11 @@ def _end(number: int, _: object) -> NoReturn:
 def _raise(number: int, _: object) -> NoReturn:
     _leave_closed_terminal()
     raise KeyboardInterrupt
+
+
+def _raise_once(number: int, frame: object) -> NoReturn:
+    ignore()
+    _raise(number, frame)
 
 
 def _leave_closed_terminal() -> None:

@@ -20,7 +20,7 @@ from typing import TextIO
 
 import msgspec
 
-from contracts.records import Record, decode, encode
+from contracts.records import Record, decode, encode_into
 from contracts.support.files import append_whole, lacks_room, sync
 from pipelinerl.streams.base import (
     Entry,
@@ -34,7 +34,7 @@ from pipelinerl.streams.base import (
     do_nothing,
 )
 from pipelinerl.streams.room import when_there_is_room
-from pipelinerl.streams.segments import frame, read_payloads, segment_path, segment_starts
+from pipelinerl.streams.segments import HEADER_BYTES, read_payloads, seal, segment_path, segment_starts
 
 SHORTEST_PAUSE_S = 0.002  # between two polls of a stream without news
 LONGEST_PAUSE_S = 0.025
@@ -100,6 +100,7 @@ class FileWriter(StreamWriter):
         self._segment_bytes = segment_bytes
         self._keep_bytes = keep_bytes
         self._protected: int | None = None
+        self._framed = bytearray(HEADER_BYTES)  # the record being appended: it keeps its memory for the next
         directory.mkdir(parents=True, exist_ok=True)
         self._lock = _lock_writer(directory / "writer.lock")
         starts = segment_starts(directory) or [0]
@@ -113,7 +114,9 @@ class FileWriter(StreamWriter):
         self._file.truncate(self.end - self._start)
 
     def _append(self, record: Record) -> int:
-        data = frame(encode(record))
+        data = self._framed
+        encode_into(data, HEADER_BYTES, record)
+        seal(data)
         filled = self.end - self._start
         if filled and filled + len(data) > self._segment_bytes:
             os.fsync(self._file.fileno())  # an error here would not come twice, so it is not waited out

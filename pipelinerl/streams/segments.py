@@ -17,6 +17,7 @@ from zlib import crc32
 from pipelinerl.streams.base import StreamCorruptError, StreamError
 
 _HEADER = struct.Struct("<III")  # payload length, crc32 of the payload, crc32 of these two
+HEADER_BYTES = _HEADER.size
 _CHECKED = 8  # bytes of the header under its own checksum
 _READ_BYTES = 256 * 1024  # arrays of a record keep the whole read alive, so not larger
 _BLOCK = 4096  # bytes of a file that reach the disk together
@@ -24,9 +25,11 @@ _BLANK = 64  # zeros at the end of a block that say that the rest of it was neve
 _SUFFIX = ".records"
 
 
-def frame(payload: bytes) -> bytes:
-    start = struct.pack("<II", len(payload), crc32(payload))
-    return b"".join((start, struct.pack("<I", crc32(start)), payload))
+def seal(framed: bytearray) -> None:
+    """Writes the header of the payload that begins at HEADER_BYTES."""
+    with memoryview(framed) as whole:
+        struct.pack_into("<II", framed, 0, len(whole) - HEADER_BYTES, crc32(whole[HEADER_BYTES:]))
+        struct.pack_into("<I", framed, _CHECKED, crc32(whole[:_CHECKED]))
 
 
 def segment_path(directory: Path, start: int) -> Path:

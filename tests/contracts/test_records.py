@@ -22,6 +22,7 @@ from contracts.records import (
     WeightsPublished,
     decode,
     encode,
+    encode_into,
     infrastructure,
 )
 from tests.builders import completion, rollout
@@ -44,6 +45,12 @@ def test_a_rollout_comes_back_as_it_was():
 def test_per_token_data_takes_four_bytes_a_token():
     short, long = (len(encode(rollout(0, completions=[completion([], [7] * n)]))) for n in (1000, 2000))
     assert 8000 <= long - short <= 8010  # token ids and log-probabilities
+
+
+def test_a_record_is_encoded_into_memory_that_held_a_longer_one():
+    buffer = bytearray(b"head" + bytes(10_000))
+    encode_into(buffer, 4, rollout(0))
+    assert buffer == b"head" + encode(rollout(0))
 
 
 def test_reasons_travel_by_name():

@@ -1,5 +1,6 @@
 """Bad input: one clear line on stderr, a non-zero exit, and no process started."""
 
+import importlib
 import json
 import socket
 from pathlib import Path
@@ -12,6 +13,13 @@ from contracts.support.token import TOKEN_VARIABLE
 from pipelinerl.config import save_config
 from pipelinerl.launcher.compose import compose_config
 from pipelinerl.training.checkpoints import Checkpoints, Position
+
+
+@pytest.fixture(scope="module", autouse=True)
+def imported() -> None:
+    """Imports what the launcher's checks need: once, and not in the process that each launcher forks."""
+    for name in ("contracts.conformance.preload", "reasoning_gym", "trainer_adapters.fsdp"):
+        importlib.import_module(name)
 
 
 @pytest.fixture

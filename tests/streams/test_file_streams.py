@@ -15,7 +15,7 @@ import pytest
 from contracts.records import SamplerState, Started
 from pipelinerl.streams import StreamCorruptError, StreamError, StreamTrimmedError
 from pipelinerl.streams.files import FileStreams
-from pipelinerl.streams.segments import frame, segment_path, segment_starts
+from pipelinerl.streams.segments import HEADER_BYTES, seal, segment_path, segment_starts
 
 SMALL_SEGMENT = 4096
 processes = multiprocessing.get_context("spawn")
@@ -171,8 +171,10 @@ def test_an_offset_beyond_the_end_is_an_error(files):
 
 def test_bytes_that_are_no_record_are_an_error(files, directory):
     *_, end = fill(files, 1)
+    framed = bytearray(HEADER_BYTES) + b"\x81\xa6record\xa7Unknown"
+    seal(framed)
     with segment_path(directory, 0).open("ab") as file:
-        file.write(frame(b"\x81\xa6record\xa7Unknown"))
+        file.write(framed)
     with pytest.raises(StreamCorruptError, match=f"no known record at offset {end}"):
         there(files, "events")
 

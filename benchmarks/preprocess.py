@@ -1,0 +1,147 @@
+"""Tokens that the preprocessor turns into rows in a second of CPU time, over a recorded `rollouts` stream.
+
+python -m benchmarks.preprocess [--runs 5] [--rollouts 16384] [--against CHECKOUT] [key=value ...]
+
+The preprocessor of a run reads, forms and writes every step of the recording, in a process of its own and
+without a trainer. Its start is not counted. Runs of each length, and of another checkout, take turns.
+"""
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks.ratios import ratio_of_medians
+from contracts.records import ActorStopped, Completion, Rollout, TrainingDone, VersionSpan
+from pipelinerl.config import RunConfig, save_config
+from pipelinerl.launcher.compose import compose_config
+from pipelinerl.metrics import metrics_path, read_metrics
+from pipelinerl.paths import ROOT
+from pipelinerl.streams.files import FileStreams
+
+LENGTHS = (256, 1024)  # tokens of a sequence, of which an eighth is the prompt
+SETTINGS = ["batch_size=256", "group_size=8", "packing.micro_batch_tokens=16384"]
+VOCABULARY = 32_000
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--runs", type=int, default=5)
+    parser.add_argument("--rollouts", type=int, default=16_384)
+    parser.add_argument("--against", type=Path, help="another checkout, whose preprocessor is measured too")
+    parser.add_argument("settings", nargs="*")
+    options = parser.parse_args()
+    checkouts = {"here": ROOT} | ({"there": options.against.resolve()} if options.against else {})
+    config = compose_config([*SETTINGS, *options.settings])
+    with tempfile.TemporaryDirectory() as folder:
+        recordings = {length: Path(folder) / str(length) for length in LENGTHS}
+        for length, recording in recordings.items():
+            record(FileStreams(recording), config, length, options.rollouts)
+        found: dict[tuple[int, str], list[dict]] = {}
+        for number in range(options.runs):
+            for length, recording in recordings.items():
+                for name, checkout in checkouts.items():
+                    run = Path(folder) / f"run-{length}-{name}-{number}"
+                    measured = measure(checkout, run, recording, config, options.rollouts)
+                    found.setdefault((length, name), []).append(measured)
+                    shutil.rmtree(run)
+    report(found, options.rollouts)
+
+
+def record(streams: FileStreams, config: RunConfig, length: int, rollouts: int) -> None:
+    """Writes the rollouts of an actor that is one step ahead of its servers' last update."""
+    generator = np.random.default_rng(length)
+    writer = streams.writer("rollouts")
+    for index in range(rollouts):
+        step = index // config.batch_size
+        writer.append(recorded_rollout(generator, index, config.group_size, step, length))
+    writer.close()
+
+
+def recorded_rollout(
+    generator: np.random.Generator, index: int, group_size: int, step: int, length: int
+) -> Rollout:
+    prompt = length // 8
+    tokens = length - prompt
+    group = index // group_size
+    completion = Completion(
+        prompt_token_ids=generator.integers(VOCABULARY, size=prompt, dtype=np.int32),
+        token_ids=generator.integers(VOCABULARY, size=tokens, dtype=np.int32),
+        logprobs=-generator.random(tokens, dtype=np.float32),
+        spans=[VersionSpan(max(step - 1, 0), 0, tokens // 2), VersionSpan(step, tokens // 2, tokens)],
+        temperature=1.0,
+        finish_reason="stop",
+        server="http://127.0.0.1:8000",
+        began=1.0,
+        ended=2.0,
+    )
+    success = float(index % 2)
+    return Rollout(
+        run="recorded",
+        rollout_id=f"{group}-{index % group_size}",
+        group_id=group,
+        problem_id=f"train-{group}",
+        domain="recorded",
+        draw=group,
+        completions=[completion],
+        reward=success,
+        metrics={"success": success, "length": float(tokens)},
+        started_at=1.0,
+        finished_at=2.0,
+    )
+
+
+def measure(checkout: Path, run: Path, recording: Path, config: RunConfig, rollouts: int) -> dict:
+    """Returns `cpu_s` and `peak_mib` of a preprocessor that has formed all steps."""
+    (run / "streams").mkdir(parents=True)
+    (run / "streams" / "rollouts").symlink_to(recording / "rollouts")
+    save_config(config, run / "config.yaml")
+    command = [sys.executable, "-P", str(ROOT / "benchmarks" / "preprocessor_alone.py"), str(run)]
+    of_checkout = os.environ | {"PYTHONPATH": str(checkout)}
+    process = subprocess.Popen(command, env=of_checkout, stdout=subprocess.PIPE, text=True)
+    steps = rollouts // config.batch_size
+    while process.poll() is None and formed(run) < steps:
+        time.sleep(0.05)
+    streams = FileStreams(run / "streams")
+    streams.writer("actor_events").append(ActorStopped())
+    streams.writer("trainer_events").append(TrainingDone(version=steps))
+    said, _ = process.communicate()
+    if process.returncode:
+        sys.exit(f"the preprocessor of {checkout} ended with status {process.returncode}")
+    return json.loads(said)
+
+
+def formed(run: Path) -> int:
+    """Returns how many steps the preprocessor has closed."""
+    return max((line["step"] for line in read_metrics(metrics_path(run, "preprocessor"))), default=0)
+
+
+def report(found: dict[tuple[int, str], list[dict]], rollouts: int) -> None:
+    print("| tokens of a sequence | checkout | M tokens per CPU second | peak memory, MiB |")
+    print("| ---: | --- | ---: | ---: |")
+    for (length, name), runs in found.items():
+        rates = [rollouts * length / 1e6 / run["cpu_s"] for run in runs]
+        peaks = [run["peak_mib"] for run in runs]
+        print(f"| {length} | {name} | {spread(rates, 2)} | {spread(peaks, 0)} |")
+    for length in LENGTHS:
+        if (length, "there") in found:
+            there = [run["cpu_s"] for run in found[length, "there"]]
+            here = [run["cpu_s"] for run in found[length, "here"]]
+            print(f"{length} tokens: CPU seconds there / here: {ratio_of_medians(there, here)}")
+
+
+def spread(values: list[float], digits: int) -> str:
+    """Returns the median and the range."""
+    low, middle, high = np.quantile(values, [0, 0.5, 1])
+    return f"{middle:.{digits}f} ({low:.{digits}f} to {high:.{digits}f})"
+
+
+if __name__ == "__main__":
+    main()

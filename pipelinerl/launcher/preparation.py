@@ -1,0 +1,49 @@
+"""What comes before a run's jobs: its parts are checked, and its model is found, made or fetched.
+
+Called by `launch.py`, in a forked process: it imports whatever the configuration names.
+"""
+
+from pathlib import Path
+
+from pipelinerl.components import build_domain, judging_of
+from pipelinerl.config import RunConfig
+from pipelinerl.demo_model import registry
+from pipelinerl.launcher.checks import check_components, check_machine, check_problems, check_trackers
+from pipelinerl.launcher.forked import in_forked
+from pipelinerl.launcher.model_checks import check_model
+from pipelinerl.launcher.model_source import Model, fetch_model, find_model, model_in
+
+
+def checked(config: RunConfig) -> tuple[RunConfig, Model]:
+    """Checks the run, and returns its complete configuration and its model. Raises PlanError."""
+    check_components(config)
+    check_trackers(config)
+    check_machine(config)
+    check_problems(config)
+    config = config.model_copy(update={"judging": judging_of(config.judging, build_domain(config))})
+    model = find_model(config, registry.DEMO_MODELS[config.model.demo].directory)
+    config = model.of(config)
+    check_model(config, model)
+    return config, model
+
+
+def with_model_here(config: RunConfig, model: Model) -> RunConfig:
+    """Makes the model or fetches it if it is not here, and checks it; returns the run's configuration."""
+    if model.state not in ("to be made", "on the hub"):
+        return config
+
+    def bring() -> RunConfig:
+        here = _make_or_fetch(model, config.model.demo)
+        check_model(here.of(config), here)
+        return here.of(config)
+
+    has_threads = config.executor.backend == "ray"  # those of its client, which a fork would break
+    return bring() if has_threads else in_forked(bring)
+
+
+def _make_or_fetch(model: Model, demo: str) -> Model:
+    """Makes the demo model, or fetches the model from the hub."""
+    if model.state == "on the hub":
+        return fetch_model(model.path)
+    registry.make_named(demo, Path(model.path))
+    return model_in(Path(model.path))

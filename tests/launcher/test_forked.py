@@ -1,0 +1,72 @@
+"""Work in a forked process: what comes back of it, and what happens when it does not end well."""
+
+import os
+import signal
+import sys
+
+import pytest
+from pydantic import BaseModel
+
+from benchmarks.run_processes import state_of
+from pipelinerl.errors import PlanError
+from pipelinerl.launcher.forked import in_forked
+from tests.pipeline.runs import wait_for
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux forks")
+
+
+class Strict(BaseModel):
+    number: int
+
+
+def raising(error: BaseException):
+    raise error
+
+
+def test_the_result_comes_from_another_process():
+    assert in_forked(os.getpid) != os.getpid()
+    assert in_forked(lambda: Strict(number=3)) == Strict(number=3)
+
+
+def test_a_refusal_and_a_full_disk_are_raised_here():
+    with pytest.raises(PlanError, match="^no such part$"):
+        in_forked(lambda: raising(PlanError("no such part")))
+    with pytest.raises(PlanError, match="^number: Input should be a valid integer"):
+        in_forked(lambda: Strict(number="x"))
+    with pytest.raises(OSError) as full:
+        in_forked(lambda: raising(OSError(28, "No space left", "/disk/file")))
+    assert (full.value.errno, full.value.filename) == (28, "/disk/file")
+
+
+def test_another_error_is_printed_and_ends_this_process(capfd):
+    with pytest.raises(SystemExit) as end:
+        in_forked(lambda: raising(ZeroDivisionError("by zero")))
+    assert end.value.code == 1
+    assert "ZeroDivisionError: by zero" in capfd.readouterr().err
+
+
+def test_a_process_that_is_killed_is_no_result():
+    with pytest.raises(SystemExit, match="ended by signal 9"):
+        in_forked(lambda: os.kill(os.getpid(), signal.SIGKILL))
+
+
+def test_an_interruption_ends_the_work_and_lets_it_clean_up(tmp_path):
+    def work() -> None:
+        try:
+            wait_for(lambda: state_of(os.getppid()) == "S")  # it waits for the outcome
+            os.kill(os.getppid(), signal.SIGUSR1)
+            signal.pause()
+        finally:
+            os.kill(os.getpid(), signal.SIGTERM)  # another one, which must not interrupt what follows
+            (tmp_path / "cleaned").touch()
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGUSR1, interrupt)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            in_forked(work)
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert (tmp_path / "cleaned").exists()
