@@ -97,10 +97,17 @@ class PlainTrainer(TrainerWorker):
     def _score(
         self, hidden: torch.Tensor, token_ids: torch.Tensor, temperature: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Scores chunk by chunk; backward computes a chunk's logits again in place of keeping them."""
+        """Scores chunk by chunk; backward computes a chunk's logits again in place of keeping them.
+
+        Entropies have logits of their own: those that are computed again would be kept for a score that no
+        loss uses.
+        """
         head = self._model.get_output_embeddings()
         chunks = zip(*(x.split(self._logits_chunk) for x in (hidden, token_ids, temperature)), strict=True)
-        scores = [checkpoint(score_chunk, head, *chunk, use_reentrant=False) for chunk in chunks]
+        scores = [
+            [checkpoint(score, head, *chunk, use_reentrant=False) for score in (logprobs_of, entropies_of)]
+            for chunk in chunks
+        ]
         logprobs, entropies = zip(*scores, strict=True)
         return torch.cat(logprobs), torch.cat(entropies)
 
@@ -173,15 +180,23 @@ class PlainTrainer(TrainerWorker):
         dist.barrier()
 
 
-def score_chunk(
+def logprobs_of(
     head: torch.nn.Module,
     hidden: torch.Tensor,  # [C, hidden], of the token before
     token_ids: torch.Tensor,  # [C]
     temperature: torch.Tensor,  # [C] float32
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Returns each token's log-probability and the entropy of its distribution, `[C]` each."""
+) -> torch.Tensor:
+    """Returns each token's log-probability, `[C]`."""
     log_p = (head(hidden).float() / temperature[:, None]).log_softmax(-1)  # [C, vocab]
-    return log_p.gather(1, token_ids[:, None]).squeeze(1), -(log_p.exp() * log_p).sum(-1)
+    return log_p.gather(1, token_ids[:, None]).squeeze(1)
+
+
+def entropies_of(
+    head: torch.nn.Module, hidden: torch.Tensor, token_ids: torch.Tensor, temperature: torch.Tensor
+) -> torch.Tensor:
+    """Returns the entropy of each token's distribution, `[C]`."""
+    log_p = (head(hidden).float() / temperature[:, None]).log_softmax(-1)  # [C, vocab]
+    return -(log_p.exp() * log_p).sum(-1)
 
 
 def learning_rate(spec: OptimizerSpec, closed_steps: int) -> float:

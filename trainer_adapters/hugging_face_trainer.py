@@ -22,6 +22,7 @@ from contracts.weights import WeightManifest
 from trainer_adapters.checkpoint import ShardedCheckpoints, complete_or_absent, restore_rng, rng_state
 from trainer_adapters.checkpoint_io import copy_tokenizer, load_model, save_model
 from trainer_adapters.memory import activations, scoring
+from trainer_adapters.output_head import default_chunk
 from trainer_adapters.process_group import join_on_device
 from trainer_adapters.start_check import Scores, check_scores
 from trainer_adapters.token_scores import TokenScorer, unfit_config
@@ -37,8 +38,8 @@ class HuggingFaceTrainer(TrainerWorker):
         optimizer are float32 either way.
     fp32_head: compute logits in float32 from (under bfloat16) weights rounded as the servers hold them.
     activation_checkpointing: keep only the decoder layers' inputs and compute the rest again in backward.
-    logits_chunk: tokens whose logits exist at the same time; the head's peak memory is a few times
-        `logits_chunk * vocab` floats.
+    logits_chunk: tokens whose logits exist at the same time, twice `logits_chunk * vocab` floats. If None, as
+        many as make 64 to 256 MiB, by the size of the head.
     value_head: also learn the value of each state, by a linear layer over the hidden states that begins
         at 0. It is stepped and kept like any parameter, and never sent, listed or exported.
     """
@@ -49,7 +50,7 @@ class HuggingFaceTrainer(TrainerWorker):
         compute_dtype: ComputeDtype = "float32",
         fp32_head: bool = True,
         activation_checkpointing: bool = False,
-        logits_chunk: int = 1024,
+        logits_chunk: int | None = None,
         value_head: bool = False,
     ):
         if compute_dtype not in get_args(ComputeDtype):
@@ -62,8 +63,10 @@ class HuggingFaceTrainer(TrainerWorker):
         for name, flag in flags.items():
             if not isinstance(flag, bool):
                 raise ValueError(f"{name} must be true or false, not {flag!r}")
-        if not isinstance(logits_chunk, int) or logits_chunk < 1:
-            raise ValueError(f"logits_chunk must be a positive number of tokens, not {logits_chunk!r}")
+        if logits_chunk is not None and (not isinstance(logits_chunk, int) or logits_chunk < 1):
+            raise ValueError(
+                f"logits_chunk must be a positive number of tokens or null, not {logits_chunk!r}"
+            )
         self._compute_dtype: torch.dtype = getattr(torch, compute_dtype)
         self._fp32_head = fp32_head
         self._activation_checkpointing = activation_checkpointing
@@ -127,10 +130,11 @@ class HuggingFaceTrainer(TrainerWorker):
 
     def memory(self, shape: ModelShape, world_size: int, tokens: int) -> dict[str, int]:
         value = self._compute_dtype.itemsize
+        chunk = self._logits_chunk or default_chunk(shape.vocab_size, shape.hidden_size)
         return {
             **self._state_memory(shape, world_size),
             "activations": activations(shape, tokens, value, self._activation_checkpointing),
-            "logits": scoring(shape, self._logits_chunk, tokens, value, self._fp32_head),
+            "logits": scoring(shape, chunk, tokens, value, self._fp32_head),
         }
 
     def unfit(self, model_path: str) -> str | None:

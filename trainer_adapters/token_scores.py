@@ -6,11 +6,11 @@ root of its own engine, so that head and embedding are gathered wherever `forwar
 
 import torch
 import torch.nn.functional as F
-from torch.utils.checkpoint import checkpoint
 from transformers import PreTrainedConfig, PreTrainedModel
 
 from contracts.trainer import PackedBatch
 from trainer_adapters.attention import PACKED, Packing
+from trainer_adapters.output_head import HeadScores, JoinedScores, default_chunk
 from trainer_adapters.start_check import Scores, own_scores
 
 PACKED_LAYERS = {"full_attention", "sliding_attention"}
@@ -38,14 +38,20 @@ class TokenScorer(torch.nn.Module):
     """A module whose `forward(batch)` scores every token; `model` must use "packed" attention."""
 
     def __init__(
-        self, model: PreTrainedModel, *, fp32_head: bool, logits_chunk: int, value_head: bool = False
+        self,
+        model: PreTrainedModel,
+        *,
+        fp32_head: bool,
+        logits_chunk: int | None = None,  # tokens; None: by the sizes of the head
+        value_head: bool = False,
     ):
         super().__init__()
         check_supported(model)
         self.model = model
-        self.value_head = ValueHead(model.get_output_embeddings().in_features) if value_head else None
+        head = model.get_output_embeddings()
+        self.value_head = ValueHead(head.in_features) if value_head else None
         self.fp32_head = fp32_head
-        self.logits_chunk = logits_chunk
+        self.logits_chunk = logits_chunk or default_chunk(head.out_features, head.in_features)
         self._constant_positions = constant_positions(model.config)
 
     @property
@@ -70,13 +76,13 @@ class TokenScorer(torch.nn.Module):
         ).last_hidden_state.squeeze(0)  # [T, hidden]
 
         predicted = (batch.position_ids > 0).nonzero().squeeze(1)  # tokens with one before them
-        before = hidden[predicted - 1]
+        before = hidden.index_select(0, predicted - 1)
         logprobs, entropies = self._score(
             before, batch.token_ids[predicted], batch.temperature[predicted], entropy
         )
         scores = logprobs, entropies, None
         if self.value_head is not None:
-            scores = _joined_for_backward((logprobs, entropies, self.value_head(before)))
+            scores = JoinedScores.apply(logprobs, entropies, self.value_head(before))
 
         zeros = torch.zeros_like(batch.temperature)
         return tuple(None if score is None else zeros.index_copy(0, predicted, score) for score in scores)
@@ -93,49 +99,13 @@ class TokenScorer(torch.nn.Module):
     def _score(
         self, hidden: torch.Tensor, token_ids: torch.Tensor, temperature: torch.Tensor, entropy: bool
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """Scores chunk by chunk; backward computes a chunk's logits again.
+        """Scores the tokens that follow these states.
 
-        Without tokens there is still one (empty) chunk. The head must take part in every backward, or ranks
-        would reduce different sets of gradients.
+        Without tokens the head takes part all the same, or ranks would reduce different sets of gradients.
         """
         head = self.model.get_output_embeddings()
-        weight = head.weight
-        bias = head.bias
-        if self.fp32_head:
-            hidden = hidden.float()
-            weight = weight.float()
-            bias = None if bias is None else bias.float()
-        chunks = zip(*(x.split(self.logits_chunk) for x in (hidden, token_ids, temperature)), strict=True)
-        scores = [
-            checkpoint(
-                score_chunk, *chunk, weight, bias, entropy, use_reentrant=False, preserve_rng_state=False
-            )
-            for chunk in chunks
-        ]
-        logprobs, entropies = zip(*scores, strict=True)
-        return torch.cat(logprobs), torch.cat(entropies) if entropy else None
-
-
-def _joined_for_backward(scores: Scores) -> Scores:
-    """Ties the score tensors together so that backward always reaches both heads.
-
-    A head that the loss does not use gets a zero gradient.
-    """
-    tied = iter(torch.stack([score for score in scores if score is not None]).unbind())
-    return tuple(None if score is None else next(tied) for score in scores)
-
-
-def score_chunk(
-    hidden: torch.Tensor,  # [C, hidden] state of the token before
-    token_ids: torch.Tensor,  # [C]
-    temperature: torch.Tensor,  # [C] float32
-    weight: torch.Tensor,  # [vocab, hidden]
-    bias: torch.Tensor | None,  # [vocab]
-    entropy: bool,
-) -> tuple[torch.Tensor, torch.Tensor | None]:
-    log_p = F.linear(hidden, weight, bias).float().div_(temperature.unsqueeze(1)).log_softmax(dim=1)
-    logprobs = log_p.gather(1, token_ids.unsqueeze(1)).squeeze(1)
-    return logprobs, -(log_p.exp() * log_p).sum(dim=1) if entropy else None
+        how = self.logits_chunk, entropy, self.fp32_head
+        return HeadScores.apply(hidden, head.weight, head.bias, token_ids, temperature, *how)
 
 
 def check_supported(model: PreTrainedModel) -> None:

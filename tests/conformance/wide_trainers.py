@@ -25,16 +25,26 @@ class ComputesInFloat64(PlainTrainer):
     ) -> tuple[torch.Tensor, torch.Tensor]:
         head = self._model.get_output_embeddings()
         chunks = zip(*(x.split(256) for x in (hidden, token_ids, temperature)), strict=True)
-        scores = [checkpoint(_score_wide, head.weight, *chunk, use_reentrant=False) for chunk in chunks]
+        scores = [
+            [checkpoint(score, head.weight, *chunk, use_reentrant=False) for score in (_logprobs, _entropies)]
+            for chunk in chunks
+        ]
         logprobs, entropies = zip(*scores, strict=True)
         return torch.cat(logprobs), torch.cat(entropies)
 
 
-def _score_wide(
+def _logprobs(
     weight: torch.Tensor, hidden: torch.Tensor, token_ids: torch.Tensor, temperature: torch.Tensor
-) -> tuple[torch.Tensor, torch.Tensor]:
+) -> torch.Tensor:
     log_p = (hidden @ weight.double().T / temperature[:, None].double()).log_softmax(-1)
-    return log_p.gather(1, token_ids[:, None]).squeeze(1).float(), -(log_p.exp() * log_p).sum(-1).float()
+    return log_p.gather(1, token_ids[:, None]).squeeze(1).float()
+
+
+def _entropies(
+    weight: torch.Tensor, hidden: torch.Tensor, token_ids: torch.Tensor, temperature: torch.Tensor
+) -> torch.Tensor:
+    log_p = (hidden @ weight.double().T / temperature[:, None].double()).log_softmax(-1)
+    return -(log_p.exp() * log_p).sum(-1).float()
 
 
 class FlatAdamW(torch.optim.Optimizer):

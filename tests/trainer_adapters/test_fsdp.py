@@ -1,14 +1,12 @@
 """FSDPTrainer keeps the trainer contract, on one rank: against plain transformers and torch AdamW."""
 
-import itertools
 import json
-from collections.abc import Callable
 
 import pytest
 import torch
-from torch.profiler import ProfilerActivity, profile
 from transformers import AutoModelForCausalLM, Gemma2Config, PreTrainedTokenizerFast, Qwen3NextConfig
 
+from contracts.conformance.trainer.guarantees.t7_memory import peak_bytes
 from contracts.trainer import OptimizerSpec
 from tests.trainer_adapters import reference
 from tests.trainer_adapters.models import FAMILIES, SIZES, VOCAB, make_model, make_sequences
@@ -232,21 +230,16 @@ def test_an_export_has_the_generation_config_of_its_base(tmp_path, sampling):
 # --- T7: memory -------------------------------------------------------------------------------
 
 
-def peak_bytes(work: Callable[[], None]) -> int:
-    """The most that torch held at once of what it allocated during `work`. (Resident memory would
-    measure how glibc's heap fragments.)"""
-    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
-        work()
-    changes = [e.nbytes() for e in profiler.profiler.kineto_results.events() if e.name() == "[memory]"]
-    return max(accumulated for accumulated in itertools.accumulate(changes))
-
-
 def test_peak_memory_does_not_grow_with_vocabulary_times_length(tmp_path):
     vocab, short, long = 30_000, 256, 1280
     model = make_model(tmp_path / "wide", "qwen2", vocab)
     with started(FSDPTrainer(logits_chunk=64, activation_checkpointing=True), model) as worker:
-        few = peak_bytes(lambda: accumulate(worker, [make_sequences([32] * (short // 32), vocab=vocab)]))
-        many = peak_bytes(lambda: accumulate(worker, [make_sequences([32] * (long // 32), vocab=vocab)]))
+        few = peak_bytes(
+            "cpu", lambda: accumulate(worker, [make_sequences([32] * (short // 32), vocab=vocab)])
+        )
+        many = peak_bytes(
+            "cpu", lambda: accumulate(worker, [make_sequences([32] * (long // 32), vocab=vocab)])
+        )
     one_copy_of_the_logits = (long - short) * vocab * 4
     assert few > 64 * vocab * 4  # one chunk was seen
     assert many - few < 0.1 * one_copy_of_the_logits
@@ -255,7 +248,7 @@ def test_peak_memory_does_not_grow_with_vocabulary_times_length(tmp_path):
 def test_activation_checkpointing_saves_memory(models):
     def peak(on: bool) -> int:
         with started(FSDPTrainer(activation_checkpointing=on), models["llama"]) as worker:
-            return peak_bytes(lambda: accumulate(worker, [make_sequences([32] * 32)]))
+            return peak_bytes("cpu", lambda: accumulate(worker, [make_sequences([32] * 32)]))
 
     assert peak(True) < 0.8 * peak(False)
 

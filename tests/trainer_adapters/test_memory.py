@@ -5,7 +5,7 @@ import torch
 from torch.distributed._composable import checkpoint as checkpoint_activations
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
-from contracts.conformance.trainer.guarantees.t7_memory import _peak_bytes
+from contracts.conformance.trainer.guarantees.t7_memory import peak_bytes
 from contracts.model_shape import ModelShape
 from contracts.trainer import PackedBatch
 from tests.trainer_adapters.models import make_model, make_sequences
@@ -50,7 +50,7 @@ def test_a_pass_holds_what_is_estimated(dtype, checkpointing):
         model(batch, False)[0].sum().backward()
 
     learn(LENGTH)  # gradients are there from now on
-    peak = _peak_bytes("cpu", lambda: learn(TOKENS))
+    peak = peak_bytes("cpu", lambda: learn(TOKENS))
     held = activations(SHAPE, TOKENS, dtype.itemsize, checkpointing)
     estimate = held + scoring(SHAPE, CHUNK, TOKENS, dtype.itemsize, fp32_head=True)
     assert 0.9 * peak < estimate < 1.7 * peak

@@ -4,7 +4,7 @@ Gathering the weights to send them holds few of them at a time.
 """
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 
@@ -27,39 +27,50 @@ ALLOWED = 0.4  # copies of the additional logits; one in bfloat16 is 0.5, and ac
 LAYERS = 24  # equal layers, each some 4 % of the weights
 ALLOWED_GATHERED = 0.4  # part of all weights; two copies of a layer and the next one are 0.2
 MIB = 2**20
+LEARNING = {  # whether entropies are asked for, and whether the loss uses them
+    "forward(entropy=False) and backward": (False, False),
+    "forward(entropy=True) and backward": (True, True),
+    "forward(entropy=True) and backward of a loss without entropies": (True, False),
+}
+SCORING = {
+    "forward(entropy=False, grad=False)": (False,),
+    "forward(entropy=True, grad=False)": (True,),
+}
 
 
 @dataclass(frozen=True)
 class Measured:
     """The bytes that one rank allocated, beyond those held before."""
 
-    learning: list[list[int]]  # the peaks of each pack's forward and backward, without and with entropies
-    scoring: list[list[int]]  # the same of its forward with grad=False
+    learning: dict[str, list[int]]  # the peaks of each pack's forward and backward, by the keys of LEARNING
+    scoring: dict[str, list[int]]  # those of its forward with grad=False, by the keys of SCORING
 
 
 def measure(worker: RecordingWorker, spec: WorkerSpec, packs: list[list[TrainingSequence]]) -> Measured:
     """Measures packs of more and most tokens. The first one, of few, allocates gradients and buffers."""
-    _learn(worker, packs[0], True)
+    _learn(worker, packs[0], True, True)
 
-    def peaks(work: Callable[[RecordingWorker, list[TrainingSequence], bool], None]) -> list[list[int]]:
-        return [
-            [_peak_bytes(spec.device, partial(work, worker, pack, entropy)) for pack in packs[1:]]
-            for entropy in (False, True)
-        ]
+    def peaks(work: Callable[..., None], cases: Mapping[str, tuple[bool, ...]]) -> dict[str, list[int]]:
+        return {
+            name: [peak_bytes(spec.device, partial(work, worker, pack, *case)) for pack in packs[1:]]
+            for name, case in cases.items()
+        }
 
-    return Measured(peaks(_learn), peaks(_probe))
+    return Measured(peaks(_learn, LEARNING), peaks(_probe, SCORING))
 
 
 def _probe(worker: RecordingWorker, pack: list[TrainingSequence], entropy: bool) -> None:
     worker.forward(PackedBatch.pack(pack), grad=False, entropy=entropy)
 
 
-def _learn(worker: RecordingWorker, pack: list[TrainingSequence], entropy: bool) -> None:
+def _learn(worker: RecordingWorker, pack: list[TrainingSequence], entropy: bool, in_loss: bool) -> None:
+    """Keeps the scores until backward ends, as a learner does that reports the entropy."""
     batch = PackedBatch.pack(pack)
-    worker.backward(objective(worker.forward(batch, entropy=entropy), batch, entropy))
+    scores = worker.forward(batch, entropy=entropy)
+    worker.backward(objective(scores, batch, in_loss))
 
 
-def _peak_bytes(device: str, work: Callable[[], None]) -> int:
+def peak_bytes(device: str, work: Callable[[], None]) -> int:
     """Returns the bytes that torch allocated; resident memory would measure fragmentation of the C heap."""
     if device == "cuda":
         torch.cuda.synchronize()
@@ -90,7 +101,7 @@ def gather(worker: RecordingWorker, spec: WorkerSpec) -> tuple[int, int]:
         iterate()
         iterate()
 
-    return _peak_bytes(spec.device, iterate_twice), yielded
+    return peak_bytes(spec.device, iterate_twice), yielded
 
 
 def check(bench: Bench) -> str:
@@ -119,12 +130,12 @@ def _check_scoring(bench: Bench) -> str:
     sizes = f"{SHORT} and of {LONG} tokens, vocabulary {VOCABULARY}"
     doing = f"forward and backward of {sizes}, without and with entropies; the same with grad=False"
     results = bench.session(measure, model, OptimizerSpec(lr=1e-3), packs, doing=doing)
-    measured = []
-    for entropy in (False, True):
-        forward = f"forward(entropy={entropy}"
-        learning = [result.learning[entropy] for result in results]
-        measured.append(_check_growth(learning, f"{forward}) and backward of {sizes}"))
-        _check_growth([result.scoring[entropy] for result in results], f"{forward}, grad=False) of {sizes}")
+    for name in SCORING:
+        _check_growth([result.scoring[name] for result in results], f"{name} of {sizes}")
+    measured = [
+        _check_growth([result.learning[name] for result in results], f"{name} of {sizes}")
+        for name in LEARNING
+    ]
     return measured[1]
 
 

@@ -1,0 +1,211 @@
+"""Scores tokens by a model's output head, with the logits of one chunk of tokens at a time.
+
+`TokenScorer` calls it with hidden states and the head's weights. It must not know of models, packs or losses.
+
+Neither pass keeps logits: backward computes those of a chunk again, in the same memory as the chunk before.
+A token is left out of backward unless a gradient comes through one of its scores. Entropies that no loss uses
+cost nothing in backward.
+"""
+
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch.autograd.function import FunctionCtx, once_differentiable
+
+MIB = 2**20
+LEAST_BYTES = 64 * MIB  # of a chunk's logits
+MOST_BYTES = 256 * MIB
+MOST_TOKENS = 1024
+FLOAT32 = 4
+
+
+def default_chunk(vocabulary: int, hidden_size: int) -> int:
+    """Returns the tokens of a chunk.
+
+    Its logits are a quarter as large as the head's weights, because each chunk reads these and adds to their
+    gradient. But they have 64 to 256 MiB, whatever the vocabulary.
+    """
+    wanted = FLOAT32 * vocabulary * hidden_size // 4
+    allowed = min(max(wanted, LEAST_BYTES), MOST_BYTES)
+    return min(max(allowed // (FLOAT32 * vocabulary), 1), MOST_TOKENS)
+
+
+class Head(NamedTuple):
+    """The output head, in the dtype in which it computes logits."""
+
+    weight: torch.Tensor  # [vocab, hidden]
+    bias: torch.Tensor | None  # [vocab]
+
+    @classmethod
+    def of(cls, weight: torch.Tensor, bias: torch.Tensor | None, in_float32: bool) -> "Head":
+        if not in_float32:
+            return cls(weight, bias)
+        return cls(weight.float(), None if bias is None else bias.float())
+
+    def logits(self, hidden: torch.Tensor, temperature: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
+        """Returns the logits of [C, hidden] states at their temperatures, in the first C rows of `out`."""
+        hidden = hidden.to(self.weight.dtype)
+        out = out[: len(hidden)]
+        if self.weight.dtype is not torch.float32:
+            out.copy_(F.linear(hidden, self.weight, self.bias))
+        elif self.bias is None:
+            torch.mm(hidden, self.weight.t(), out=out)
+        else:
+            torch.addmm(self.bias, hidden, self.weight.t(), out=out)
+        return out.div_(temperature.unsqueeze(1))
+
+
+class HeadScores(torch.autograd.Function):
+    """The function `(hidden, weight, bias, ...) -> (log-probabilities, entropies)` of N tokens.
+
+    hidden: [N, hidden], the state before each token.
+    weight, bias: of the head, [vocab, hidden] and [vocab] or None.
+    token_ids, temperature: [N] int64 and [N] float32.
+    chunk: how many tokens have their logits at the same time.
+    entropy: whether entropies are asked for; they are None otherwise.
+    in_float32: whether the head computes in float32, whatever the dtype of its weights.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: FunctionCtx,
+        hidden: torch.Tensor,
+        weight: torch.Tensor,
+        bias: torch.Tensor | None,
+        token_ids: torch.Tensor,
+        temperature: torch.Tensor,
+        chunk: int,
+        entropy: bool,
+        in_float32: bool,
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        head = Head.of(weight, bias, in_float32)
+        logprobs = torch.empty_like(temperature)
+        log_sums = torch.empty_like(temperature)  # log Σ exp(logits)
+        entropies = torch.empty_like(temperature) if entropy else None
+        two = temperature.new_empty(2, min(chunk, len(hidden)), len(weight))
+        for start in range(0, len(hidden), chunk):
+            rows = slice(start, start + chunk)
+            logits = head.logits(hidden[rows], temperature[rows], two[0])
+            log_p = torch.log_softmax(logits, 1, out=two[1][: len(logits)])
+            chosen = token_ids[rows].unsqueeze(1)
+            logprobs[rows] = log_p.gather(1, chosen).squeeze(1)
+            log_sums[rows] = logits.gather(1, chosen).squeeze(1) - logprobs[rows]
+            if entropies is not None:
+                entropies[rows] = -torch.exp(log_p, out=logits).mul_(log_p).sum(1)
+        ctx.save_for_backward(hidden, weight, bias, token_ids, temperature, log_sums, entropies)
+        ctx.set_materialize_grads(False)
+        ctx.chunk = chunk
+        ctx.in_float32 = in_float32
+        return logprobs, entropies
+
+    @staticmethod
+    @once_differentiable
+    def backward(
+        ctx: FunctionCtx, of_logprobs: torch.Tensor | None, of_entropies: torch.Tensor | None
+    ) -> tuple[torch.Tensor | None, ...]:
+        hidden, weight, bias, token_ids, temperature, log_sums, entropies = ctx.saved_tensors
+        head = Head.of(weight, bias, ctx.in_float32)
+        if of_logprobs is None:
+            of_logprobs = torch.zeros_like(temperature)
+        learnt = of_logprobs != 0
+        if of_entropies is not None:
+            learnt |= of_entropies != 0
+        gradients = _Gradients.zero(hidden, head)
+        most = min(ctx.chunk, len(learnt))
+        two = temperature.new_empty(1 if of_entropies is None else 2, most, len(weight))
+        for rows in learnt.nonzero().squeeze(1).split(ctx.chunk):
+            log_p = head.logits(hidden[rows], temperature[rows], two[0]).sub_(log_sums[rows].unsqueeze(1))
+            if of_entropies is None:
+                slopes = _slopes_of_logprobs(log_p, token_ids[rows])
+                factor = of_logprobs[rows] / temperature[rows]
+            else:
+                by_score = of_logprobs[rows], of_entropies[rows], entropies[rows]
+                slopes = _slopes_of_both(log_p, token_ids[rows], *by_score, two[1])
+                factor = 1 / temperature[rows]
+            gradients.add(head, rows, hidden[rows], slopes, factor.unsqueeze(1))
+        of_bias = None if gradients.bias is None else gradients.bias.to(bias.dtype)
+        return gradients.hidden, gradients.weight.to(weight.dtype), of_bias, None, None, None, None, None
+
+
+def _slopes_of_logprobs(log_p: torch.Tensor, token_ids: torch.Tensor) -> torch.Tensor:
+    """Returns d log p(token) / d logits = 1[token] - p, [C, vocab], in the memory of `log_p`."""
+    slopes = log_p.exp_().neg_()
+    return slopes.scatter_add_(1, token_ids.unsqueeze(1), torch.ones_like(slopes[:, :1]))
+
+
+def _slopes_of_both(
+    log_p: torch.Tensor,  # [C, vocab]; the result is in its memory
+    token_ids: torch.Tensor,  # [C]
+    of_logprobs: torch.Tensor,  # [C], a
+    of_entropies: torch.Tensor,  # [C], b
+    entropies: torch.Tensor,  # [C], H
+    out: torch.Tensor,  # at least [C, vocab]
+) -> torch.Tensor:
+    """Returns d (a log p(token) + b H) / d logits = a 1[token] - p (a + b (log p + H)), [C, vocab]."""
+    p = torch.exp(log_p, out=out[: len(log_p)])
+    slopes = log_p.add_(entropies.unsqueeze(1)).mul_(of_entropies.unsqueeze(1))
+    slopes.add_(of_logprobs.unsqueeze(1)).mul_(p).neg_()
+    return slopes.scatter_add_(1, token_ids.unsqueeze(1), of_logprobs.unsqueeze(1))
+
+
+class _Gradients(NamedTuple):
+    """The gradients by hidden states and head. Those of the head are added up in float32."""
+
+    hidden: torch.Tensor
+    weight: torch.Tensor
+    bias: torch.Tensor | None
+
+    @classmethod
+    def zero(cls, hidden: torch.Tensor, head: Head) -> "_Gradients":
+        weight = torch.zeros_like(head.weight, dtype=torch.float32)
+        bias = None if head.bias is None else weight.new_zeros(len(weight))
+        return cls(torch.zeros_like(hidden), weight, bias)
+
+    def add(
+        self,
+        head: Head,
+        rows: torch.Tensor,  # [C], of the hidden states
+        hidden: torch.Tensor,  # [C, hidden]
+        slopes: torch.Tensor,  # [C, vocab]; times `factor`: the gradient by what the head gives
+        factor: torch.Tensor,  # [C, 1]
+    ) -> None:
+        """Adds the gradients of a chunk."""
+        if self.bias is not None:
+            self.bias.addmv_(slopes.t(), factor.squeeze(1))
+        slopes = slopes.to(head.weight.dtype)
+        scaled = (hidden * factor).to(head.weight.dtype)
+        self.hidden[rows] = (slopes @ head.weight * factor).to(self.hidden.dtype)
+        if slopes.dtype is torch.float32:
+            self.weight.addmm_(slopes.t(), scaled)
+        else:
+            self.weight.add_(slopes.t() @ scaled)
+
+
+class JoinedScores(torch.autograd.Function):
+    """The identity of three scores [N], whose backward always goes through the first and the last of them.
+
+    One that the loss does not use gets a zero gradient, so that every backward reaches both heads. Entropies
+    without a gradient stay without.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: FunctionCtx, logprobs: torch.Tensor, entropies: torch.Tensor | None, values: torch.Tensor
+    ) -> tuple[torch.Tensor | None, ...]:
+        ctx.set_materialize_grads(False)
+        return tuple(None if score is None else score.clone() for score in (logprobs, entropies, values))
+
+    @staticmethod
+    @once_differentiable
+    def backward(
+        ctx: FunctionCtx,
+        of_logprobs: torch.Tensor | None,
+        of_entropies: torch.Tensor | None,
+        of_values: torch.Tensor | None,
+    ) -> tuple[torch.Tensor | None, ...]:
+        given = (of_logprobs, of_entropies, of_values)
+        zeros = torch.zeros_like(next(gradient for gradient in given if gradient is not None))
+        of_logprobs = zeros if of_logprobs is None else of_logprobs
+        of_values = zeros if of_values is None else of_values
+        return of_logprobs, of_entropies, of_values
