@@ -26,7 +26,7 @@ LONGEST_ERROR = 120  # characters
 
 def check(dry: bool) -> list[str]:
     """Returns a line for each case that was tried or could not be."""
-    trial = Trial("gloo", 2.0) if dry else Trial("nccl", 10.0)
+    trial = Trial("gloo", 1.0) if dry else Trial("nccl", 10.0)
     lines = [trial.alone()]
     gpu = 0 if dry else min(1, torch.cuda.device_count() - 1)
     if not dry and gpu == 0 and (refusal := trial.refusal()):
