@@ -5,7 +5,6 @@ from contextlib import contextmanager
 
 import torch
 
-from benchmarks.gpu_check.models import free_memory
 from contracts.conformance.trainer.sequences import make_sequences, objective
 from contracts.optimizer import OptimizerSpec
 from contracts.support.ports import ReservedPort
@@ -26,7 +25,6 @@ def started(worker: TrainerWorker, model: str, device: str) -> Iterator[TrainerW
             yield worker
         finally:
             worker.close()
-            free_memory()
 
 
 def random_batch(model: str, lengths: Sequence[int], seed: int) -> PackedBatch:

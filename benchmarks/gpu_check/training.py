@@ -15,7 +15,7 @@ import torch
 
 from benchmarks.gpu_check.flops import training_flops, utilisation
 from benchmarks.gpu_check.machine import GIB, device_name, device_of
-from benchmarks.gpu_check.models import HALF_A_BILLION, ONE_AND_A_HALF_BILLION, TINY, write_model
+from benchmarks.gpu_check.models import HALF_A_BILLION, ONE_AND_A_HALF_BILLION, TINY, free_memory, write_model
 from benchmarks.gpu_check.outcomes import FailedError
 from benchmarks.gpu_check.trainers import learn, random_batch, started
 from contracts.model_shape import ModelShape
@@ -62,6 +62,7 @@ def _check(shape: ModelShape, variants: Sequence[Variant], dry: bool) -> list[st
     with tempfile.TemporaryDirectory() as folder:
         model = write_model(Path(folder), shape, torch.bfloat16, device_of(dry))
         for variant in variants:
+            free_memory()  # that of the trainer before
             try:
                 lines += [f"{variant}: {line}" for line in _measure(model, shape, variant, lengths, dry)]
             except torch.OutOfMemoryError as error:
@@ -82,7 +83,7 @@ def _measure(model: str, shape: ModelShape, variant: Variant, lengths: Sequence[
     with started(instantiate(config.trainer), model, device_of(dry)) as worker:
         seconds = _timed_steps(worker, batch)
         speed = describe_speed(training_flops(shape, lengths), sum(lengths), seconds, device_name())
-        return [speed, *([] if dry else [_memory(plan)])]
+        return [speed] if dry else [speed, _memory(plan, speed)]
 
 
 def run_config(variant: Variant, tokens: int) -> RunConfig:
@@ -123,12 +124,13 @@ def describe_speed(flops: float, tokens: int, seconds: Sequence[float], device: 
     )
 
 
-def _memory(plan: Use) -> str:
+def _memory(plan: Use, speed: str) -> str:
     """Returns what was allocated at most, beside the plan. Raises FailedError if it is far beyond it."""
     free, total = torch.cuda.mem_get_info()
-    line = describe_memory(plan, torch.cuda.max_memory_allocated(), total - free)
-    if torch.cuda.max_memory_allocated() > MOST_ABOVE_PLAN * planned_tensors(plan):
-        raise FailedError(f"{line}; expected: at most {MOST_ABOVE_PLAN:g} times the plan")
+    allocated = torch.cuda.max_memory_allocated()
+    line = describe_memory(plan, allocated, total - free)
+    if allocated > MOST_ABOVE_PLAN * planned_tensors(plan):
+        raise FailedError(speed, f"{line}; expected: at most {MOST_ABOVE_PLAN:g} times the plan")
     return line
 
 
