@@ -7,7 +7,7 @@ BY_FILE := --dist loadfile --no-loadscope-reorder
 TERSE := --show-capture=no
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-engines redis-server vllm-env sglang-env grid recipes soak mutants lint clean
+.PHONY: help demo test test-engines redis-server vllm-env sglang-env grid recipes gpu-check soak mutants lint clean
 
 help:  ## List the targets. Minutes are those on two idle cores; installing comes on top, once.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-13s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -49,6 +49,9 @@ grid: $(VENV)/demo $(VENV)/deepspeed .venv-vllm/ready .venv-sglang/ready  ## Run
 
 recipes: $(VENV)/demo  ## Run every recipe on the demo and print the table of docs/recipes.md. 45 minutes.
 	$(VENV)/bin/python -m benchmarks.recipes
+
+gpu-check: $(VENV)/demo $(VENV)/deepspeed  ## Check on a GPU what tests on CPUs do not reach, and write a table (docs/gpu.md). 40 minutes.
+	$(VENV)/bin/python -m benchmarks.gpu_check
 
 # What takes minutes to learn or to fail, and every broken adapter: docs/soak.md. `make soak-updates` runs that part.
 HOSTILE := soak-hostile-transformers soak-hostile-vllm soak-hostile-sglang

@@ -7,6 +7,7 @@ class. That needs no mask, because under a causal mask no real token sees the pa
 """
 
 from functools import cached_property
+from inspect import signature
 from itertools import pairwise
 
 import torch
@@ -90,6 +91,12 @@ def packed_attention(
 def _varlen(query, key, value, packing: Packing, scaling: float, window: int | None) -> torch.Tensor:
     from torch.nn.attention.varlen import varlen_attn
 
+    grouped = {"enable_gqa": True}
+    if "enable_gqa" not in signature(varlen_attn).parameters:  # torch 2.11
+        grouped = {}
+        repeats = query.shape[1] // key.shape[1]
+        key = key.repeat_interleave(repeats, dim=1)
+        value = value.repeat_interleave(repeats, dim=1)
     return varlen_attn(
         query,
         key,
@@ -100,7 +107,7 @@ def _varlen(query, key, value, packing: Packing, scaling: float, window: int | N
         packing.max_length,
         scale=scaling,
         window_size=(-1 if window is None else window - 1, 0),
-        enable_gqa=True,
+        **grouped,
     )
 
 

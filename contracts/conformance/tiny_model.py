@@ -52,7 +52,7 @@ def make_tiny_model(
         bos_token_id=None,
     )
     model_class(config).save_pretrained(path)
-    _tokenizer().save_pretrained(path)
+    character_tokenizer().save_pretrained(path)
     return str(path)
 
 
@@ -75,12 +75,14 @@ def make_scaled_model(path: Path) -> str:
         bos_token_id=None,
     )
     GraniteForCausalLM(config).save_pretrained(path)
-    _tokenizer().save_pretrained(path)
+    character_tokenizer().save_pretrained(path)
     return str(path)
 
 
-def _tokenizer() -> PreTrainedTokenizerFast:
-    tokenizer = Tokenizer(models.WordLevel(VOCABULARY, unk_token="?"))
+def character_tokenizer(size: int = len(VOCABULARY)) -> PreTrainedTokenizerFast:
+    """Returns a tokenizer of characters. Ids from theirs up to `size` are tokens that no text has."""
+    fillers = {f"<{i}>": i for i in range(len(VOCABULARY), size)}
+    tokenizer = Tokenizer(models.WordLevel(VOCABULARY | fillers, unk_token="?"))
     tokenizer.pre_tokenizer = pre_tokenizers.Split("", "isolated")
     tokenizer.decoder = decoders.Fuse()
     fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token="<eos>", pad_token="<pad>")

@@ -1,0 +1,53 @@
+"""What a table says of the machine and the code it was made with."""
+
+import os
+import platform
+import subprocess
+import time
+from importlib.metadata import version
+
+import torch
+
+from contracts.weights import nccl_version
+from pipelinerl.paths import ROOT
+
+GIB = 2**30
+
+
+def device_of(dry: bool) -> str:
+    """Returns the device on which a part works."""
+    return "cpu" if dry else "cuda"
+
+
+def device_name() -> str:
+    """Returns the name of the first GPU, or that of the processor's architecture."""
+    return torch.cuda.get_device_name(0) if torch.cuda.is_available() else f"CPU, {platform.machine()}"
+
+
+def title(dry: bool) -> str:
+    """Returns the heading of a table: what it was measured on, when, and with which commit."""
+    kind = "dry: " if dry else ""
+    return f"{kind}{device_name()}, {time.strftime('%Y-%m-%d', time.gmtime())}, commit {commit()}"
+
+
+def versions() -> str:
+    """Returns the versions and sizes that a measurement depends on."""
+    found = [f"torch {torch.__version__}"]
+    if torch.cuda.is_available():
+        memory = torch.cuda.get_device_properties(0).total_memory / GIB
+        found += [f"CUDA {torch.version.cuda}", f"NCCL {nccl_version()}"]
+        found += [f"{torch.cuda.device_count()} GPU(s) of {memory:.1f} GiB"]
+    return ", ".join(
+        [*found, f"transformers {version('transformers')}", f"Python {platform.python_version()}"]
+    )
+
+
+def commit() -> str:
+    """Returns the commit of this checkout. A copy without its history is told by the variable COMMIT."""
+    if given := os.environ.get("COMMIT"):
+        return given
+    describe = ["git", "describe", "--always", "--dirty", "--exclude=*"]
+    try:
+        return subprocess.run(describe, cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown"

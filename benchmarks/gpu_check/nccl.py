@@ -1,0 +1,121 @@
+"""The weight group over NCCL: its deadlines, and its end when a peer is killed or stopped in mid-broadcast.
+
+NCCL does not form a group of two ranks on one GPU. There it is tried that it says so in time, and what needs
+two ranks is left out by name. Dry, the group is one of gloo.
+"""
+
+import secrets
+import time
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+
+import torch
+
+from benchmarks.gpu_check.outcomes import FailedError
+from contracts.conformance.inference.trainer_process import GroupProcess, GroupSpec, receiver
+from contracts.support.addresses import LOOPBACK
+from contracts.weights import WeightGroup, WeightStore
+
+START_S = 60.0  # for a process to start, and for a group that does form
+SLACK_S = 5.0  # beyond a deadline
+BUCKET = 64 << 20  # bytes, more than sockets hold
+LONGEST_ERROR = 120  # characters
+
+
+def check(dry: bool) -> list[str]:
+    """Returns a line for each case that was tried or could not be."""
+    trial = Trial("gloo", 1.0) if dry else Trial("nccl", 10.0)
+    lines = [trial.alone()]
+    gpu = 0 if dry else min(1, torch.cuda.device_count() - 1)
+    if not dry and gpu == 0 and (refusal := trial.refusal()):
+        missing = "not tried, because two NCCL ranks need two GPUs: a peer killed or stopped in mid-broadcast"
+        lines += [refusal, f"{missing} (publication-gloo has both)"]
+    else:
+        lines += [trial.ended("killed", gpu), trial.ended("stalled", gpu)]
+    return [*lines, trial.absent()]  # last, because a thread of NCCL may never return from it
+
+
+@dataclass(frozen=True)
+class Trial:
+    """The cases, over one backend. Each returns what was seen, or raises FailedError."""
+
+    backend: str
+    timeout_s: float  # of what must fail
+
+    def alone(self) -> str:
+        group = self._group(1, START_S)
+        group.broadcast(torch.ones(BUCKET, dtype=torch.uint8), START_S)
+        group.close()
+        return f"a {self.backend} group of one rank broadcasts"
+
+    def absent(self) -> str:
+        return f"a peer that never comes: {self._failure(lambda: self._group(2, self.timeout_s))}"
+
+    def refusal(self) -> str | None:
+        """Returns how two ranks on the first GPU were refused, or None where they form a group."""
+        store = WeightStore(LOOPBACK, 0, START_S)
+        spec = self._spec(self.timeout_s)
+        with closing(GroupProcess(receive_on, spec, store.port, 0)) as peer:
+            group = self._joined(store, spec, peer)
+            peer.send([1])
+            seen = self._error(lambda: group.broadcast(torch.ones(1, dtype=torch.uint8), self.timeout_s))
+            group.close()
+        return seen and f"two ranks on one GPU: {seen}"
+
+    def ended(self, how: str, gpu: int) -> str:
+        """Broadcasts one bucket to a peer on that GPU, ends it, and broadcasts the next."""
+        store = WeightStore(LOOPBACK, 0, START_S)
+        spec = self._spec(START_S)
+        bucket = torch.ones(BUCKET, dtype=torch.uint8)
+        with closing(GroupProcess(receive_on, spec, store.port, gpu)) as peer:
+            group = self._joined(store, spec, peer)
+            peer.send([BUCKET, BUCKET])
+            group.broadcast(bucket, START_S)
+            peer.terminate(how)
+            seen = self._failure(lambda: group.broadcast(bucket, self.timeout_s))
+            group.close()
+        return f"a peer {how} in mid-broadcast: {seen}"
+
+    def _spec(self, timeout_s: float) -> GroupSpec:
+        return GroupSpec(_name(), LOOPBACK, 2, self.backend, timeout_s)
+
+    def _group(self, world_size: int, timeout_s: float) -> WeightGroup:
+        store = WeightStore(LOOPBACK, 0, timeout_s)
+        return store.group(_name(), world_size, self.backend, timeout_s, probe=True)
+
+    def _joined(self, store: WeightStore, spec: GroupSpec, peer: GroupProcess) -> WeightGroup:
+        peer.receive(START_S)
+        group = store.group(spec.name, spec.world_size, spec.backend, spec.timeout_s)
+        peer.receive(START_S)
+        return group
+
+    def _failure(self, work: Callable[[], object]) -> str:
+        if seen := self._error(work):
+            return seen
+        raise FailedError("a broadcast without its peer raised no error")
+
+    def _error(self, work: Callable[[], object]) -> str | None:
+        """Returns after how long `work` raised and what, or None. It must not take longer than its limit."""
+        began = time.monotonic()
+        try:
+            work()
+            return None
+        except RuntimeError as error:
+            seconds = time.monotonic() - began
+            seen = f"an error after {seconds:.1f} s, {' '.join(str(error).split())[:LONGEST_ERROR]}"
+        if seconds > self.timeout_s + SLACK_S:
+            raise FailedError(seen, f"expected: within {self.timeout_s:g} s")
+        return seen
+
+
+def receive_on(pipe: Connection, spec: GroupSpec, port: int, gpu: int) -> None:
+    """Runs rank 1 in its own process, over NCCL on that GPU."""
+    if spec.backend == "nccl":
+        torch.cuda.set_device(gpu)
+    receiver(pipe, spec, port, 1)
+
+
+def _name() -> str:
+    return f"check-{secrets.token_hex(8)}"

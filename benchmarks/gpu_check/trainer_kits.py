@@ -1,0 +1,37 @@
+"""The trainer kit, T1 to T7, on the backends of this project; dry, one guarantee on a CPU."""
+
+import torch
+
+from benchmarks.gpu_check.machine import device_of
+from benchmarks.gpu_check.outcomes import SkippedError
+from benchmarks.gpu_check.verdicts import lines_of
+from contracts.conformance.trainer.kit import check_trainer
+from contracts.conformance.trainer.recording_worker import import_adapter
+
+PATIENCE_S = 240.0  # for one session: a backend may compile kernels in it
+
+
+def fsdp(dry: bool) -> list[str]:
+    return _check("trainer_adapters.fsdp.FSDPTrainer", 1, dry)
+
+
+def deepspeed(dry: bool) -> list[str]:
+    return _check("trainer_adapters.deepspeed.DeepSpeedTrainer", 1, dry)
+
+
+def fsdp_of_two_ranks(dry: bool) -> list[str]:
+    return _check("trainer_adapters.fsdp.FSDPTrainer", 2, dry)
+
+
+def deepspeed_of_two_ranks(dry: bool) -> list[str]:
+    return _check("trainer_adapters.deepspeed.DeepSpeedTrainer", 2, dry)
+
+
+def _check(adapter: str, ranks: int, dry: bool) -> list[str]:
+    if missing := import_adapter(adapter)().missing:
+        raise SkippedError(missing)
+    if not dry and (found := torch.cuda.device_count()) < ranks:
+        raise SkippedError(f"{ranks} ranks need a GPU each, and torch sees {found}")
+    only = ["T6"] if dry else None
+    verdicts = check_trainer(adapter, ranks=ranks, only=only, device=device_of(dry), patience_s=PATIENCE_S)
+    return lines_of(verdicts)

@@ -1,0 +1,79 @@
+"""The arithmetic of utilisation and of planned memory, without a GPU."""
+
+import pytest
+
+from benchmarks.gpu_check.flops import training_flops, utilisation
+from benchmarks.gpu_check.models import HALF_A_BILLION, ONE_AND_A_HALF_BILLION
+from benchmarks.gpu_check.training import (
+    Variant,
+    describe_memory,
+    describe_speed,
+    planned_tensors,
+    run_config,
+)
+from contracts.model_shape import ModelShape
+from pipelinerl.launcher.gpu_memory import GIB, rank_use
+
+SMALL = ModelShape(
+    layers=3, hidden_size=8, intermediate_size=16, heads=2, kv_heads=1, head_dim=4, vocab_size=100,
+    context=64, tied=False,
+)  # fmt: skip
+
+
+def test_operations_of_a_small_model_are_those_counted_by_hand():
+    layer = (
+        8 * 8 + 2 * 8 * 4 + 8 * 8 + 3 * 8 * 16 + 2 * 8
+    )  # queries, keys and values, output, feed-forward, norms
+    weights = 3 * layer + 8 + 100 * 8  # a final norm and the head, whose embedding is only looked up
+    attention = 12 * 3 * 8 * (10 * 10 + 6 * 6) / 2
+    assert training_flops(SMALL, [10, 6]) == 6 * weights * 16 + attention
+
+
+def test_a_tied_head_counts_as_one_of_its_own_does():
+    assert training_flops(SMALL.model_copy(update={"tied": True}), [10]) == training_flops(SMALL, [10])
+
+
+def test_short_sequences_cost_less_than_a_long_one_of_as_many_tokens():
+    saved = training_flops(SMALL, [16]) - training_flops(SMALL, [8, 8])
+    assert saved == 12 * 3 * 8 * (16**2 - 2 * 8**2) / 2
+
+
+@pytest.mark.parametrize(
+    ("device", "peak"),
+    [
+        ("NVIDIA H100 80GB HBM3", 989e12),
+        ("NVIDIA H100 PCIe", 756e12),
+        ("NVIDIA H200", 989e12),
+        ("NVIDIA H100 NVL", None),
+        ("NVIDIA H200 NVL", None),
+        ("NVIDIA GH200 480GB", None),
+        ("NVIDIA H100 80GB HBM3 MIG 1g.10gb", None),
+        ("NVIDIA A100-SXM4-80GB", None),
+    ],
+)
+def test_the_peak_of_a_device(device, peak):
+    assert utilisation(989e12 / 4, 0.5, device) == (peak and pytest.approx(989e12 / 2 / peak))
+
+
+def test_speed_is_that_of_the_median_step():
+    line = describe_speed(989e12, 16_384, [4.0, 2.0, 8.0], "NVIDIA H200")
+    assert line == (
+        "4,096 tokens/s, 4.000 s a step of 16,384 tokens (2.000 to 8.000), 247 TFLOP/s, MFU 25.0%"
+    )
+    assert "MFU unknown" in describe_speed(1.0, 1, [1.0], "CPU, x86_64")
+
+
+@pytest.mark.parametrize(("shape", "billions"), [(HALF_A_BILLION, 0.494), (ONE_AND_A_HALF_BILLION, 1.544)])
+def test_a_shape_has_the_parameters_of_its_name(shape, billions):
+    assert shape.parameters / 1e9 == pytest.approx(billions, abs=1e-3)
+
+
+def test_memory_is_compared_with_the_plan_of_a_run():
+    plan = rank_use(run_config(Variant(fp32_head=True, checkpointing=False), 16_384), HALF_A_BILLION)
+    tensors = planned_tensors(plan)
+    assert tensors == plan.total - 4 * GIB
+    states = 16 * HALF_A_BILLION.parameters
+    assert states < tensors < 60 * GIB
+    less = rank_use(run_config(Variant(fp32_head=False, checkpointing=True), 16_384), HALF_A_BILLION)
+    assert less.total < plan.total - 10 * GIB
+    assert "(ratio 0.50)" in describe_memory(plan, tensors // 2, 0)
