@@ -30,7 +30,7 @@ class ProbeRequests:
         self._servers: list[str] = []
         self._answers: list[Completion] = []
         self._began = 0.0
-        self._under_way: Future[None] | None = None
+        self._under_way: Future[float] | None = None  # when they ended
 
     def begin(self, servers: Iterable[str]) -> int:
         """Asks those servers that are to be asked. Returns the number of requests."""
@@ -58,11 +58,10 @@ class ProbeRequests:
         """Returns what was answered by now, and ends the requests that were not."""
         if self._under_way is None:
             return []
-        if not self._under_way.cancel():
-            self._under_way.result()
+        ended = time.monotonic() if self._under_way.cancel() else self._under_way.result()
         self._under_way = None
         answers = list(self._answers)
-        self._observe(answers, time.monotonic())
+        self._observe(answers, ended)
         return answers
 
     def close(self) -> None:
@@ -74,15 +73,18 @@ class ProbeRequests:
             self._thread.join()
         self._loop.close()
 
-    def _observe(self, answers: list[Completion], now: float) -> None:
+    def _observe(self, answers: list[Completion], ended: float) -> None:
         counts = Counter(completion.server for completion in answers)
         answered = {url for url in self._servers if counts[url] == len(self._prompts)}
-        is_over = now - self._began >= self._timeout_s
+        is_over = ended - self._began >= self._timeout_s
         silent = set(self._servers) - answered if is_over else set()
-        self._silent.observe(answered | silent, silent, now)
+        self._silent.observe(answered | silent, silent, ended)
 
-    async def _ask(self, servers: list[str], answers: list[Completion]) -> None:
-        """A server that fails here is the publisher's to notice."""
+    async def _ask(self, servers: list[str], answers: list[Completion]) -> float:
+        """Appends what is answered, and returns when all has ended.
+
+        A server that fails here is the publisher's to notice.
+        """
         async with open_session(self._token, self._timeout_s) as session:
 
             async def one(url: str, prompt: Prompt) -> None:
@@ -90,6 +92,7 @@ class ProbeRequests:
 
             requests = [one(url, prompt) for url in servers for prompt in self._prompts]
             await asyncio.gather(*requests, return_exceptions=True)
+        return time.monotonic()
 
 
 async def _others_end() -> None:
