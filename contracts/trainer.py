@@ -103,10 +103,11 @@ class PackedBatch:
             return torch.repeat_interleave(torch.tensor(values, dtype=dtype), lengths)
 
         arrays = {name: joined(name, dtype) for name, dtype in _ARRAYS.items()}
+        begins = lengths.cumsum(0) - lengths
         with_reference = bool(sequences) and all(s.reference_logprobs is not None for s in sequences)
         return cls(
             **arrays,
-            position_ids=torch.cat([torch.arange(0), *(torch.arange(n) for n in lengths.tolist())]),
+            position_ids=torch.arange(int(lengths.sum())) - begins.repeat_interleave(lengths),
             sequence_ids=torch.repeat_interleave(lengths),
             rollout_ids=spread([rollouts[s.rollout_id] for s in sequences], torch.int64),
             cu_seqlens=torch.nn.functional.pad(lengths.cumsum(0), (1, 0)).to(torch.int32),
@@ -131,13 +132,19 @@ class PackedBatch:
         return self.cu_seqlens.shape[0] - 1
 
     def to(self, device: torch.device | str) -> "PackedBatch":
-        """Returns a copy of the batch whose tensors are on `device`."""
+        """Returns a copy of the batch whose tensors are on `device`. The host does not wait for a GPU."""
         moved: dict[str, Any] = {f.name: getattr(self, f.name) for f in fields(self)}
         for name, value in moved.items():
             if isinstance(value, torch.Tensor):
-                moved[name] = value.to(device)
-        token_fields = {name: tensor.to(device) for name, tensor in self.token_fields.items()}
+                moved[name] = _moved(value, torch.device(device))
+        token_fields = {n: _moved(tensor, torch.device(device)) for n, tensor in self.token_fields.items()}
         return PackedBatch(**moved | {"token_fields": TokenFields(token_fields)})
+
+
+def _moved(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
+    if device.type == "cuda" and tensor.device.type == "cpu":
+        return tensor.pin_memory().to(device, non_blocking=True)  # from other memory the host would wait
+    return tensor.to(device)
 
 
 def _end_to_end(sequences: Sequence[TrainingSequence], name: str, field: TokenField) -> torch.Tensor:

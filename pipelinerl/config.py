@@ -280,7 +280,10 @@ class EvalConfig(Section):
 
 class ProbeConfig(Section):
     every: Int = Field(
-        1, ge=1, description="Weight versions between probes of the servers' log-probabilities."
+        10,
+        ge=1,
+        description="Weight versions between probes of the servers' log-probabilities, after a launch's "
+        "first three.",
     )
     prompts: Int = Field(4, ge=1, description="Held-out prompts that each server completes for a probe.")
     max_tokens: Int = Field(8, ge=1, description="Tokens of each completion.")

@@ -10,7 +10,8 @@ the process that writes it, and a reader takes those that it knows. A number tha
                   probe_s and save_s: see `pipelinerl.spans`.
                   At a publication: weight_version, publish_seconds, publish_paused_s, publish_bytes,
                   servers, and publish_<phase>_s of open, gather, send and confirm. At a probe:
-                  logprob_gap_mean_abs, logprob_gap_max_abs.
+                  logprob_gap_mean_abs, logprob_gap_max_abs; probe_unanswered: requests without a token of
+                  that version by the time when the weights had to change.
     actor         step = live weight version. Of the rollouts that finished since the line before:
                   reward_mean, reward_<component>, success_rate, success_<domain> where there are several,
                   length_mean, length_max (sampled tokens), truncated_share, generation_tokens_per_s. Of the

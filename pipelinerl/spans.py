@@ -6,7 +6,7 @@ others. A killed process leaves those that had ended.
     trainer-<rank>  wait (for the next row), learn (step, tokens: forward, objective and backward of one
                     micro-batch), optimizer, quiesce (`schedule: async`), publish (version), which on rank 0
                     contains open, send (gather_s: the share of it in which weights were gathered) and
-                    confirm; probe, save
+                    confirm; probe (version: what scoring it took, and waiting for late answers), save
     actor           evaluation (version); each second, places: means of in_flight, capacity,
                     under_way (rollouts begun) and away (of those, waiting for a judgement), the seconds
                     for which it was blocked, by the word of `Admission.blocked_by`

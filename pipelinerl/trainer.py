@@ -9,14 +9,13 @@ import os
 from contextlib import AbstractContextManager
 from pathlib import Path
 
+import msgspec
+
 from contracts.records import (
     MicroBatchRow,
     PublishWanted,
     Record,
     SaveWanted,
-    WeightsPublished,
-    decode,
-    encode,
 )
 from contracts.trainer import WorkerSpec
 from pipelinerl.components import build_domain, instantiate, needed_capabilities
@@ -82,7 +81,8 @@ class Trainer:
         Where the launcher is to begin the workers again, it saves the state and returns before that.
         """
         self._ranks.wait_for_rank_0(lambda: self._rank_zero.publisher.wait_for_servers())
-        self._publish()
+        self._send()
+        self._end_probe()
         self._spans.taken()  # what came before training belongs to no step
         while self._version < self._config.max_steps:
             match self._next_task():
@@ -94,6 +94,8 @@ class Trainer:
                     self._learn(row)
         if self._ranks.agree(lambda: self._rank_zero.is_save_wanted):
             return self._leave()
+        self._end_probe()
+        self._probe.close()
         self._ranks.wait_for_rank_0(lambda: self._rank_zero.end(self._version))
         self._export()
         self._worker.close()
@@ -101,21 +103,29 @@ class Trainer:
     def _next_task(self) -> Record:
         """Ranks wait for data here, together."""
         with self._spans("wait"):
-            return decode(self._ranks.share(lambda: encode(self._rank_zero.next_task(self._version))))
+            return self._ranks.scatter(self._tasks)
+
+    def _tasks(self) -> list[Record]:
+        """Waits for the next task. Returns each rank's share of it."""
+        task = self._rank_zero.next_task(self._version)
+        if not isinstance(task, MicroBatchRow):
+            return [task] * self._ranks.size
+        return [msgspec.structs.replace(task, micro_batches=[own]) for own in task.micro_batches]
 
     def _learn(self, row: MicroBatchRow) -> None:
-        sequences = row.micro_batches[self._ranks.rank]
+        (sequences,) = row.micro_batches
         with self._spans("learn", step=row.step, tokens=sum(len(s.token_ids) for s in sequences)):
             self._learner.accumulate(sequences, row.step)
         if row.closes_step:
             self._close_step()
 
     def _close_step(self) -> None:
+        self._end_probe()
         with self._spans("optimizer", step=self._version):
             report, statistics = self._learner.close_step(self._version, self._ranks)
         self._version += 1
         if self._ranks.agree(lambda: self._rank_zero.close_step(self._version, report, statistics)):
-            self._publish()
+            self._send()
         self._ranks.wait_for_rank_0(lambda: self._rank_zero.settle(self._version, report.skipped))
         every = self._config.checkpoint.every
         if every and (self._version % every == 0 or self._version == self._config.max_steps):
@@ -125,6 +135,7 @@ class Trainer:
         """Saves what was trained since the last checkpoint, and ends."""
         if self._ranks.agree(lambda: self._rank_zero.is_unsaved(self._version)):
             self._save()
+        self._probe.close()
         self._ranks.wait_for_rank_0(lambda: self._rank_zero.leave())
         self._worker.close()
 
@@ -142,23 +153,23 @@ class Trainer:
         if self._rank_zero:
             self._rank_zero.save(self._version, saving)
 
-    def _publish(self) -> None:
-        published = self._send()
-        if self._probe.due(self._version):
-            servers = published.servers if published else []
-            with self._spans("probe", version=self._version), self._waiting():
-                gap = self._probe.measure(self._worker, self._version, servers)
-            if self._rank_zero:
-                self._rank_zero.metrics.write(self._version, **gap)
-
-    def _send(self) -> WeightsPublished | None:
-        """Publishes the version, and returns on rank 0 to whom it was."""
+    def _send(self) -> None:
+        """Publishes the version, and begins the probe of the servers that it is live at."""
         publisher = self._rank_zero.publisher if self._rank_zero else None
         with self._spans("publish", version=self._version):
             with self._waiting():
                 published = publish(self._worker, self._ranks, publisher, self._version)
             self._ranks.wait_for_rank_0(lambda: self._rank_zero.published(published))
-        return published
+        self._probe.begin(self._version, published)
+
+    def _end_probe(self) -> None:
+        """Scores what a probe of the version has brought. Must come before the weights change."""
+        if not self._probe.is_under_way:
+            return
+        with self._spans("probe", version=self._version), self._waiting():
+            measured = self._probe.score(self._worker, self._version)
+        if self._rank_zero:
+            self._rank_zero.metrics.write(self._version, **measured)
 
     def _waiting(self) -> AbstractContextManager[None]:
         """Beats while the block waits for servers or other ranks, which each has a limit of its own."""

@@ -33,10 +33,10 @@ class Learner:
         batch = PackedBatch.pack(sequences, step, self._token_fields)
         logprobs = self._backward(batch)
         if self._epochs > 1:
-            self._kept.append(replace(batch, proximal_logprobs=logprobs))
+            self._kept.append(replace(batch, proximal_logprobs=logprobs.cpu()))
 
     def _backward(self, batch: PackedBatch) -> torch.Tensor:
-        """Runs forward, objective and backward. Returns log π of the batch's tokens, [T], on the CPU."""
+        """Runs forward, objective and backward. Returns log π of the batch's tokens, [T]."""
         batch = batch.to(self._worker.device)
         scores = self._worker.forward(batch, entropy=True)
         loss, sums = self._objective(scores, batch)
@@ -46,7 +46,7 @@ class Learner:
             sums = sums | further
         self._worker.backward(loss)
         self._statistics.update(scores, batch, loss, sums)
-        return scores.logprobs.detach().cpu()
+        return scores.logprobs.detach()
 
     def close_step(self, version: int, ranks: Ranks) -> tuple[StepReport, dict[str, float]]:
         """Makes the updates of the step that begins with `version`, and reports the last one.

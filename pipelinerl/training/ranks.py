@@ -1,4 +1,4 @@
-"""The trainer ranks' control group: rank 0 broadcasts, and the others wait for it together.
+"""The trainer ranks' control group: rank 0 decides and deals out, and the others wait for it together.
 
 It is a gloo group of its own, in addition to the backend's, so that waiting for data never happens inside a
 model's collective. With one rank nothing is sent.
@@ -6,16 +6,18 @@ model's collective. With one rank nothing is sent.
 
 import contextlib
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 
 import torch
 import torch.distributed as dist
 
+from contracts.records import Record, decode, encode
 from pipelinerl.training.meanwhile import meanwhile
 
-STILL_WAITING = -1  # sent in the place of a size: rank 0 is alive, and has no data yet
+STILL_WAITING = -1  # sent in the place of a number: rank 0 is alive, and has none yet
 SIGNS_PER_TIMEOUT = 4  # how often it says so
+LENGTH_BYTES = 8  # before each record: they are sent at the length of the longest
 
 
 class Ranks:
@@ -39,21 +41,36 @@ class Ranks:
         alone = size == 1
         self._group = None if alone else dist.new_group(backend="gloo", timeout=timedelta(seconds=timeout_s))
 
-    def share(self, make: Callable[[], bytes]) -> bytes:
-        """Returns on every rank what `make` returns on rank 0, where alone it is called."""
+    def scatter(self, make: Callable[[], Sequence[Record]]) -> Record:
+        """Returns each rank's own of the records that `make` returns on rank 0, where alone it is called."""
         if self._group is None:
-            return make()
+            return make()[0]
         if self.rank > 0:
-            return self._received()
+            buffer = torch.empty(self._received_number(), dtype=torch.uint8)
+            dist.scatter(buffer, src=0, group=self._group)
+            return _record_in(buffer)
         with self._signs_of_life():
-            data = make()
-        self._send_number(len(data))
-        dist.broadcast(torch.frombuffer(bytearray(data), dtype=torch.uint8), src=0, group=self._group)
-        return data
+            own, *others = make()
+            parts = [encode(record) for record in others]
+        length = LENGTH_BYTES + max(len(part) for part in parts)
+        self._send_number(length)
+        dist.scatter(
+            torch.empty(length, dtype=torch.uint8),
+            [torch.zeros(length, dtype=torch.uint8), *(_buffer_of(part, length) for part in parts)],
+            group=self._group,
+        )
+        return own
 
     def agree(self, decide: Callable[[], bool]) -> bool:
         """Returns rank 0's decision on every rank."""
-        return self.share(lambda: bytes([decide()]))[0] == 1
+        if self._group is None:
+            return decide()
+        if self.rank > 0:
+            return self._received_number() == 1
+        with self._signs_of_life():
+            decision = decide()
+        self._send_number(int(decision))
+        return decision
 
     def wait_for_rank_0(self, work: Callable[[], None]) -> None:
         """Does `work` on rank 0, while the others wait for its end."""
@@ -67,17 +84,15 @@ class Ranks:
         """Elementwise maximum over ranks."""
         return self._reduce(values, dist.ReduceOp.MAX)
 
-    def _received(self) -> bytes:
-        size = torch.tensor([STILL_WAITING])
+    def _received_number(self) -> int:
+        number = torch.tensor([STILL_WAITING])
         try:
-            while int(size) == STILL_WAITING:
+            while int(number) == STILL_WAITING:
                 self._beat()
-                dist.broadcast(size, src=0, group=self._group)
+                dist.broadcast(number, src=0, group=self._group)
         except RuntimeError as error:
             raise RuntimeError(f"trainer rank 0 is gone or silent, its log says why: {error}") from error
-        buffer = torch.empty(int(size), dtype=torch.uint8)
-        dist.broadcast(buffer, src=0, group=self._group)
-        return buffer.numpy().tobytes()
+        return int(number)
 
     def _signs_of_life(self) -> contextlib.AbstractContextManager[None]:
         """Tells the other ranks every now and then that rank 0 waits, for as long as the block runs."""
@@ -97,3 +112,17 @@ class Ranks:
         if self._group is not None:
             dist.all_reduce(values, operation, group=self._group)
         return values
+
+
+def _buffer_of(data: bytes, length: int) -> torch.Tensor:
+    """Returns the data and its length as a tensor of `length` bytes."""
+    buffer = bytearray(length)
+    buffer[:LENGTH_BYTES] = len(data).to_bytes(LENGTH_BYTES)
+    buffer[LENGTH_BYTES : LENGTH_BYTES + len(data)] = data
+    return torch.frombuffer(buffer, dtype=torch.uint8)
+
+
+def _record_in(buffer: torch.Tensor) -> Record:
+    data = memoryview(buffer.numpy())
+    length = int.from_bytes(data[:LENGTH_BYTES])
+    return decode(data[LENGTH_BYTES : LENGTH_BYTES + length])

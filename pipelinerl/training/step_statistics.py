@@ -20,12 +20,15 @@ REPORTED = {
 
 
 class StepStatistics:
-    """Sums over the micro-batches of one rank's step; `report` adds the ranks up."""
+    """Sums over the micro-batches of one rank's step; `report` adds the ranks up.
+
+    The sums stay on the batches' device until then, so that no micro-batch waits for the one before it.
+    """
 
     def __init__(self):
-        self._sums: dict[str, torch.Tensor] = {}
-        self._max_abs_log_ratio = torch.zeros((), dtype=torch.float64)
-        self._gap_by_lag = torch.zeros(2, LAG_BUCKETS, dtype=torch.float64)  # Σ|log r|, tokens
+        self._sums: dict[str, torch.Tensor] = {}  # scalars, float64
+        self._largest: list[torch.Tensor] = []  # |log r|, one a micro-batch
+        self._by_lag: torch.Tensor | float = 0.0  # [2, LAG_BUCKETS]: Σ|log r|, tokens
 
     def update(self, scores: TokenScores, batch: PackedBatch, loss: torch.Tensor, sums: TokenSums) -> None:
         """Adds one micro-batch. Raises ValueError if the objective's sums use a reserved name."""
@@ -34,33 +37,37 @@ class StepStatistics:
                 f"the objective's sums cannot be named {', '.join(taken)}: every step reports those"
             )
         mask = batch.loss_mask
-        log_r = log_ratio(scores, batch).detach()[mask].double()  # [N]; float32 cannot hold r² of an outlier
-        r = log_r.exp()
+        log_r = log_ratio(scores, batch).detach().double()  # [T]; float32 cannot hold r² of an outlier
+        r = log_r.exp().where(mask, 0.0)
+        gap = log_r.abs()
         values = {
             "tokens": mask.sum(),
             "loss": loss.detach(),
             "r": r.sum(),
             "r_squared": r.square().sum(),
-            "abs_log_r": log_r.abs().sum(),
-            "k3": (r - 1 - log_r).sum(),
-            "entropy": scores.entropy.detach()[mask].sum(),
+            "abs_log_r": gap.sum(),
+            "k3": (r - mask.double() - log_r).sum(),
+            "entropy": scores.entropy.detach().where(mask, 0.0).sum(),
             **{f"objective_{name}": value.detach() for name, value in sums.items()},
         }
         for name, value in values.items():
-            self._sums[name] = self._sums.get(name, 0) + value.double().cpu()
-        if len(log_r):
-            self._max_abs_log_ratio = torch.maximum(self._max_abs_log_ratio, log_r.abs().max().cpu())
-            lag = (batch.step - batch.versions[mask]).clamp(0, LAG_BUCKETS - 1).cpu()
-            self._gap_by_lag[0].index_add_(0, lag, log_r.abs().cpu())
-            self._gap_by_lag[1].index_add_(0, lag, torch.ones(len(lag), dtype=torch.float64))
+            self._sums[name] = self._sums.get(name, 0) + value.to(gap)
+        if batch.num_tokens:
+            self._largest.append(gap.max())
+        lag = (batch.step - batch.versions).clamp(0, LAG_BUCKETS - 1)
+        both = torch.stack([gap, mask.double()])  # [2, T]
+        self._by_lag = self._by_lag + both.new_zeros(2, LAG_BUCKETS).index_add_(1, lag, both)
 
     def report(self, ranks: Ranks) -> dict[str, float]:
         """Metrics of the step over all ranks; every rank calls it."""
         names = sorted(self._sums)
-        totals = ranks.total(torch.stack([self._sums[name] for name in names]))
-        sums = dict(zip(names, totals.tolist(), strict=True))
-        max_abs_log_ratio = float(ranks.maximum(self._max_abs_log_ratio))
-        gaps, counts = ranks.total(self._gap_by_lag).tolist()
+        flat = torch.cat([torch.stack([self._sums[name] for name in names]), self._by_lag.flatten()])
+        totals = ranks.total(flat)
+        sums = dict(zip(names, totals[: len(names)].tolist(), strict=True))
+        gaps, counts = totals[len(names) :].view(2, LAG_BUCKETS).tolist()
+        nothing = torch.zeros(1, dtype=torch.float64)
+        largest = torch.stack(self._largest).max() if self._largest else nothing
+        max_abs_log_ratio = float(ranks.maximum(largest.view(1)))
         tokens = max(sums["tokens"], 1.0)
         return {
             "trained_tokens": sums["tokens"],

@@ -53,6 +53,17 @@ def test_a_run_of_a_slow_server_is_generation_bound(tmp_path):
         *("wait", "learn", "optimizer", "publish", "open", "send", "confirm", "probe"),
     }
     assert {line["n"] for line in spans_of(tmp_path / "run", "actor")} == {"places", "evaluation"}
+    assert_first_versions_probed(tmp_path / "run")
+
+
+def assert_first_versions_probed(run_dir) -> None:
+    """Those of a launch, the one before training too, however seldom others are."""
+    lines = list(read_metrics(metrics_path(run_dir, "trainer")))
+    probed = [line for line in lines if "logprob_gap_max_abs" in line]
+    assert [line["step"] for line in probed] == [0, 1, 2]
+    assert all(line["probe_unanswered"] == 0 and line["logprob_gap_max_abs"] < 1e-5 for line in probed)
+    first_step = next(line for line in lines if "loss" in line)
+    assert lines.index(probed[0]) < lines.index(first_step)
 
 
 def spans_of(run_dir, process: str) -> list[dict]:

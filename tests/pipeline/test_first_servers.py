@@ -11,14 +11,11 @@ from pathlib import Path
 import pytest
 
 from contracts.records import ServerJoined, StepClosed, WeightsPublished
-from pipelinerl.training.probe import Probe
-from pipelinerl.training.ranks import Ranks
 from tests.inference_adapters.servers import serving, wait_ready
 from tests.pipeline.launched import Launcher
 from tests.pipeline.runs import assert_accounted, finish, records, start, wait_for, wait_for_record
 from tests.pipeline.test_weight_publisher import config, publisher_of, worker
 from tests.ports import free_port
-from tests.scripted_domain import ScriptedDomain
 
 __all__ = ["worker"]
 GRACE_S = 1.0
@@ -82,16 +79,6 @@ def test_one_that_is_ready_within_the_grace_is_waited_for(worker):
         sender.wait_for_servers()
         assert len(sender._candidates.choose([])) == 2
         sender.close()
-
-
-def test_a_server_that_completes_nothing_does_not_hold_up_every_probe(worker):
-    with hanging() as silent:
-        probe = Probe(config("probe.timeout_s=0.5"), ScriptedDomain(seed=0), Ranks(0, 1, 5), token=None)
-        began = time.monotonic()
-        assert probe.measure(worker, 0, [silent]) == {}
-        waited_s = time.monotonic() - began
-        assert probe.measure(worker, 1, [silent]) == {}
-        assert 0.5 <= waited_s < time.monotonic() - began < 2 * waited_s
 
 
 @pytest.mark.engines  # for its time

@@ -17,14 +17,12 @@ from pipelinerl.components import build_domain, needed_capabilities
 from pipelinerl.config import RunConfig
 from pipelinerl.launcher.compose import compose_config
 from pipelinerl.training.candidates import FIRST_PAUSE_S, NoServersError
-from pipelinerl.training.probe import Probe
 from pipelinerl.training.ranks import Ranks
 from pipelinerl.training.weight_publisher import WeightPublisher, publish
 from tests.inference_adapters.failing_engine import ONCE, POISON
 from tests.inference_adapters.servers import contract, serving, wait_ready
 from tests.pipeline.launched import Launcher
 from tests.ports import free_port
-from tests.scripted_domain import ScriptedDomain
 from trainer_adapters.scripted import ScriptedTrainer
 
 FAILING = "tests.inference_adapters.failing_engine"
@@ -347,17 +345,6 @@ def test_the_trainers_own_failure_in_a_gather_is_told_as_it_is():
         assert contract(server.url)["group"] is None
         sender.close()
     trainer.close()
-
-
-def test_the_probe_sees_weights_that_are_not_the_trainers(worker):
-    with serving("inference_adapters.scripted") as server:
-        ranks, sender = Ranks(0, 1, 5), publisher(worker, server.url)
-        publish(worker, ranks, sender, 0)
-        probe = Probe(config(), ScriptedDomain(seed=0), ranks, token=None)
-        assert probe.measure(worker, 0, [server.url])["logprob_gap_mean_abs"] < 1e-5
-        change(worker)
-        assert probe.measure(worker, 0, [server.url])["logprob_gap_mean_abs"] > 1e-3
-        sender.close()
 
 
 def test_a_server_that_dies_between_202_and_broadcast_does_not_stop_the_others(worker):

@@ -1,0 +1,101 @@
+"""The requests of a probe. They run in a thread of their own, so that training goes on meanwhile."""
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from concurrent.futures import Future, wait
+from threading import Thread
+
+from contracts.records import Completion
+from pipelinerl.clients.completions import Prompt, Sampling, complete
+from pipelinerl.clients.http_session import open_session
+from pipelinerl.training.silent_servers import SilentServers
+
+LONGEST_PAUSE = 64  # for a server that does not answer, in timeouts
+
+
+class ProbeRequests:
+    """The prompts that each server completes, for one probe at a time."""
+
+    def __init__(self, token: str | None, timeout_s: float, prompts: Sequence[Prompt], sampling: Sampling):
+        """timeout_s: the longest wait for a server. One that does not answer is asked ever more rarely."""
+        self._token = token
+        self._timeout_s = timeout_s
+        self._prompts = prompts
+        self._sampling = sampling
+        self._silent: SilentServers[str] = SilentServers(timeout_s, LONGEST_PAUSE * timeout_s)
+        self._loop = asyncio.new_event_loop()
+        self._thread = Thread(target=self._loop.run_forever, name="probe", daemon=True)
+        self._servers: list[str] = []
+        self._answers: list[Completion] = []
+        self._began = 0.0
+        self._under_way: Future[float] | None = None  # when they ended
+
+    def begin(self, servers: Iterable[str]) -> int:
+        """Asks those servers that are to be asked. Returns the number of requests."""
+        self.take()
+        if not self._thread.is_alive():
+            self._thread.start()
+        self._began = time.monotonic()
+        self._servers = [url for url in servers if self._silent.is_due(url, self._began)]
+        self._answers = []
+        asking = self._ask(self._servers, self._answers)
+        self._under_way = asyncio.run_coroutine_threadsafe(asking, self._loop)
+        return len(self._servers) * len(self._prompts)
+
+    @property
+    def have_ended(self) -> bool:
+        """Whether every request was answered, or has failed."""
+        return self._under_way is None or self._under_way.done()
+
+    def wait(self) -> None:
+        """Waits until they have ended, which is at most the timeout after they began."""
+        if self._under_way:
+            wait([self._under_way])
+
+    def take(self) -> list[Completion]:
+        """Returns what was answered by now, and ends the requests that were not."""
+        if self._under_way is None:
+            return []
+        ended = time.monotonic() if self._under_way.cancel() else self._under_way.result()
+        self._under_way = None
+        answers = list(self._answers)
+        self._observe(answers, ended)
+        return answers
+
+    def close(self) -> None:
+        """Ends the requests and their thread."""
+        self.take()
+        if self._thread.is_alive():
+            asyncio.run_coroutine_threadsafe(_others_end(), self._loop).result()
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join()
+        self._loop.close()
+
+    def _observe(self, answers: list[Completion], ended: float) -> None:
+        counts = Counter(completion.server for completion in answers)
+        answered = {url for url in self._servers if counts[url] == len(self._prompts)}
+        is_over = ended - self._began >= self._timeout_s
+        silent = set(self._servers) - answered if is_over else set()
+        self._silent.observe(answered | silent, silent, ended)
+
+    async def _ask(self, servers: list[str], answers: list[Completion]) -> float:
+        """Appends what is answered, and returns when all has ended.
+
+        A server that fails here is the publisher's to notice.
+        """
+        async with open_session(self._token, self._timeout_s) as session:
+
+            async def one(url: str, prompt: Prompt) -> None:
+                answers.append((await complete(session, url, prompt, self._sampling)).completion)
+
+            requests = [one(url, prompt) for url in servers for prompt in self._prompts]
+            await asyncio.gather(*requests, return_exceptions=True)
+        return time.monotonic()
+
+
+async def _others_end() -> None:
+    """Waits until every other task of the loop has ended: cancelled ones close their connections."""
+    others = asyncio.all_tasks() - {asyncio.current_task()}
+    await asyncio.gather(*others, return_exceptions=True)

@@ -1,0 +1,101 @@
+"""The probe of real servers: what it sees, and that late answers neither count nor hold training up."""
+
+import contextlib
+import time
+from collections.abc import Iterator
+
+from contracts.records import WeightsPublished
+from pipelinerl.training.probe import Probe
+from pipelinerl.training.probe_schedule import FIRST
+from pipelinerl.training.ranks import Ranks
+from pipelinerl.training.weight_publisher import publish
+from tests.inference_adapters.servers import serving
+from tests.pipeline.test_first_servers import hanging
+from tests.pipeline.test_weight_publisher import change, config, publisher, worker
+from tests.scripted_domain import ScriptedDomain
+
+__all__ = ["worker"]
+PROMPTS = 4
+UNSEEN = {"probe_unanswered": PROMPTS}  # of one server
+
+
+@contextlib.contextmanager
+def probing(*settings: str) -> Iterator[Probe]:
+    probe = Probe(config(*settings), ScriptedDomain(seed=0), Ranks(0, 1, 5), token=None)
+    try:
+        yield probe
+    finally:
+        probe.close()
+
+
+def live_at(url: str, version: int = 0) -> WeightsPublished:
+    return WeightsPublished(
+        run="", version=version, servers=[url], joinings=[1], seconds=0.0, bytes=0, paused_s=0.0
+    )
+
+
+def probe_all_first(probe: Probe, worker, published: WeightsPublished) -> None:
+    """Makes the probes that are always waited for."""
+    for _ in range(FIRST):
+        probe.begin(0, published)
+        probe.score(worker, 0)
+
+
+def test_it_sees_weights_that_are_not_the_trainers(worker):
+    with serving("inference_adapters.scripted") as server, probing() as probe:
+        sender = publisher(worker, server.url)
+        published = publish(worker, Ranks(0, 1, 5), sender, 0)
+        probe.begin(0, published)
+        measured = probe.score(worker, 0)
+        assert measured["logprob_gap_max_abs"] < 1e-5 and measured["probe_unanswered"] == 0
+        change(worker)
+        probe.begin(0, published)
+        assert probe.score(worker, 0)["logprob_gap_mean_abs"] > 1e-3
+        sender.close()
+
+
+def test_tokens_of_another_version_do_not_count(worker):
+    with serving("inference_adapters.scripted") as server, probing() as probe:
+        sender = publisher(worker, server.url)
+        publish(worker, Ranks(0, 1, 5), sender, 1)
+        probe.begin(0, live_at(server.url))
+        assert probe.score(worker, 0) == UNSEEN
+        probe.begin(1, live_at(server.url, 1))
+        assert probe.score(worker, 1)["probe_unanswered"] == 0
+        sender.close()
+
+
+def test_late_answers_are_left_out_and_those_in_time_count(worker):
+    with serving("inference_adapters.scripted") as server, hanging() as silent:
+        sender = publisher(worker, server.url)
+        published = publish(worker, Ranks(0, 1, 5), sender, 0)
+        with probing("probe.timeout_s=3", "probe.every=1") as probe:
+            probe_all_first(probe, worker, published)
+            probe._schedule.end(began=0.0, now=1e6)  # as if those had taken long
+            for _ in range(2):  # one that was waited for would not be asked again at once
+                probe.begin(0, live_at(silent))
+                assert probe.score(worker, 0) == UNSEEN
+            probe.begin(0, published)
+            probe._requests.wait()
+            assert probe.score(worker, 0)["logprob_gap_max_abs"] < 1e-5
+        sender.close()
+
+
+def test_a_server_that_completes_nothing_does_not_hold_up_every_probe(worker):
+    with hanging() as silent, probing("probe.timeout_s=0.5") as probe:
+        began = time.monotonic()
+        probe.begin(0, live_at(silent))
+        assert probe.score(worker, 0) == UNSEEN
+        waited_s = time.monotonic() - began
+        probe.begin(1, live_at(silent))
+        assert probe.score(worker, 1) == {"probe_unanswered": 0}
+        assert 0.5 <= waited_s < time.monotonic() - began < 2 * waited_s
+
+
+def test_a_version_that_is_not_due_is_not_probed(worker):
+    with hanging() as silent, probing("probe.every=10", "probe.timeout_s=0.1") as probe:
+        under_way = []
+        for version in range(12):
+            probe.begin(version, live_at(silent))
+            under_way.append(probe.is_under_way)
+        assert under_way == [True] * FIRST + [False] * 7 + [True, False]
