@@ -2,12 +2,9 @@
 
 import asyncio
 import contextlib
-import multiprocessing
 import statistics
 import subprocess
-import time
 from collections.abc import Callable, Iterator
-from multiprocessing.connection import Connection
 from pathlib import Path
 
 import aiohttp
@@ -15,12 +12,12 @@ import torch
 from transformers import AutoModelForCausalLM, Qwen2Config, Qwen2ForCausalLM
 
 from benchmarks.ratios import ratio_of_medians
+from benchmarks.raw_broadcast import raw_broadcast
 from benchmarks.vllm_servers import ENVIRONMENT, PYTHON
 from contracts.conformance.inference.server import Server
 from contracts.conformance.inference.settings import Settings
 from contracts.conformance.inference.trainer_peer import TrainerPeer
 from contracts.conformance.tiny_model import make_tiny_model
-from contracts.weights import WeightGroup, WeightStore
 from pipelinerl.paths import ROOT
 
 HOW = ("paused", "staged")
@@ -54,7 +51,7 @@ async def pauses(url: str, model: str, updates: int) -> str:
     size = sum(tensor.nbytes for tensor in weights.values())
     found: dict[str, list[float]] = {how: [] for how in (*HOW, "broadcast", "reload")}
     timeout = aiohttp.ClientTimeout(total=None)
-    with _raw_broadcast(size) as broadcast, _own_reload(model) as reload:
+    with raw_broadcast(size, BUCKET_BYTES, fresh=True) as broadcast, _own_reload(model) as reload:
         async with aiohttp.ClientSession(timeout=timeout) as http:
             trainer = TrainerPeer([Server(http, url, None)], _tied(loaded), Settings(timeout_s=PATIENCE_S))
             await trainer.join()
@@ -99,40 +96,6 @@ def _report(size: int, found: dict[str, list[float]]) -> str:
     for how in HOW:
         lines.append(f"{how}: pause {medians[how]:.3f} s, {ratio_of_medians(found[how], parts)} of their sum")
     return "\n".join(lines)
-
-
-@contextlib.contextmanager
-def _raw_broadcast(size: int) -> Iterator[Callable[[], float]]:
-    """Broadcasts to another process, and times it, at each call."""
-    store = WeightStore("127.0.0.1", 0, PATIENCE_S)
-    spawn = multiprocessing.get_context("spawn")
-    received, ours = spawn.Pipe(duplex=False)
-    other = spawn.Process(target=_receive, args=(store.port, size, ours), daemon=True)
-    other.start()
-    group = store.group("raw", 2, "gloo", PATIENCE_S)
-    buckets = [
-        torch.zeros(min(BUCKET_BYTES, size - start), dtype=torch.uint8)
-        for start in range(0, size, BUCKET_BYTES)
-    ]
-
-    def broadcast() -> float:
-        began = time.perf_counter()
-        for bucket in buckets:
-            group.broadcast(bucket, PATIENCE_S)
-        received.recv()
-        return time.perf_counter() - began
-
-    yield broadcast
-    other.kill()
-
-
-def _receive(port: int, size: int, received: Connection) -> None:
-    group = WeightGroup.join("127.0.0.1", port, "raw", 1, 2, "gloo", PATIENCE_S)
-    while True:
-        for start in range(0, size, BUCKET_BYTES):
-            bucket = torch.empty(min(BUCKET_BYTES, size - start), dtype=torch.uint8)
-            group.broadcast(bucket, 10 * PATIENCE_S)
-        received.send(True)
 
 
 @contextlib.contextmanager

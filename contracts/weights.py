@@ -8,18 +8,24 @@ those of torch's own `new_group`, so engines that join such groups natively can 
 import socket
 import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
+from itertools import islice
 from typing import Any
 
 import torch
 import torch.distributed as dist
 
+from contracts.bucket_packer import BucketPacker
 from contracts.gloo import OpenedSockets
+from contracts.gloo_ahead import BroadcastsAhead, broadcast_options
 from contracts.inference import Parameter
 from contracts.nccl import NcclGroup
 
+ENTERED_AHEAD = 2  # broadcasts at a time: the one that is received, and the next
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
@@ -108,37 +114,87 @@ def send_weights(
     weights: Iterator[tuple[str, torch.Tensor]],
     bucket_bytes: int,
     timeout_s: float,
+    packer: BucketPacker | None = None,
 ) -> None:
     """Broadcasts `weights`, which must yield the manifest's parameters in its order.
 
+    A bucket is packed while the one before is on the wire. `packer` keeps its memory for the next update.
     Raises ValueError if they do not, and PeerLostError if a peer is gone or takes longer than `timeout_s`. An
     error of `weights` itself is raised as it is.
     """
-    for bucket in plan_buckets(manifest.parameters, bucket_bytes):
-        tensors = []
-        for parameter in bucket:
-            name, tensor = next(weights)
-            if name != parameter.name or tuple(tensor.shape) != parameter.shape:
-                raise ValueError(
-                    f"weights do not follow the manifest: expected {parameter.name} "
-                    f"{parameter.shape}, got {name} {tuple(tensor.shape)}"
-                )
-            tensors.append(tensor.to(torch_dtype(parameter.dtype)))
-        group.broadcast(pack_bucket(tensors), timeout_s)
+    packer = packer or BucketPacker()
+    with closing(_Wire(group, timeout_s)) as wire:
+        for bucket in plan_buckets(manifest.parameters, bucket_bytes):
+            tensors = _following(weights, bucket)
+            wire.send(packer.pack(tensors, torch_dtype(bucket[0].dtype), group.device))
+        wire.wait()
+
+
+def _following(weights: Iterator[tuple[str, torch.Tensor]], bucket: list[Parameter]) -> list[torch.Tensor]:
+    """Returns the next tensors of `weights`. Raises ValueError if they are not those of the bucket."""
+    tensors = []
+    for parameter in bucket:
+        name, tensor = next(weights)
+        if name != parameter.name or tuple(tensor.shape) != parameter.shape:
+            raise ValueError(
+                f"weights do not follow the manifest: expected {parameter.name} "
+                f"{parameter.shape}, got {name} {tuple(tensor.shape)}"
+            )
+        tensors.append(tensor)
+    return tensors
+
+
+class _Wire:
+    """Broadcasts one bucket after the other in a thread, so that the next can be packed meanwhile.
+
+    NCCL's broadcasts run in the caller's thread, whose device and stream are not those of another.
+    """
+
+    def __init__(self, group: "WeightGroup", timeout_s: float) -> None:
+        self._group = group
+        self._timeout_s = timeout_s
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="broadcast")
+        self._under_way: list[Future[None]] = []
+
+    def send(self, bucket: torch.Tensor) -> None:
+        """Begins to broadcast a bucket when the one before has ended. Raises what became of that one."""
+        if self._group.backend == "nccl":
+            self._group.broadcast(bucket, self._timeout_s)
+            return
+        self.wait()
+        self._under_way.append(self._thread.submit(self._group.broadcast, bucket, self._timeout_s))
+
+    def wait(self) -> None:
+        """Waits for the bucket that is under way."""
+        if self._under_way:
+            self._under_way.pop().result()
+
+    def close(self) -> None:
+        """Waits for the bucket that is under way, whatever becomes of it."""
+        self._thread.shutdown()
 
 
 def receive_weights(
-    group: "WeightGroup", parameters: list[Parameter], bucket_bytes: int, timeout_s: float
+    group: "WeightGroup",
+    parameters: list[Parameter],
+    bucket_bytes: int,
+    timeout_s: float,
+    allocate: Callable[[int], torch.Tensor] | None = None,
 ) -> Iterator[dict[str, torch.Tensor]]:
     """Yields what `send_weights` sends: one dict of tensors per bucket, in order.
 
+    allocate: returns so many bytes to receive a bucket into; new memory by default.
     Raises PeerLostError if no bucket arrives within `timeout_s`, or a peer is gone.
     """
-    for bucket in plan_buckets(parameters, bucket_bytes):
-        size = sum(parameter_bytes(p) for p in bucket)
-        buffer = torch.empty(size, dtype=torch.uint8, device=group.device)
-        group.broadcast(buffer, timeout_s)
-        yield unpack_bucket(buffer, bucket)
+
+    def new(size: int) -> torch.Tensor:
+        return torch.empty(size, dtype=torch.uint8, device=group.device)
+
+    plan = plan_buckets(parameters, bucket_bytes)
+    buffers = map(allocate or new, (sum(map(parameter_bytes, bucket)) for bucket in plan))
+    with closing(group.receive(buffers, timeout_s)) as received:
+        for bucket in plan:
+            yield unpack_bucket(next(received), bucket)
 
 
 def nccl_version() -> str | None:
@@ -241,6 +297,7 @@ class WeightGroup:
         timeout = timedelta(seconds=timeout_s)
         prefix = dist.PrefixStore(f"{name}/", dist.PrefixStore(name, store))
         prefix = dist.PrefixStore(f"{self.device.type}/", prefix)
+        self._ahead: BroadcastsAhead | None = None  # of the last update that was received
         self._group: Any  # torch's stubs lack what both of its backends inherit
         if backend == "gloo":
             self._group = _gloo_group(prefix, address, rank, world_size, timeout)
@@ -277,26 +334,57 @@ class WeightGroup:
         Raises PeerLostError if a peer is gone, or takes longer than `timeout_s`.
         """
         on_device = buffer.to(self.device)
-        options = dist.BroadcastOptions()
-        options.rootRank = 0
-        options.rootTensor = 0
-        options.timeout = timedelta(seconds=timeout_s)
-        started = time.monotonic()
-        try:
+        options = broadcast_options(timedelta(seconds=timeout_s))
+        with _peer_lost(timeout_s):
             if self.backend == "gloo":
                 self._group.broadcast([on_device], options).wait()
             else:
                 self._group.broadcast(on_device, options, timeout_s)
-        except torch.OutOfMemoryError:
-            raise
-        except RuntimeError as error:  # what torch raises when a peer is gone or silent
-            raise PeerLostError(str(error), time.monotonic() - started >= timeout_s) from error
+
+    def receive(self, buffers: Iterator[torch.Tensor], timeout_s: float) -> Iterator[torch.Tensor]:
+        """Fills each buffer by a broadcast, and yields it then.
+
+        With gloo the next broadcast is entered before one has ended. Raises PeerLostError as `broadcast`
+        does.
+        """
+        if self.backend != "gloo":
+            for buffer in buffers:
+                self.broadcast(buffer, timeout_s)
+                yield buffer
+            return
+        self._ahead = ahead = BroadcastsAhead(self._group)
+        try:
+            while True:
+                for buffer in islice(buffers, ENTERED_AHEAD - len(ahead)):
+                    with _peer_lost(timeout_s):
+                        ahead.enter(buffer, timeout_s)
+                if not ahead:
+                    return
+                with _peer_lost(timeout_s):
+                    full = ahead.wait(timeout_s)
+                yield full
+        finally:
+            ahead.end()
 
     def close(self) -> None:
         """Leaves the group, which unblocks its peers."""
         if self.backend == "nccl" and self._group is not None:
             self._group.close()
+        if self._ahead is not None:
+            self._ahead.end()
         self._group = None
+
+
+@contextmanager
+def _peer_lost(timeout_s: float) -> Iterator[None]:
+    """Raises PeerLostError for what torch raises in the block when a peer is gone or silent."""
+    started = time.monotonic()
+    try:
+        yield
+    except torch.OutOfMemoryError:
+        raise
+    except RuntimeError as error:
+        raise PeerLostError(str(error), time.monotonic() - started >= timeout_s) from error
 
 
 def _gloo_group(

@@ -22,12 +22,14 @@ from contracts.inference import (
     Health,
     InitProcessGroupRequest,
     KvCacheMode,
+    Parameter,
     TokenEngine,
     UpdateProgress,
     WeightUpdateRequest,
 )
 from contracts.weights import WeightGroup, receive_weights
 from inference_adapters.finite_weights import why_not_finite
+from inference_adapters.receive_memory import ReceiveMemory
 from inference_adapters.threads import in_daemon_thread
 
 
@@ -47,6 +49,7 @@ class EmbeddedEngine(TokenEngine):
     def __init__(self) -> None:
         self._group: WeightGroup | None = None
         self._pause: contextlib.AbstractContextManager[None] | None = None  # the pause that is open
+        self._memory = ReceiveMemory()
         self._lost: str | None = None  # why the served weights are incomplete
         # One thread for everything that touches the model: a pause is entered, used and left in it.
         self._model_thread = ThreadPoolExecutor(1, thread_name_prefix="model")
@@ -78,6 +81,13 @@ class EmbeddedEngine(TokenEngine):
     def buffered(self, bucket: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         """Returns a bucket as it waits for the others; an engine may move it to other memory."""
         return bucket
+
+    def serves_received(self, parameters: list[Parameter]) -> bool:
+        """Returns whether `apply_weights` makes the model's weights of the very tensors that it is given.
+
+        Then they are received into the memory of the weights that the last update replaced.
+        """
+        return False
 
     def health(self) -> Health:
         if self._lost:
@@ -120,7 +130,10 @@ class EmbeddedEngine(TokenEngine):
         tensors: dict[str, torch.Tensor] = {}
         spoilt: list[str] = []  # why weights of this update cannot be served with
         started = time.monotonic()
-        buckets = receive_weights(self._group, request.parameters, request.bucket_bytes, request.timeout_s)
+        memory = self._memory.begin() if self.serves_received(request.parameters) else None
+        buckets = receive_weights(
+            self._group, request.parameters, request.bucket_bytes, request.timeout_s, memory
+        )
 
         def receive(count: int | None) -> None:
             for bucket in islice(buckets, count):
@@ -144,6 +157,8 @@ class EmbeddedEngine(TokenEngine):
                 await self._in_model_thread(
                     self.apply_weights, tensors, request.tied, request.version, request.kv_cache
                 )
+            if memory is not None:
+                self._memory.serve()
         finally:
             tensors.clear()  # the traceback of a failure would keep this copy of the model
 

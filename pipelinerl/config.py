@@ -184,7 +184,9 @@ class OptimizerConfig(OptimizerSpec):
 
 class WeightsConfig(Section):
     dtype: Literal["float32", "bfloat16", "float16"] = Field("float32", description="Dtype on the wire.")
-    bucket_bytes: Int = Field(256 << 20, ge=1, description="Largest bucket of a broadcast.")
+    bucket_bytes: Int | None = Field(
+        None, ge=1, description="Largest bucket of a broadcast; null = by the size of the weights."
+    )
     master_address: str | None = Field(
         None, description="Where trainer rank 0 hosts the weight group's store; null = its node's address."
     )

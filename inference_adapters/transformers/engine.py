@@ -18,6 +18,7 @@ from contracts.inference import (
     EngineInfo,
     Health,
     KvCacheMode,
+    Parameter,
     ProcessFigures,
     SamplingParameters,
     ScoreRequest,
@@ -123,6 +124,14 @@ class TransformersEngine(TokenizerMixin, EmbeddedEngine):
         with self._weights_lock, self._batcher.pause():
             yield
 
+    def serves_received(self, parameters: list[Parameter]) -> bool:
+        own = dict(self._model.named_parameters())
+        return all(self._fits(own[p.name], torch_dtype(p.dtype)) for p in parameters)
+
+    def _fits(self, parameter: torch.nn.Parameter, dtype: torch.dtype) -> bool:
+        """Returns whether a received tensor of this dtype can take the place of the parameter's own."""
+        return self.device.type == "cpu" and parameter.dtype == dtype
+
     @torch.no_grad()
     def apply_weights(
         self,
@@ -132,8 +141,11 @@ class TransformersEngine(TokenizerMixin, EmbeddedEngine):
         kv_cache: KvCacheMode,
     ) -> None:
         parameters = dict(self._model.named_parameters())
-        for name, tensor in tensors.items():
-            parameters[name].copy_(tensor)  # casts and moves; a tied name is the same tensor
+        for name, tensor in tensors.items():  # a tied name is the same parameter
+            if self._fits(parameters[name], tensor.dtype):
+                parameters[name].data = tensor
+            else:
+                parameters[name].copy_(tensor)  # casts and moves
         if self.device.type == "cuda":
             torch.cuda.synchronize(self.device)  # forward passes run on another stream
         self._batcher.version = version

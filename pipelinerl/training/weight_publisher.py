@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 
 import torch
 
+from contracts.bucket_packer import BucketPacker
 from contracts.inference import (
     AbortWeightUpdateRequest,
     WeightUpdateRequest,
@@ -24,6 +25,7 @@ from pipelinerl.clients.server_control import ServerControl
 from pipelinerl.config import RunConfig
 from pipelinerl.streams.launched_servers import LaunchedServers
 from pipelinerl.training.blame import Blame, Ending, blame
+from pipelinerl.training.bucket_size import usual_bucket_bytes
 from pipelinerl.training.candidates import Candidates
 from pipelinerl.training.phases import Phases
 from pipelinerl.training.ranks import Ranks
@@ -67,6 +69,9 @@ class WeightPublisher:
         self._broken = False  # whether the last broadcast broke
         self._timed_out = False  # whether it ended in silence
         self._phases = Phases()
+        size = usual_bucket_bytes(manifest.total_bytes, backend)
+        self._bucket_bytes = config.weights.bucket_bytes or size
+        self._packer = BucketPacker() if backend == "gloo" else None  # a GPU's memory is not kept
 
     def pin(self, url: str) -> None:
         """Leaves the server out of the weight group, for as long as another one answers."""
@@ -123,7 +128,7 @@ class WeightPublisher:
             version=version,
             parameters=list(self._manifest.parameters),
             tied=self._manifest.tied,
-            bucket_bytes=self._weights.bucket_bytes,
+            bucket_bytes=self._bucket_bytes,
             kv_cache=self._config.inference.kv_cache,
             receive=self._config.inference.receive,
             timeout_s=self._weights.bucket_timeout_s,
@@ -144,7 +149,12 @@ class WeightPublisher:
             with self._groups.broken_if_one_leaves():
                 gathered = self._phases.inside("gather", weights)
                 send_weights(
-                    self._groups.group, self._manifest, gathered, self._weights.bucket_bytes, timeout_s
+                    self._groups.group,
+                    self._manifest,
+                    gathered,
+                    self._bucket_bytes,
+                    timeout_s,
+                    self._packer,
                 )
         except PeerLostError as error:
             # Logged as text: the error object keeps the group alive, and with it the others waiting.

@@ -4,10 +4,14 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import contextmanager
 
 import pytest
 import torch
 
+from contracts.bucket_packer import BucketPacker
 from contracts.inference import Parameter
 from contracts.weights import (
     PeerLostError,
@@ -136,6 +140,130 @@ def test_weights_out_of_order_are_refused_before_they_are_sent():
 
     with pytest.raises(ValueError, match="expected a"):
         send_weights(None, manifest(), swapped(), 1000, 10)
+
+
+LARGE = 1 << 22  # elements: more bytes than the system's buffers take
+
+
+@contextmanager
+def pair() -> Iterator[tuple[WeightGroup, WeightGroup]]:
+    """The two ends of a group. Each must be closed by whoever leaves it."""
+    store = WeightStore("127.0.0.1", 0, 10)
+    joined: list[WeightGroup] = []
+    name = ("127.0.0.1", store.port, "g", 1, 2, "gloo", 10)
+    joining = threading.Thread(target=lambda: joined.append(WeightGroup.join(*name)))
+    joining.start()
+    sender = store.group("g", 2, "gloo", 10)
+    joining.join(10)
+    yield sender, joined.pop()
+
+
+def large(count: int) -> WeightManifest:
+    return WeightManifest(tuple(parameter(str(i), LARGE) for i in range(count)), {})
+
+
+def test_the_next_bucket_is_gathered_and_packed_while_one_is_on_the_wire():
+    with pair() as (sender, receiver), ThreadPoolExecutor(1) as pool:
+        gathered = threading.Event()
+
+        def weights():
+            yield "0", torch.zeros(LARGE)
+            gathered.set()
+            yield "1", torch.ones(LARGE)
+
+        sending = pool.submit(send_weights, sender, large(2), weights(), 1, 10)
+        assert gathered.wait(5)  # although nobody receives
+        received = [bucket for bucket in receive_weights(receiver, list(large(2).parameters), 1, 10)]
+        sending.result()
+        assert [bucket[str(i)].mean() for i, bucket in enumerate(received)] == [0, 1]
+
+
+def test_packed_buckets_stay_as_they_are_until_a_late_receiver_has_them():
+    parameters = [parameter(str(i), LARGE // 2) for i in range(8)]
+    with pair() as (sender, receiver), ThreadPoolExecutor(1) as pool:
+        weights = ((p.name, torch.full(p.shape, float(p.name))) for p in parameters)
+        manifest = WeightManifest(tuple(parameters), {})
+        sending = pool.submit(send_weights, sender, manifest, weights, 4 * LARGE, 10)
+        assert wait([sending], timeout=0.3).not_done
+        received = {}
+        for bucket in receive_weights(receiver, parameters, 4 * LARGE, 10):
+            received |= {name: tensor.unique().tolist() for name, tensor in bucket.items()}
+        assert received == {p.name: [float(p.name)] for p in parameters}
+        sending.result()
+
+
+def test_an_error_of_the_weights_comes_after_the_bucket_that_is_on_the_wire():
+    with pair() as (sender, receiver), ThreadPoolExecutor(1) as pool:
+
+        def weights():
+            yield "0", torch.ones(LARGE)
+            raise ArithmeticError("diverged")
+
+        sending = pool.submit(send_weights, sender, large(2), weights(), 1, 10)
+        assert wait([sending], timeout=0.3).not_done  # the tensor is still read
+        first = next(receive_weights(receiver, list(large(2).parameters), 1, 10))
+        assert first["0"].mean() == 1
+        with pytest.raises(ArithmeticError):
+            sending.result()
+
+
+def test_a_bucket_is_received_while_its_receiver_works_on_the_one_before():
+    with pair() as (sender, receiver), ThreadPoolExecutor(1) as pool:
+        buckets = receive_weights(receiver, list(large(2).parameters), 1, 10)
+        weights = iter([("0", torch.zeros(LARGE)), ("1", torch.ones(LARGE))])
+        sending = pool.submit(send_weights, sender, large(2), weights, 1, 10)
+        next(buckets)
+        sending.result(timeout=5)
+        assert next(buckets)["1"].mean() == 1
+
+
+@pytest.mark.parametrize("how", ["by closing", "by ending the wait"])
+def test_a_receiver_that_leaves_in_the_middle_is_gone_at_once(how):
+    with pair() as (sender, receiver):
+        buckets = receive_weights(receiver, list(large(3).parameters), 1, 10)
+        threading.Thread(
+            target=sender.broadcast, args=(torch.zeros(4 * LARGE, dtype=torch.uint8), 10)
+        ).start()
+        next(buckets)
+        if how == "by closing":
+            receiver.close()
+        else:
+            buckets.close()
+        with pytest.raises(PeerLostError) as raised:
+            for _ in range(2):
+                sender.broadcast(torch.zeros(4 * LARGE, dtype=torch.uint8), 10)
+        assert not raised.value.timed_out
+
+
+def test_each_bucket_has_its_own_time():
+    with pair() as (sender, receiver), ThreadPoolExecutor(1) as pool:
+        buckets = receive_weights(receiver, [parameter("a", 1), parameter("b", 1)], 1, 0.5)
+        pool.submit(sender.broadcast, torch.zeros(4, dtype=torch.uint8), 10)
+        next(buckets)
+        with pytest.raises(PeerLostError, match="Operation timed out") as raised:  # gloo's comes later
+            next(buckets)
+        assert raised.value.timed_out
+        with pytest.raises(PeerLostError):
+            sender.broadcast(torch.zeros(4 * LARGE, dtype=torch.uint8), 10)
+
+
+def test_a_packed_bucket_stays_while_the_next_is_packed_and_its_memory_is_used_again():
+    packer = BucketPacker()
+    first, second, third = (
+        packer.pack([torch.full((3, 2), value).T, torch.tensor(value)], torch.bfloat16, torch.device("cpu"))
+        for value in (1.0, 2.0, 3.0)
+    )
+    assert third.data_ptr() == first.data_ptr()
+    assert second.view(torch.bfloat16).tolist() == [2.0] * 7
+    assert third.view(torch.bfloat16).tolist() == [3.0] * 7
+
+
+def test_a_lone_tensor_is_sent_from_where_it_lies():
+    tensor = torch.randn(3, 4)
+    packed = BucketPacker().pack([tensor], torch.float32, torch.device("cpu"))
+    assert packed.data_ptr() == tensor.data_ptr()
+    turned = BucketPacker().pack([tensor.T], torch.float32, torch.device("cpu"))
+    assert torch.equal(turned.view(torch.float32), tensor.T.flatten())
 
 
 NATIVE_JOIN = """
