@@ -132,8 +132,8 @@ class Actor:
         checkpoints = self._config.checkpoint.every or resumed.kept_offset is not None
         self._kept = KeptRollouts((resumed.kept_offset or 0) if checkpoints else None)
         for group_id in resumed.replayed:
-            self._admission.start()
-            self._admission.finish()
+            self._admission.start(group_id)
+            self._admission.finish(group_id)
             self._kept.written(group_id, resumed.rollouts_offset)
         self._rollouts.protect(self._kept.begin(self._rollouts.end))
 
@@ -270,7 +270,7 @@ class Actor:
         group_id = self._next_group
         size = self._config.group_size
         self._next_group += 1
-        self._admission.start()
+        self._admission.start(group_id)
         draw, problem = self._redraws.popleft() if self._redraws else self._draw(self._version)
         await self._events.append(
             Started(group_id=group_id, rollouts=size, draw=draw, problem=problem, version=self._version)
@@ -290,7 +290,7 @@ class Actor:
         await self._rollouts.append(*members)
         for member in members:
             self._metrics.finished(member)
-        self._admission.finish()
+        self._admission.finish(rollout.group_id)
         if group.success is not None:
             self._sampler.observe(group.index, group.success)
 

@@ -10,7 +10,7 @@ from pipelinerl.launcher.gpu_memory import GIB, Use, longest_sequence, rank_use,
 from pipelinerl.launcher.jobs import Job
 from pipelinerl.launcher.model_source import Model
 from pipelinerl.launcher.observer_jobs import observers_of
-from pipelinerl.rollouts.admission import unread_limit
+from pipelinerl.rollouts.admission import STEPS_AHEAD
 from pipelinerl.streams.of_run import StreamsLocation, resolve_streams
 
 
@@ -102,7 +102,7 @@ def _expectations(config: RunConfig) -> Iterator[str]:
     yield (
         f"expected lag: while a sequence is generated the trainer makes about {steps:.2g} steps (in flight / "
         f"batch_size), and up to one more until its batch is complete: a mean of about {steps / 2 + 0.5:.2g}"
-        + _beyond(limit, (unread_limit(batch, offered) + offered) / batch)
+        + _beyond(limit, steps + STEPS_AHEAD)
     )
 
 

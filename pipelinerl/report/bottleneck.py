@@ -73,11 +73,12 @@ def bottleneck(measured: Measurements | None) -> Bottleneck:
 
 
 def _held_back(m: Measurements) -> float:
-    """Returns the share of the time for which the trainer's pace kept free places from being taken."""
-    return sum(share for word, share in m.blocked.items() if word in PACE)
+    """Returns the share of the time for which what comes after generation kept places free."""
+    return sum(share for word, share in m.blocked.items() if word in AFTER_GENERATION)
 
 
-PACE = ("lag", "unread", "judging")
+QUEUE = "queue"  # the word of `Admission.blocked_by` while enough rollouts wait in front of the trainer
+AFTER_GENERATION = ("lag", QUEUE, "judging")
 
 
 def _quiescing(m: Measurements) -> Bottleneck | None:
@@ -179,7 +180,7 @@ def _useful(m: Measurements) -> str:
 
 
 def _lag(m: Measurements) -> Bottleneck | None:
-    if m.wait < WAITS or _held_back(m) <= BLOCKED:
+    if m.wait < WAITS or _held_back(m) - m.blocked.get(QUEUE, 0.0) <= BLOCKED:
         return None
     return Bottleneck(
         Finding.LAG,

@@ -1,25 +1,41 @@
 """Admission: whether another group may start. Pure state, no I/O; all counts are rollouts.
 
-With `max_lag`, a group is admitted while `started − settled + group_size ≤ (max_lag + 1) × batch_size`.
+Lag: with `max_lag`, a group is admitted while `started − settled + group_size ≤ (max_lag + 1) × batch_size`.
 Trained groups settle when the version they made is live, dropped ones at once. So the oldest group always
 settles, and admission cannot deadlock. With `max_lag` 0 every group is sampled by the version that it trains.
 
-Without `max_lag`, a group is admitted while fewer than `unread_limit` rollouts are finished and not settled.
-That is more than a step, so the trainer always has a step to close, which settles its groups.
+Queue: a group is admitted while `started − settled + group_size ≤ pace + STEPS_AHEAD × batch_size`. The pace
+is the number of rollouts that settle while a group is generated. By Little's law, as many must be under way
+for the trainer to go on at its speed. So `STEPS_AHEAD × batch_size` is what waits in front of it. While fewer
+than `batch_size` rollouts are finished and not settled, this clause admits any group: otherwise the trainer
+has a step to close, which settles its groups.
 """
 
 from pipelinerl.config import RunConfig
 
-STEPS_AHEAD = 2  # finished rollouts that may wait without `max_lag`: a step being trained, one being formed
+STEPS_AHEAD = 2.5  # a step being trained, one that waits for the trainer, and half of one being formed
+REMEMBERED_STEPS = 4  # over whose groups the pace is averaged
 
 
-def unread_limit(batch_size: int, in_flight: int) -> int:
-    """Returns how many rollouts may be finished and not settled where there is no `max_lag`.
+class Pace:
+    """Averages how many rollouts settle while a group is generated, over the last groups that finished.
 
-    The servers may empty while nothing is admitted. Another `in_flight` rollouts keep the trainer busy until
-    they are full again.
+    at_first: the value before the first of them. A group that began before anything had settled says nothing.
+    weight: of one group in the average.
     """
-    return STEPS_AHEAD * batch_size + in_flight
+
+    def __init__(self, at_first: float, weight: float):
+        self.rollouts = at_first
+        self._weight = weight
+        self._settled_at_start: dict[int, int] = {}
+
+    def start(self, group_id: int, settled: int) -> None:
+        self._settled_at_start[group_id] = settled
+
+    def finish(self, group_id: int, settled: int) -> None:
+        before = self._settled_at_start.pop(group_id)
+        if before:
+            self.rollouts += self._weight * (settled - before - self.rollouts)
 
 
 class Admission:
@@ -35,9 +51,10 @@ class Admission:
         in_flight: int,
         most_judging: int | None = None,
     ):
+        self._batch_size = batch_size
         self._group_size = group_size
         self._limit = None if max_lag is None else (max_lag + 1) * batch_size
-        self._unread_limit = unread_limit(batch_size, in_flight)
+        self._pace = Pace(in_flight, min(1.0, group_size / (REMEMBERED_STEPS * batch_size)))
         self._most_judging = most_judging
         self.started = 0
         self.finished = 0  # in groups that are written
@@ -51,17 +68,21 @@ class Admission:
             return "gate"
         if self._most_judging is not None and self.judging > self._most_judging:
             return "judging"
-        if self._limit is None:
-            return "unread" if self.finished - self.settled >= self._unread_limit else None
-        if self.started - self.settled + self._group_size > self._limit:
+        with_another = self.started - self.settled + self._group_size
+        if self._limit is not None and with_another > self._limit:
             return "lag"
+        has_a_step = self.finished - self.settled >= self._batch_size
+        if has_a_step and with_another > self._pace.rollouts + STEPS_AHEAD * self._batch_size:
+            return "queue"
         return None
 
-    def start(self) -> None:
+    def start(self, group_id: int) -> None:
         self.started += self._group_size
+        self._pace.start(group_id, self.settled)
 
-    def finish(self) -> None:
+    def finish(self, group_id: int) -> None:
         self.finished += self._group_size
+        self._pace.finish(group_id, self.settled)
 
     def settle(self, rollouts: int) -> None:
         self.settled += rollouts

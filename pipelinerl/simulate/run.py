@@ -72,7 +72,7 @@ class SimulatedRun:
             if not self._waiting:
                 if self._admission.blocked_by():
                     return
-                self._admission.start()
+                self._admission.start(self._next_group)
                 self._waiting += ((self._next_group, i) for i in range(self._config.group_size))
                 self._next_group += 1
             group_id, member = self._waiting.popleft()
@@ -97,7 +97,7 @@ class SimulatedRun:
         group = self._groups.collect(made)
         if group is None:
             return
-        self._admission.finish()
+        self._admission.finish(made.group_id)
         outcome = self._formation.add_group(group)
         if outcome.dropped:
             self._admission.settle(len(group))

@@ -11,7 +11,7 @@ WAITING = {"wait_s": 1.0}
 PHASES = {"open": 0.02, "gather": 0.05, "send": 0.5, "confirm": 0.03}
 RUNS = {
     Finding.GENERATION: {**WAITING, "places_busy": 0.98},
-    Finding.TRAINING: {"wait_s": 0.05, "places_busy": 0.4, "blocked_lag": 0.6},
+    Finding.TRAINING: {"wait_s": 0.05, "places_busy": 0.4, "blocked_queue": 0.6},
     Finding.UPDATE: {"publish_s": 1.2, "phases": PHASES, "places_busy": 0.9},
     Finding.VERIFIER: {**WAITING, "places_busy": 0.3, "outside_requests": 0.8, "blocked_lag": 0.5},
     Finding.REFERENCE: {**WAITING, "places_busy": 0.3, "reference_s": 4.0, "blocked_lag": 0.7},
@@ -32,6 +32,7 @@ def test_each_is_found_from_its_measurements(finding):
     ("otherwise", "finding"),
     [
         ({**WAITING, "places_busy": 0.5}, Finding.UNCLEAR),  # it waits, and nothing says for whom
+        ({**WAITING, "places_busy": 0.4, "blocked_queue": 0.6}, Finding.UNCLEAR),  # and rollouts for it
         (  # nobody stood still for it
             {"publish_s": 0.6, "phases": PHASES, "wait_s": 1.2, "places_busy": 0.5},
             Finding.UNCLEAR,

@@ -1,9 +1,11 @@
+import heapq
 import itertools
 import random
+from collections.abc import Callable
 
 import pytest
 
-from pipelinerl.rollouts.admission import Admission, unread_limit
+from pipelinerl.rollouts.admission import STEPS_AHEAD, Admission
 
 
 def admission_of(batch_size: int, group_size: int, max_lag: int | None, **limits) -> Admission:
@@ -14,7 +16,7 @@ def admission_of(batch_size: int, group_size: int, max_lag: int | None, **limits
 def test_admits_exactly_max_lag_plus_one_batches(max_lag):
     admission = admission_of(8, 4, max_lag)
     while not admission.blocked_by():
-        admission.start()
+        admission.start(admission.started)
     assert admission.blocked_by() == "lag" and admission.started == 8 * (max_lag + 1)
     admission.settle(4)
     assert admission.blocked_by() is None
@@ -22,42 +24,123 @@ def test_admits_exactly_max_lag_plus_one_batches(max_lag):
 
 def test_a_group_that_would_overshoot_waits():
     admission = admission_of(8, 8, 0)
-    admission.start()
+    admission.start(0)
     admission.settle(4)
     assert admission.blocked_by() == "lag"
     admission.settle(4)
     assert admission.blocked_by() is None
 
 
-def test_without_max_lag_what_is_finished_and_not_settled_is_bounded():
-    admission = admission_of(8, 4, None)
-    for _ in range(1000):  # under way: the places on the servers bound it, not admission
+def test_what_waits_for_the_trainer_is_bounded_and_what_is_under_way_is_not():
+    admission = admission_of(8, 4, None, in_flight=0)
+    for group in range(1000):  # the places on the servers bound it, not admission
         assert admission.blocked_by() is None
-        admission.start()
-    while not admission.blocked_by():
-        admission.finish()
-    assert admission.blocked_by() == "unread" and admission.finished == unread_limit(8, 16) == 32
-    admission.settle(8)
-    assert admission.blocked_by() is None
+        admission.start(group)
+    admission.finish(0)
+    assert admission.blocked_by() is None  # the trainer has no step to close
+    admission.finish(1)
+    assert admission.blocked_by() == "queue"
 
 
-def test_without_max_lag_a_slow_trainer_is_never_left_without_a_step():
-    """What is admitted, finished and settled in any order: when nothing may start, a step can be closed."""
+@pytest.mark.parametrize("max_lag", [1, 4, None])
+def test_the_trainer_always_has_a_step_to_close_where_the_queue_blocks(max_lag):
+    """Whatever is admitted, finished and settled, in any order."""
     for in_flight, group_size in itertools.product((1, 7, 100), (2, 8)):
-        admission, dice = admission_of(8, group_size, None, in_flight=in_flight), random.Random(in_flight)
+        admission = admission_of(8, group_size, max_lag, in_flight=in_flight)
+        dice, under_way, groups = random.Random(in_flight), [], itertools.count()
         for _ in range(1000):
-            under_way = admission.started - admission.finished
             if under_way and dice.random() < 0.6:
-                admission.finish()
-            elif not admission.blocked_by() and under_way < in_flight:
-                admission.start()
+                admission.finish(under_way.pop(dice.randrange(len(under_way))))
+            elif not admission.blocked_by() and group_size * len(under_way) < in_flight:
+                under_way.append(next(groups))
+                admission.start(under_way[-1])
             elif admission.finished - admission.settled >= 8 and dice.random() < 0.2:
                 admission.settle(8)
-            assert admission.blocked_by() is None or admission.finished - admission.settled >= 8
-            assert (
-                admission.finished - admission.settled < unread_limit(8, in_flight) + in_flight + group_size
-            )
+            assert admission.blocked_by() != "queue" or admission.finished - admission.settled >= 8
         assert admission.settled > 0
+
+
+def test_groups_that_are_replayed_say_nothing_of_the_pace():
+    admission = admission_of(8, 4, None, in_flight=16)
+    for group in range(1000):
+        if group < 2:
+            admission.start(group)
+            admission.finish(group)
+        elif not admission.blocked_by():
+            admission.start(group)
+    assert admission.started == 16 + STEPS_AHEAD * 8
+
+
+GROUPS_PER_STEP = 8
+STEPS = 100
+
+
+def constant(dice: random.Random) -> float:
+    return 1.0
+
+
+def long_tailed(dice: random.Random) -> float:
+    return dice.lognormvariate(-0.5, 1.0)
+
+
+class SlowTrainer:
+    """A run in virtual time, whose trainer takes 1.5 times as long for a step as the servers.
+
+    waited: steps that closed between the end of a group's generation and the beginning of its own.
+    """
+
+    def __init__(self, admission: Admission, places: int, seconds: Callable[[random.Random], float]):
+        self._admission = admission
+        self._places = places  # groups that are generated at once
+        self._seconds = seconds  # of a group's generation, about 1
+        self._step_s = 1.5 * GROUPS_PER_STEP / places
+        self._dice = random.Random(0)
+        self._events: list[tuple[float, int]] = []  # when a group will be generated
+        self._queue: list[int] = []  # versions at which the finished groups finished
+        self._groups = itertools.count()
+        self.waited: list[int] = []
+        self.idle_s = 0.0
+
+    def run(self) -> None:
+        now = 0.0
+        for version in range(STEPS):
+            ready = now
+            while len(self._queue) < GROUPS_PER_STEP:
+                ready = self._generate(ready, version)
+            self.idle_s += ready - now if version else 0.0
+            of_step, self._queue = self._queue[:GROUPS_PER_STEP], self._queue[GROUPS_PER_STEP:]
+            self.waited += [version - finished for finished in of_step]
+            now = ready + self._step_s
+            while self._events and self._events[0][0] <= now:
+                self._generate(ready, version)
+            self._admission.settle(GROUPS_PER_STEP * 4)
+            self._fill(now)
+
+    def _generate(self, now: float, version: int) -> float:
+        """Returns when the next group has finished."""
+        self._fill(now)
+        now, group = heapq.heappop(self._events)
+        self._admission.finish(group)
+        self._queue.append(version)
+        self._fill(now)
+        return now
+
+    def _fill(self, now: float) -> None:
+        while len(self._events) < self._places and not self._admission.blocked_by():
+            group = next(self._groups)
+            self._admission.start(group)
+            heapq.heappush(self._events, (now + self._seconds(self._dice), group))
+
+
+@pytest.mark.parametrize("max_lag", [8, None])
+@pytest.mark.parametrize("places", [4, 8, 24])
+@pytest.mark.parametrize("seconds", [constant, long_tailed])
+def test_a_slow_trainer_has_work_and_few_groups_wait_for_it(max_lag, places, seconds):
+    admission = admission_of(4 * GROUPS_PER_STEP, 4, max_lag, in_flight=4 * places)
+    trainer = SlowTrainer(admission, places, seconds)
+    trainer.run()
+    assert trainer.idle_s < 0.05 * STEPS * 1.5 * GROUPS_PER_STEP / places
+    assert sum(trainer.waited) / len(trainer.waited) < STEPS_AHEAD
 
 
 def test_a_closed_gate_and_a_queue_of_verdicts_block_by_name():
@@ -84,7 +167,7 @@ def test_fifo_groups_never_exceed_max_lag(max_lag):
     dice, version, pipeline = random.Random(max_lag), 0, []
     for _ in itertools.repeat(None, 300):
         while not admission.blocked_by():
-            admission.start()
+            admission.start(admission.started)
             pipeline.append(version)
         if dice.random() < 0.5:
             pipeline.pop(dice.randrange(len(pipeline)))

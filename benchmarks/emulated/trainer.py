@@ -1,0 +1,26 @@
+"""A trainer that emulates a GPU's times: so many seconds a token, and for the weights that it gathers."""
+
+import time
+from collections.abc import Iterator
+
+import torch
+
+from contracts.trainer import PackedBatch, TokenScores
+from trainer_adapters.scripted import ScriptedTrainer
+
+
+class EmulatedTrainer(ScriptedTrainer):
+    def __init__(self, token_s: float, gather_s: float):
+        self._token_s = token_s
+        self._gather_s = gather_s
+
+    def forward(self, batch: PackedBatch, grad: bool = True, entropy: bool = False) -> TokenScores:
+        """Returns the log-probabilities of the servers, as a function of the weights without a slope."""
+        if grad:
+            time.sleep(self._token_s * len(batch.token_ids))
+        scores = batch.behaviour_logprobs + 0.0 * sum(weight.sum() for weight in self._weights.values())
+        return TokenScores(scores, scores.detach() if entropy else None)
+
+    def gather_weights(self) -> Iterator[tuple[str, torch.Tensor | None]]:
+        time.sleep(self._gather_s)
+        yield from super().gather_weights()
