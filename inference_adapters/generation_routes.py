@@ -132,6 +132,11 @@ async def _whole(completion: Completion, deltas: AsyncIterator[tuple[int, TokenD
     async with aclosing(deltas):
         async for index, delta in deltas:
             completion.append_delta(index, delta)
+    return response_of(completion)
+
+
+def response_of(completion: Completion) -> Response:
+    """Returns the response with the complete answer."""
     return JSONResponse(completion.whole())
 
 
