@@ -11,12 +11,13 @@ import argparse
 import asyncio
 import statistics
 import time
-from collections.abc import Callable
 from contextlib import ExitStack
+from itertools import product
 from typing import NamedTuple
 
 from benchmarks.canned_server import canned, deltas, response
 from contracts.records import encode
+from pipelinerl.clients.array_answers import ArrayAnswers
 from pipelinerl.clients.completions import Sampling
 from pipelinerl.clients.http_session import open_session
 from pipelinerl.clients.llm_client import LLMClient
@@ -31,8 +32,9 @@ WARM_UP = 1  # runs that do not count
 
 
 class Variant(NamedTuple):
-    side: str
-    tokens: int
+    side: str  # actor or server
+    tokens: int  # of an answer
+    arrays: bool  # whether tokens come in arrays; otherwise in lists
 
 
 class OneTurn(Domain):
@@ -52,13 +54,14 @@ class OneTurn(Domain):
         return Attempt([answer.completion], reward=1.0, success=True)
 
 
-async def rollouts_a_second(url: str, tokens: int, seconds: float) -> float:
+async def rollouts_a_second(url: str, tokens: int, arrays: bool, seconds: float) -> float:
     """Returns the rollouts in a CPU second of this process, of rollouts for about that many seconds."""
     pool = ServerPool(AT_ONCE)
     await pool.set_servers([url])
     made = 0
     async with open_session(None) as session:
-        client = LLMClient(session, pool, Sampling("canned", 1.0, tokens, seed=1))
+        sampling = Sampling("canned", 1.0, tokens, seed=1)
+        client = LLMClient(session, pool, sampling, arrays=ArrayAnswers(session) if arrays else None)
         domain = OneTurn()
         runner = RolloutRunner("run", domain, client, RolloutConfig(timeout_s=60.0), token_fields={})
         problem = domain.train_problem(0)
@@ -77,13 +80,13 @@ async def rollouts_a_second(url: str, tokens: int, seconds: float) -> float:
         return made / (time.process_time() - began)
 
 
-def answers_a_second(tokens: int, seconds: float) -> float:
+def answers_a_second(tokens: int, arrays: bool, seconds: float) -> float:
     """Returns the answers that a server builds in a CPU second, without HTTP and without an engine."""
     parts = deltas(tokens)
     made = 0
     began = time.process_time()
     while time.process_time() < began + seconds:
-        response(parts)
+        response(parts, arrays)
         made += 1
     return made / (time.process_time() - began)
 
@@ -93,23 +96,23 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=7)
     parser.add_argument("--seconds", type=float, default=2.0, help="CPU seconds of a run")
     options = parser.parse_args()
+    variants = [Variant(*each) for each in product(("actor", "server"), LENGTHS, (False, True))]
+    found: dict[Variant, list[float]] = {variant: [] for variant in variants}
     with ExitStack() as servers:
         urls = {tokens: servers.enter_context(canned(tokens)) for tokens in LENGTHS}
-        measures: dict[Variant, Callable[[], float]] = {}
-        for tokens in LENGTHS:
-            measures[Variant("actor", tokens)] = lambda tokens=tokens: asyncio.run(
-                rollouts_a_second(urls[tokens], tokens, options.seconds)
-            )
-            measures[Variant("server", tokens)] = lambda tokens=tokens: answers_a_second(
-                tokens, options.seconds
-            )
-        found: dict[Variant, list[float]] = {variant: [] for variant in measures}
         for number in range(WARM_UP + options.runs):
-            for variant, measure in measures.items():
-                rate = measure()
+            for variant in variants:
+                rate = measured(variant, urls[variant.tokens], options.seconds)
                 if number >= WARM_UP:
                     found[variant].append(rate)
     print_table(found)
+
+
+def measured(variant: Variant, url: str, seconds: float) -> float:
+    """Returns the answers in a CPU second; `url` is the canned server's."""
+    if variant.side == "actor":
+        return asyncio.run(rollouts_a_second(url, variant.tokens, variant.arrays, seconds))
+    return answers_a_second(variant.tokens, variant.arrays, seconds)
 
 
 def print_table(found: dict[Variant, list[float]]) -> None:
@@ -122,7 +125,8 @@ def print_table(found: dict[Variant, list[float]]) -> None:
             _range([rate * tokens / 1000 for rate in rates], ".0f"),
             _range([1e6 / (rate * tokens) for rate in rates], ".2f"),
         ]
-        print(f"| {variant.side} | {tokens} | {' | '.join(columns)} |")
+        form = "arrays" if variant.arrays else "lists"
+        print(f"| {variant.side} | {tokens} in {form} | {' | '.join(columns)} |")
 
 
 def _range(values: list[float], form: str) -> str:

@@ -8,12 +8,14 @@ import contextlib
 from collections.abc import Iterator
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
+from typing import NamedTuple
 
 from starlette.responses import Response
 
 from contracts.inference import TokenDelta
 from inference_adapters.completions import Chat, Completion, Form
 from inference_adapters.generation_routes import response_of
+from inference_adapters.logprob_forms import TokenTexts
 
 PROMPT = list(range(100, 164))
 TOKENS_A_DELTA = 8
@@ -33,9 +35,10 @@ def _delta(start: int, end: int, tokens: int) -> TokenDelta:
     return TokenDelta(ids, logprobs, [VERSION] * len(ids), "length" if end == tokens else None)
 
 
-def response(parts: list[TokenDelta]) -> Response:
+def response(parts: list[TokenDelta], arrays: bool) -> Response:
     """Returns the response that a server builds of the parts of one completion."""
-    completion = Completion(Form(Chat, "canned", logprobs="content"), [PROMPT], 1, decode)
+    form = Form(Chat, "canned", logprobs="arrays" if arrays else "content")
+    completion = Completion(form, [PROMPT], 1, TEXTS)
     for part in parts:
         completion.append_delta(0, part)
     return response_of(completion)
@@ -44,6 +47,9 @@ def response(parts: list[TokenDelta]) -> Response:
 def decode(token_ids: list[int]) -> str:
     """Returns a text of four characters for each id, which takes little time to make."""
     return "".join(f" {token_id % 1000:03}" for token_id in token_ids)
+
+
+TEXTS = TokenTexts(decode)
 
 
 @contextlib.contextmanager
@@ -61,21 +67,39 @@ def canned(tokens: int) -> Iterator[str]:
 
 
 def _serve(tokens: int, parent: Connection) -> None:
-    body = bytes(response(deltas(tokens)).body)
+    parts = deltas(tokens)
+    answers = _Answers(
+        contract=_http(b'{"capabilities": ["arrays"]}'),
+        lists=_http(bytes(response(parts, arrays=False).body)),
+        arrays=_http(bytes(response(parts, arrays=True).body)),
+    )
 
     async def serve() -> None:
-        server = await asyncio.get_running_loop().create_server(lambda: _Canned(body), "127.0.0.1", 0)
+        server = await asyncio.get_running_loop().create_server(lambda: _Canned(answers), "127.0.0.1", 0)
         parent.send(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}")
         await server.serve_forever()
 
     asyncio.run(serve())
 
 
-class _Canned(asyncio.Protocol):
-    """Answers each request of a connection, whatever it asks, once it has come."""
+class _Answers(NamedTuple):
+    """The HTTP answers of the server."""
 
-    def __init__(self, body: bytes):
-        self._answer = _http(body)
+    contract: bytes
+    lists: bytes
+    arrays: bytes
+
+    def to(self, request: bytes) -> bytes:
+        if request.startswith(b"GET "):
+            return self.contract
+        return self.arrays if b'"arrays"' in request else self.lists
+
+
+class _Canned(asyncio.Protocol):
+    """Answers each request of a connection once it has come."""
+
+    def __init__(self, answers: _Answers):
+        self._answers = answers
         self._buffer = b""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -84,8 +108,8 @@ class _Canned(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         self._buffer += data
         while (length := _request_length(self._buffer)) is not None and len(self._buffer) >= length:
+            self._transport.write(self._answers.to(self._buffer[:length]))
             self._buffer = self._buffer[length:]
-            self._transport.write(self._answer)
 
 
 def _http(body: bytes) -> bytes:

@@ -13,6 +13,7 @@ import numpy as np
 
 from contracts.records import Rollout
 from pipelinerl.batching.credit import CREDIT, TurnAdvantages
+from pipelinerl.clients.array_answers import ArrayAnswers
 from pipelinerl.clients.chat_template import ChatTemplate
 from pipelinerl.clients.llm_client import LLMClient, Sampling
 from pipelinerl.clients.partial_completions import SegmentPolicy
@@ -114,6 +115,7 @@ def build_client(
         decode=decode,
         template=template,
         judge=judge,
+        arrays=ArrayAnswers(session),
     )
 
 
