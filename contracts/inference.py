@@ -66,7 +66,7 @@ class EngineInfo(Answer):
     kv_cache: list[str] = Field(description="keep, recompute")
     capabilities: list[str] = Field(
         description="score, staged, truncation, seed, stop_strings, tools, forced_calls, stream, "
-        "top_logprobs, openai, metrics; a reader ignores others"
+        "top_logprobs, arrays, openai, metrics; a reader ignores others"
     )
 
 
@@ -230,6 +230,9 @@ class GenerationRequest(Request):
     )
     stop: StopString | StopStrings | None = Field(None, description="needs `stop_strings`")
     stream_options: StreamOptions | None = Field(None, description="needs `openai`, and `stream`")
+    arrays: bool = Field(
+        False, description="needs `arrays`, and `logprobs: true`; ids and log-probabilities come as base64"
+    )
 
 
 class ChatCompletionRequest(GenerationRequest):

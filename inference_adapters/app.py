@@ -67,15 +67,16 @@ def create_app(
 
     app = FastAPI(title="inference contract", lifespan=lifespan, redirect_slashes=False)
     app.state.end_requests = updates.end_requests  # before the server closes their connections
+    names = ModelNames(engine, served_names)
+    if add_generation is None:  # first, because routes are tried in order and most requests are for these
+        app.include_router(generation_routes(engine, updates, names))
     app.include_router(health_routes(updates, token))
     app.include_router(control_routes(updates))
     app.include_router(metrics_routes(updates))
-    if add_generation:
-        add_generation(app, updates)
-    else:
-        names = ModelNames(engine, served_names)
-        app.include_router(generation_routes(engine, updates, names))
+    if add_generation is None:
         app.include_router(model_routes(updates, names.cards))
+    else:
+        add_generation(app, updates)
     add_error_answers(app)
     app.add_middleware(RouteMethods, routes=app.routes)
     app.add_middleware(BodyLimits, limits=limits)
@@ -93,13 +94,21 @@ class RouteMethods:
         self.routes = [route for route in routes if not isinstance(route, Mount)]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        matches = {route.matches(scope)[0] for route in self.routes} if scope["type"] == "http" else set()
-        if Match.PARTIAL in matches and Match.FULL not in matches:
+        if scope["type"] == "http" and self._is_for_another_method(scope):
             why = f"{scope['method']} {scope['path']}: the route is for another method"
             error = ContractError(ErrorCode.METHOD_NOT_ALLOWED, why)
             await error_answer(error, scope["path"])(scope, receive, send)
         else:
             await self.app(scope, receive, send)
+
+    def _is_for_another_method(self, scope: Scope) -> bool:
+        found = False
+        for route in self.routes:
+            match, _ = route.matches(scope)
+            if match is Match.FULL:
+                return False
+            found = found or match is Match.PARTIAL
+        return found
 
 
 class BearerToken:

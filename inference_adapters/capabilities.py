@@ -3,7 +3,7 @@
 from contracts.inference import InferenceEngine, TokenEngine
 
 OF_THE_APP = ("metrics",)
-OF_TOKEN_ENGINES = ("stop_strings", "openai")
+OF_TOKEN_ENGINES = ("stop_strings", "openai", "arrays")
 
 
 def capabilities(engine: InferenceEngine) -> list[str]:

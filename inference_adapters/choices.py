@@ -5,8 +5,9 @@ The chat and the text API differ only in the names of a few fields (`Chat`, `Tex
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
 
-from contracts.inference import TokenDelta, VersionSpan
+from contracts.inference import TokenDelta
 from contracts.tool_calls import ToolCall
 
 
@@ -69,10 +70,10 @@ def spans(versions: Sequence[int]) -> list[dict]:
 
     [3, 3, 4] gives version 3 from 0 to 2, and version 4 from 2 to 3.
     """
-    found: list[VersionSpan] = []
-    for position, version in enumerate(versions):
-        if found and found[-1].version == version:
-            found[-1].end = position + 1
-        else:
-            found.append(VersionSpan(version=version, start=position, end=position + 1))
-    return [span.model_dump() for span in found]
+    found = []
+    start = 0
+    for version, alike in groupby(versions):
+        end = start + sum(1 for _ in alike)
+        found.append({"version": version, "start": start, "end": end})
+        start = end
+    return found

@@ -7,15 +7,18 @@ import time
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from contracts.inference import TokenDelta
 from contracts.tool_calls import ToolCall, parse_tool_calls
+from inference_adapters.base64_arrays import float32, int32
 from inference_adapters.call_reader import CallReader
 from inference_adapters.choices import Chat, Choice, Text, spans
-from inference_adapters.detokenizer import Decode, Detokenizer
-from inference_adapters.logprob_forms import Classic, Likeliest, content
+from inference_adapters.detokenizer import Detokenizer
+from inference_adapters.logprob_forms import Classic, Likeliest, TokenTexts
 from inference_adapters.stop_strings import StopText, text_before
+
+LogprobsForm = Literal["none", "content", "classic", "arrays"]
 
 
 @dataclass(frozen=True)
@@ -24,7 +27,7 @@ class Form:
 
     api: type[Chat] | type[Text]
     model: str
-    logprobs: Literal["none", "content", "classic"] = "none"
+    logprobs: LogprobsForm = "none"
     stops: tuple[str, ...] = ()
     with_calls: bool = False  # tool calls are read in the text
     with_usage: bool = False  # a stream ends with its usage
@@ -36,9 +39,10 @@ class Completion:
     Choice j of prompt p has the index p * n + j.
     """
 
-    def __init__(self, form: Form, prompts: list[list[int]], n: int, decode: Decode):
+    def __init__(self, form: Form, prompts: list[list[int]], n: int, texts: TokenTexts):
         self.form = form
-        self.decode = decode
+        self.texts = texts
+        self.decode = decode = texts.decode
         self.prompts = prompts
         self.n = n
         count = len(prompts) * n
@@ -121,12 +125,17 @@ class Completion:
         """Returns the chunk that ends a stream whose usage was asked for."""
         return self._head | {"object": self.form.api.chunk_object, "choices": [], "usage": self.usage()}
 
-    def _common_prompt(self) -> dict[str, list[int]]:
+    def _common_prompt(self) -> dict[str, Any]:
         alike = all(prompt == self.prompts[0] for prompt in self.prompts)
-        return {"prompt_token_ids": self.prompts[0]} if alike else {}
+        return self._prompt(0) if alike else {}
 
-    def _own_prompt(self, index: int) -> dict[str, list[int]]:
-        return {"prompt_token_ids": self.prompts[index // self.n]} if len(self.prompts) > 1 else {}
+    def _own_prompt(self, index: int) -> dict[str, Any]:
+        return self._prompt(index // self.n) if len(self.prompts) > 1 else {}
+
+    def _prompt(self, number: int) -> dict[str, Any]:
+        if self.form.logprobs == "arrays":
+            return {"prompt_token_ids_base64": int32(self.prompts[number])}
+        return {"prompt_token_ids": self.prompts[number]}
 
     def _choice(
         self,
@@ -136,12 +145,15 @@ class Completion:
         likeliest: Likeliest,
         finish_reason: str | None,
     ) -> dict:
+        choice = {"index": index, "finish_reason": finish_reason}
+        if self.form.logprobs == "arrays":
+            return choice | {"token_ids_base64": int32(token_ids), "logprobs_base64": float32(logprobs)}
         form = None
         if self.form.logprobs == "content":
-            form = content(token_ids, logprobs, likeliest, self.decode)
+            form = self.texts.content(token_ids, logprobs, likeliest)
         elif self._classics:
             form = self._classics[index].next(token_ids, logprobs, likeliest)
-        return {"index": index, "token_ids": token_ids, "logprobs": form, "finish_reason": finish_reason}
+        return choice | {"token_ids": token_ids, "logprobs": form}
 
 
 def _reason(finish_reason: str | None, calls: Sequence[ToolCall]) -> str | None:

@@ -7,10 +7,11 @@ They serve engines that have no HTTP server of their own. They know nothing of w
 import json
 from collections.abc import AsyncIterator
 from contextlib import ExitStack, aclosing
-from typing import Any, Literal
+from typing import Any
 
+import msgspec
 from fastapi import APIRouter, Depends, Request
-from fastapi.responses import JSONResponse, Response
+from fastapi.responses import Response
 
 from contracts.errors import ContractError, ErrorCode
 from contracts.inference import (
@@ -20,7 +21,8 @@ from contracts.inference import (
 )
 from inference_adapters.bodies import ChatBody, TextBody
 from inference_adapters.capabilities import capabilities
-from inference_adapters.completions import Chat, Completion, Form, Text
+from inference_adapters.completions import Chat, Completion, Form, LogprobsForm, Text
+from inference_adapters.logprob_forms import TokenTexts
 from inference_adapters.model_routes import ModelNames
 from inference_adapters.places import Places
 from inference_adapters.prompts import chat_prompt, prompts_of, text_prompts
@@ -46,6 +48,7 @@ def generation_routes(engine: TokenEngine, updates: WeightUpdates, names: ModelN
 
     router = APIRouter(dependencies=[Depends(ready)])
     places = Places()
+    texts = TokenTexts(engine.decode)
 
     @router.post("/v1/chat/completion", include_in_schema=False)
     @router.post("/v1/chat/completions")
@@ -61,7 +64,7 @@ def generation_routes(engine: TokenEngine, updates: WeightUpdates, names: ModelN
         form = Form(
             Chat,
             body.model,
-            logprobs="content" if body.logprobs else "none",
+            logprobs=_logprobs_form(body),
             with_calls=calls_tools(body),
             **_shared(body),
         )
@@ -73,7 +76,7 @@ def generation_routes(engine: TokenEngine, updates: WeightUpdates, names: ModelN
     @router.post("/v1/completions")
     async def completions(body: TextBody, request: Request) -> Response:
         check(body, body.max_tokens)
-        form = Form(Text, body.model, logprobs=_text_logprobs(body.logprobs), **_shared(body))
+        form = Form(Text, body.model, logprobs=_logprobs_form(body), **_shared(body))
         given = prompts_of(body.prompt)
         places.check_prompts(len(given), body.n)
         with ExitStack() as held:
@@ -107,7 +110,7 @@ def generation_routes(engine: TokenEngine, updates: WeightUpdates, names: ModelN
         if form.stops:
             sources = [until_stop(source, form.stops, engine.decode) for source in sources]
         deltas = updates.totals.counted(merged(sources, updates.weights_given_up))
-        completion = Completion(form, prompts, body.n, engine.decode)
+        completion = Completion(form, prompts, body.n, texts)
         if body.stream:
             return EventStream(_events(completion, deltas), held.pop_all())
         return await until_disconnect(request.receive, _whole(completion, deltas)) or Response()
@@ -122,17 +125,27 @@ def _shared(body: GenerationRequest) -> dict[str, Any]:
     return {"stops": stops, "with_usage": bool(body.stream_options and body.stream_options.include_usage)}
 
 
-def _text_logprobs(asked: bool | int | None) -> Literal["none", "content", "classic"]:
-    if isinstance(asked, bool):
-        return "content" if asked else "none"
-    return "none" if asked is None else "classic"
+def _logprobs_form(body: ChatBody | TextBody) -> LogprobsForm:
+    if body.arrays:
+        return "arrays"
+    return "content" if body.logprobs is True else _text_logprobs(body.logprobs)
+
+
+def _text_logprobs(asked: int | None) -> LogprobsForm:
+    """Returns the form that a number asks for. False, which equals 0, asks for nothing."""
+    return "none" if asked is None or asked is False else "classic"
 
 
 async def _whole(completion: Completion, deltas: AsyncIterator[tuple[int, TokenDelta]]) -> Response:
     async with aclosing(deltas):
         async for index, delta in deltas:
             completion.append_delta(index, delta)
-    return JSONResponse(completion.whole())
+    return response_of(completion)
+
+
+def response_of(completion: Completion) -> Response:
+    """Returns the response with the complete answer."""
+    return Response(msgspec.json.encode(completion.whole()), media_type="application/json")
 
 
 async def _events(

@@ -5,30 +5,41 @@ position as (id, log-probability), most likely first; it is empty where none wer
 """
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
 
 from inference_adapters.detokenizer import Decode, Detokenizer
 
 Likeliest = Sequence[Sequence[tuple[int, float]]]
+MOST_KEPT = 2**14  # texts: a few megabytes
 
 
-def content(
-    token_ids: Sequence[int], logprobs: Sequence[float], likeliest: Likeliest, decode: Decode
-) -> dict:
-    """Returns the form of chat completions."""
-    tokens = []
-    for position, (token_id, logprob) in enumerate(zip(token_ids, logprobs, strict=True)):
-        others = likeliest[position] if likeliest else ()
-        tops = [_token(other, its_logprob, decode) for other, its_logprob in others]
-        tokens.append(_token(token_id, logprob, decode) | {"top_logprobs": tops})
-    return {"content": tokens}
+class TokenTexts:
+    """The texts of single tokens, of which the latest are kept: to decode one costs more than to send it."""
 
+    def __init__(self, decode: Decode):
+        self.decode = decode
+        self._of = lru_cache(MOST_KEPT)(self._read)
 
-def _token(token_id: int, logprob: float, decode: Decode) -> dict[str, Any]:
-    token = decode([token_id])
-    # The text of a token that is part of a character does not tell its bytes.
-    known = None if "\ufffd" in token else list(token.encode())
-    return {"token": token, "bytes": known, "logprob": logprob}
+    def _read(self, token_id: int) -> tuple[str, list[int] | None]:
+        token = self.decode([token_id])
+        # The text of a token that is part of a character does not tell its bytes.
+        return token, None if "\ufffd" in token else list(token.encode())
+
+    def content(self, token_ids: Sequence[int], logprobs: Sequence[float], likeliest: Likeliest) -> dict:
+        """Returns the form of chat completions."""
+        tokens = []
+        for token_id, logprob in zip(token_ids, logprobs, strict=True):
+            token, known = self._of(token_id)
+            tokens.append({"token": token, "bytes": known, "logprob": logprob, "top_logprobs": []})
+        if likeliest:
+            for token, others in zip(tokens, likeliest, strict=True):
+                token["top_logprobs"] = [self._alternative(*other) for other in others]
+        return {"content": tokens}
+
+    def _alternative(self, token_id: int, logprob: float) -> dict[str, Any]:
+        token, known = self._of(token_id)
+        return {"token": token, "bytes": known, "logprob": logprob}
 
 
 class Classic:

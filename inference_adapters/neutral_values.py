@@ -23,6 +23,7 @@ NEUTRAL: dict[str, tuple[Any, ...]] = {  # for each field, the values that ask f
     "tools": ([],),
     "stop": ("", []),
     "echo": (False,),
+    "arrays": (False,),
     "suffix": ("",),
     # of vLLM and SGLang, whose clients send them too
     "repetition_penalty": (1,),

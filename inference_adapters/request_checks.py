@@ -82,6 +82,12 @@ def check_options(request: GenerationRequest) -> None:
         raise ContractError(ErrorCode.UNSUPPORTED_PARAMETER, why, "stream_options")
     if isinstance(request, ChatCompletionRequest) and request.top_logprobs and not request.logprobs:
         raise _without("top_logprobs", "logprobs: true")
+    if request.arrays and not (_has_logprobs(request) and number_of_likeliest(request) == 0):
+        raise _without("arrays", "logprobs: true, without alternatives")
+
+
+def _has_logprobs(request: GenerationRequest) -> bool:
+    return isinstance(request, ChatCompletionRequest | CompletionRequest) and request.logprobs is True
 
 
 def _without(param: str, needed: str) -> ContractError:
@@ -99,6 +105,7 @@ def check_capabilities(request: GenerationRequest, capabilities: Sequence[str]) 
         "stop": ("stop_strings", bool(request.stop)),
         "tools": ("tools", bool(tools)),
         "stream": ("stream", request.stream),
+        "arrays": ("arrays", request.arrays),
         "top_logprobs" if chat else "logprobs": ("top_logprobs", number_of_likeliest(request) > 0),
     }
     for parameter, (capability, is_asked) in asked.items():

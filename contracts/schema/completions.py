@@ -8,7 +8,9 @@ from contracts.inference import VersionSpan
 from contracts.limits import TokenIds
 from contracts.wire import Answer
 
-IDS = "with `logprobs`; "
+IDS = "with `logprobs`, but for `arrays`; "
+INT32 = "with `arrays`; base64 of little-endian int32, "
+FLOAT32 = "with `arrays`; base64 of little-endian float32, nats"
 
 
 class TokenLogprob(Answer):
@@ -32,8 +34,11 @@ class AnyChoice(Answer):
     index: int = Field(ge=0)
     finish_reason: str | None = Field(description="stop, length, tool_calls or abort; null before the end")
     token_ids: TokenIds | None = Field(None, description=IDS + "those of this answer or delta")
+    token_ids_base64: str | None = Field(None, description=INT32 + "those of this answer or delta")
     prompt_token_ids: TokenIds | None = Field(None, description="where a request has several prompts")
+    prompt_token_ids_base64: str | None = Field(None, description="the same, with `arrays`")
     logprobs: Logprobs | None = None
+    logprobs_base64: str | None = Field(None, description=FLOAT32)
     weight_versions: list[VersionSpan] | None = Field(None, description="in a stream with the last delta")
 
 
@@ -79,6 +84,7 @@ class AnyCompletion(Answer):
     created: int
     model: str
     prompt_token_ids: TokenIds | None = Field(None, description=IDS + "in a stream with the first chunk")
+    prompt_token_ids_base64: str | None = Field(None, description=INT32 + "where the ids would be")
     usage: Usage | None = None
 
 

@@ -4,15 +4,14 @@ Used by `LLMClient` and the probe. It decides whose fault a failure is, and neve
 """
 
 from dataclasses import dataclass
-from typing import Annotated, Any
 
 import aiohttp
 import msgspec
-import numpy as np
 
 from contracts.records import Completion, VersionSpan
 from contracts.tool_calls import ToolCall
 from pipelinerl.clients.answer_bodies import TooLongAnswerError, body_of
+from pipelinerl.clients.completion_bodies import read_body
 from pipelinerl.clients.faults import (
     ConnectionBrokenError,
     InvalidResponseError,
@@ -51,8 +50,12 @@ async def complete(
     prompt: Prompt,
     sampling: Sampling,
     tools: list[dict] | None = None,
+    arrays: bool = False,
 ) -> Answer:
-    """Returns one completion by one server. Raises RequestRefusedError or a ServerFaultError."""
+    """Returns one completion by one server. Raises RequestRefusedError or a ServerFaultError.
+
+    arrays: whether its tokens are asked for in arrays; the server must declare them.
+    """
     chat = isinstance(prompt[0], dict)
     route = "/v1/chat/completions" if chat else "/v1/completions"
     request = {
@@ -66,6 +69,8 @@ async def complete(
         request["seed"] = sampling.seed
     if tools:
         request["tools"] = tools
+    if arrays:
+        request["arrays"] = True
     try:
         async with session.post(url + route, json=request, allow_redirects=False) as response:
             status = response.status
@@ -81,7 +86,7 @@ async def complete(
     if status != 200:
         raise _error_of(status, body)
     try:
-        answer = _answer(body, sampling, url)
+        answer = _answer(body, sampling, url, arrays)
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         raise InvalidResponseError(f"{url} answered outside the contract: {error}") from error
     if answer.completion.finish_reason not in WHOLE:
@@ -107,8 +112,6 @@ def _code(body: bytes) -> str | None:
 
 # --- the wire -----------------------------------------------------------------------------------
 
-TokenId = Annotated[int, msgspec.Meta(ge=0, lt=2**31)]
-
 
 class _Error(msgspec.Struct):
     code: str
@@ -118,59 +121,20 @@ class _Refusal(msgspec.Struct):
     error: _Error
 
 
-class _Token(msgspec.Struct):
-    logprob: float
-
-
-class _Logprobs(msgspec.Struct):
-    content: list[_Token]
-
-
-class _Span(msgspec.Struct):
-    version: Annotated[int, msgspec.Meta(ge=0, lt=2**31)]
-    start: int
-    end: int
-
-
-class _Message(msgspec.Struct):
-    content: str | None = None
-    tool_calls: list[dict[str, Any]] | None = None
-
-
-class _Choice(msgspec.Struct):
-    token_ids: list[TokenId]
-    logprobs: _Logprobs
-    weight_versions: list[_Span]
-    finish_reason: str
-    message: _Message | None = None  # of the chat route
-    text: str | None = None  # of the text route
-
-
-class _Body(msgspec.Struct):
-    prompt_token_ids: list[TokenId]
-    choices: Annotated[list[_Choice], msgspec.Meta(min_length=1)]
-
-
-_decoder = msgspec.json.Decoder(_Body)
-
-
-def _answer(raw: bytes, sampling: Sampling, url: str) -> Answer:
-    body = _decoder.decode(raw)
-    choice = body.choices[0]
+def _answer(raw: bytes, sampling: Sampling, url: str, arrays: bool) -> Answer:
+    body = read_body(raw, arrays)
     completion = Completion(
-        prompt_token_ids=np.array(body.prompt_token_ids, dtype=np.int32),
-        token_ids=np.array(choice.token_ids, dtype=np.int32),
-        logprobs=np.array([token.logprob for token in choice.logprobs.content], dtype=np.float32),
-        spans=[VersionSpan(s.version, s.start, s.end) for s in choice.weight_versions],
+        prompt_token_ids=body.prompt_token_ids,
+        token_ids=body.token_ids,
+        logprobs=body.logprobs,
+        spans=body.spans,
         temperature=sampling.temperature,
         # A call ends a completion as anything else that the model says does.
-        finish_reason="stop" if choice.finish_reason == "tool_calls" else choice.finish_reason,
+        finish_reason="stop" if body.finish_reason == "tool_calls" else body.finish_reason,
         server=url,
     )
     _check(completion, sampling)
-    message = choice.message or _Message(choice.text)
-    calls = [ToolCall.model_validate(call) for call in message.tool_calls or []]
-    return Answer(message.content or "", completion, calls)
+    return Answer(body.text or "", completion, [ToolCall.model_validate(call) for call in body.tool_calls])
 
 
 def _check(completion: Completion, sampling: Sampling) -> None:

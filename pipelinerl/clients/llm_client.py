@@ -18,6 +18,7 @@ import numpy as np
 
 from contracts.records import Completion
 from contracts.tool_calls import parse_tool_calls
+from pipelinerl.clients.array_answers import ArrayAnswers
 from pipelinerl.clients.attempt_requests import AttemptRequests
 from pipelinerl.clients.chat_template import ChatTemplate
 from pipelinerl.clients.completions import Prompt, Sampling, complete
@@ -47,6 +48,7 @@ class LLMClient:
     away: entered while a judgement is waited for.
     in_time: entered while tokens are added to others; raises TimeoutError when the time for it is over.
     newest: the newest version that is known of, where that is known.
+    arrays: knows which servers answer in arrays; without it all are asked for lists.
     """
 
     session: aiohttp.ClientSession
@@ -61,6 +63,7 @@ class LLMClient:
     away: Callable[[], AbstractContextManager[None]] = nullcontext
     in_time: Callable[[], AbstractAsyncContextManager[None]] = nullcontext
     newest: Callable[[], int] | None = None
+    arrays: ArrayAnswers | None = None
     _requests: int = 0  # their number
     _was_away: bool = False  # since the last request of this attempt
 
@@ -147,17 +150,21 @@ class LLMClient:
             return None
 
     async def _request(self, prompt: Prompt, max_tokens: int, tools: list[dict] | None = None) -> Answer:
-        sampling = replace(self.sampling, max_tokens=self.segments.budget(max_tokens))
-        if sampling.seed is not None:
-            sampling = replace(sampling, seed=_hashed(f"{sampling.seed} {self._requests}"))
+        seed = self.sampling.seed
+        if seed is not None:
+            seed = _hashed(f"{seed} {self._requests}")
             self._requests += 1
+        sampling = replace(self.sampling, max_tokens=self.segments.budget(max_tokens), seed=seed)
         attempt = self.attempt or AttemptRequests(self.pool)
 
         sent: list[float] = []  # when, to each server in turn
 
         async def send(url: str) -> Answer:
             sent.append(time.time())
-            answer = await complete(self.session, url, prompt, sampling, tools)
+            if self.arrays:
+                answer = await self.arrays.complete(url, prompt, sampling, tools)
+            else:
+                answer = await complete(self.session, url, prompt, sampling, tools)
             version = max((span.version for span in answer.completion.spans), default=0)
             if self.newest and version > self.newest() + AHEAD:
                 raise InvalidResponseError(f"{url} names version {version} of the weights, which nobody made")

@@ -38,6 +38,9 @@ class FakeServer:
     health_delay_s: float = 0.0
     health_status: int = 200
     finish_reasons: list[str] = field(default_factory=list)  # of the first answers; then "stop"
+    capabilities: list[str] | None = None  # None: it has no such route
+    array_answer: dict | None = None  # to a request for arrays; None: it refuses them
+    contracts: int = 0  # how often it was asked what it has
     url: str = ""
     requests: list[dict] = field(default_factory=list)
     in_flight: int = 0
@@ -51,11 +54,21 @@ class FakeServer:
             if self.fault:
                 return await FAULTS[self.fault](request)
             await asyncio.sleep(self.delay_s)
+            if self.requests[-1].get("arrays"):
+                if self.array_answer is None:
+                    return await _error(400, "unsupported_parameter")(request)
+                return web.json_response(self.array_answer)
             tokens = self.requests[-1]["max_tokens"] if "prompt" in self.requests[-1] else 2
             reason = self.finish_reasons.pop(0) if self.finish_reasons else "stop"
             return web.json_response(good_answer(tokens, reason))
         finally:
             self.in_flight -= 1
+
+    async def contract(self, request: web.Request) -> web.Response:
+        self.contracts += 1
+        if self.capabilities is None:
+            return web.Response(text="404", status=404)
+        return web.json_response({"contract": 2, "capabilities": self.capabilities})
 
     async def health(self, request: web.Request) -> web.Response:
         if self.fault == "hangs":
@@ -70,6 +83,7 @@ async def served(*servers: FakeServer) -> AsyncIterator[None]:
     for server in servers:
         app = web.Application()
         app.router.add_get("/health", server.health)
+        app.router.add_get("/contract", server.contract)
         for route in ROUTES:
             app.router.add_post(route, server.complete)
         runners.append(web.AppRunner(app, handler_cancellation=True, shutdown_timeout=0.1))

@@ -14,6 +14,7 @@ ASKING = [
     ({"stop": ["."]}, "stop_strings"),
     ({"tools": [{}]}, "tools"),
     ({"stream": True}, "stream"),
+    ({"arrays": True, "logprobs": True}, "arrays"),
 ]
 NEUTRAL = [{}, {"top_p": 1}, {"top_k": 0}, {"top_k": -1}, {"top_k": None}, {"stop": []}, {"tools": []}]
 

@@ -22,6 +22,7 @@ REQUESTS = [
     ("GET", "/v1/models", None, {200}),
     ("POST", "/v1/completions", TEXT | {"logprobs": True, "n": 2}, {200}),
     ("POST", "/v1/completions", TEXT, {200}),
+    ("POST", "/v1/completions", TEXT | {"logprobs": True, "arrays": True}, {200}),
     ("POST", "/v1/completions", TEXT | {"temperature": -1}, {400, 422}),
     ("POST", "/v1/chat/completions", CHAT | {"logprobs": True}, {200}),
     ("POST", "/v1/chat/completions", CHAT | {"model": "another"}, {404}),

@@ -18,6 +18,7 @@ BY_CAPABILITY: list[tuple[str, dict[str, Any]]] = [
     ("stop_strings", {"stop": ["x"]}),
     ("tools", {"tools": [{"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}]}),
     ("stream", {"stream": True}),
+    ("arrays", {"arrays": True, "logprobs": True}),
 ]
 AT_A_TIME = 16
 STATUSES = {code.code: code.http_status for code in ErrorCode}
@@ -132,5 +133,7 @@ async def bad_generations(bench: Bench, server: Server) -> list[BadRequest]:
                 continue
             name = next(iter(fields))
             found.append(BadRequest(path, body | fields, 422, "unsupported_parameter", name))
+        if "arrays" in contract.capabilities:
+            found.append(BadRequest(path, body | {"arrays": True}, 422, "invalid_request", "arrays"))
     empty = routes["/v1/completions"] | {"prompt": []}
     return [*found, BadRequest("/v1/completions", empty, 422, "invalid_request")]

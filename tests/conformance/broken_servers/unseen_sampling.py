@@ -167,7 +167,7 @@ def suppresses_chunks_without_text(options):
             if (
                 text
                 or choice["finish_reason"]
-                or not choice["token_ids"]
+                or not choice.get("token_ids")
                 or choice.get("delta", {}).get("tool_calls")
             ):
                 found.append(chunk)

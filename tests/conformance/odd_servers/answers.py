@@ -88,7 +88,8 @@ def begins_and_ends_streams_without_tokens():
                 for choice in empty:
                     choice.pop("weight_versions", None)
                 yield _event(chunk | {"choices": empty})
-                chunk.pop("prompt_token_ids", None)
+                for name in ("prompt_token_ids", "prompt_token_ids_base64"):
+                    chunk.pop(name, None)
             ends = [choice for choice in chunk["choices"] if choice.get("finish_reason")]
             if not ends:
                 yield _event(chunk)
@@ -104,7 +105,8 @@ def begins_and_ends_streams_without_tokens():
 
 def _without_tokens(choice: dict) -> dict:
     empty = {"delta": {}} if "delta" in choice else {"text": ""}
-    return {name: value for name, value in choice.items() if name not in ("token_ids", "logprobs")} | empty
+    of_tokens = ("token_ids", "logprobs", "token_ids_base64", "logprobs_base64")
+    return {name: value for name, value in choice.items() if name not in of_tokens} | empty
 
 
 def _event(chunk: dict) -> str:

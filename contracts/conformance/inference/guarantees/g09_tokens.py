@@ -3,6 +3,7 @@
 from typing import Any
 
 from contracts.conformance.inference.alternatives import check_alternatives
+from contracts.conformance.inference.arrays import check_arrays
 from contracts.conformance.inference.arrival import check_arrival
 from contracts.conformance.inference.bench import SHORT, Bench
 from contracts.conformance.inference.chat_length import check_chat_length
@@ -23,6 +24,7 @@ from contracts.conformance.inference.stopping import check_stops
 from contracts.conformance.inference.texts import check_text, check_texts
 
 MESSAGES = [{"role": "user", "content": "What is 2 + 3?"}]
+OPTIONAL = ("stream", "stop_strings", "top_logprobs", "arrays", "openai")
 
 
 async def tokens(bench: Bench) -> str:
@@ -40,6 +42,8 @@ async def tokens(bench: Bench) -> str:
                 await check_chat_length(bench, server)
             if "top_logprobs" in capabilities:
                 await check_alternatives(bench, server, capabilities)
+            if "arrays" in capabilities:
+                await check_arrays(bench, server, chats, streams, _same)
             if "openai" in capabilities:
                 await check_openai_surface(bench, server, capabilities)
             if streams:
@@ -56,7 +60,7 @@ async def tokens(bench: Bench) -> str:
             found[-1] = f"end-of-sequence {bench.reference.ends[0]} is in the ids"
         if "tools" in capabilities and chats:
             found.append(await tools(bench, trainer, MESSAGES, 3, streams))
-    optional = [name for name in ("stream", "stop_strings", "top_logprobs", "openai") if name in capabilities]
+    optional = [name for name in OPTIONAL if name in capabilities]
     paths = ", ".join(["ids, text and chat" if chats else "ids and text (no chat template)", *optional])
     return "; ".join([f"{paths} agree", *found])
 

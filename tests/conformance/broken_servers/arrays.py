@@ -1,0 +1,51 @@
+"""Broken servers. G9: answers in arrays. G6: arrays of nothing."""
+
+import struct
+
+from inference_adapters import base64_arrays, completions, generation_routes
+from tests.conformance.broken_servers.mutants import mutant
+
+
+@mutant("G9", "prompt_token_ids|off|\\d")
+def writes_the_ids_of_arrays_from_the_other_end(options):
+    completions.int32 = lambda values: base64_arrays._base64(struct.pack(f">{len(values)}i", *values))
+
+
+@mutant("G9", "log-probabilit")
+def writes_the_log_probabilities_of_arrays_in_eight_bytes(options):
+    completions.float32 = lambda values: base64_arrays._base64(struct.pack(f"<{len(values)}d", *values))
+
+
+@mutant("G9", "log-probability")
+def rounds_the_log_probabilities_of_arrays(options):
+    right = base64_arrays.float32
+    completions.float32 = lambda values: right([round(value, 2) for value in values])
+
+
+@mutant("G9", "with arrays: true")
+def ignores_that_arrays_are_asked_for(options):
+    right = generation_routes._logprobs_form
+    generation_routes._logprobs_form = lambda body: right(body.model_copy(update={"arrays": False}))
+
+
+@mutant("G9", "log-probabilit|weight_versions|without")
+def streams_arrays_of_all_tokens_so_far(options):
+    right = completions.Completion._choice
+
+    def choice(self, index, token_ids, logprobs, likeliest, finish_reason):
+        if self.form.logprobs == "arrays":
+            token_ids = self.choices[index].token_ids
+            logprobs = self.choices[index].logprobs
+        return right(self, index, token_ids, logprobs, likeliest, finish_reason)
+
+    completions.Completion._choice = choice
+
+
+@mutant("G6", "^200 ")
+def gives_arrays_without_log_probabilities(options):
+    right = generation_routes.check_options
+
+    def check(body):
+        right(body.model_copy(update={"arrays": False}))
+
+    generation_routes.check_options = check
