@@ -114,9 +114,6 @@ class VirtualRun:
             self.stale_by_queueing += self.version - oldest < self._devices.max_lag
             self._admission.settle(self._devices.group_size)
             return
-        ages = [self._formed_steps - version for version in group.versions]
-        self.lag_tokens += sum(age * length for age, length in zip(ages, group.lengths, strict=True))
-        self.trained.append(group)
         self._open_step.append(group)
         if len(self._open_step) * self._devices.group_size == self._devices.batch_size:
             self._formed.append(self._open_step)
@@ -133,6 +130,10 @@ class VirtualRun:
         self._after(tokens * self._devices.trainer_token_s + self._devices.publish_s, None)
 
     def _close_step(self) -> None:
+        for group in self._training:
+            lags = [self.version - version for version in group.versions]
+            self.lag_tokens += sum(lag * length for lag, length in zip(lags, group.lengths, strict=True))
+        self.trained += self._training
         self._training = None
         self._idle_since = self.seconds
         self.version += 1
