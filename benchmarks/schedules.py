@@ -44,7 +44,7 @@ EMULATED = (
     "probe.every=1000",
     "checkpoint.every=null",
 )
-BALANCED = ("inference.concurrency=32", "+trainer.token_s=0.0006", "max_steps=16")
+BALANCED = ("inference.concurrency=32", "+trainer.token_s=0.0006", "max_lag=8", "max_steps=16")
 SLOW_TRAINER = ("inference.concurrency=16", "+trainer.token_s=0.0016", "max_steps=24")
 SHAPES = {
     "long": ("+inference.arguments.sigma=1", *BALANCED),

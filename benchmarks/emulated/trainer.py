@@ -18,8 +18,10 @@ class EmulatedTrainer(ScriptedTrainer):
         """Returns the log-probabilities of the servers, as a function of the weights without a slope."""
         if grad:
             time.sleep(self._token_s * len(batch.token_ids))
-        scores = batch.behaviour_logprobs + 0.0 * sum(weight.sum() for weight in self._weights.values())
-        return TokenScores(scores, scores.detach() if entropy else None)
+        with torch.set_grad_enabled(grad):
+            nothing = 0.0 * sum(weight.sum() for weight in self._weights.values())
+            scores = batch.behaviour_logprobs + nothing
+        return TokenScores(scores, -scores.detach() if entropy else None)
 
     def gather_weights(self) -> Iterator[tuple[str, torch.Tensor | None]]:
         time.sleep(self._gather_s)

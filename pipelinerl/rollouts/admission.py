@@ -1,14 +1,15 @@
 """Admission: whether another group may start. Pure state, no I/O; all counts are rollouts.
 
-Lag: with `max_lag`, a group is admitted while `started − settled + group_size ≤ (max_lag + 1) × batch_size`.
+With `max_lag`, a group is admitted while `started − settled + group_size ≤ (max_lag + 1) × batch_size`.
 Trained groups settle when the version they made is live, dropped ones at once. So the oldest group always
 settles, and admission cannot deadlock. With `max_lag` 0 every group is sampled by the version that it trains.
 
-Queue: a group is admitted while `started − settled + group_size ≤ pace + STEPS_AHEAD × batch_size`. The pace
-is the number of rollouts that settle while a group is generated. By Little's law, as many must be under way
-for the trainer to go on at its speed. So `STEPS_AHEAD × batch_size` is what waits in front of it. While fewer
-than `batch_size` rollouts are finished and not settled, this clause admits any group: otherwise the trainer
-has a step to close, which settles its groups.
+The queue is bounded too: `started − settled + group_size ≤ pace + STEPS_AHEAD × batch_size`. The pace is the
+number of rollouts that settle while a group is generated. By Little's law, as many must be under way for the
+trainer to go on at its speed. So `STEPS_AHEAD × batch_size` rollouts wait in front of it.
+
+This bound holds while `batch_size` rollouts are finished and not settled. Then the trainer has a step to
+close, which settles its groups.
 """
 
 from pipelinerl.config import RunConfig

@@ -1,10 +1,10 @@
-import heapq
 import itertools
 import random
-from collections.abc import Callable
 
 import pytest
 
+from benchmarks.emulated.lengths import Lengths
+from benchmarks.virtual_run import Devices, VirtualRun
 from pipelinerl.rollouts.admission import STEPS_AHEAD, Admission
 
 
@@ -71,76 +71,25 @@ def test_groups_that_are_replayed_say_nothing_of_the_pace():
     assert admission.started == 16 + STEPS_AHEAD * 8
 
 
-GROUPS_PER_STEP = 8
-STEPS = 100
-
-
-def constant(dice: random.Random) -> float:
-    return 1.0
-
-
-def long_tailed(dice: random.Random) -> float:
-    return dice.lognormvariate(-0.5, 1.0)
-
-
-class SlowTrainer:
-    """A run in virtual time, whose trainer takes 1.5 times as long for a step as the servers.
-
-    waited: steps that closed between the end of a group's generation and the beginning of its own.
-    """
-
-    def __init__(self, admission: Admission, places: int, seconds: Callable[[random.Random], float]):
-        self._admission = admission
-        self._places = places  # groups that are generated at once
-        self._seconds = seconds  # of a group's generation, about 1
-        self._step_s = 1.5 * GROUPS_PER_STEP / places
-        self._dice = random.Random(0)
-        self._events: list[tuple[float, int]] = []  # when a group will be generated
-        self._queue: list[int] = []  # versions at which the finished groups finished
-        self._groups = itertools.count()
-        self.waited: list[int] = []
-        self.idle_s = 0.0
-
-    def run(self) -> None:
-        now = 0.0
-        for version in range(STEPS):
-            ready = now
-            while len(self._queue) < GROUPS_PER_STEP:
-                ready = self._generate(ready, version)
-            self.idle_s += ready - now if version else 0.0
-            of_step, self._queue = self._queue[:GROUPS_PER_STEP], self._queue[GROUPS_PER_STEP:]
-            self.waited += [version - finished for finished in of_step]
-            now = ready + self._step_s
-            while self._events and self._events[0][0] <= now:
-                self._generate(ready, version)
-            self._admission.settle(GROUPS_PER_STEP * 4)
-            self._fill(now)
-
-    def _generate(self, now: float, version: int) -> float:
-        """Returns when the next group has finished."""
-        self._fill(now)
-        now, group = heapq.heappop(self._events)
-        self._admission.finish(group)
-        self._queue.append(version)
-        self._fill(now)
-        return now
-
-    def _fill(self, now: float) -> None:
-        while len(self._events) < self._places and not self._admission.blocked_by():
-            group = next(self._groups)
-            self._admission.start(group)
-            heapq.heappush(self._events, (now + self._seconds(self._dice), group))
-
-
-@pytest.mark.parametrize("max_lag", [8, None])
-@pytest.mark.parametrize("places", [4, 8, 24])
-@pytest.mark.parametrize("seconds", [constant, long_tailed])
-def test_a_slow_trainer_has_work_and_few_groups_wait_for_it(max_lag, places, seconds):
-    admission = admission_of(4 * GROUPS_PER_STEP, 4, max_lag, in_flight=4 * places)
-    trainer = SlowTrainer(admission, places, seconds)
-    trainer.run()
-    assert trainer.idle_s < 0.05 * STEPS * 1.5 * GROUPS_PER_STEP / places
-    assert sum(trainer.waited) / len(trainer.waited) < STEPS_AHEAD
+@pytest.mark.parametrize(("places", "sigma"), [(16, 0), (96, 0), (16, 1), (32, 1)])
+def test_a_trainer_that_is_slower_always_has_work_and_no_answer_goes_stale_before_it(places, sigma):
+    """It takes 1.5 times as long as the servers, of which a step's rollouts take 32 places at once."""
+    devices = Devices(
+        places=places,
+        server_token_s=1.0,
+        trainer_token_s=1.5 / places,
+        publish_s=1.0,
+        batch_size=32,
+        group_size=4,
+        max_lag=8,
+        most_tokens=400,
+    )
+    run = VirtualRun(devices, Lengths(50, sigma))
+    run.run(steps=100)
+    tokens = sum(group.tokens for group in run.trained)
+    assert run.idle_s < 0.05 * run.seconds
+    assert not run.stale
+    assert run.lag_tokens / tokens < STEPS_AHEAD + places / 32
 
 
 def test_a_closed_gate_and_a_queue_of_verdicts_block_by_name():
