@@ -1,6 +1,7 @@
 """How large the buckets of a weight update are where `weights.bucket_bytes` leaves it open."""
 
-SMALLEST = 2**20
+WHOLE = 2**22  # bytes of an update that is one bucket: each has a cost of its own
+SMALLEST = 2**20  # of a larger update
 LARGEST = 2**28
 BUCKETS = 256  # of one update, besides tensors that are larger than a bucket
 
@@ -9,8 +10,10 @@ def usual_bucket_bytes(total_bytes: int, backend: str) -> int:
     """Returns the size for an update of so many bytes.
 
     A tensor that is larger than a bucket is sent from where it lies; smaller ones are first copied together.
-    NCCL has a cost per broadcast, and its buckets are packed on a GPU: there they are as large as can be.
+    NCCL's buckets are packed on a GPU, and its broadcasts are polled: there they are as large as can be.
     """
     if backend == "nccl":
         return LARGEST
+    if total_bytes <= WHOLE:
+        return WHOLE
     return min(max(total_bytes // BUCKETS, SMALLEST), LARGEST)

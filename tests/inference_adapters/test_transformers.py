@@ -25,6 +25,15 @@ pytestmark = pytest.mark.asyncio
 
 VOCABULARY = 97
 ENDS = [0, 1]  # of `llama`
+UPDATES = [  # seed, dtype on the wire, and the tensor that holds a NaN
+    (1, torch.float32, None),
+    (2, torch.float32, None),
+    (3, torch.float32, "model.norm.weight"),
+    (4, torch.float32, None),
+    (5, torch.bfloat16, None),
+    (6, torch.float32, None),
+    (7, torch.float32, None),
+]
 SIZES = {
     "vocab_size": VOCABULARY,
     "hidden_size": 64,
@@ -186,6 +195,32 @@ async def test_scores_are_a_plain_forward_pass_and_disturb_nobody(served):
                 expected = log_p.gather(1, torch.tensor(ids[1:], dtype=torch.long)[:, None])[:, 0]
                 assert scored == pytest.approx(expected.tolist(), abs=1e-4)
         assert (await generating).error(model).max() < 1e-4
+
+
+# --- weights -------------------------------------------------------------------------------------
+
+
+async def test_each_update_is_served_until_the_next_is_live(served):
+    """The server takes turns with its memory, also after updates that fail or that it has to cast."""
+    ids = prompt_of(20)
+    async with trainer_of(served.url) as trainer:
+        live = await fresh(served, trainer)
+        for version, (seed, dtype, spoilt) in enumerate(UPDATES, 2):
+            model = llama(seed)
+            weights = {name: p.detach().to(dtype) for name, p in model.named_parameters()}
+            model.load_state_dict(weights, strict=False)  # as the dtype rounds them
+            if spoilt:
+                weights[spoilt] = weights[spoilt].fill_(torch.nan)
+            ended = await trainer.publish(version, weights, tied={}, bucket_bytes=1 << 14)
+            assert (ended["state"], ended["touched"]) == (("failed", False) if spoilt else ("live", True))
+            live = live if spoilt else model
+            _, body = await trainer.post("/score", {"sequences": [ids]})
+            with torch.no_grad():
+                log_p = live(torch.tensor([ids])).logits[0, :-1].log_softmax(-1)
+            expected = log_p.gather(1, torch.tensor(ids[1:])[:, None])[:, 0]
+            assert body["logprobs"][0] == pytest.approx(expected.tolist(), abs=1e-4)
+            if spoilt:
+                assert (await trainer.join())[0] == 200
 
 
 # --- the server ----------------------------------------------------------------------------------
