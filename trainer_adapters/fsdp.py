@@ -2,7 +2,8 @@
 
 Every rank holds a shard of each parameter, in float32, with its gradient and AdamW state. The decoder layers
 are gathered one at a time. Embedding, final norm and head belong to the root. They stay gathered from a
-forward to its backward, because the head is used outside any module of its own.
+forward to its backward, because the head is used outside any module of its own. A single rank that computes
+in float32 has nothing to gather, to cast or to reduce: it trains the plain parameters.
 """
 
 import math
@@ -14,6 +15,7 @@ import torch.distributed as dist
 from torch.distributed._composable import checkpoint as checkpoint_activations
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
+from torch.distributed.tensor import DTensor
 
 from contracts.model_shape import ModelShape
 from contracts.trainer import PackedBatch, StepReport
@@ -39,14 +41,23 @@ class FSDPTrainer(HuggingFaceTrainer):
         return {"weights": shard, "gradients": shard, "optimizer": 2 * shard, "gathered": gathered}
 
     def _shard(self) -> None:
+        if self._activation_checkpointing:
+            for layer in self._scorer.layers:
+                checkpoint_activations(layer)
+        self._sharded = self._spec.world_size > 1 or self._compute_dtype is not torch.float32
+        if self._sharded:
+            self._shard_fully()
+        else:
+            self._scorer.to(self.device)
+        self.reset_optimizer()
+
+    def _shard_fully(self) -> None:
         whole = {n: p.detach() for n, p in self._model.named_parameters()} if self._spec.rank == 0 else {}
         mesh = init_device_mesh(self.device.type, (self._spec.world_size,))
         precision = MixedPrecisionPolicy(
             param_dtype=self._compute_dtype, reduce_dtype=torch.float32, cast_forward_inputs=False
         )
         for layer in self._scorer.layers:
-            if self._activation_checkpointing:
-                checkpoint_activations(layer)
             fully_shard(layer, mesh=mesh, mp_policy=precision)
         fully_shard(self._scorer, mesh=mesh, mp_policy=precision)
         for module in self._scorer.modules():
@@ -56,7 +67,6 @@ class FSDPTrainer(HuggingFaceTrainer):
                 module.set_force_sum_reduction_for_comms(True)
         if self._spec.world_size > 1:
             scatter_weights(self._model, whole)
-        self.reset_optimizer()
 
     # --- scoring and learning -----------------------------------------------------------------
 
@@ -67,7 +77,7 @@ class FSDPTrainer(HuggingFaceTrainer):
         loss.backward()
 
     def step(self) -> StepReport:
-        gradients = [p.grad.to_local() for _, p in self._trained() if p.grad is not None]
+        gradients = [local_part(p.grad) for _, p in self._trained() if p.grad is not None]
         norm = self._global_norm(gradients)
         rate = learning_rate(self._spec.optimizer, int(self._closed_steps))
         finite = math.isfinite(norm)
@@ -113,12 +123,13 @@ class FSDPTrainer(HuggingFaceTrainer):
 
     def _reshard(self) -> None:
         """Drops what a forward without a backward left gathered, which a step would make out of date."""
-        self._scorer.reshard()
+        if self._sharded:
+            self._scorer.reshard()
 
     @torch.no_grad()
     def gather_weights(self) -> Iterator[tuple[str, torch.Tensor | None]]:
         for name, parameter in self._served():
-            tensor = parameter.full_tensor().contiguous()
+            tensor = full(parameter).contiguous()
             if self._spec.world_size == 1:
                 tensor = tensor.clone()  # here the full tensor is the shard, which a later step would change
             yield name, tensor if self._spec.rank == 0 else None
@@ -137,3 +148,13 @@ class FSDPTrainer(HuggingFaceTrainer):
 
     def _restore(self, directory: Path) -> None:
         self._checkpoints.load(self._state(), directory)
+
+
+def local_part(tensor: torch.Tensor) -> torch.Tensor:
+    """Returns this rank's shard of a tensor, or all of one that is not sharded."""
+    return tensor.to_local() if isinstance(tensor, DTensor) else tensor
+
+
+def full(tensor: torch.Tensor) -> torch.Tensor:
+    """Returns the full tensor of its shards, which every rank gathers."""
+    return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor

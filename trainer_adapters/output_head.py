@@ -2,9 +2,9 @@
 
 `TokenScorer` calls it with hidden states and the head's weights. It must not know of models, packs or losses.
 
-Neither pass keeps logits: backward computes those of a chunk again, in the same memory as the chunk before.
-A token is left out of backward unless a gradient comes through one of its scores. Entropies that no loss uses
-cost nothing in backward.
+Forward keeps no logits: backward computes those of a chunk again, in the same memory as the chunk before. If
+all tokens are one chunk, it keeps their log-probabilities, which is faster. Backward leaves a token out
+unless a gradient comes through one of its scores. Entropies that no loss uses cost nothing there.
 """
 
 from typing import NamedTuple
@@ -79,21 +79,24 @@ class HeadScores(torch.autograd.Function):
         entropy: bool,
         in_float32: bool,
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """Returns the scores, and saves what backward needs: no logits, unless they are one chunk."""
         head = Head.of(weight, bias, in_float32)
         logprobs = torch.empty_like(temperature)
         log_sums = torch.empty_like(temperature)  # log Σ exp(logits)
         entropies = torch.empty_like(temperature) if entropy else None
-        two = temperature.new_empty(2, min(chunk, len(hidden)), len(weight))
+        logits_of_chunk = temperature.new_empty(min(chunk, len(hidden)), len(weight))
+        log_p_of_chunk = torch.empty_like(logits_of_chunk)
         for start in range(0, len(hidden), chunk):
             rows = slice(start, start + chunk)
-            logits = head.logits(hidden[rows], temperature[rows], two[0])
-            log_p = torch.log_softmax(logits, 1, out=two[1][: len(logits)])
+            logits = head.logits(hidden[rows], temperature[rows], logits_of_chunk)
+            log_p = torch.log_softmax(logits, 1, out=log_p_of_chunk[: len(logits)])
             chosen = token_ids[rows].unsqueeze(1)
             logprobs[rows] = log_p.gather(1, chosen).squeeze(1)
             log_sums[rows] = logits.gather(1, chosen).squeeze(1) - logprobs[rows]
             if entropies is not None:
                 entropies[rows] = -torch.exp(log_p, out=logits).mul_(log_p).sum(1)
-        ctx.save_for_backward(hidden, weight, bias, token_ids, temperature, log_sums, entropies)
+        kept = log_p_of_chunk if len(hidden) <= chunk else None
+        ctx.save_for_backward(hidden, weight, bias, token_ids, temperature, log_sums, entropies, kept)
         ctx.set_materialize_grads(False)
         ctx.chunk = chunk
         ctx.in_float32 = in_float32
@@ -104,7 +107,8 @@ class HeadScores(torch.autograd.Function):
     def backward(
         ctx: FunctionCtx, of_logprobs: torch.Tensor | None, of_entropies: torch.Tensor | None
     ) -> tuple[torch.Tensor | None, ...]:
-        hidden, weight, bias, token_ids, temperature, log_sums, entropies = ctx.saved_tensors
+        """Returns the gradients by states and head. A gradient by entropies is None if no loss uses them."""
+        hidden, weight, bias, token_ids, temperature, log_sums, entropies, kept = ctx.saved_tensors
         head = Head.of(weight, bias, ctx.in_float32)
         if of_logprobs is None:
             of_logprobs = torch.zeros_like(temperature)
@@ -113,15 +117,19 @@ class HeadScores(torch.autograd.Function):
             learnt |= of_entropies != 0
         gradients = _Gradients.zero(hidden, head)
         most = min(ctx.chunk, len(learnt))
-        two = temperature.new_empty(1 if of_entropies is None else 2, most, len(weight))
+        again = temperature.new_empty(most if kept is None else 0, len(weight))
+        other = temperature.new_empty(0 if of_entropies is None else most, len(weight))
         for rows in learnt.nonzero().squeeze(1).split(ctx.chunk):
-            log_p = head.logits(hidden[rows], temperature[rows], two[0]).sub_(log_sums[rows].unsqueeze(1))
+            if kept is None:
+                log_p = head.logits(hidden[rows], temperature[rows], again).sub_(log_sums[rows].unsqueeze(1))
+            else:
+                log_p = kept[rows]
             if of_entropies is None:
                 slopes = _slopes_of_logprobs(log_p, token_ids[rows])
                 factor = of_logprobs[rows] / temperature[rows]
             else:
                 by_score = of_logprobs[rows], of_entropies[rows], entropies[rows]
-                slopes = _slopes_of_both(log_p, token_ids[rows], *by_score, two[1])
+                slopes = _slopes_of_both(log_p, token_ids[rows], *by_score, other)
                 factor = 1 / temperature[rows]
             gradients.add(head, rows, hidden[rows], slopes, factor.unsqueeze(1))
         of_bias = None if gradients.bias is None else gradients.bias.to(bias.dtype)

@@ -12,13 +12,13 @@ from tests.trainer_adapters import reference
 from tests.trainer_adapters.models import FAMILIES, SIZES, VOCAB, make_model, make_sequences
 from tests.trainer_adapters.workers import LENGTHS, OPTIMIZER, accumulate, pack, started, train
 from trainer_adapters.attention import PACKED
-from trainer_adapters.fsdp import FSDPTrainer
+from trainer_adapters.fsdp import FSDPTrainer, full
 from trainer_adapters.learning_rate import learning_rate
 from trainer_adapters.token_scores import TokenScorer
 
 
 def gradients(worker: FSDPTrainer) -> reference.Tensors:
-    return {name: p.grad.full_tensor().clone() for name, p in worker._model.named_parameters()}
+    return {name: full(p.grad).clone() for name, p in worker._model.named_parameters()}
 
 
 # --- T1: forward ------------------------------------------------------------------------------
@@ -140,7 +140,7 @@ def test_gradients_are_not_scaled_up_to_the_norm(models):
         worker.backward(scores.logprobs.sum() * 1e-6)
         before = gradients(worker)["lm_head.weight"]
         assert 0 < worker.step().grad_norm < OPTIMIZER.max_grad_norm
-        moment = worker._optimizer.state[worker._model.lm_head.weight]["exp_avg"].full_tensor()
+        moment = worker._optimizer.state[worker._model.lm_head.weight]["exp_avg"]
     torch.testing.assert_close(moment, before * (1 - OPTIMIZER.betas[0]))
 
 

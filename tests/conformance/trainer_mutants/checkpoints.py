@@ -12,7 +12,7 @@ import torch.distributed as dist
 from contracts.trainer import PackedBatch, SaveHandle, StepReport, TokenScores
 from examples.plain_trainer import PlainTrainer
 from tests.conformance.trainer_mutants.mutants import mutant
-from trainer_adapters.fsdp import FSDPTrainer
+from trainer_adapters.fsdp import FSDPTrainer, local_part
 
 
 class Nothing(SaveHandle):
@@ -135,14 +135,14 @@ class ScoresByTheWeightsBeforeTheLoad(FSDPTrainer):
     _before: tuple[torch.Tensor, ...] = ()
 
     def load(self, directory: Path) -> None:
-        self._before = tuple(p.to_local().detach().clone() for _, p in self._trained())
+        self._before = tuple(local_part(p).detach().clone() for _, p in self._trained())
         super().load(directory)
 
     def forward(self, batch: PackedBatch, grad: bool = True, entropy: bool = False) -> TokenScores:
         if grad or not self._before:
             self._before = ()
             return super().forward(batch, grad, entropy)
-        own = [p.to_local() for _, p in self._trained()]
+        own = [local_part(p) for _, p in self._trained()]
         loaded = [tensor.detach().clone() for tensor in own]
         with torch.no_grad():
             torch._foreach_copy_(own, list(self._before))

@@ -9,7 +9,7 @@ from contracts.trainer import OptimizerSpec, StepReport, WorkerSpec
 from examples.plain_trainer import PlainTrainer
 from tests.conformance.trainer_mutants.mutants import mutant
 from trainer_adapters import fsdp
-from trainer_adapters.fsdp import FSDPTrainer
+from trainer_adapters.fsdp import FSDPTrainer, local_part
 from trainer_adapters.learning_rate import learning_rate
 
 
@@ -132,7 +132,7 @@ class SchedulesMatricesAlone(PlainTrainer):
 
 class _KnowsIdleSteps(FSDPTrainer):
     def _idle(self) -> bool:
-        return self._global_norm([p.grad.to_local() for _, p in self._trained() if p.grad is not None]) == 0
+        return self._global_norm([local_part(p.grad) for _, p in self._trained() if p.grad is not None]) == 0
 
 
 @mutant("T3", "update of .* is off by", also="T6", why="all ranks are idle there too")
