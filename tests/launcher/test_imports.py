@@ -1,22 +1,28 @@
-"""What the processes of a run on one machine import: none Ray, and the launcher no torch."""
+"""What the launcher's process holds when it has checked a run: nothing that its checks need alone."""
 
-from pathlib import Path
+import subprocess
+import sys
 
-from tests.pipeline.runs import MINIATURE, finish, launch, wait_for
+import pytest
 
-OF_THE_CHECKS = ("libtorch", "tokenizers")  # compiled libraries, of which the process has maps
+from pipelinerl.paths import ROOT
+from tests.pipeline.runs import MINIATURE
+
+PROGRAM = """
+import sys
+import launch
+status = launch.main(sys.argv[1:])
+import pipelinerl.launcher.supervisor, pipelinerl.report.console
+print(status, *sorted({"matplotlib", "torch", "transformers"} & sys.modules.keys()))
+"""
 
 
-def test_no_process_imports_ray_and_the_launcher_holds_nothing_of_its_checks(tmp_path: Path):
-    trap = tmp_path / "trap"
-    (trap / "ray").mkdir(parents=True)
-    (trap / "ray" / "__init__.py").write_text("raise AssertionError('a local run imports ray')")
-    run = tmp_path / "run"
-    short = ("max_steps=1", "eval.every=null")
-    launcher = launch(run, *MINIATURE, *short, environment={"PYTHONPATH": str(trap)}, directory=trap)
-    wait_for(lambda: (run / "metrics" / "trainer.jsonl").exists() or launcher.poll() is not None)
-    loaded = Path(f"/proc/{launcher.pid}/maps").read_text()
-    status, err = finish(launcher)
-    assert status == 0, err
-    assert "python" in loaded
-    assert [library for library in OF_THE_CHECKS if library in loaded] == []
+@pytest.mark.skipif(sys.platform != "linux", reason="only on Linux are the checks in another process")
+def test_the_launcher_holds_no_torch_after_its_checks(tmp_path):
+    """The run is refused when its servers get their places, which is after the checks."""
+    settings = (*MINIATURE, f"run_dir={tmp_path}/run", "inference.host=203.0.113.1")
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, *settings], cwd=ROOT, capture_output=True, text=True
+    )
+    assert "cannot listen at 203.0.113.1" in done.stderr
+    assert done.stdout.split() == ["2"]
