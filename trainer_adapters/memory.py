@@ -7,7 +7,7 @@ gated feed-forward. A test measures it. What the kernels themselves need for a m
 from contracts.model_shape import ModelShape
 
 FLOAT32 = 4
-LOGITS_AT_ONCE = 2  # float32 copies of a chunk's logits, in each pass
+LOGITS_AT_ONCE = 2  # float32 copies of a chunk's logits, in each pass; two more in some cases
 
 
 def activations(shape: ModelShape, tokens: int, value_bytes: int, checkpointing: bool) -> int:
@@ -30,11 +30,13 @@ def _kept_by_a_layer(shape: ModelShape, value_bytes: int) -> int:
 def scoring(shape: ModelShape, chunk: int, tokens: int, value_bytes: int, fp32_head: bool) -> int:
     """Returns the bytes of the output head: a chunk's logits, the inputs of all, and the head's gradient.
 
-    The gradient is summed in float32, and then rounded to the dtype of the weights. A head that computes in
-    another dtype than theirs has a copy of them.
+    Logits of a single chunk are kept for backward. Those in half precision are there besides float32 ones. A
+    head that computes in another dtype than its weights has a copy of these. The gradient is summed in
+    float32, and then rounded to the dtype of the weights.
     """
     rounded = value_bytes != FLOAT32
-    logits = LOGITS_AT_ONCE * min(chunk, tokens) * shape.vocab_size * FLOAT32
+    at_once = LOGITS_AT_ONCE + (tokens <= chunk) + (rounded and not fp32_head)
+    logits = at_once * min(chunk, tokens) * shape.vocab_size * FLOAT32
     states = 2 * value_bytes * tokens * shape.hidden_size
     copies = FLOAT32 + rounded * (value_bytes + fp32_head * FLOAT32)
     return logits + states + copies * shape.embedding

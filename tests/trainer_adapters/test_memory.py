@@ -19,21 +19,29 @@ SHAPE = ModelShape(
     layers=4, hidden_size=256, intermediate_size=1024, heads=8, kv_heads=2, head_dim=32, vocab_size=4000,
     context=1024, tied=False,
 )  # fmt: skip
+WIDE = ModelShape(
+    layers=1, hidden_size=64, intermediate_size=64, heads=2, kv_heads=2, head_dim=32, vocab_size=16_000,
+    context=1024, tied=False,
+)  # fmt: skip
 CHUNK, LENGTH, TOKENS = 256, 256, 2048
 
 
-def scorer(dtype: torch.dtype, checkpointing: bool) -> TokenScorer:
-    config = Qwen2Config(
-        vocab_size=SHAPE.vocab_size,
-        hidden_size=SHAPE.hidden_size,
-        intermediate_size=SHAPE.intermediate_size,
-        num_hidden_layers=SHAPE.layers,
-        num_attention_heads=SHAPE.heads,
-        num_key_value_heads=SHAPE.kv_heads,
-        tie_word_embeddings=SHAPE.tied,
+def config_of(shape: ModelShape) -> Qwen2Config:
+    return Qwen2Config(
+        vocab_size=shape.vocab_size,
+        hidden_size=shape.hidden_size,
+        intermediate_size=shape.intermediate_size,
+        num_hidden_layers=shape.layers,
+        num_attention_heads=shape.heads,
+        num_key_value_heads=shape.kv_heads,
+        tie_word_embeddings=shape.tied,
         attn_implementation=PACKED,
     )
-    made = TokenScorer(Qwen2ForCausalLM(config).to(dtype), fp32_head=True, logits_chunk=CHUNK)
+
+
+def scorer(dtype: torch.dtype, checkpointing: bool) -> TokenScorer:
+    model = Qwen2ForCausalLM(config_of(SHAPE)).to(dtype)
+    made = TokenScorer(model, fp32_head=True, logits_chunk=CHUNK)
     for layer in made.layers if checkpointing else ():
         checkpoint_activations(layer)
     return made
@@ -54,6 +62,27 @@ def test_a_pass_holds_what_is_estimated(dtype, checkpointing):
     held = activations(SHAPE, TOKENS, dtype.itemsize, checkpointing)
     estimate = held + scoring(SHAPE, CHUNK, TOKENS, dtype.itemsize, fp32_head=True)
     assert 0.9 * peak < estimate < 1.7 * peak
+
+
+@pytest.mark.parametrize(
+    ("dtype", "fp32_head", "chunk"),
+    [(torch.float32, True, 64), (torch.bfloat16, True, 1024), (torch.bfloat16, False, 64)],
+)
+def test_the_head_holds_what_is_estimated(dtype, fp32_head, chunk):
+    """With a vocabulary so large that all else is small, and entropies in the loss."""
+    shape = WIDE
+    model = TokenScorer(Qwen2ForCausalLM(config_of(shape)).to(dtype), fp32_head=fp32_head, logits_chunk=chunk)
+
+    def learn(tokens: int) -> None:
+        batch = PackedBatch.pack(make_sequences([64] * (tokens // 64), vocab=shape.vocab_size))
+        logprobs, entropies, _ = model(batch, True)
+        (logprobs + entropies).sum().backward()
+
+    learn(64)  # gradients are there from now on
+    peak = peak_bytes("cpu", lambda: learn(512))
+    held = activations(shape, 512, dtype.itemsize, checkpointing=False)
+    estimate = held + scoring(shape, chunk, 512, dtype.itemsize, fp32_head)
+    assert 0.85 * peak < estimate < 1.2 * peak
 
 
 def test_fsdp_holds_its_share_of_weights_gradients_and_moments(tmp_path):

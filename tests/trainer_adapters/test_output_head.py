@@ -41,20 +41,20 @@ LOSSES = {
 }
 
 
-@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize(("bias", "chunk"), [(False, CHUNK), (True, CHUNK), (True, TOKENS)])
 @pytest.mark.parametrize("loss", LOSSES)
 @pytest.mark.parametrize(
     ("dtype", "in_float32", "tolerance"),
     [(torch.float32, True, 1e-5), (torch.bfloat16, True, 4e-3), (torch.bfloat16, False, 4e-2)],
 )
-def test_scores_and_gradients_are_those_of_full_logits(dtype, in_float32, tolerance, loss, bias):
+def test_scores_and_gradients_are_those_of_full_logits(dtype, in_float32, tolerance, loss, bias, chunk):
     """In bfloat16 the results are rounded to 8 bits, and without `in_float32` the logits are too."""
     given = inputs(dtype, bias)
     leaves = [tensor for tensor in given[:3] if tensor is not None]
     weights = torch.linspace(-1, 1, TOKENS)
     expected = full(*given)
     right = torch.autograd.grad(LOSSES[loss](*expected, weights), leaves)
-    found = HeadScores.apply(*given, CHUNK, True, in_float32)
+    found = HeadScores.apply(*given, chunk, True, in_float32)
     gradients = torch.autograd.grad(LOSSES[loss](*found, weights), leaves)
     for one, other in zip((*found, *gradients), (*expected, *right), strict=True):
         assert one.dtype == other.dtype
