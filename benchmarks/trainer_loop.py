@@ -55,7 +55,7 @@ def measured(checkout: Path, settings: list[str]) -> Result:
         first, last = np.interp([steps[0]["time"], steps[-1]["time"]], times, cpu_s)
         whole = sum(line["step_s"] for line in steps[1:])
         shares = {f"{n} %": 100 * sum(line[f"{n}_s"] for line in steps[1:]) / whole for n in SPANS}
-        return {"CPU ms / rollout": 1000 * (last - first) / rollouts, **shares}
+        return {"CPU ms / rollout": 1000 * float(last - first) / rollouts, **shares}
 
 
 def started(checkout: Path, run: Path, settings: list[str]) -> subprocess.Popen:
