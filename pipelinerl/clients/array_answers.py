@@ -41,7 +41,7 @@ class ArrayAnswers:
         except RequestRefusedError as error:
             if not arrays or str(error) != NOT_TAKEN:
                 raise
-        self._have[url] = False  # it is another server than the one that was asked
+        self._have[url] = False  # it may be another server than the one that was asked
         return await complete(self._session, url, prompt, sampling, tools)
 
     async def _has_arrays(self, url: str) -> bool:

@@ -32,6 +32,12 @@ async def check_arrays(bench: Bench, server: Server, chats: bool, streams: bool,
         where = f"{server}: POST {path} {body}"
         (one,) = samples(await server.generate(path, plain | {"temperature": 0}))
         (other,) = samples(lists_of(await server.generate(path, body | {"temperature": 0}), where))
+        expect(
+            one.prompt_token_ids == other.prompt_token_ids,
+            f"prompt_token_ids {other.prompt_token_ids}",
+            f"{one.prompt_token_ids}, as in lists",
+            where,
+        )
         same(bench, one, other, f"{where} greedily, with and without arrays")
         found = samples(lists_of(await server.generate(path, body | {"n": n}), where))
         _check_sampled(bench, server, found, n, where)
