@@ -1,25 +1,27 @@
 """How long a publication takes, from the trainer's weights to a server that generates with them.
 
-python -m benchmarks.publish [--rounds 15] [--engine transformers] [--receive paused] [--megabytes 3.6 400]
+python -m benchmarks.publish [--rounds 10] [--megabytes 3.6 400] [key=value ...]
 
-The weight publisher of a run sends random weights to one real server on this machine, over gloo. Each
-publication takes turns with a bare gloo broadcast of as many bytes, in one piece, between two processes that
-keep their buffers. Counted is from the call until the server has said that it serves the version.
+The weight publisher of a run sends random weights to a server of the transformers adapter on this machine,
+over gloo. Each publication takes turns with a bare gloo broadcast of as many bytes, in one piece, between two
+processes that keep their buffers. Counted is from the call until the server has said that it serves them.
 """
 
 import argparse
 import contextlib
+import multiprocessing
 import os
 import statistics
 import sys
 import tempfile
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import torch
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
+from benchmarks.completions_load import keep_generating
+from benchmarks.ratios import ratio_of_medians
 from benchmarks.raw_broadcast import raw_broadcast
 from benchmarks.servers import started
 from contracts.conformance.tiny_model import make_tiny_model
@@ -34,13 +36,15 @@ from pipelinerl.training.weight_publisher import WeightPublisher, publish
 
 WARM_UP = 3
 ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1"}
-SHAPES = {  # hidden size, layers: of about so many megabytes in float32
-    3.6: (128, 4),
-    400: (896, 10),
+SERVER = [sys.executable, "-m", "inference_adapters.transformers", "--num-blocks", "256"]
+SHAPES = {  # vocabulary, hidden size and layers of about so many megabytes in float32
+    3.6: (355, 128, 4),
+    400: (6720, 896, 9),
 }
+VARIANTS = [("staged", 0), ("paused", 0), ("staged", 8)]  # how it receives, and requests in flight
 HEADER = (
-    "| weights | published, s | raw broadcast, s | raw / published | server's pause, s |\n"
-    "|---|---|---|---|---|"
+    "| weights | receive | requests | published, s | open, send, confirm, s | raw broadcast, s "
+    "| raw / published | pause, s |\n|---|---|---|---|---|---|---|---|"
 )
 
 
@@ -50,7 +54,10 @@ class Weights:
     def __init__(self, model: Path):
         loaded = Qwen2ForCausalLM.from_pretrained(model, dtype=torch.float32)
         self.tensors = {name: p.detach() for name, p in loaded.named_parameters()}
-        parameters = [Parameter(name=n, dtype="float32", shape=tuple(t.shape)) for n, t in self.tensors.items()]
+        parameters = (
+            Parameter(name=name, dtype="float32", shape=tuple(tensor.shape))
+            for name, tensor in self.tensors.items()
+        )
         self.manifest = WeightManifest(tuple(parameters), dict(loaded.all_tied_weights_keys))
 
     def gather_weights(self) -> Iterator[tuple[str, torch.Tensor]]:
@@ -59,61 +66,83 @@ class Weights:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=15)
-    parser.add_argument("--receive", choices=["paused", "staged"], default="paused")
+    parser.add_argument("--rounds", type=int, default=10)
     parser.add_argument("--megabytes", type=float, nargs="+", choices=SHAPES, default=list(SHAPES))
+    parser.add_argument("settings", nargs="*")
     options = parser.parse_args()
     torch.set_num_threads(1)
     print(HEADER)
     for megabytes in options.megabytes:
         with tempfile.TemporaryDirectory() as folder:
-            measure(Path(folder), megabytes, options.receive, options.rounds)
+            model = Path(folder) / "model"
+            make_model(model, *SHAPES[megabytes])
+            with started(SERVER, str(model), ENVIRONMENT) as url:
+                for receive, requests in VARIANTS:
+                    settings = [f"inference.receive={receive}", *options.settings]
+                    cells = measure(url, model, settings, requests, options.rounds)
+                    print(f"| {megabytes:g} MB | {receive} | {requests} | {' | '.join(cells)} |", flush=True)
 
 
-def measure(folder: Path, megabytes: float, receive: str, rounds: int) -> None:
-    """Prints the table's row of one model."""
-    model = folder / "model"
-    make_model(model, *SHAPES[megabytes])
+def measure(url: str, model: Path, settings: list[str], requests: int, rounds: int) -> list[str]:
+    """Returns the cells of the table's row."""
     weights = Weights(model)
     size = weights.manifest.total_bytes
     published: list[WeightsPublished] = []
-    seconds: list[float] = []
     raw: list[float] = []
-    with publisher(folder, model, weights, receive) as sender, raw_broadcast(size, size, fresh=False) as broadcast:
+    with (
+        publisher(url, weights, settings) as sender,
+        raw_broadcast(size, size, fresh=False) as broadcast,
+        load(url, model, requests),
+    ):
         for version in range(WARM_UP + rounds):
             raw.append(broadcast())
-            began = time.perf_counter()
             published.append(publish(weights, Ranks(0, 1, 60), sender, version))
-            seconds.append(time.perf_counter() - began)
-    seconds, raw, published = seconds[WARM_UP:], raw[WARM_UP:], published[WARM_UP:]
-    ratios = [of_raw / whole for of_raw, whole in zip(raw, seconds, strict=True)]
-    pauses = [one.paused_s for one in published]
-    cells = [f"{size / 1e6:.1f} MB", *map(spread, (seconds, raw, ratios, pauses))]
-    print(f"| {' | '.join(cells)} |", flush=True)
-    phases = {name: statistics.median(p.phases[name] for p in published) for name in published[0].phases}
-    print(f"{ {name: round(s, 4) for name, s in phases.items()} }", file=sys.stderr)
+    del raw[:WARM_UP], published[:WARM_UP]
+    seconds = [one.seconds for one in published]
+    phases = [
+        statistics.median(one.phases[name] for one in published) for name in ("open", "send", "confirm")
+    ]
+    return [
+        spread(seconds),
+        ", ".join(f"{phase:.3f}" for phase in phases),
+        spread(raw),
+        ratio_of_medians(raw, seconds),
+        spread([one.paused_s for one in published]),
+    ]
 
 
 @contextlib.contextmanager
-def publisher(folder: Path, model: Path, weights: Weights, receive: str) -> Iterator[WeightPublisher]:
-    """Yields the publisher of a run that has one server, which is ready."""
-    command = [sys.executable, "-m", "inference_adapters.transformers", "--num-blocks", "64"]
-    with started(command, str(model), ENVIRONMENT) as url:
-        streams = FileStreams(folder / "streams")
+def publisher(url: str, weights: Weights, settings: list[str]) -> Iterator[WeightPublisher]:
+    """Yields the publisher of a run that has this server alone."""
+    with tempfile.TemporaryDirectory() as folder:
+        streams = FileStreams(folder)
         joined = ServerJoined(number=1, name="server-0", url=url, node="here", engine="transformers")
         streams.writer("launcher_events").append(joined)
-        config = compose_config([f"inference.receive={receive}"])
-        sender = WeightPublisher(config, LaunchedServers(streams), None, weights.manifest, record=print)
+        servers = LaunchedServers(streams)
+        sender = WeightPublisher(compose_config(settings), servers, None, weights.manifest, record=print)
         sender.wait_for_servers()
         yield sender
         sender.close()
 
 
-def make_model(path: Path, hidden: int, layers: int) -> None:
+@contextlib.contextmanager
+def load(url: str, model: Path, requests: int) -> Iterator[None]:
+    """Keeps so many requests of the server in flight, from another process."""
+    spawn = multiprocessing.get_context("spawn")
+    client = spawn.Process(target=keep_generating, args=(url, str(model), requests), daemon=True)
+    client.start()
+    try:
+        yield
+    finally:
+        client.kill()
+        client.join()
+
+
+def make_model(path: Path, vocabulary: int, hidden: int, layers: int) -> None:
     """Writes a Qwen2 of random weights, with the tokenizer of the tiny one."""
     make_tiny_model(path)
     config = Qwen2Config(
-        vocab_size=97 if hidden < 256 else 8192,
+        vocab_size=vocabulary,
         hidden_size=hidden,
         intermediate_size=hidden * 3,
         num_hidden_layers=layers,

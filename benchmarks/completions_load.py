@@ -1,0 +1,22 @@
+"""Keeps an inference server busy with completions."""
+
+import asyncio
+
+import aiohttp
+
+
+def keep_generating(url: str, model: str, requests: int) -> None:
+    """Keeps so many completions in flight until the process is ended."""
+    asyncio.run(_keep_generating(url, model, requests))
+
+
+async def _keep_generating(url: str, model: str, requests: int) -> None:
+    body = {"model": model, "prompt": [5, 6, 7], "max_tokens": 900, "temperature": 1.0}
+
+    async def ask(session: aiohttp.ClientSession) -> None:
+        while True:
+            async with session.post(f"{url}/v1/completions", json=body) as answer:
+                await answer.read()
+
+    async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=None)) as session:
+        await asyncio.gather(*(ask(session) for _ in range(requests)))
