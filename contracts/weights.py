@@ -8,7 +8,7 @@ those of torch's own `new_group`, so engines that join such groups natively can 
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
@@ -341,7 +341,9 @@ class WeightGroup:
             else:
                 self._group.broadcast(on_device, options, timeout_s)
 
-    def receive(self, buffers: Iterator[torch.Tensor], timeout_s: float) -> Iterator[torch.Tensor]:
+    def receive(
+        self, buffers: Iterator[torch.Tensor], timeout_s: float
+    ) -> Generator[torch.Tensor, None, None]:
         """Fills each buffer by a broadcast, and yields it then.
 
         With gloo the next broadcast is entered before one has ended. Raises PeerLostError as `broadcast`
