@@ -1,0 +1,67 @@
+"""The times that a recorded run tells, from records made by hand."""
+
+from pathlib import Path
+
+import pytest
+
+from pipelinerl.metrics import MetricsWriter
+from pipelinerl.simulate import __main__ as command
+from pipelinerl.simulate.recorded import recorded_inputs
+from pipelinerl.spans import Spans
+from pipelinerl.streams.files import FileStreams
+from tests.builders import completion, rollout
+
+SERVERS = 2
+TOKENS = 10
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    """A token took 0.1 s where a server had one request, and 0.02 s more for each other one."""
+    rollouts = FileStreams(tmp_path / "streams").writer("rollouts")
+    actor = Spans(tmp_path, "actor")
+    for second in range(100):
+        requests = 1 + second % 8
+        actor.add("places", float(second), 1.0, in_flight=requests * SERVERS)
+        took_s = TOKENS * (0.1 + 0.02 * (requests - 1))
+        middle = second + 1.0  # at which the span of places ends
+        answer = completion([1, 2, 3], [4] * TOKENS, began=middle - took_s / 2, ended=middle + took_s / 2)
+        rollouts.append(rollout(second, completions=[answer]))
+    rollouts.append(rollout(100, completions=[], status="failed:timeout"))
+    trainer = Spans(tmp_path, "trainer-0")
+    trainer.add("publish", 0.0, 60.0)  # of version 0, which waited for the servers
+    for step in range(3):
+        trainer.add("learn", 0.0, 2.0, step=step, tokens=500)
+        trainer.add("optimizer", 0.0, 0.25, step=step)
+        trainer.add("publish", 0.0, 0.5 + step)
+    metrics = MetricsWriter(tmp_path, "trainer")
+    for paused_s in (0.1, 0.2, 0.3):
+        metrics.write(1, publish_paused_s=paused_s)
+    metrics.write(1, loss=1.0)
+    return tmp_path
+
+
+def test_a_run_tells_its_lengths_and_times(run):
+    found = recorded_inputs(run, SERVERS)
+    assert found.lengths == [TOKENS] * 100
+    assert found.prompt_tokens == 3
+    assert found.rates.decode_s == pytest.approx(0.1)
+    assert found.rates.decode_per_request_s == pytest.approx(0.02)
+    assert found.rates.train_tokens_per_s == 250.0
+    assert found.rates.optimizer_s == 0.25
+    assert found.rates.update_s == 1.5
+    assert found.rates.paused_s == 0.2
+
+
+def test_a_run_without_spans_is_refused_in_one_line(capsys):
+    recorded = str(Path(__file__).parent.parent / "data" / "recorded_run")
+    assert command.main(["--like", recorded, "--steps", "1"]) == 2
+    assert "has no rollouts, or no spans of training" in capsys.readouterr().err
+
+
+def test_a_command_takes_the_times_of_a_run_and_replaces_some(run, capsys):
+    settings = ["batch_size=16", "group_size=4", "inference.concurrency=8", "world.servers=2"]
+    assert command.main([*settings, "--like", str(run), "--steps", "2", "--update-s", "0.75"]) == 0
+    first = capsys.readouterr().out.splitlines()[0]
+    assert first.startswith(f"times of {run}: decode_s 0.1, decode_per_request_s 0.02")
+    assert "update_s 0.75" in first
