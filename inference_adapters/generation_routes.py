@@ -25,7 +25,7 @@ from inference_adapters.completions import Chat, Completion, Form, LogprobsForm,
 from inference_adapters.logprob_forms import TokenTexts
 from inference_adapters.model_routes import ModelNames
 from inference_adapters.places import Places
-from inference_adapters.prompts import chat_prompt, prompts_of, text_prompts
+from inference_adapters.prompts import ChatPrompts, prompts_of, text_prompts
 from inference_adapters.request_checks import (
     calls_tools,
     check_capabilities,
@@ -48,6 +48,7 @@ def generation_routes(engine: TokenEngine, updates: WeightUpdates, names: ModelN
 
     router = APIRouter(dependencies=[Depends(ready)])
     places = Places()
+    chats = ChatPrompts(engine)
     texts = TokenTexts(engine.decode)
 
     @router.post("/v1/chat/completion", include_in_schema=False)
@@ -70,7 +71,7 @@ def generation_routes(engine: TokenEngine, updates: WeightUpdates, names: ModelN
         )
         with ExitStack() as held:
             held.enter_context(places.held(body.n))
-            prompt = await chat_prompt(body, engine)
+            prompt = await chats.of(body)
             return await answer(request, held, body, form, [prompt], max_tokens)
 
     @router.post("/v1/completions")

@@ -1,27 +1,47 @@
 """The prompts of a request as token ids. It is called by `generation_routes`."""
 
+from collections import OrderedDict
+
 from contracts.errors import ContractError, ErrorCode
 from contracts.inference import ChatCompletionRequest, TokenEngine
 from contracts.limits import MAX_TEXT_CHARACTERS, MAX_TOKENS
 from contracts.tool_calls import for_template
 from inference_adapters.message_parts import with_text
-from inference_adapters.text_checks import check_conversation, check_text, tokenised
+from inference_adapters.text_checks import SHORT, check_text, conversation_text, tokenised
 
+MOST_KEPT = 256  # conversations: at most a few megabytes
 Prompt = str | list[int]
 
 
-async def chat_prompt(body: ChatCompletionRequest, engine: TokenEngine) -> list[int]:
-    """Returns the token ids of a conversation. Raises ContractError if it is none."""
-    characters = check_conversation(body.messages, body.tools, engine.max_context())
-    messages = with_text(body.messages)
+class ChatPrompts:
+    """The token ids of conversations. Short ones are kept for a while: a group asks for the same again."""
 
-    def encode() -> list[int]:
-        return engine.encode_chat(for_template(messages), body.tools)
+    def __init__(self, engine: TokenEngine):
+        self._engine = engine
+        self._kept: OrderedDict[str, list[int]] = OrderedDict()  # by the conversation's text
 
-    try:
-        return await tokenised(encode, characters=characters)
-    except Exception as error:  # a chat template refuses a conversation with errors of its own
-        raise ContractError(ErrorCode.INVALID_REQUEST, f"messages: {error!r}", "messages") from error
+    async def of(self, body: ChatCompletionRequest) -> list[int]:
+        """Returns the token ids of a conversation. Raises ContractError if it is none."""
+        text = conversation_text(body.messages, body.tools, self._engine.max_context())
+        if text not in self._kept:
+            found = await self._encoded(body, len(text))
+            if len(text) > SHORT:
+                return found
+            self._kept[text] = found
+            if len(self._kept) > MOST_KEPT:
+                self._kept.popitem(last=False)
+        return list(self._kept[text])
+
+    async def _encoded(self, body: ChatCompletionRequest, characters: int) -> list[int]:
+        messages = with_text(body.messages)
+
+        def encode() -> list[int]:
+            return self._engine.encode_chat(for_template(messages), body.tools)
+
+        try:
+            return await tokenised(encode, characters=characters)
+        except Exception as error:  # a chat template refuses a conversation with errors of its own
+            raise ContractError(ErrorCode.INVALID_REQUEST, f"messages: {error!r}", "messages") from error
 
 
 def prompts_of(given: Prompt | list[str] | list[list[int]]) -> list[Prompt]:

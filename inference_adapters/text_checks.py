@@ -45,8 +45,8 @@ def check_text(what: str, text: str, max_context: int, param: str = "prompt") ->
     return len(text)
 
 
-def check_conversation(messages: Sequence[Any], tools: Sequence[Any] | None, max_context: int) -> int:
-    """Returns the number of characters of messages and tools, as JSON.
+def conversation_text(messages: Sequence[Any], tools: Sequence[Any] | None, max_context: int) -> str:
+    """Returns messages and tools as JSON.
 
     Raises ContractError unless each message has a role, and text or parts as its content.
     """
@@ -59,7 +59,8 @@ def check_conversation(messages: Sequence[Any], tools: Sequence[Any] | None, max
     except RecursionError as error:
         why = "messages or tools: nested too deeply"
         raise ContractError(ErrorCode.INVALID_REQUEST, why, "messages") from error
-    return check_text("messages and tools", text, max_context, "messages")
+    check_text("messages and tools", text, max_context, "messages")
+    return text
 
 
 def _why_no_message(message: Any) -> str | None:

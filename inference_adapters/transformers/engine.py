@@ -93,12 +93,12 @@ class TransformersEngine(TokenizerMixin, EmbeddedEngine):
         return {name: name_of[id(p)] for name, p in every if name != name_of[id(p)]}
 
     def max_context(self) -> int:
-        return min(
-            self._model.config.get_text_config().max_position_embeddings, self.num_blocks * PAGE_TOKENS
-        )
+        return self._max_context
 
     async def start(self, version: int) -> None:
         self._model = await in_daemon_thread(self._load)
+        positions = self._model.config.get_text_config().max_position_embeddings
+        self._max_context = min(positions, self.num_blocks * PAGE_TOKENS)
         # Continuous batching changes how the model attends; scores need the plain way. Same weights.
         self._scorer = copy.deepcopy(self._model, {id(p): p for p in self._model.parameters()})
         self._batcher = Batcher(self._model, version, self.max_batch_tokens, self.num_blocks)

@@ -19,7 +19,7 @@ from contracts.limits import (
 )
 from inference_adapters.message_parts import with_text
 from inference_adapters.request_checks import check_context, check_total
-from inference_adapters.text_checks import check_conversation, check_text
+from inference_adapters.text_checks import check_text, conversation_text
 
 if TYPE_CHECKING:
     from vllm.sampling_params import SamplingParams
@@ -52,7 +52,7 @@ def checked_chat(body: dict[str, Any], engine: "VllmEngine") -> dict[str, Any]:
         if not isinstance(body.get(name, []), list):
             raise _invalid(name, "this should be a list")
     messages = body.get("messages", [])
-    check_conversation(messages, body.get("tools"), context)
+    conversation_text(messages, body.get("tools"), context)
     return body | {"messages": with_text(messages, engine.parts())}
 
 

@@ -9,7 +9,7 @@ from contracts.errors import ContractError
 from contracts.inference import ChatCompletionRequest, GenerationRequest
 from inference_adapters.places import Places
 from inference_adapters.request_checks import sampling_parameters
-from inference_adapters.text_checks import check_conversation, check_text
+from inference_adapters.text_checks import check_text, conversation_text
 from tests.inference_adapters.servers import Server, serving, wait_ready
 from tests.inference_adapters.slow_tokenizer import LONG, PLACES
 from tests.inference_adapters.trainer_peer import trainer_of
@@ -102,7 +102,7 @@ def test_a_text_that_cannot_fit_is_refused_before_it_is_read():
 )
 def test_a_conversation_that_no_template_can_show_is_refused(messages, says):
     with pytest.raises(ContractError, match=says):
-        check_conversation(messages, None, max_context=100)
+        conversation_text(messages, None, max_context=100)
 
 
 def test_the_choices_of_one_request_are_bounded_together():
