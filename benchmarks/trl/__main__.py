@@ -1,0 +1,128 @@
+"""This project against TRL's GRPOTrainer on the demo: samples per second, and seconds to a success of 0.9.
+
+python -m benchmarks.trl --python .venv-trl/bin/python [--runs 3] [--steps 60] [key=value ...]
+
+Both train the demo's model on the demo's sums with the same batch, learning rate and number of steps, and
+take turns. The environment of TRL is made once:
+
+    python3.11 -m venv .venv-trl && .venv-trl/bin/pip install trl==1.16.0 torch==2.13.0
+
+Success is that of the sampled rollouts, averaged over five batches. Time begins when the model is loaded and,
+here, the servers have it. --tail gives answers lengths with a long tail, on another demo model.
+"""
+
+import argparse
+import json
+import subprocess
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.ratios import ratio_of_medians
+from benchmarks.trl import ours
+from benchmarks.trl.curves import WARM_UP, Curve
+from pipelinerl.components import build_domain
+from pipelinerl.config import RunConfig
+from pipelinerl.demo_model.registry import DEMO_MODELS
+from pipelinerl.launcher.compose import compose_config
+
+GRPO = Path(__file__).parent / "grpo.py"
+SUCCESS = 0.9
+PROBLEMS = 4096
+TAIL = ["model.demo=thinking", "domain=thinking_sums", "sampling.max_tokens=20"]
+HEAD = f"| system | samples/s | seconds to {SUCCESS} | CPU ms a sample | success of the last batch |"
+
+
+def main() -> None:
+    """Runs both systems in turn, and prints the table."""
+    options = _options()
+    settings = [f"max_steps={options.steps}", *(TAIL if options.tail else []), *options.settings]
+    curves: dict[str, list[Curve]] = {"TRL": [], "ours": []}
+    for number in range(options.runs):
+        for name in ("TRL", "ours") if number % 2 else ("ours", "TRL"):
+            with tempfile.TemporaryDirectory() as folder:
+                seeded = [*settings, f"seed={number}"]
+                curve = (
+                    of_trl(options, seeded, Path(folder))
+                    if name == "TRL"
+                    else ours.run(Path(folder) / "run", seeded)
+                )
+            curves[name].append(curve)
+            print(f"{name}: {' | '.join(_cells([curve]))}", flush=True)
+    print(HEAD, "|---" * 5 + "|", sep="\n")
+    for name, found in curves.items():
+        print(f"| {name} | {' | '.join(_cells(found))} |")
+    speeds = [[curve.samples_per_s for curve in curves[name]] for name in ("ours", "TRL")]
+    waits = [[curve.seconds_to(SUCCESS) for curve in curves[name]] for name in ("TRL", "ours")]
+    print(f"samples/s, ours / TRL: {ratio_of_medians(*speeds)}")
+    if np.isfinite(waits).all():
+        print(f"seconds to {SUCCESS}, TRL / ours: {ratio_of_medians(*waits)}")
+
+
+def of_trl(options: argparse.Namespace, settings: list[str], folder: Path) -> Curve:
+    """Runs TRL with the numbers that these settings give to this project."""
+    config = compose_config([*settings, *ours.SETTINGS])
+    given = {
+        "model": str(DEMO_MODELS[config.model.demo].directory),
+        "problems": problems(config),
+        "batch_size": config.batch_size,
+        "group_size": config.group_size,
+        "max_tokens": config.sampling.max_tokens,
+        "steps": config.max_steps,
+        "lr": config.optimizer.lr,
+        "warmup_steps": config.optimizer.warmup_steps,
+        "betas": config.optimizer.betas,
+        "seed": config.seed,
+        "threads": options.threads,
+        "more": {key: json.loads(value) for key, value in (pair.split("=", 1) for pair in options.trl)},
+        "directory": str(folder / "output"),
+        "out": str(folder / "batches.jsonl"),
+    }
+    path = folder / "settings.json"
+    path.write_text(json.dumps(given))
+    subprocess.run([options.python, GRPO, path], check=True, stdout=subprocess.DEVNULL)
+    first, *batches, _ = map(json.loads, (folder / "batches.jsonl").read_text().splitlines())
+    cost = batches[-1]["cpu_s"] - batches[WARM_UP - 1]["cpu_s"]
+    successes = [(batch["at"], float(np.mean(batch["rewards"]))) for batch in batches]
+    return Curve(first["began"], successes, config.batch_size, cost)
+
+
+def problems(config: RunConfig) -> list[dict[str, Any]]:
+    """Returns the first training problems of the run's domain, as TRL's data set has them."""
+    domain = build_domain(config)
+    found = [domain.train_problem(index) for index in range(PROBLEMS)]
+    return [{"prompt": problem.messages, "answer": problem.data["answer"]} for problem in found]
+
+
+def _cells(curves: list[Curve]) -> list[str]:
+    """Returns the medians, with the ranges."""
+    return [
+        _with_range([curve.samples_per_s for curve in curves], ".0f"),
+        _with_range([curve.seconds_to(SUCCESS) for curve in curves], ".1f"),
+        _with_range([curve.cpu_ms_per_sample for curve in curves], ".2f"),
+        _with_range([curve.batches[-1][1] for curve in curves], ".2f"),
+    ]
+
+
+def _with_range(values: list[float], form: str) -> str:
+    return f"{np.median(values):{form}} ({min(values):{form}} to {max(values):{form}})"
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--python", required=True, help="of the environment that has TRL")
+    parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument("--steps", type=int, default=60)
+    parser.add_argument("--threads", type=int, default=2, help="of torch in TRL's process")
+    parser.add_argument("--trl", action="append", default=[], help="a field of GRPOConfig, NAME=JSON")
+    parser.add_argument("--tail", action="store_true", help="answers of long-tailed lengths")
+    parser.add_argument(
+        "settings", nargs="*", help="of this project's run, and of TRL's where both have them"
+    )
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,97 @@
+"""One run of this project for the comparison: the demo without evaluations, drops and checkpoints."""
+
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import psutil
+
+from benchmarks.trl.curves import WARM_UP, Curve
+from contracts.records import Settled, StepClosed, WeightsPublished
+from pipelinerl.config import load_config
+from pipelinerl.paths import ROOT
+from pipelinerl.streams.events import recorded, recorded_events
+from pipelinerl.streams.of_run import recorded_streams
+
+SETTINGS = [
+    "filters=[]",
+    "optimizer.decay_steps=null",
+    "eval.every=null",
+    "eval.problems=1",
+    "checkpoint.every=null",
+]
+LOOK_S = 0.25
+
+
+def run(run_dir: Path, settings: list[str]) -> Curve:
+    """Runs it, and returns the curve of the steps that it trained."""
+    command = [sys.executable, "launch.py", f"run_dir={run_dir}", *SETTINGS, *settings]
+    launcher = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL)
+    costs = _watched(launcher)
+    if launcher.returncode:
+        sys.exit(f"{' '.join(command)} ended with status {launcher.returncode}")
+    return _curve(run_dir, np.array(costs))
+
+
+def _watched(launcher: subprocess.Popen) -> list[tuple[float, float]]:
+    """Waits for the end. Returns at which times the run's processes had used how many CPU seconds."""
+    ended = threading.Event()
+    costs: list[tuple[float, float]] = []
+
+    def look() -> None:
+        root = psutil.Process(launcher.pid)
+        while not ended.wait(LOOK_S):
+            costs.append((time.time(), _cpu_s(root)))
+
+    watcher = threading.Thread(target=look)
+    watcher.start()
+    launcher.wait()
+    ended.set()
+    watcher.join()
+    return costs
+
+
+def _cpu_s(root: psutil.Process) -> float:
+    """Returns the CPU seconds of the process and all below it, with those that have been waited for."""
+    total = 0.0
+    try:
+        below = root.children(recursive=True)
+    except psutil.NoSuchProcess:
+        return total
+    for process in [root, *below]:
+        try:
+            times = process.cpu_times()
+        except psutil.NoSuchProcess:
+            continue
+        total += times.user + times.system + times.children_user + times.children_system
+    return total
+
+
+def _curve(run_dir: Path, costs: np.ndarray) -> Curve:
+    with recorded_streams(run_dir) as streams:
+        events = list(recorded_events(streams))
+        solved = _solved(recorded(streams, "rollouts"))
+    began = next(event.at for event in events if isinstance(event, WeightsPublished))
+    ends = {event.version: event.at for event in events if isinstance(event, StepClosed)}
+    groups: dict[int, list[int]] = {version: [] for version in ends}
+    for event in events:
+        if isinstance(event, Settled) and event.version in groups:
+            groups[event.version] += event.group_ids
+    batches = [
+        (ends[version], float(np.mean([share for group in groups[version] for share in solved[group]])))
+        for version in sorted(ends)
+    ]
+    at = [batches[WARM_UP - 1][0], batches[-1][0]]
+    first, last = np.interp(at, costs[:, 0], costs[:, 1])
+    return Curve(began, batches, load_config(run_dir).batch_size, float(last - first))
+
+
+def _solved(rollouts) -> dict[int, list[float]]:
+    """Returns the successes of each group's members."""
+    solved: dict[int, list[float]] = {}
+    for rollout in rollouts:
+        solved.setdefault(rollout.group_id, []).append(rollout.metrics.get("success", 0.0))
+    return solved
