@@ -54,13 +54,19 @@ SOAK_LOG = ROOT / "docs" / "soak.md"
 
 
 def record_soak(part: str, counts: dict[str, int]) -> None:
-    """Appends the line of a part that `make soak` has run."""
-    describe = ["git", "describe", "--always", "--dirty", "--exclude=*"]
-    commit = subprocess.run(describe, cwd=ROOT, capture_output=True, text=True).stdout.strip()
+    """Appends the line of a part that `make soak` has run. Lines of other parts make no commit dirty."""
+    commit = git("describe", "--always", "--exclude=*")
+    if git("status", "--porcelain", "--untracked-files=no", "--", f":!{SOAK_LOG.relative_to(ROOT)}"):
+        commit += "-dirty"
     outcome = ", ".join(f"{count} {name}" for name, count in counts.items())
     day = time.strftime("%Y-%m-%d")
     with SOAK_LOG.open("a") as log:
         log.write(f"| {day} | {commit} | {os.environ.get('SEED', '0')} | {part} | {outcome} |\n")
+
+
+def git(*arguments: str) -> str:
+    done = subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True)
+    return done.stdout.strip()
 
 
 @pytest.fixture(scope="session")
