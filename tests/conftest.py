@@ -55,8 +55,8 @@ SOAK_LOG = ROOT / "docs" / "soak.md"
 
 def record_soak(part: str, counts: dict[str, int]) -> None:
     """Appends the line of a part that `make soak` has run. Lines of other parts make no commit dirty."""
-    commit = _git("describe", "--always", "--exclude=*")
-    if _git("status", "--porcelain", "--untracked-files=no", "--", f":!{SOAK_LOG.relative_to(ROOT)}"):
+    commit = git("describe", "--always", "--exclude=*")
+    if git("status", "--porcelain", "--untracked-files=no", "--", f":!{SOAK_LOG.relative_to(ROOT)}"):
         commit += "-dirty"
     outcome = ", ".join(f"{count} {name}" for name, count in counts.items())
     day = time.strftime("%Y-%m-%d")
@@ -64,8 +64,8 @@ def record_soak(part: str, counts: dict[str, int]) -> None:
         log.write(f"| {day} | {commit} | {os.environ.get('SEED', '0')} | {part} | {outcome} |\n")
 
 
-def _git(*arguments: str) -> str:
-    done = subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=True)
+def git(*arguments: str) -> str:
+    done = subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True)
     return done.stdout.strip()
 
 

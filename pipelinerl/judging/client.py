@@ -44,7 +44,8 @@ class Connection:
 
     @property
     def is_lost(self) -> bool:
-        return self._reading.done()
+        """Tells whether the reader has ended or a write has failed, which shows first."""
+        return self._reading.done() or self._writer.is_closing()
 
     async def ask(self, verifier: str, task: bytes, text: str) -> Reply:
         """Returns the reply. Raises ConnectionLostError, and FrameError for a question that is too long."""

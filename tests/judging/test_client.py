@@ -1,6 +1,7 @@
 """The client of the judging service: what it asks again, and when it gives up."""
 
 import asyncio
+import socket
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
@@ -68,6 +69,23 @@ def test_a_service_that_begins_later_is_waited_for(tmp_path):
         client = JudgingClient(tmp_path / "socket", JudgingConfig())
         judgement = asyncio.create_task(client.judged("v", None, "a"))
         await asyncio.sleep(0.1)
+        async with await serving(tmp_path / "socket", lambda question: Reply(question.number, RIGHT)):
+            assert await judgement == RIGHT
+            await client.close()
+
+    asyncio.run(scenario())
+
+
+def test_a_connection_that_breaks_while_a_question_is_written_is_made_again(tmp_path):
+    async def scenario():
+        client = JudgingClient(tmp_path / "socket", JudgingConfig())
+        with socket.socket(socket.AF_UNIX) as listening:
+            listening.bind(str(tmp_path / "socket"))
+            listening.listen()
+            await client.connect()
+            listening.accept()[0].close()
+        (tmp_path / "socket").unlink()
+        judgement = asyncio.create_task(client.judged("v", None, "a"))
         async with await serving(tmp_path / "socket", lambda question: Reply(question.number, RIGHT)):
             assert await judgement == RIGHT
             await client.close()
