@@ -1,5 +1,6 @@
 """Enters the broadcasts of a gloo group ahead, so that the sender of one never waits for its receiver."""
 
+import threading
 from collections import deque
 from contextlib import suppress
 from datetime import timedelta
@@ -21,7 +22,7 @@ def broadcast_options(timeout: timedelta) -> dist.BroadcastOptions:
 
 
 class BroadcastsAhead:
-    """The broadcasts of one update that were entered and are not known to have ended.
+    """The broadcasts of a group that were entered and are not known to have ended.
 
     They hold the group's connections, until `end`: the traceback of an error keeps this object.
     """
@@ -29,7 +30,7 @@ class BroadcastsAhead:
     def __init__(self, group: Any) -> None:
         self._group = group
         self._entered: deque[tuple[torch.Tensor, Any]] = deque()
-        self._waits = False
+        self._entering = threading.Lock()  # none is entered after `end`, which any thread may call
 
     def __len__(self) -> int:
         return len(self._entered)
@@ -39,30 +40,27 @@ class BroadcastsAhead:
 
         Raises RuntimeError when the group was left.
         """
-        if self._group is None:
-            raise RuntimeError("the group was left")
         options = broadcast_options(2 * timedelta(seconds=timeout_s))
-        self._entered.append((buffer, self._group.broadcast([buffer], options)))
+        with self._entering:
+            if self._group is None:
+                raise RuntimeError("the group was left")
+            self._entered.append((buffer, self._group.broadcast([buffer], options)))
 
     def wait(self, timeout_s: float) -> torch.Tensor:
         """Returns the buffer of the oldest one, filled. Raises RuntimeError if it fails or takes longer."""
-        self._waits = True
-        try:
-            self._entered[0][1].wait(timedelta(seconds=timeout_s))
-        finally:
-            self._waits = False
-        return self._entered.popleft()[0]
+        buffer, broadcast = self._entered[0]
+        broadcast.wait(timedelta(seconds=timeout_s))
+        self._entered.popleft()
+        return buffer
 
     def end(self) -> None:
-        """Ends what is left, and the group with it, unless another thread waits: that one calls this too.
+        """Leaves the group, and ends its broadcasts at once, also for a thread that waits for one.
 
-        When one broadcast times out, gloo closes all connections.
+        When one broadcast times out, gloo closes all connections. It needs a thread of the group to itself.
         """
-        if self._waits:
-            return
-        group = self._group
-        self._group = None
+        with self._entering:
+            group = self._group
+            self._group = None
         if group is not None and self._entered:
             with suppress(RuntimeError):
                 group.broadcast([torch.empty(1, dtype=torch.uint8)], broadcast_options(AT_ONCE)).wait()
-        self._entered.clear()

@@ -5,6 +5,7 @@ the source of every broadcast. The workers of the inference servers are the othe
 those of torch's own `new_group`, so engines that join such groups natively can join it.
 """
 
+import os
 import socket
 import threading
 import time
@@ -297,7 +298,6 @@ class WeightGroup:
         timeout = timedelta(seconds=timeout_s)
         prefix = dist.PrefixStore(f"{name}/", dist.PrefixStore(name, store))
         prefix = dist.PrefixStore(f"{self.device.type}/", prefix)
-        self._ahead: BroadcastsAhead | None = None  # of the last update that was received
         self._group: Any  # torch's stubs lack what both of its backends inherit
         if backend == "gloo":
             self._group = _gloo_group(prefix, address, rank, world_size, timeout)
@@ -305,6 +305,7 @@ class WeightGroup:
             self._group = NcclGroup(prefix, rank, world_size, self.device, aborted)
         else:
             raise ValueError(f"backend must be gloo or nccl, not {backend!r}")
+        self._ahead = BroadcastsAhead(self._group)  # those that this rank receives with gloo
         if probe:
             try:
                 self.broadcast(torch.zeros(1, dtype=torch.uint8), timeout_s)
@@ -354,7 +355,7 @@ class WeightGroup:
                 self.broadcast(buffer, timeout_s)
                 yield buffer
             return
-        self._ahead = ahead = BroadcastsAhead(self._group)
+        ahead = self._ahead
         try:
             while True:
                 for buffer in islice(buffers, ENTERED_AHEAD - len(ahead)):
@@ -366,14 +367,14 @@ class WeightGroup:
                     full = ahead.wait(timeout_s)
                 yield full
         finally:
-            ahead.end()
+            if ahead:
+                ahead.end()
 
     def close(self) -> None:
         """Leaves the group, which unblocks its peers."""
         if self.backend == "nccl" and self._group is not None:
             self._group.close()
-        if self._ahead is not None:
-            self._ahead.end()
+        self._ahead.end()
         self._group = None
 
 
@@ -392,10 +393,18 @@ def _peer_lost(timeout_s: float) -> Iterator[None]:
 def _gloo_group(
     store: dist.Store, address: str, rank: int, world_size: int, timeout: timedelta
 ) -> dist.ProcessGroupGloo:
-    """Returns a gloo group on the loopback interface if the store is there, else on the host's own."""
-    if address not in LOOPBACK:
-        return dist.ProcessGroupGloo(store, rank, world_size, timeout)
+    """Returns a gloo group, one of whose threads is left to end the broadcasts that were entered ahead."""
     options = dist.ProcessGroupGloo._Options()  # type: ignore[attr-defined]
     options._timeout = timeout
-    options._devices = [dist.ProcessGroupGloo.create_device(hostname="127.0.0.1")]
+    options._threads = ENTERED_AHEAD + 1
+    options._devices = _gloo_devices(address)
     return dist.ProcessGroupGloo(store, rank, world_size, options)
+
+
+def _gloo_devices(address: str) -> list[Any]:
+    """Returns the loopback interface if the store is there, else what torch takes for a group of its own."""
+    if address in LOOPBACK:
+        return [dist.ProcessGroupGloo.create_device(hostname="127.0.0.1")]
+    if names := os.environ.get("GLOO_SOCKET_IFNAME"):
+        return [dist.ProcessGroupGloo.create_device(interface=name) for name in names.split(",")]
+    return [dist.ProcessGroupGloo.create_default_device()]
