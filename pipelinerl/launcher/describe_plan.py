@@ -89,7 +89,7 @@ def _use(use: Use) -> str:
 
 def _expectations(config: RunConfig) -> Iterator[str]:
     servers = config.world.servers
-    each = config.inference.concurrency
+    each = config.inference.requests_at_first
     batch = config.batch_size
     offered = config.requests_in_flight
     limit = config.lag_limit
