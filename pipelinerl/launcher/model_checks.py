@@ -10,7 +10,7 @@ from pipelinerl.components import build_domain, instantiate
 from pipelinerl.config import RunConfig
 from pipelinerl.domains.base import Domain, Problem
 from pipelinerl.errors import PlanError
-from pipelinerl.launcher.gpu_memory import check_fits, longest_sequence
+from pipelinerl.launcher.gpu_memory import check_fits
 from pipelinerl.launcher.model_source import Model
 
 if TYPE_CHECKING:
@@ -71,9 +71,11 @@ def _sampled_problems(config: RunConfig, domain: Domain) -> Iterator[Problem]:
 
 
 def _check_context(config: RunConfig, context: int) -> None:
-    wanted = longest_sequence(config)
-    if wanted > context:
-        raise PlanError(
-            f"sampling.max_prompt_tokens + sampling.max_tokens = {wanted} exceeds the model's context of "
-            f"{context}; lower one of them"
-        )
+    longest = {"sampling": config.sampling.max_tokens, "probe": config.probe.max_tokens}
+    for section, tokens in longest.items():
+        wanted = config.sampling.max_prompt_tokens + tokens
+        if wanted > context:
+            raise PlanError(
+                f"sampling.max_prompt_tokens + {section}.max_tokens = {wanted} exceeds the model's context "
+                f"of {context}; lower one of them"
+            )
