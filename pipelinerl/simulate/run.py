@@ -134,7 +134,7 @@ class SimulatedRun:
         live = self._now + self._rates.update_s
         self._trainer.change(Doing.PUBLISHING, self._now, live)
         for server in self._servers:
-            server.pause(max(self._now, live - self._rates.paused_s), live)
+            server.pause(live - self._rates.paused_s, live)
 
     def _published(self) -> None:
         for server in self._servers:
