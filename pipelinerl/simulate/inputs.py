@@ -36,7 +36,7 @@ def inputs_of(config: RunConfig, given: argparse.Namespace) -> Inputs:
     lengths = lengths_of(given.lengths, config.sampling.max_tokens) if given.lengths else None
     prompt_tokens = given.prompt_tokens
     if given.like:
-        recorded = recorded_inputs(given.like, config.world.servers)
+        recorded = recorded_inputs(given.like)
         if lengths is None:
             lengths = as_measured(recorded.lengths)
         prompt_tokens = prompt_tokens or recorded.prompt_tokens

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from contracts.records import Rollout
+from pipelinerl.config import load_config
 from pipelinerl.metrics import metrics_path, read_metrics
 from pipelinerl.simulate.rates import Rates
 from pipelinerl.spans import spans_path
@@ -24,17 +25,18 @@ class Recorded:
     rates: Rates
 
 
-def recorded_inputs(run_dir: Path, servers: int) -> Recorded:
+def recorded_inputs(run_dir: Path) -> Recorded:
     """Returns what the run measured. Raises ValueError where it recorded too little."""
     with recorded_streams(run_dir) as streams:
         rollouts = [rollout for rollout in recorded(streams, "rollouts") if rollout.completions]
+    config = load_config(run_dir)
     learnt = list(_spans(run_dir, "trainer-0", "learn"))
     published = list(_spans(run_dir, "trainer-0", "publish"))[1:]  # the first one waits for the servers
     places = list(_spans(run_dir, "actor", "places"))
     if not (rollouts and learnt and published and places):
         raise ValueError(f"{run_dir} has no rollouts, or no spans of training, publishing and places")
     paused = [line.get("publish_paused_s") for line in read_metrics(metrics_path(run_dir, "trainer"))]
-    decode_s, per_request_s = _decoding(rollouts, places, servers)
+    decode_s, per_request_s = _decoding(rollouts, places, config.world.servers)
     optimizer = [span["d"] for span in _spans(run_dir, "trainer-0", "optimizer")]
     rates = Rates(
         decode_s=decode_s,

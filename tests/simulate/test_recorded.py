@@ -4,6 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from pipelinerl.config import save_config
+from pipelinerl.launcher.compose import compose_config
 from pipelinerl.metrics import MetricsWriter
 from pipelinerl.simulate import __main__ as command
 from pipelinerl.simulate.recorded import recorded_inputs
@@ -18,6 +20,7 @@ TOKENS = 10
 @pytest.fixture
 def run(tmp_path: Path) -> Path:
     """A token took 0.1 s where a server had one request, and 0.02 s more for each other one."""
+    save_config(compose_config([f"world.servers={SERVERS}"]), tmp_path / "config.yaml")
     rollouts = FileStreams(tmp_path / "streams").writer("rollouts")
     actor = Spans(tmp_path, "actor")
     for second in range(100):
@@ -42,7 +45,7 @@ def run(tmp_path: Path) -> Path:
 
 
 def test_a_run_tells_its_lengths_and_times(run):
-    found = recorded_inputs(run, SERVERS)
+    found = recorded_inputs(run)
     assert found.lengths == [TOKENS] * 100
     assert found.prompt_tokens == 3
     assert found.rates.decode_s == pytest.approx(0.1)
@@ -60,7 +63,8 @@ def test_a_run_without_spans_is_refused_in_one_line(capsys):
 
 
 def test_a_command_takes_the_times_of_a_run_and_replaces_some(run, capsys):
-    settings = ["batch_size=16", "group_size=4", "inference.concurrency=8", "world.servers=2"]
+    other_servers = f"world.servers={SERVERS + 1}"
+    settings = ["batch_size=16", "group_size=4", "inference.concurrency=8", other_servers]
     assert command.main([*settings, "--like", str(run), "--steps", "2", "--update-s", "0.75"]) == 0
     first = capsys.readouterr().out.splitlines()[0]
     assert first.startswith(f"times of {run}: decode_s 0.1, decode_per_request_s 0.02")
