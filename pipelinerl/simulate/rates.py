@@ -13,7 +13,7 @@ class Rates:
     decode_s: one token of a server that generates for one request.
     decode_per_request_s: what each further request of the same server adds to it.
     train_tokens_per_s: tokens that one trainer rank trains, prompts included.
-    optimizer_s: the optimizer step.
+    optimizer_s: one update of the optimizer.
     update_s: from the end of a step until its weights are live; the trainer waits.
     paused_s: the part of it in which servers stand still.
     judging_s: from an answer to its reward.

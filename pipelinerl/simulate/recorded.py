@@ -1,6 +1,7 @@
 """What a recorded run says of lengths and service times. Reads its directory."""
 
 import json
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,17 +38,26 @@ def recorded_inputs(run_dir: Path) -> Recorded:
         raise ValueError(f"{run_dir} has no rollouts, or no spans of training, publishing and places")
     paused = [line.get("publish_paused_s") for line in read_metrics(metrics_path(run_dir, "trainer"))]
     decode_s, per_request_s = _decoding(rollouts, places, config.world.servers)
-    optimizer = [span["d"] for span in _spans(run_dir, "trainer-0", "optimizer")]
+    optimizer = list(_spans(run_dir, "trainer-0", "optimizer"))
     rates = Rates(
         decode_s=decode_s,
         decode_per_request_s=per_request_s,
         train_tokens_per_s=sum(span["tokens"] for span in learnt) / sum(span["d"] for span in learnt),
-        optimizer_s=float(np.median(optimizer)),
+        optimizer_s=_update_of_optimizer_s(learnt, optimizer, config.epochs),
         update_s=float(np.median([span["d"] for span in published])),
         paused_s=float(np.median([seconds for seconds in paused if seconds is not None])),
     )
     prompts = [len(rollout.completions[0].prompt_token_ids) for rollout in rollouts]
     return Recorded([rollout.sampled_tokens for rollout in rollouts], round(np.mean(prompts)), rates)
+
+
+def _update_of_optimizer_s(learnt: list[dict], optimizer: list[dict], epochs: int) -> float:
+    """Returns the seconds of one update. The spans of the optimizer contain all epochs but the first."""
+    epoch_s: Counter[int] = Counter()  # by step
+    for span in learnt:
+        epoch_s[span["step"]] += span["d"]
+    updates_s = [span["d"] - (epochs - 1) * epoch_s[span["step"]] for span in optimizer]
+    return max(0.0, float(np.median(updates_s))) / epochs
 
 
 def _decoding(rollouts: list[Rollout], places: list[dict], servers: int) -> tuple[float, float]:

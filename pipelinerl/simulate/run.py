@@ -41,7 +41,7 @@ class SimulatedRun:
         self._formation = build_formation(config)
         self._groups = Groups(config.group_size)
         self._servers = [Server(rates) for _ in range(config.world.servers)]
-        self._trainer = Trainer(rates)
+        self._trainer = Trainer(rates, config.epochs)
         self._waiting: deque[tuple[int, int]] = deque()  # members of open groups that hold no place
         self._judged: list[tuple[float, int, Rollout]] = []  # with when their reward is there
         self._numbers = itertools.count()

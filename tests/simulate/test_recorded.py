@@ -31,17 +31,22 @@ def run(tmp_path: Path) -> Path:
         answer = completion([1, 2, 3], [4] * TOKENS, began=middle - took_s / 2, ended=middle + took_s / 2)
         rollouts.append(rollout(second, completions=[answer]))
     rollouts.append(rollout(100, completions=[], status="failed:timeout"))
-    trainer = Spans(tmp_path, "trainer-0")
-    trainer.add("publish", 0.0, 60.0)  # of version 0, which waited for the servers
-    for step in range(3):
-        trainer.add("learn", 0.0, 2.0, step=step, tokens=500)
-        trainer.add("optimizer", 0.0, 0.25, step=step)
-        trainer.add("publish", 0.0, 0.5 + step)
+    _train(tmp_path, epochs=1)
     metrics = MetricsWriter(tmp_path, "trainer")
     for paused_s in (0.1, 0.2, 0.3):
         metrics.write(1, publish_paused_s=paused_s)
     metrics.write(1, loss=1.0)
     return tmp_path
+
+
+def _train(run_dir: Path, epochs: int) -> None:
+    trainer = Spans(run_dir, "trainer-0")
+    trainer.add("publish", 0.0, 60.0)  # of version 0, which waited for the servers
+    for step in range(3):
+        for _ in range(2):
+            trainer.add("learn", 0.0, 1.0, step=step, tokens=250)
+        trainer.add("optimizer", 0.0, epochs * 0.25 + (epochs - 1) * 2.0, step=step)
+        trainer.add("publish", 0.0, 0.5 + step)
 
 
 def test_a_run_tells_its_lengths_and_times(run):
@@ -54,6 +59,14 @@ def test_a_run_tells_its_lengths_and_times(run):
     assert found.rates.optimizer_s == 0.25
     assert found.rates.update_s == 1.5
     assert found.rates.paused_s == 0.2
+
+
+def test_the_other_epochs_of_a_run_are_no_part_of_an_update(run):
+    save_config(compose_config([f"world.servers={SERVERS}", "epochs=3"]), run / "config.yaml")
+    (run / "spans" / "trainer-0.jsonl").unlink()
+    _train(run, epochs=3)
+    rates = recorded_inputs(run).rates
+    assert (rates.train_tokens_per_s, rates.optimizer_s) == (250.0, 0.25)
 
 
 def test_a_run_without_spans_is_refused_in_one_line(capsys):

@@ -1,5 +1,7 @@
 """Simulated runs whose time can be told by hand, and the command."""
 
+from dataclasses import replace
+
 import pytest
 
 from pipelinerl.launcher.compose import compose_config
@@ -27,6 +29,13 @@ def test_a_conventional_run_generates_and_then_trains():
     assert found.lags == {0: 10 * 16 * 10}
     assert found.trainer[Doing.WAITING] == pytest.approx(10 * 1.0 / found.seconds)
     assert found.occupied == pytest.approx(10 * 1.0 / found.seconds)
+
+
+def test_each_epoch_trains_the_rows_of_a_step_and_updates_once():
+    rates = replace(RATES, optimizer_s=0.2)
+    settings = ["schedule=conventional", "epochs=3", "packing.micro_batch_tokens=40"]
+    found = simulated(*settings, rates=rates)
+    assert found.seconds == pytest.approx(10 * (1.0 + 3 * (1.6 + 0.2) + 0.5))
 
 
 def test_a_pipeline_is_as_fast_as_its_slower_side():
