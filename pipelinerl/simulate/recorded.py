@@ -19,9 +19,13 @@ from pipelinerl.streams.of_run import recorded_streams
 
 @dataclass(frozen=True)
 class Recorded:
-    """Lengths in tokens, and rates."""
+    """Lengths in tokens, and rates.
+
+    turns: the most that one rollout has.
+    """
 
     lengths: list[int]
+    turns: int
     prompt_tokens: int
     rates: Rates
 
@@ -37,6 +41,8 @@ def recorded_inputs(run_dir: Path) -> Recorded:
     if not (rollouts and learnt and published and places):
         raise ValueError(f"{run_dir} has no rollouts, or no spans of training, publishing and places")
     paused = [line.get("publish_paused_s") for line in read_metrics(metrics_path(run_dir, "trainer"))]
+    update_s = float(np.median([span["d"] for span in published]))
+    paused_s = float(np.median([seconds for seconds in paused if seconds is not None]))
     decode_s, per_request_s = _decoding(rollouts, places, config.world.servers)
     optimizer = list(_spans(run_dir, "trainer-0", "optimizer"))
     rates = Rates(
@@ -44,11 +50,16 @@ def recorded_inputs(run_dir: Path) -> Recorded:
         decode_per_request_s=per_request_s,
         train_tokens_per_s=sum(span["tokens"] for span in learnt) / sum(span["d"] for span in learnt),
         optimizer_s=_update_of_optimizer_s(learnt, optimizer, config.epochs),
-        update_s=float(np.median([span["d"] for span in published])),
-        paused_s=float(np.median([seconds for seconds in paused if seconds is not None])),
+        update_s=update_s,
+        paused_s=min(paused_s, update_s),
     )
     prompts = [len(rollout.completions[0].prompt_token_ids) for rollout in rollouts]
-    return Recorded([rollout.sampled_tokens for rollout in rollouts], round(np.mean(prompts)), rates)
+    return Recorded(
+        lengths=[rollout.sampled_tokens for rollout in rollouts],
+        turns=max(len(rollout.completions) for rollout in rollouts),
+        prompt_tokens=round(np.mean(prompts)),
+        rates=rates,
+    )
 
 
 def _update_of_optimizer_s(learnt: list[dict], optimizer: list[dict], epochs: int) -> float:

@@ -2,12 +2,14 @@
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from pipelinerl.config import save_config
 from pipelinerl.launcher.compose import compose_config
 from pipelinerl.metrics import MetricsWriter
 from pipelinerl.simulate import __main__ as command
+from pipelinerl.simulate.lengths import as_measured
 from pipelinerl.simulate.recorded import recorded_inputs
 from pipelinerl.spans import Spans
 from pipelinerl.streams.files import FileStreams
@@ -59,6 +61,15 @@ def test_a_run_tells_its_lengths_and_times(run):
     assert found.rates.optimizer_s == 0.25
     assert found.rates.update_s == 1.5
     assert found.rates.paused_s == 0.2
+
+
+def test_the_turns_of_a_recorded_rollout_are_cut_each(run):
+    FileStreams(run / "streams").writer("rollouts").append(
+        rollout(101, completions=[completion([1], [4] * TOKENS), completion([1], [4] * TOKENS)])
+    )
+    recorded = recorded_inputs(run)
+    assert as_measured(recorded.lengths, TOKENS * recorded.turns).share_cut == 0.0
+    assert as_measured([TOKENS], 4)(np.random.default_rng(0)) == 4
 
 
 def test_the_other_epochs_of_a_run_are_no_part_of_an_update(run):

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from pipelinerl.launcher.compose import compose_config
@@ -12,6 +13,7 @@ from pipelinerl.simulate.run import SimulatedRun, StalledError
 from pipelinerl.simulate.trainer import Doing
 
 SMALL = ["plan=true", "batch_size=16", "group_size=4", "max_steps=10", "inference.concurrency=16"]
+GIVEN = ["--decode-s", "0.1", "--train-tokens-per-s", "1e5"]
 RATES = Rates(decode_s=0.1, decode_per_request_s=0.0, train_tokens_per_s=100.0, update_s=0.5, paused_s=0.1)
 
 
@@ -92,6 +94,9 @@ def test_a_run_in_which_no_group_ever_counts_ends():
             ["inference=scripted", "--lengths", "constant:9", "trainer=scripted"],
             "the model's shape is not known",
         ),
+        (["--lengths", "constant:9", "--prompt-tokens", "0"], "set --prompt-tokens from 1 to "),
+        (["--lengths", "constant:9", "--prompt-tokens", "4097"], "prompts of 4097 tokens: set"),
+        (["--lengths", "constant:9", *GIVEN, "--paused-s", "2"], "lower --paused-s or raise --update-s"),
         (["--like", "nowhere"], "nowhere"),
         (["bach_size=4"], "bach_size"),
     ],
@@ -104,8 +109,7 @@ def test_what_cannot_be_simulated_is_refused_in_one_line(capsys, arguments, said
 
 
 def test_the_command_prints_a_line_for_each_schedule(capsys):
-    rates = ["--decode-s", "0.1", "--train-tokens-per-s", "1e5"]
-    arguments = [*SMALL, "--compare", "--steps", "3", "--lengths", "constant:10", *rates]
+    arguments = [*SMALL, "--compare", "--steps", "3", "--lengths", "constant:10", *GIVEN]
     assert command.main(arguments) == 0
     lines = capsys.readouterr().out.splitlines()
     assert [line.split("|")[1].strip() for line in lines if line.startswith("|")] == [
@@ -116,6 +120,21 @@ def test_the_command_prints_a_line_for_each_schedule(capsys):
         "conventional",
     ]
     assert "as given" in lines[0]
+
+
+def test_the_command_says_how_many_answers_are_cut(capsys):
+    settings = ["sampling.max_tokens=9", "--steps", "1", *GIVEN]
+    cut = "answers are cut at 9 tokens (sampling.max_tokens): about 100.0% of them would be longer"
+    assert command.main([*SMALL, *settings, "--lengths", "constant:10"]) == 0
+    assert cut in capsys.readouterr().out
+    assert command.main([*SMALL, *settings, "--lengths", "constant:9"]) == 0
+    assert "cut" not in capsys.readouterr().out
+
+
+def test_the_longest_of_a_wide_distribution_are_cut_too():
+    lengths = lengths_of("lognormal:900,1000", 50)
+    random = np.random.default_rng(0)
+    assert {lengths(random) for _ in range(20)} == {1, 50}
 
 
 def test_the_times_of_a_model_follow_from_its_shape(capsys):
