@@ -83,7 +83,15 @@ def test_the_other_epochs_of_a_run_are_no_part_of_an_update(run):
 def test_a_run_without_spans_is_refused_in_one_line(capsys):
     recorded = str(Path(__file__).parent.parent / "data" / "recorded_run")
     assert command.main(["--like", recorded, "--steps", "1"]) == 2
-    assert "has no rollouts, or no spans of training" in capsys.readouterr().err
+    error = capsys.readouterr().err
+    assert "recorded_run has no spans of training, no spans of the optimizer, " in error
+    assert error.count("\n") == 1
+
+
+def test_a_run_of_less_than_a_second_is_refused_with_what_it_lacks(run):
+    (run / "spans" / "actor.jsonl").unlink()
+    with pytest.raises(ValueError, match=r"has no spans of places \(one a second\): the run must be longer"):
+        recorded_inputs(run)
 
 
 def test_a_command_takes_the_times_of_a_run_and_replaces_some(run, capsys):
