@@ -3,9 +3,8 @@
 import argparse
 from dataclasses import dataclass, fields, replace
 
+from contracts.model_shape import ModelShape
 from pipelinerl.config import RunConfig
-from pipelinerl.demo_model.registry import DEMO_MODELS
-from pipelinerl.launcher.model_source import find_model
 from pipelinerl.simulate.lengths import Lengths, as_measured, lengths_of
 from pipelinerl.simulate.rates import DEVICES, Rates, by_arithmetic
 from pipelinerl.simulate.recorded import recorded_inputs
@@ -38,7 +37,7 @@ class Inputs:
         ]
 
 
-def inputs_of(config: RunConfig, given: argparse.Namespace) -> Inputs:
+def inputs_of(config: RunConfig, shape: ModelShape | None, given: argparse.Namespace) -> Inputs:
     """Returns the inputs that a command asks for. Raises ValueError where one is missing."""
     longest = config.sampling.max_tokens
     lengths = lengths_of(given.lengths, longest) if given.lengths else None
@@ -54,7 +53,7 @@ def inputs_of(config: RunConfig, given: argparse.Namespace) -> Inputs:
             raise ValueError("give --lengths, or --like with a recorded run")
         usual = min(PROMPT_TOKENS, config.sampling.max_prompt_tokens)
         prompt_tokens = _prompt_tokens(config, given, usual)
-        rates, source = _of_shape(config, given, lengths, prompt_tokens)
+        rates, source = _of_shape(config, shape, given, lengths, prompt_tokens)
     asked = {field.name: getattr(given, field.name) for field in fields(Rates)}
     named = {name: value for name, value in asked.items() if value is not None}
     return Inputs(replace(rates, **named), lengths, prompt_tokens, source)
@@ -73,11 +72,14 @@ def _prompt_tokens(config: RunConfig, given: argparse.Namespace, otherwise: int)
 
 
 def _of_shape(
-    config: RunConfig, given: argparse.Namespace, lengths: Lengths, prompt_tokens: int
+    config: RunConfig,
+    shape: ModelShape | None,
+    given: argparse.Namespace,
+    lengths: Lengths,
+    prompt_tokens: int,
 ) -> tuple[Rates, str]:
     if given.decode_s is not None and given.train_tokens_per_s is not None:
         return Rates(given.decode_s, 0.0, given.train_tokens_per_s), "as given"
-    shape = find_model(config, DEMO_MODELS[config.model.demo].directory).shape
     if shape is None:
         raise ValueError("the model's shape is not known: give --decode-s and --train-tokens-per-s")
     rates = by_arithmetic(

@@ -97,6 +97,10 @@ def test_a_run_in_which_no_group_ever_counts_ends():
         (["--lengths", "constant:9", "--prompt-tokens", "0"], "set --prompt-tokens from 1 to "),
         (["--lengths", "constant:9", "--prompt-tokens", "4097"], "prompts of 4097 tokens: set"),
         (["--lengths", "constant:9", *GIVEN, "--paused-s", "2"], "lower --paused-s or raise --update-s"),
+        (
+            ["+exp=math_7b", "world.gpu_memory_gib=1", "--lengths", "constant:9", *GIVEN],
+            "a server has no room for a sequence of 10000 tokens",
+        ),
         (["--like", "nowhere"], "nowhere"),
         (["bach_size=4"], "bach_size"),
     ],
@@ -140,3 +144,11 @@ def test_the_longest_of_a_wide_distribution_are_cut_too():
 def test_the_times_of_a_model_follow_from_its_shape(capsys):
     assert command.main(["+exp=math_7b", "--lengths", "constant:900", "--steps", "1"]) == 0
     assert "by arithmetic for h100: decode_s 0.00758" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("requests", "warns"), [(64, False), (300, True)])
+def test_more_requests_than_the_longest_that_a_server_holds_bring_a_warning(capsys, requests, warns):
+    settings = ["+exp=math_7b", f"inference.concurrency={requests}", "max_lag=8"]
+    assert command.main([*settings, "--lengths", "constant:900", "--steps", "1", *GIVEN]) == 0
+    warning = f"tokens, the longest, and inference.concurrency is {requests}; in the simulation all go on"
+    assert (warning in capsys.readouterr().out) == warns
