@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from contracts.model_shape import ModelShape
 from contracts.tool_templates import knows_tools
 from pipelinerl.components import build_domain, instantiate
 from pipelinerl.config import RunConfig
@@ -34,9 +35,14 @@ def check_model(config: RunConfig, model: Model) -> None:
         _check_template(tokenizer, domain, model.path)
         _check_prompts(config, tokenizer, domain)
     if model.shape:
-        _check_context(config, model.shape.context)
-        if config.world.gpus:
-            check_fits(config, model.shape)
+        check_shape(config, model.shape)
+
+
+def check_shape(config: RunConfig, shape: ModelShape) -> None:
+    """Checks what the model's shape alone tells: context and memory."""
+    _check_context(config, shape.context)
+    if config.world.gpus:
+        check_fits(config, shape)
 
 
 def _check_template(tokenizer: PreTrainedTokenizerBase, domain: Domain, path: str) -> None:

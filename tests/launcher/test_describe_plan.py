@@ -170,3 +170,11 @@ def test_without_max_lag_the_plan_says_how_far_the_servers_may_run_ahead(capsys)
     sizes = ["world.servers=2", "inference.concurrency=8", "batch_size=16", "max_lag=null"]
     text = planned(capsys, *sizes)
     assert "while generation is faster than training up to about 3.5 (max_lag=null)" in text
+
+
+@pytest.mark.parametrize(
+    ("setting", "says"), [("max_lag=0", 0), ("schedule=conventional", 0), ("max_lag=1", 1)]
+)
+def test_the_mean_lag_is_within_its_limit(capsys, setting, says):
+    sizes = ["world.servers=2", "inference.concurrency=32", "batch_size=16"]
+    assert f"a mean of about {says}, and {says} at most" in planned(capsys, *sizes, setting)
