@@ -46,18 +46,19 @@ def positive_seconds(text: str) -> float:
 
 
 def seeds(text: str) -> list[int]:
-    """Reads whole numbers that are separated by commas."""
-    return [whole_from(0)(part) for part in text.split(",")]
+    """Reads whole numbers that are separated by commas. One that is there twice counts once."""
+    return list(dict.fromkeys(whole_from(0)(part) for part in text.split(",")))
 
 
 def names_of(known: Collection[str]) -> Callable[[str], list[str]]:
-    """Returns an argparse type: known names, separated by commas."""
+    """Returns an argparse type: known names, separated by commas. One that is there twice counts once."""
 
     def read(text: str) -> list[str]:
-        for name in text.split(","):
+        names = list(dict.fromkeys(text.split(",")))
+        for name in names:
             if name not in known:
                 raise argparse.ArgumentTypeError(f"{name!r} is not one of {', '.join(known)}")
-        return text.split(",")
+        return names
 
     return read
 

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 import psutil
 
-from benchmarks.arguments import positive_int, positive_seconds
+from benchmarks.arguments import composed, positive_int, positive_seconds
 from benchmarks.broken_servers import running, wait_until
 from benchmarks.resume_cost import resume_cpu_s
 from benchmarks.run_processes import jobs_of
@@ -53,6 +53,7 @@ def main() -> None:
     parser.add_argument("--groups", type=positive_int, nargs="+", default=[10_000, 100_000])
     parser.add_argument("--set", nargs="*", default=[], help="keys of the runs")
     options = parser.parse_args()
+    composed(parser, [*SETTINGS, *options.set])
     for servers in options.servers:
         samples = samples_of([*SETTINGS, f"world.servers={servers}", *options.set], options.seconds)
         report(servers, samples)

@@ -21,6 +21,7 @@ from benchmarks.arguments import checkout, composed, of_checkout, positive_int, 
 from benchmarks.ratios import ratio_of_medians
 from contracts.records import ActorStopped, Completion, Rollout, TrainingDone, VersionSpan
 from pipelinerl.config import RunConfig
+from pipelinerl.errors import PlanError
 from pipelinerl.metrics import metrics_path, read_metrics
 from pipelinerl.paths import ROOT
 from pipelinerl.streams.files import FileStreams
@@ -45,8 +46,11 @@ def main() -> None:
     if options.rollouts < config.batch_size:
         refuse(parser, f"--rollouts must be {config.batch_size} or more, the rollouts of a step")
     with tempfile.TemporaryDirectory() as folder:
-        for name, directory in checkouts.items():
-            compose_there(directory, Path(folder) / f"{name}.yaml", settings)
+        try:
+            for name, directory in checkouts.items():
+                compose_there(directory, Path(folder) / f"{name}.yaml", settings)
+        except PlanError as error:
+            refuse(parser, f"{error}")
         recordings = {length: Path(folder) / str(length) for length in LENGTHS}
         for length, recording in recordings.items():
             record(FileStreams(recording), config, length, options.rollouts)
@@ -106,13 +110,12 @@ def recorded_rollout(
 
 
 def compose_there(directory: Path, file: Path, settings: list[str]) -> None:
-    """Has a checkout compose the configuration, because its keys may be others."""
+    """Has a checkout compose the configuration, because its keys may be others. Raises PlanError."""
     command = [sys.executable, "-P", str(ROOT / "benchmarks" / "compose_alone.py"), str(file), *settings]
-    child = subprocess.run(
-        command, cwd=directory, env=of_checkout(directory), stderr=subprocess.PIPE, text=True
-    )
+    environment = of_checkout(directory)
+    child = subprocess.run(command, cwd=directory, env=environment, stderr=subprocess.PIPE, text=True)
     if child.returncode:
-        sys.exit(f"the checkout {directory} composes no configuration: {child.stderr.strip()}")
+        raise PlanError(f"the checkout {directory} composes no run: {child.stderr.strip().splitlines()[-1]}")
 
 
 def prepare(run: Path, recording: Path, config: Path) -> None:

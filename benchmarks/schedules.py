@@ -15,7 +15,7 @@ from itertools import product
 from pathlib import Path
 from statistics import median
 
-from benchmarks.arguments import names_of, seeds
+from benchmarks.arguments import composed, names_of, seeds
 from benchmarks.schedule_figures import Figures, figures_of
 from pipelinerl.paths import ROOT
 
@@ -80,6 +80,8 @@ def main() -> None:
     out = ROOT / options.out / time.strftime("%Y%m%d-%H%M%S")
     found: dict[tuple[str, str], list[Figures]] = {}
     shapes = ["demo"] if options.real else options.only
+    for shape in shapes:
+        composed(parser, [*settings_of(shape, options.seeds[0]), *options.settings])
     for seed, shape in product(options.seeds, shapes):
         for schedule in SCHEDULES_OF.get(shape, ("pipeline", "async", "conventional")):
             run_dir = out / f"{shape}-{schedule}-{seed}"

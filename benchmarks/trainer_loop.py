@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 import psutil
 
-from benchmarks.arguments import checkout, of_checkout, positive_int
+from benchmarks.arguments import checkout, composed, of_checkout, positive_int
 from benchmarks.run_processes import jobs_of
 from pipelinerl.config import load_config
 from pipelinerl.metrics import metrics_path, read_metrics
@@ -34,6 +34,7 @@ def main() -> None:
     parser.add_argument("--against", type=checkout, help="another checkout")
     parser.add_argument("settings", nargs="*")
     options = parser.parse_args()
+    composed(parser, options.settings)
     checkouts = {"this": ROOT, **({"other": options.against} if options.against else {})}
     found: dict[str, list[Result]] = {name: [] for name in checkouts}
     for number in range(options.runs):
