@@ -4,6 +4,8 @@ import contextlib
 import time
 from collections.abc import Iterator
 
+import msgspec
+
 from contracts.records import WeightsPublished
 from pipelinerl.training.probe import Probe
 from pipelinerl.training.probe_schedule import FIRST
