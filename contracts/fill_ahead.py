@@ -18,7 +18,8 @@ def filled_ahead(
     again, and no other follows.
     """
     free = threading.Semaphore(AHEAD + 1)
-    full: SimpleQueue[torch.Tensor | BaseException | None] = SimpleQueue()
+    full: SimpleQueue[torch.Tensor | None] = SimpleQueue()
+    failures: list[BaseException] = []  # taken out to be raised: a frame that its own error holds lives on
     is_closed = threading.Event()
 
     def run() -> None:
@@ -30,18 +31,19 @@ def filled_ahead(
                 fill(buffer)
                 full.put(buffer)
                 del buffer
-            full.put(None)
         except BaseException as error:  # raised again where it is waited for
-            full.put(error)
+            failures.append(error)
+        finally:
+            full.put(None)
 
     threading.Thread(target=run, daemon=True, name="receive").start()
     try:
         while (buffer := full.get()) is not None:
-            if isinstance(buffer, BaseException):
-                raise buffer
             yield buffer
             del buffer
             free.release()
+        if failures:
+            raise failures.pop()
     finally:
         is_closed.set()
         free.release()

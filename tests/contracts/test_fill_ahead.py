@@ -1,6 +1,8 @@
 """Buffers are filled while others are used: in order, not too many, and no more once nobody takes them."""
 
+import gc
 import threading
+import weakref
 from collections.abc import Iterator
 
 import pytest
@@ -61,3 +63,20 @@ def test_nothing_is_filled_once_nobody_takes_it():
     thread.join(5)
     assert not thread.is_alive()
     assert fill.count <= 1 + AHEAD
+
+
+def test_an_error_keeps_nothing_that_the_garbage_collector_must_find():
+    fill = Filler(fails_at=1)
+    gone = weakref.ref(fill)
+    before = set(threading.enumerate())
+    filled = filled_ahead(fill, buffers(50))
+    gc.disable()
+    try:
+        next(filled)
+    except ArithmeticError:
+        for thread in set(threading.enumerate()) - before:
+            thread.join(5)
+    finally:
+        gc.enable()
+        del fill, filled
+    assert gone() is None
