@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import closing, contextmanager
+from contextlib import closing
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
@@ -339,11 +339,16 @@ class WeightGroup:
         options.rootRank = 0
         options.rootTensor = 0
         options.timeout = timedelta(seconds=timeout_s)
-        with _peer_lost(timeout_s):
+        started = time.monotonic()
+        try:
             if self.backend == "gloo":
                 group.broadcast([on_device], options).wait()
             else:
                 group.broadcast(on_device, options, timeout_s)
+        except torch.OutOfMemoryError:
+            raise
+        except RuntimeError as error:  # what torch raises when a peer is gone or silent
+            raise PeerLostError(str(error), time.monotonic() - started >= timeout_s) from error
 
     def receive(
         self, buffers: Iterator[torch.Tensor], timeout_s: float
@@ -366,18 +371,6 @@ class WeightGroup:
         if self.backend == "nccl" and self._group is not None:
             self._group.close()
         self._group = None
-
-
-@contextmanager
-def _peer_lost(timeout_s: float) -> Iterator[None]:
-    """Raises PeerLostError for what torch raises in the block when a peer is gone or silent."""
-    started = time.monotonic()
-    try:
-        yield
-    except torch.OutOfMemoryError:
-        raise
-    except RuntimeError as error:
-        raise PeerLostError(str(error), time.monotonic() - started >= timeout_s) from error
 
 
 def _gloo_group(
