@@ -15,6 +15,7 @@ from contextlib import ExitStack
 from itertools import product
 from typing import NamedTuple
 
+from benchmarks.arguments import positive_int, positive_seconds
 from benchmarks.canned_server import canned, deltas, response
 from contracts.records import encode
 from pipelinerl.clients.array_answers import ArrayAnswers
@@ -94,8 +95,8 @@ def answers_a_second(tokens: int, arrays: bool, seconds: float) -> float:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--runs", type=int, default=7)
-    parser.add_argument("--seconds", type=float, default=2.0, help="CPU seconds of a run")
+    parser.add_argument("--runs", type=positive_int, default=7)
+    parser.add_argument("--seconds", type=positive_seconds, default=2.0, help="CPU seconds of a run")
     options = parser.parse_args()
     variants = [Variant(*each) for each in product(("actor", "server"), LENGTHS, (False, True))]
     found: dict[Variant, list[float]] = {variant: [] for variant in variants}

@@ -10,6 +10,7 @@ import argparse
 from collections.abc import Iterable
 from statistics import fmean
 
+from benchmarks.arguments import positive_int
 from benchmarks.emulated.lengths import Lengths
 from benchmarks.virtual_run import Devices, Group, VirtualRun
 
@@ -34,8 +35,8 @@ BALANCED = ((1.0, 32, 8, 1.0), (1.0, 32, 4, 1.0), (1.0, 32, 4, 0.0))
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--steps", type=int, default=100)
-    parser.add_argument("--seeds", type=int, default=8)
+    parser.add_argument("--steps", type=positive_int, default=100)
+    parser.add_argument("--seeds", type=positive_int, default=8)
     options = parser.parse_args()
     print(f"| {' | '.join(HEAD)} |")
     print(f"|{' --- |' * len(HEAD)}")

@@ -15,6 +15,7 @@ from typing import NamedTuple
 import numpy as np
 import psutil
 
+from benchmarks.arguments import composed, positive_int, positive_seconds
 from benchmarks.broken_servers import running, wait_until
 from benchmarks.resume_cost import resume_cpu_s
 from benchmarks.run_processes import jobs_of
@@ -47,11 +48,12 @@ class Sample(NamedTuple):
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--seconds", type=float, default=60)
-    parser.add_argument("--servers", type=int, nargs="+", default=[1, 64])
-    parser.add_argument("--groups", type=int, nargs="+", default=[10_000, 100_000])
+    parser.add_argument("--seconds", type=positive_seconds, default=60)
+    parser.add_argument("--servers", type=positive_int, nargs="+", default=[1, 64])
+    parser.add_argument("--groups", type=positive_int, nargs="+", default=[10_000, 100_000])
     parser.add_argument("--set", nargs="*", default=[], help="keys of the runs")
     options = parser.parse_args()
+    composed(parser, [*SETTINGS, *options.set])
     for servers in options.servers:
         samples = samples_of([*SETTINGS, f"world.servers={servers}", *options.set], options.seconds)
         report(servers, samples)
@@ -76,7 +78,7 @@ def samples_of(settings: list[str], seconds: float) -> list[Sample]:
             groups = 0
             samples: list[Sample] = []
             ends = time.monotonic() + seconds
-            while time.monotonic() < ends:
+            while time.monotonic() < ends or len(samples) < 2:
                 groups = max([groups, *(line["groups"] for line in tail.read())])
                 resident = {name: process.memory_info().rss for name, process in processes.items()}
                 samples.append(Sample(time.monotonic(), int(groups) * GROUP_SIZE, resident))

@@ -13,6 +13,7 @@ from collections.abc import Callable
 
 import torch
 
+from benchmarks.arguments import positive_int
 from benchmarks.ratios import ratio_of_medians
 from contracts.conformance.trainer.guarantees.t7_memory import peak_bytes
 from trainer_adapters.output_head import HeadScores, default_chunk
@@ -91,10 +92,10 @@ def row(options: argparse.Namespace, tokens: int, entropy: bool) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--tokens", type=int, nargs="+", default=[1024, 2048, 4096])
-    parser.add_argument("--runs", type=int, default=3)
-    parser.add_argument("--vocabulary", type=int, default=151_936)
-    parser.add_argument("--hidden", type=int, default=64)
+    parser.add_argument("--tokens", type=positive_int, nargs="+", default=[1024, 2048, 4096])
+    parser.add_argument("--runs", type=positive_int, default=3)
+    parser.add_argument("--vocabulary", type=positive_int, default=151_936)
+    parser.add_argument("--hidden", type=positive_int, default=64)
     options = parser.parse_args()
     print(
         "| tokens | entropies | full logits, CPU s | chunks, CPU s | ratio | full logits, GB | chunks, GB |"

@@ -17,6 +17,7 @@ import numpy as np
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
+from benchmarks.arguments import positive_int, refuse
 from contracts.records import Completion
 from contracts.tool_calls import parse_tool_calls
 from pipelinerl.clients.chat_template import ChatTemplate
@@ -89,10 +90,13 @@ async def success(config: RunConfig, checkpoint: Path, problems: int) -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("run_dir", type=Path)
-    parser.add_argument("--problems", type=int, default=1000)
+    parser.add_argument("--problems", type=positive_int, default=1000)
     options = parser.parse_args()
-    torch.manual_seed(0)
     checkpoint = options.run_dir / "checkpoints" / "final"
+    for needed in (options.run_dir / "config.yaml", checkpoint, options.run_dir / "summary.json"):
+        if not needed.exists():
+            refuse(parser, f"there is no {needed}; name the directory of a run that has ended")
+    torch.manual_seed(0)
     rate = asyncio.run(success(load_config(options.run_dir), checkpoint, options.problems))
     recorded = json.loads((options.run_dir / "summary.json").read_text())["heldout_success_end"]
     print(f"plain generate: {rate:.3f} of {options.problems} problems; in the run: {recorded:.3f}")

@@ -8,7 +8,6 @@ without a trainer. Its start is not counted. Runs of each length, and of another
 
 import argparse
 import json
-import os
 import shutil
 import subprocess
 import sys
@@ -18,10 +17,11 @@ from pathlib import Path
 
 import numpy as np
 
+from benchmarks.arguments import checkout, composed, of_checkout, positive_int, refuse
 from benchmarks.ratios import ratio_of_medians
 from contracts.records import ActorStopped, Completion, Rollout, TrainingDone, VersionSpan
-from pipelinerl.config import RunConfig, save_config
-from pipelinerl.launcher.compose import compose_config
+from pipelinerl.config import RunConfig
+from pipelinerl.errors import PlanError
 from pipelinerl.metrics import metrics_path, read_metrics
 from pipelinerl.paths import ROOT
 from pipelinerl.streams.files import FileStreams
@@ -33,23 +33,34 @@ VOCABULARY = 32_000
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--runs", type=int, default=5)
-    parser.add_argument("--rollouts", type=int, default=16_384)
-    parser.add_argument("--against", type=Path, help="another checkout, whose preprocessor is measured too")
+    parser.add_argument("--runs", type=positive_int, default=5)
+    parser.add_argument("--rollouts", type=positive_int, default=16_384)
+    parser.add_argument(
+        "--against", type=checkout, help="another checkout, whose preprocessor is measured too"
+    )
     parser.add_argument("settings", nargs="*")
     options = parser.parse_args()
-    checkouts = {"here": ROOT} | ({"there": options.against.resolve()} if options.against else {})
-    config = compose_config([*SETTINGS, *options.settings])
+    checkouts = {"here": ROOT} | ({"there": options.against} if options.against else {})
+    settings = [*SETTINGS, *options.settings]
+    config = composed(parser, settings)
+    if options.rollouts < config.batch_size:
+        refuse(parser, f"--rollouts must be {config.batch_size} or more, the rollouts of a step")
     with tempfile.TemporaryDirectory() as folder:
+        try:
+            for name, directory in checkouts.items():
+                compose_there(directory, Path(folder) / f"{name}.yaml", settings)
+        except PlanError as error:
+            refuse(parser, f"{error}")
         recordings = {length: Path(folder) / str(length) for length in LENGTHS}
         for length, recording in recordings.items():
             record(FileStreams(recording), config, length, options.rollouts)
         found: dict[tuple[int, str], list[dict]] = {}
         for number in range(options.runs):
             for length, recording in recordings.items():
-                for name, checkout in checkouts.items():
+                for name, directory in checkouts.items():
                     run = Path(folder) / f"run-{length}-{name}-{number}"
-                    measured = measure(checkout, run, recording, config, options.rollouts)
+                    prepare(run, recording, Path(folder) / f"{name}.yaml")
+                    measured = measure(directory, run, options.rollouts // config.batch_size)
                     found.setdefault((length, name), []).append(measured)
                     shutil.rmtree(run)
     report(found, options.rollouts)
@@ -98,15 +109,26 @@ def recorded_rollout(
     )
 
 
-def measure(checkout: Path, run: Path, recording: Path, config: RunConfig, rollouts: int) -> dict:
-    """Returns `cpu_s` and `peak_mib` of a preprocessor that has formed all steps."""
+def compose_there(directory: Path, file: Path, settings: list[str]) -> None:
+    """Has a checkout compose the configuration, because its keys may be others. Raises PlanError."""
+    command = [sys.executable, "-P", str(ROOT / "benchmarks" / "compose_alone.py"), str(file), *settings]
+    environment = of_checkout(directory)
+    child = subprocess.run(command, cwd=directory, env=environment, stderr=subprocess.PIPE, text=True)
+    if child.returncode:
+        raise PlanError(f"the checkout {directory} composes no run: {child.stderr.strip().splitlines()[-1]}")
+
+
+def prepare(run: Path, recording: Path, config: Path) -> None:
+    """Makes a run directory with the recorded stream."""
     (run / "streams").mkdir(parents=True)
     (run / "streams" / "rollouts").symlink_to(recording / "rollouts")
-    save_config(config, run / "config.yaml")
+    shutil.copy(config, run / "config.yaml")
+
+
+def measure(directory: Path, run: Path, steps: int) -> dict:
+    """Returns `cpu_s` and `peak_mib` of a preprocessor that has formed all steps."""
     command = [sys.executable, "-P", str(ROOT / "benchmarks" / "preprocessor_alone.py"), str(run)]
-    of_checkout = os.environ | {"PYTHONPATH": str(checkout)}
-    process = subprocess.Popen(command, env=of_checkout, stdout=subprocess.PIPE, text=True)
-    steps = rollouts // config.batch_size
+    process = subprocess.Popen(command, env=of_checkout(directory), stdout=subprocess.PIPE, text=True)
     while process.poll() is None and formed(run) < steps:
         time.sleep(0.05)
     streams = FileStreams(run / "streams")
@@ -114,7 +136,7 @@ def measure(checkout: Path, run: Path, recording: Path, config: RunConfig, rollo
     streams.writer("trainer_events").append(TrainingDone(version=steps))
     said, _ = process.communicate()
     if process.returncode:
-        sys.exit(f"the preprocessor of {checkout} ended with status {process.returncode}")
+        sys.exit(f"the preprocessor of {directory} ended with status {process.returncode}")
     return json.loads(said)
 
 

@@ -20,6 +20,7 @@ from pathlib import Path
 import torch
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
+from benchmarks.arguments import composed, positive_int
 from benchmarks.completions_load import keep_generating
 from benchmarks.ratios import ratio_of_medians
 from benchmarks.raw_broadcast import raw_broadcast
@@ -28,7 +29,7 @@ from contracts.conformance.tiny_model import make_tiny_model
 from contracts.inference import Parameter
 from contracts.records import ServerJoined, WeightsPublished
 from contracts.weights import WeightManifest
-from pipelinerl.launcher.compose import compose_config
+from pipelinerl.config import RunConfig
 from pipelinerl.streams.files import FileStreams
 from pipelinerl.streams.launched_servers import LaunchedServers
 from pipelinerl.training.ranks import Ranks
@@ -66,10 +67,14 @@ class Weights:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=10)
+    parser.add_argument("--rounds", type=positive_int, default=10)
     parser.add_argument("--megabytes", type=float, nargs="+", choices=SHAPES, default=list(SHAPES))
     parser.add_argument("settings", nargs="*")
     options = parser.parse_args()
+    configs = {
+        receive: composed(parser, [f"inference.receive={receive}", *options.settings])
+        for receive in {receive for receive, _ in VARIANTS}
+    }
     torch.set_num_threads(1)
     print(HEADER)
     for megabytes in options.megabytes:
@@ -78,19 +83,18 @@ def main() -> None:
             make_model(model, *SHAPES[megabytes])
             with started(SERVER, str(model), ENVIRONMENT) as url:
                 for receive, requests in VARIANTS:
-                    settings = [f"inference.receive={receive}", *options.settings]
-                    cells = measure(url, model, settings, requests, options.rounds)
+                    cells = measure(url, model, configs[receive], requests, options.rounds)
                     print(f"| {megabytes:g} MB | {receive} | {requests} | {' | '.join(cells)} |", flush=True)
 
 
-def measure(url: str, model: Path, settings: list[str], requests: int, rounds: int) -> list[str]:
+def measure(url: str, model: Path, config: RunConfig, requests: int, rounds: int) -> list[str]:
     """Returns the cells of the table's row."""
     weights = Weights(model)
     size = weights.manifest.total_bytes
     published: list[WeightsPublished] = []
     raw: list[float] = []
     with (
-        publisher(url, weights, settings) as sender,
+        publisher(url, weights, config) as sender,
         raw_broadcast(size, size, fresh=False) as broadcast,
         load(url, model, requests),
     ):
@@ -112,14 +116,14 @@ def measure(url: str, model: Path, settings: list[str], requests: int, rounds: i
 
 
 @contextlib.contextmanager
-def publisher(url: str, weights: Weights, settings: list[str]) -> Iterator[WeightPublisher]:
+def publisher(url: str, weights: Weights, config: RunConfig) -> Iterator[WeightPublisher]:
     """Yields the publisher of a run that has this server alone."""
     with tempfile.TemporaryDirectory() as folder:
         streams = FileStreams(folder)
         joined = ServerJoined(number=1, name="server-0", url=url, node="here", engine="transformers")
         streams.writer("launcher_events").append(joined)
         servers = LaunchedServers(streams)
-        sender = WeightPublisher(compose_config(settings), servers, None, weights.manifest, record=print)
+        sender = WeightPublisher(config, servers, None, weights.manifest, record=print)
         sender.wait_for_servers()
         yield sender
         sender.close()

@@ -15,6 +15,7 @@ from itertools import product
 from pathlib import Path
 from statistics import median
 
+from benchmarks.arguments import composed, names_of, seeds
 from benchmarks.schedule_figures import Figures, figures_of
 from pipelinerl.paths import ROOT
 
@@ -71,15 +72,17 @@ HEAD = (
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--out", type=Path, default=Path("runs/schedules"))
-    parser.add_argument("--seeds", default="0,1", help="separated by commas")
-    parser.add_argument("--only", default=",".join(SHAPES), help="of these shapes")
+    parser.add_argument("--seeds", type=seeds, default="0,1", help="separated by commas")
+    parser.add_argument("--only", type=names_of(SHAPES), default=",".join(SHAPES), help="of these shapes")
     parser.add_argument("--real", action="store_true", help="the demo instead of emulated devices")
     parser.add_argument("settings", nargs="*", help="for every run")
     options = parser.parse_args()
     out = ROOT / options.out / time.strftime("%Y%m%d-%H%M%S")
     found: dict[tuple[str, str], list[Figures]] = {}
-    shapes = ["demo"] if options.real else options.only.split(",")
-    for seed, shape in product(options.seeds.split(","), shapes):
+    shapes = ["demo"] if options.real else options.only
+    for shape in shapes:
+        composed(parser, [*settings_of(shape, options.seeds[0]), *options.settings])
+    for seed, shape in product(options.seeds, shapes):
         for schedule in SCHEDULES_OF.get(shape, ("pipeline", "async", "conventional")):
             run_dir = out / f"{shape}-{schedule}-{seed}"
             of_run = (f"schedule={schedule}", f"seed={seed}", f"run_dir={run_dir}")
@@ -91,7 +94,7 @@ def main() -> None:
         print(f"| {' | '.join([shape, schedule, *row(figures, found.get((shape, 'conventional')))])} |")
 
 
-def settings_of(shape: str, seed: str) -> tuple[str, ...]:
+def settings_of(shape: str, seed: int) -> tuple[str, ...]:
     if shape == "demo":
         return DEMO
     return (*EMULATED, f"+inference.arguments.seed={seed}", *SHAPES[shape])

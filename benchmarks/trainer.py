@@ -18,6 +18,7 @@ import torch
 from torch.profiler import profile
 from transformers import AutoModelForCausalLM, Qwen2Config, Qwen2ForCausalLM
 
+from benchmarks.arguments import positive_int
 from benchmarks.ratios import ratio_of_medians
 from contracts.records import TrainingSequence
 from contracts.support.ports import ReservedPort
@@ -105,9 +106,9 @@ def cpu_seconds(work: Callable[[], None]) -> float:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--runs", type=int, default=20)
-    parser.add_argument("--sequences", type=int, default=16)
-    parser.add_argument("--length", type=int, default=64)
+    parser.add_argument("--runs", type=positive_int, default=20)
+    parser.add_argument("--sequences", type=positive_int, default=16)
+    parser.add_argument("--length", type=positive_int, default=64)
     parser.add_argument(
         "--profile", action="store_true", help="also print the operators of three steps of each"
     )

@@ -8,7 +8,6 @@ and a table of medians with the lowest and the highest value.
 """
 
 import argparse
-import os
 import subprocess
 import sys
 import tempfile
@@ -18,6 +17,7 @@ from pathlib import Path
 import numpy as np
 import psutil
 
+from benchmarks.arguments import checkout, composed, of_checkout, positive_int
 from benchmarks.run_processes import jobs_of
 from pipelinerl.config import load_config
 from pipelinerl.metrics import metrics_path, read_metrics
@@ -30,10 +30,11 @@ Result = dict[str, float]
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--runs", type=int, default=3, help="of each checkout")
-    parser.add_argument("--against", type=Path, help="another checkout")
+    parser.add_argument("--runs", type=positive_int, default=3, help="of each checkout")
+    parser.add_argument("--against", type=checkout, help="another checkout")
     parser.add_argument("settings", nargs="*")
     options = parser.parse_args()
+    composed(parser, options.settings)
     checkouts = {"this": ROOT, **({"other": options.against} if options.against else {})}
     found: dict[str, list[Result]] = {name: [] for name in checkouts}
     for number in range(options.runs):
@@ -44,11 +45,11 @@ def main() -> None:
     print(table(found))
 
 
-def measured(checkout: Path, settings: list[str]) -> Result:
+def measured(directory: Path, settings: list[str]) -> Result:
     """Makes a run of the checkout. Returns its CPU milliseconds per rollout, and its shares in percent."""
     with tempfile.TemporaryDirectory() as folder:
         run = Path(folder) / "run"
-        samples = cpu_samples(run, started(checkout, run, settings))
+        samples = cpu_samples(run, started(directory, run, settings))
         steps = [line for line in read_metrics(metrics_path(run, "trainer")) if line.get("step_s")]
         rollouts = (len(steps) - 1) * load_config(run).batch_size
         times, cpu_s = np.array(samples).T
@@ -58,11 +59,11 @@ def measured(checkout: Path, settings: list[str]) -> Result:
         return {"CPU ms / rollout": 1000 * float(last - first) / rollouts, **shares}
 
 
-def started(checkout: Path, run: Path, settings: list[str]) -> subprocess.Popen:
+def started(directory: Path, run: Path, settings: list[str]) -> subprocess.Popen:
     return subprocess.Popen(
         [sys.executable, "launch.py", f"run_dir={run}", *settings],
-        cwd=checkout,
-        env=os.environ | {"PYTHONPATH": str(checkout)},
+        cwd=directory,
+        env=of_checkout(directory),
         stdout=subprocess.DEVNULL,
     )
 

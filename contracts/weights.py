@@ -5,28 +5,26 @@ the source of every broadcast. The workers of the inference servers are the othe
 those of torch's own `new_group`, so engines that join such groups natively can join it.
 """
 
-import os
 import socket
 import threading
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import closing, contextmanager
+from contextlib import closing
 from dataclasses import dataclass
 from datetime import timedelta
-from itertools import islice
+from functools import partial
 from typing import Any
 
 import torch
 import torch.distributed as dist
 
 from contracts.bucket_packer import BucketPacker
+from contracts.fill_ahead import filled_ahead
 from contracts.gloo import OpenedSockets
-from contracts.gloo_ahead import BroadcastsAhead, broadcast_options
 from contracts.inference import Parameter
 from contracts.nccl import NcclGroup
 
-ENTERED_AHEAD = 2  # broadcasts at a time: the one that is received, and the next
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
@@ -305,7 +303,6 @@ class WeightGroup:
             self._group = NcclGroup(prefix, rank, world_size, self.device, aborted)
         else:
             raise ValueError(f"backend must be gloo or nccl, not {backend!r}")
-        self._ahead = BroadcastsAhead(self._group)  # those that this rank receives with gloo
         if probe:
             try:
                 self.broadcast(torch.zeros(1, dtype=torch.uint8), timeout_s)
@@ -334,77 +331,55 @@ class WeightGroup:
 
         Raises PeerLostError if a peer is gone, or takes longer than `timeout_s`.
         """
+        group = self._group
+        if group is None:
+            raise PeerLostError("the group was left", False)
         on_device = buffer.to(self.device)
-        options = broadcast_options(timedelta(seconds=timeout_s))
-        with _peer_lost(timeout_s):
+        options = dist.BroadcastOptions()
+        options.rootRank = 0
+        options.rootTensor = 0
+        options.timeout = timedelta(seconds=timeout_s)
+        started = time.monotonic()
+        try:
             if self.backend == "gloo":
-                self._group.broadcast([on_device], options).wait()
+                group.broadcast([on_device], options).wait()
             else:
-                self._group.broadcast(on_device, options, timeout_s)
+                group.broadcast(on_device, options, timeout_s)
+        except torch.OutOfMemoryError:
+            raise
+        except RuntimeError as error:  # what torch raises when a peer is gone or silent
+            raise PeerLostError(str(error), time.monotonic() - started >= timeout_s) from error
 
     def receive(
         self, buffers: Iterator[torch.Tensor], timeout_s: float
     ) -> Generator[torch.Tensor, None, None]:
         """Fills each buffer by a broadcast, and yields it then.
 
-        With gloo the next broadcast is entered before one has ended. Raises PeerLostError as `broadcast`
-        does.
+        With gloo the next buffers are filled meanwhile. Where the generator is closed before its end, the
+        broadcast that is under way is abandoned: it lasts until its own timeout. Raises PeerLostError as
+        `broadcast` does.
         """
-        if self.backend != "gloo":
-            for buffer in buffers:
-                self.broadcast(buffer, timeout_s)
-                yield buffer
+        if self.backend == "gloo":
+            yield from filled_ahead(partial(self.broadcast, timeout_s=timeout_s), buffers)
             return
-        ahead = self._ahead
-        try:
-            while True:
-                for buffer in islice(buffers, ENTERED_AHEAD - len(ahead)):
-                    with _peer_lost(timeout_s):
-                        ahead.enter(buffer, timeout_s)
-                if not ahead:
-                    return
-                with _peer_lost(timeout_s):
-                    full = ahead.wait(timeout_s)
-                yield full
-        finally:
-            if ahead:
-                ahead.end()
+        for buffer in buffers:
+            self.broadcast(buffer, timeout_s)
+            yield buffer
 
     def close(self) -> None:
         """Leaves the group, which unblocks its peers."""
         if self.backend == "nccl" and self._group is not None:
             self._group.close()
-        self._ahead.end()
         self._group = None
-
-
-@contextmanager
-def _peer_lost(timeout_s: float) -> Iterator[None]:
-    """Raises PeerLostError for what torch raises in the block when a peer is gone or silent."""
-    started = time.monotonic()
-    try:
-        yield
-    except torch.OutOfMemoryError:
-        raise
-    except RuntimeError as error:
-        raise PeerLostError(str(error), time.monotonic() - started >= timeout_s) from error
 
 
 def _gloo_group(
     store: dist.Store, address: str, rank: int, world_size: int, timeout: timedelta
 ) -> dist.ProcessGroupGloo:
-    """Returns a gloo group, one of whose threads is left to end the broadcasts that were entered ahead."""
+    """Returns a gloo group on the loopback interface if the store is there, else on the host's own."""
+    if address not in LOOPBACK:
+        return dist.ProcessGroupGloo(store, rank, world_size, timeout)
     options = dist.ProcessGroupGloo._Options()  # type: ignore[attr-defined]
     options._timeout = timeout
-    options._threads = ENTERED_AHEAD + 1
-    options._devices = _gloo_devices(address)
+    options._devices = [dist.ProcessGroupGloo.create_device(hostname="127.0.0.1")]
     return dist.ProcessGroupGloo(store, rank, world_size, options)
-
-
-def _gloo_devices(address: str) -> list[Any]:
-    """Returns the loopback interface if the store is there, else what torch takes for a group of its own."""
-    if address in LOOPBACK:
-        return [dist.ProcessGroupGloo.create_device(hostname="127.0.0.1")]
-    if names := os.environ.get("GLOO_SOCKET_IFNAME"):
-        return [dist.ProcessGroupGloo.create_device(interface=name) for name in names.split(",")]
-    return [dist.ProcessGroupGloo.create_default_device()]

@@ -6,7 +6,9 @@ The chat and the text API differ only in the names of a few fields (`Chat`, `Tex
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
+from math import isfinite
 
+from contracts.errors import ContractError, ErrorCode
 from contracts.inference import TokenDelta
 from contracts.tool_calls import ToolCall
 
@@ -57,7 +59,11 @@ class Choice:
     begun: bool = False  # a chunk of it has been sent
 
     def extend(self, delta: TokenDelta) -> None:
-        """Adds newly sampled tokens."""
+        """Adds newly sampled tokens. Raises ContractError for a log-probability that is no number."""
+        if not isfinite(sum(delta.logprobs)):
+            raise ContractError(
+                ErrorCode.ENGINE_FAILED, "the engine sampled a token of no finite log-probability"
+            )
         self.token_ids += delta.token_ids
         self.logprobs += delta.logprobs
         self.versions += delta.versions

@@ -72,6 +72,8 @@ class EmbeddedEngine(TokenEngine):
     ) -> None:
         """Copies `tensors` into the model, casting to its dtype. Called inside the pause, in the same thread.
 
+        Where `serves_received` is true, it makes them the model's weights instead, and copies nothing.
+
         tensors: views into receive buffers, by Hugging Face name.
         tied: the name that is sent, by tied name; every copy of a tied weight must be filled.
         version: the label of what is sampled next.
@@ -85,7 +87,8 @@ class EmbeddedEngine(TokenEngine):
     def serves_received(self, parameters: list[Parameter]) -> bool:
         """Returns whether `apply_weights` makes the model's weights of the very tensors that it is given.
 
-        Then they are received into the memory of the weights that the last update replaced.
+        Then an update is received into the memory of the weights that the one before it replaced. So the
+        model must have let go of those, and must hold all that it was given last.
         """
         return False
 

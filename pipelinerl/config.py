@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from contracts.limits import MAX_INTEGER
 from contracts.model_shape import ModelShape
 from contracts.optimizer import OptimizerSpec
 from contracts.support.files import write_atomically
@@ -194,7 +195,10 @@ class OptimizerConfig(OptimizerSpec):
 class WeightsConfig(Section):
     dtype: Literal["float32", "bfloat16", "float16"] = Field("float32", description="Dtype on the wire.")
     bucket_bytes: Int | None = Field(
-        None, ge=1, description="Largest bucket of a broadcast; null = by the size of the weights."
+        None,
+        ge=1,
+        lt=MAX_INTEGER,
+        description="Largest bucket of a broadcast; null = 1 to 256 MiB, by the size of the weights.",
     )
     master_address: str | None = Field(
         None, description="Where trainer rank 0 hosts the weight group's store; null = its node's address."

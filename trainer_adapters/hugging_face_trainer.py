@@ -16,6 +16,7 @@ import torch.distributed as dist
 from transformers import AutoConfig
 
 from contracts.inference import Parameter
+from contracts.limits import MAX_INTEGER
 from contracts.model_shape import ModelShape
 from contracts.trainer import PackedBatch, SaveHandle, TokenScores, TrainerWorker, WorkerSpec
 from contracts.weights import WeightManifest
@@ -63,7 +64,7 @@ class HuggingFaceTrainer(TrainerWorker):
         for name, flag in flags.items():
             if not isinstance(flag, bool):
                 raise ValueError(f"{name} must be true or false, not {flag!r}")
-        if logits_chunk is not None and (not isinstance(logits_chunk, int) or logits_chunk < 1):
+        if logits_chunk is not None and (type(logits_chunk) is not int or not 0 < logits_chunk < MAX_INTEGER):
             raise ValueError(
                 f"logits_chunk must be a positive number of tokens or null, not {logits_chunk!r}"
             )

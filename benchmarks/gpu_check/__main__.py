@@ -14,10 +14,11 @@ from pathlib import Path
 
 import torch
 
+from benchmarks.arguments import refuse
 from benchmarks.gpu_check.machine import title, versions
 from benchmarks.gpu_check.parts import PARTS
 from benchmarks.gpu_check.running import run_part
-from benchmarks.gpu_check.table import HEAD, record, row
+from benchmarks.gpu_check.table import HEAD, make_writable, record, row
 
 
 def main(arguments: Sequence[str] | None = None, parts: Mapping[str, str] = PARTS) -> int:
@@ -30,6 +31,10 @@ def main(arguments: Sequence[str] | None = None, parts: Mapping[str, str] = PART
     if not options.dry and not torch.cuda.is_available():
         print("torch sees no GPU here; --dry runs the same path on a CPU", file=sys.stderr)
         return 2
+    try:
+        make_writable(options.out)
+    except OSError as error:
+        refuse(parser, f"--out must be a file that can be written: {error}")
     heading = title(options.dry)
     print(f"{heading}\n{versions()}\n\n{HEAD}", end="", flush=True)
     failed = False

@@ -34,8 +34,12 @@ def put(text: str, title: str, versions: str, outcome: Outcome) -> str:
     return f"{before}{section(title, versions, list(rows.values()))}{gap}{after}"
 
 
-def record(file: Path, title: str, versions: str, outcome: Outcome) -> None:
-    """Writes an outcome into the file, which is made where it is missing."""
-    text = file.read_text() if file.exists() else ""
+def make_writable(file: Path) -> None:
+    """Makes the file and its directory where they are missing. Raises OSError where it cannot be written."""
     file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text(put(text, title, versions, outcome))
+    file.open("a").close()
+
+
+def record(file: Path, title: str, versions: str, outcome: Outcome) -> None:
+    """Writes an outcome into the file."""
+    file.write_text(put(file.read_text(), title, versions, outcome))

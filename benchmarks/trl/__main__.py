@@ -13,6 +13,7 @@ here, the servers have it. --tail gives answers lengths with a long tail, on ano
 
 import argparse
 import json
+import shutil
 import subprocess
 import tempfile
 from pathlib import Path
@@ -20,6 +21,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.arguments import composed, positive_int, refuse, whole_from
 from benchmarks.ratios import ratio_of_medians
 from benchmarks.trl import ours
 from benchmarks.trl.curves import WARM_UP, Curve
@@ -38,12 +40,11 @@ HEAD = f"| system | samples/s | seconds to {SUCCESS} | CPU ms a sample | success
 def main() -> None:
     """Runs both systems in turn, and prints the table."""
     options = _options()
-    settings = [f"max_steps={options.steps}", *(TAIL if options.tail else []), *options.settings]
     curves: dict[str, list[Curve]] = {"TRL": [], "ours": []}
     for number in range(options.runs):
         for name in ("TRL", "ours") if number % 2 else ("ours", "TRL"):
             with tempfile.TemporaryDirectory() as folder:
-                seeded = [*settings, f"seed={number}"]
+                seeded = [*options.settings, f"seed={number}"]
                 curve = (
                     of_trl(options, seeded, Path(folder))
                     if name == "TRL"
@@ -76,7 +77,7 @@ def of_trl(options: argparse.Namespace, settings: list[str], folder: Path) -> Cu
         "betas": config.optimizer.betas,
         "seed": config.seed,
         "threads": options.threads,
-        "more": {key: json.loads(value) for key, value in (pair.split("=", 1) for pair in options.trl)},
+        "more": dict(options.trl),
         "directory": str(folder / "output"),
         "out": str(folder / "batches.jsonl"),
     }
@@ -113,15 +114,31 @@ def _with_range(values: list[float], form: str) -> str:
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--python", required=True, help="of the environment that has TRL")
-    parser.add_argument("--runs", type=int, default=3)
-    parser.add_argument("--steps", type=int, default=60)
-    parser.add_argument("--threads", type=int, default=2, help="of torch in TRL's process")
-    parser.add_argument("--trl", action="append", default=[], help="a field of GRPOConfig, NAME=JSON")
+    parser.add_argument("--runs", type=positive_int, default=3)
+    parser.add_argument("--steps", type=whole_from(WARM_UP + 1), default=60)
+    parser.add_argument("--threads", type=positive_int, default=2, help="of torch in TRL's process")
+    parser.add_argument(
+        "--trl", type=_field, action="append", default=[], help="a field of GRPOConfig, NAME=JSON"
+    )
     parser.add_argument("--tail", action="store_true", help="answers of long-tailed lengths")
     parser.add_argument(
         "settings", nargs="*", help="of this project's run, and of TRL's where both have them"
     )
-    return parser.parse_args()
+    options = parser.parse_args()
+    if shutil.which(options.python) is None:
+        refuse(parser, f"--python {options.python} is no program; make the environment as --help says")
+    options.settings = [f"max_steps={options.steps}", *(TAIL if options.tail else []), *options.settings]
+    composed(parser, [*options.settings, *ours.SETTINGS])
+    return options
+
+
+def _field(text: str) -> tuple[str, Any]:
+    """Reads the name and the value of a field."""
+    name, _, value = text.partition("=")
+    try:
+        return name, json.loads(value)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"must be NAME=JSON, like beta=0.1, not {text!r}") from None
 
 
 if __name__ == "__main__":

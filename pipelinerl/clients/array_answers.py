@@ -1,6 +1,7 @@
 """Completions in arrays from the servers that have them, as their `/contract` says, in lists from the others.
 
-Used by `LLMClient`. A server is asked once, and again after it was not available: another may have its port.
+Used by `LLMClient`. A server is asked once, and again after it was not available or
+answered wrongly: another may have its port.
 """
 
 import aiohttp
@@ -8,7 +9,7 @@ import msgspec
 
 from pipelinerl.clients.answer_bodies import body_of
 from pipelinerl.clients.completions import Prompt, Sampling, complete
-from pipelinerl.clients.faults import RequestRefusedError, ServerUnavailableError
+from pipelinerl.clients.faults import InvalidResponseError, RequestRefusedError, ServerUnavailableError
 from pipelinerl.domains.base import Answer
 
 WORD = "arrays"
@@ -35,7 +36,7 @@ class ArrayAnswers:
         arrays = await self._has_arrays(url)
         try:
             return await complete(self._session, url, prompt, sampling, tools, arrays)
-        except ServerUnavailableError:
+        except (ServerUnavailableError, InvalidResponseError):
             self._have.pop(url, None)
             raise
         except RequestRefusedError as error:
@@ -47,14 +48,18 @@ class ArrayAnswers:
     async def _has_arrays(self, url: str) -> bool:
         if url not in self._have:
             self._have[url] = False  # no other request waits for the answer
+            declared = None
             try:
-                self._have[url] = await self._declares_arrays(url)
-            except BaseException:
+                declared = await self._declares_arrays(url)
+            finally:
                 self._have.pop(url, None)
-                raise
+            if declared is None:
+                return False
+            self._have[url] = declared
         return self._have[url]
 
-    async def _declares_arrays(self, url: str) -> bool:
+    async def _declares_arrays(self, url: str) -> bool | None:
+        """Returns None where the server did not answer, and is to be asked again."""
         timeout = aiohttp.ClientTimeout(total=ANSWER_TIMEOUT_S)
         asked = self._session.get(f"{url}/contract", timeout=timeout, allow_redirects=False)
         try:
@@ -62,6 +67,6 @@ class ArrayAnswers:
                 body = await body_of(response, LONGEST_CONTRACT)
             return WORD in msgspec.json.decode(body, type=_Contract).capabilities
         except (aiohttp.ClientError, TimeoutError):
-            return False
+            return None
         except (msgspec.MsgspecError, ValueError, RecursionError):  # no answer of the contract's
             return False

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import aiohttp
 import msgspec
 
-from contracts.records import Completion, VersionSpan
+from contracts.records import Array, Completion, VersionSpan
 from contracts.tool_calls import ToolCall
 from pipelinerl.clients.answer_bodies import TooLongAnswerError, body_of
 from pipelinerl.clients.completion_bodies import read_body
@@ -87,6 +87,7 @@ async def complete(
         raise _error_of(status, body)
     try:
         answer = _answer(body, sampling, url, arrays)
+        _check_prompt(answer.completion.prompt_token_ids, None if chat else prompt)
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         raise InvalidResponseError(f"{url} answered outside the contract: {error}") from error
     if answer.completion.finish_reason not in WHOLE:
@@ -135,6 +136,14 @@ def _answer(raw: bytes, sampling: Sampling, url: str, arrays: bool) -> Answer:
     )
     _check(completion, sampling)
     return Answer(body.text or "", completion, [ToolCall.model_validate(call) for call in body.tool_calls])
+
+
+def _check_prompt(prompt: Array, sent: Prompt | None) -> None:
+    """sent: the ids that were sent; None for a conversation, which the server tokenises."""
+    if not len(prompt):
+        raise ValueError("a prompt of no tokens")
+    if sent is not None and prompt.tolist() != sent:
+        raise ValueError("another prompt than the one that was sent")
 
 
 def _check(completion: Completion, sampling: Sampling) -> None:

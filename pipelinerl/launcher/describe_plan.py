@@ -99,9 +99,12 @@ def _expectations(config: RunConfig) -> Iterator[str]:
     counted = f"{servers} servers x inference.concurrency {each}{bound}"
     yield f"expected in flight: {in_flight} sequences ({counted})"
     steps = in_flight / batch
+    mean = steps / 2 + 0.5
+    if limit is not None:
+        mean = min(mean, limit)
     yield (
         f"expected lag: while a sequence is generated the trainer makes about {steps:.2g} steps (in flight / "
-        f"batch_size), and up to one more until its batch is complete: a mean of about {steps / 2 + 0.5:.2g}"
+        f"batch_size), and up to one more until its batch is complete: a mean of about {mean:.2g}"
         + _beyond(limit, steps + STEPS_AHEAD)
     )
 

@@ -10,7 +10,7 @@ import signal
 import sys
 import traceback
 from collections.abc import Callable
-from typing import TypeVar
+from typing import BinaryIO, TypeVar
 
 from pydantic import ValidationError
 
@@ -31,39 +31,61 @@ def in_forked(work: Callable[[], Result]) -> Result:
     """
     if sys.platform != "linux":
         return work()
-    reading, writing = os.pipe()
     print(end="", flush=True)  # what is not written yet would be written twice
-    child = os.fork()
-    if child == 0:
-        os.close(reading)
-        os._exit(_work(work, writing))
+    with open(os.memfd_create("outcome"), "w+b") as outcome:
+        child = _fork(work, outcome)
+        try:
+            _, ended = os.waitpid(child, 0)
+        except BaseException:  # an interruption
+            os.kill(child, signal.SIGTERM)
+            os.waitpid(child, 0)
+            raise
+        outcome.seek(0)
+        return _result(outcome, os.waitstatus_to_exitcode(ended))
+
+
+def _fork(work: Callable[[], object], outcome: BinaryIO) -> int:
+    """Returns the forked process, which ends by itself. An interruption waits until it can be told apart."""
+    unblocked = signal.pthread_sigmask(signal.SIG_BLOCK, interruptions.SIGNALS)
     try:
-        os.close(writing)
-        with open(reading, "rb") as answers:
-            answer = answers.read()
-    except BaseException:  # an interruption
-        os.kill(child, signal.SIGTERM)
-        raise
+        child = os.fork()
+        if child == 0:
+            os._exit(_work(work, outcome, unblocked))
+        return child
     finally:
-        _, ended = os.waitpid(child, 0)
-    return _result(answer, os.waitstatus_to_exitcode(ended))
+        signal.pthread_sigmask(signal.SIG_SETMASK, unblocked)
 
 
-def _work(work: Callable[[], object], writing: int) -> int:
-    """Sends the outcome; returns the exit status of the forked process."""
-    interruptions.interrupt_once()
-    die_with_parent()
+def _work(work: Callable[[], object], outcome: BinaryIO, unblocked: set[signal.Signals]) -> int:
+    """Writes the outcome; returns the exit status of the forked process."""
     try:
-        outcome = _outcome(work)
+        interruptions.interrupt_once()
+        signal.pthread_sigmask(signal.SIG_SETMASK, unblocked)
+        die_with_parent()
+        outcome.write(_pickled(_outcome(work)))
+        outcome.flush()
         print(end="", flush=True)
-        with open(writing, "wb") as answer:
-            answer.write(pickle.dumps(outcome))
     except KeyboardInterrupt:
         return interruptions.STATUS
+    except SystemExit as end:
+        print(end.code, file=sys.stderr, flush=True)
+        return 1
     except BaseException:
         traceback.print_exc()
         return 1
     return 0
+
+
+def _pickled(outcome: object) -> bytes:
+    """Raises an error that is the outcome if the other process could not read it."""
+    try:
+        pickled = pickle.dumps(outcome)
+        pickle.loads(pickled)
+    except Exception:
+        if isinstance(outcome, Exception):
+            raise outcome from None
+        raise
+    return pickled
 
 
 def _outcome(work: Callable[[], object]) -> object:
@@ -75,12 +97,12 @@ def _outcome(work: Callable[[], object]) -> object:
         return error
 
 
-def _result(answer: bytes, status: int) -> object:
+def _result(written: BinaryIO, status: int) -> object:
     if status == interruptions.STATUS:
         raise KeyboardInterrupt
     if status:
         sys.exit(status if status > 0 else f"launch.py: its checks were ended by signal {-status}")
-    outcome = pickle.loads(answer)
+    outcome = pickle.load(written)
     if isinstance(outcome, Exception):
         raise outcome
     return outcome

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from contracts.model_shape import ModelShape
 from contracts.tool_templates import knows_tools
 from pipelinerl.components import build_domain, instantiate
 from pipelinerl.config import RunConfig
 from pipelinerl.domains.base import Domain, Problem
 from pipelinerl.errors import PlanError
-from pipelinerl.launcher.gpu_memory import check_fits, longest_sequence
+from pipelinerl.launcher.gpu_memory import check_fits
 from pipelinerl.launcher.model_source import Model
 
 if TYPE_CHECKING:
@@ -34,9 +35,14 @@ def check_model(config: RunConfig, model: Model) -> None:
         _check_template(tokenizer, domain, model.path)
         _check_prompts(config, tokenizer, domain)
     if model.shape:
-        _check_context(config, model.shape.context)
-        if config.world.gpus:
-            check_fits(config, model.shape)
+        check_shape(config, model.shape)
+
+
+def check_shape(config: RunConfig, shape: ModelShape) -> None:
+    """Checks what the model's shape alone tells: context and memory."""
+    _check_context(config, shape.context)
+    if config.world.gpus:
+        check_fits(config, shape)
 
 
 def _check_template(tokenizer: PreTrainedTokenizerBase, domain: Domain, path: str) -> None:
@@ -71,9 +77,11 @@ def _sampled_problems(config: RunConfig, domain: Domain) -> Iterator[Problem]:
 
 
 def _check_context(config: RunConfig, context: int) -> None:
-    wanted = longest_sequence(config)
-    if wanted > context:
-        raise PlanError(
-            f"sampling.max_prompt_tokens + sampling.max_tokens = {wanted} exceeds the model's context of "
-            f"{context}; lower one of them"
-        )
+    longest = {"sampling": config.sampling.max_tokens, "probe": config.probe.max_tokens}
+    for section, tokens in longest.items():
+        wanted = config.sampling.max_prompt_tokens + tokens
+        if wanted > context:
+            raise PlanError(
+                f"sampling.max_prompt_tokens + {section}.max_tokens = {wanted} exceeds the model's context "
+                f"of {context}; lower one of them"
+            )

@@ -78,7 +78,7 @@ def _held_back(m: Measurements) -> float:
 
 
 QUEUE = "queue"  # the word of `Admission.blocked_by` while enough rollouts wait in front of the trainer
-AFTER_GENERATION = ("lag", QUEUE, "judging")
+AFTER_GENERATION = ("lag", QUEUE, "unread", "judging")  # "unread": of runs that were recorded before
 
 
 def _quiescing(m: Measurements) -> Bottleneck | None:

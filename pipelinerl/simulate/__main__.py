@@ -16,9 +16,13 @@ from pydantic import ValidationError
 
 from contracts.support.messages import one_line
 from pipelinerl.config import RunConfig
+from pipelinerl.demo_model.registry import DEMO_MODELS
 from pipelinerl.errors import PlanError
 from pipelinerl.launcher.compose import compose_config
+from pipelinerl.launcher.model_checks import check_shape
+from pipelinerl.launcher.model_source import find_model
 from pipelinerl.simulate.inputs import inputs_of
+from pipelinerl.simulate.memory import warned_of_memory
 from pipelinerl.simulate.rates import DEVICES, Rates
 from pipelinerl.simulate.run import SimulatedRun, StalledError
 from pipelinerl.simulate.table import HEAD, row_of
@@ -34,8 +38,11 @@ def main(arguments: list[str] | None = None) -> int:
         if not 0 <= given.success <= 1:
             raise ValueError(f"--success {given.success:g}: from 0 to 1")
         config = compose_config(["plan=true", f"max_steps={given.steps}", *given.settings])
-        inputs = inputs_of(config, given)
-        print(inputs.described(), HEAD, sep="\n\n")
+        shape = find_model(config, DEMO_MODELS[config.model.demo].directory).shape
+        if shape:
+            check_shape(config, shape)
+        inputs = inputs_of(config, shape, given)
+        print(inputs.described(), *warned_of_memory(config, shape), "", HEAD, sep="\n")
         for each in _compared(config) if given.compare else [config]:
             run = SimulatedRun(each, inputs.rates, inputs.lengths, given.success, inputs.prompt_tokens)
             print(row_of(each, run.run()), flush=True)

@@ -3,16 +3,12 @@
 import argparse
 from dataclasses import dataclass, fields, replace
 
-import numpy as np
-
+from contracts.model_shape import ModelShape
 from pipelinerl.config import RunConfig
-from pipelinerl.demo_model.registry import DEMO_MODELS
-from pipelinerl.launcher.model_source import find_model
 from pipelinerl.simulate.lengths import Lengths, as_measured, lengths_of
 from pipelinerl.simulate.rates import DEVICES, Rates, by_arithmetic
 from pipelinerl.simulate.recorded import recorded_inputs
 
-DRAWS = 1000  # for the mean length
 PROMPT_TOKENS = 200
 
 
@@ -28,45 +24,69 @@ class Inputs:
     def described(self) -> str:
         """Returns the numbers, for people."""
         given = ", ".join(f"{field.name} {getattr(self.rates, field.name):.3g}" for field in fields(Rates))
-        return f"times {self.source}: {given}\nprompts of {self.prompt_tokens} tokens"
+        prompts = f"prompts of {self.prompt_tokens} tokens"
+        return "\n".join([f"times {self.source}: {given}", prompts, *self._cut()])
+
+    def _cut(self) -> list[str]:
+        share = self.lengths.share_cut
+        if not share:
+            return []
+        return [
+            f"answers are cut at {self.lengths.longest} tokens (sampling.max_tokens): "
+            f"about {share:.1%} of them would be longer"
+        ]
 
 
-def inputs_of(config: RunConfig, given: argparse.Namespace) -> Inputs:
+def inputs_of(config: RunConfig, shape: ModelShape | None, given: argparse.Namespace) -> Inputs:
     """Returns the inputs that a command asks for. Raises ValueError where one is missing."""
-    lengths = lengths_of(given.lengths, config.sampling.max_tokens) if given.lengths else None
-    prompt_tokens = given.prompt_tokens
+    longest = config.sampling.max_tokens
+    lengths = lengths_of(given.lengths, longest) if given.lengths else None
     if given.like:
-        recorded = recorded_inputs(given.like, config.world.servers)
+        recorded = recorded_inputs(given.like)
         if lengths is None:
-            lengths = as_measured(recorded.lengths)
-        prompt_tokens = prompt_tokens or recorded.prompt_tokens
+            lengths = as_measured(recorded.lengths, longest * recorded.turns)
+        prompt_tokens = _prompt_tokens(config, given, recorded.prompt_tokens)
         rates = recorded.rates
         source = f"of {given.like}"
     else:
         if lengths is None:
             raise ValueError("give --lengths, or --like with a recorded run")
-        prompt_tokens = prompt_tokens or min(PROMPT_TOKENS, config.sampling.max_prompt_tokens)
-        rates, source = _of_shape(config, given, lengths, prompt_tokens)
+        usual = min(PROMPT_TOKENS, config.sampling.max_prompt_tokens)
+        prompt_tokens = _prompt_tokens(config, given, usual)
+        rates, source = _of_shape(config, shape, given, lengths, prompt_tokens)
     asked = {field.name: getattr(given, field.name) for field in fields(Rates)}
     named = {name: value for name, value in asked.items() if value is not None}
     return Inputs(replace(rates, **named), lengths, prompt_tokens, source)
 
 
+def _prompt_tokens(config: RunConfig, given: argparse.Namespace, otherwise: int) -> int:
+    """Returns what the command gives, or else `otherwise`. Raises ValueError if it is out of range."""
+    prompt_tokens = otherwise if given.prompt_tokens is None else given.prompt_tokens
+    most = config.sampling.max_prompt_tokens
+    if not 1 <= prompt_tokens <= most:
+        raise ValueError(
+            f"prompts of {prompt_tokens} tokens: set --prompt-tokens from 1 to {most}, which is "
+            "sampling.max_prompt_tokens"
+        )
+    return prompt_tokens
+
+
 def _of_shape(
-    config: RunConfig, given: argparse.Namespace, lengths: Lengths, prompt_tokens: int
+    config: RunConfig,
+    shape: ModelShape | None,
+    given: argparse.Namespace,
+    lengths: Lengths,
+    prompt_tokens: int,
 ) -> tuple[Rates, str]:
     if given.decode_s is not None and given.train_tokens_per_s is not None:
         return Rates(given.decode_s, 0.0, given.train_tokens_per_s), "as given"
-    shape = find_model(config, DEMO_MODELS[config.model.demo].directory).shape
     if shape is None:
         raise ValueError("the model's shape is not known: give --decode-s and --train-tokens-per-s")
-    random = np.random.default_rng(0)
-    context = prompt_tokens + np.mean([lengths(random) for _ in range(DRAWS)]) / 2
     rates = by_arithmetic(
         DEVICES[given.device],
         shape,
         config.inference.gpus_per_server,
         config.world.trainer_ranks,
-        float(context),
+        prompt_tokens + lengths.mean / 2,
     )
     return rates, f"by arithmetic for {given.device}"

@@ -2,10 +2,36 @@
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
-Lengths = Callable[[np.random.Generator], int]
+DRAWS = 1000  # for a mean or a share
+
+
+@dataclass(frozen=True)
+class Lengths:
+    """A distribution that is cut at `longest` tokens.
+
+    draw: returns a length before it is cut.
+    """
+
+    draw: Callable[[np.random.Generator], float]
+    longest: int
+
+    def __call__(self, random: np.random.Generator) -> int:
+        """Returns the tokens of one answer."""
+        return round(max(1, min(self.draw(random), self.longest)))
+
+    @property
+    def mean(self) -> float:
+        random = np.random.default_rng(0)
+        return float(np.mean([self(random) for _ in range(DRAWS)]))
+
+    @property
+    def share_cut(self) -> float:
+        random = np.random.default_rng(0)
+        return float(np.mean([self.draw(random) > self.longest for _ in range(DRAWS)]))
 
 
 def lengths_of(text: str, longest: int) -> Lengths:
@@ -20,18 +46,14 @@ def lengths_of(text: str, longest: int) -> Lengths:
             raise ValueError
         match kind, values:
             case "constant", [value]:
-                return lambda _: min(round(value), longest)
+                return Lengths(lambda _: value, longest)
             case "lognormal", [median, sigma]:
-                return lambda random: _within(random.lognormal(math.log(median), sigma), longest)
+                return Lengths(lambda random: random.lognormal(math.log(median), sigma), longest)
     except ValueError:
         pass
     raise ValueError(f"{text}: write constant:N or lognormal:MEDIAN,SIGMA, in tokens")
 
 
-def as_measured(measured: Sequence[int]) -> Lengths:
+def as_measured(measured: Sequence[int], longest: int) -> Lengths:
     """Returns the distribution of recorded lengths."""
-    return lambda random: int(random.choice(measured))
-
-
-def _within(value: float, longest: int) -> int:
-    return max(1, min(round(value), longest))
+    return Lengths(lambda random: random.choice(measured), longest)

@@ -13,7 +13,7 @@ class Rates:
     decode_s: one token of a server that generates for one request.
     decode_per_request_s: what each further request of the same server adds to it.
     train_tokens_per_s: tokens that one trainer rank trains, prompts included.
-    optimizer_s: the optimizer step.
+    optimizer_s: one update of the optimizer.
     update_s: from the end of a step until its weights are live; the trainer waits.
     paused_s: the part of it in which servers stand still.
     judging_s: from an answer to its reward.
@@ -32,6 +32,11 @@ class Rates:
             above = name in ("decode_s", "train_tokens_per_s")
             if not math.isfinite(value) or value < 0 or (above and not value):
                 raise ValueError(f"{name} must be {'above 0' if above else '0 or more'}, not {value:g}")
+        if self.paused_s > self.update_s:
+            raise ValueError(
+                f"paused_s {self.paused_s:g} is a part of update_s {self.update_s:g} and cannot be more; "
+                "lower --paused-s or raise --update-s"
+            )
 
     def token_s(self, requests: int) -> float:
         """Returns the seconds between two tokens of a request, among `requests` on the same server."""

@@ -1,6 +1,7 @@
 """What a recorded run says of lengths and service times. Reads its directory."""
 
 import json
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,6 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from contracts.records import Rollout
+from pipelinerl.config import load_config
 from pipelinerl.metrics import metrics_path, read_metrics
 from pipelinerl.simulate.rates import Rates
 from pipelinerl.spans import spans_path
@@ -17,35 +19,69 @@ from pipelinerl.streams.of_run import recorded_streams
 
 @dataclass(frozen=True)
 class Recorded:
-    """Lengths in tokens, and rates."""
+    """Lengths in tokens, and rates.
+
+    turns: the most that one rollout has.
+    """
 
     lengths: list[int]
+    turns: int
     prompt_tokens: int
     rates: Rates
 
 
-def recorded_inputs(run_dir: Path, servers: int) -> Recorded:
+def recorded_inputs(run_dir: Path) -> Recorded:
     """Returns what the run measured. Raises ValueError where it recorded too little."""
-    with recorded_streams(run_dir) as streams:
-        rollouts = [rollout for rollout in recorded(streams, "rollouts") if rollout.completions]
-    learnt = list(_spans(run_dir, "trainer-0", "learn"))
-    published = list(_spans(run_dir, "trainer-0", "publish"))[1:]  # the first one waits for the servers
-    places = list(_spans(run_dir, "actor", "places"))
-    if not (rollouts and learnt and published and places):
-        raise ValueError(f"{run_dir} has no rollouts, or no spans of training, publishing and places")
-    paused = [line.get("publish_paused_s") for line in read_metrics(metrics_path(run_dir, "trainer"))]
-    decode_s, per_request_s = _decoding(rollouts, places, servers)
-    optimizer = [span["d"] for span in _spans(run_dir, "trainer-0", "optimizer")]
+    rollouts, learnt, optimizer, published_s, paused_s, places = _parts(run_dir).values()
+    config = load_config(run_dir)
+    update_s = float(np.median(published_s))
+    decode_s, per_request_s = _decoding(rollouts, places, config.world.servers)
     rates = Rates(
         decode_s=decode_s,
         decode_per_request_s=per_request_s,
         train_tokens_per_s=sum(span["tokens"] for span in learnt) / sum(span["d"] for span in learnt),
-        optimizer_s=float(np.median(optimizer)),
-        update_s=float(np.median([span["d"] for span in published])),
-        paused_s=float(np.median([seconds for seconds in paused if seconds is not None])),
+        optimizer_s=_update_of_optimizer_s(learnt, optimizer, config.epochs),
+        update_s=update_s,
+        paused_s=min(float(np.median(paused_s)), update_s),
     )
     prompts = [len(rollout.completions[0].prompt_token_ids) for rollout in rollouts]
-    return Recorded([rollout.sampled_tokens for rollout in rollouts], round(np.mean(prompts)), rates)
+    return Recorded(
+        lengths=[rollout.sampled_tokens for rollout in rollouts],
+        turns=max(len(rollout.completions) for rollout in rollouts),
+        prompt_tokens=round(np.mean(prompts)),
+        rates=rates,
+    )
+
+
+def _parts(run_dir: Path) -> dict[str, list]:
+    """Returns what the times are told by, each with its name. Raises ValueError where one is empty."""
+    with recorded_streams(run_dir) as streams:
+        rollouts = [rollout for rollout in recorded(streams, "rollouts") if rollout.completions]
+    published = _spans(run_dir, "trainer-0", "publish")
+    paused = [line.get("publish_paused_s") for line in read_metrics(metrics_path(run_dir, "trainer"))]
+    parts = {
+        "rollouts": rollouts,
+        "spans of training": list(_spans(run_dir, "trainer-0", "learn")),
+        "spans of the optimizer": list(_spans(run_dir, "trainer-0", "optimizer")),
+        "spans of publishing after the first": [span["d"] for span in published][1:],  # it waits for servers
+        "pauses of servers": [seconds for seconds in paused if seconds is not None],
+        "spans of places (one a second)": list(_spans(run_dir, "actor", "places")),
+    }
+    missing = [name for name, part in parts.items() if not part]
+    if missing:
+        raise ValueError(
+            f"{run_dir} has no {', no '.join(missing)}: the run must be longer; give --like another one"
+        )
+    return parts
+
+
+def _update_of_optimizer_s(learnt: list[dict], optimizer: list[dict], epochs: int) -> float:
+    """Returns the seconds of one update. The spans of the optimizer contain all epochs but the first."""
+    epoch_s: Counter[int] = Counter()  # by step
+    for span in learnt:
+        epoch_s[span["step"]] += span["d"]
+    updates_s = [span["d"] - (epochs - 1) * epoch_s[span["step"]] for span in optimizer]
+    return max(0.0, float(np.median(updates_s))) / epochs
 
 
 def _decoding(rollouts: list[Rollout], places: list[dict], servers: int) -> tuple[float, float]:

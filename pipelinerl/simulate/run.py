@@ -25,7 +25,7 @@ class StalledError(RuntimeError):
 
 
 class SimulatedRun:
-    """A run of `max_steps`, from the moment at which version 0 is live.
+    """A run of `max_steps`, from the moment at which version 0 is live to that of the last version.
 
     success: the share of problems' attempts that are right; 0 or 1 leaves no group with a signal.
     """
@@ -41,12 +41,13 @@ class SimulatedRun:
         self._formation = build_formation(config)
         self._groups = Groups(config.group_size)
         self._servers = [Server(rates) for _ in range(config.world.servers)]
-        self._trainer = Trainer(rates)
+        self._trainer = Trainer(rates, config.epochs)
         self._waiting: deque[tuple[int, int]] = deque()  # members of open groups that hold no place
         self._judged: list[tuple[float, int, Rollout]] = []  # with when their reward is there
         self._numbers = itertools.count()
         self._next_group = 0
         self._made = 0  # versions
+        self._live = 0  # the version that servers have
         self._to_settle = 0  # rollouts of the step whose weights are being published
         self._dropped_in_a_row = 0
         self._now = 0.0
@@ -54,7 +55,7 @@ class SimulatedRun:
 
     def run(self) -> Measures:
         """Runs to the end. Raises StalledError."""
-        while self._made < self._config.max_steps:
+        while self._live < self._config.max_steps:
             self._fill()
             self._act()
         for server in self._servers:
@@ -134,9 +135,10 @@ class SimulatedRun:
         live = self._now + self._rates.update_s
         self._trainer.change(Doing.PUBLISHING, self._now, live)
         for server in self._servers:
-            server.pause(max(self._now, live - self._rates.paused_s), live)
+            server.pause(live - self._rates.paused_s, live)
 
     def _published(self) -> None:
+        self._live = self._made
         for server in self._servers:
             server.update(self._now, self._made)
         self._admission.gate_open = True

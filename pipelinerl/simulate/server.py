@@ -27,7 +27,7 @@ class Server:
         self._rates = rates
         self._gained = 0.0
         self._now = 0.0
-        self._paused_until = 0.0
+        self._paused = (0.0, 0.0)  # from, until
         self._running: list[tuple[float, int, Request]] = []
         self._number = 0
         self._switches = [(0.0, version)]  # (tokens gained, version that samples from there on)
@@ -53,7 +53,11 @@ class Server:
         if not self._running:
             return math.inf
         left = max(0.0, self._running[0][0] - self._gained)
-        return max(self._now, self._paused_until) + left * self._rates.token_s(self.running)
+        end = self._now + left * self._rates.token_s(self.running)
+        begin, until = self._paused
+        if end <= begin:
+            return end
+        return end + max(0.0, until - max(self._now, begin))
 
     def end_one(self) -> Request:
         """Goes to the next end, and returns the request that ends there."""
@@ -63,15 +67,19 @@ class Server:
     def go_to(self, now: float) -> None:
         """Lets its requests go on until `now`."""
         if self._running:
-            seconds = max(0.0, now - max(self._now, self._paused_until))
+            seconds = now - self._now - self._paused_s(now)
             self._gained += seconds / self._rates.token_s(self.running)
             self.busy_s += self.running * (now - self._now)
         self._now = now
 
-    def pause(self, now: float, until: float) -> None:
-        """Lets nothing go on until then."""
-        self.go_to(now)
-        self._paused_until = until
+    def pause(self, begin: float, until: float) -> None:
+        """Lets nothing go on between two moments, which may be yet to come. Forgets an earlier pause."""
+        self._paused = (begin, until)
+
+    def _paused_s(self, now: float) -> float:
+        """Returns how many of the seconds until `now` are of the pause."""
+        begin, until = self._paused
+        return max(0.0, min(now, until) - max(self._now, begin))
 
     def update(self, now: float, version: int) -> None:
         """Labels what is sampled from now on."""

@@ -18,10 +18,12 @@ class Doing(Enum):
 
 
 class Trainer:
-    """Says when it next changes what it does."""
+    """Says when it next changes what it does. It trains each step's rows `epochs` times."""
 
-    def __init__(self, rates: Rates):
+    def __init__(self, rates: Rates, epochs: int):
         self._rates = rates
+        self._epochs = epochs
+        self._epoch_s = 0.0  # what the first epoch of the step has taken
         self._rows: deque[MicroBatchRow] = deque()
         self._row: MicroBatchRow | None = None
         self.doing = Doing.WAITING
@@ -45,8 +47,15 @@ class Trainer:
         tokens = max(sum(len(s.token_ids) for s in sequences) for sequences in self._row.micro_batches)
         seconds = tokens / self._rates.train_tokens_per_s
         if self._row.closes_step:
-            seconds += self._rates.optimizer_s
+            seconds += self._closing_s(self._epoch_s + seconds)
+            self._epoch_s = 0.0
+        else:
+            self._epoch_s += seconds
         self.change(Doing.TRAINING, now, now + seconds)
+
+    def _closing_s(self, epoch_s: float) -> float:
+        """Returns what a step takes beyond its first epoch: all updates, and the other epochs."""
+        return self._epochs * self._rates.optimizer_s + (self._epochs - 1) * epoch_s
 
     @property
     def row(self) -> MicroBatchRow:

@@ -42,7 +42,7 @@ class Probe:
 
     def _begin(self, version: int, published: WeightsPublished) -> bool:
         if not self._schedule.is_due(version, published.joinings):
-            return False
+            return self.is_under_way  # one of the same weights may be, which are published anew
         self._schedule.begin(published.joinings)
         self._asked = self._requests.begin(published.servers)
         return True

@@ -61,7 +61,9 @@ class FakeServer:
                 return web.json_response(self.array_answer)
             tokens = self.requests[-1]["max_tokens"] if "prompt" in self.requests[-1] else 2
             reason = self.finish_reasons.pop(0) if self.finish_reasons else "stop"
-            return web.json_response(good_answer(tokens, reason))
+            answer = good_answer(tokens, reason)
+            answer["prompt_token_ids"] = self.requests[-1].get("prompt", answer["prompt_token_ids"])
+            return web.json_response(answer)
         finally:
             self.in_flight -= 1
 

@@ -125,3 +125,15 @@ def test_wrong_arrays_are_an_answer_outside_the_contract(fault):
 def test_lists_are_no_answer_in_arrays():
     _, (error,) = ask(capabilities=["arrays"], array_answer=good_answer(3))
     assert isinstance(error, InvalidResponseError) and "token_ids_base64" in str(error)
+
+
+@pytest.mark.parametrize("prompt", [[], [7, 7]])
+def test_an_answer_to_another_prompt_is_outside_the_contract(prompt):
+    async def scenario():
+        async with served(server), open_session(token=None) as session:
+            await ArrayAnswers(session).complete(server.url, [1, 2], SAMPLING)
+
+    answer = in_arrays() | {"prompt_token_ids_base64": written("i", prompt)}
+    server = FakeServer(capabilities=["arrays"], array_answer=answer)
+    with pytest.raises(InvalidResponseError, match="prompt"):
+        asyncio.run(scenario())

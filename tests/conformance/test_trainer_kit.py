@@ -16,9 +16,13 @@ import pytest
 
 from contracts.conformance import processes
 from contracts.conformance.table import all_hold
+from contracts.conformance.trainer.bench import Bench
 from contracts.conformance.trainer.command import add_trainer
+from contracts.conformance.trainer.guarantees.t1_program import score
 from contracts.conformance.trainer.kit import GUARANTEES, check_trainer
+from contracts.conformance.trainer.rank import Refusal
 from contracts.conformance.verdicts import Verdict
+from contracts.trainer import OptimizerSpec
 from tests.conformance.kept import assert_kept
 from tests.conformance.odd_trainers import ODD
 from tests.rotation import quarter
@@ -138,6 +142,13 @@ def test_a_rank_that_hangs_ends_with_the_patience_and_is_left_nowhere():
         "not every rank ended within 1 s: rank 0 is in init_worker(); rank 1 is in init_worker()"
     )
     assert not live_ranks()
+
+
+def test_a_rank_that_refuses_its_model_is_there_until_the_others_have_refused_it(tmp_path):
+    adapter = "tests.conformance.trainer_mutants.failing.RefusesAtOnceOnRankZero"
+    bench = Bench(adapter, {}, 2, "cpu", 60, tmp_path, ())
+    results = bench.session(score, "", OptimizerSpec(lr=0.1), [], doing="init_worker", may_refuse=True)
+    assert results == [Refusal("no such model")] * 2
 
 
 def test_a_rank_that_is_killed_is_told_by_its_signal():

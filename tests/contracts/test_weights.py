@@ -217,21 +217,17 @@ def test_a_bucket_is_received_while_its_receiver_works_on_the_one_before():
         assert next(buckets)["1"].mean() == 1
 
 
-@pytest.mark.parametrize("how", ["by closing", "by ending the wait"])
-def test_a_receiver_that_leaves_in_the_middle_is_gone_at_once(how):
-    with pair() as (sender, receiver):
-        buckets = receive_weights(receiver, list(large(3).parameters), 1, 10)
-        threading.Thread(
-            target=sender.broadcast, args=(torch.zeros(4 * LARGE, dtype=torch.uint8), 10)
-        ).start()
+@pytest.mark.parametrize("elements", [1000, LARGE])
+def test_a_receiver_that_leaves_in_the_middle_frees_the_sender(elements):
+    manifest = WeightManifest(tuple(parameter(str(i), elements) for i in range(8)), {})
+    with pair() as (sender, receiver), ThreadPoolExecutor(1) as pool:
+        buckets = receive_weights(receiver, list(manifest.parameters), 1, 10)
+        weights = ((p.name, torch.zeros(p.shape)) for p in manifest.parameters)
+        sending = pool.submit(send_weights, sender, manifest, weights, 1, 10)
         next(buckets)
-        if how == "by closing":
-            receiver.close()
-        else:
-            buckets.close()
+        receiver.close()
         with pytest.raises(PeerLostError) as raised:
-            for _ in range(2):
-                sender.broadcast(torch.zeros(4 * LARGE, dtype=torch.uint8), 10)
+            sending.result(timeout=5)
         assert not raised.value.timed_out
 
 
@@ -240,7 +236,7 @@ def test_each_bucket_has_its_own_time():
         buckets = receive_weights(receiver, [parameter("a", 1), parameter("b", 1)], 1, 0.5)
         pool.submit(sender.broadcast, torch.zeros(4, dtype=torch.uint8), 10)
         next(buckets)
-        with pytest.raises(PeerLostError, match="Operation timed out") as raised:  # gloo's comes later
+        with pytest.raises(PeerLostError) as raised:
             next(buckets)
         assert raised.value.timed_out
         with pytest.raises(PeerLostError):

@@ -44,6 +44,7 @@ def test_it_keeps_everything_it_declares(server, model):
     declared = contract(server.url, TOKEN)
     assert_kept(verdicts)
     assert set(declared["capabilities"]) == {
+        "arrays",
         "staged",
         "stream",
         "tools",

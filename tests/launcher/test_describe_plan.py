@@ -66,6 +66,9 @@ def test_math_7b_on_eight_gpus_that_are_not_here(capsys):
         (["batch_size=1004"], "batch_size=1004 is not divisible by group_size=8"),
         (["batch_size=1000"], "groups of 8 makes 125, which 4 trainer ranks cannot share equally"),
         (["world.trainer_ranks=6", "world.gpus=10"], "set batch_size to a multiple of 48, another world."),
+        (["weights.bucket_bytes=9007199254740992"], "weights.bucket_bytes"),
+        (["trainer.logits_chunk=true"], "logits_chunk must be a positive number of tokens or null, not True"),
+        (["probe.max_tokens=131072"], "probe.max_tokens = 132880 exceeds the model's context of 131072"),
         (["sampling.max_tokens=131072"], "= 132880 exceeds the model's context of 131072"),
         (["inference.gpus_per_server=3", "world.servers=1"], "cannot split the model over 3 GPUs"),
         (["inference.arguments.tensor_parallel_size=3"], "but a server has inference.gpus_per_server=1"),
@@ -170,3 +173,11 @@ def test_without_max_lag_the_plan_says_how_far_the_servers_may_run_ahead(capsys)
     sizes = ["world.servers=2", "inference.concurrency=8", "batch_size=16", "max_lag=null"]
     text = planned(capsys, *sizes)
     assert "while generation is faster than training up to about 3.5 (max_lag=null)" in text
+
+
+@pytest.mark.parametrize(
+    ("setting", "says"), [("max_lag=0", 0), ("schedule=conventional", 0), ("max_lag=1", 1)]
+)
+def test_the_mean_lag_is_within_its_limit(capsys, setting, says):
+    sizes = ["world.servers=2", "inference.concurrency=32", "batch_size=16"]
+    assert f"a mean of about {says}, and {says} at most" in planned(capsys, *sizes, setting)

@@ -45,6 +45,37 @@ def test_another_error_is_printed_and_ends_this_process(capfd):
     assert "ZeroDivisionError: by zero" in capfd.readouterr().err
 
 
+class OfALibraryError(OSError):
+    def __init__(self, message: str, *, response: int):
+        super().__init__(message, response)
+
+
+def test_an_error_that_cannot_be_sent_is_printed_as_it_is(capfd):
+    with pytest.raises(SystemExit):
+        in_forked(lambda: raising(OfALibraryError("no such page", response=404)))
+    assert "OfALibraryError: [Errno no such page] 404" in capfd.readouterr().err
+
+
+def test_the_last_words_of_the_work_are_printed(capfd):
+    with pytest.raises(SystemExit) as end:
+        in_forked(lambda: sys.exit("set the key"))
+    assert end.value.code == 1 and capfd.readouterr().err == "set the key\n"
+
+
+def test_a_process_that_the_work_leaves_behind_is_not_waited_for():
+    def work() -> int:
+        child = os.fork()
+        if child == 0:
+            signal.pause()
+        return child
+
+    os.kill(in_forked(work), signal.SIGKILL)
+
+
+def test_a_large_result():
+    assert len(in_forked(lambda: "a" * 10**7)) == 10**7
+
+
 def test_a_process_that_is_killed_is_no_result():
     with pytest.raises(SystemExit, match="ended by signal 9"):
         in_forked(lambda: os.kill(os.getpid(), signal.SIGKILL))

@@ -4,6 +4,8 @@ import contextlib
 import time
 from collections.abc import Iterator
 
+import msgspec
+
 from contracts.records import WeightsPublished
 from pipelinerl.training.probe import Probe
 from pipelinerl.training.probe_schedule import FIRST
@@ -98,4 +100,18 @@ def test_a_version_that_is_not_due_is_not_probed(worker):
         for version in range(12):
             probe.begin(version, live_at(silent))
             under_way.append(probe.is_under_way)
+            if probe.is_under_way:
+                probe.score(worker, version)
         assert under_way == [True] * FIRST + [False] * 7 + [True, False]
+
+
+def test_a_probe_goes_on_while_the_same_weights_are_published_anew(worker):
+    with hanging() as silent, probing("probe.every=10", "probe.timeout_s=0.1") as probe:
+        probe_all_first(probe, worker, live_at(silent))
+        joined = msgspec.structs.replace(live_at(silent, 13), joinings=[2])
+        for _ in range(2):
+            probe.begin(13, joined)
+            assert probe.is_under_way
+        assert "probe_unanswered" in probe.score(worker, 13)
+        probe.begin(14, joined)
+        assert not probe.is_under_way

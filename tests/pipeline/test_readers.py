@@ -30,7 +30,7 @@ pytestmark = pytest.mark.engines  # for its time
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run of 10 steps that was interrupted after 5, with rollouts in flight, and resumed from version 4."""
     run = tmp_path_factory.mktemp("readers") / "run"
-    domain = ("domain.slow=0.3", "domain.slow_s=0.3", "domain.agreeing=0.2", "domain.failing=0.05")
+    domain = ("domain.slow=0.8", "domain.slow_s=0.5", "domain.agreeing=0.2", "domain.failing=0.05")
     keys = ("max_steps=10", "checkpoint.every=4", "rollout.retries=0")
     launcher = start(run, *(f"+{option}" for option in domain), *keys)
     wait_for_record(run, "trainer_events", StepClosed, count=5)

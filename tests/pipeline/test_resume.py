@@ -52,13 +52,20 @@ def kill_trainer(launcher, run: Path, events: int, delay_s: float = 0.0) -> int:
     """SIGKILL once so many more events are in its stream, and a moment; returns the launcher's status."""
     stream = run / "streams" / "trainer_events"
     have = len(records(run, "trainer_events")) if stream.exists() else 0
-    wait_for(lambda: launcher.poll() is not None or len(records(run, "trainer_events")) >= have + events)
+
+    def has_ended_or_written(count: int) -> bool:
+        return launcher.poll() is not None or len(records(run, "trainer_events")) >= have + count
+
+    wait_for(lambda: has_ended_or_written(1))
+    pid = None if launcher.poll() is not None else job_pid(run, "pipelinerl.trainer")  # a step is shorter
+    wait_for(lambda: has_ended_or_written(events))
     if launcher.poll() is None:
-        pid = job_pid(run, "pipelinerl.trainer")
         time.sleep(random.Random(events).uniform(0, delay_s))  # anywhere between two events
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
-    return finish(launcher)[0]
+    status, err = finish(launcher)
+    assert status in (0, 1), err
+    return status
 
 
 def last_reward(run: Path) -> float:

@@ -34,7 +34,9 @@ class LastingServer(FakeServer):
     async def complete(self, request: web.Request) -> web.StreamResponse:
         self.requests.append(await request.json())
         if len(self.requests) <= self.answers:
-            return web.json_response(good_answer(2, "length"))
+            answer = good_answer(2, "length")
+            answer["prompt_token_ids"] = self.requests[-1].get("prompt", answer["prompt_token_ids"])
+            return web.json_response(answer)
         if self.status:
             return web.json_response({"error": {"code": "unhealthy"}}, status=self.status)
         return await asyncio.Event().wait()

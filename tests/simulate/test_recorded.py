@@ -2,10 +2,14 @@
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from pipelinerl.config import save_config
+from pipelinerl.launcher.compose import compose_config
 from pipelinerl.metrics import MetricsWriter
 from pipelinerl.simulate import __main__ as command
+from pipelinerl.simulate.lengths import as_measured
 from pipelinerl.simulate.recorded import recorded_inputs
 from pipelinerl.spans import Spans
 from pipelinerl.streams.files import FileStreams
@@ -18,6 +22,7 @@ TOKENS = 10
 @pytest.fixture
 def run(tmp_path: Path) -> Path:
     """A token took 0.1 s where a server had one request, and 0.02 s more for each other one."""
+    save_config(compose_config([f"world.servers={SERVERS}"]), tmp_path / "config.yaml")
     rollouts = FileStreams(tmp_path / "streams").writer("rollouts")
     actor = Spans(tmp_path, "actor")
     for second in range(100):
@@ -28,12 +33,7 @@ def run(tmp_path: Path) -> Path:
         answer = completion([1, 2, 3], [4] * TOKENS, began=middle - took_s / 2, ended=middle + took_s / 2)
         rollouts.append(rollout(second, completions=[answer]))
     rollouts.append(rollout(100, completions=[], status="failed:timeout"))
-    trainer = Spans(tmp_path, "trainer-0")
-    trainer.add("publish", 0.0, 60.0)  # of version 0, which waited for the servers
-    for step in range(3):
-        trainer.add("learn", 0.0, 2.0, step=step, tokens=500)
-        trainer.add("optimizer", 0.0, 0.25, step=step)
-        trainer.add("publish", 0.0, 0.5 + step)
+    _train(tmp_path, epochs=1)
     metrics = MetricsWriter(tmp_path, "trainer")
     for paused_s in (0.1, 0.2, 0.3):
         metrics.write(1, publish_paused_s=paused_s)
@@ -41,8 +41,18 @@ def run(tmp_path: Path) -> Path:
     return tmp_path
 
 
+def _train(run_dir: Path, epochs: int) -> None:
+    trainer = Spans(run_dir, "trainer-0")
+    trainer.add("publish", 0.0, 60.0)  # of version 0, which waited for the servers
+    for step in range(3):
+        for _ in range(2):
+            trainer.add("learn", 0.0, 1.0, step=step, tokens=250)
+        trainer.add("optimizer", 0.0, epochs * 0.25 + (epochs - 1) * 2.0, step=step)
+        trainer.add("publish", 0.0, 0.5 + step)
+
+
 def test_a_run_tells_its_lengths_and_times(run):
-    found = recorded_inputs(run, SERVERS)
+    found = recorded_inputs(run)
     assert found.lengths == [TOKENS] * 100
     assert found.prompt_tokens == 3
     assert found.rates.decode_s == pytest.approx(0.1)
@@ -53,14 +63,40 @@ def test_a_run_tells_its_lengths_and_times(run):
     assert found.rates.paused_s == 0.2
 
 
+def test_the_turns_of_a_recorded_rollout_are_cut_each(run):
+    FileStreams(run / "streams").writer("rollouts").append(
+        rollout(101, completions=[completion([1], [4] * TOKENS), completion([1], [4] * TOKENS)])
+    )
+    recorded = recorded_inputs(run)
+    assert as_measured(recorded.lengths, TOKENS * recorded.turns).share_cut == 0.0
+    assert as_measured([TOKENS], 4)(np.random.default_rng(0)) == 4
+
+
+def test_the_other_epochs_of_a_run_are_no_part_of_an_update(run):
+    save_config(compose_config([f"world.servers={SERVERS}", "epochs=3"]), run / "config.yaml")
+    (run / "spans" / "trainer-0.jsonl").unlink()
+    _train(run, epochs=3)
+    rates = recorded_inputs(run).rates
+    assert (rates.train_tokens_per_s, rates.optimizer_s) == (250.0, 0.25)
+
+
 def test_a_run_without_spans_is_refused_in_one_line(capsys):
     recorded = str(Path(__file__).parent.parent / "data" / "recorded_run")
     assert command.main(["--like", recorded, "--steps", "1"]) == 2
-    assert "has no rollouts, or no spans of training" in capsys.readouterr().err
+    error = capsys.readouterr().err
+    assert "recorded_run has no spans of training, no spans of the optimizer, " in error
+    assert error.count("\n") == 1
+
+
+def test_a_run_of_less_than_a_second_is_refused_with_what_it_lacks(run):
+    (run / "spans" / "actor.jsonl").unlink()
+    with pytest.raises(ValueError, match=r"has no spans of places \(one a second\): the run must be longer"):
+        recorded_inputs(run)
 
 
 def test_a_command_takes_the_times_of_a_run_and_replaces_some(run, capsys):
-    settings = ["batch_size=16", "group_size=4", "inference.concurrency=8", "world.servers=2"]
+    other_servers = f"world.servers={SERVERS + 1}"
+    settings = ["batch_size=16", "group_size=4", "inference.concurrency=8", other_servers]
     assert command.main([*settings, "--like", str(run), "--steps", "2", "--update-s", "0.75"]) == 0
     first = capsys.readouterr().out.splitlines()[0]
     assert first.startswith(f"times of {run}: decode_s 0.1, decode_per_request_s 0.02")

@@ -33,6 +33,27 @@ def test_nothing_goes_on_in_a_pause():
     assert server.next_end() == pytest.approx(6.0)
 
 
+def test_requests_go_on_before_a_pause_that_is_yet_to_come():
+    server = Server(RATES)
+    server.start(0.0, 0, 0, tokens=2)
+    server.pause(3.0, until=5.0)
+    assert server.next_end() == pytest.approx(2.0)
+    server.end_one()
+    server.start(2.0, 0, 1, tokens=2)
+    assert server.next_end() == pytest.approx(6.0)  # one token before the pause, and one after it
+
+
+def test_a_request_that_starts_before_a_pause_gains_no_time_twice():
+    server = Server(RATES)
+    server.start(0.0, 0, 0, tokens=3)
+    server.pause(2.0, until=4.0)
+    server.start(1.0, 0, 1, tokens=8)  # the first has two tokens left; together 1.5 s a token
+    assert server.next_end() == pytest.approx(6.0)
+    server.end_one()
+    assert server.busy_s == pytest.approx(1.0 + 2 * 5.0)
+    assert server.next_end() == pytest.approx(6.0 + 6.0)
+
+
 def test_each_token_has_the_version_that_sampled_it():
     server = Server(RATES)
     server.start(0.0, 0, 0, tokens=3)

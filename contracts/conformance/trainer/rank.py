@@ -5,6 +5,7 @@ import os
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +14,8 @@ import torch
 
 from contracts.conformance.trainer.recording_worker import RecordingWorker, import_adapter
 from contracts.trainer import WorkerSpec
+
+OTHERS_S = 10.0  # how long a rank that refused its model is there for the others
 
 
 @dataclass(frozen=True)
@@ -44,6 +47,7 @@ def run_rank(
         worker = RecordingWorker(import_adapter(adapter)(**options), folder / f"{spec.rank}.position")
         if refusal := _start(worker, spec, may_refuse):
             torch.save(refusal, folder / f"{spec.rank}.result")
+            _outlast_others(folder, spec.world_size)
             os._exit(0)
         result = program(worker, spec, *args)
         torch.save(result, folder / f"{spec.rank}.partial")
@@ -64,6 +68,14 @@ def _start(worker: RecordingWorker, spec: WorkerSpec, may_refuse: bool) -> Refus
             raise
         return Refusal(str(error))
     return None
+
+
+def _outlast_others(folder: Path, ranks: int) -> None:
+    """Waits for the other ranks: one that has not refused yet may still be connecting to this one."""
+    deadline = time.monotonic() + OTHERS_S
+    endings = [[folder / f"{rank}.result", folder / f"{rank}.error"] for rank in range(ranks)]
+    while time.monotonic() < deadline and not all(any(f.exists() for f in ending) for ending in endings):
+        time.sleep(0.02)
 
 
 def _end_with_parent() -> None:

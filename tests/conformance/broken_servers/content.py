@@ -38,7 +38,7 @@ class LeavesTheTiedHeadStale(ScriptedEngine):
         return (self._weights[NORM] * states) @ self.head.T + self._weights[scripted.HEAD_BIAS]
 
 
-@mutant("G1", "labels .* after version . was live", also="G2 G3 G4 G5 G6 G7 G8 G9")
+@mutant("G1", "labels .* after version . was live|labelled .: log-prob", also="G2 G3 G4 G5 G6 G7 G8 G9")
 class SaysLiveBeforeItIs(ScriptedEngine):
     def apply_weights(self, tensors, tied, version, kv_cache):
         held = {name: tensor.clone() for name, tensor in tensors.items()}

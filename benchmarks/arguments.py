@@ -1,0 +1,96 @@
+"""What the command lines of the benchmarks share: numbers, names, settings and other checkouts."""
+
+import argparse
+import math
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Collection
+from pathlib import Path
+from typing import NoReturn
+
+from pydantic import ValidationError
+
+from contracts.support.messages import one_line
+from pipelinerl.config import RunConfig
+from pipelinerl.errors import PlanError
+from pipelinerl.launcher.compose import compose_config
+
+SHORTEST_S = 0.01  # in less nothing can be counted
+WHERE = "import pipelinerl; print(pipelinerl.__file__)"
+
+
+def whole_from(least: int) -> Callable[[str], int]:
+    """Returns an argparse type: a whole number of at least `least`."""
+
+    def read(text: str) -> int:
+        if not text.isdecimal() or int(text) < least:
+            raise argparse.ArgumentTypeError(f"must be a whole number from {least} on, not {text!r}")
+        return int(text)
+
+    return read
+
+
+positive_int = whole_from(1)
+
+
+def positive_seconds(text: str) -> float:
+    """Reads a number of seconds in which something can be counted."""
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = math.nan
+    if not SHORTEST_S <= seconds < math.inf:
+        raise argparse.ArgumentTypeError(f"must be a number of seconds from {SHORTEST_S} on, not {text!r}")
+    return seconds
+
+
+def seeds(text: str) -> list[int]:
+    """Reads whole numbers that are separated by commas. One that is there twice counts once."""
+    return list(dict.fromkeys(whole_from(0)(part) for part in text.split(",")))
+
+
+def names_of(known: Collection[str]) -> Callable[[str], list[str]]:
+    """Returns an argparse type: known names, separated by commas. One that is there twice counts once."""
+
+    def read(text: str) -> list[str]:
+        names = list(dict.fromkeys(text.split(",")))
+        for name in names:
+            if name not in known:
+                raise argparse.ArgumentTypeError(f"{name!r} is not one of {', '.join(known)}")
+        return names
+
+    return read
+
+
+def refuse(parser: argparse.ArgumentParser, message: str) -> NoReturn:
+    """Ends the command with one line on standard error and status 2."""
+    parser.exit(2, f"{parser.prog}: {message}\n")
+
+
+def composed(parser: argparse.ArgumentParser, overrides: list[str]) -> RunConfig:
+    """Returns the configuration of these settings, or refuses them."""
+    try:
+        return compose_config(overrides)
+    except (PlanError, ValidationError) as error:
+        refuse(parser, one_line(error))
+
+
+def checkout(text: str) -> Path:
+    """Reads the directory of another checkout, from which a child has to import the package."""
+    path = Path(text).resolve()
+    if not (path / "pipelinerl" / "__init__.py").is_file():
+        raise argparse.ArgumentTypeError(
+            f"{text} is no checkout of this project: there is no {path / 'pipelinerl' / '__init__.py'}"
+        )
+    command = [sys.executable, "-P", "-c", WHERE]
+    child = subprocess.run(command, env=of_checkout(path), capture_output=True, text=True)
+    found = child.stdout.strip()
+    if not Path(found).is_relative_to(path):
+        raise argparse.ArgumentTypeError(f"{text} is not what Python imports there, but {found or 'nothing'}")
+    return path
+
+
+def of_checkout(path: Path) -> dict[str, str]:
+    """Returns the environment of a process that runs the code of this checkout."""
+    return os.environ | {"PYTHONPATH": str(path)}
