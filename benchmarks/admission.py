@@ -1,22 +1,28 @@
-"""What admission makes of long answers, in virtual time.
+"""What admission makes of long answers, under the simulated clock of pipelinerl/simulate.
 
 python -m benchmarks.admission [--steps 100] [--seeds 8]
 
-Servers and trainer only count seconds (benchmarks/virtual_run.py): the figures are the same on any machine.
-The table is in docs/benchmarks.md.
+Servers and trainer only take time, by the rates below: the figures are the same on any machine. The table is
+in docs/benchmarks.md.
 """
 
 import argparse
-from collections.abc import Iterable
+from collections.abc import Iterator
 from statistics import fmean
 
 from benchmarks.arguments import positive_int
-from benchmarks.emulated.lengths import Lengths
-from benchmarks.virtual_run import Devices, Group, VirtualRun
+from pipelinerl.config import RunConfig
+from pipelinerl.launcher.compose import compose_config
+from pipelinerl.simulate.lengths import lengths_of
+from pipelinerl.simulate.measures import CompleteGroup, Measures
+from pipelinerl.simulate.rates import Rates
+from pipelinerl.simulate.run import SimulatedRun
+from pipelinerl.simulate.trainer import Doing
 
 MEAN_TOKENS = 50
 MOST_TOKENS = 500
 LONG = 3 * MEAN_TOKENS  # tokens from which an answer counts as long
+LENGTHS = {"constant": f"constant:{MEAN_TOKENS}", "long-tailed": "lognormal:30.33,1"}  # of the same mean
 HEAD = (
     "trainer's time / servers'",
     "places",
@@ -29,8 +35,8 @@ HEAD = (
     "by queueing",
     "tokens an answer: sampled, trained",
 )
-SLOWER = ((1.7, 16, 4, 1.0), (1.4, 32, 8, 1.0), (1.4, 64, 4, 0.0))
-BALANCED = ((1.0, 32, 8, 1.0), (1.0, 32, 4, 1.0), (1.0, 32, 4, 0.0))
+SLOWER = ((1.7, 16, 4, "long-tailed"), (1.4, 32, 8, "long-tailed"), (1.4, 64, 4, "constant"))
+BALANCED = ((1.0, 32, 8, "long-tailed"), (1.0, 32, 4, "long-tailed"), (1.0, 32, 4, "constant"))
 
 
 def main() -> None:
@@ -40,54 +46,62 @@ def main() -> None:
     options = parser.parse_args()
     print(f"| {' | '.join(HEAD)} |")
     print(f"|{' --- |' * len(HEAD)}")
-    for slower, places, max_lag, sigma in SLOWER + BALANCED:
-        devices = devices_of(slower, places, max_lag)
-        runs = [VirtualRun(devices, Lengths(MEAN_TOKENS, sigma, seed)) for seed in range(options.seeds)]
-        for run in runs:
-            run.run(options.steps)
-        what = [f"{slower:g}", f"{places}", f"{max_lag}", "long-tailed" if sigma else "constant"]
-        print(f"| {' | '.join([*what, *cells(runs)])} |")
+    for slower, places, max_lag, lengths in SLOWER + BALANCED:
+        config = config_of(places, max_lag, options.steps)
+        found = list(simulated(config, rates_of(slower, places), LENGTHS[lengths], options.seeds))
+        what = [f"{slower:g}", f"{places}", f"{max_lag}", lengths]
+        print(f"| {' | '.join([*what, *cells(found, max_lag)])} |", flush=True)
 
 
-def devices_of(slower: float, places: int, max_lag: int) -> Devices:
-    server_token_s = 0.01 + 0.0003 * places
-    return Devices(
-        places=places,
-        server_token_s=server_token_s,
-        trainer_token_s=slower * server_token_s / places,
-        publish_s=0.15,
-        batch_size=32,
-        group_size=4,
-        max_lag=max_lag,
-        most_tokens=MOST_TOKENS,
+def config_of(places: int, max_lag: int, steps: int) -> RunConfig:
+    """Returns the configuration of a run in which a group is dropped only as stale."""
+    sizes = ["batch_size=32", "group_size=4", f"max_lag={max_lag}", f"inference.concurrency={places}"]
+    tokens = [f"sampling.max_tokens={MOST_TOKENS}", "packing.micro_batch_tokens=512"]
+    return compose_config(["plan=true", "filters=[]", f"max_steps={steps}", *sizes, *tokens])
+
+
+def rates_of(slower: float, places: int) -> Rates:
+    """Returns the rates of a trainer that takes `slower` times as long as a server whose places are taken."""
+    token_s = 0.01 + 0.0003 * places
+    return Rates(
+        decode_s=0.0103,
+        decode_per_request_s=0.0003,
+        train_tokens_per_s=places / (slower * token_s),
+        update_s=0.15,
+        paused_s=0.05,
     )
 
 
-def cells(runs: list[VirtualRun]) -> list[str]:
+def simulated(config: RunConfig, rates: Rates, lengths: str, seeds: int) -> Iterator[Measures]:
+    """Yields what is measured of a run of each seed."""
+    for seed in range(seeds):
+        seeded = config.model_copy(update={"seed": seed})
+        distribution = lengths_of(lengths, MOST_TOKENS)
+        yield SimulatedRun(seeded, rates, distribution, success=0.5, prompt_tokens=0).run()
+
+
+def cells(found: list[Measures], max_lag: int) -> list[str]:
     """Returns means over the runs."""
-    trained = [group for run in runs for group in run.trained]
-    stale = [group for run in runs for group in run.stale]
-    tokens = sum(group.tokens for group in trained)
-    of_groups = f"{sum(run.stale_by_queueing for run in runs)} of {len(trained) + len(stale)}"
-    short, long = (share(stale, trained, lengths) for lengths in (range(LONG), range(LONG, MOST_TOKENS + 1)))
+    groups = [group for run in found for group in run.groups]
+    by_queueing = sum(bool(group.dropped) and group.lag < max_lag for group in groups)
+    short = share_of_stale(groups, range(LONG))
+    long = share_of_stale(groups, range(LONG, MOST_TOKENS + 1))
+    sampled = fmean(length for run in found for length in run.sampled_lengths)
+    trained = fmean(length for run in found for length in run.trained_lengths)
     return [
-        f"{tokens / sum(run.seconds for run in runs):.0f}",
-        f"{fmean(run.idle_s / run.seconds for run in runs):.1%}",
-        f"{sum(run.lag_tokens for run in runs) / tokens:.2f}",
+        f"{fmean(run.trained_tokens_per_s for run in found):.0f}",
+        f"{fmean(run.trainer[Doing.WAITING] for run in found):.1%}",
+        f"{fmean(run.lag_mean for run in found):.2f}",
         f"{short:.1%}, {long:.1%}",
-        of_groups,
-        f"{mean_length(trained + stale):.1f}, {mean_length(trained):.1f}",
+        f"{by_queueing} of {len(groups)}",
+        f"{sampled:.1f}, {trained:.1f}",
     ]
 
 
-def share(stale: Iterable[Group], trained: Iterable[Group], lengths: range) -> float:
+def share_of_stale(groups: list[CompleteGroup], lengths: range) -> float:
     """Returns the share of stale groups among those whose longest answer has one of these lengths."""
-    dropped, kept = (sum(max(group.lengths) in lengths for group in groups) for groups in (stale, trained))
-    return dropped / (dropped + kept) if dropped + kept else 0.0
-
-
-def mean_length(groups: list[Group]) -> float:
-    return fmean(length for group in groups for length in group.lengths)
+    stale = [bool(group.dropped) for group in groups if max(group.lengths) in lengths]
+    return fmean(stale) if stale else 0.0
 
 
 if __name__ == "__main__":

@@ -9,6 +9,20 @@ from contracts.records import MicroBatchRow, Rollout
 from pipelinerl.simulate.trainer import Doing
 
 
+@dataclass(frozen=True)
+class CompleteGroup:
+    """A group that was generated.
+
+    lengths: of its answers, in tokens.
+    lag: of its oldest token, when its last reward was there.
+    dropped: the reason, or None if a step took it.
+    """
+
+    lengths: list[int]
+    lag: int
+    dropped: str | None
+
+
 @dataclass
 class Measures:
     """Counts of what was sampled, trained and dropped, and what the time went to."""
@@ -16,18 +30,15 @@ class Measures:
     seconds: float = 0.0
     occupied: float = 0.0  # mean share of the servers' places that were taken
     trainer: dict[Doing, float] = field(default_factory=dict)  # shares of the time
-    sampled_lengths: list[int] = field(default_factory=list)
+    groups: list[CompleteGroup] = field(default_factory=list)
     trained_lengths: list[int] = field(default_factory=list)
-    drops: Counter[str] = field(default_factory=Counter)  # groups by reason
     lags: Counter[int] = field(default_factory=Counter)  # trained tokens by lag
 
-    def sampled(self, rollout: Rollout) -> None:
-        """Counts an answer."""
-        self.sampled_lengths.append(rollout.sampled_tokens)
-
-    def dropped(self, reason: str) -> None:
-        """Counts a group that is not trained on."""
-        self.drops[str(reason)] += 1
+    def completed(self, group: list[Rollout], live: int, dropped: str | None) -> None:
+        """Counts a group that was complete while the version `live` was."""
+        oldest = min(rollout.versions[0] for rollout in group)
+        lengths = [rollout.sampled_tokens for rollout in group]
+        self.groups.append(CompleteGroup(lengths, live - oldest, dropped))
 
     def trained(self, row: MicroBatchRow) -> None:
         """Counts a row that has been trained."""
@@ -43,6 +54,16 @@ class Measures:
         self.seconds = seconds
         self.occupied = occupied
         self.trainer = {doing: spent / seconds for doing, spent in trainer.items()}
+
+    @property
+    def sampled_lengths(self) -> list[int]:
+        """The lengths of the answers of complete groups."""
+        return [length for group in self.groups for length in group.lengths]
+
+    @property
+    def drops(self) -> Counter[str]:
+        """The number of groups that were dropped, by reason."""
+        return Counter(str(group.dropped) for group in self.groups if group.dropped)
 
     @property
     def trained_tokens_per_s(self) -> float:

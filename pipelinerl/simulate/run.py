@@ -89,7 +89,6 @@ class SimulatedRun:
         reward = float(self._random.random() < self._success)
         spans = server.spans(request)
         made = rollout(request.group_id, request.member, self._prompt_tokens, spans, truncated, reward)
-        self.measures.sampled(made)
         heapq.heappush(self._judged, (self._now + self._rates.judging_s, next(self._numbers), made))
 
     # --- the preprocessor ---------------------------------------------------------------------
@@ -100,6 +99,7 @@ class SimulatedRun:
             return
         self._admission.finish(made.group_id)
         outcome = self._formation.add_group(group)
+        self.measures.completed(group, self._live, outcome.dropped)
         if outcome.dropped:
             self._admission.settle(len(group))
             self._count_dropped(outcome.dropped)
@@ -108,7 +108,6 @@ class SimulatedRun:
         self._trainer.put(outcome.rows, self._now)
 
     def _count_dropped(self, reason: str) -> None:
-        self.measures.dropped(reason)
         self._dropped_in_a_row += 1
         if self._dropped_in_a_row >= self._config.give_up_after:
             raise StalledError(

@@ -22,7 +22,6 @@ HEAD = f"| {' | '.join(COLUMNS)} |\n{'|---' * len(COLUMNS)}|"
 def row_of(config: RunConfig, found: Measures) -> str:
     """Returns the line of one run."""
     waits = found.trainer[Doing.WAITING] + found.trainer[Doing.QUIESCING]
-    groups = len(found.sampled_lengths) / config.group_size
     cells = (
         config.schedule,
         f"{found.seconds / config.max_steps:.2f}",
@@ -30,7 +29,7 @@ def row_of(config: RunConfig, found: Measures) -> str:
         f"{found.occupied:.0%}",
         f"{waits:.0%}",
         f"{found.lag_mean:.2f} ({max(found.lags, default=0)})",
-        f"{found.drops['stale'] / groups:.1%}",
+        f"{found.drops['stale'] / len(found.groups):.1%}",
         f"{np.mean(found.trained_lengths) / np.mean(found.sampled_lengths):.3f}",
     )
     return f"| {' | '.join(cells)} |"
