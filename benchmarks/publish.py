@@ -5,6 +5,7 @@ python -m benchmarks.publish [--rounds 10] [--megabytes 3.6 400] [key=value ...]
 The weight publisher of a run sends random weights to a server of the transformers adapter on this machine,
 over gloo. Each publication takes turns with a bare gloo broadcast of as many bytes, in one piece, between two
 processes that keep their buffers. Counted is from the call until the server has said that it serves them.
+CPU seconds are means over the rounds, of all processes together, and of the client that makes requests too.
 """
 
 import argparse
@@ -17,6 +18,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import torch
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
@@ -45,7 +47,7 @@ SHAPES = {  # vocabulary, hidden size and layers of about so many megabytes in f
 VARIANTS = [("staged", 0), ("paused", 0), ("staged", 8)]  # how it receives, and requests in flight
 HEADER = (
     "| weights | receive | requests | published, s | open, send, confirm, s | raw broadcast, s "
-    "| raw / published | pause, s |\n|---|---|---|---|---|---|---|---|"
+    "| raw / published | CPU s: published, raw | pause, s |\n|---|---|---|---|---|---|---|---|---|"
 )
 
 
@@ -93,15 +95,19 @@ def measure(url: str, model: Path, config: RunConfig, requests: int, rounds: int
     size = weights.manifest.total_bytes
     published: list[WeightsPublished] = []
     raw: list[float] = []
+    cpu: dict[str, list[float]] = {"published": [], "raw": []}
     with (
         publisher(url, weights, config) as sender,
         raw_broadcast(size, size, fresh=False) as broadcast,
         load(url, model, requests),
     ):
         for version in range(WARM_UP + rounds):
-            raw.append(broadcast())
-            published.append(publish(weights, Ranks(0, 1, 60), sender, version))
-    del raw[:WARM_UP], published[:WARM_UP]
+            with counted(cpu["raw"]):
+                raw.append(broadcast())
+            with counted(cpu["published"]):
+                published.append(publish(weights, Ranks(0, 1, 60), sender, version))
+    for values in (raw, published, *cpu.values()):
+        del values[:WARM_UP]
     seconds = [one.seconds for one in published]
     phases = [
         statistics.median(one.phases[name] for one in published) for name in ("open", "send", "confirm")
@@ -111,8 +117,22 @@ def measure(url: str, model: Path, config: RunConfig, requests: int, rounds: int
         ", ".join(f"{phase:.3f}" for phase in phases),
         spread(raw),
         ratio_of_medians(raw, seconds),
+        ", ".join(f"{statistics.mean(values):.2f}" for values in cpu.values()),
         spread([one.paused_s for one in published]),
     ]
+
+
+@contextlib.contextmanager
+def counted(cpu: list[float]) -> Iterator[None]:
+    """Appends the CPU seconds that this process and its children use during the block."""
+    family = [psutil.Process(), *psutil.Process().children(recursive=True)]
+
+    def used() -> float:
+        return sum(sum(process.cpu_times()[:2]) for process in family)
+
+    before = used()
+    yield
+    cpu.append(used() - before)
 
 
 @contextlib.contextmanager

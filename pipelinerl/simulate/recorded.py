@@ -32,17 +32,18 @@ class Recorded:
 
 def recorded_inputs(run_dir: Path) -> Recorded:
     """Returns what the run measured. Raises ValueError where it recorded too little."""
-    rollouts, learnt, optimizer, published_s, paused_s, places = _parts(run_dir).values()
+    rollouts, learnt, optimizer, published_s, paused_s = _parts(run_dir).values()
     config = load_config(run_dir)
     update_s = float(np.median(published_s))
-    decode_s, per_request_s = _decoding(rollouts, places, config.world.servers)
+    pause_s = min(float(np.median(paused_s)), update_s)
+    decode_s, per_request_s = _decoding(rollouts, pause_s, config.world.servers)
     rates = Rates(
         decode_s=decode_s,
         decode_per_request_s=per_request_s,
         train_tokens_per_s=sum(span["tokens"] for span in learnt) / sum(span["d"] for span in learnt),
         optimizer_s=_update_of_optimizer_s(learnt, optimizer, config.epochs),
         update_s=update_s,
-        paused_s=min(float(np.median(paused_s)), update_s),
+        paused_s=pause_s,
     )
     prompts = [len(rollout.completions[0].prompt_token_ids) for rollout in rollouts]
     return Recorded(
@@ -65,7 +66,6 @@ def _parts(run_dir: Path) -> dict[str, list]:
         "spans of the optimizer": list(_spans(run_dir, "trainer-0", "optimizer")),
         "spans of publishing after the first": [span["d"] for span in published][1:],  # it waits for servers
         "pauses of servers": [seconds for seconds in paused if seconds is not None],
-        "spans of places (one a second)": list(_spans(run_dir, "actor", "places")),
     }
     missing = [name for name, part in parts.items() if not part]
     if missing:
@@ -84,20 +84,32 @@ def _update_of_optimizer_s(learnt: list[dict], optimizer: list[dict], epochs: in
     return max(0.0, float(np.median(updates_s))) / epochs
 
 
-def _decoding(rollouts: list[Rollout], places: list[dict], servers: int) -> tuple[float, float]:
-    """Returns the line through the seconds a token, over the requests that a server had meanwhile."""
-    ends = np.array([span["t"] + span["d"] for span in places])
-    in_flight = np.array([span["in_flight"] for span in places]) / servers
+def _decoding(rollouts: list[Rollout], paused_s: float, servers: int) -> tuple[float, float]:
+    """Returns the line through the seconds a token, over the other requests that a server had meanwhile."""
     completions = [c for rollout in rollouts for c in rollout.completions if len(c.token_ids)]
-    seconds = np.array([(c.ended - c.began) / len(c.token_ids) for c in completions])
-    weights = np.sqrt([len(c.token_ids) for c in completions])
-    middles = np.array([(c.began + c.ended) / 2 for c in completions])
-    others = np.maximum(np.interp(middles, ends, in_flight) - 1, 0)
+    began = np.array([c.began for c in completions])
+    ended = np.array([c.ended for c in completions])
+    tokens = np.array([len(c.token_ids) for c in completions])
+    updates = np.array([len(c.spans) - 1 for c in completions])
+    seconds = (ended - began - paused_s * updates) / tokens
+    others = np.maximum(_mean_in_flight(began, ended) / servers - 1, 0)
     columns = np.stack([np.ones_like(others), others], axis=1)
+    weights = np.sqrt(tokens)
     (first, each), *_ = np.linalg.lstsq(columns * weights[:, None], seconds * weights, rcond=None)
     if first <= 0 or each < 0:  # the number of requests hardly changed
-        return float(np.average(seconds, weights=weights**2)), 0.0
+        return float(np.average(seconds, weights=tokens)), 0.0
     return float(first), float(each)
+
+
+def _mean_in_flight(began: np.ndarray, ended: np.ndarray) -> np.ndarray:
+    """Returns how many requests were under way on average while each of them was."""
+    times = np.concatenate([began, ended])
+    order = np.argsort(times)
+    times = times[order]
+    changes = np.where(order < len(began), 1, -1)
+    until = np.concatenate([[0.0], np.cumsum(np.cumsum(changes)[:-1] * np.diff(times))])  # request seconds
+    spent = np.interp(ended, times, until) - np.interp(began, times, until)
+    return spent / np.maximum(ended - began, 1e-9)
 
 
 def _spans(run_dir: Path, process: str, name: str) -> Iterator[dict]:

@@ -2,12 +2,14 @@
 
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pytest
 
+from contracts.records import VersionSpan
 from pipelinerl.config import save_config
 from pipelinerl.launcher.compose import compose_config
-from pipelinerl.metrics import MetricsWriter
+from pipelinerl.metrics import MetricsWriter, metrics_path
 from pipelinerl.simulate import __main__ as command
 from pipelinerl.simulate.lengths import as_measured
 from pipelinerl.simulate.recorded import recorded_inputs
@@ -17,25 +19,28 @@ from tests.builders import completion, rollout
 
 SERVERS = 2
 TOKENS = 10
+PAUSED_S = 0.2
 
 
 @pytest.fixture
 def run(tmp_path: Path) -> Path:
-    """A token took 0.1 s where a server had one request, and 0.02 s more for each other one."""
+    """A token took 0.1 s where a server had one request, and 0.02 s more for each other one.
+
+    New weights held each answer up once.
+    """
     save_config(compose_config([f"world.servers={SERVERS}"]), tmp_path / "config.yaml")
     rollouts = FileStreams(tmp_path / "streams").writer("rollouts")
-    actor = Spans(tmp_path, "actor")
-    for second in range(100):
-        requests = 1 + second % 8
-        actor.add("places", float(second), 1.0, in_flight=requests * SERVERS)
-        took_s = TOKENS * (0.1 + 0.02 * (requests - 1))
-        middle = second + 1.0  # at which the span of places ends
-        answer = completion([1, 2, 3], [4] * TOKENS, began=middle - took_s / 2, ended=middle + took_s / 2)
-        rollouts.append(rollout(second, completions=[answer]))
+    for requests in range(1, 9):
+        for number in range(requests * SERVERS):
+            took_s = TOKENS * (0.1 + 0.02 * (requests - 1)) + PAUSED_S
+            answer = completion([1, 2, 3], [4] * TOKENS, began=10.0 * requests, ended=10.0 * requests + took_s)
+            spans = [VersionSpan(version=0, start=0, end=4), VersionSpan(version=1, start=4, end=TOKENS)]
+            answer = msgspec.structs.replace(answer, spans=spans)
+            rollouts.append(rollout(SERVERS * requests * (requests - 1) // 2 + number, completions=[answer]))
     rollouts.append(rollout(100, completions=[], status="failed:timeout"))
     _train(tmp_path, epochs=1)
     metrics = MetricsWriter(tmp_path, "trainer")
-    for paused_s in (0.1, 0.2, 0.3):
+    for paused_s in (0.1, PAUSED_S, 0.3):
         metrics.write(1, publish_paused_s=paused_s)
     metrics.write(1, loss=1.0)
     return tmp_path
@@ -53,14 +58,14 @@ def _train(run_dir: Path, epochs: int) -> None:
 
 def test_a_run_tells_its_lengths_and_times(run):
     found = recorded_inputs(run)
-    assert found.lengths == [TOKENS] * 100
+    assert found.lengths == [TOKENS] * SERVERS * 36
     assert found.prompt_tokens == 3
     assert found.rates.decode_s == pytest.approx(0.1)
     assert found.rates.decode_per_request_s == pytest.approx(0.02)
     assert found.rates.train_tokens_per_s == 250.0
     assert found.rates.optimizer_s == 0.25
     assert found.rates.update_s == 1.5
-    assert found.rates.paused_s == 0.2
+    assert found.rates.paused_s == PAUSED_S
 
 
 def test_the_turns_of_a_recorded_rollout_are_cut_each(run):
@@ -88,9 +93,9 @@ def test_a_run_without_spans_is_refused_in_one_line(capsys):
     assert error.count("\n") == 1
 
 
-def test_a_run_of_less_than_a_second_is_refused_with_what_it_lacks(run):
-    (run / "spans" / "actor.jsonl").unlink()
-    with pytest.raises(ValueError, match=r"has no spans of places \(one a second\): the run must be longer"):
+def test_a_run_without_an_update_is_refused_with_what_it_lacks(run):
+    metrics_path(run, "trainer").unlink()
+    with pytest.raises(ValueError, match="has no pauses of servers: the run must be longer"):
         recorded_inputs(run)
 
 

@@ -1,0 +1,26 @@
+"""What the simulator says of runs that were measured: python -m pipelinerl.simulate --like, for many at once."""
+
+from pathlib import Path
+from statistics import fmean
+
+from pipelinerl.config import load_config
+from pipelinerl.simulate.lengths import as_measured
+from pipelinerl.simulate.recorded import recorded_inputs
+from pipelinerl.simulate.run import SimulatedRun
+
+SUCCESS = 0.5  # of the emulated domain's attempts
+DRAWS = 4  # simulations of a run, each with other lengths
+
+
+def predicted_tokens_per_s(run_dir: Path, like: Path) -> float:
+    """Returns the trained tokens per second of simulations of the run, with the times and lengths of `like`."""
+    config = load_config(run_dir)
+    recorded = recorded_inputs(like)
+    lengths = as_measured(recorded.lengths, config.sampling.max_tokens)
+    runs = [
+        SimulatedRun(
+            config.model_copy(update={"seed": draw}), recorded.rates, lengths, SUCCESS, recorded.prompt_tokens
+        )
+        for draw in range(DRAWS)
+    ]
+    return fmean(run.run().trained_tokens_per_s for run in runs)
