@@ -1,4 +1,4 @@
-"""What the simulator says of runs that were measured: python -m pipelinerl.simulate --like, for many at once."""
+"""What the simulator says of runs that were measured."""
 
 from pathlib import Path
 from statistics import fmean
@@ -13,7 +13,7 @@ DRAWS = 4  # simulations of a run, each with other lengths
 
 
 def predicted_tokens_per_s(run_dir: Path, like: Path) -> float:
-    """Returns the trained tokens per second of simulations of the run, with the times and lengths of `like`."""
+    """Returns the trained tokens per second of simulations of a run, with the times and lengths of `like`."""
     config = load_config(run_dir)
     recorded = recorded_inputs(like)
     lengths = as_measured(recorded.lengths, config.sampling.max_tokens)

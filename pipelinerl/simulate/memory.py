@@ -16,5 +16,6 @@ def warned_of_memory(config: RunConfig, shape: ModelShape | None) -> Iterator[st
     if requests > held:
         yield (
             f"warning: a server holds the keys and values of {held} sequences of {longest_sequence(config)} "
-            f"tokens, the longest, and gets {requests} requests (inference.concurrency); in the simulation all go on"
+            f"tokens, the longest, and gets {requests} requests (inference.concurrency); "
+            "in the simulation all go on"
         )

@@ -1,6 +1,7 @@
 """What the publisher reads of a server's answers, whatever the server sends."""
 
 import asyncio
+import gc
 from contextlib import asynccontextmanager
 
 import aiohttp
@@ -14,6 +15,7 @@ from pipelinerl.training.candidates import _is_hopeless
 
 @asynccontextmanager
 async def answering(answer):
+    gc.collect()  # a finalizer that runs amid a deep answer would meet the recursion limit too
     app = web.Application()
     app.router.add_route("*", "/{path:.*}", answer)
     runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=0.1)

@@ -170,7 +170,8 @@ def test_a_backend_without_an_estimate(capsys):
 
 def test_a_plan_counts_with_the_requests_that_a_server_gets_at_first(capsys):
     text = planned(capsys, "world.servers=2", "inference.concurrency=null", "batch_size=64")
-    assert "expected in flight: 128 sequences (2 servers x inference.concurrency 64 at first, for it is null)" in text
+    each = "inference.concurrency 64 at first, for it is null"
+    assert f"expected in flight: 128 sequences (2 servers x {each})" in text
 
 
 def test_without_max_lag_the_plan_says_how_far_the_servers_may_run_ahead(capsys):

@@ -33,7 +33,8 @@ def run(tmp_path: Path) -> Path:
     for requests in range(1, 9):
         for number in range(requests * SERVERS):
             took_s = TOKENS * (0.1 + 0.02 * (requests - 1)) + PAUSED_S
-            answer = completion([1, 2, 3], [4] * TOKENS, began=10.0 * requests, ended=10.0 * requests + took_s)
+            began = 10.0 * requests
+            answer = completion([1, 2, 3], [4] * TOKENS, began=began, ended=began + took_s)
             spans = [VersionSpan(version=0, start=0, end=4), VersionSpan(version=1, start=4, end=TOKENS)]
             answer = msgspec.structs.replace(answer, spans=spans)
             rollouts.append(rollout(SERVERS * requests * (requests - 1) // 2 + number, completions=[answer]))
