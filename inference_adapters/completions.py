@@ -3,8 +3,8 @@
 It is called by `generation_routes` and is pure: deltas in, dicts out.
 """
 
+import random
 import time
-import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -19,6 +19,7 @@ from inference_adapters.logprob_forms import Classic, Likeliest, TokenTexts
 from inference_adapters.stop_strings import StopText, text_before
 
 LogprobsForm = Literal["none", "content", "classic", "arrays"]
+NAMES = random.Random()  # those of answers; the system's own source costs a switch of threads each
 
 
 @dataclass(frozen=True)
@@ -51,7 +52,7 @@ class Completion:
         self._call_readers = [CallReader() for _ in range(count)] if form.with_calls else []
         self._stop_texts = [StopText(form.stops) for _ in range(count)] if form.stops else []
         self._classics = [Classic(decode) for _ in range(count)] if form.logprobs == "classic" else []
-        name = f"{form.api.id_prefix}-{uuid.uuid4().hex}"
+        name = f"{form.api.id_prefix}-{NAMES.getrandbits(128):032x}"
         self._head = {"id": name, "created": int(time.time()), "model": form.model}
         self._started = False
 
