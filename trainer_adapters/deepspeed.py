@@ -107,6 +107,7 @@ class DeepSpeedTrainer(HuggingFaceTrainer):
         os.environ.setdefault("LOCAL_RANK", str(self.device.index or 0))
         import deepspeed
 
+        from trainer_adapters.zero_start import place
         from trainer_adapters.zero_state import ZeroState
 
         backend = "nccl" if self.device.type == "cuda" else "gloo"
@@ -117,10 +118,12 @@ class DeepSpeedTrainer(HuggingFaceTrainer):
             for layer in self._scorer.layers:
                 checkpoint_activations(layer)
         masters = self._float32_masters()
+        settings = self._settings()
+        place(self._scorer, self.device, self._compute_dtype, settings)
         self._engine, *_ = deepspeed.initialize(
             model=self._scorer,
             optimizer=self._adamw(list(self._scorer.parameters())),
-            config=self._settings(),
+            config=settings,
             dist_init_required=False,
         )
         if self._zero["stage"] == 3:
@@ -136,7 +139,7 @@ class DeepSpeedTrainer(HuggingFaceTrainer):
         """Returns the float32 weights on rank 0. DeepSpeed makes its masters from the bfloat16 model."""
         if self._compute_dtype is torch.float32 or self._spec.rank > 0:
             return {}
-        return {name: parameter.detach().clone() for name, parameter in self._trained()}
+        return {name: parameter.detach() for name, parameter in self._trained()}
 
     @torch.no_grad()
     def _put_masters(self, masters: dict[str, torch.Tensor]) -> None:

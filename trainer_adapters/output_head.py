@@ -5,6 +5,10 @@
 Forward keeps no logits: backward computes those of a chunk again, in the same memory as the chunk before. If
 all tokens are one chunk, it keeps their log-probabilities, which is faster. Backward leaves a token out
 unless a gradient comes through one of its scores. Entropies that no loss uses cost nothing there.
+
+States and weights in bfloat16 may be multiplied in float32. On CUDA these products are TF32 (`tf32`). That is
+exact in forward. In backward the slopes and, for the weights' gradient, the scaled states have 10 bits of
+mantissa. The states have 7 themselves, and the gradients are rounded to 7.
 """
 
 from typing import NamedTuple
@@ -12,6 +16,8 @@ from typing import NamedTuple
 import torch
 import torch.nn.functional as F
 from torch.autograd.function import FunctionCtx, once_differentiable
+
+from trainer_adapters.tf32 import tf32_products
 
 MIB = 2**20
 LEAST_BYTES = 64 * MIB  # of a chunk's logits
@@ -36,23 +42,29 @@ class Head(NamedTuple):
 
     weight: torch.Tensor  # [vocab, hidden]
     bias: torch.Tensor | None  # [vocab]
+    given: torch.dtype  # of the weights before they were converted
 
     @classmethod
     def of(cls, weight: torch.Tensor, bias: torch.Tensor | None, in_float32: bool) -> "Head":
         if not in_float32:
-            return cls(weight, bias)
-        return cls(weight.float(), None if bias is None else bias.float())
+            return cls(weight, bias, weight.dtype)
+        return cls(weight.float(), None if bias is None else bias.float(), weight.dtype)
+
+    def tf32_suits(self, hidden: torch.Tensor) -> bool:
+        """Returns whether these states and the weights are multiplied in float32 and are bfloat16 values."""
+        return self.weight.dtype is torch.float32 and self.given is hidden.dtype is torch.bfloat16
 
     def logits(self, hidden: torch.Tensor, temperature: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
         """Returns the logits of [C, hidden] states at their temperatures, in the first C rows of `out`."""
-        hidden = hidden.to(self.weight.dtype)
         out = out[: len(hidden)]
-        if self.weight.dtype is not torch.float32:
-            out.copy_(F.linear(hidden, self.weight, self.bias))
-        elif self.bias is None:
-            torch.mm(hidden, self.weight.t(), out=out)
-        else:
-            torch.addmm(self.bias, hidden, self.weight.t(), out=out)
+        states = hidden.to(self.weight.dtype)
+        with tf32_products(self.tf32_suits(hidden)):
+            if self.weight.dtype is not torch.float32:
+                out.copy_(F.linear(states, self.weight, self.bias))
+            elif self.bias is None:
+                torch.mm(states, self.weight.t(), out=out)
+            else:
+                torch.addmm(self.bias, states, self.weight.t(), out=out)
         return out.div_(temperature.unsqueeze(1))
 
 
@@ -183,11 +195,12 @@ class _Gradients(NamedTuple):
             self.bias.addmv_(slopes.t(), factor.squeeze(1))
         slopes = slopes.to(head.weight.dtype)
         scaled = (hidden * factor).to(head.weight.dtype)
-        self.hidden[rows] = (slopes @ head.weight * factor).to(self.hidden.dtype)
-        if slopes.dtype is torch.float32:
-            self.weight.addmm_(slopes.t(), scaled)
-        else:
-            self.weight.add_(slopes.t() @ scaled)
+        with tf32_products(head.tf32_suits(hidden)):
+            self.hidden[rows] = (slopes @ head.weight * factor).to(self.hidden.dtype)
+            if slopes.dtype is torch.float32:
+                self.weight.addmm_(slopes.t(), scaled)
+            else:
+                self.weight.add_(slopes.t() @ scaled)
 
 
 class JoinedScores(torch.autograd.Function):

@@ -14,6 +14,7 @@ PARTS = {
     "inference-kit-sglang": "benchmarks.gpu_check.inference_kits:sglang",
     "publication-gloo": "benchmarks.gpu_check.publication:over_gloo",
     "publication-nccl": "benchmarks.gpu_check.publication:over_nccl",
+    "head": "benchmarks.gpu_check.head:check",
     "train-0.5b": "benchmarks.gpu_check.training:half_a_billion",
     "train-1.5b": "benchmarks.gpu_check.training:one_and_a_half_billion",
     "generate-0.5b": "benchmarks.gpu_check.generation:check",

@@ -1,7 +1,7 @@
 """Throughput, utilisation and peak memory of the FSDP trainer in bfloat16, beside what a plan estimates.
 
 Weights are random; a step is the forward, backward and optimizer step of one pack. The head is computed in
-float32, as by default, and in bfloat16, where all multiplications can use tensor cores.
+float32, as by default, where its products are TF32, and in bfloat16.
 """
 
 import statistics

@@ -81,7 +81,7 @@ def test_the_weight_group_part_runs_dry():
 
 
 @pytest.mark.engines
-@pytest.mark.parametrize("part", ["publication-gloo", "train-0.5b"])
+@pytest.mark.parametrize("part", ["publication-gloo", "head", "train-0.5b"])
 def test_a_part_runs_dry(part):
     outcome = run_part(part, PARTS[part], dry=True)
     assert outcome.state == "pass", outcome.lines

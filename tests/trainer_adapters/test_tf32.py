@@ -1,0 +1,115 @@
+"""The output head lets CUDA multiply as TF32 where that loses nothing, and nowhere else."""
+
+import threading
+
+import pytest
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from tests.trainer_adapters.test_output_head import CHUNK, inputs
+from trainer_adapters.output_head import HeadScores
+from trainer_adapters.tf32 import tf32_products
+
+aten = torch.ops.aten
+PRODUCTS = {aten.mm, aten.addmm, aten.addmm_}
+
+
+def setting() -> str:
+    return torch.backends.cuda.matmul.fp32_precision
+
+
+class Settings(TorchDispatchMode):
+    """Notes the setting at each matrix product, and at each other operation."""
+
+    def __init__(self):
+        super().__init__()
+        self.of_products: set[str] = set()
+        self.of_others: set[str] = set()
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        product = function.overloadpacket in PRODUCTS
+        (self.of_products if product else self.of_others).add(setting())
+        return function(*args, **(kwargs or {}))
+
+
+@pytest.fixture(params=["none", "ieee", "tf32"])
+def before(request):
+    """The setting that the process has otherwise."""
+    kept = setting()
+    torch.backends.cuda.matmul.fp32_precision = request.param
+    yield request.param
+    torch.backends.cuda.matmul.fp32_precision = kept
+
+
+def settings_of_learning(dtype: torch.dtype, in_float32: bool, bias: bool) -> tuple[Settings, Settings]:
+    """Returns those of forward and of backward, with several chunks."""
+    given = inputs(dtype, bias)
+    with Settings() as forward:
+        logprobs, _ = HeadScores.apply(*given, CHUNK, False, in_float32)
+    loss = logprobs.sum()
+    with Settings() as backward:
+        loss.backward()
+    return forward, backward
+
+
+@pytest.mark.parametrize("bias", [False, True])
+def test_products_of_bfloat16_values_in_float32_are_tf32(before, bias):
+    for found in settings_of_learning(torch.bfloat16, in_float32=True, bias=bias):
+        assert found.of_products == {"tf32"}
+        assert before in found.of_others
+    assert setting() == before
+
+
+@pytest.mark.parametrize(
+    ("dtype", "in_float32"), [(torch.float32, True), (torch.float32, False), (torch.bfloat16, False)]
+)
+def test_other_products_have_the_setting_of_the_process(before, dtype, in_float32):
+    for found in settings_of_learning(dtype, in_float32, bias=False):
+        assert found.of_products == {before}
+
+
+def test_products_of_float32_states_are_not_tf32(before):
+    hidden, *rest = inputs(torch.bfloat16, bias=False)
+    with Settings() as found:
+        HeadScores.apply(hidden.detach().float(), *rest, CHUNK, False, True)
+    assert found.of_products == {before}
+
+
+def test_the_setting_is_restored_after_an_error(before):
+    with pytest.raises(ZeroDivisionError), tf32_products(True):
+        assert setting() == "tf32"
+        raise ZeroDivisionError
+    assert setting() == before
+
+
+def test_a_thread_waits_until_another_has_restored_the_setting(before):
+    found = []
+
+    def multiply() -> None:
+        with tf32_products(True):
+            found.append(setting())
+
+    thread = threading.Thread(target=multiply)
+    with tf32_products(True):
+        thread.start()
+        thread.join(0.2)
+        assert found == []
+    thread.join()
+    assert found == ["tf32"]
+    assert setting() == before
+
+
+def in_tf32(tensor: torch.Tensor) -> torch.Tensor:
+    """Returns the float32 tensor with 10 of its 23 bits of mantissa."""
+    return (tensor.view(torch.int32) & -(1 << 13)).view(torch.float32)
+
+
+def test_a_bfloat16_value_is_a_tf32_value_and_a_product_of_two_is_a_float32_one():
+    patterns = torch.arange(-(2**15), 2**15, dtype=torch.int32).to(torch.int16)
+    every = patterns.view(torch.bfloat16).float()  # each of the 65,536
+    assert torch.equal(in_tf32(every).view(torch.int32), every.view(torch.int32))
+    few = 1 + torch.arange(128) / 128  # each mantissa
+    assert torch.equal(few.bfloat16().float(), few)
+    exact = few.double().outer(few.double())
+    assert torch.equal(few.outer(few).double(), exact)
+    assert not torch.equal(in_tf32(few + 2**-12), few + 2**-12)

@@ -1,0 +1,38 @@
+"""Lets the matrix products of bfloat16 values in float32 run on CUDA's tensor cores, as TF32.
+
+The output head calls it, around its own products alone. It must not know of heads or models.
+
+TF32 keeps 10 bits of a factor's mantissa, and a bfloat16 value has 7: it passes unchanged. The product of two
+such values has at most 16 significant bits, and float32, in which products are summed, has 24. Another factor
+loses the bits beyond 10. Nothing changes on a CPU.
+"""
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+
+_SETTING = threading.Lock()
+
+
+@contextmanager
+def tf32_products(allowed: bool) -> Iterator[None]:
+    """Lets float32 matrix products on CUDA be TF32 within the block, if `allowed`.
+
+    The setting belongs to the process and is restored after the block. CUDA reads it when a product is
+    launched, so that nothing waits for results. One thread at a time changes the setting, because another
+    would save, and then restore, what this one has set. A product that another thread launches meanwhile has
+    the setting too.
+    """
+    if not allowed:
+        yield
+        return
+    matmul = torch.backends.cuda.matmul
+    with _SETTING:
+        before = matmul.fp32_precision
+        matmul.fp32_precision = "tf32"
+        try:
+            yield
+        finally:
+            matmul.fp32_precision = before
