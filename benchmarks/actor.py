@@ -18,10 +18,10 @@ from typing import NamedTuple
 from benchmarks.arguments import positive_int, positive_seconds
 from benchmarks.canned_server import canned, deltas, response
 from contracts.records import encode
-from pipelinerl.clients.array_answers import ArrayAnswers
 from pipelinerl.clients.completions import Sampling
 from pipelinerl.clients.http_session import open_session
 from pipelinerl.clients.llm_client import LLMClient
+from pipelinerl.clients.server_forms import ServerForms
 from pipelinerl.clients.server_pool import ServerPool
 from pipelinerl.config import RolloutConfig
 from pipelinerl.domains.base import Attempt, ChatClient, Domain, Problem
@@ -62,7 +62,7 @@ async def rollouts_a_second(url: str, tokens: int, arrays: bool, seconds: float)
     made = 0
     async with open_session(None) as session:
         sampling = Sampling("canned", 1.0, tokens, seed=1)
-        client = LLMClient(session, pool, sampling, arrays=ArrayAnswers(session) if arrays else None)
+        client = LLMClient(session, pool, sampling, forms=ServerForms(session) if arrays else None)
         domain = OneTurn()
         runner = RolloutRunner("run", domain, client, RolloutConfig(timeout_s=60.0), token_fields={})
         problem = domain.train_problem(0)

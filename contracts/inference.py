@@ -66,7 +66,7 @@ class EngineInfo(Answer):
     kv_cache: list[str] = Field(description="keep, recompute")
     capabilities: list[str] = Field(
         description="score, staged, truncation, seed, stop_strings, tools, forced_calls, stream, "
-        "top_logprobs, arrays, openai, metrics; a reader ignores others"
+        "top_logprobs, arrays, as_completed, openai, metrics; a reader ignores others"
     )
 
 
@@ -232,6 +232,9 @@ class GenerationRequest(Request):
     stream_options: StreamOptions | None = Field(None, description="needs `openai`, and `stream`")
     arrays: bool = Field(
         False, description="needs `arrays`, and `logprobs: true`; ids and log-probabilities come as base64"
+    )
+    as_completed: bool = Field(
+        False, description="needs `as_completed`, without `stream`; each choice comes when it is complete"
     )
 
 

@@ -22,6 +22,7 @@ BODY_TIMEOUT_S = 120.0  # until its body is complete
 # --- generation
 
 MAX_N = 128
+MAX_TOKENS_OF_CHOICES = 2**20  # of one request: a server holds them until its last choice has ended
 MIN_TEMPERATURE = 1e-4  # above 0, which is greedy; a lower one overflows when logits are divided by it
 MAX_TEMPERATURE = 1e4
 MAX_TEXT_CHARACTERS = 2 * 2**20  # of a prompt, or of all messages and tools together

@@ -3,7 +3,7 @@
 from contracts.inference import InferenceEngine, TokenEngine
 
 OF_THE_APP = ("metrics",)
-OF_TOKEN_ENGINES = ("stop_strings", "openai", "arrays")
+OF_TOKEN_ENGINES = ("stop_strings", "openai", "arrays", "as_completed")
 
 
 def capabilities(engine: InferenceEngine) -> list[str]:

@@ -62,9 +62,16 @@ class Completion:
 
     def whole(self) -> dict:
         """Returns the complete response."""
-        choices = [self._whole(index, choice) for index, choice in enumerate(self.choices)]
+        return self._with(range(len(self.choices))) | {"usage": self.usage()}
+
+    def alone(self, index: int) -> dict:
+        """Returns the response with the choice `index`, which is complete, and no other."""
+        return self._with([index])
+
+    def _with(self, indices: Sequence[int]) -> dict:
+        choices = [self._whole(index, self.choices[index]) for index in indices]
         head = self._head | {"object": self.form.api.whole_object} | self._common_prompt()
-        return head | {"choices": choices, "usage": self.usage()}
+        return head | {"choices": choices}
 
     def _whole(self, index: int, choice: Choice) -> dict:
         text = self.decode(choice.token_ids)

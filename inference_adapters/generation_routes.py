@@ -36,7 +36,7 @@ from inference_adapters.request_checks import (
 )
 from inference_adapters.score_route import add_score_route
 from inference_adapters.stop_strings import until_stop
-from inference_adapters.streaming import EventStream, merged, until_disconnect
+from inference_adapters.streaming import EventStream, LineStream, merged, until_disconnect
 from inference_adapters.weight_updates import WeightUpdates
 
 
@@ -114,6 +114,8 @@ def generation_routes(engine: TokenEngine, updates: WeightUpdates, names: ModelN
         completion = Completion(form, prompts, body.n, texts)
         if body.stream:
             return EventStream(_events(completion, deltas), held.pop_all())
+        if body.as_completed:
+            return LineStream(_lines(completion, deltas), held.pop_all())
         return await until_disconnect(request.receive, _whole(completion, deltas)) or Response()
 
     add_score_route(router, engine, places)
@@ -147,6 +149,23 @@ async def _whole(completion: Completion, deltas: AsyncIterator[tuple[int, TokenD
 def response_of(completion: Completion) -> Response:
     """Returns the response with the complete answer."""
     return Response(msgspec.json.encode(completion.whole()), media_type="application/json")
+
+
+async def _lines(
+    completion: Completion, deltas: AsyncIterator[tuple[int, TokenDelta]]
+) -> AsyncIterator[bytes]:
+    """Yields each choice when it is complete, in a line.
+
+    An error is a line itself, the last one, because the status is sent.
+    """
+    try:
+        async with aclosing(deltas):
+            async for index, delta in deltas:
+                completion.append_delta(index, delta)
+                if delta.finish_reason is not None:
+                    yield msgspec.json.encode(completion.alone(index)) + b"\n"
+    except ContractError as error:
+        yield msgspec.json.encode(error.body()) + b"\n"
 
 
 async def _events(

@@ -24,6 +24,7 @@ NEUTRAL: dict[str, tuple[Any, ...]] = {  # for each field, the values that ask f
     "stop": ("", []),
     "echo": (False,),
     "arrays": (False,),
+    "as_completed": (False,),
     "suffix": ("",),
     # of vLLM and SGLang, whose clients send them too
     "repetition_penalty": (1,),

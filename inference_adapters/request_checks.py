@@ -13,8 +13,7 @@ from contracts.inference import (
     GenerationRequest,
     SamplingParameters,
 )
-
-MAX_TOKENS_OF_CHOICES = 2**20  # of one request: they are held until its last choice has ended
+from contracts.limits import MAX_TOKENS_OF_CHOICES
 
 
 def sampling_parameters(
@@ -84,6 +83,8 @@ def check_options(request: GenerationRequest) -> None:
         raise _without("top_logprobs", "logprobs: true")
     if request.arrays and not (_has_logprobs(request) and number_of_likeliest(request) == 0):
         raise _without("arrays", "logprobs: true, without alternatives")
+    if request.as_completed and request.stream:
+        raise _without("as_completed", "stream: false")
 
 
 def _has_logprobs(request: GenerationRequest) -> bool:
@@ -106,6 +107,7 @@ def check_capabilities(request: GenerationRequest, capabilities: Sequence[str]) 
         "tools": ("tools", bool(tools)),
         "stream": ("stream", request.stream),
         "arrays": ("arrays", request.arrays),
+        "as_completed": ("as_completed", request.as_completed),
         "top_logprobs" if chat else "logprobs": ("top_logprobs", number_of_likeliest(request) > 0),
     }
     for parameter, (capability, is_asked) in asked.items():

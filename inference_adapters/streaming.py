@@ -78,14 +78,26 @@ async def _disconnected(receive: Receive) -> None:
         pass
 
 
-class EventStream(StreamingResponse):
-    """Server-sent events. As soon as the client disconnects, their iterator is closed, and then `held`."""
+class PartsStream(StreamingResponse):
+    """A body in parts. As soon as the client disconnects, their iterator is closed, and then `held`."""
 
-    def __init__(self, events: AsyncIterator[str], held: ExitStack):
-        super().__init__(events, media_type="text/event-stream")
+    def __init__(self, parts: AsyncIterator[str | bytes], held: ExitStack):
+        super().__init__(parts, media_type=self.media_type)
         self._held = held
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         with self._held:
             async with aclosing(self.body_iterator):
                 await until_disconnect(receive, self.stream_response(send))
+
+
+class EventStream(PartsStream):
+    """Server-sent events."""
+
+    media_type = "text/event-stream"
+
+
+class LineStream(PartsStream):
+    """JSON values, one in each line."""
+
+    media_type = "application/x-ndjson"

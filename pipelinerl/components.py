@@ -16,10 +16,10 @@ from pipelinerl.batching.credit import CREDIT, TurnAdvantages
 from pipelinerl.batching.sequences import training_sequences
 from pipelinerl.batching.staleness import StalePolicy
 from pipelinerl.batching.step_formation import StepFormation
-from pipelinerl.clients.array_answers import ArrayAnswers
 from pipelinerl.clients.chat_template import ChatTemplate
 from pipelinerl.clients.llm_client import LLMClient, Sampling
 from pipelinerl.clients.partial_completions import SegmentPolicy
+from pipelinerl.clients.server_forms import ServerForms
 from pipelinerl.clients.server_pool import ServerPool
 from pipelinerl.config import Component, RunConfig
 from pipelinerl.domains.base import Domain
@@ -138,7 +138,7 @@ def build_client(
         decode=decode,
         template=template,
         judge=judge,
-        arrays=ArrayAnswers(session),
+        forms=ServerForms(session),
     )
 
 

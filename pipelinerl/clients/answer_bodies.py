@@ -1,5 +1,7 @@
 """The bodies of servers' answers, read within a limit: a broken server may send one without an end."""
 
+from collections.abc import AsyncIterator
+
 import aiohttp
 
 
@@ -17,3 +19,22 @@ async def body_of(response: aiohttp.ClientResponse, longest: int) -> bytes:
             raise TooLongAnswerError(f"{response.url} answered with more than {longest} bytes")
         parts.append(part)
     return b"".join(parts)
+
+
+async def lines_of(response: aiohttp.ClientResponse, longest: int) -> AsyncIterator[bytes]:
+    """Yields the lines of the body. Raises TooLongAnswerError for one of more than `longest` bytes."""
+    parts: list[bytes] = []
+    length = 0
+    async for part in response.content.iter_any():
+        *ended, rest = part.split(b"\n")
+        for line in ended:
+            parts.append(line)
+            yield b"".join(parts)
+            parts.clear()
+            length = 0
+        length += len(rest)
+        if length > longest:
+            raise TooLongAnswerError(f"{response.url} answered with a line of more than {longest} bytes")
+        parts.append(rest)
+    if any(parts):
+        yield b"".join(parts)

@@ -1,9 +1,12 @@
-"""One completion by one server: the request, and its answer checked against the contract.
+"""Completions by one server: the request, and its answer checked against the contract.
 
-Used by `LLMClient` and the probe. It decides whose fault a failure is, and never what follows from it.
+Used by `SharedRequests` and the probe. It decides whose fault a failure is, and never what follows from it.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import aiohttp
 import msgspec
@@ -44,37 +47,78 @@ class Sampling:
     vocabulary: int | None = None  # tokens that the model has; None = not known
 
 
-async def complete(
-    session: aiohttp.ClientSession,
-    url: str,
-    prompt: Prompt,
-    sampling: Sampling,
-    tools: list[dict] | None = None,
-    arrays: bool = False,
-) -> Answer:
-    """Returns one completion by one server. Raises RequestRefusedError or a ServerFaultError.
+@dataclass(frozen=True)
+class Asked:
+    """A request for completions of a prompt.
 
-    arrays: whether its tokens are asked for in arrays; the server must declare them.
+    tools: what the model may call, in a conversation.
+    arrays: whether tokens are asked for in arrays; the server must declare them.
     """
-    chat = isinstance(prompt[0], dict)
-    route = "/v1/chat/completions" if chat else "/v1/completions"
-    request = {
-        "model": sampling.model,
-        "messages" if chat else "prompt": prompt,
-        "temperature": sampling.temperature,
-        "max_tokens": sampling.max_tokens,
-        "logprobs": True,
-    }
-    if sampling.seed is not None:
-        request["seed"] = sampling.seed
-    if tools:
-        request["tools"] = tools
-    if arrays:
-        request["arrays"] = True
-    try:
-        async with session.post(url + route, json=request, allow_redirects=False) as response:
+
+    prompt: Prompt
+    sampling: Sampling
+    tools: list[dict] | None = None
+    arrays: bool = False
+
+    @property
+    def route(self) -> str:
+        return "/v1/chat/completions" if self._is_chat else "/v1/completions"
+
+    @property
+    def body(self) -> dict[str, Any]:
+        """The JSON of the request for one completion."""
+        body = {
+            "model": self.sampling.model,
+            "messages" if self._is_chat else "prompt": self.prompt,
+            "temperature": self.sampling.temperature,
+            "max_tokens": self.sampling.max_tokens,
+            "logprobs": True,
+        }
+        if self.sampling.seed is not None:
+            body["seed"] = self.sampling.seed
+        if self.tools:
+            body["tools"] = self.tools
+        if self.arrays:
+            body["arrays"] = True
+        return body
+
+    @property
+    def longest_answer(self) -> int:
+        """The most bytes of an answer with one completion."""
+        return LONGEST_PROMPT + BYTES_OF_A_TOKEN * self.sampling.max_tokens
+
+    def answer_of(self, raw: bytes, url: str) -> Answer:
+        """Returns what the server's answer says, checked. Raises a ServerFaultError."""
+        try:
+            answer = _answer(raw, self.sampling, url, self.arrays)
+            _check_prompt(answer.completion.prompt_token_ids, None if self._is_chat else self.prompt)
+        except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+            raise InvalidResponseError(f"{url} answered outside the contract: {error}") from error
+        if answer.completion.finish_reason not in WHOLE:
+            raise ServerUnavailableError("abort")
+        return answer
+
+    @property
+    def _is_chat(self) -> bool:
+        return isinstance(self.prompt[0], dict)
+
+
+async def complete(session: aiohttp.ClientSession, url: str, asked: Asked) -> Answer:
+    """Returns one completion by one server. Raises RequestRefusedError or a ServerFaultError."""
+    with connection_faults():
+        async with session.post(url + asked.route, json=asked.body, allow_redirects=False) as response:
             status = response.status
-            body = await body_of(response, LONGEST_PROMPT + BYTES_OF_A_TOKEN * sampling.max_tokens)
+            body = await body_of(response, asked.longest_answer)
+    if status != 200:
+        raise error_of(status, body)
+    return asked.answer_of(body, url)
+
+
+@contextmanager
+def connection_faults() -> Iterator[None]:
+    """Raises what went wrong with the connection as a ServerFaultError."""
+    try:
+        yield
     except TooLongAnswerError as error:
         raise InvalidResponseError(str(error)) from error
     except UnprovenServerError as error:
@@ -83,19 +127,10 @@ async def complete(
         raise ServerUnavailableError("connection") from error
     except aiohttp.ClientError as error:
         raise ConnectionBrokenError("connection") from error
-    if status != 200:
-        raise _error_of(status, body)
-    try:
-        answer = _answer(body, sampling, url, arrays)
-        _check_prompt(answer.completion.prompt_token_ids, None if chat else prompt)
-    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
-        raise InvalidResponseError(f"{url} answered outside the contract: {error}") from error
-    if answer.completion.finish_reason not in WHOLE:
-        raise ServerUnavailableError("abort")
-    return answer
 
 
-def _error_of(status: int, body: bytes) -> Exception:
+def error_of(status: int, body: bytes) -> Exception:
+    """Returns the error that an answer with another status than 200 stands for."""
     code = _code(body) or str(status)
     if status in TAKES_NOTHING:
         return ServerUnavailableError(code)

@@ -18,12 +18,12 @@ import numpy as np
 
 from contracts.records import Completion
 from contracts.tool_calls import parse_tool_calls
-from pipelinerl.clients.array_answers import ArrayAnswers
 from pipelinerl.clients.attempt_requests import AttemptRequests
 from pipelinerl.clients.chat_template import ChatTemplate
-from pipelinerl.clients.completions import Prompt, Sampling, complete
+from pipelinerl.clients.completions import Asked, Prompt, Sampling, complete
 from pipelinerl.clients.faults import InvalidResponseError
 from pipelinerl.clients.partial_completions import SegmentPolicy, joined, prompt_of_next, without_tokens
+from pipelinerl.clients.server_forms import ServerForms
 from pipelinerl.clients.server_pool import ServerPool
 from pipelinerl.domains.base import Answer
 from pipelinerl.judging.client import JudgeError, JudgingClient
@@ -48,7 +48,7 @@ class LLMClient:
     away: entered while a judgement is waited for.
     in_time: entered while tokens are added to others; raises TimeoutError when the time for it is over.
     newest: the newest version that is known of, where that is known.
-    arrays: knows which servers answer in arrays; without it all are asked for lists.
+    forms: knows in which forms servers answer; without it all are asked for lists, one at a time.
     """
 
     session: aiohttp.ClientSession
@@ -63,7 +63,7 @@ class LLMClient:
     away: Callable[[], AbstractContextManager[None]] = nullcontext
     in_time: Callable[[], AbstractAsyncContextManager[None]] = nullcontext
     newest: Callable[[], int] | None = None
-    arrays: ArrayAnswers | None = None
+    forms: ServerForms | None = None
     _requests: int = 0  # their number
     _was_away: bool = False  # since the last request of this attempt
 
@@ -161,10 +161,10 @@ class LLMClient:
 
         async def send(url: str) -> Answer:
             sent.append(time.time())
-            if self.arrays:
-                answer = await self.arrays.complete(url, prompt, sampling, tools)
+            if self.forms:
+                answer = await self.forms.complete(url, prompt, sampling, tools)
             else:
-                answer = await complete(self.session, url, prompt, sampling, tools)
+                answer = await complete(self.session, url, Asked(prompt, sampling, tools))
             version = max((span.version for span in answer.completion.spans), default=0)
             if self.newest and version > self.newest() + AHEAD:
                 raise InvalidResponseError(f"{url} names version {version} of the weights, which nobody made")

@@ -8,7 +8,7 @@ from concurrent.futures import Future, wait
 from threading import Thread
 
 from contracts.records import Completion
-from pipelinerl.clients.completions import Prompt, Sampling, complete
+from pipelinerl.clients.completions import Asked, Prompt, Sampling, complete
 from pipelinerl.clients.http_session import open_session
 from pipelinerl.training.silent_servers import SilentServers
 
@@ -88,7 +88,7 @@ class ProbeRequests:
         async with open_session(self._token, self._timeout_s) as session:
 
             async def one(url: str, prompt: Prompt) -> None:
-                answers.append((await complete(session, url, prompt, self._sampling)).completion)
+                answers.append((await complete(session, url, Asked(prompt, self._sampling))).completion)
 
             requests = [one(url, prompt) for url in servers for prompt in self._prompts]
             await asyncio.gather(*requests, return_exceptions=True)

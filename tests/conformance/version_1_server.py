@@ -131,7 +131,9 @@ class Version1:
         body = json.loads(sent[1]["body"])
         if scope["path"] == "/contract" and sent[0]["status"] == 200:
             body = {name: body[name] for name in CONTRACT} | {"contract": 1}
-            body["capabilities"] = [word for word in body["capabilities"] if word != "arrays"]
+            body["capabilities"] = [
+                word for word in body["capabilities"] if word not in ("arrays", "as_completed")
+            ]
         await JSONResponse(body, sent[0]["status"])(scope, receive, send)
 
     async def _checked(self, scope: Scope, receive: Receive, send: Send) -> None:

@@ -45,6 +45,7 @@ def test_it_keeps_everything_it_declares(server, model):
     assert_kept(verdicts)
     assert set(declared["capabilities"]) == {
         "arrays",
+        "as_completed",
         "staged",
         "stream",
         "tools",

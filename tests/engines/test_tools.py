@@ -10,7 +10,7 @@ from contracts.records import Rollout
 from contracts.tool_calls import parse_tool_calls
 from pipelinerl.batching.sequences import training_sequences
 from pipelinerl.clients.chat_template import ChatTemplate
-from pipelinerl.clients.completions import Sampling, complete
+from pipelinerl.clients.completions import Asked, Sampling, complete
 from pipelinerl.clients.http_session import open_session
 from pipelinerl.clients.llm_client import LLMClient
 from pipelinerl.clients.partial_completions import SegmentPolicy
@@ -98,7 +98,7 @@ async def cut_by_one(url: str, model: str) -> list[Answer]:
     async with open_session(token=None) as session:
         for _ in range(2):
             greedy = Sampling(model, 0.0, tokens)
-            answers.append(await complete(session, url, problem.messages, greedy, problem.tools))
+            answers.append(await complete(session, url, Asked(problem.messages, greedy, problem.tools)))
             tokens = len(answers[0].completion.token_ids) - 1
     return answers
 

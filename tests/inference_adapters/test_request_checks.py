@@ -15,6 +15,7 @@ ASKING = [
     ({"tools": [{}]}, "tools"),
     ({"stream": True}, "stream"),
     ({"arrays": True, "logprobs": True}, "arrays"),
+    ({"as_completed": True}, "as_completed"),
 ]
 NEUTRAL = [{}, {"top_p": 1}, {"top_k": 0}, {"top_k": -1}, {"top_k": None}, {"stop": []}, {"tools": []}]
 

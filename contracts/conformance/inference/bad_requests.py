@@ -19,6 +19,7 @@ BY_CAPABILITY: list[tuple[str, dict[str, Any]]] = [
     ("tools", {"tools": [{"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}]}),
     ("stream", {"stream": True}),
     ("arrays", {"arrays": True, "logprobs": True}),
+    ("as_completed", {"as_completed": True}),
 ]
 AT_A_TIME = 16
 STATUSES = {code.code: code.http_status for code in ErrorCode}
@@ -135,5 +136,8 @@ async def bad_generations(bench: Bench, server: Server) -> list[BadRequest]:
             found.append(BadRequest(path, body | fields, 422, "unsupported_parameter", name))
         if "arrays" in contract.capabilities:
             found.append(BadRequest(path, body | {"arrays": True}, 422, "invalid_request", "arrays"))
+        if {"as_completed", "stream"} <= set(contract.capabilities):
+            both = body | {"as_completed": True, "stream": True}
+            found.append(BadRequest(path, both, 422, "invalid_request", "as_completed"))
     empty = routes["/v1/completions"] | {"prompt": []}
     return [*found, BadRequest("/v1/completions", empty, 422, "invalid_request")]

@@ -49,6 +49,14 @@ class HttpClient:
         except TimeoutError as error:
             raise self.unanswered("POST", path, body) from error
 
+    async def ask_lines(self, path: str, body: dict[str, Any]) -> tuple[int, list[str]]:
+        """Returns the status and the lines of an answer."""
+        try:
+            async with self.http.post(self.url + path, json=body, headers=self.headers) as answer:
+                return answer.status, (await answer.text()).splitlines()
+        except TimeoutError as error:
+            raise self.unanswered("POST", path, body) from error
+
     def unanswered(self, method: str, path: str, body: dict[str, Any]) -> GuaranteeError:
         """Returns the error of a request that had no answer in time."""
         return GuaranteeError(

@@ -95,6 +95,23 @@ class Server(HttpClient):
             )
         return answer
 
+    async def lines(self, path: str, body: dict[str, Any]) -> Chunks:
+        """Returns the lines of an answer. Raises GuaranteeError unless they hold choices."""
+        body = {"model": await self.model()} | body
+        for _ in range(TRIES):
+            status, texts = await self.ask_lines(path, body)
+            if not _overloaded(status, decoded("\n".join(texts))):
+                break
+            await asyncio.sleep(AGAIN_S)
+        lines = [decoded(text) for text in texts]
+        if status != 200 or not all(isinstance(line.get("choices"), list) for line in lines):
+            raise GuaranteeError(
+                f"POST {path}: {status} {str(lines)[:300]}",
+                "200 and lines of JSON with choices",
+                describe_request(path, body),
+            )
+        return lines
+
     async def stream(self, path: str, body: dict[str, Any]) -> Chunks:
         """Returns the chunks of a streamed response. Raises GuaranteeError unless it is complete."""
         return [chunk for _, chunk in await self.timed_stream(path, body)]

@@ -5,6 +5,7 @@ from typing import Any
 from contracts.conformance.inference.alternatives import check_alternatives
 from contracts.conformance.inference.arrays import check_arrays
 from contracts.conformance.inference.arrival import check_arrival
+from contracts.conformance.inference.as_completed import check_as_completed
 from contracts.conformance.inference.bench import SHORT, Bench
 from contracts.conformance.inference.chat_length import check_chat_length
 from contracts.conformance.inference.endings import (
@@ -24,7 +25,7 @@ from contracts.conformance.inference.stopping import check_stops
 from contracts.conformance.inference.texts import check_text, check_texts
 
 MESSAGES = [{"role": "user", "content": "What is 2 + 3?"}]
-OPTIONAL = ("stream", "stop_strings", "top_logprobs", "arrays", "openai")
+OPTIONAL = ("stream", "stop_strings", "top_logprobs", "arrays", "as_completed", "openai")
 
 
 async def tokens(bench: Bench) -> str:
@@ -44,6 +45,8 @@ async def tokens(bench: Bench) -> str:
                 await check_alternatives(bench, server, capabilities)
             if "arrays" in capabilities:
                 await check_arrays(bench, server, chats, streams, _same)
+            if "as_completed" in capabilities:
+                await check_as_completed(bench, server, chats, "arrays" in capabilities)
             if "openai" in capabilities:
                 await check_openai_surface(bench, server, capabilities)
             if streams:

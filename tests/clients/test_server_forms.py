@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from contracts.records import VersionSpan
-from pipelinerl.clients.array_answers import ArrayAnswers
 from pipelinerl.clients.completions import Sampling
 from pipelinerl.clients.faults import (
     InvalidResponseError,
@@ -16,6 +15,7 @@ from pipelinerl.clients.faults import (
     ServerUnavailableError,
 )
 from pipelinerl.clients.http_session import open_session
+from pipelinerl.clients.server_forms import ServerForms
 from pipelinerl.domains.base import Answer
 from tests.clients.fake_servers import FakeServer, good_answer, served
 
@@ -44,7 +44,7 @@ def ask(*steps, **options) -> tuple[FakeServer, list[Answer | Exception]]:
 
     async def scenario():
         async with served(server), open_session(token=None) as session:
-            answers = ArrayAnswers(session)
+            answers = ServerForms(session)
             for step in steps or ({},):
                 for name, value in step.items():
                     setattr(server, name, value)
@@ -131,7 +131,7 @@ def test_lists_are_no_answer_in_arrays():
 def test_an_answer_to_another_prompt_is_outside_the_contract(prompt):
     async def scenario():
         async with served(server), open_session(token=None) as session:
-            await ArrayAnswers(session).complete(server.url, [1, 2], SAMPLING)
+            await ServerForms(session).complete(server.url, [1, 2], SAMPLING)
 
     answer = in_arrays() | {"prompt_token_ids_base64": written("i", prompt)}
     server = FakeServer(capabilities=["arrays"], array_answer=answer)

@@ -1,0 +1,96 @@
+"""Completions in the forms that a server has, as its `/contract` says: in arrays, and several in one request.
+
+Used by `LLMClient`. A server without them is asked for lists, one completion at a time. Each is asked once
+for its contract, and again after it was not available or answered wrongly: another may have its port.
+"""
+
+import aiohttp
+import msgspec
+
+from contracts.limits import MAX_N, MAX_TOKENS_OF_CHOICES
+from pipelinerl.clients.answer_bodies import body_of
+from pipelinerl.clients.completions import Asked, Prompt, Sampling, complete
+from pipelinerl.clients.faults import InvalidResponseError, RequestRefusedError, ServerUnavailableError
+from pipelinerl.clients.shared_requests import SharedRequests
+from pipelinerl.domains.base import Answer
+
+NOT_TAKEN = "unsupported_parameter"
+ANSWER_TIMEOUT_S = 10.0  # of `/contract`
+LONGEST_CONTRACT = 2**20  # bytes
+
+
+class _Limits(msgspec.Struct, frozen=True):
+    max_n: int = MAX_N
+
+
+class _Contract(msgspec.Struct):
+    capabilities: list[str]
+    limits: _Limits = _Limits()
+
+
+class Forms(msgspec.Struct, frozen=True):
+    """arrays: whether a server answers in arrays.
+    choices: how many completions one request may ask for, as they complete.
+    """
+
+    arrays: bool = False
+    choices: int = 1
+
+
+class ServerForms:
+    """Which forms servers have; one object for all attempts of a process."""
+
+    def __init__(self, session: aiohttp.ClientSession):
+        self._session = session
+        self._shared = SharedRequests(session)
+        self._forms: dict[str, Forms] = {}  # by URL
+
+    async def complete(
+        self, url: str, prompt: Prompt, sampling: Sampling, tools: list[dict] | None = None
+    ) -> Answer:
+        """Returns one completion, like `completions.complete`."""
+        forms = await self._forms_of(url)
+        try:
+            return await self._in(forms, url, Asked(prompt, sampling, tools, forms.arrays))
+        except (ServerUnavailableError, InvalidResponseError):
+            self._forms.pop(url, None)
+            raise
+        except RequestRefusedError as error:
+            if forms == Forms() or str(error) != NOT_TAKEN:
+                raise
+        self._forms[url] = Forms()  # it may be another server than the one that was asked
+        return await complete(self._session, url, Asked(prompt, sampling, tools))
+
+    async def _in(self, forms: Forms, url: str, asked: Asked) -> Answer:
+        most = min(forms.choices, MAX_TOKENS_OF_CHOICES // asked.sampling.max_tokens)
+        if most < 2 or asked.sampling.seed is not None:  # a seed is one choice's own
+            return await complete(self._session, url, asked)
+        return await self._shared.complete(url, asked, most)
+
+    async def _forms_of(self, url: str) -> Forms:
+        if url not in self._forms:
+            self._forms[url] = Forms()  # no other request waits for the answer
+            declared = None
+            try:
+                declared = await self._declared(url)
+            finally:
+                self._forms.pop(url, None)
+            if declared is None:
+                return Forms()
+            self._forms[url] = declared
+        return self._forms[url]
+
+    async def _declared(self, url: str) -> Forms | None:
+        """Returns None where the server did not answer, and is to be asked again."""
+        timeout = aiohttp.ClientTimeout(total=ANSWER_TIMEOUT_S)
+        asked = self._session.get(f"{url}/contract", timeout=timeout, allow_redirects=False)
+        try:
+            async with asked as response:
+                body = await body_of(response, LONGEST_CONTRACT)
+            contract = msgspec.json.decode(body, type=_Contract)
+        except (aiohttp.ClientError, TimeoutError):
+            return None
+        except (msgspec.MsgspecError, ValueError, RecursionError):  # no answer of the contract's
+            return Forms()
+        choices = contract.limits.max_n if "as_completed" in contract.capabilities else 1
+        return Forms("arrays" in contract.capabilities, max(1, min(choices, MAX_N)))
