@@ -62,8 +62,10 @@ class ServerForms:
         return await complete(self._session, url, Asked(prompt, sampling, tools))
 
     async def _in(self, forms: Forms, url: str, asked: Asked) -> Answer:
-        most = min(forms.choices, MAX_TOKENS_OF_CHOICES // asked.sampling.max_tokens)
-        if most < 2 or asked.sampling.seed is not None:  # a seed is one choice's own
+        sampling = asked.sampling
+        most = min(forms.choices, MAX_TOKENS_OF_CHOICES // sampling.max_tokens)
+        # A seed is one choice's own, and a server may refuse several greedy choices.
+        if most < 2 or sampling.seed is not None or sampling.temperature == 0:
             return await complete(self._session, url, asked)
         return await self._shared.complete(url, asked, most)
 
