@@ -55,6 +55,7 @@ def main() -> None:
     print(HEAD, "|---" * 5 + "|", sep="\n")
     for name, found in curves.items():
         print(f"| {name} | {' | '.join(_cells(found))} |")
+    print(f"CPU ms a sample, ours: {_by_process(curves['ours'])}")
     speeds = [[curve.samples_per_s for curve in curves[name]] for name in ("ours", "TRL")]
     waits = [[curve.seconds_to(SUCCESS) for curve in curves[name]] for name in ("TRL", "ours")]
     print(f"samples/s, ours / TRL: {ratio_of_medians(*speeds)}")
@@ -87,7 +88,7 @@ def of_trl(options: argparse.Namespace, settings: list[str], folder: Path) -> Cu
     first, *batches, _ = map(json.loads, (folder / "batches.jsonl").read_text().splitlines())
     cost = batches[-1]["cpu_s"] - batches[WARM_UP - 1]["cpu_s"]
     successes = [(batch["at"], float(np.mean(batch["rewards"]))) for batch in batches]
-    return Curve(first["began"], successes, config.batch_size, cost)
+    return Curve(first["began"], successes, config.batch_size, {"TRL": cost})
 
 
 def problems(config: RunConfig) -> list[dict[str, Any]]:
@@ -105,6 +106,12 @@ def _cells(curves: list[Curve]) -> list[str]:
         _with_range([curve.cpu_ms_per_sample for curve in curves], ".2f"),
         _with_range([curve.batches[-1][1] for curve in curves], ".2f"),
     ]
+
+
+def _by_process(curves: list[Curve]) -> str:
+    """Returns the median of each process."""
+    costs = [curve.cpu_ms_by_process for curve in curves]
+    return ", ".join(f"{name} {np.median([cost[name] for cost in costs]):.2f}" for name in costs[0])
 
 
 def _with_range(values: list[float], form: str) -> str:

@@ -14,13 +14,13 @@ class Curve:
 
     began: when training began, with the model loaded and the servers up, in unix seconds.
     batches: when each batch was complete, and the share of its rollouts that solved their problem.
-    cpu_s: CPU seconds of all processes between the ends of the batch `WARM_UP` and the last one.
+    cpu_s: CPU seconds by process, between the ends of the batch `WARM_UP` and the last one.
     """
 
     began: float
     batches: list[tuple[float, float]]
     batch_size: int
-    cpu_s: float
+    cpu_s: dict[str, float]
 
     @property
     def samples_per_s(self) -> float:
@@ -31,7 +31,13 @@ class Curve:
     @property
     def cpu_ms_per_sample(self) -> float:
         """CPU milliseconds per rollout after the warm-up, of all processes together."""
-        return 1e3 * self.cpu_s / (self.batch_size * (len(self.batches) - WARM_UP))
+        return sum(self.cpu_ms_by_process.values())
+
+    @property
+    def cpu_ms_by_process(self) -> dict[str, float]:
+        """CPU milliseconds per rollout after the warm-up."""
+        rollouts = self.batch_size * (len(self.batches) - WARM_UP)
+        return {name: 1e3 * spent / rollouts for name, spent in self.cpu_s.items()}
 
     def seconds_to(self, success: float) -> float:
         """Seconds until the mean success of `MEAN_OF` batches reaches `success`; infinite if never."""

@@ -4,6 +4,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -33,13 +34,13 @@ def run(run_dir: Path, settings: list[str]) -> Curve:
     costs = _watched(launcher)
     if launcher.returncode:
         sys.exit(f"{' '.join(command)} ended with status {launcher.returncode}")
-    return _curve(run_dir, np.array(costs))
+    return _curve(run_dir, costs)
 
 
-def _watched(launcher: subprocess.Popen) -> list[tuple[float, float]]:
+def _watched(launcher: subprocess.Popen) -> list[tuple[float, dict[str, float]]]:
     """Waits for the end. Returns at which times the run's processes had used how many CPU seconds."""
     ended = threading.Event()
-    costs: list[tuple[float, float]] = []
+    costs: list[tuple[float, dict[str, float]]] = []
 
     def look() -> None:
         root = psutil.Process(launcher.pid)
@@ -54,23 +55,31 @@ def _watched(launcher: subprocess.Popen) -> list[tuple[float, float]]:
     return costs
 
 
-def _cpu_s(root: psutil.Process) -> float:
-    """Returns the CPU seconds of the process and all below it, with those that have been waited for."""
-    total = 0.0
+def _cpu_s(root: psutil.Process) -> dict[str, float]:
+    """Returns the CPU seconds of the process and all below it, by name, with those of ended children."""
+    used: dict[str, float] = Counter()
     try:
         below = root.children(recursive=True)
     except psutil.NoSuchProcess:
-        return total
+        return used
     for process in [root, *below]:
         try:
+            name = _name(process.cmdline())
             times = process.cpu_times()
         except psutil.NoSuchProcess:
             continue
-        total += times.user + times.system + times.children_user + times.children_system
-    return total
+        used[name] += times.user + times.system + times.children_user + times.children_system
+    return used
 
 
-def _curve(run_dir: Path, costs: np.ndarray) -> Curve:
+def _name(command: list[str]) -> str:
+    """Returns what a process is in the run, by the module that it runs."""
+    module = command[command.index("-m") + 1] if "-m" in command else "pipelinerl.launcher"
+    package, _, rest = module.partition(".")
+    return "server" if package == "inference_adapters" else rest.partition(".")[0]
+
+
+def _curve(run_dir: Path, costs: list[tuple[float, dict[str, float]]]) -> Curve:
     with recorded_streams(run_dir) as streams:
         events = list(recorded_events(streams))
         solved = _solved(recorded(streams, "rollouts"))
@@ -85,8 +94,12 @@ def _curve(run_dir: Path, costs: np.ndarray) -> Curve:
         for version in sorted(ends)
     ]
     at = [batches[WARM_UP - 1][0], batches[-1][0]]
-    first, last = np.interp(at, costs[:, 0], costs[:, 1])
-    return Curve(began, batches, load_config(run_dir).batch_size, float(last - first))
+    times = [time for time, _ in costs]
+    spent = {}
+    for name in sorted({name for _, used in costs for name in used}):
+        first, last = np.interp(at, times, [used.get(name, 0.0) for _, used in costs])
+        spent[name] = float(last - first)
+    return Curve(began, batches, load_config(run_dir).batch_size, spent)
 
 
 def _solved(rollouts) -> dict[int, list[float]]:
