@@ -112,13 +112,19 @@ def launch(*settings: str) -> None:
 
 
 def simulated_ratio(out: Path, shape: str, schedule: str, of_seeds: list[int]) -> float | None:
-    """Returns how much faster than `conventional` simulations are, with the times of the pipeline's runs."""
+    """Returns how much faster than `conventional` simulations are, with the times of its runs.
+
+    There the number of requests varies, and tells what each of them costs.
+    """
     if shape not in SHAPES or shape in SCHEDULES_OF:
         return None
 
+    def run(schedule: str, seed: int) -> Path:
+        return out / f"{shape}-{schedule}-{seed}"
+
     def speed(schedule: str) -> float:
-        runs = [(out / f"{shape}-{schedule}-{seed}", out / f"{shape}-pipeline-{seed}") for seed in of_seeds]
-        return fmean(predicted_tokens_per_s(run, like) for run, like in runs)
+        pairs = [(run(schedule, seed), run("conventional", seed)) for seed in of_seeds]
+        return fmean(predicted_tokens_per_s(each, like) for each, like in pairs)
 
     return speed(schedule) / speed("conventional")
 
