@@ -1,4 +1,4 @@
-"""What the simulator says of runs that were measured."""
+"""Tells what the simulator says of runs that were measured."""
 
 from pathlib import Path
 from statistics import fmean

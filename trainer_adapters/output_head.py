@@ -6,9 +6,9 @@ Forward keeps no logits: backward computes those of a chunk again, in the same m
 all tokens are one chunk, it keeps their log-probabilities, which is faster. Backward leaves a token out
 unless a gradient comes through one of its scores. Entropies that no loss uses cost nothing there.
 
-States and weights in bfloat16 may be multiplied in float32. On CUDA these products are TF32 (`tf32`). That is
-exact in forward. In backward the slopes and, for the weights' gradient, the scaled states have 10 bits of
-mantissa. The states have 7 themselves, and the gradients are rounded to 7.
+States and weights in bfloat16 may be multiplied in float32. On CUDA these products are TF32 (`tf32`). In
+forward no factor loses a bit. In backward the slopes and, for the weights' gradient, the scaled states have
+10 bits of mantissa. The states have 7 themselves, and the gradients are rounded to 7.
 """
 
 from typing import NamedTuple

@@ -111,7 +111,7 @@ def _cells(curves: list[Curve]) -> list[str]:
 def _by_process(curves: list[Curve]) -> str:
     """Returns the median of each process."""
     costs = [curve.cpu_ms_by_process for curve in curves]
-    return ", ".join(f"{name} {np.median([cost[name] for cost in costs]):.2f}" for name in costs[0])
+    return ", ".join(f"{name} {np.median([cost.get(name, 0.0) for cost in costs]):.2f}" for name in costs[0])
 
 
 def _with_range(values: list[float], form: str) -> str:

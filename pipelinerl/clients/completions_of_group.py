@@ -1,4 +1,4 @@
-"""Several completions of one prompt in one HTTP exchange, each as soon as it is complete.
+"""Asks for several completions of one prompt in one HTTP exchange, and has each when it is complete.
 
 The server must declare the capability `as_completed`.
 """
@@ -9,9 +9,9 @@ import aiohttp
 import msgspec
 
 from contracts.errors import ErrorCode
-from pipelinerl.clients.answer_bodies import lines_of
+from pipelinerl.clients.answer_bodies import body_of, lines_of
 from pipelinerl.clients.completions import Asked, connection_faults, error_of
-from pipelinerl.clients.faults import ConnectionBrokenError, InvalidResponseError
+from pipelinerl.clients.faults import ConnectionBrokenError, InvalidResponseError, ServerFaultError
 from pipelinerl.domains.base import Answer
 
 STATUSES = {code.code: code.http_status for code in ErrorCode}
@@ -32,34 +32,42 @@ class _Line(msgspec.Struct):
 
 async def complete_each(
     session: aiohttp.ClientSession, url: str, asked: Asked, n: int
-) -> AsyncIterator[Answer]:
-    """Yields `n` completions in the order in which they end.
+) -> AsyncIterator[tuple[int, Answer | ServerFaultError]]:
+    """Yields the index, from 0 to `n` - 1, and the completion of each choice, in the order in which they end.
 
-    Raises RequestRefusedError or a ServerFaultError, and yields no more.
+    A choice that is wrong by itself is yielded as what is wrong with it. Raises RequestRefusedError or a
+    ServerFaultError where no more choices can come.
     """
     body = asked.body | {"n": n, "as_completed": True}
     missing = set(range(n))
     with connection_faults():
         async with session.post(url + asked.route, json=body, allow_redirects=False) as response:
-            lines = lines_of(response, asked.longest_answer)
             if response.status != 200:
-                raise error_of(response.status, b"".join([line async for line in lines]))
-            async for line in lines:
-                _take(line, missing, url)
-                yield asked.answer_of(line, url)
+                raise error_of(response.status, await body_of(response, asked.longest_answer))
+            async for line in lines_of(response, asked.longest_answer):
+                index = _index_of(line, missing, url)
+                missing.remove(index)
+                yield index, _answer_or_fault(asked, line, url)
     if missing:
         raise ConnectionBrokenError("connection")
 
 
-def _take(line: bytes, missing: set[int], url: str) -> None:
-    """Takes the index of the line's choice from those that are missing. Raises a ServerFaultError."""
+def _answer_or_fault(asked: Asked, line: bytes, url: str) -> Answer | ServerFaultError:
+    try:
+        return asked.answer_of(line, url)
+    except ServerFaultError as fault:
+        return fault
+
+
+def _index_of(line: bytes, missing: set[int], url: str) -> int:
+    """Returns the index of the line's choice, one of those that are missing. Raises a ServerFaultError."""
     try:
         read = msgspec.json.decode(line, type=_Line)
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         raise InvalidResponseError(f"{url} answered outside the contract: {error}") from error
     if read.error:
         raise error_of(STATUSES.get(read.error.code, 500), line)
-    indices = {choice.index for choice in read.choices}
-    if len(read.choices) != 1 or not indices <= missing:
+    indices = [choice.index for choice in read.choices]
+    if len(indices) != 1 or indices[0] not in missing:
         raise InvalidResponseError(f"{url} answered outside the contract: a line of choices {indices}")
-    missing -= indices
+    return indices[0]

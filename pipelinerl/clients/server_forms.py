@@ -1,4 +1,4 @@
-"""Completions in the forms that a server has, as its `/contract` says: in arrays, and several in one request.
+"""Asks a server for completions in the forms that its `/contract` states: in arrays, several in one request.
 
 Used by `LLMClient`. A server without them is asked for lists, one completion at a time. Each is asked once
 for its contract, and again after it was not available or answered wrongly: another may have its port.

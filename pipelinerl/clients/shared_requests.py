@@ -1,18 +1,18 @@
-"""Equal requests to one server as one: members of a group that begin together are choices of one exchange.
+"""Sends equal requests to one server as one: a group's members that begin together are choices of it.
 
-Each member waits for the next choice that ends, so none waits for the longest. Used by `ServerForms`. Seeded
-requests are never equal.
+Each member has its choice as soon as that is complete, so none waits for the longest. Used by `ServerForms`.
 """
 
 import asyncio
 import copy
+import json
 from contextlib import aclosing
 
 import aiohttp
-import msgspec
 
 from pipelinerl.clients.completions import Asked, complete
 from pipelinerl.clients.completions_of_group import complete_each
+from pipelinerl.clients.faults import ServerFaultError
 from pipelinerl.domains.base import Answer
 
 
@@ -21,34 +21,35 @@ class SharedRequests:
 
     def __init__(self, session: aiohttp.ClientSession):
         self._session = session
-        self._gathering: dict[tuple[str, bytes], _Shared] = {}
+        self._gathering: dict[tuple[str, str], _Shared] = {}
 
     async def complete(self, url: str, asked: Asked, most: int) -> Answer:
         """Returns one completion, like `completions.complete`, perhaps of a request that others share.
 
         most: how many may share it.
         """
-        key = (url, msgspec.json.encode(asked.body))
+        key = (url, json.dumps(asked.body))
         shared = self._gathering.get(key)
         if shared is None or shared.joined == most:
             shared = self._gathering[key] = _Shared(self._session, url, asked)
             asyncio.get_running_loop().call_soon(self._send, key, shared)
-        return await shared.next_answer()
+        return await shared.answer()
 
-    def _send(self, key: tuple[str, bytes], shared: "_Shared") -> None:
+    def _send(self, key: tuple[str, str], shared: "_Shared") -> None:
         if self._gathering.get(key) is shared:
             del self._gathering[key]
         shared.send()
 
 
 class _Shared:
-    """One request, and those who wait for its choices."""
+    """One request. Each of those who joined has a choice of their own: who leaves takes no other's."""
 
     def __init__(self, session: aiohttp.ClientSession, url: str, asked: Asked):
         self._session = session
         self._url = url
         self._asked = asked
         self._waiting: list[asyncio.Future[Answer]] = []
+        self._outstanding = 0  # choices
         self._exchange: asyncio.Task[None] | None = None
 
     @property
@@ -56,39 +57,42 @@ class _Shared:
         """How many wait for a choice."""
         return len(self._waiting)
 
-    async def next_answer(self) -> Answer:
-        """Returns the next choice that nobody else was given."""
+    async def answer(self) -> Answer:
+        """Returns the choice of who joins by this."""
         answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         self._waiting.append(answer)
         try:
             return await answer
         finally:
-            if answer in self._waiting:
-                self._waiting.remove(answer)
-            if self._exchange and not self._waiting:
+            self._waiting.remove(answer)
+            if self._exchange and self._outstanding and not self._waiting:
                 self._exchange.cancel()
 
     def send(self) -> None:
         """Begins the exchange, for those who have joined."""
+        self._outstanding = len(self._waiting)
         if self._waiting:
-            self._exchange = asyncio.create_task(self._exchanged(len(self._waiting)))
+            self._exchange = asyncio.create_task(self._exchanged(list(self._waiting)))
 
-    async def _exchanged(self, n: int) -> None:
+    async def _exchanged(self, members: list[asyncio.Future[Answer]]) -> None:
         try:
-            if n == 1:
-                self._hand_out(await complete(self._session, self._url, self._asked))
+            if len(members) == 1:
+                self._tell(members[0], await complete(self._session, self._url, self._asked))
                 return
-            async with aclosing(complete_each(self._session, self._url, self._asked, n)) as answers:
-                async for answer in answers:
-                    self._hand_out(answer)
+            choices = complete_each(self._session, self._url, self._asked, len(members))
+            async with aclosing(choices):
+                async for index, answer in choices:
+                    self._tell(members[index], answer)
         except Exception as error:
-            for waiting in self._waiting:
-                if not waiting.done():
-                    waiting.set_exception(copy.copy(error))
+            for member in members:
+                if not member.done():
+                    member.set_exception(copy.copy(error))
 
-    def _hand_out(self, answer: Answer) -> None:
-        """Gives a choice to the first who waits. Whoever left has no use for one."""
-        for waiting in self._waiting:
-            if not waiting.done():
-                waiting.set_result(answer)
-                return
+    def _tell(self, member: asyncio.Future[Answer], answer: Answer | ServerFaultError) -> None:
+        self._outstanding -= 1
+        if member.done():  # it has left
+            return
+        if isinstance(answer, ServerFaultError):
+            member.set_exception(answer)
+        else:
+            member.set_result(answer)

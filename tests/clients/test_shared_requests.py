@@ -89,7 +89,7 @@ async def test_each_gets_a_choice_of_its_own():
     async with served(in_reverse) as (url, bodies):
         answers = await together(url, ASKED, ASKED, ASKED)
     assert [(body["n"], body["as_completed"]) for body in bodies] == [(3, True)]
-    assert sorted(lengths(answers)) == [1, 2, 3]
+    assert lengths(answers) == [1, 2, 3]
 
 
 @pytest.mark.asyncio
@@ -139,7 +139,7 @@ async def test_who_leaves_takes_nothing_from_the_others_and_the_last_one_ends_th
         has_begun.set()
         try:
             await goes_on.wait()
-            response = await sent(request, line(0))
+            response = await sent(request, line(0), line(1))
             await asyncio.Event().wait()
             return response
         finally:
@@ -152,7 +152,7 @@ async def test_who_leaves_takes_nothing_from_the_others_and_the_last_one_ends_th
         tasks[0].cancel()
         await asyncio.wait(tasks[:1])
         goes_on.set()
-        assert lengths([await tasks[1]]) == [1]
+        assert lengths([await tasks[1]]) == [2]
         assert not is_closed.is_set()
         tasks[2].cancel()
         await asyncio.wait_for(is_closed.wait(), 10)
@@ -200,6 +200,55 @@ async def test_whoever_has_no_answer_is_told_why(fault):
     assert len(failed) == (2 if status != 200 else 1)
     assert all(type(error) is kind and says in str(error) for error in failed), failed
     assert len({id(error) for error in failed}) == len(failed)
+
+
+@pytest.mark.asyncio
+async def test_a_choice_that_is_wrong_by_itself_fails_its_own_member_alone():
+    async def one_wrong(request: web.Request, body: dict) -> web.StreamResponse:
+        return await sent(request, line(0), line(1, finish_reason="abort"), line(2))
+
+    async with served(one_wrong) as (url, _):
+        first, wrong, last = await together(url, ASKED, ASKED, ASKED)
+    assert lengths([first, last]) == [1, 3]
+    assert isinstance(wrong, ServerUnavailableError) and str(wrong) == "abort"
+
+
+@pytest.mark.asyncio
+async def test_an_endless_refusal_is_not_read():
+    async def endless(request: web.Request, body: dict) -> web.StreamResponse:
+        response = web.StreamResponse(status=500)
+        await response.prepare(request)
+        while True:
+            await response.write(b"x\n" * 2**19)
+
+    async with served(endless) as (url, _):
+        errors = await together(url, ASKED, ASKED)
+    assert [type(error) for error in errors] == [InvalidResponseError] * 2
+
+
+@pytest.mark.asyncio
+async def test_the_end_of_the_body_is_read_so_that_the_connection_is_kept():
+    are_answered = asyncio.Event()
+    is_kept: list[bool] = []
+
+    async def ends_late(request: web.Request, body: dict) -> web.StreamResponse:
+        response = await sent(request, line(0), line(1))
+        try:
+            await are_answered.wait()
+        except asyncio.CancelledError:
+            is_kept.append(False)
+            raise
+        is_kept.append(request.transport is not None and not request.transport.is_closing())
+        return response
+
+    async with served(ends_late) as (url, _), open_session(token=None) as session:
+        shared = SharedRequests(session)
+        await asyncio.gather(*(shared.complete(url, ASKED, 8) for _ in range(2)))
+        await (await session.get(f"{url}/contract")).read()  # by then a closed connection has been seen
+        are_answered.set()
+        while not is_kept:
+            await asyncio.sleep(0)
+    assert is_kept == [True]
 
 
 @pytest.mark.asyncio

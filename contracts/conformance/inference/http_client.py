@@ -53,7 +53,7 @@ class HttpClient:
         """Returns the status and the lines of an answer."""
         try:
             async with self.http.post(self.url + path, json=body, headers=self.headers) as answer:
-                return answer.status, (await answer.text()).splitlines()
+                return answer.status, (await answer.text()).removesuffix("\n").split("\n")
         except TimeoutError as error:
             raise self.unanswered("POST", path, body) from error
 
