@@ -24,7 +24,7 @@ def changing_answers(**changes: object) -> None:
 
 
 class Changed:
-    """Middleware. A body of JSON is changed as a whole, and a stream event by event."""
+    """Middleware. A body of JSON is changed as a whole, a stream event by event, and lines one by one."""
 
     def __init__(
         self,
@@ -74,7 +74,12 @@ class Answer:
             return
         self.body += message.get("body", b"")
         more = message.get("more_body", False)
-        if dict(self.start["headers"]).get(b"content-type", b"").startswith(b"text/event-stream"):
+        kind = dict(self.start["headers"]).get(b"content-type", b"")
+        if kind.startswith(b"application/x-ndjson"):
+            lines = self.body.split(b"\n")
+            self.body = lines.pop()
+            await self._pass_on(b"".join(self._line(line) for line in lines), more)
+        elif kind.startswith(b"text/event-stream"):
             events = self.body.split(b"\n\n")
             self.body = events.pop()
             await self._pass_on(b"".join(self._event(event) for event in events), more)
@@ -86,6 +91,9 @@ class Answer:
         if text != "[DONE]":
             text = json.dumps(self.changed.of_json(json.loads(text)))
         return self.changed.of_event(text).encode()
+
+    def _line(self, line: bytes) -> bytes:
+        return json.dumps(self.changed.of_json(json.loads(line))).encode() + b"\n"
 
     def _whole(self) -> bytes:
         try:
