@@ -79,7 +79,7 @@ async def _disconnected(receive: Receive) -> None:
 
 
 class PartsStream(StreamingResponse):
-    """A body in parts. As soon as the client disconnects, their iterator is closed, and then `held`."""
+    """Sends a body in parts. As soon as the client disconnects, their iterator is closed, and then `held`."""
 
     def __init__(self, parts: AsyncIterator[str | bytes], held: ExitStack):
         super().__init__(parts, media_type=self.media_type)
@@ -92,12 +92,12 @@ class PartsStream(StreamingResponse):
 
 
 class EventStream(PartsStream):
-    """Server-sent events."""
+    """Sends server-sent events."""
 
     media_type = "text/event-stream"
 
 
 class LineStream(PartsStream):
-    """JSON values, one in each line."""
+    """Sends JSON values, one in each line."""
 
     media_type = "application/x-ndjson"

@@ -38,7 +38,7 @@ class Forms(msgspec.Struct, frozen=True):
 
 
 class ServerForms:
-    """Which forms servers have; one object for all attempts of a process."""
+    """Knows which forms servers have. All attempts of a process share one object."""
 
     def __init__(self, session: aiohttp.ClientSession):
         self._session = session

@@ -17,7 +17,7 @@ from pipelinerl.domains.base import Answer
 
 
 class SharedRequests:
-    """One object for all attempts of a process."""
+    """Joins equal requests. All attempts of a process share one object."""
 
     def __init__(self, session: aiohttp.ClientSession):
         self._session = session
@@ -42,7 +42,7 @@ class SharedRequests:
 
 
 class _Shared:
-    """One request. Each of those who joined has a choice of their own: who leaves takes no other's."""
+    """Holds one request. Each of those who joined has a choice of their own: who leaves takes no other's."""
 
     def __init__(self, session: aiohttp.ClientSession, url: str, asked: Asked):
         self._session = session

@@ -41,11 +41,12 @@ def streams_arrays_of_all_tokens_so_far(options):
     completions.Completion._choice = choice
 
 
+def without_checking(option: str) -> None:
+    """Takes a request with this option as it takes one without, where options are checked."""
+    right = generation_routes.check_options
+    generation_routes.check_options = lambda body: right(body.model_copy(update={option: False}))
+
+
 @mutant("G6", "^200 ")
 def gives_arrays_without_log_probabilities(options):
-    right = generation_routes.check_options
-
-    def check(body):
-        right(body.model_copy(update={"arrays": False}))
-
-    generation_routes.check_options = check
+    without_checking("arrays")

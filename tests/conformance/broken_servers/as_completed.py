@@ -1,6 +1,7 @@
 """Broken servers. G9: choices as they complete. G6: in a stream."""
 
 from inference_adapters import completions, generation_routes
+from tests.conformance.broken_servers.arrays import without_checking
 from tests.conformance.broken_servers.mutants import mutant
 
 
@@ -37,9 +38,4 @@ def loses_the_last_choice(options):
 
 @mutant("G6", "^200 ")
 def streams_what_is_to_come_as_it_completes(options):
-    right = generation_routes.check_options
-
-    def check(body):
-        right(body.model_copy(update={"as_completed": False}))
-
-    generation_routes.check_options = check
+    without_checking("as_completed")
