@@ -39,7 +39,7 @@ def tears_an_update_down_for_the_next_epoch(options):
     WeightUpdates._end_of = end_of
 
 
-@mutant("G6", "broadcast of version|ended as|is .*live.* while")
+@mutant("G6", "broadcast of version|ended as|is .*live.* while|no_group")
 def tears_an_update_down_for_any_join(options):
     right = WeightUpdates.join
 

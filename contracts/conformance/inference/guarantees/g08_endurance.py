@@ -5,6 +5,7 @@ by measured throughput. It is asked for many updates, groups and requests, one k
 """
 
 from contracts.conformance.inference.bench import Bench
+from contracts.conformance.inference.first_spans import first_spans_off_by
 from contracts.conformance.inference.growth import Growth
 from contracts.conformance.inference.guarantees.g08_groups import check_groups
 from contracts.conformance.inference.guarantees.g08_requests import check_requests
@@ -12,7 +13,6 @@ from contracts.conformance.inference.speed import Speed, check_speed, measure_sp
 from contracts.conformance.inference.updates_under_load import (
     CLIENTS,
     Answers,
-    labels_off_by,
     updates_among_arrivals,
     updates_under_load,
 )
@@ -29,7 +29,7 @@ async def endurance(bench: Bench) -> str:
         await updates_under_load(bench, trainer, growth, answers)
         updates = trainer.version - 1
         left = await _check_speeds(bench, before, f"{updates} updates")
-        worst = labels_off_by(bench, trainer, answers)
+        worst = await first_spans_off_by(bench, answers)
         await updates_among_arrivals(bench, trainer)
         requests = await check_requests(bench, growth)
     groups = await check_groups(bench, growth)
