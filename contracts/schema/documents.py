@@ -93,6 +93,7 @@ def _operation(route: Route) -> dict[str, Any]:
             "schema": {"type": "string"},
             "x-event": _schema(route.chunk)["schema"],
         }
+        answer["application/x-ndjson"] = {"schema": {"type": "string"}, "x-line": answer[JSON]["schema"]}
     responses: dict[str, Any] = {str(route.status): {"description": route.summary, "content": answer}}
     if route.path == "/health":
         responses["503"] = {"description": "loading or unhealthy", "content": answer}

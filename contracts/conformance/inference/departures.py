@@ -1,7 +1,7 @@
 """Requests whose clients leave, and whether the server says that they have ended. G11 uses them."""
 
 import asyncio
-from typing import Any
+from typing import Any, Literal
 
 from contracts.conformance.inference.bench import Bench
 from contracts.conformance.inference.server import Server
@@ -12,6 +12,7 @@ WITHIN_S = 1.0
 ATTEMPTS = 4  # a busy machine may be late
 APPEAR_S = 30.0
 CHOICES = 4  # of every other request
+Form = Literal["whole", "streamed", "in lines"]  # of answers
 
 
 class LateError(GuaranteeError):
@@ -23,7 +24,7 @@ def sent(
     server: Server,
     count: int,
     max_tokens: int,
-    stream: bool,
+    form: Form,
     length: int = 8,
     limits: Limits | None = None,
 ) -> list[asyncio.Task[Any]]:
@@ -31,7 +32,7 @@ def sent(
 
     Within `limits`, if they are given, every other request has several choices, which are almost greedy.
     """
-    request = server.stream if stream else server.generate
+    request = {"whole": server.generate, "streamed": server.stream, "in lines": server.lines}[form]
     greedy: dict[str, Any] = {"temperature": 0}
     several = {"temperature": limits.min_temperature, "n": min(CHOICES, limits.max_n)} if limits else greedy
     bodies = []

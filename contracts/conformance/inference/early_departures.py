@@ -32,7 +32,7 @@ async def left_while_read(bench: Bench, server: Server) -> None:
     """Checks that clients leave nothing behind whose long prompts are being read."""
     length = min(bench.context - SHORT, LONGEST)
     for _ in range(ATTEMPTS):
-        tasks = sent(bench, server, READERS, SHORT, stream=False, length=length)
+        tasks = sent(bench, server, READERS, SHORT, form="whole", length=length)
         await poll(partial(there_or_done, server, tasks), within_s=APPEAR_S)
         ended = [task for task in tasks if task.done()]
         await hang_up(tasks)
@@ -61,7 +61,7 @@ async def left_during_an_update(bench: Bench, trainer: TrainerPeer) -> None:
             await running.enter_async_context(leaving(bench, server, 8, 1))
         await trainer.request_update(request)
         await trainer.send([first])
-        queued = [task for server in bench.servers for task in sent(bench, server, 8, 200, stream=False)]
+        queued = [task for server in bench.servers for task in sent(bench, server, 8, 200, form="whole")]
         await asyncio.sleep(0.1)  # they come in while the server may be paused
     await hang_up(queued)
     await trainer.send(rest)

@@ -1,4 +1,4 @@
-"""Reads server-sent events as the HTML standard defines them, with the time at which each arrived.
+"""Reads server-sent events as the HTML standard defines them, and lines, with the time at which each arrived.
 
 It is called by `server`. It knows no field of the contract.
 """
@@ -53,3 +53,14 @@ async def read_events(received: AsyncIterable[bytes]) -> list[Event]:
         at = loop.time()
         events += [(at, data) for data in reader.feed(piece)]
     return events + [(loop.time(), data) for data in reader.feed(b"", last=True)]
+
+
+async def read_lines(received: AsyncIterable[bytes]) -> list[Event]:
+    """Returns the lines of a body, which end with LF, with the time at which each was complete."""
+    loop = asyncio.get_running_loop()
+    lines: list[Event] = []
+    rest = b""
+    async for piece in received:
+        *whole, rest = (rest + piece).split(b"\n")
+        lines += [(loop.time(), line.decode(errors="replace")) for line in whole]
+    return lines + ([(loop.time(), rest.decode(errors="replace"))] if rest else [])

@@ -5,7 +5,7 @@ from typing import Any
 
 import aiohttp
 
-from contracts.conformance.inference.event_stream import Event, read_events
+from contracts.conformance.inference.event_stream import Event, read_events, read_lines
 from contracts.conformance.verdicts import GuaranteeError
 
 Answer = tuple[int, dict[str, Any]]  # HTTP status, decoded body
@@ -49,11 +49,11 @@ class HttpClient:
         except TimeoutError as error:
             raise self.unanswered("POST", path, body) from error
 
-    async def ask_lines(self, path: str, body: dict[str, Any]) -> tuple[int, list[str]]:
-        """Returns the status and the lines of an answer."""
+    async def ask_lines(self, path: str, body: dict[str, Any]) -> tuple[int, list[Event]]:
+        """Returns the status and the lines of an answer, each with the time at which it was complete."""
         try:
             async with self.http.post(self.url + path, json=body, headers=self.headers) as answer:
-                return answer.status, (await answer.text()).removesuffix("\n").split("\n")
+                return answer.status, await read_lines(answer.content.iter_any())
         except TimeoutError as error:
             raise self.unanswered("POST", path, body) from error
 

@@ -96,17 +96,24 @@ class Server(HttpClient):
         return answer
 
     async def lines(self, path: str, body: dict[str, Any]) -> Chunks:
-        """Returns the lines of an answer. Raises GuaranteeError unless they hold choices."""
-        body = {"model": await self.model()} | body
+        """Returns the lines of an answer whose choices come as they complete."""
+        return [line for _, line in await self.timed_lines(path, body)]
+
+    async def timed_lines(self, path: str, body: dict[str, Any]) -> list[tuple[float, dict[str, Any]]]:
+        """Returns the lines, each with the time in seconds at which it was complete.
+
+        Raises GuaranteeError unless each of them has choices.
+        """
+        body = {"model": await self.model()} | body | {"as_completed": True}
         for _ in range(TRIES):
             status, texts = await self.ask_lines(path, body)
-            if not _overloaded(status, decoded("\n".join(texts))):
+            if not _overloaded(status, decoded("".join(text for _, text in texts))):
                 break
             await asyncio.sleep(AGAIN_S)
-        lines = [decoded(text) for text in texts]
-        if status != 200 or not all(isinstance(line.get("choices"), list) for line in lines):
+        lines = [(at, decoded(text)) for at, text in texts]
+        if status != 200 or not all(isinstance(line.get("choices"), list) for _, line in lines):
             raise GuaranteeError(
-                f"POST {path}: {status} {str(lines)[:300]}",
+                f"POST {path}: {status} {str(texts)[:300]}",
                 "200 and lines of JSON with choices",
                 describe_request(path, body),
             )

@@ -1,6 +1,8 @@
-"""Broken servers. G9: choices as they complete. G6: in a stream."""
+"""Broken servers. G9: choices as they complete. G6: in a stream. G11: whose reader leaves."""
 
-from inference_adapters import completions, generation_routes
+from starlette.responses import Response
+
+from inference_adapters import completions, generation_routes, streaming
 from tests.conformance.broken_servers.arrays import without_checking
 from tests.conformance.broken_servers.mutants import mutant
 
@@ -34,6 +36,38 @@ def loses_the_last_choice(options):
                 yield line
 
     generation_routes._lines = lines
+
+
+@mutant("G9", "a choice that ends at once arrived after")
+def holds_all_lines_until_the_last_choice_has_ended(options):
+    right = generation_routes._lines
+
+    async def lines(completion, deltas):
+        for line in [line async for line in right(completion, deltas)]:
+            yield line
+
+    generation_routes._lines = lines
+
+
+@mutant("G9", "choices of the same tokens")
+def repeats_the_first_choice(options):
+    right = completions.Completion.alone
+
+    def alone(self, index):
+        first = next(choice for choice in self.choices if choice.finish_reason)
+        self.choices[index] = first
+        return right(self, index)
+
+    completions.Completion.alone = alone
+
+
+@mutant("G11", "are there")
+def generates_on_when_the_reader_of_lines_has_left(options):
+    async def sent(self, scope, receive, send):
+        parts = [part async for part in self.body_iterator]
+        await Response(b"".join(parts), media_type=self.media_type)(scope, receive, send)
+
+    streaming.LineStream.__call__ = sent
 
 
 @mutant("G6", "^200 ")

@@ -5,7 +5,7 @@ from typing import Any
 from contracts.conformance.inference.alternatives import check_alternatives
 from contracts.conformance.inference.arrays import check_arrays
 from contracts.conformance.inference.arrival import check_arrival
-from contracts.conformance.inference.as_completed import check_as_completed
+from contracts.conformance.inference.as_completed import check_as_completed, check_lines_arrive
 from contracts.conformance.inference.bench import SHORT, Bench
 from contracts.conformance.inference.chat_length import check_chat_length
 from contracts.conformance.inference.endings import (
@@ -47,6 +47,8 @@ async def tokens(bench: Bench) -> str:
                 await check_arrays(bench, server, chats, streams, _same)
             if "as_completed" in capabilities:
                 await check_as_completed(bench, server, chats, "arrays" in capabilities)
+                if "openai" in capabilities:
+                    await check_lines_arrive(bench, server)
             if "openai" in capabilities:
                 await check_openai_surface(bench, server, capabilities)
             if streams:

@@ -12,6 +12,7 @@ from contracts.conformance.inference.departures import (
     ATTEMPTS,
     CHOICES,
     WITHIN_S,
+    Form,
     LateError,
     hang_up,
     idle,
@@ -36,29 +37,34 @@ async def cancellation(bench: Bench) -> str:
     """Closes the connections of running requests and checks how soon the server is idle."""
     slowest = 0.0
     counts = []
-    streams = [False, *([True] if "stream" in await bench.offered("capabilities") else [])]
+    capabilities = await bench.offered("capabilities")
+    forms: list[Form] = ["whole"]
+    if "stream" in capabilities:
+        forms.append("streamed")
+    if "as_completed" in capabilities:
+        forms.append("in lines")
     async with bench.new_run() as trainer:
         for server in bench.servers:
             count = await _enough(bench, server)
             counts.append(count)
-            for stream in streams:
-                slowest = max(slowest, await _closed_in_time(bench, server, count, stream))
+            for form in forms:
+                slowest = max(slowest, await _closed_in_time(bench, server, count, form))
             await left_while_read(bench, server)
             speeds = await work_stops(bench, server)
             await no_slot_is_lost(bench, server, MANY_LEAVERS if bench.settings.thorough else LEAVERS)
         await left_during_an_update(bench, trainer)
-    how = "whole and streamed" if len(streams) > 1 else "whole"
     return (
-        f"{max(counts)} requests ({how}) were gone {slowest:.2f} s after their connections; a small one took "
-        f"{speeds.idle:.3f} s before, {speeds.loaded:.3f} s beside and {speeds.after:.3f} s after others"
+        f"{max(counts)} requests ({', '.join(forms)}) were gone {slowest:.2f} s after their connections; "
+        f"a small one took {speeds.idle:.3f} s before, {speeds.loaded:.3f} s beside and {speeds.after:.3f} s "
+        "after others"
     )
 
 
-async def _closed_in_time(bench: Bench, server: Server, count: int, stream: bool) -> float:
+async def _closed_in_time(bench: Bench, server: Server, count: int, form: Form) -> float:
     """Returns the seconds of the first attempt in which the server is idle in time."""
     for attempt in range(ATTEMPTS):
         try:
-            return await _closed(bench, server, count, stream)
+            return await _closed(bench, server, count, form)
         except LateError as late:
             if attempt == ATTEMPTS - 1:
                 raise
@@ -78,7 +84,7 @@ async def _enough(bench: Bench, server: Server) -> int:
     """
     count = 2
     while count <= MOST_REQUESTS:
-        tasks = sent(bench, server, count, _tokens(bench) // 2, stream=False)
+        tasks = sent(bench, server, count, _tokens(bench) // 2, form="whole")
         done, unfinished = await asyncio.wait(tasks, timeout=1.5 * WITHIN_S)
         await hang_up(tasks)
         await poll(lambda: idle(server), within_s=60)  # long enough for a server that breaks the guarantee
@@ -94,10 +100,10 @@ async def _enough(bench: Bench, server: Server) -> int:
     )
 
 
-async def _closed(bench: Bench, server: Server, count: int, stream: bool) -> float:
+async def _closed(bench: Bench, server: Server, count: int, form: Form) -> float:
     """Returns the seconds from closing the connections until the server is idle."""
     limits = await limits_of(server)
-    tasks = sent(bench, server, count, _tokens(bench), stream, limits=limits)
+    tasks = sent(bench, server, count, _tokens(bench), form, limits=limits)
     arrived = await poll(lambda: _all_there(server, tasks), within_s=APPEAR_S)
     ended = [task for task in tasks if task.done()]
     await hang_up(tasks)
@@ -114,7 +120,7 @@ async def _closed(bench: Bench, server: Server, count: int, stream: bool) -> flo
         raise LateError(
             f"{await server.unfinished()} requests are there {WITHIN_S:g} s after their clients left",
             f"/contract.process shows none running and none waiting within {WITHIN_S:g} s, of no choice",
-            f"{server}: send {count} completions of {_tokens(bench)} tokens, stream {stream}, every other "
+            f"{server}: send {count} completions of {_tokens(bench)} tokens, {form}, every other "
             f"one with {min(CHOICES, limits.max_n)} choices, hang up",
         )
     return seconds
