@@ -70,7 +70,7 @@ async def _short_and_long(bench: Bench, server: Server, tokens: int) -> tuple[li
                     return (
                         prompts,
                         token,
-                        f"{server}: complete {prompts} as_completed, look when lines arrive",
+                        f"{server}: complete {prompts} as_completed and time the lines",
                     )
     raise GuaranteeError(
         f"the greedy completions of {PROMPTS} prompts have the same tokens",
