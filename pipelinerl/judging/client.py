@@ -11,6 +11,7 @@ from pipelinerl.judging.options import JudgingConfig
 from pipelinerl.judging.wire import (
     LONGEST_TEXT,
     FrameError,
+    FrameWriter,
     Judgement,
     Question,
     Reply,
@@ -38,6 +39,7 @@ class Connection:
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter):
         self._writer = writer
+        self._frames = FrameWriter(writer)
         self._numbers = itertools.count()
         self._open: dict[int, asyncio.Future[Reply]] = {}
         self._reading = asyncio.create_task(self._read(reader))
@@ -55,8 +57,7 @@ class Connection:
         try:
             if self.is_lost:
                 raise ConnectionLostError
-            self._writer.write(question)
-            await self._writer.drain()
+            await self._frames.write(question)
             return await self._open[number]
         except OSError as error:
             raise ConnectionLostError from error

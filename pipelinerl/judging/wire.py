@@ -83,3 +83,24 @@ async def read_frame(reader: asyncio.StreamReader, kind: type[Message]) -> Messa
         return None
     except msgspec.MsgspecError as error:
         raise FrameError(f"a frame holds no {kind.__name__}: {error}") from error
+
+
+class FrameWriter:
+    """Writes frames to a stream. Those of one turn of the event loop are written together."""
+
+    def __init__(self, writer: asyncio.StreamWriter):
+        self._writer = writer
+        self._frames: list[bytes] = []
+
+    async def write(self, framed: bytes) -> None:
+        """Writes a frame. Raises OSError where the stream is lost."""
+        if not self._frames:
+            asyncio.get_running_loop().call_soon(self._flush)
+        self._frames.append(framed)
+        await self._writer.drain()
+
+    def _flush(self) -> None:
+        frames = self._frames
+        self._frames = []
+        if not self._writer.is_closing():
+            self._writer.writelines(frames)

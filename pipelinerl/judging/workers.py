@@ -34,7 +34,7 @@ from pipelinerl.judging.worker_messages import (
 
 TRIES = 3  # for a verdict whose worker is lost
 MOST_NAMES = 1000  # that judgements may hold, all together
-MOST_TEXTS = 100  # of a worker that is reused, against leaks
+MOST_TEXTS = 1000  # of a worker that is reused, against leaks
 KILLS = 2  # of a worker by somebody else, after which its text is taken to be the cause
 
 log = logging.getLogger(__name__)
