@@ -9,6 +9,7 @@ finished rollouts.
 import asyncio
 from collections import deque
 from collections.abc import Coroutine
+from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -35,6 +36,7 @@ from contracts.records import (
     WeightsPublished,
 )
 from pipelinerl.clients.http_session import open_session
+from pipelinerl.clients.load_watch import adapting
 from pipelinerl.clients.server_pool import ServerPool
 from pipelinerl.clients.server_watch import watching
 from pipelinerl.components import (
@@ -81,7 +83,7 @@ class Actor:
         self._sampler = build_sampler(config, self._domain)
         self._rewards = [instantiate(component) for component in config.rewards]
         self._admission = admission_of(config)
-        self._pool = ServerPool(config.inference.concurrency)
+        self._pool = ServerPool(config.inference.requests_at_first)
         self._judge = build_judge(config)
         self._newest = 0  # version that the trainer has made
         client = build_client(config, session, self._pool, self._judge)
@@ -145,6 +147,13 @@ class Actor:
     @property
     def pools(self) -> list[ServerPool]:
         return [self._pool, self._evaluator.pool]
+
+    def adapting(self) -> AbstractAsyncContextManager[None]:
+        """Adapts how many requests for training a server gets, where no number is configured."""
+        inference = self._config.inference
+        if inference.concurrency is None:
+            return adapting(self._pool, self._session, inference.requests_at_first)
+        return nullcontext()
 
     def write_progress(self) -> None:
         """Writes how much is under way and has finished, for whoever watches the run."""
@@ -360,6 +369,7 @@ async def main(config: RunConfig, run_dir: Path, token: str | None) -> None:
         actor = Actor(config, run_dir, session)
         async with (
             watching(actor.pools),
+            actor.adapting(),
             heartbeat.of_loop(),
             pulsing(actor.write_progress),
             pulsing(actor.look_at_places, LOOK_S),

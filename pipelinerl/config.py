@@ -22,6 +22,8 @@ from contracts.token_fields import TokenField
 from pipelinerl.errors import PlanError
 from pipelinerl.judging.options import JudgingConfig
 
+CONCURRENCY_AT_FIRST = 64  # requests to a server, before its speed says how many are worth it
+
 NODES = "a run over several nodes is started with executor=ray (docs/cluster.md)"
 RESTARTS = "set restarts.servers"
 Int = Annotated[int, Field(strict=True)]  # 128.0 and true are not whole numbers
@@ -116,7 +118,9 @@ class InferenceConfig(EngineConfig):
     others: dict[str, EngineConfig] = Field(
         default_factory=dict, description="More engines, by any name; servers take them in turn."
     )
-    concurrency: Int = Field(ge=1, description="Requests in flight per server.")
+    concurrency: Int | None = Field(
+        ge=1, description="Requests in flight per server; null = as many as its speed shows to be worth it."
+    )
     base_port: Int | None = Field(
         None, ge=1, le=65535, description="First server's port; null takes free ones."
     )
@@ -126,6 +130,11 @@ class InferenceConfig(EngineConfig):
     gpus_per_server: Int = Field(1, ge=1, description="GPUs of one server, where world.gpus allows any.")
     kv_cache: Literal["keep", "recompute"] = Field("keep", description="Old keys/values after an update.")
     receive: Literal["paused", "staged"] = Field("paused", description="Whether a transfer stops generation.")
+
+    @property
+    def requests_at_first(self) -> int:
+        """The requests that a server gets at a time when the run begins."""
+        return self.concurrency or CONCURRENCY_AT_FIRST
 
     def engine_of(self, server: int) -> EngineConfig:
         engines = [self, *self.others.values()]
@@ -415,8 +424,8 @@ class RunConfig(Section):
 
     @property
     def requests_in_flight(self) -> int:
-        """The most requests for training that all servers together have at once."""
-        return self.world.servers * self.inference.concurrency
+        """The requests for training that all servers together have at once, when the run begins."""
+        return self.world.servers * self.inference.requests_at_first
 
     @property
     def all_trackers(self) -> list[str]:

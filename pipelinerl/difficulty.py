@@ -96,7 +96,7 @@ def with_system_prompt(problem: Problem, system: str | None) -> Problem:
 
 async def measure(config: RunConfig, domain: Domain, options: argparse.Namespace) -> Measurement:
     """Returns the measurement, once all attempts are made. Raises PlanError."""
-    pool = ServerPool(config.inference.concurrency)
+    pool = ServerPool(config.inference.requests_at_first)
     await pool.set_servers([options.url])
     async with open_session(os.environ.get(TOKEN_VARIABLE)) as session:
         await _check_ready(session, options.url)

@@ -42,7 +42,7 @@ async def replay_actor(config: RunConfig, url: str, groups: int, out: Path) -> N
     domain = build_domain(config)
     sampler = build_sampler(config, domain)
     rollouts = open_streams(config, out).writer("rollouts")
-    pool = ServerPool(config.inference.concurrency)
+    pool = ServerPool(config.inference.requests_at_first)
     await pool.set_servers([url])
     async with (
         open_session(os.environ.get(TOKEN_VARIABLE)) as session,

@@ -15,7 +15,8 @@ MOST_DOUBLINGS = 10  # the rest has its full length long before
 @dataclass(eq=False)
 class Server:
     url: str
-    share: int  # requests that it may have at a time
+    limit: int  # the most requests that it may have at a time
+    share: int  # those that it may have now, fewer after a failure
     in_flight: int = 0
     strikes: int = 0  # failures since its last good answer
     rests_until: float = 0.0
@@ -26,7 +27,7 @@ class Server:
 
 
 class Routing:
-    """limit: the most requests that a server may have at a time."""
+    """limit: the most requests that a server may have at a time, until `set_limit` gives it another."""
 
     def __init__(self, limit: int):
         self._limit = limit
@@ -36,7 +37,8 @@ class Routing:
     @property
     def capacity(self) -> int:
         """The requests that may be in flight. Those on servers that are not routed to come on top."""
-        return self._limit * len(self._routed) + sum(server.in_flight for server in self._others.values())
+        on_others = sum(server.in_flight for server in self._others.values())
+        return sum(server.limit for server in self._routed.values()) + on_others
 
     @property
     def in_flight(self) -> int:
@@ -52,7 +54,7 @@ class Routing:
         """Routes to these alone, and ends their rests. Returns those that are not routed to any more."""
         known = self._others | self._routed
         before = self._routed
-        self._routed = {url: known.pop(url, None) or Server(url, self._limit) for url in urls}
+        self._routed = {url: known.pop(url, None) or Server(url, self._limit, self._limit) for url in urls}
         self._others = known
         for url, server in self._routed.items():
             server.rests_until = 0.0
@@ -91,7 +93,7 @@ class Routing:
 
     def succeeded(self, server: Server) -> None:
         server.strikes = 0
-        server.share = min(2 * server.share, self._limit)
+        server.share = min(2 * server.share, server.limit)
 
     def failed(self, server: Server, now: float) -> None:
         """Counts a failure. What else fails while it rests is of the same cause, and counts once."""
@@ -100,6 +102,13 @@ class Routing:
             rest_s = SHORTEST_REST_S * 2 ** min(server.strikes, MOST_DOUBLINGS)
             server.strikes += 1
             server.rests_until = now + min(rest_s, LONGEST_REST_S)
+
+    def set_limit(self, url: str, limit: int) -> None:
+        """Changes how many requests the server may have; what it has beyond that ends as it would have."""
+        server = self.find(url)
+        if server:
+            server.share = limit if server.share == server.limit else min(server.share, limit)
+            server.limit = limit
 
     def find(self, url: str) -> Server | None:
         return self._routed.get(url) or self._others.get(url)

@@ -40,7 +40,7 @@ class _Place:
 
 
 class ServerPool:
-    """Hands out servers, the least busy first, never more than `limit` requests to each.
+    """Hands out servers, the least busy first, never more than `limit` requests to each, or `set_limit`'s.
 
     Requests get their places in the order in which they came, and a freed place wakes one of them.
     """
@@ -71,6 +71,11 @@ class ServerPool:
     def urls(self) -> list[str]:
         """The servers that requests are on, or may be sent to."""
         return self._routing.urls
+
+    def set_limit(self, url: str, limit: int) -> None:
+        """Changes how many requests the server may have; what it has beyond that ends as it would have."""
+        self._routing.set_limit(url, limit)
+        self._hand_out()
 
     async def set_servers(self, urls: Iterable[str], sparing: Collection[str] = ()) -> None:
         """Routes requests to these servers alone.

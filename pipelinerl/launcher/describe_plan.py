@@ -89,14 +89,15 @@ def _use(use: Use) -> str:
 
 def _expectations(config: RunConfig) -> Iterator[str]:
     servers = config.world.servers
-    each = config.inference.concurrency
+    each = config.inference.requests_at_first
     batch = config.batch_size
     offered = config.requests_in_flight
     limit = config.lag_limit
     admitted = None if limit is None else (limit + 1) * batch
     in_flight = offered if admitted is None else min(offered, admitted)
     bound = "" if in_flight == offered else f", but max_lag={limit} admits {admitted} rollouts"
-    counted = f"{servers} servers x inference.concurrency {each}{bound}"
+    at_first = " at first, for it is null" if config.inference.concurrency is None else ""
+    counted = f"{servers} servers x inference.concurrency {each}{at_first}{bound}"
     yield f"expected in flight: {in_flight} sequences ({counted})"
     steps = in_flight / batch
     mean = steps / 2 + 0.5

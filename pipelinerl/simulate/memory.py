@@ -12,9 +12,10 @@ def warned_of_memory(config: RunConfig, shape: ModelShape | None) -> Iterator[st
     if shape is None or not config.world.gpus:
         return
     held = sequences_held(config, shape)
-    requests = config.inference.concurrency
+    requests = config.inference.requests_at_first
     if requests > held:
         yield (
             f"warning: a server holds the keys and values of {held} sequences of {longest_sequence(config)} "
-            f"tokens, the longest, and inference.concurrency is {requests}; in the simulation all go on"
+            f"tokens, the longest, and gets {requests} requests (inference.concurrency); "
+            "in the simulation all go on"
         )

@@ -4,7 +4,7 @@ import asyncio
 import copy
 import gzip
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
@@ -40,6 +40,7 @@ class FakeServer:
     finish_reasons: list[str] = field(default_factory=list)  # of the first answers; then "stop"
     capabilities: list[str] | None = None  # None: it has no such route
     array_answer: dict | None = None  # to a request for arrays; None: it refuses them
+    metrics: Callable[[], str] | None = None  # the text of /metrics; None: it has no such route
     contracts: int = 0  # how often it was asked what it has
     url: str = ""
     requests: list[dict] = field(default_factory=list)
@@ -72,6 +73,9 @@ class FakeServer:
             return web.Response(text="404", status=404)
         return web.json_response({"contract": 2, "capabilities": self.capabilities})
 
+    async def measured(self, request: web.Request) -> web.Response:
+        return web.Response(text=self.metrics()) if self.metrics else web.Response(status=404)
+
     async def health(self, request: web.Request) -> web.Response:
         if self.fault == "hangs":
             await asyncio.Event().wait()
@@ -86,6 +90,7 @@ async def served(*servers: FakeServer) -> AsyncIterator[None]:
         app = web.Application()
         app.router.add_get("/health", server.health)
         app.router.add_get("/contract", server.contract)
+        app.router.add_get("/metrics", server.measured)
         for route in ROUTES:
             app.router.add_post(route, server.complete)
         runners.append(web.AppRunner(app, handler_cancellation=True, shutdown_timeout=0.1))

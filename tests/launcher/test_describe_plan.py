@@ -168,6 +168,14 @@ def test_a_backend_without_an_estimate(capsys):
     assert "a trainer rank: its backend makes no estimate" in text
 
 
+def test_a_plan_counts_with_the_requests_that_a_server_gets_at_first(capsys):
+    text = planned(capsys, "world.servers=2", "inference.concurrency=null", "batch_size=64")
+    assert (
+        "expected in flight: 128 sequences (2 servers x inference.concurrency 64 at first, for it is null)"
+        in text
+    )
+
+
 def test_without_max_lag_the_plan_says_how_far_the_servers_may_run_ahead(capsys):
     """A batch of 16 in flight, and two and a half in front of the trainer."""
     sizes = ["world.servers=2", "inference.concurrency=8", "batch_size=16", "max_lag=null"]

@@ -157,5 +157,5 @@ def test_the_times_of_a_model_follow_from_its_shape(capsys):
 def test_more_requests_than_the_longest_that_a_server_holds_bring_a_warning(capsys, requests, warns):
     settings = ["+exp=math_7b", f"inference.concurrency={requests}", "max_lag=8"]
     assert command.main([*settings, "--lengths", "constant:900", "--steps", "1", *GIVEN]) == 0
-    warning = f"tokens, the longest, and inference.concurrency is {requests}; in the simulation all go on"
+    warning = f"tokens, the longest, and gets {requests} requests (inference.concurrency); in the simulation"
     assert (warning in capsys.readouterr().out) == warns

@@ -1,0 +1,105 @@
+"""Looks at the load of the servers of a pool, and gives each server the number of requests that it is worth.
+
+Used by the actor where `inference.concurrency` is null. A server without `/metrics` keeps the number that it
+began with.
+"""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
+from math import isfinite
+
+import aiohttp
+from prometheus_client import Metric
+from prometheus_client.parser import text_string_to_metric_families
+
+from contracts.metrics import PAUSED_SECONDS, REQUESTS, SAMPLED_TOKENS
+from pipelinerl.clients.adaptive_limit import AdaptiveLimit, Load
+from pipelinerl.clients.answer_bodies import body_of
+from pipelinerl.clients.server_pool import ServerPool
+
+log = logging.getLogger(__name__)
+
+EVERY_S = 2.0
+ANSWER_TIMEOUT_S = 4.0
+LONGEST_ANSWER = 2**22  # bytes
+NAMES = (REQUESTS.name, SAMPLED_TOKENS.name, PAUSED_SECONDS.name)
+
+
+@asynccontextmanager
+async def adapting(pool: ServerPool, session: aiohttp.ClientSession, at_first: int) -> AsyncIterator[None]:
+    """Adapts how many requests the servers of the pool get, while the block runs.
+
+    Each of them begins with `at_first`.
+    """
+    task = asyncio.create_task(_LoadWatch(pool, session, at_first).run())
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.wait({task})
+    if not task.cancelled():
+        task.result()
+
+
+class _LoadWatch:
+    """It looks at every server of the pool, again and again."""
+
+    def __init__(self, pool: ServerPool, session: aiohttp.ClientSession, at_first: int):
+        self._pool = pool
+        self._session = session
+        self._at_first = at_first
+        self._limits: dict[str, AdaptiveLimit] = {}
+
+    async def run(self) -> None:
+        while True:
+            await self._look()
+            await asyncio.sleep(EVERY_S)
+
+    async def _look(self) -> None:
+        urls = self._pool.urls
+        self._limits = {url: self._limits.get(url) or AdaptiveLimit(self._at_first) for url in urls}
+        loads = await asyncio.gather(*(_load_of(self._session, url) for url in urls))
+        for url, load in zip(urls, loads, strict=True):
+            if load:
+                self._adapt(url, load)
+
+    def _adapt(self, url: str, load: Load) -> None:
+        limit = self._limits[url]
+        before = limit.limit
+        limit.observe(load)
+        if limit.limit != before:
+            log.info("%s gets %d requests at a time, after %d", url, limit.limit, before)
+        self._pool.set_limit(url, limit.limit)
+
+
+async def _load_of(session: aiohttp.ClientSession, url: str) -> Load | None:
+    """Returns None where the server does not tell."""
+    timeout = aiohttp.ClientTimeout(total=ANSWER_TIMEOUT_S)
+    try:
+        async with session.get(f"{url}/metrics", timeout=timeout, allow_redirects=False) as answer:
+            text = (await body_of(answer, LONGEST_ANSWER)).decode()
+        return _load(_metrics(text.splitlines()), asyncio.get_running_loop().time())
+    except (aiohttp.ClientError, TimeoutError, ValueError, LookupError):
+        return None
+
+
+def _metrics(lines: Iterable[str]) -> Iterable[Metric]:
+    """Yields the metrics that say how busy the server is; an engine has hundreds of others."""
+    ours = [line for line in lines if line.startswith(NAMES)]
+    return text_string_to_metric_families("\n".join(ours) + "\n")
+
+
+def _load(metrics: Iterable[Metric], time: float) -> Load:
+    """Raises KeyError if one of the metrics is missing, and ValueError for what is no number of things."""
+    values = {(s.name, s.labels.get("state")): s.value for metric in metrics for s in metric.samples}
+    if not all(isfinite(value) and value >= 0 for value in values.values()):
+        raise ValueError("a metric that counts is not a number")
+    return Load(
+        time,
+        values[SAMPLED_TOKENS.name, None],
+        values[PAUSED_SECONDS.name, None],
+        values[REQUESTS.name, "running"],
+        values[REQUESTS.name, "waiting"],
+    )

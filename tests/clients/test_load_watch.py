@@ -1,0 +1,112 @@
+"""A server gets as many requests as its `/metrics` show to be worth it, whatever else it answers there."""
+
+import asyncio
+import itertools
+
+import aiohttp
+import pytest
+
+from pipelinerl.clients import adaptive_limit, load_watch
+from pipelinerl.clients.load_watch import adapting
+from pipelinerl.clients.server_pool import ServerPool
+from tests.clients.fake_servers import FakeServer, served
+
+AT_FIRST = 4
+TEXT = """# TYPE contract_requests gauge
+contract_requests{{state="running"}} {running}
+contract_requests{{state="waiting"}} {waiting}
+# TYPE contract_sampled_tokens_total counter
+contract_sampled_tokens_total {sampled}
+# TYPE contract_weight_update_paused_seconds_total counter
+contract_weight_update_paused_seconds_total 0.5
+# TYPE vllm:num_requests_running gauge
+vllm:num_requests_running{{model="m"}} 7
+"""
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch):
+    monkeypatch.setattr(load_watch, "EVERY_S", 0.01)
+    monkeypatch.setattr(load_watch, "ANSWER_TIMEOUT_S", 1.0)
+    monkeypatch.setattr(adaptive_limit, "WINDOW_S", 0.03)
+    monkeypatch.setattr(adaptive_limit, "SETTLES_S", 0.03)
+
+
+async def hold(pool: ServerPool) -> None:
+    async with pool.server():
+        await asyncio.Event().wait()
+
+
+def capacity_after(server: FakeServer, looks: int, requests: int) -> int:
+    """Returns the capacity of a pool with so many requests, after the server was looked at so often."""
+
+    async def scenario() -> int:
+        pool = ServerPool(AT_FIRST)
+        async with served(server), aiohttp.ClientSession() as session, asyncio.TaskGroup() as tasks:
+            await pool.set_servers([server.url])
+            server.pool = pool
+            holding = [tasks.create_task(hold(pool)) for _ in range(requests)]
+            async with adapting(pool, session, AT_FIRST), asyncio.timeout(20):
+                while server.looks < looks:
+                    await asyncio.sleep(0.01)
+            for task in holding:
+                task.cancel()
+        return pool.capacity
+
+    return asyncio.run(scenario())
+
+
+class Measured(FakeServer):
+    """A server whose metrics are `text(look)`."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.looks = 0
+        self.pool: ServerPool | None = None
+        self.text = text
+        self.metrics = self.look
+
+    def look(self) -> str:
+        self.looks += 1
+        return self.text(self.looks)
+
+
+def test_a_server_whose_speed_grows_with_its_requests_gets_more():
+    def text(look: int) -> str:
+        return TEXT.format(running=server.pool.in_flight, waiting=0, sampled=2**look)
+
+    server = Measured(text)
+    assert capacity_after(server, looks=60, requests=100) > 2 * AT_FIRST
+
+
+def test_a_server_with_a_queue_gets_fewer():
+    server = Measured(lambda look: TEXT.format(running=2, waiting=2, sampled=look))
+    assert capacity_after(server, looks=40, requests=100) <= 3
+
+
+def test_a_server_that_is_not_full_keeps_its_number():
+    server = Measured(lambda look: TEXT.format(running=2, waiting=0, sampled=2**look))
+    assert capacity_after(server, looks=60, requests=2) == AT_FIRST
+
+
+@pytest.mark.parametrize("value", ["NaN", "+Inf", "-1"])
+def test_a_number_that_counts_nothing_is_left_out(value):
+    server = Measured(lambda look: TEXT.format(running=value, waiting=value, sampled=look))
+    assert capacity_after(server, looks=10, requests=100) == AT_FIRST
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "contract_requests{",
+        'contract_requests{a="b", ="c"} 1',
+        "contract_requests NaN",
+        "\x00",
+        "a" * 2**23,
+    ],
+)
+def test_a_server_that_does_not_say_how_busy_it_is_keeps_its_number(text):
+    numbers = itertools.count()
+    server = Measured(lambda look: text + str(next(numbers)))
+    assert capacity_after(server, looks=5, requests=100) == AT_FIRST
