@@ -23,6 +23,7 @@ SETTINGS = [
     "eval.every=null",
     "eval.problems=1",
     "checkpoint.every=null",
+    "inference.concurrency=${batch_size}",  # TRL generates a batch at a time
 ]
 LOOK_S = 0.25
 

@@ -38,7 +38,8 @@ def first_span_off_by(bench: Bench, sample: Sample, where: str, cache: KeptCache
     """
     version, start, end = sample.spans[0]
     span = range(start, end)
-    prompt, ids = sample.prompt_token_ids, sample.token_ids
+    prompt = sample.prompt_token_ids
+    ids = sample.token_ids
     expected = bench.reference.logprobs(weights_of(bench, version), prompt, ids)
     if cache is not None and bench.distance(sample, expected, span) > bench.settings.tolerance:
         errors = [bench.distance(sample, kept, span) for kept in _kept(bench, sample, cache)]
@@ -52,7 +53,8 @@ def _kept(bench: Bench, sample: Sample, cache: KeptCache) -> Iterator[torch.Tens
     version = sample.spans[0][0]
     if version < 2 or not cache.continues:
         return
-    prompt, ids = sample.prompt_token_ids, sample.token_ids
+    prompt = sample.prompt_token_ids
+    ids = sample.token_ids
     new = (weights_of(bench, version), len(prompt) + len(ids))
     for read in range(1, len(prompt)):
         yield cache.logprobs([(weights_of(bench, version - 1), read), new], prompt, ids)
