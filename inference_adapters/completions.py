@@ -54,6 +54,7 @@ class Completion:
         self._classics = [Classic(decode) for _ in range(count)] if form.logprobs == "classic" else []
         name = f"{form.api.id_prefix}-{NAMES.getrandbits(128):032x}"
         self._head = {"id": name, "created": int(time.time()), "model": form.model}
+        self._alike = all(prompt == prompts[0] for prompt in prompts)
         self._started = False
 
     def append_delta(self, index: int, delta: TokenDelta) -> None:
@@ -134,8 +135,7 @@ class Completion:
         return self._head | {"object": self.form.api.chunk_object, "choices": [], "usage": self.usage()}
 
     def _common_prompt(self) -> dict[str, Any]:
-        alike = all(prompt == self.prompts[0] for prompt in self.prompts)
-        return self._prompt(0) if alike else {}
+        return self._prompt(0) if self._alike else {}
 
     def _own_prompt(self, index: int) -> dict[str, Any]:
         return self._prompt(index // self.n) if len(self.prompts) > 1 else {}

@@ -3,7 +3,9 @@
 The server must declare the capability `as_completed`.
 """
 
+import asyncio
 from collections.abc import AsyncIterator
+from contextlib import aclosing, suppress
 
 import aiohttp
 import msgspec
@@ -14,6 +16,7 @@ from pipelinerl.clients.completions import Asked, connection_faults, error_of
 from pipelinerl.clients.faults import ConnectionBrokenError, InvalidResponseError, ServerFaultError
 from pipelinerl.domains.base import Answer
 
+ENDS_WITHIN_S = 1.0  # after the last choice; until then the connection can serve another request
 STATUSES = {code.code: code.http_status for code in ErrorCode}
 
 
@@ -44,12 +47,21 @@ async def complete_each(
         async with session.post(url + asked.route, json=body, allow_redirects=False) as response:
             if response.status != 200:
                 raise error_of(response.status, await body_of(response, asked.longest_answer))
-            async for line in lines_of(response, asked.longest_answer):
-                index = _index_of(line, missing, url)
-                missing.remove(index)
-                yield index, _answer_or_fault(asked, line, url)
+            async with aclosing(lines_of(response, asked.longest_answer)) as lines:
+                while missing and (line := await anext(lines, None)) is not None:
+                    index = _index_of(line, missing, url)
+                    missing.remove(index)
+                    yield index, _answer_or_fault(asked, line, url)
+            await _read_end(response)
     if missing:
         raise ConnectionBrokenError("connection")
+
+
+async def _read_end(response: aiohttp.ClientResponse) -> None:
+    """Reads the end of the body. A connection whose body goes on, or does not end, is closed."""
+    with suppress(aiohttp.ClientError, TimeoutError):
+        async with asyncio.timeout(ENDS_WITHIN_S):
+            await response.content.read(1)
 
 
 def _answer_or_fault(asked: Asked, line: bytes, url: str) -> Answer | ServerFaultError:

@@ -25,7 +25,7 @@ class _Limits(msgspec.Struct, frozen=True):
 
 class _Contract(msgspec.Struct):
     capabilities: list[str]
-    limits: _Limits = _Limits()
+    limits: _Limits | None = None
 
 
 class Forms(msgspec.Struct, frozen=True):
@@ -94,5 +94,6 @@ class ServerForms:
             return None
         except (msgspec.MsgspecError, ValueError, RecursionError):  # no answer of the contract's
             return Forms()
-        choices = contract.limits.max_n if "as_completed" in contract.capabilities else 1
+        limits = contract.limits or _Limits()
+        choices = limits.max_n if "as_completed" in contract.capabilities else 1
         return Forms("arrays" in contract.capabilities, max(1, min(choices, MAX_N)))

@@ -10,6 +10,7 @@ import pytest
 from aiohttp import web
 
 from pipelinerl.clients.completions import Asked, Sampling
+from pipelinerl.clients.completions_of_group import complete_each
 from pipelinerl.clients.faults import (
     ConnectionBrokenError,
     InvalidResponseError,
@@ -24,6 +25,7 @@ from tests.clients.fake_servers import good_answer
 
 SAMPLING = Sampling("m", 1.0, 64)
 ASKED = Asked([{"role": "user", "content": "x"}], SAMPLING)
+MOST_4 = {"max_n": 4}
 Handler = Callable[[web.Request, dict], Awaitable[web.StreamResponse]]
 
 
@@ -35,7 +37,7 @@ def line(index: int, **changes: object) -> bytes:
 
 
 @asynccontextmanager
-async def served(handler: Handler) -> AsyncIterator[tuple[str, list[dict]]]:
+async def served(handler: Handler, limits: dict | None = MOST_4) -> AsyncIterator[tuple[str, list[dict]]]:
     """Yields the URL of a server that answers by `handler`, and the bodies of the requests that it got."""
     bodies: list[dict] = []
 
@@ -44,7 +46,7 @@ async def served(handler: Handler) -> AsyncIterator[tuple[str, list[dict]]]:
         return await handler(request, bodies[-1])
 
     async def contract(request: web.Request) -> web.Response:
-        return web.json_response({"capabilities": ["as_completed"], "limits": {"max_n": 4}})
+        return web.json_response({"capabilities": ["as_completed"], "limits": limits})
 
     app = web.Application()
     app.router.add_post("/v1/chat/completions", complete)
@@ -263,3 +265,36 @@ async def test_seeded_and_greedy_requests_are_not_shared_and_a_server_s_own_limi
         del bodies[:]
         await asyncio.gather(*(forms.complete(url, ASKED.prompt, SAMPLING) for _ in range(6)))
         assert sorted(body.get("n", 1) for body in bodies) == [2, 4]
+
+
+@pytest.mark.asyncio
+async def test_a_body_that_does_not_end_keeps_no_connection():
+    closed = asyncio.Event()
+
+    async def without_an_end(request: web.Request, body: dict) -> web.StreamResponse:
+        response = await sent(request, line(0), line(1))
+        try:
+            await asyncio.Event().wait()
+        finally:
+            closed.set()
+        return response
+
+    async with served(without_an_end) as (url, _), open_session(token=None) as session:
+        shared = SharedRequests(session)
+        answers = await asyncio.gather(*(shared.complete(url, ASKED, 8) for _ in range(2)))
+        await asyncio.wait_for(closed.wait(), 10)
+    assert lengths(answers) == [1, 2]
+
+
+@pytest.mark.asyncio
+async def test_an_exchange_that_ended_leaves_its_connection_to_the_next():
+    ports = set()
+
+    async def noted(request: web.Request, body: dict) -> web.StreamResponse:
+        ports.add(request.transport.get_extra_info("peername")[1])
+        return await in_reverse(request, body)
+
+    async with served(noted) as (url, _), open_session(token=None) as session:
+        for _ in range(3):
+            assert len([choice async for choice in complete_each(session, url, ASKED, 2)]) == 2
+    assert len(ports) == 1

@@ -30,16 +30,20 @@ async def check_alternatives(bench: Bench, server: Server, capabilities: list[st
     if not bench.reference.chats:
         return
     await _check_chat(bench, server, COUNT, {"temperature": temperature})
+    if "as_completed" in capabilities:
+        await _check_chat(bench, server, COUNT, {"temperature": temperature}, in_lines=True)
     if "truncation" in capabilities:
         await _check_chat(bench, server, COUNT - 1, {"temperature": temperature, "top_k": COUNT - 1})
 
 
-async def _check_chat(bench: Bench, server: Server, kept: int, more: dict[str, Any]) -> None:
+async def _check_chat(
+    bench: Bench, server: Server, kept: int, more: dict[str, Any], in_lines: bool = False
+) -> None:
     """Checks the form of chats; `kept` of the likeliest tokens are left by truncation."""
     path = "/v1/chat/completions"
     body = {"messages": MESSAGES, "max_tokens": TOKENS, "logprobs": True, "top_logprobs": COUNT} | more
-    where = f"{server}: POST {path} {body}"
-    answer = await server.generate(path, body)
+    where = f"{server}: POST {path} {body}, as_completed {in_lines}"
+    answer = await (server.joined_lines if in_lines else server.generate)(path, body)
     (sample,) = samples(answer)
     expected = _likeliest(bench, sample, kept, more["temperature"], truncated="top_k" in more)
     content = answer["choices"][0]["logprobs"]["content"]

@@ -1,7 +1,9 @@
-"""Checks that each choice comes in a line of its own, where `as_completed` is declared. G9 calls it."""
+"""Checks that each choice comes in a line of its own, where `as_completed` is declared.
+
+It is called by G9. What a choice holds is compared where answers of any form are.
+"""
 
 import asyncio
-import itertools
 from typing import Any
 
 from contracts.conformance.inference.arrays import MESSAGES, lists_of
@@ -14,78 +16,41 @@ from contracts.conformance.inference.server import Server
 from contracts.conformance.verdicts import GuaranteeError
 
 CHOICES = 4
+TYPE = "application/x-ndjson"
+SEED = 23
 LONG = 96  # tokens of the choice that goes on
 LATE = 0.75  # of the time until it has ended
 TRIES = 5
-PROMPTS = 12
+DRAWS = 20  # of choices of which one ends early and one does not
 
 
-async def check_as_completed(bench: Bench, server: Server, chats: bool, arrays: bool) -> None:
+async def check_as_completed(bench: Bench, server: Server, chats: bool, arrays: bool, seeds: bool) -> None:
     """Asks each route for several choices and for one, in lists and, where they are declared, in arrays."""
     asked: dict[str, dict[str, Any]] = {"/v1/completions": {"prompt": bench.reference.prompt(6)}}
     if chats:
         asked["/v1/chat/completions"] = {"messages": MESSAGES}
     most = min(CHOICES, (await limits_of(server)).max_n)
     for path, what in asked.items():
-        whole = samples(await server.generate(path, what | {"max_tokens": SHORT, "logprobs": True}))
+        plain = what | {"max_tokens": SHORT}
+        whole = samples(await server.generate(path, plain | {"logprobs": True}))
         for n, in_arrays in [(1, False), (most, False), *([(most, True)] if arrays else [])]:
             form: dict[str, Any] = {"arrays": True} if in_arrays else {}
-            body = what | {"max_tokens": SHORT, "logprobs": True, "n": n} | form
+            body = plain | {"logprobs": True, "n": n} | form
             await _check(bench, server, path, body, whole[0].prompt_token_ids)
-
-
-async def check_lines_arrive(bench: Bench, server: Server) -> None:
-    """Checks that a short choice arrives clearly before a long one of the same request has ended.
-
-    The choices are of two prompts, of which one meets a stop token early. What seems late is asked for again:
-    this machine may have been busy.
-    """
-    tokens = min(LONG, bench.context - 32)
-    parts = []
-    prompts, stop, where = await _short_and_long(bench, server, tokens)
-    for _ in range(TRIES):
-        body = {"prompt": prompts, "max_tokens": tokens, "temperature": 0, "logprobs": True}
-        began = asyncio.get_running_loop().time()
-        lines = await server.timed_lines("/v1/completions", body | {"stop_token_ids": [stop]})
-        first, last = (at - began for at, _ in (lines[0], lines[-1]))
-        parts.append(first / max(last, 1e-9))
-        if parts[-1] < LATE:
-            return
-    raise GuaranteeError(
-        f"a choice that ends at once arrived after {min(parts):.0%} of the time of {tokens} tokens",
-        "each choice is sent when it is complete, not with the last one",
-        where,
-    )
-
-
-async def _short_and_long(bench: Bench, server: Server, tokens: int) -> tuple[list[list[int]], int, str]:
-    """Returns two prompts, and a token that soon ends the first's greedy completion, and not the other's."""
-    completed: list[Sample] = []
-    for seed in range(PROMPTS):
-        completed += await server.choices(bench.reference.prompt(6, seed=seed), tokens, temperature=0)
-        for short, long in itertools.permutations(completed, 2):
-            for token in short.token_ids[: tokens // 4]:
-                if token not in long.token_ids:
-                    prompts = [short.prompt_token_ids, long.prompt_token_ids]
-                    return (
-                        prompts,
-                        token,
-                        f"{server}: complete {prompts} as_completed and time the lines",
-                    )
-    raise GuaranteeError(
-        f"the greedy completions of {PROMPTS} prompts have the same tokens",
-        "they depend on the prompt",
-        f"{server}: complete prompts of 6 tokens with temperature 0",
-    )
+        await _check_body(server, path, plain | {"n": most})
+        if seeds:
+            await _check_order(server, path, what | {"n": most})
 
 
 async def _check(bench: Bench, server: Server, path: str, body: dict[str, Any], prompt: list[int]) -> None:
-    where = f"{server}: POST {path} {body}"
+    where = f"{server}: POST {path} {body} as_completed"
     n = body["n"]
     lines = await server.lines(path, body)
     indices = [[choice.get("index") for choice in line["choices"]] for line in lines]
     right = f"a line for each of {n} choices, with its index"
     expect(sorted(indices) == [[index] for index in range(n)], f"lines of choices {indices}", right, where)
+    heads = {(line.get("id"), line.get("created")) for line in lines}
+    expect(len(heads) == 1, f"lines of {heads}", "lines that share id and created", where)
     found = [samples(lists_of(line, where) if body.get("arrays") else line)[0] for line in lines]
     expect(
         n == 1 or len({tuple(sample.token_ids) for sample in found}) > 1,
@@ -102,3 +67,67 @@ async def _check(bench: Bench, server: Server, path: str, body: dict[str, Any], 
         )
         bench.compare(sample, bench.weights(1), where)
         check_finished(bench, server, sample, SHORT)
+
+
+async def _check_body(server: Server, path: str, body: dict[str, Any]) -> None:
+    """Checks an answer without log-probabilities as it is sent: its type, and that each line ends with LF."""
+    where = f"{server}: POST {path} {body} as_completed"
+    whole = body | {"model": await server.model(), "as_completed": True}
+    status, kind, text = await server.body_of(path, whole)
+    right = status == 200 and kind == TYPE and text.count("\n") == body["n"] and text.endswith("\n")
+    ends = f"{body['n']} lines that end with LF"
+    expect(right, f"{status} {kind} {text[-200:]!r}", f"200 {TYPE} and {ends}", where)
+
+
+async def _check_order(server: Server, path: str, body: dict[str, Any]) -> None:
+    """Checks that lines have the choices of a whole answer of the same seed, each under its index.
+
+    Stop tokens give the choices lengths of their own. Rounding differs between batches and may change a
+    token, so unequal answers are asked for again, with another seed.
+    """
+    for attempt in range(TRIES):
+        seeded = body | {"max_tokens": LONG, "logprobs": True, "seed": SEED + attempt}
+        free = samples(await server.generate(path, seeded))
+        stops = sorted({sample.token_ids[len(sample.token_ids) // 2] for sample in free})
+        whole = samples(await server.generate(path, seeded | {"stop_token_ids": stops}))
+        found = samples(await server.joined_lines(path, seeded | {"stop_token_ids": stops}))
+        if _told(found) == _told(whole):
+            return
+    raise GuaranteeError(
+        f"choices {_told(found)}, by index",
+        f"those of the whole answer: {_told(whole)}",
+        f"{server}: POST {path} {seeded} with stop_token_ids {stops}, as_completed and not",
+    )
+
+
+def _told(found: list[Sample]) -> list[tuple[list[int], str, str]]:
+    return [(sample.token_ids, sample.finish_reason, sample.text) for sample in found]
+
+
+async def check_lines_arrive(bench: Bench, server: Server) -> None:
+    """Checks that a short choice arrives clearly before a long one of the same prompt has ended.
+
+    What seems late is asked for again: this machine may have been busy.
+    """
+    most = min(CHOICES, (await limits_of(server)).max_n)
+    tokens = min(LONG, bench.context - 32)
+    parts: list[float] = []
+    for attempt in range(DRAWS if most > 1 else 0):
+        body: dict[str, Any] = {"prompt": bench.reference.prompt(6, seed=attempt), "n": most}
+        body |= {"max_tokens": tokens, "temperature": 1, "logprobs": True}
+        free = samples(await server.generate("/v1/completions", body))
+        body["stop_token_ids"] = [free[0].token_ids[len(free[0].token_ids) // 8]]
+        began = asyncio.get_running_loop().time()
+        lines = await server.timed_lines("/v1/completions", body)
+        lengths = [len(samples(line)[0].token_ids) for _, line in lines]
+        if min(lengths) < max(lengths) / 3:
+            at = {length: at - began for (at, _), length in zip(lines, lengths, strict=True)}
+            parts.append(at[min(lengths)] / at[max(lengths)])
+        if len(parts) == TRIES or (parts and parts[-1] < LATE):
+            break
+    expect(
+        not parts or min(parts) < LATE,
+        f"a choice that ends early arrived after {min(parts, default=0.0):.0%} of the time of the longest",
+        "each choice is sent when it is complete, not with the last one",
+        f"{server}: complete a prompt of 6 tokens with n {most} and a stop token, time the lines",
+    )

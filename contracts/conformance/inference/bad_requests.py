@@ -139,5 +139,11 @@ async def bad_generations(bench: Bench, server: Server) -> list[BadRequest]:
         if {"as_completed", "stream"} <= set(contract.capabilities):
             both = body | {"as_completed": True, "stream": True}
             found.append(BadRequest(path, both, 422, "invalid_request", "as_completed"))
+        if "as_completed" in contract.capabilities:  # a refusal is no line
+            long = body | {"as_completed": True, "max_tokens": 10**7}
+            found.append(BadRequest(path, long, 422, "context_length_exceeded", or_codes=TOO_MANY))
     empty = routes["/v1/completions"] | {"prompt": []}
-    return [*found, BadRequest("/v1/completions", empty, 422, "invalid_request")]
+    found.append(BadRequest("/v1/completions", empty, 422, "invalid_request"))
+    if "as_completed" in contract.capabilities:
+        found.append(BadRequest("/v1/completions", empty | {"as_completed": True}, 422, "invalid_request"))
+    return found

@@ -5,7 +5,9 @@ It is called by G11.
 
 import asyncio
 import contextlib
+import itertools
 from functools import partial
+from typing import Any
 
 from contracts.conformance.inference.bench import Bench
 from contracts.conformance.inference.buckets import packed
@@ -19,13 +21,17 @@ from contracts.conformance.inference.departures import (
     sent,
     there_or_done,
 )
+from contracts.conformance.inference.event_stream import Event
 from contracts.conformance.inference.lasting_work import leaving
+from contracts.conformance.inference.samples import Sample
 from contracts.conformance.inference.server import Server, poll
 from contracts.conformance.inference.trainer_peer import TrainerPeer
 
 READERS = 4  # clients that leave while their long prompts are read
 LONGEST = 16384  # tokens of such a prompt, where the context allows it
 SHORT = 16  # tokens of its completion
+LONG = 96  # tokens of a completion that does not soon meet a stop token
+PROMPTS = 12  # of which two complete differently
 
 
 async def left_while_read(bench: Bench, server: Server) -> None:
@@ -47,6 +53,50 @@ async def left_while_read(bench: Bench, server: Server) -> None:
         f"/contract.process shows none running and none waiting within {WITHIN_S:g} s, also of long prompts",
         f"{server}: send {READERS} prompts of {length} tokens and hang up at once",
     )
+
+
+async def left_after_a_line(bench: Bench, server: Server, count: int, max_tokens: int) -> None:
+    """Checks that clients leave nothing behind that have had a line of a request whose other choice goes on.
+
+    The choices are of two prompts, of which one soon meets a stop token.
+    """
+    found = await _short_and_long(bench, server)
+    if found is None:
+        return
+    body = found | {"model": await server.model(), "max_tokens": max_tokens, "temperature": 0}
+    body["as_completed"] = True
+    for _ in range(ATTEMPTS):
+        lines: list[list[Event]] = [[] for _ in range(count)]
+        tasks = [asyncio.create_task(server.ask_lines("/v1/completions", body, each)) for each in lines]
+        await poll(partial(_each_has_a_line, lines, tasks), within_s=APPEAR_S)
+        await hang_up(tasks)
+        if await poll(lambda: idle(server), within_s=WITHIN_S) is not None:
+            return
+        left = await server.unfinished()
+        await poll(lambda: idle(server), within_s=20)
+    raise LateError(
+        f"{left} requests are there {WITHIN_S:g} s after their clients left, which had a line each",
+        f"/contract.process shows none running and none waiting within {WITHIN_S:g} s, of no choice",
+        f"{server}: send {count} times {body}, and hang up after the first line",
+    )
+
+
+async def _each_has_a_line(lines: list[list[Event]], tasks: list[asyncio.Task[int]]) -> bool:
+    return all(each or task.done() for each, task in zip(lines, tasks, strict=True))
+
+
+async def _short_and_long(bench: Bench, server: Server) -> dict[str, Any] | None:
+    """Returns two prompts, and a token that soon ends the greedy completion of one of them only."""
+    tokens = min(LONG, bench.context - SHORT)
+    completed: list[Sample] = []
+    for seed in range(PROMPTS):
+        completed.append(await server.complete(bench.reference.prompt(6, seed=seed), tokens, temperature=0))
+        for short, long in itertools.permutations(completed, 2):
+            for token in short.token_ids[: tokens // 4]:
+                if token not in long.token_ids:
+                    prompts = [short.prompt_token_ids, long.prompt_token_ids]
+                    return {"prompt": prompts, "stop_token_ids": [token]}
+    return None
 
 
 async def left_during_an_update(bench: Bench, trainer: TrainerPeer) -> None:

@@ -55,12 +55,12 @@ async def read_events(received: AsyncIterable[bytes]) -> list[Event]:
     return events + [(loop.time(), data) for data in reader.feed(b"", last=True)]
 
 
-async def read_lines(received: AsyncIterable[bytes]) -> list[Event]:
-    """Returns the lines of a body, which end with LF, with the time at which each was complete."""
+async def read_lines(received: AsyncIterable[bytes], lines: list[Event]) -> None:
+    """Adds the lines of a body to `lines`, each when it is complete. They end with LF, or with the body."""
     loop = asyncio.get_running_loop()
-    lines: list[Event] = []
     rest = b""
     async for piece in received:
         *whole, rest = (rest + piece).split(b"\n")
         lines += [(loop.time(), line.decode(errors="replace")) for line in whole]
-    return lines + ([(loop.time(), rest.decode(errors="replace"))] if rest else [])
+    if rest:
+        lines.append((loop.time(), rest.decode(errors="replace")))

@@ -49,11 +49,20 @@ class HttpClient:
         except TimeoutError as error:
             raise self.unanswered("POST", path, body) from error
 
-    async def ask_lines(self, path: str, body: dict[str, Any]) -> tuple[int, list[Event]]:
-        """Returns the status and the lines of an answer, each with the time at which it was complete."""
+    async def ask_lines(self, path: str, body: dict[str, Any], lines: list[Event]) -> int:
+        """Adds the lines of an answer to `lines`, each when it is complete. Returns the status."""
         try:
             async with self.http.post(self.url + path, json=body, headers=self.headers) as answer:
-                return answer.status, await read_lines(answer.content.iter_any())
+                await read_lines(answer.content.iter_any(), lines)
+                return answer.status
+        except TimeoutError as error:
+            raise self.unanswered("POST", path, body) from error
+
+    async def body_of(self, path: str, body: dict[str, Any]) -> tuple[int, str, str]:
+        """Returns the status of an answer, the type of its body, and the body."""
+        try:
+            async with self.http.post(self.url + path, json=body, headers=self.headers) as answer:
+                return answer.status, answer.content_type, await answer.text()
         except TimeoutError as error:
             raise self.unanswered("POST", path, body) from error
 

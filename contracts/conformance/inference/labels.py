@@ -25,7 +25,8 @@ QUEUED = 6
 
 async def under_load(bench: Bench, update: Callable[[], Awaitable[None]]) -> list[tuple[Server, Sample]]:
     """Runs `update()` while streams and requests of several choices run, and returns their completions."""
-    streams = "stream" in await bench.offered("capabilities")
+    capabilities = await bench.offered("capabilities")
+    streams = "stream" in capabilities
     tasks = []
     for server in bench.servers:
         several = (await limits_of(server)).max_n > 1
@@ -36,7 +37,8 @@ async def under_load(bench: Bench, update: Callable[[], Awaitable[None]]) -> lis
                 more = {"n": 2, "stop_token_ids": bench.reference.prompt(3, seed=i)}
             prompt = bench.reference.prompt(4 + i, seed=200 + i)
             stream = streams and i % 2 == 1
-            asked = Asked(*ids(prompt), Sampling(1.0), stream, more, LENGTH + 8 * (i % 8))
+            in_lines = bool(more) and not stream and "as_completed" in capabilities
+            asked = Asked(*ids(prompt), Sampling(1.0), stream, more, LENGTH + 8 * (i % 8), in_lines)
             tasks.append((server, asyncio.create_task(asked.send(server))))
     async with cancelling([task for _, task in tasks]):
         await update()

@@ -26,20 +26,19 @@ Tasks = list[tuple[Server, asyncio.Task[Sample]]]
 
 
 @contextlib.asynccontextmanager
-async def in_flight(bench: Bench, count: int, max_tokens: int, stream: bool = False) -> AsyncIterator[Tasks]:
+async def in_flight(
+    bench: Bench, count: int, max_tokens: int, in_lines: bool = False
+) -> AsyncIterator[Tasks]:
     """Runs `count` completions on each server; yields once each that can has a token, or one has ended.
 
-    Those that still run at the end of the block are cancelled.
+    Those that still run at the end of the block are cancelled. With `in_lines` every other is as_completed.
     """
     prompts = [bench.reference.prompt(5 + 3 * (i % 8), seed=i) for i in range(count)]
-    tasks: Tasks = [
-        (
-            server,
-            asyncio.create_task(server.complete(prompt, max_tokens, stream and i % 2 == 1, temperature=1)),
-        )
-        for server in bench.servers
-        for i, prompt in enumerate(prompts)
-    ]
+    tasks: Tasks = []
+    for server in bench.servers:
+        for i, prompt in enumerate(prompts):
+            asked = server.complete(prompt, max_tokens, in_lines=in_lines and i % 2 == 1, temperature=1)
+            tasks.append((server, asyncio.create_task(asked)))
     async with cancelling([task for _, task in tasks]):
         for server in bench.servers:
             if await side_by_side(server, [task for at, task in tasks if at is server]):

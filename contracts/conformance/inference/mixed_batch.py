@@ -34,6 +34,7 @@ class Asked:
     stream: bool = False
     more: dict[str, Any] = field(default_factory=dict)  # n, seed, stop_token_ids
     max_tokens: int = TOKENS
+    in_lines: bool = False  # as_completed
 
     @property
     def body(self) -> dict[str, Any]:
@@ -42,14 +43,15 @@ class Asked:
         return self.prompt | fields | self.sampling.fields | self.more
 
     def __str__(self) -> str:
-        streams = " with stream: true" if self.stream else ""
-        return describe_request(self.path, self.body) + streams
+        form = " with stream: true" if self.stream else " as_completed" if self.in_lines else ""
+        return describe_request(self.path, self.body) + form
 
     async def send(self, server: Server) -> list[Sample]:
         """Returns the choices of the response."""
         if self.stream:
             return streamed(await server.stream(self.path, self.body))
-        return samples(await server.generate(self.path, self.body))
+        ask = server.joined_lines if self.in_lines else server.generate
+        return samples(await ask(self.path, self.body))
 
 
 def ids(prompt: list[int]) -> tuple[str, dict[str, Any]]:
@@ -70,10 +72,11 @@ async def mixed(bench: Bench, server: Server, weights: Weights) -> list[Asked]:
     limits = await limits_of(server)
     capabilities = await bench.offered("capabilities")
     forms = [False, True] if "stream" in capabilities else [False]
+    lines = [False, True] if "as_completed" in capabilities else [False]
     asked = []
     count = 0
 
-    def add(sampling: Sampling, **more: Any) -> None:
+    def add(sampling: Sampling, in_lines: bool = False, **more: Any) -> None:
         nonlocal count
         count += 1
         text = TEXTS[count % len(TEXTS)]
@@ -81,7 +84,8 @@ async def mixed(bench: Bench, server: Server, weights: Weights) -> list[Asked]:
         if bench.reference.chats:
             forms_of_prompt.append(conversation(text))
         path, prompt = forms_of_prompt[count % len(forms_of_prompt)]
-        asked.append(Asked(path, prompt, sampling, forms[count // 3 % len(forms)], more))
+        stream = forms[count // 3 % len(forms)] and not in_lines
+        asked.append(Asked(path, prompt, sampling, stream, more, in_lines=in_lines))
 
     highest = limits.max_temperature
     allowed = [t for t in ORDINARY if t is None or t <= highest]
@@ -93,7 +97,8 @@ async def mixed(bench: Bench, server: Server, weights: Weights) -> list[Asked]:
             add(sampling)
     if limits.max_n > 1:
         for temperature in (0.7, 1.0, min(2.5, highest)):
-            add(Sampling(temperature), n=2)
+            for in_lines in lines:
+                add(Sampling(temperature), in_lines, n=2)
     asked += [
         Asked(*ids(prompt), Sampling(temperature), forms[i % len(forms)], max_tokens=8)
         for temperature, prompts in low_temperatures(bench, weights, limits.min_temperature).items()

@@ -21,19 +21,21 @@ CHOICES = 4
 TRIES = 6  # of a pair that should be equal
 
 
-async def check_seeds(bench: Bench, server: Server, streams: bool) -> None:
+async def check_seeds(bench: Bench, server: Server, streams: bool, in_lines: bool) -> None:
     """Sends requests with and without seeds together, twice, and compares them."""
     prompt = bench.reference.prompt(9)
     limits = await limits_of(server)
     n = min(CHOICES, limits.max_n)
     temperature = min(TEMPERATURE, limits.max_temperature)
 
-    def asked(stream: bool = False, **more: Any) -> Asked:
-        return Asked(*ids(prompt), Sampling(temperature), stream and streams, more, TOKENS)
+    def asked(stream: bool = False, in_lines: bool = False, **more: Any) -> Asked:
+        return Asked(*ids(prompt), Sampling(temperature), stream and streams, more, TOKENS, in_lines)
 
     single = [asked(stream=i % 2 == 1, seed=seed) for i, seed in enumerate(SEEDS)]
     noise = [asked() for _ in range(16)]
     several = [asked(seed=7, n=n), asked(stream=True, seed=7, n=n)]
+    if in_lines:
+        several.append(asked(in_lines=True, seed=7, n=n))
     each = [asked(seed=7 + i) for i in range(n)]
     answers = await asyncio.gather(*(one.send(server) for one in [*noise, *single, *several, *each]))
     again = await asyncio.gather(*(one.send(server) for one in reversed(single)))

@@ -7,6 +7,7 @@ from typing import Any
 import aiohttp
 from pydantic import ValidationError
 
+from contracts.conformance.inference.event_stream import Event
 from contracts.conformance.inference.http_client import HttpClient, decoded, describe_request
 from contracts.conformance.inference.samples import Sample, samples, streamed
 from contracts.conformance.verdicts import GuaranteeError
@@ -60,13 +61,20 @@ class Server(HttpClient):
     # --- generation -------------------------------------------------------------------------------
 
     async def complete(
-        self, prompt: list[int] | str, max_tokens: int, stream: bool = False, **fields: Any
+        self,
+        prompt: list[int] | str,
+        max_tokens: int,
+        stream: bool = False,
+        in_lines: bool = False,
+        **fields: Any,
     ) -> Sample:
-        """Returns one completion of `prompt`, streamed if `stream` is set."""
-        if not stream:
-            return (await self.choices(prompt, max_tokens, **fields))[0]
+        """Returns one completion of `prompt`, streamed or as_completed if that is set."""
         body = {"prompt": prompt, "max_tokens": max_tokens, "logprobs": True, **fields}
-        return streamed(await self.stream("/v1/completions", body))[0]
+        if stream:
+            return streamed(await self.stream("/v1/completions", body))[0]
+        if in_lines:
+            return samples(await self.joined_lines("/v1/completions", body))[0]
+        return (await self.choices(prompt, max_tokens, **fields))[0]
 
     async def choices(self, prompt: list[int] | str, max_tokens: int, **fields: Any) -> list[Sample]:
         """Returns every choice of a completion of `prompt`."""
@@ -99,6 +107,13 @@ class Server(HttpClient):
         """Returns the lines of an answer whose choices come as they complete."""
         return [line for _, line in await self.timed_lines(path, body)]
 
+    async def joined_lines(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
+        """Returns the lines of an answer as one answer, whose choices are in the order of their indices."""
+        lines = await self.lines(path, body)
+        choices = [choice for line in lines for choice in line["choices"]]
+        in_order = sorted(choices, key=lambda choice: choice.get("index", 0))
+        return lines[0] | {"choices": in_order}
+
     async def timed_lines(self, path: str, body: dict[str, Any]) -> list[tuple[float, dict[str, Any]]]:
         """Returns the lines, each with the time in seconds at which it was complete.
 
@@ -106,12 +121,13 @@ class Server(HttpClient):
         """
         body = {"model": await self.model()} | body | {"as_completed": True}
         for _ in range(TRIES):
-            status, texts = await self.ask_lines(path, body)
+            texts: list[Event] = []
+            status = await self.ask_lines(path, body, texts)
             if not _overloaded(status, decoded("".join(text for _, text in texts))):
                 break
             await asyncio.sleep(AGAIN_S)
         lines = [(at, decoded(text)) for at, text in texts]
-        if status != 200 or not all(isinstance(line.get("choices"), list) for _, line in lines):
+        if status != 200 or not lines or not all(isinstance(line.get("choices"), list) for _, line in lines):
             raise GuaranteeError(
                 f"POST {path}: {status} {str(texts)[:300]}",
                 "200 and lines of JSON with choices",

@@ -35,6 +35,9 @@ async def check_several_prompts(bench: Bench, server: Server, capabilities: list
     if "stream" in capabilities:
         chunks = await server.stream(PATH, body)
         await _check_answers(bench, _streamed(chunks), prompts, n, f"{where} with stream: true")
+    if "as_completed" in capabilities:
+        answer = await server.joined_lines(PATH, body)
+        await _check_answers(bench, samples_of_each(answer), prompts, n, f"{where} with as_completed: true")
     if "seed" in capabilities:
         await _check_seeds(bench, server, n)
 

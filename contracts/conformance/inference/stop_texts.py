@@ -20,7 +20,7 @@ WAYS = 3  # to decode ids
 PROMPTS = 8  # of which one and its completion do not repeat a character
 
 
-async def check_stop_strings(bench: Bench, server: Server, streams: bool) -> None:
+async def check_stop_strings(bench: Bench, server: Server, streams: bool, in_lines: bool) -> None:
     """Checks stop strings alone, in lists of either order, at the prompt's end, and in streams."""
     prompt = bench.reference.prompt(6)
     free = await server.complete(prompt, SHORT, temperature=0)
@@ -31,6 +31,8 @@ async def check_stop_strings(bench: Bench, server: Server, streams: bool) -> Non
     for stream in (False, True) if streams else (False,):
         for stops in ([stop], [stop, NEVER], [longer, stop], [stop, longer]):
             await _check_end(bench, server, free, stops, stream)
+    if in_lines:
+        await _check_end(bench, server, free, [stop], in_lines=True)
     await _check_prompt_is_not_searched(bench, server)
     await _check_each_choice(bench, server)
     if streams:
@@ -44,7 +46,7 @@ async def _check_prompt_is_not_searched(bench: Bench, server: Server) -> None:
         free = await server.complete(prompt, SHORT, temperature=0)
         stop = _text_of(bench, prompt)[-1:] + free.text[:1]
         if len(stop) == 2 and stop.isascii() and stop not in free.text:
-            await _check_end(bench, server, free, [stop], stream=False)
+            await _check_end(bench, server, free, [stop])
             return
 
 
@@ -79,11 +81,18 @@ async def _check_each_choice(bench: Bench, server: Server) -> None:
         )
 
 
-async def _check_end(bench: Bench, server: Server, free: Sample, stops: list[str], stream: bool) -> None:
+async def _check_end(
+    bench: Bench,
+    server: Server,
+    free: Sample,
+    stops: list[str],
+    stream: bool = False,
+    in_lines: bool = False,
+) -> None:
     """Checks that the text ends before the first of the strings, and the ids with what completes it."""
     prompt = free.prompt_token_ids
-    sample = await server.complete(prompt, SHORT, stream, temperature=0, stop=stops)
-    where = f"{server}: complete {prompt} greedily with stop {stops!r}, stream {stream}"
+    sample = await server.complete(prompt, SHORT, stream, in_lines, temperature=0, stop=stops)
+    where = f"{server}: complete {prompt} greedily with stop {stops!r}, stream {stream}, in lines {in_lines}"
     text = free.text
     reason = free.finish_reason
     if met := [(text.index(stop) + len(stop), text.index(stop)) for stop in stops if stop in text]:

@@ -50,7 +50,7 @@ async def logprobs(bench: Bench) -> str:
             _expect_drawn(draws, server)
             await check_without_seeds(bench, server)
             if "seed" in capabilities:
-                await check_seeds(bench, server, "stream" in capabilities)
+                await check_seeds(bench, server, "stream" in capabilities, "as_completed" in capabilities)
             if "score" in capabilities:
                 worst = max(worst, await check_scores(bench, server, weights, 1))
     tried = [name for name in ("truncation", "seed", "score") if name in capabilities]

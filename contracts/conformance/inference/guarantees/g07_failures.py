@@ -98,12 +98,13 @@ async def _taken_over(bench: Bench) -> None:
     The number of requests grows until a fast server still has some at that moment.
     """
     what = "a run at version 1 is taken over by one at version 0"
-    count = 1
+    in_lines = "as_completed" in await bench.offered("capabilities")
+    count = 2 if in_lines else 1
     ended = "nothing"
     tokens = min(480, bench.context - 32)
     while count <= MANY:
         other = bench.trainer()
-        async with bench.new_run(), in_flight(bench, count, tokens) as tasks:
+        async with bench.new_run(), in_flight(bench, count, tokens, in_lines) as tasks:
             try:
                 await other.join()
                 samples = [(server, await task) for server, task in tasks]

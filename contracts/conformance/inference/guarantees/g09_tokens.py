@@ -46,16 +46,17 @@ async def tokens(bench: Bench) -> str:
             if "arrays" in capabilities:
                 await check_arrays(bench, server, chats, streams, _same)
             if "as_completed" in capabilities:
-                await check_as_completed(bench, server, chats, "arrays" in capabilities)
-                if "openai" in capabilities:
-                    await check_lines_arrive(bench, server)
+                await check_as_completed(
+                    bench, server, chats, "arrays" in capabilities, "seed" in capabilities
+                )
+                await check_lines_arrive(bench, server)
             if "openai" in capabilities:
                 await check_openai_surface(bench, server, capabilities)
             if streams:
                 await _streamed(bench, server, chats)
                 await check_arrival(bench, server)
             if "stop_strings" in capabilities:
-                await check_stop_strings(bench, server, streams)
+                await check_stop_strings(bench, server, streams, "as_completed" in capabilities)
         found = ["stop and length", "no end-of-sequence is configured"]
         if bench.reference.ends:
             greedy, swapped = await ending_weights(bench)

@@ -19,6 +19,7 @@ from contracts.conformance.inference.departures import (
     sent,
 )
 from contracts.conformance.inference.early_departures import (
+    left_after_a_line,
     left_during_an_update,
     left_while_read,
 )
@@ -50,6 +51,8 @@ async def cancellation(bench: Bench) -> str:
             for form in forms:
                 slowest = max(slowest, await _closed_in_time(bench, server, count, form))
             await left_while_read(bench, server)
+            if {"as_completed", "openai"} <= set(capabilities):
+                await left_after_a_line(bench, server, count, _tokens(bench))
             speeds = await work_stops(bench, server)
             await no_slot_is_lost(bench, server, MANY_LEAVERS if bench.settings.thorough else LEAVERS)
         await left_during_an_update(bench, trainer)
