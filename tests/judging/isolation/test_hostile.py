@@ -4,11 +4,13 @@ import os
 import pickle
 import platform
 import time
+from contextlib import suppress
 
 import pytest
 
 from pipelinerl.judging.isolation import Level
 from pipelinerl.judging.wire import Judgement
+from pipelinerl.judging.workers import WorkerLostError
 from tests.judging.hostile_judge import ExecutingJudge
 from tests.judging.isolation.conftest import SHORT_S
 from tests.judging.isolation.hostile import ALL, ENDLESS, FOREIGN_CALL, HARMLESS, UNBOUNDED
@@ -141,5 +143,6 @@ def test_what_scorers_do_works(at_each_level, text):
 
 
 def test_a_worker_that_kills_its_parent_costs_no_verdict(at_each_level):
-    at_each_level.judged("os.kill(parent, 9)")
+    with suppress(WorkerLostError):  # the text itself has no verdict where its worker ends with the parent
+        at_each_level.judged("os.kill(parent, 9)")
     assert innocent_verdicts_are_right(at_each_level)
