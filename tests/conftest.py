@@ -17,6 +17,10 @@ from tests import rotation
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 
+# What runs in the background of a script ignores Ctrl-C, and so would all launchers that tests stop by it.
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
 LONG_ONES = ("engines", "conformance", "trainer_adapters", "pipeline")  # folders
 
 

@@ -8,6 +8,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -19,6 +20,7 @@ from pipelinerl.demo_model.tokenizer import byte_tokenizer
 from pipelinerl.demo_model.training import fit
 
 Say = Callable[[str], None]
+SAID_EVERY = 50  # steps
 
 
 def make_demo_model(out: Path, recipe: Recipe, say: Say = print) -> dict:
@@ -56,13 +58,14 @@ def _make(directory: Path, recipe: Recipe, say: Say) -> dict:
     domain = recipe.domain()
     heldout = [domain.heldout_problem(i) for i in range(recipe.evaluation_problems)]
 
-    def report(step: int, loss: float) -> None:
-        if step % 100 == 0:
-            say(f"  step {step}: loss {loss:.3f}, {time.monotonic() - start:.0f} s")
+    def report(steps: int, step: int, loss: float) -> None:
+        if step % SAID_EVERY == 0:
+            say(f"  step {step} of {steps}: loss {loss:.3f}, {time.monotonic() - start:.0f} s")
 
     successes = []
     for stage in recipe.stages(client, domain):
-        fit(client.model, stage.optimizers, stage.batches, stage.steps, stage.warmup, report)
+        said = partial(report, stage.steps)
+        fit(client.model, stage.optimizers, stage.batches, stage.steps, stage.warmup, said)
         if stage.named:
             successes.append(client.success(domain, heldout))
             say(f"{stage.named}: sampled success {successes[-1]:.2f}, {time.monotonic() - start:.0f} s")
