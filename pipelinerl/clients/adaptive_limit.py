@@ -5,15 +5,16 @@ be worth at least half of what the others are worth on average:
 
     log(speed with more / speed with fewer) >= WORTH * log(more / fewer)
 
-More and fewer are what the server was generating, on average. Beyond that point, more requests make each
-answer slower, and so older in weights, for little speed. A limit at which requests wait at the server is
-lowered, because they bring no speed at all.
+More and fewer are what the server had under way, on average, those included that wait at the server. Beyond
+that point, more requests make each answer slower, and so older in weights, for little speed.
 """
 
 from dataclasses import dataclass
 from math import ceil, log
 
-MOST = 256  # the contract lets a server refuse more
+MOST = (
+    128  # the contract lets a server refuse more than 256 choices; those of a request count until all ended
+)
 FACTOR = 1.5  # between the limit that is kept and the one that is tried
 WORTH = 0.5
 APART = 1.15  # between two numbers of requests that are compared
@@ -21,7 +22,7 @@ WINDOW_S = 10.0  # of one measurement
 SETTLES_S = 10.0  # before it, in which as many requests are under way as the limit says
 FULL = 0.8  # of the limit: so many requests are under way while something can be measured
 OVERFULL = 1.1  # of the limit: more are left over from a higher one
-WAITING_SHARE = 0.1  # of the requests, that may wait at the server at most looks
+LONGEST_TRIAL_S = 120.0  # without a verdict, for example because so many requests do not come
 LONGEST_REST = 32  # windows between trials; it doubles with each that brought nothing
 
 
@@ -32,20 +33,19 @@ class Load:
     time: float
     sampled_tokens: float  # since the server started
     paused_s: float  # since the server started, in updates that have ended
-    running: float  # completions that are generated
-    waiting: float  # completions that wait at the server
+    under_way: float  # completions that are generated, or wait at the server
 
 
 @dataclass(frozen=True)
 class Measured:
     """One window.
 
-    limit: that it was measured under. speed: tokens a second. running: requests, on average.
+    limit: that it was measured under. speed: tokens a second. under_way: requests, on average.
     """
 
     limit: int
     speed: float
-    running: float
+    under_way: float
 
 
 class AdaptiveLimit:
@@ -59,6 +59,7 @@ class AdaptiveLimit:
         self._upwards = True
         self._failed = 0  # trials in a row that brought nothing
         self._rest = 0  # windows until the next trial
+        self._tried_s = 0.0  # of this trial, without the time in which requests were left over
         self._begin_anew()
 
     def observe(self, load: Load) -> None:
@@ -71,11 +72,16 @@ class AdaptiveLimit:
             self._kept = None
             self._begin_anew()
             return
-        under_way = load.running + load.waiting
-        if under_way > OVERFULL * self.limit:
+        if load.under_way > OVERFULL * self.limit:
             self._begin_anew()
-        elif under_way >= FULL * self.limit:
+            return
+        self._tried_s += load.time - before.time
+        if load.under_way >= FULL * self.limit:
             self._add(before, load)
+        else:
+            self._begin_anew()
+        if self._kept and self._kept.limit != self.limit and self._tried_s > LONGEST_TRIAL_S:
+            self._return_to(self._kept)
 
     def _begin_anew(self) -> None:
         self._settles_s = SETTLES_S
@@ -85,29 +91,28 @@ class AdaptiveLimit:
         self._seconds = 0.0
         self._tokens = 0.0
         self._looks = 0
-        self._running = 0.0  # summed over the looks
-        self._queued = 0  # looks at which requests waited
+        self._under_way = 0.0  # summed over the looks
 
     def _add(self, before: Load, load: Load) -> None:
         seconds = load.time - before.time - (load.paused_s - before.paused_s)
+        tokens = load.sampled_tokens - before.sampled_tokens
+        if not tokens or seconds <= 0:  # in a pause, of which the server tells at its end
+            self._begin_window()
+            return
         if self._settles_s > 0:
             self._settles_s -= seconds
             return
         self._seconds += seconds
-        self._tokens += load.sampled_tokens - before.sampled_tokens
+        self._tokens += tokens
         self._looks += 1
-        self._running += load.running
-        self._queued += load.waiting > WAITING_SHARE * (load.running + load.waiting)
-        if self._seconds >= WINDOW_S and self._tokens and self._running:
+        self._under_way += load.under_way
+        if self._seconds >= WINDOW_S:
             self._end_window()
 
     def _end_window(self) -> None:
-        found = Measured(self.limit, self._tokens / self._seconds, self._running / self._looks)
-        has_queue = 2 * self._queued > self._looks
+        found = Measured(self.limit, self._tokens / self._seconds, self._under_way / self._looks)
         self._begin_window()
-        if has_queue:
-            self._lower(found)
-        elif self._kept is None or self._kept.limit == self.limit:
+        if self._kept is None or self._kept.limit == self.limit:
             self._kept = found
             self._rest -= 1
             if self._rest < 0:
@@ -115,20 +120,13 @@ class AdaptiveLimit:
         else:
             self._judge(self._kept, found)
 
-    def _lower(self, found: Measured) -> None:
-        """Lowers the limit towards what the server generates at a time, by one step at most."""
-        self.limit = max(1, int(self.limit / FACTOR), min(self.limit - 1, round(found.running)))
-        self._kept = None
-        self._upwards = False
-        self._rest = LONGEST_REST
-        self._begin_anew()
-
     def _try_another(self) -> None:
         other = self._other()
         if other == self.limit:  # at a bound
             self._upwards = not self._upwards
             other = self._other()
         self.limit = other
+        self._tried_s = 0.0
         self._begin_anew()
 
     def _other(self) -> int:
@@ -137,8 +135,8 @@ class AdaptiveLimit:
 
     def _judge(self, kept: Measured, tried: Measured) -> None:
         """Keeps the limit that is tried and goes on in its direction, or returns and turns."""
-        fewer, more = sorted((kept, tried), key=lambda measured: measured.running)
-        ratio = more.running / fewer.running
+        fewer, more = sorted((kept, tried), key=lambda measured: measured.under_way)
+        ratio = more.under_way / fewer.under_way
         if ratio < APART:
             return  # the window says nothing yet
         is_worth_it = log(more.speed / fewer.speed) >= WORTH * log(ratio)
@@ -146,7 +144,11 @@ class AdaptiveLimit:
             self._kept = tried
             self._failed = 0
             self._try_another()
-            return
+        else:
+            self._return_to(kept)
+
+    def _return_to(self, kept: Measured) -> None:
+        """Ends a trial that brought nothing. The next one is in the other direction."""
         self.limit = kept.limit
         self._upwards = not self._upwards
         self._failed += 1

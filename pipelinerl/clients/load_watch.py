@@ -54,19 +54,21 @@ class _LoadWatch:
 
     async def run(self) -> None:
         while True:
-            await self._look()
+            try:
+                await self._look()
+            except Exception:
+                log.exception("the servers' loads were not read; they keep the numbers that they have")
             await asyncio.sleep(EVERY_S)
 
     async def _look(self) -> None:
         urls = self._pool.urls
-        self._limits = {url: self._limits.get(url) or AdaptiveLimit(self._at_first) for url in urls}
         loads = await asyncio.gather(*(_load_of(self._session, url) for url in urls))
         for url, load in zip(urls, loads, strict=True):
             if load:
                 self._adapt(url, load)
 
     def _adapt(self, url: str, load: Load) -> None:
-        limit = self._limits[url]
+        limit = self._limits.setdefault(url, AdaptiveLimit(self._at_first))
         before = limit.limit
         limit.observe(load)
         if limit.limit != before:
@@ -100,6 +102,5 @@ def _load(metrics: Iterable[Metric], time: float) -> Load:
         time,
         values[SAMPLED_TOKENS.name, None],
         values[PAUSED_SECONDS.name, None],
-        values[REQUESTS.name, "running"],
-        values[REQUESTS.name, "waiting"],
+        values[REQUESTS.name, "running"] + values[REQUESTS.name, "waiting"],
     )

@@ -51,7 +51,7 @@ class Service:
         finally:
             for task in tasks:
                 task.cancel()
-            writer.close()
+            frames.close()
 
     async def _next(self, reader: asyncio.StreamReader) -> Question | None:
         """Returns the next question, for which there is room from here on. Raises FrameError, and OSError."""

@@ -93,14 +93,19 @@ class FrameWriter:
         self._frames: list[bytes] = []
 
     async def write(self, framed: bytes) -> None:
-        """Writes a frame. Raises OSError where the stream is lost."""
+        """Writes a frame, in this turn of the loop. Raises OSError where the stream was lost before."""
         if not self._frames:
             asyncio.get_running_loop().call_soon(self._flush)
         self._frames.append(framed)
         await self._writer.drain()
 
+    def close(self) -> None:
+        """Closes the stream once all frames are sent."""
+        self._flush()
+        self._writer.close()
+
     def _flush(self) -> None:
         frames = self._frames
         self._frames = []
-        if not self._writer.is_closing():
-            self._writer.writelines(frames)
+        if frames and not self._writer.is_closing():
+            self._writer.write(b"".join(frames))

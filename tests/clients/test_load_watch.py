@@ -80,8 +80,11 @@ def test_a_server_whose_speed_grows_with_its_requests_gets_more():
 
 
 def test_a_server_with_a_queue_gets_fewer():
-    server = Measured(lambda look: TEXT.format(running=2, waiting=2, sampled=look))
-    assert capacity_after(server, looks=40, requests=100) <= 3
+    def text(look: int) -> str:
+        return TEXT.format(running=2, waiting=server.pool.capacity - 2, sampled=look)
+
+    server = Measured(text)
+    assert capacity_after(server, looks=80, requests=100) <= 3
 
 
 def test_a_server_that_is_not_full_keeps_its_number():
@@ -91,8 +94,12 @@ def test_a_server_that_is_not_full_keeps_its_number():
 
 @pytest.mark.parametrize("value", ["NaN", "+Inf", "-1"])
 def test_a_number_that_counts_nothing_is_left_out(value):
-    server = Measured(lambda look: TEXT.format(running=value, waiting=value, sampled=look))
-    assert capacity_after(server, looks=10, requests=100) == AT_FIRST
+    def text(look: int) -> str:
+        known = TEXT.format(running=server.pool.in_flight, waiting=0, sampled=2**look)
+        return known if look % 3 else TEXT.format(running=server.pool.in_flight, waiting=0, sampled=value)
+
+    server = Measured(text)
+    assert capacity_after(server, looks=60, requests=100) > 2 * AT_FIRST
 
 
 @pytest.mark.parametrize(

@@ -37,7 +37,7 @@ async def under_load(bench: Bench, update: Callable[[], Awaitable[None]]) -> lis
                 more = {"n": 2, "stop_token_ids": bench.reference.prompt(3, seed=i)}
             prompt = bench.reference.prompt(4 + i, seed=200 + i)
             stream = streams and i % 2 == 1
-            in_lines = bool(more) and not stream and "as_completed" in capabilities
+            in_lines = bool(more) and i % 4 == 0 and "as_completed" in capabilities
             asked = Asked(*ids(prompt), Sampling(1.0), stream, more, LENGTH + 8 * (i % 8), in_lines)
             tasks.append((server, asyncio.create_task(asked.send(server))))
     async with cancelling([task for _, task in tasks]):

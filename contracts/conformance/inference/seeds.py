@@ -46,12 +46,12 @@ async def check_seeds(bench: Bench, server: Server, streams: bool, in_lines: boo
     for request, one, other in zip(single, first, reversed(again), strict=True):
         await _alike(server, one[0], other[0], request, request, "the same ids for the same seed")
     for found, request in zip(choices, several, strict=True):
-        _differ(found, "choices that differ, since choice i is sampled with seed + i", f"{server}: {request}")
+        differ(found, "choices that differ, since choice i is sampled with seed + i", f"{server}: {request}")
         for i, (choice, other) in enumerate(zip(found, alone, strict=True)):
             expected = f"choice {i} is that of a request with seed + {i}"
             await _alike(server, choice, other[0], request, each[i], expected, i)
-    _differ([one[0] for one in first], "other ids for another seed", f"{server}: {single[0]}")
-    _differ([one[0] for one in unseeded], "other ids each time without a seed", f"{server}: {noise[0]}")
+    differ([one[0] for one in first], "other ids for another seed", f"{server}: {single[0]}")
+    differ([one[0] for one in unseeded], "other ids each time without a seed", f"{server}: {noise[0]}")
 
 
 async def check_without_seeds(bench: Bench, server: Server) -> None:
@@ -62,11 +62,11 @@ async def check_without_seeds(bench: Bench, server: Server) -> None:
     temperature = min(TEMPERATURE, limits.max_temperature)
     request = Asked(*ids(prompt), Sampling(temperature), False, {"n": n}, TOKENS)
     found = [sample for _ in range(2) for sample in await request.send(server)]
-    _differ(found, "completions that differ, for none has a seed", f"{server}: {request}, twice")
+    differ(found, "completions that differ, for none has a seed", f"{server}: {request}, twice")
 
 
-def _differ(found: list[Sample], expected: str, where: str) -> None:
-    """Checks that no two samples are equal, unless that is likely."""
+def differ(found: list[Sample], expected: str, where: str) -> None:
+    """Checks that no two samples are equal, unless that is likely. Raises GuaranteeError."""
     seen: dict[tuple[int, ...], int] = {}
     for i, sample in enumerate(found):
         before = seen.setdefault(tuple(sample.token_ids), i)

@@ -99,7 +99,7 @@ async def _taken_over(bench: Bench) -> None:
     """
     what = "a run at version 1 is taken over by one at version 0"
     in_lines = "as_completed" in await bench.offered("capabilities")
-    count = 2 if in_lines else 1
+    count = forms = 2 if in_lines else 1
     ended = "nothing"
     tokens = min(480, bench.context - 32)
     while count <= MANY:
@@ -116,8 +116,12 @@ async def _taken_over(bench: Bench) -> None:
         for server, sample in samples:
             if sample.finish_reason != "abort":
                 check_finished(bench, server, sample, tokens)
-        aborted = {server for server, sample in samples if sample.finish_reason == "abort"}
-        if len(aborted) == len(bench.servers):
+        aborted = {
+            (server, number % forms)
+            for number, (server, sample) in enumerate(samples)
+            if sample.finish_reason == "abort"
+        }
+        if len(aborted) == forms * len(bench.servers):
             return
         ended = f"{count} requests of {tokens} tokens with length or stop"
         count *= 8

@@ -38,6 +38,7 @@ async def cancellation(bench: Bench) -> str:
     """Closes the connections of running requests and checks how soon the server is idle."""
     slowest = 0.0
     counts = []
+    after_a_line: list[Server] = []  # where clients left that had the first line of several
     capabilities = await bench.offered("capabilities")
     forms: list[Form] = ["whole"]
     if "stream" in capabilities:
@@ -52,12 +53,14 @@ async def cancellation(bench: Bench) -> str:
                 slowest = max(slowest, await _closed_in_time(bench, server, count, form))
             await left_while_read(bench, server)
             if {"as_completed", "openai"} <= set(capabilities):
-                await left_after_a_line(bench, server, count, _tokens(bench))
+                tried = await left_after_a_line(bench, server, count, _tokens(bench))
+                after_a_line += [server] if tried else []
             speeds = await work_stops(bench, server)
             await no_slot_is_lost(bench, server, MANY_LEAVERS if bench.settings.thorough else LEAVERS)
         await left_during_an_update(bench, trainer)
     return (
         f"{max(counts)} requests ({', '.join(forms)}) were gone {slowest:.2f} s after their connections; "
+        f"on {len(after_a_line)} of {len(bench.servers)} servers some after a first line; "
         f"a small one took {speeds.idle:.3f} s before, {speeds.loaded:.3f} s beside and {speeds.after:.3f} s "
         "after others"
     )
