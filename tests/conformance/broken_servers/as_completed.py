@@ -227,7 +227,7 @@ def holds_all_lines_until_the_last_choice_has_ended(options):
     generation_routes._lines = lines
 
 
-@mutant("G9", "choices of the same tokens")
+@mutant("G9", "are both")
 def repeats_the_first_choice(options):
     right = completions.Completion.alone
 
