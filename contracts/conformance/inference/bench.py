@@ -69,14 +69,15 @@ class Bench:
         weights: Weights,
         reproduce: str,
         temperature: float = 1.0,
+        upto: int | None = None,
     ) -> float:
-        """Returns the largest error, in nats, of the log-probabilities.
+        """Returns the largest error, in nats, of the first `upto` log-probabilities.
 
         The expected values are a Hugging Face forward of `weights`. Raises GuaranteeError beyond the
         tolerance.
         """
         expected = self.reference.logprobs(weights, sample.prompt_token_ids, sample.token_ids, temperature)
-        return self.check_positions(sample, expected, reproduce, range(len(sample.token_ids)))
+        return self.check_positions(sample, expected, reproduce, range(len(sample.token_ids))[:upto])
 
     def check_positions(
         self, sample: Sample, expected: torch.Tensor, reproduce: str, positions: Sequence[int]
