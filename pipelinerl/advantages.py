@@ -30,9 +30,11 @@ class LeaveOneOut:
 
 @dataclass(frozen=True)
 class GroupMean:
-    """A_i = r_i − mean (Dr. GRPO, arXiv 2503.20783; Kimi k1.5, arXiv 2501.12599, §2.3), and with `std`
-    divided by the group's standard deviation + 1e-4 (GRPO, arXiv 2402.03300, §4.1.2; the deviation is the
-    unbiased one, as torch computes it)."""
+    """A_i = r_i − mean (Dr. GRPO, arXiv 2503.20783; Kimi k1.5, arXiv 2501.12599, §2.3).
+
+    With `std` it is divided by the group's standard deviation + 1e-4 (GRPO, arXiv 2402.03300, §4.1.2). The
+    deviation is the unbiased one, as torch computes it.
+    """
 
     std: bool
 
@@ -45,8 +47,8 @@ class GroupMean:
 
 @dataclass(frozen=True)
 class MaxRL:
-    """A_i = (r_i − mean) / mean, for rewards that are not negative: towards maximum likelihood of success, so
-    a rare success counts for more (MaxRL, arXiv 2602.02710). 0 where the mean is 0.
+    """A_i = (r_i − mean) / mean, for rewards that are not negative (MaxRL, arXiv 2602.02710). It leads
+    towards maximum likelihood of success: a rare success counts for more. 0 where the mean is 0.
 
     Raises UnfitRewardsError for a negative reward. The mean may be close to 0, where nothing bounds the rest.
     """

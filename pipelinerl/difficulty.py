@@ -3,12 +3,12 @@
     python -m pipelinerl.difficulty --url http://127.0.0.1:8000 --out sums.jsonl model.path=MODEL [KEY=VALUE]
     python launch.py domain=subset domain.path=sums.jsonl model.path=MODEL
 
-Keys are those of launch.py: domain, sampling, rollout and inference.concurrency count here. A problem
-is kept where its share of successes is from --low to --high. The default, 0.1 to 0.8, leaves out what the
-model solves nearly always or never, of which a group learns little (INTELLECT-2, arXiv 2505.07291, offline
-data filtering, with another band). The same
-command leaves out what can be guessed without reasoning, once in eight attempts (Kimi k1.5, arXiv 2501.12599,
-§2.1): `--system 'Answer at once, without any reasoning.' --low 0 --high 0`.
+Keys are those of launch.py: domain, sampling, rollout and inference.concurrency count here. A problem is kept
+where its share of successes is from --low to --high. The default, 0.1 to 0.8, leaves out what the model
+solves nearly always or never, from which a group learns little. INTELLECT-2 (arXiv 2505.07291, offline data
+filtering) has another band. The same command leaves out what can be guessed without reasoning once in eight
+attempts (Kimi k1.5, arXiv 2501.12599, §2.1). Its options are
+`--system 'Answer at once, without any reasoning.' --low 0 --high 0`.
 
 A problem with an attempt that failed (a server, the verifier, time) is not judged, and not kept.
 """

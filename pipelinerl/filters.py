@@ -54,8 +54,9 @@ class Overlong:
 
 @dataclass(frozen=True)
 class AdvantageRange:
-    """Leaves rollouts out of the loss whose advantage is larger than rewards can explain: a check of values
-    that come from elsewhere (INTELLECT-2, arXiv 2505.07291, sanity checks: value bounds)."""
+    """Leaves rollouts out of the loss whose advantage is larger than rewards can explain. It checks values
+    that come from elsewhere (INTELLECT-2, arXiv 2505.07291, sanity checks: value bounds).
+    """
 
     largest: float  # absolute
 

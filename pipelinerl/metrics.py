@@ -1,7 +1,7 @@
 """Metrics: one file of JSON lines per process, `RUN_DIR/metrics/<process>.jsonl`.
 
-A line is `{"time": unix seconds, "step": n, <name>: number or null, ...}`; which names it holds is up to
-the process that writes it, and a reader takes those that it knows. A number that is not finite is null.
+A line is `{"time": unix seconds, "step": n, <name>: number or null, ...}`. The process that writes it chooses
+the names, and a reader takes those that it knows. A number that is not finite is null.
 
     trainer       step = optimizer steps closed. At a step: loss, grad_norm, learning_rate, ess,
                   ratio_max_abs_log, lag_mean, lag_max, trained_tokens, trained_tokens_per_s; the

@@ -27,8 +27,9 @@ class Normalisation(Protocol):
 
 @dataclass(frozen=True)
 class PerSequence:
-    """1/B: every token of the step weighs the same, a long rollout more than a short one, and a gradient does
-    not depend on the lengths of the others. (REINFORCE; PipelineRL, arXiv 2509.19128.)"""
+    """1/B: every token of the step weighs the same, and a long rollout more than a short one. A gradient does
+    not depend on the lengths of the others. (REINFORCE; PipelineRL, arXiv 2509.19128.)
+    """
 
     whole_step = False
 
@@ -38,8 +39,10 @@ class PerSequence:
 
 @dataclass(frozen=True)
 class PerStepToken:
-    """1/N, N the tokens of the step in the loss: the mean over tokens (DAPO's token-level loss, arXiv
-    2503.14476, §3.3, as it is implemented; its eq. 12 is of one group)."""
+    """1/N, where N is the number of the step's tokens in the loss: the mean over tokens.
+
+    This is DAPO's token-level loss (arXiv 2503.14476, §3.3) as it is implemented; its eq. 12 is of one group.
+    """
 
     whole_step = True
 

@@ -3,10 +3,10 @@
     python -m pipelinerl.replay actor runs/latest --url http://127.0.0.1:8000 --out /tmp/rollouts
     python -m pipelinerl.replay trainer runs/latest --out /tmp/replayed
 
-`actor` makes a few groups with the run's configuration against a server that is already there, and
-writes them as a run that `python -m pipelinerl.streams show` reads. `trainer` learns again, in one
-process and without servers, from the rows that the run recorded, prints every step, and exports the
-model. Both loops are the whole pipeline's, without its streaming: read them first.
+`actor` makes a few groups with the run's configuration against a server that is already there. It writes them
+as a run that `python -m pipelinerl.streams show` reads. `trainer` learns again, in one process and without
+servers, from the rows that the run recorded, prints every step, and exports the model. Both loops are the
+whole pipeline's, without its streaming: read them first.
 """
 
 import argparse

@@ -16,10 +16,11 @@ def training_sequences(
     last_segments: bool = False,
     token_fields: Mapping[str, TokenField] = {},
 ) -> list[TrainingSequence]:
-    """One sequence per chain of turns: a turn whose prompt extends the tokens so far exactly is
-    merged into their sequence; otherwise a new sequence begins. `advantages`: one a completion.
-    `last_segments`: leave all but the last segment of each completion out of the loss.
-    `token_fields`: the declared ones; a completion without one has its fill."""
+    """One sequence per chain of turns. A turn whose prompt exactly extends the tokens so far is merged into
+    their sequence; otherwise a new sequence begins. `advantages`: one a completion. `last_segments`: leave
+    all but the last segment of each completion out of the loss. `token_fields`: the declared ones; a
+    completion without one has its fill.
+    """
     chains: list[list[Turn]] = []
     before: Completion | None = None
     for turn in zip(rollout.completions, advantages, strict=True):

@@ -1,7 +1,7 @@
 """The tokens between two answers of a conversation, so that no sampled token is ever tokenised again.
 
-A conversation that is rendered and tokenised anew at every turn need not give back what the model sampled:
-other token ids for the same text, thoughts that the template leaves out. Then a turn no longer extends the
+A conversation that is rendered and tokenised anew at every turn may differ from what the model sampled. The
+same text may have other token ids, and the template may leave thoughts out. Then a turn no longer extends the
 turns before it. Here only what is new is rendered, and put behind the ids as they were sampled.
 """
 

@@ -1,7 +1,7 @@
 """Completions made in several requests: a token budget for each, and what they add up to.
 
-A completion that its budget cuts short is resumed later from its own tokens (partial rollouts, Kimi k1.5,
-arXiv 2501.12599, §2.6.2), unless it has begun to repeat itself. Pure, no I/O.
+A completion that its budget cuts short is resumed later from its own tokens, unless it has begun to repeat
+itself. These are the partial rollouts of Kimi k1.5 (arXiv 2501.12599, §2.6.2). Pure, no I/O.
 """
 
 from dataclasses import dataclass

@@ -6,8 +6,8 @@ import numpy as np
 def repeats(token_ids: np.ndarray, window: int, times: int) -> bool:
     """Whether the sequence [T] ends in a block of at most `window` tokens, `times` times in a row.
 
-    That is, for some period p ≤ window the last p · times tokens are each equal to the one p before, where
-    that one is among them. Reads no more than the last window · times tokens.
+    That is, for some period p ≤ window, take the last p · times tokens. Each of them equals the token p
+    before it, if that one is among them. Reads no more than the last window · times tokens.
     """
     if window < 1 or times < 2:
         raise ValueError(f"window must be at least 1 and times at least 2, not {window} and {times}")

@@ -10,9 +10,9 @@ A Qwen2 of 0.8 M parameters; a few minutes on two cores. A finished one is kept.
 * word_problems: answers short word problems in a box, at once, and is seldom right (domain=math).
 
 What the first three are not: models that learn a task by reinforcement. They are first trained on it with
-plain supervision, until they solve nearly all held-out problems; then they are trained on purpose on
-solutions that are wrong by a plausible amount. What RL then finds again is the reliability that they had: a
-sparse reward does not teach a model an algorithm it does not know in the minutes of a demo.
+plain supervision, until they solve nearly all held-out problems. Then they are trained on purpose on
+solutions that are wrong by a plausible amount. RL then restores the reliability that they had. In the minutes
+of a demo, a sparse reward does not teach a model an algorithm that it does not know.
 """
 
 import argparse

@@ -99,9 +99,9 @@ class Domain(abc.ABC):
     def verifiers(self) -> Mapping[str, Mapping[str, Any]]:
         """What judges answers, by name: `_target_`, the path of a class, and its options.
 
-        One without any is configured by its name, in `judging.verifiers`.
-        The judging service makes them. What a domain itself runs on the text of a model is trusted: it runs
-        in the actor, next to the run's secrets, and stops all other rollouts meanwhile.
+        One without any is configured by its name, in `judging.verifiers`. The judging service makes them.
+        What a domain itself runs on the text of a model is trusted. It runs in the actor, next to the run's
+        secrets, and stops all other rollouts meanwhile.
         """
         return {}
 

@@ -33,7 +33,7 @@ class Mixture(Domain):
     """Training problems of the parts one after another; held-out problems of the parts in turn, until those
     of a part run out. Every problem carries the name of its part, also in its id: two may be of one task.
 
-    domains: the parts, by name. Difficulty labels are compared as they are: for a curriculum over several
+    domains: the parts, by name. Difficulty labels are compared as they are. For a curriculum over several
         parts, let them mean the same, or draw with a curriculum in each part.
     seed: the run's; the parts have been given their own.
     """

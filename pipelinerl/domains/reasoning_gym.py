@@ -3,9 +3,9 @@
 The scorer runs in the judging service: several evaluate the answer as Python.
 
 A rollout is one chat turn. Training and held-out problems never share a question: the text of a question
-alone decides on which side it falls, whatever the seed. So a model trained under one seed can be judged
-under another. (Seeds alone would not do: two seeds of a small task ask the same questions.) Training
-follows the task's own distribution; a held-out question is asked once, unless the task runs out of them.
+alone decides on which side it falls, whatever the seed. So a model trained under one seed can be judged under
+another. Seeds alone would not do: two seeds of a small task ask the same questions. Training follows the
+task's own distribution; a held-out question is asked once, unless the task runs out of them.
 """
 
 import difflib

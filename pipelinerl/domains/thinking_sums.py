@@ -1,7 +1,7 @@
 """Domain: a task of reasoning-gym answered after thinking of any length, for recipes that shape lengths.
 
-An answer is "......=-37": thinking, a mark, and what is judged. So how long the thinking was neither helps
-nor harms; what it costs, or how much is asked for, is for a reward to say, or for a domain around this one.
+An answer is "......=-37": thinking, a mark, and what is judged. So the length of the thinking neither helps
+nor harms. What it costs, or how much is asked for, is decided by a reward, or by a domain around this one.
 
 The mark makes the end of thinking a decision of its own. Without it, "no more thinking" and "the first digit"
 are one token, and whatever makes right digits likelier makes thinking shorter.

@@ -54,7 +54,8 @@ class Rule(Protocol):
 @dataclass(frozen=True)
 class Growth:
     """Begins when the level is above T = max(growth · lowest, floor) and rises, and lowest ≤ (1 − fall) ·
-    first; ends when it is below (1 − margin) · T."""
+    first. Ends when the level is below (1 − margin) · T.
+    """
 
     growth: float
     floor: float

@@ -1,7 +1,7 @@
 """The schema's defaults as the lowest layer of the configuration, below every file of `conf/`.
 
-Hydra refuses a key that no file has. This layer gives it every key of the schema that has a default, so that
-a default is written in `pipelinerl/config.py` alone and a file holds only what departs from it.
+Hydra refuses a key that no file has. This layer gives it every key of the schema that has a default. So a
+default is written in `pipelinerl/config.py` alone, and a file holds only what departs from it.
 """
 
 from typing import Any

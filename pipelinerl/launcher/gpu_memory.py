@@ -52,8 +52,9 @@ def server_use(config: RunConfig, shape: ModelShape) -> Use:
 
 
 def _keys_and_values(engine: EngineConfig, shape: ModelShape, gpu: float, weights: int) -> float:
-    """Bytes of a GPU, by the engine's arguments: vLLM's share is of all that it takes, and a size may be
-    named instead; SGLang's is of weights, keys and values, and a number of tokens may cut them short."""
+    """Bytes of a GPU, by the engine's arguments. vLLM's share is of all that it takes, and a size may be
+    named instead. SGLang's is of weights, keys and values, and a number of tokens may cut them short.
+    """
     if size := _number(engine, "kv_cache_memory_bytes"):
         return size
     if share := _number(engine, "mem_fraction_static"):

@@ -1,9 +1,9 @@
 """Resuming a run: what becomes of every group that it left behind, decided before any process starts.
 
-A group that the checkpoint does not know as trained is *replayed* if all of it had been sampled by weights
-that the resumed run knows: it will be trained without being sampled again. It is dropped as `rolled_back`
-if newer weights took part, and as `interrupted` if it was not complete; then its problem is drawn again.
-Groups that had been dropped before stay dropped.
+A group that the checkpoint does not know as trained is *replayed* if weights that the resumed run knows
+sampled all of it. It will be trained without being sampled again. It is dropped as `rolled_back` if newer
+weights took part, and as `interrupted` if it was not complete; then its problem is drawn again. Groups that
+had been dropped before stay dropped.
 """
 
 import time

@@ -1,12 +1,12 @@
 """What an objective is, and what is reported of every one.
 
-An objective is a callable: (scores, batch) -> (loss, token sums). The loss is this micro-batch's share of
-the step's: each token's term times its weight, `batch.loss_weights`, which holds the normalisation over the
-whole step; so the step's gradient does not depend on how the step was cut.
+An objective is a callable: (scores, batch) -> (loss, token sums). The loss is this micro-batch's share of the
+step's: each token's term times its weight. The weights, `batch.loss_weights`, hold the normalisation over the
+whole step. So the step's gradient does not depend on how the step was cut.
 
-Notation in all of them: π the trainer's policy, μ the one that sampled the token, r = π/μ, A the advantage,
-w the weight of a token in the step's loss (1/B by default, B the rollouts of the step), sg stops the
-gradient. J is maximised; the loss is −J.
+Notation in all of them: π is the trainer's policy, μ the one that sampled the token, r = π/μ, and A the
+advantage. w is the weight of a token in the step's loss: 1/B by default, for B rollouts of the step. sg stops
+the gradient. J is maximised; the loss is −J.
 """
 
 from typing import Protocol

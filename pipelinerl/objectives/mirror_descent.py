@@ -2,9 +2,9 @@
 
     J = Σ_rollouts  w · ( Σ_tokens A log π  −  τ/2 · (Σ_tokens log r)² )
 
-With A = r_j − mean of the group's rewards (`advantage=group_mean`, without std) its gradient is the
-paper's, where w = 1/B and the reference is the policy that sampled. The paper resets the optimizer at
-every iteration (`reset_optimizer_every=1`), which several updates in one (`epochs`) make sense of.
+Let A = r_j − mean of the group's rewards (`advantage=group_mean`, without std). Then its gradient is the
+paper's, where w = 1/B and the reference is the policy that sampled. The paper resets the optimizer at every
+iteration (`reset_optimizer_every=1`), which several updates in one (`epochs`) make sense of.
 Source: arXiv 2501.12599, §2.3.2, eq. 3. The paper does not state τ. `mirror_penalty` in the metrics is
 the sum of the squares, per token of the step.
 """

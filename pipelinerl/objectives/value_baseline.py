@@ -2,8 +2,8 @@
 
     A = R − sg(V),    L = L_policy(A) + β · Σ_tokens  w · ½ (V − R)²
 
-R is what the records carry as advantage (`advantage=value` leaves rewards as they are), V what the backend's
-value head says of the state before each token. This is GAE with λ = 1 and no discount.
+R is what the records carry as advantage (`advantage=value` leaves rewards as they are). V is what the
+backend's value head says of the state before each token. This is GAE with λ = 1 and no discount.
 Source: GAE, arXiv 1506.02438, with λ = γ = 1, as in Open-Reasoner-Zero, arXiv 2503.24290, §2.2.
 """
 

@@ -1,4 +1,4 @@
-"""The ledger of a run, over group ids: what was started is trained, dropped by a named reason, in flight
+"""The ledger of a run, over group ids. What was started is trained, dropped for a named reason, in flight
 (when the run was cut short), or lost.
 
 Fed with the events of one launch of the run after another (`events.recorded_events`), in any order within a

@@ -1,5 +1,6 @@
-"""The table of held-out success at the end of a run: a row for each set, and one for all where there are
-several, with its first evaluation, its best and its last."""
+"""The table of held-out success at the end of a run. It has a row for each set, and one for all where there
+are several: the first evaluation, the best and the last.
+"""
 
 from collections.abc import Sequence
 

@@ -1,8 +1,9 @@
 """What a reward term is: an addition to the reward of each member of a group, seen from the whole group.
 
-The actor calls every configured term when a group is complete, adds what it returns to `Rollout.reward` and
-records it in `Rollout.reward_components` under the term's name. A term is pure and knows of a rollout only
-what the record says. The length L of a rollout is that of what it sampled, over all its turns.
+The actor calls every configured term when a group is complete. It adds what the term returns to
+`Rollout.reward`, and records it in `Rollout.reward_components` under the term's name. A term is pure and
+knows of a rollout only what the record says. The length L of a rollout is that of what it sampled, over all
+its turns.
 
 A term that may be negative has `subtracts = True`. One that depends on the token limit has `max_tokens`. A
 plan in which either cannot be is refused.

@@ -1,7 +1,7 @@
 """One member of a group: an attempt at a problem, with its retries, as a `Rollout` record.
 
-Whatever goes wrong (a server, a verifier, a malformed answer, time) ends here as a failed rollout
-with a named reason; only cancellation leaves this module as an exception.
+Whatever goes wrong (a server, a verifier, a malformed answer, time) ends here as a failed rollout with a
+named reason. Only cancellation leaves this module as an exception.
 """
 
 import asyncio

@@ -16,10 +16,10 @@ class Assigned(Sampler):
     problems.
 
     The paper seeds with address · step + submissions, which is the same for all nodes at step 0, and repeats
-    itself at later ones; here the run's seed, the node, the version and the count are hashed together.
+    itself at later ones. Here the run's seed, the node, the version and the count are hashed together.
 
-    node: its name; each node of a run has one of its own. What is counted anew are the draws of a launch: in
-        a resumed run, those before it have moved the count of the version that it began with.
+    node: its name; each node of a run has one of its own. The draws of a launch are counted anew. In a
+    resumed run, those before it have moved the count of the version that it began with.
     """
 
     def __init__(self, domain: Domain, seed: int, node: str):

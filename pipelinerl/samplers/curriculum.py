@@ -8,9 +8,11 @@ from pipelinerl.samplers.base import Sampler
 
 
 class Curriculum(Sampler):
-    """After d draws, the easiest share f(d) = min(1, start_share + (1 − start_share) d / ramp_draws) of the
-    problems, by the domain's labels: the linear pacing of competence-based curricula (Platanios et al. 2019,
-    arXiv 1903.09848), easy to hard as in Kimi k1.5 (arXiv 2501.12599, §2.3.4).
+    """Draws from the easiest share of the problems, by the domain's labels, which grows with the draws.
+
+    After d draws it is f(d) = min(1, start_share + (1 − start_share) d / ramp_draws). This is the linear
+    pacing of competence-based curricula (Platanios and others, 2019, arXiv 1903.09848). Kimi k1.5 goes from
+    easy to hard too (arXiv 2501.12599, §2.3.4).
 
     Equally difficult problems stand in an order that the seed decides. A draw follows from the seed and how
     many came before it.

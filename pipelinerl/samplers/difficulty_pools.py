@@ -13,8 +13,8 @@ POOLS = ("easy", "normal", "hard")
 
 
 class DifficultyPools(Sampler):
-    """A pool by its weight among those that hold problems, and any problem of it, after the pools of
-    INTELLECT-3 (arXiv 2512.16144); bounds and weights are ours.
+    """Draws a pool by its weight among those that hold problems, and then any problem of it. The pools are
+    those of INTELLECT-3 (arXiv 2512.16144); bounds and weights are ours.
 
     A problem is hard where its latest group's success was at most `hard_up_to`, normal up to `normal_up_to`,
     and easy above. One that was never seen is normal.

@@ -10,9 +10,9 @@ from pipelinerl.samplers.base import Sampler
 
 
 class Mixed(Sampler):
-    """The part by p ∝ weight, or with `adapt` by p ∝ weight · max(1 − s, floor), s an exponential average of
-    the part's success, 0 until a group of it has ended. Each part has a sampler of its own, which sees
-    no other part's problems.
+    """Draws the part by p ∝ weight, or with `adapt` by p ∝ weight · max(1 − s, floor). s is an exponential
+    average of the part's success, 0 until a group of it has ended. Each part has a sampler of its own, which
+    sees no other part's problems.
 
     sampler: makes the sampler of a part, given `domain` and `seed`.
     weights: by the part's name; 1 where none is given, 0 to leave the part out.

@@ -5,7 +5,7 @@
 
 An append is handed to the operating system before it returns, so it survives a crash of the process. It
 survives a loss of power once a later segment has begun, or `sync` was called. The lock belongs to the
-writer's open file: it is free once the process is gone, and it is shared with a child made by a bare `fork`.
+writer's open file. It is free once the process is gone, and it is shared with a child made by a bare `fork`.
 A writer or reader serves one thread.
 """
 

@@ -5,9 +5,10 @@
     pipelinerl:<run>:names            the set of streams
 
 Offsets are byte positions, so they outlive trimming. A writer owns its stream for as long as the server
-lists a connection of its name: no longer than its process lives, and not while its connection is broken; a
-writer that was replaced meanwhile is refused at its next append. An append that returned is in the server's
-memory: what survives the server's own end is for its configuration to say. A writer serves one thread.
+lists a connection of its name. That is no longer than its process lives, and not while its connection is
+broken. A writer that was replaced meanwhile is refused at its next append. An append that returned is in the
+server's memory: what survives the server's own end is for its configuration to say. A writer serves one
+thread.
 """
 
 import math

@@ -1,7 +1,7 @@
 """What a writer does on the Redis server, each in one step that nothing comes between.
 
-Next to the stream there is its `writer` hash: `holder`, the name of the connection that may write, and
-`end`, the offset after the newest record. Every script may run twice with the same arguments.
+Next to the stream there is its `writer` hash. `holder` is the name of the connection that may write, and
+`end` the offset after the newest record. Every script may run twice with the same arguments.
 """
 
 # KEYS: writer, names. ARGV: holder to replace ('' = none), new holder, name of the stream.

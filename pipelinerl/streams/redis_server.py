@@ -45,8 +45,9 @@ STOP_TIMEOUT_S = 30.0  # time to write what is left before it is killed
 
 
 class RedisServer:
-    """Runs between `__enter__` and `__exit__`; `url` holds before, and again if it is entered again:
-    its port is kept as long as there is this object."""
+    """Runs between `__enter__` and `__exit__`. `url` holds before, and again if it is entered again, because
+    its port is kept as long as this object exists.
+    """
 
     command = ("redis-server", "-")  # a command line is seen by all: the configuration comes otherwise
 

@@ -1,8 +1,8 @@
 """Segment files: how the records of one stream are stored on disk. Used by `files`; knows bytes, not records.
 
-A stream is a folder of append-only segments; a segment's name is the offset at which it starts, and
-offsets are byte positions in the stream as a whole. A record is a header and its payload. The header
-has a checksum of its own, so that a damaged length is not mistaken for a record still being written.
+A stream is a folder of append-only segments. A segment's name is the offset at which it starts; offsets are
+byte positions in the stream as a whole. A record is a header and its payload. The header has a checksum of
+its own, so that a damaged length is not mistaken for a record still being written.
 
 A segment is on the disk before a later one begins, so a loss of power can only harm the last one. What the
 disk has not got reads as zeros there, in whole blocks or from any byte on. The stream ends where that begins.

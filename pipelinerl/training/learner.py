@@ -1,7 +1,7 @@
 """One rank's learning: micro-batches -> forward, objective, backward; a step's updates when it closes.
 
 With several `epochs` a step makes several updates on the same rollouts (the K of PPO's Algorithm 1, arXiv
-1707.06347). The first begins as micro-batches come; for the others they are kept, each with the
+1707.06347). The first begins as micro-batches come, and the others use them again. Each is kept with the
 log-probabilities of the policy that the step began with, which the first epoch has computed.
 """
 

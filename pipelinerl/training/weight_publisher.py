@@ -282,8 +282,8 @@ def publish(
 ) -> WeightsPublished | None:
     """Every rank calls this; the publisher, and what was published, exist on rank 0 alone.
 
-    Every rank exhausts `gather_weights`, whether or not rank 0 is still sending, and rank 0 decides
-    for all whether to publish again: no rank can wait in a collective that another has left.
+    Every rank exhausts `gather_weights`, whether or not rank 0 is still sending. Rank 0 decides for all
+    whether to publish again. So no rank can wait in a collective that another has left.
     """
     published = None
 
