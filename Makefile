@@ -23,7 +23,7 @@ redis-server:  ## Install the program of Redis where it is missing, for the test
 		|| { test "$$(id -u)" = 0 && apt-get -qq update && apt-get -qq install --yes $@; } \
 		|| { echo "there is no $@; install it: sudo apt-get install $@, or brew install redis" >&2; exit 1; }
 
-test-engines: $(VENV)/test-engines .venv-vllm/ready .venv-sglang/ready redis-server  ## Put every engine, and a quarter of the broken adapters, through the guarantees of its contract. 23 minutes.
+test-engines: $(VENV)/test-engines .venv-vllm/ready .venv-sglang/ready redis-server  ## Put every engine, and a quarter of the broken adapters, through the guarantees of its contract. 45 minutes.
 	$(VENV)/bin/python -m pytest -m "engines and not long" -n 2 $(BY_FILE) --durations=30 $(TERSE)
 
 vllm-env: .venv-vllm/ready  ## Install vLLM for CPUs in .venv-vllm, where inference=vllm finds it. A few minutes.
