@@ -2,6 +2,7 @@
 
 import asyncio
 import struct
+from collections import deque
 from typing import TypeVar
 
 import msgspec
@@ -10,6 +11,7 @@ Message = TypeVar("Message", bound=msgspec.Struct)
 
 LONGEST_FRAME = 32 << 20  # bytes
 LONGEST_TEXT = 4 << 20  # characters of a text that is sent at all
+TOGETHER_BYTES = 2**16  # of frames that are written together; one of them may be longer
 LENGTH = struct.Struct(">I")
 
 
@@ -86,11 +88,14 @@ async def read_frame(reader: asyncio.StreamReader, kind: type[Message]) -> Messa
 
 
 class FrameWriter:
-    """Writes frames to a stream. Those of one turn of the event loop are written together."""
+    """Writes frames to a stream. Those of one turn of the event loop are written together.
+
+    Many bytes are written in several turns, so that none is long.
+    """
 
     def __init__(self, writer: asyncio.StreamWriter):
         self._writer = writer
-        self._frames: list[bytes] = []
+        self._frames: deque[bytes] = deque()
 
     async def write(self, framed: bytes) -> None:
         """Writes a frame, in this turn of the loop. Raises OSError where the stream was lost before."""
@@ -101,11 +106,17 @@ class FrameWriter:
 
     def close(self) -> None:
         """Closes the stream once all frames are sent."""
-        self._flush()
+        while self._frames:
+            self._flush()
         self._writer.close()
 
     def _flush(self) -> None:
-        frames = self._frames
-        self._frames = []
-        if frames and not self._writer.is_closing():
-            self._writer.write(b"".join(frames))
+        together: list[bytes] = []
+        size = 0
+        while self._frames and size < TOGETHER_BYTES:
+            together.append(self._frames.popleft())
+            size += len(together[-1])
+        if together and not self._writer.is_closing():
+            self._writer.write(b"".join(together))
+        if self._frames:
+            asyncio.get_running_loop().call_soon(self._flush)

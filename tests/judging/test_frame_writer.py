@@ -37,6 +37,18 @@ async def test_frames_of_one_turn_are_one_write():
 
 
 @pytest.mark.asyncio
+async def test_many_bytes_are_several_writes():
+    async with stream() as (reader, writer):
+        frames = FrameWriter(writer)
+        sizes = []
+        right = writer.write
+        writer.write = lambda data: sizes.append(len(data)) or right(data)
+        await asyncio.gather(*(frames.write(b"x" * 2**15) for _ in range(8)))
+        assert await reader.readexactly(2**18) == b"x" * 2**18
+    assert max(sizes) <= 2**16 + 2**15 and sum(sizes) == 2**18
+
+
+@pytest.mark.asyncio
 async def test_what_was_written_is_sent_when_it_is_closed():
     async with stream() as (reader, writer):
         frames = FrameWriter(writer)
