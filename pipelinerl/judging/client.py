@@ -11,7 +11,6 @@ from pipelinerl.judging.options import JudgingConfig
 from pipelinerl.judging.wire import (
     LONGEST_TEXT,
     FrameError,
-    FrameWriter,
     Judgement,
     Question,
     Reply,
@@ -39,7 +38,6 @@ class Connection:
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter):
         self._writer = writer
-        self._frames = FrameWriter(writer)
         self._numbers = itertools.count()
         self._open: dict[int, asyncio.Future[Reply]] = {}
         self._reading = asyncio.create_task(self._read(reader))
@@ -57,7 +55,8 @@ class Connection:
         try:
             if self.is_lost:
                 raise ConnectionLostError
-            await self._frames.write(question)
+            self._writer.write(question)
+            await self._writer.drain()
             return await self._open[number]
         except OSError as error:
             raise ConnectionLostError from error

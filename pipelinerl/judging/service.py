@@ -14,7 +14,7 @@ from pathlib import Path
 
 from pipelinerl.judging.measurements import Measurements
 from pipelinerl.judging.options import JudgingConfig
-from pipelinerl.judging.wire import FrameError, FrameWriter, Question, Reply, frame, read_frame
+from pipelinerl.judging.wire import FrameError, Question, Reply, frame, read_frame
 from pipelinerl.judging.workers import TemplateError, VerifierError, WorkerLostError, Workers
 
 LONGEST_QUEUE = 10_000  # questions; while it is full, each connection has one more read, and waits
@@ -38,11 +38,10 @@ class Service:
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Answers the questions of one connection, until it ends."""
         tasks: set[asyncio.Task[None]] = set()
-        frames = FrameWriter(writer)
         try:
             self._check(writer.get_extra_info("socket"))
             while question := await self._next(reader):
-                task = asyncio.create_task(self._answer(question, frames))
+                task = asyncio.create_task(self._answer(question, writer))
                 tasks.add(task)
                 task.add_done_callback(tasks.discard)
                 task.add_done_callback(lambda _: self._room.release())
@@ -51,7 +50,7 @@ class Service:
         finally:
             for task in tasks:
                 task.cancel()
-            frames.close()
+            writer.close()
 
     async def _next(self, reader: asyncio.StreamReader) -> Question | None:
         """Returns the next question, for which there is room from here on. Raises FrameError, and OSError."""
@@ -71,10 +70,11 @@ class Service:
         if uid not in self._askers:
             raise FrameError(f"user {uid} may not ask")
 
-    async def _answer(self, question: Question, frames: FrameWriter) -> None:
+    async def _answer(self, question: Question, writer: asyncio.StreamWriter) -> None:
         reply = frame(await self._reply(question))
         try:
-            await frames.write(reply)
+            writer.write(reply)
+            await writer.drain()
         except OSError:  # who asked has gone
             return
 

@@ -2,7 +2,6 @@
 
 import asyncio
 import struct
-from collections import deque
 from typing import TypeVar
 
 import msgspec
@@ -11,7 +10,6 @@ Message = TypeVar("Message", bound=msgspec.Struct)
 
 LONGEST_FRAME = 32 << 20  # bytes
 LONGEST_TEXT = 4 << 20  # characters of a text that is sent at all
-TOGETHER_BYTES = 2**16  # of frames that are written together; one of them may be longer
 LENGTH = struct.Struct(">I")
 
 
@@ -85,38 +83,3 @@ async def read_frame(reader: asyncio.StreamReader, kind: type[Message]) -> Messa
         return None
     except msgspec.MsgspecError as error:
         raise FrameError(f"a frame holds no {kind.__name__}: {error}") from error
-
-
-class FrameWriter:
-    """Writes frames to a stream. Those of one turn of the event loop are written together.
-
-    Many bytes are written in several turns, so that none is long.
-    """
-
-    def __init__(self, writer: asyncio.StreamWriter):
-        self._writer = writer
-        self._frames: deque[bytes] = deque()
-
-    async def write(self, framed: bytes) -> None:
-        """Writes a frame, in this turn of the loop. Raises OSError where the stream was lost before."""
-        if not self._frames:
-            asyncio.get_running_loop().call_soon(self._flush)
-        self._frames.append(framed)
-        await self._writer.drain()
-
-    def close(self) -> None:
-        """Closes the stream once all frames are sent."""
-        while self._frames:
-            self._flush()
-        self._writer.close()
-
-    def _flush(self) -> None:
-        together: list[bytes] = []
-        size = 0
-        while self._frames and size < TOGETHER_BYTES:
-            together.append(self._frames.popleft())
-            size += len(together[-1])
-        if together and not self._writer.is_closing():
-            self._writer.write(b"".join(together))
-        if self._frames:
-            asyncio.get_running_loop().call_soon(self._flush)
