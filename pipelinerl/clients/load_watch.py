@@ -17,6 +17,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from contracts.metrics import PAUSED_SECONDS, REQUESTS, SAMPLED_TOKENS
 from pipelinerl.clients.adaptive_limit import AdaptiveLimit, Load
 from pipelinerl.clients.answer_bodies import body_of
+from pipelinerl.clients.background import in_background
 from pipelinerl.clients.server_pool import ServerPool
 
 log = logging.getLogger(__name__)
@@ -33,14 +34,8 @@ async def adapting(pool: ServerPool, session: aiohttp.ClientSession, at_first: i
 
     Each of them begins with `at_first`.
     """
-    task = asyncio.create_task(_LoadWatch(pool, session, at_first).run())
-    try:
+    async with in_background(_LoadWatch(pool, session, at_first).run()):
         yield
-    finally:
-        task.cancel()
-        await asyncio.wait({task})
-    if not task.cancelled():
-        task.result()
 
 
 class _LoadWatch:

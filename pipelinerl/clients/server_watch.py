@@ -13,6 +13,7 @@ from typing import Literal
 
 import aiohttp
 
+from pipelinerl.clients.background import in_background
 from pipelinerl.clients.server_pool import ServerPool
 
 log = logging.getLogger(__name__)
@@ -27,14 +28,8 @@ MISSES = 3  # in a row, after which a server is left out
 @asynccontextmanager
 async def watching(pools: Sequence[ServerPool]) -> AsyncIterator[None]:
     """Watches the servers of these pools while the block runs."""
-    task = asyncio.create_task(_Watch(pools).run())
-    try:
+    async with in_background(_Watch(pools).run()):
         yield
-    finally:
-        task.cancel()
-        await asyncio.wait({task})
-    if not task.cancelled():
-        task.result()
 
 
 class _Watch:
