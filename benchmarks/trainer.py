@@ -1,9 +1,10 @@
 """CPU time of FSDPTrainer's steps on one rank, against a plain loop over the same model, in turn.
 
-python -m benchmarks.trainer [--runs 20] [--sequences 16] [--length 64] [--profile]
+python -m benchmarks.trainer [--runs 20] [--sequences 16] [--length 64] [--alike 0] [--profile]
 
 The model has about 10 million parameters. Both score the same sequences, all of one length, and take a
 clipped step of AdamW for the same loss. The plain loop runs transformers' own model and holds full logits.
+Groups of 8 sequences begin with the same `--alike` tokens, as with a prompt.
 """
 
 import argparse
@@ -18,7 +19,7 @@ import torch
 from torch.profiler import profile
 from transformers import AutoModelForCausalLM, Qwen2Config, Qwen2ForCausalLM
 
-from benchmarks.arguments import positive_int
+from benchmarks.arguments import positive_int, whole_from
 from benchmarks.ratios import ratio_of_medians
 from contracts.records import TrainingSequence
 from contracts.support.ports import ReservedPort
@@ -28,6 +29,7 @@ from trainer_adapters.fsdp import FSDPTrainer
 VOCABULARY = 16_384
 OPTIMIZER = OptimizerSpec(lr=1e-5)
 WARM_UP = 2
+GROUP = 8  # sequences that begin alike
 
 
 def make_model(path: Path) -> int:
@@ -46,15 +48,19 @@ def make_model(path: Path) -> int:
     return model.num_parameters()
 
 
-def make_sequences(count: int, length: int) -> list[TrainingSequence]:
+def make_sequences(count: int, length: int, alike: int) -> list[TrainingSequence]:
+    """Returns random sequences of one length, in groups that begin with `alike` tokens in common."""
     rng = np.random.default_rng(0)
+    token_ids = rng.integers(0, VOCABULARY, (count, length), dtype=np.int32)
+    for i, sequence in enumerate(token_ids):
+        sequence[:alike] = token_ids[i - i % GROUP, :alike]
     return [
         TrainingSequence(
             rollout_id=str(i),
-            group_id=i,
+            group_id=i // GROUP,
             loss_weight=1 / count,
             temperature=1.0,
-            token_ids=rng.integers(0, VOCABULARY, length, dtype=np.int32),
+            token_ids=token_ids[i],
             loss_mask=np.arange(length) > 0,
             behaviour_logprobs=np.full(length, -9.0, np.float32),
             versions=np.zeros(length, np.int32),
@@ -110,12 +116,15 @@ def main() -> None:
     parser.add_argument("--sequences", type=positive_int, default=16)
     parser.add_argument("--length", type=positive_int, default=64)
     parser.add_argument(
+        "--alike", type=whole_from(0), default=0, help=f"tokens that {GROUP} sequences have in common"
+    )
+    parser.add_argument(
         "--profile", action="store_true", help="also print the operators of three steps of each"
     )
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         parameters = make_model(Path(folder))
-        batch = PackedBatch.pack(make_sequences(options.sequences, options.length))
+        batch = PackedBatch.pack(make_sequences(options.sequences, options.length, options.alike))
         works = {
             "FSDPTrainer": of_fsdp(Path(folder), batch),
             "plain loop": of_plain_loop(Path(folder), batch),

@@ -1,9 +1,10 @@
 """Attention over packed sequences that keeps neighbours apart; registered with transformers as "packed".
 
 The model must be loaded with `attn_implementation="packed"` and called with `packing=Packing(...)`. It runs
-every other operation on the `[1, T]` pack as it is; only attention uses where sequences begin. On CUDA in
-half precision, attention is torch's variable-length flash kernel. Otherwise sequences are padded by length
-class. That needs no mask, because under a causal mask no real token sees the padding on its right.
+every other operation on the `[1, U]` distinct tokens of the pack, as `shared_prefixes` finds them. Only
+attention uses the sequences. On CUDA in half precision, attention is torch's variable-length flash kernel.
+Otherwise sequences are padded by length class. That needs no mask, because under a causal mask no real token
+sees the padding on its right.
 """
 
 from functools import cached_property
@@ -14,24 +15,33 @@ import torch
 import torch.nn.functional as F
 from transformers import AttentionInterface
 
+from trainer_adapters.shared_prefixes import SharedPrefixes
+
 PACKED = "packed"
 
 
 class Packing:
-    """The start of each sequence of a pack, and the indices that both paths derive from it once per batch."""
+    """The sequences of a pack, and the indices that both paths derive from them once per batch."""
 
-    def __init__(self, cu_seqlens: torch.Tensor):
+    def __init__(self, cu_seqlens: torch.Tensor, shared: SharedPrefixes):
         self.cu_seqlens = cu_seqlens  # [S + 1] int32
+        self.shared = shared
         self._bounds = list(pairwise(cu_seqlens.tolist()))
         self.max_length = max(end - start for start, end in self._bounds)
 
     @cached_property
     def padded(self) -> list[torch.Tensor]:
-        """One `[s, L]` index into the pack per length class.
+        """One `[s, L]` index of distinct tokens per length class.
 
         Classes are powers of two, so padding at most doubles the work. A padding slot repeats the sequence's
         last token.
         """
+        slots = self.shared.slots
+        return [slots[index] for index in self._padded_of_pack]
+
+    @cached_property
+    def _padded_of_pack(self) -> list[torch.Tensor]:
+        """The same with indices into the pack."""
         classes: dict[int, list[tuple[int, int]]] = {}
         for start, end in self._bounds:
             if end > start:
@@ -45,12 +55,13 @@ class Packing:
 
     @cached_property
     def restore(self) -> torch.Tensor:
-        """The `[T]` index of each token of the pack in the concatenated padded classes."""
-        slots = torch.cat([index.flatten() for index in self.padded])
-        own = torch.cat([_is_own_slot(index).flatten() for index in self.padded]).nonzero().squeeze(1)
+        """The `[U]` index of each distinct token in the concatenated padded classes."""
+        slots = torch.cat([index.flatten() for index in self._padded_of_pack])
+        own = torch.cat([_is_own_slot(index).flatten() for index in self._padded_of_pack])
+        own = own.nonzero().squeeze(1)
         where = torch.empty_like(own)
         where[slots[own]] = own
-        return where
+        return self.shared.to_distinct(where)
 
 
 def _is_own_slot(index: torch.Tensor) -> torch.Tensor:
@@ -60,9 +71,9 @@ def _is_own_slot(index: torch.Tensor) -> torch.Tensor:
 
 def packed_attention(
     module: torch.nn.Module,
-    query: torch.Tensor,  # [1, H, T, D]
-    key: torch.Tensor,  # [1, K, T, D]
-    value: torch.Tensor,  # [1, K, T, V], V as D in most models
+    query: torch.Tensor,  # [1, H, U, D]
+    key: torch.Tensor,  # [1, K, U, D]
+    value: torch.Tensor,  # [1, K, U, V], V as D in most models
     attention_mask: None,
     *,
     packing: Packing | None = None,
@@ -71,7 +82,7 @@ def packed_attention(
     dropout: float = 0.0,
     **kwargs: object,
 ) -> tuple[torch.Tensor, None]:
-    """Returns causal attention within each sequence, `[1, T, H, V]`.
+    """Returns causal attention within each sequence, `[1, U, H, V]`.
 
     Dropout is not applied, because log-probabilities are compared with those of a server, which has none.
     Raises ValueError for a model that needs another kind of attention.
@@ -91,13 +102,14 @@ def packed_attention(
 def _varlen(query, key, value, packing: Packing, scaling: float, window: int | None) -> torch.Tensor:
     from torch.nn.attention.varlen import varlen_attn
 
+    query, key, value = (packing.shared.to_pack(states) for states in (query, key, value))
     grouped = {"enable_gqa": True}
     if "enable_gqa" not in signature(varlen_attn).parameters:  # torch 2.11
         grouped = {}
         repeats = query.shape[1] // key.shape[1]
         key = key.repeat_interleave(repeats, dim=1)
         value = value.repeat_interleave(repeats, dim=1)
-    return varlen_attn(
+    attended = varlen_attn(
         query,
         key,
         value,
@@ -109,6 +121,7 @@ def _varlen(query, key, value, packing: Packing, scaling: float, window: int | N
         window_size=(-1 if window is None else window - 1, 0),
         **grouped,
     )
+    return packing.shared.to_distinct(attended)
 
 
 def _padded(query, key, value, packing: Packing, scaling: float, window: int | None) -> torch.Tensor:
@@ -128,7 +141,7 @@ def _padded(query, key, value, packing: Packing, scaling: float, window: int | N
 
 
 def _pad(states: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
-    """Returns the states of `[T, H, D]` at `index`, as `[s, H, L, D]`.
+    """Returns the states of `[U, H, D]` at `index`, as `[s, H, L, D]`.
 
     It copies whole rows of `H * D`, several times faster than indexing three dimensions, most of all in
     backward.

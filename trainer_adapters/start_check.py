@@ -25,13 +25,10 @@ from contracts.support.messages import one_line
 from contracts.trainer import PackedBatch
 
 WINDOW = 16  # tokens
-LENGTHS = (
-    52,
-    7,
-    1,
-    44,
-)  # of the packed sequences; two are longer than WINDOW by more than half of themselves
-TEMPERATURES = (0.6, 1.0, 1.0, 1.6)
+# Of the packed sequences. Three are longer than WINDOW by more than half of themselves.
+LENGTHS = (52, 7, 1, 44, 40)
+TEMPERATURES = (0.6, 1.0, 1.0, 1.6, 0.6)
+ALIKE = 30  # tokens with which the last sequence begins like the first
 TOLERANCE = {torch.float32: 1e-3, torch.bfloat16: 0.2}  # nats
 WINDOWS = ("sliding_window", "window_size", "attention_window")
 
@@ -44,6 +41,8 @@ def check_batch(model: PreTrainedModel) -> PackedBatch:
     plain = [token for token in range(min(_vocabulary(model), 50_000)) if token not in special]
     generator = torch.Generator().manual_seed(0)
     chosen = torch.randint(len(plain), (sum(LENGTHS),), generator=generator)
+    last = sum(LENGTHS[:-1])
+    chosen[last : last + ALIKE] = chosen[:ALIKE]
     lengths = torch.tensor(LENGTHS)
     spread = torch.repeat_interleave(lengths)
     zeros = torch.zeros(len(chosen))

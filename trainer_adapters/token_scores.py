@@ -11,6 +11,7 @@ from transformers import PreTrainedConfig, PreTrainedModel
 from contracts.trainer import PackedBatch
 from trainer_adapters.attention import PACKED, Packing
 from trainer_adapters.output_head import HeadScores, JoinedScores, default_chunk
+from trainer_adapters.shared_prefixes import SharedPrefixes
 from trainer_adapters.start_check import Scores, own_scores
 
 PACKED_LAYERS = {"full_attention", "sliding_attention"}
@@ -67,25 +68,30 @@ class TokenScorer(torch.nn.Module):
         if own:
             return own_scores(self.model, batch, self.fp32_head)
         self._check_positions(batch)
+        shared = SharedPrefixes.of(batch.token_ids, batch.temperature, batch.cu_seqlens)
+        token_ids, position_ids, temperature = (
+            shared.to_distinct(values) for values in (batch.token_ids, batch.position_ids, batch.temperature)
+        )
         decoder = self.model.get_decoder()
         hidden = decoder(
-            input_ids=batch.token_ids.unsqueeze(0),
-            position_ids=batch.position_ids.unsqueeze(0),
+            input_ids=token_ids.unsqueeze(0),
+            position_ids=position_ids.unsqueeze(0),
             use_cache=False,
-            packing=Packing(batch.cu_seqlens),
-        ).last_hidden_state.squeeze(0)  # [T, hidden]
+            packing=Packing(batch.cu_seqlens, shared),
+        ).last_hidden_state.squeeze(0)  # [U, hidden]
 
-        predicted = (batch.position_ids > 0).nonzero().squeeze(1)  # tokens with one before them
-        before = hidden.index_select(0, predicted - 1)
-        logprobs, entropies = self._score(
-            before, batch.token_ids[predicted], batch.temperature[predicted], entropy
-        )
+        predicted = (position_ids > 0).nonzero().squeeze(1)  # distinct tokens with one before them
+        before = hidden.index_select(0, shared.slots[shared.distinct[predicted] - 1])
+        logprobs, entropies = self._score(before, token_ids[predicted], temperature[predicted], entropy)
         scores = logprobs, entropies, None
         if self.value_head is not None:
             scores = JoinedScores.apply(logprobs, entropies, self.value_head(before))
 
-        zeros = torch.zeros_like(batch.temperature)
-        return tuple(None if score is None else zeros.index_copy(0, predicted, score) for score in scores)
+        zeros = torch.zeros_like(temperature)
+        return tuple(
+            None if score is None else shared.to_pack(zeros.index_copy(0, predicted, score))
+            for score in scores
+        )
 
     def _check_positions(self, batch: PackedBatch) -> None:
         constant = self._constant_positions

@@ -5,6 +5,7 @@ import torch
 import torch.nn.attention.varlen
 
 from trainer_adapters.attention import Packing, _padded, _varlen
+from trainer_adapters.shared_prefixes import SharedPrefixes
 
 CU_SEQLENS = torch.tensor([0, 5, 6, 15], dtype=torch.int32)
 HEADS = 4
@@ -39,12 +40,19 @@ def of_torch_2_11(q, k, v, cu_q, cu_k, max_q, max_k, *, scale=None, window_size=
 
 @pytest.mark.parametrize("window", [None, 3])
 @pytest.mark.parametrize("kernel", [of_torch_2_13, of_torch_2_11])
-def test_the_kernel_attends_as_the_padded_path_does(monkeypatch, kernel, window):
+@pytest.mark.parametrize("alike", [0, 4], ids=["nothing is shared", "a prefix is shared"])
+def test_the_kernel_attends_as_the_padded_path_does(monkeypatch, kernel, window, alike):
     monkeypatch.setattr(torch.nn.attention.varlen, "varlen_attn", kernel)
+    token_ids = torch.arange(15)
+    token_ids[6 : 6 + alike] = token_ids[:alike]
+    shared = SharedPrefixes.of(token_ids, torch.ones(15), CU_SEQLENS)
+    tokens = len(shared.distinct)
+    assert tokens == 15 - alike
     generator = torch.Generator().manual_seed(0)
     query, key, value = (
-        torch.randn(15, heads, SIZE, generator=generator) for heads in (HEADS, KEY_HEADS, KEY_HEADS)
+        torch.randn(tokens, heads, SIZE, generator=generator) for heads in (HEADS, KEY_HEADS, KEY_HEADS)
     )
-    packing = Packing(CU_SEQLENS)
+    packing = Packing(CU_SEQLENS, shared)
     found = _varlen(query, key, value, packing, 0.3, window)
+    assert len(found) == tokens
     torch.testing.assert_close(found, _padded(query, key, value, packing, 0.3, window))

@@ -14,9 +14,10 @@ from contracts.trainer import PackedBatch, TokenScores
 
 LENGTHS = [5, 17, 1, 32, 2, 9, 24, 13]
 ENTROPY_BONUS = 0.1
-GROUP_LENGTHS = [40, 34, 47, 40]  # of the sequences of a group
+GROUP_LENGTHS = [40, 34, 47, 40, 40]  # of the sequences of a group
 ALIKE = 18  # tokens with which all of a group begin, more than a page of a cache often has
 PROMPT = 27  # tokens before the first that is learnt from
+WARMER = 0.2  # by how much the temperature of one of them is higher
 BLOCK = 4096  # tokens, more than a chunk of the head or a block of attention usually has
 CHUNK = 1024  # predictions; a chunk of the head is often a power of two up to it
 BLOCK_OPTIONS = ("head_chunk", "attention_block")  # options by which a backend declares them
@@ -99,18 +100,23 @@ def make_long_pack(model: str, options: dict[str, object], context: int, seed: i
 
 
 def _group(model: str, seed: int) -> list[TrainingSequence]:
-    """Returns sequences that begin alike, differ within their prompts, and differ after them.
+    """Returns sequences of one temperature that begin alike, differ within their prompts, and after them.
 
-    The last has the tokens of the first, at another temperature and with other advantages.
+    The last two have the tokens of the first and other advantages, the last also another temperature.
     """
-    first, *others, last = make_sequences(model, GROUP_LENGTHS, seed)
+    first, *others, again, warmer = make_sequences(model, GROUP_LENGTHS, seed)
     alike = [
         first,
         *(
-            replace(s, token_ids=np.concatenate([first.token_ids[:ALIKE], s.token_ids[ALIKE:]]))
+            replace(
+                s,
+                token_ids=np.concatenate([first.token_ids[:ALIKE], s.token_ids[ALIKE:]]),
+                temperature=first.temperature,
+            )
             for s in others
         ),
-        replace(last, token_ids=first.token_ids),
+        replace(again, token_ids=first.token_ids, temperature=first.temperature),
+        replace(warmer, token_ids=first.token_ids, temperature=first.temperature + WARMER),
     ]
     return [replace(s, group_id=0, loss_mask=np.arange(len(s.token_ids)) >= PROMPT) for s in alike]
 

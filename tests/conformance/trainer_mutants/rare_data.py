@@ -8,6 +8,7 @@ from contracts.trainer import PackedBatch, TokenScores
 from examples.plain_trainer import PlainTrainer
 from tests.conformance.trainer_mutants.gradient import scaled
 from tests.conformance.trainer_mutants.mutants import mutant
+from trainer_adapters.shared_prefixes import SharedPrefixes
 
 
 @mutant("T1", "has dropout in training mode is scored wrongly.*after a step")
@@ -44,3 +45,31 @@ class SkipsWhatHasNoAdvantage(PlainTrainer):
             return scores
         found = {name: tensor for name, tensor in vars(scores).items() if tensor is not None}
         return TokenScores(**{name: scaled(tensor, lambda g: 0 * g) for name, tensor in found.items()})
+
+
+@mutant("T2", "gradient of .* is off|gradient norm", also="T6", why="a group that begins alike is in each")
+class LearnsEqualTokensOnce(PlainTrainer):
+    """Tokens with the same beginning have the states of the first of them, without their gradient."""
+
+    def _hidden(self, batch: PackedBatch) -> torch.Tensor:
+        hidden = super()._hidden(batch)
+        if not len(hidden):
+            return hidden
+        shared = SharedPrefixes.of(batch.token_ids, batch.temperature, batch.cu_seqlens)
+        own = torch.zeros(len(hidden), 1, dtype=torch.bool).index_fill(0, shared.distinct, True)
+        return torch.where(own, hidden, shared.to_pack(shared.to_distinct(hidden)).detach())
+
+
+@mutant("T1", "of token", also="T2 T6", why="a group that begins alike is in each")
+class ScoresEqualTokensOnce(PlainTrainer):
+    """Equal sequences have the temperature of the first of them."""
+
+    def forward(self, batch: PackedBatch, grad: bool = True, entropy: bool = False) -> TokenScores:
+        lengths = batch.cu_seqlens.diff().tolist()
+        temperatures: dict[tuple[int, ...], torch.Tensor] = {}
+        taken = [batch.temperature[:0]]
+        for token_ids, temperature in zip(
+            batch.token_ids.split(lengths), batch.temperature.split(lengths), strict=True
+        ):
+            taken.append(temperatures.setdefault(tuple(token_ids.tolist()), temperature))
+        return super().forward(replace(batch, temperature=torch.cat(taken)), grad, entropy)
