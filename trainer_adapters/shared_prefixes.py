@@ -1,8 +1,8 @@
 """Finds which tokens of a pack are computed once, because their sequences begin alike.
 
 A group's members have one prompt. A decoder's state of a token depends only on the tokens up to it, so the
-states of the prompt are the same in each of them. Grouping by prefix is described in Prefix Grouper (arXiv
-2506.05433). `TokenScorer` runs the model on the distinct tokens, and `attention` puts sequences together again.
+states of the prompt are the same in each of them. Prefix Grouper (arXiv 2506.05433) describes the idea.
+`TokenScorer` runs the model on the distinct tokens, and `attention` puts sequences together again.
 """
 
 from dataclasses import dataclass
@@ -47,11 +47,11 @@ class SharedPrefixes:
         return len(self.distinct) < len(self.slots)
 
     def to_pack(self, values: torch.Tensor) -> torch.Tensor:
-        """Returns the `[T, ...]` values of a pack's tokens, given the `[U, ...]` ones of the distinct tokens."""
+        """Returns the `[T, ...]` values of a pack's tokens, given those of the distinct ones."""
         return values.index_select(0, self.slots) if self.any else values
 
     def to_distinct(self, values: torch.Tensor) -> torch.Tensor:
-        """Returns the `[U, ...]` values of the distinct tokens, given the `[T, ...]` ones of a pack."""
+        """Returns the `[U, ...]` values of the distinct tokens, given those of the pack."""
         return values.index_select(0, self.distinct) if self.any else values
 
 
