@@ -22,6 +22,7 @@ WINDOW_S = 10.0  # of one measurement
 SETTLES_S = 10.0  # before it, in which as many requests are under way as the limit says
 FULL = 0.8  # of the limit: so many requests are under way while something can be measured
 OVERFULL = 1.1  # of the limit: more are left over from a higher one
+LONGEST_GAP_S = 10.0  # between two looks, without pauses; after a longer one the server is as if never seen
 LONGEST_TRIAL_S = 120.0  # without a verdict, for example because so many requests do not come
 LONGEST_REST = 32  # windows between trials; it doubles with each that brought nothing
 
@@ -52,9 +53,13 @@ class AdaptiveLimit:
     """The limit of one server. start: before anything is known of it."""
 
     def __init__(self, start: int, most: int = MOST):
-        self.limit = start
+        self._start = start
         self._most = most
-        self._last: Load | None = None
+        self._last: Load | None = None  # not in a pause
+        self._start_over()
+
+    def _start_over(self) -> None:
+        self.limit = self._start
         self._kept: Measured | None = None  # its neighbours are tried
         self._upwards = True
         self._failed = 0  # trials in a row that brought nothing
@@ -65,19 +70,22 @@ class AdaptiveLimit:
     def observe(self, load: Load) -> None:
         """Takes the next look at the server into account."""
         before = self._last
+        full = load.under_way >= FULL * self.limit
+        if before and full and load.sampled_tokens == before.sampled_tokens:
+            return  # in a pause, of which the server tells at its end
         self._last = load
         if before is None:
             return
         if load.sampled_tokens < before.sampled_tokens or load.paused_s < before.paused_s:  # a new process
-            self._kept = None
-            self._begin_anew()
+            self._start_over()
             return
-        if load.under_way > OVERFULL * self.limit:
+        seconds = load.time - before.time - (load.paused_s - before.paused_s)
+        if seconds > LONGEST_GAP_S or load.under_way > OVERFULL * self.limit:
             self._begin_anew()
             return
         self._tried_s += load.time - before.time
-        if load.under_way >= FULL * self.limit:
-            self._add(before, load)
+        if full:
+            self._add(load, seconds, load.sampled_tokens - before.sampled_tokens)
         else:
             self._begin_anew()
         if self._kept and self._kept.limit != self.limit and self._tried_s > LONGEST_TRIAL_S:
@@ -93,10 +101,8 @@ class AdaptiveLimit:
         self._looks = 0
         self._under_way = 0.0  # summed over the looks
 
-    def _add(self, before: Load, load: Load) -> None:
-        seconds = load.time - before.time - (load.paused_s - before.paused_s)
-        tokens = load.sampled_tokens - before.sampled_tokens
-        if not tokens or seconds <= 0:  # in a pause, of which the server tells at its end
+    def _add(self, load: Load, seconds: float, tokens: float) -> None:
+        if seconds <= 0:  # a part of the pause was in the look before
             self._begin_window()
             return
         if self._settles_s > 0:

@@ -6,7 +6,8 @@ settles, and admission cannot deadlock. With `max_lag` 0 every group is sampled 
 
 The queue is bounded too: `started − settled + group_size ≤ pace + STEPS_AHEAD × batch_size`. The pace is the
 number of rollouts that settle while a group is generated. By Little's law, as many must be under way for the
-trainer to go on at its speed. So `STEPS_AHEAD × batch_size` rollouts wait in front of it.
+trainer to go on at its speed. So `STEPS_AHEAD × batch_size` rollouts wait in front of it. Until the pace has
+been measured, it is the number of requests that the servers take.
 
 This bound holds while `batch_size` rollouts are finished and not settled. Then the trainer has a step to
 close, which settles its groups.
@@ -46,7 +47,7 @@ class Pace:
 class Admission:
     """Decides whether another group may start.
 
-    in_flight: requests that all servers together take; the actor changes it with the servers and their limits.
+    in_flight: requests that all servers together take. It changes with the servers and their limits.
     most_judging: rollouts that may wait for a verdict; None = twice `in_flight`.
     """
 
