@@ -11,6 +11,7 @@ that point, more requests make each answer slower, and so older in weights, for 
 
 from dataclasses import dataclass
 from math import ceil, log
+from statistics import fmean
 
 MOST = (
     128  # the contract lets a server refuse more than 256 choices; those of a request count until all ended
@@ -38,6 +39,15 @@ class Load:
 
 
 @dataclass(frozen=True)
+class Interval:
+    """The time between two looks, without the pauses that the server has told of."""
+
+    seconds: float
+    tokens: float
+    under_way: float  # at its end
+
+
+@dataclass(frozen=True)
 class Measured:
     """One window.
 
@@ -55,7 +65,7 @@ class AdaptiveLimit:
     def __init__(self, start: int, most: int = MOST):
         self._start = start
         self._most = most
-        self._last: Load | None = None  # not in a pause
+        self._last: Load | None = None
         self._start_over()
 
     def _start_over(self) -> None:
@@ -70,9 +80,6 @@ class AdaptiveLimit:
     def observe(self, load: Load) -> None:
         """Takes the next look at the server into account."""
         before = self._last
-        full = load.under_way >= FULL * self.limit
-        if before and full and load.sampled_tokens == before.sampled_tokens:
-            return  # in a pause, of which the server tells at its end
         self._last = load
         if before is None:
             return
@@ -84,8 +91,8 @@ class AdaptiveLimit:
             self._begin_anew()
             return
         self._tried_s += load.time - before.time
-        if full:
-            self._add(load, seconds, load.sampled_tokens - before.sampled_tokens)
+        if load.under_way >= FULL * self.limit:
+            self._add(Interval(seconds, load.sampled_tokens - before.sampled_tokens, load.under_way))
         else:
             self._begin_anew()
         if self._kept and self._kept.limit != self.limit and self._tried_s > LONGEST_TRIAL_S:
@@ -96,27 +103,31 @@ class AdaptiveLimit:
         self._begin_window()
 
     def _begin_window(self) -> None:
-        self._seconds = 0.0
-        self._tokens = 0.0
-        self._looks = 0
-        self._under_way = 0.0  # summed over the looks
+        self._window: list[Interval] = []
+        self._newest: Interval | None = None  # is left out of the window if a pause has begun in it
+        self._pausing = False
 
-    def _add(self, load: Load, seconds: float, tokens: float) -> None:
-        if seconds <= 0:  # a part of the pause was in the look before
-            self._begin_window()
-            return
-        if self._settles_s > 0:
-            self._settles_s -= seconds
-            return
-        self._seconds += seconds
-        self._tokens += tokens
-        self._looks += 1
-        self._under_way += load.under_way
-        if self._seconds >= WINDOW_S:
-            self._end_window()
+    def _add(self, interval: Interval) -> None:
+        """Adds an interval to the window, unless a pause begins, goes on or ends in it.
+
+        A server tells of a pause at its end. One that is shorter than an interval is taken off.
+        """
+        if self._pausing or not interval.tokens or interval.seconds <= 0:
+            self._newest = None
+            self._pausing = not interval.tokens
+        elif self._settles_s > 0:
+            self._settles_s -= interval.seconds
+        else:
+            if self._newest:
+                self._window.append(self._newest)
+            self._newest = interval
+            if sum(each.seconds for each in self._window) >= WINDOW_S:
+                self._end_window()
 
     def _end_window(self) -> None:
-        found = Measured(self.limit, self._tokens / self._seconds, self._under_way / self._looks)
+        seconds = sum(each.seconds for each in self._window)
+        tokens = sum(each.tokens for each in self._window)
+        found = Measured(self.limit, tokens / seconds, fmean(each.under_way for each in self._window))
         self._begin_window()
         if self._kept is None or self._kept.limit == self.limit:
             self._kept = found

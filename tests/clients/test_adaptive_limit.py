@@ -179,7 +179,7 @@ def settles_anew(server: ModelServer, limit: AdaptiveLimit) -> bool:
     tried = limit.limit
     ends = server.now + adaptive_limit.SETTLES_S + adaptive_limit.WINDOW_S
     before = limits(server, ends - LOOK_S, limit)
-    after = limits(server, ends + LOOK_S, limit)
+    after = limits(server, ends + 2 * LOOK_S, limit)
     return set(before) == {tried} and after[-1] > tried
 
 
