@@ -68,7 +68,7 @@ from pipelinerl.streams.of_run import open_streams
 
 
 class SlotFreed:
-    """A rollout has ended or yielded its slot, so another one may have it."""
+    """A slot may be free: a rollout has ended or yielded its own, or a server gets more requests."""
 
 
 class ServersLostError(RuntimeError):
@@ -106,7 +106,7 @@ class Actor:
         self._version = -1
         self._resume(resumed)
         self._groups = PendingGroups(config.group_size)
-        self._slots = SlotQueue(lambda: self._happenings.put_nowait(SlotFreed()))
+        self._slots = SlotQueue(self._slot_freed)
         self._rolling: set[asyncio.Task] = set()
         self._background: set[asyncio.Task] = set()
         self._evaluator = Evaluator(
@@ -152,7 +152,7 @@ class Actor:
         """Adapts how many requests for training a server gets, where no number is configured."""
         inference = self._config.inference
         if inference.concurrency is None:
-            return adapting(self._pool, self._session, inference.requests_at_first)
+            return adapting(self._pool, self._session, inference.requests_at_first, self._slot_freed)
         return nullcontext()
 
     def write_progress(self) -> None:
@@ -268,12 +268,16 @@ class Actor:
 
     def _blocked_by(self) -> str | None:
         """Returns the word for what keeps a group from starting, or None if one may start."""
+        self._admission.in_flight = self._pool.capacity
         self._admission.judging = self._judge.waiting if self._judge else 0
         return self._admission.blocked_by()
 
     @property
     def _slots_held(self) -> int:
         return len(self._rolling) - self._slots.between_segments - self._slots.away
+
+    def _slot_freed(self) -> None:
+        self._happenings.put_nowait(SlotFreed())
 
     async def _open_group(self) -> None:
         group_id = self._next_group
@@ -310,7 +314,7 @@ class Actor:
 
         def ended(task: asyncio.Task) -> None:
             tasks.discard(task)
-            self._happenings.put_nowait(SlotFreed())
+            self._slot_freed()
             if not task.cancelled() and task.exception() is not None:
                 self._happenings.put_nowait(task.exception())
 

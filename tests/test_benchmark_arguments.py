@@ -20,6 +20,7 @@ CASES = {
     "growth": ["--seconds 0", "--seconds -5", "--servers 0", "--groups 0", "--set nokey=3"],
     "preprocess": ["--runs 0", "--rollouts 0", "--rollouts 255", "--against /nope", "nokey=3", "max_lag=-1"],
     "schedules": ["--only nope", "--only long,nope", "--only=", "--seeds=", "--seeds 0,,1", "nokey=3"],
+    "adaptive": ["--each 0", "--each 0.1,x", "--each nan", "--each=", "--seconds 0", "nokey=3"],
     "plain_generate": ["/nope", "/nope --problems 0"],
     "trl.__main__": [
         "--python sh --runs 0",

@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 
+from benchmarks.adaptive import held, row
 from benchmarks.emulated.lengths import Lengths
 from benchmarks.emulated.server import EmulatedEngine
 from benchmarks.schedule_figures import age_at_the_end, share_of_stale
@@ -63,3 +64,12 @@ def test_a_group_is_as_old_as_its_oldest_token_when_its_last_answer_ends():
 
 def published(version: int, at: float) -> WeightsPublished:
     return WeightsPublished(run="", version=version, servers=[], seconds=0, bytes=0, paused_s=0, at=at)
+
+
+def test_a_limit_counts_where_it_held_for_a_while():
+    capacities = [(100.0 + second, 64.0) for second in range(20)]
+    capacities += [(120.0, 66.7), *((121.0 + second, 96.0) for second in range(29)), (150.0, 64.0)]
+    limits = list(held(capacities))
+    assert limits == [(64, 0.0, 19.0), (96, 21.0, 49.0)]
+    found = ["0.01 + 0.00005 a request", "128", "64 (0), 96 (21)", "96: 100%"]
+    assert row(0.00005, limits) == found

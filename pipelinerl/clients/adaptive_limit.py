@@ -11,6 +11,7 @@ that point, more requests make each answer slower, and so older in weights, for 
 
 from dataclasses import dataclass
 from math import ceil, log
+from statistics import fmean
 
 MOST = (
     128  # the contract lets a server refuse more than 256 choices; those of a request count until all ended
@@ -22,6 +23,7 @@ WINDOW_S = 10.0  # of one measurement
 SETTLES_S = 10.0  # before it, in which as many requests are under way as the limit says
 FULL = 0.8  # of the limit: so many requests are under way while something can be measured
 OVERFULL = 1.1  # of the limit: more are left over from a higher one
+LONGEST_GAP_S = 10.0  # between two looks, without pauses; after a longer one the server is as if never seen
 LONGEST_TRIAL_S = 120.0  # without a verdict, for example because so many requests do not come
 LONGEST_REST = 32  # windows between trials; it doubles with each that brought nothing
 
@@ -34,6 +36,15 @@ class Load:
     sampled_tokens: float  # since the server started
     paused_s: float  # since the server started, in updates that have ended
     under_way: float  # completions that are generated, or wait at the server
+
+
+@dataclass(frozen=True)
+class Interval:
+    """The time between two looks, without the pauses that the server has told of."""
+
+    seconds: float
+    tokens: float
+    under_way: float  # at its end
 
 
 @dataclass(frozen=True)
@@ -52,9 +63,13 @@ class AdaptiveLimit:
     """The limit of one server. start: before anything is known of it."""
 
     def __init__(self, start: int, most: int = MOST):
-        self.limit = start
+        self._start = start
         self._most = most
         self._last: Load | None = None
+        self._start_over()
+
+    def _start_over(self) -> None:
+        self.limit = self._start
         self._kept: Measured | None = None  # its neighbours are tried
         self._upwards = True
         self._failed = 0  # trials in a row that brought nothing
@@ -69,15 +84,15 @@ class AdaptiveLimit:
         if before is None:
             return
         if load.sampled_tokens < before.sampled_tokens or load.paused_s < before.paused_s:  # a new process
-            self._kept = None
-            self._begin_anew()
+            self._start_over()
             return
-        if load.under_way > OVERFULL * self.limit:
+        seconds = load.time - before.time - (load.paused_s - before.paused_s)
+        if seconds > LONGEST_GAP_S or load.under_way > OVERFULL * self.limit:
             self._begin_anew()
             return
         self._tried_s += load.time - before.time
         if load.under_way >= FULL * self.limit:
-            self._add(before, load)
+            self._add(Interval(seconds, load.sampled_tokens - before.sampled_tokens, load.under_way))
         else:
             self._begin_anew()
         if self._kept and self._kept.limit != self.limit and self._tried_s > LONGEST_TRIAL_S:
@@ -88,29 +103,31 @@ class AdaptiveLimit:
         self._begin_window()
 
     def _begin_window(self) -> None:
-        self._seconds = 0.0
-        self._tokens = 0.0
-        self._looks = 0
-        self._under_way = 0.0  # summed over the looks
+        self._window: list[Interval] = []
+        self._newest: Interval | None = None  # is left out of the window if a pause has begun in it
+        self._pausing = False
 
-    def _add(self, before: Load, load: Load) -> None:
-        seconds = load.time - before.time - (load.paused_s - before.paused_s)
-        tokens = load.sampled_tokens - before.sampled_tokens
-        if not tokens or seconds <= 0:  # in a pause, of which the server tells at its end
-            self._begin_window()
-            return
-        if self._settles_s > 0:
-            self._settles_s -= seconds
-            return
-        self._seconds += seconds
-        self._tokens += tokens
-        self._looks += 1
-        self._under_way += load.under_way
-        if self._seconds >= WINDOW_S:
-            self._end_window()
+    def _add(self, interval: Interval) -> None:
+        """Adds an interval to the window, unless a pause begins, goes on or ends in it.
+
+        A server tells of a pause at its end. One that is shorter than an interval is taken off.
+        """
+        if self._pausing or not interval.tokens or interval.seconds <= 0:
+            self._newest = None
+            self._pausing = not interval.tokens
+        elif self._settles_s > 0:
+            self._settles_s -= interval.seconds
+        else:
+            if self._newest:
+                self._window.append(self._newest)
+            self._newest = interval
+            if sum(each.seconds for each in self._window) >= WINDOW_S:
+                self._end_window()
 
     def _end_window(self) -> None:
-        found = Measured(self.limit, self._tokens / self._seconds, self._under_way / self._looks)
+        seconds = sum(each.seconds for each in self._window)
+        tokens = sum(each.tokens for each in self._window)
+        found = Measured(self.limit, tokens / seconds, fmean(each.under_way for each in self._window))
         self._begin_window()
         if self._kept is None or self._kept.limit == self.limit:
             self._kept = found

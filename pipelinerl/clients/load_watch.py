@@ -6,7 +6,7 @@ began with.
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from math import isfinite
 
@@ -29,22 +29,27 @@ NAMES = (REQUESTS.name, SAMPLED_TOKENS.name, PAUSED_SECONDS.name)
 
 
 @asynccontextmanager
-async def adapting(pool: ServerPool, session: aiohttp.ClientSession, at_first: int) -> AsyncIterator[None]:
+async def adapting(
+    pool: ServerPool, session: aiohttp.ClientSession, at_first: int, on_more: Callable[[], None]
+) -> AsyncIterator[None]:
     """Adapts how many requests the servers of the pool get, while the block runs.
 
-    Each of them begins with `at_first`.
+    Each of them begins with `at_first`. `on_more` is called when the pool takes more requests than before.
     """
-    async with in_background(_LoadWatch(pool, session, at_first).run()):
+    async with in_background(_LoadWatch(pool, session, at_first, on_more).run()):
         yield
 
 
 class _LoadWatch:
     """It looks at every server of the pool, again and again."""
 
-    def __init__(self, pool: ServerPool, session: aiohttp.ClientSession, at_first: int):
+    def __init__(
+        self, pool: ServerPool, session: aiohttp.ClientSession, at_first: int, on_more: Callable[[], None]
+    ):
         self._pool = pool
         self._session = session
         self._at_first = at_first
+        self._on_more = on_more
         self._limits: dict[str, AdaptiveLimit] = {}
 
     async def run(self) -> None:
@@ -68,7 +73,10 @@ class _LoadWatch:
         limit.observe(load)
         if limit.limit != before:
             log.info("%s gets %d requests at a time, after %d", url, limit.limit, before)
+        capacity = self._pool.capacity
         self._pool.set_limit(url, limit.limit)
+        if self._pool.capacity > capacity:
+            self._on_more()
 
 
 async def _load_of(session: aiohttp.ClientSession, url: str) -> Load | None:

@@ -26,7 +26,7 @@ class JudgingConfig(BaseModel):
     max_waiting: Int | None = Field(
         None,
         ge=1,
-        description="Unjudged answers beyond which no group begins; null = 2 x requests in flight.",
+        description="Unjudged answers beyond which no group begins; null = 2 x requests that servers take.",
     )
     retries: Int = Field(
         1, ge=0, description="Times that the same answer is given again to a verifier that failed."

@@ -6,7 +6,8 @@ settles, and admission cannot deadlock. With `max_lag` 0 every group is sampled 
 
 The queue is bounded too: `started − settled + group_size ≤ pace + STEPS_AHEAD × batch_size`. The pace is the
 number of rollouts that settle while a group is generated. By Little's law, as many must be under way for the
-trainer to go on at its speed. So `STEPS_AHEAD × batch_size` rollouts wait in front of it.
+trainer to go on at its speed. So `STEPS_AHEAD × batch_size` rollouts wait in front of it. Until the pace has
+been measured, it is the number of requests that the servers take.
 
 This bound holds while `batch_size` rollouts are finished and not settled. Then the trainer has a step to
 close, which settles its groups.
@@ -21,27 +22,33 @@ REMEMBERED_STEPS = 4  # over whose groups the pace is averaged
 class Pace:
     """Averages how many rollouts settle while a group is generated, over the last groups that finished.
 
-    at_first: the value before the first of them. A group that began before anything had settled says nothing.
+    A group that began before anything had settled says nothing.
+
     weight: of one group in the average.
+    rollouts: the average; None before the first group that says something.
     """
 
-    def __init__(self, at_first: float, weight: float):
-        self.rollouts = at_first
+    def __init__(self, weight: float):
+        self.rollouts: float | None = None
         self._weight = weight
         self._settled_at_start: dict[int, int] = {}
 
     def start(self, group_id: int, settled: int) -> None:
         self._settled_at_start[group_id] = settled
 
-    def finish(self, group_id: int, settled: int) -> None:
+    def finish(self, group_id: int, settled: int, in_flight: int) -> None:
+        """Takes a group into account. The first one is averaged with `in_flight`."""
         before = self._settled_at_start.pop(group_id)
         if before:
-            self.rollouts += self._weight * (settled - before - self.rollouts)
+            average = in_flight if self.rollouts is None else self.rollouts
+            self.rollouts = average + self._weight * (settled - before - average)
 
 
 class Admission:
-    """in_flight: requests that all servers together take.
-    most_judging: rollouts that may wait for a verdict; None = any number.
+    """Decides whether another group may start.
+
+    in_flight: requests that all servers together take. It changes with the servers and their limits.
+    most_judging: rollouts that may wait for a verdict; None = twice `in_flight`.
     """
 
     def __init__(
@@ -55,8 +62,9 @@ class Admission:
         self._batch_size = batch_size
         self._group_size = group_size
         self._limit = None if max_lag is None else (max_lag + 1) * batch_size
-        self._pace = Pace(in_flight, min(1.0, group_size / (REMEMBERED_STEPS * batch_size)))
+        self._pace = Pace(min(1.0, group_size / (REMEMBERED_STEPS * batch_size)))
         self._most_judging = most_judging
+        self.in_flight = in_flight
         self.started = 0
         self.finished = 0  # in groups that are written
         self.settled = 0
@@ -67,13 +75,14 @@ class Admission:
         """Returns the word for what keeps a group from starting, or None if one may start."""
         if not self.gate_open:
             return "gate"
-        if self._most_judging is not None and self.judging > self._most_judging:
+        if self.judging > (self._most_judging or 2 * self.in_flight):
             return "judging"
         with_another = self.started - self.settled + self._group_size
         if self._limit is not None and with_another > self._limit:
             return "lag"
         has_a_step = self.finished - self.settled >= self._batch_size
-        if has_a_step and with_another > self._pace.rollouts + STEPS_AHEAD * self._batch_size:
+        pace = self.in_flight if self._pace.rollouts is None else self._pace.rollouts
+        if has_a_step and with_another > pace + STEPS_AHEAD * self._batch_size:
             return "queue"
         return None
 
@@ -83,7 +92,7 @@ class Admission:
 
     def finish(self, group_id: int) -> None:
         self.finished += self._group_size
-        self._pace.finish(group_id, self.settled)
+        self._pace.finish(group_id, self.settled, self.in_flight)
 
     def settle(self, rollouts: int) -> None:
         self.settled += rollouts
@@ -92,11 +101,10 @@ class Admission:
 
 def admission_of(config: RunConfig) -> Admission:
     """Returns the admission of a run that begins."""
-    in_flight = config.requests_in_flight
     return Admission(
         config.batch_size,
         config.group_size,
         config.lag_limit,
-        in_flight,
-        config.judging.max_waiting or 2 * in_flight,
+        config.requests_in_flight,
+        config.judging.max_waiting,
     )

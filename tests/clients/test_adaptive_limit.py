@@ -4,6 +4,7 @@ import random
 
 import pytest
 
+from pipelinerl.clients import adaptive_limit
 from pipelinerl.clients.adaptive_limit import FACTOR, MOST, AdaptiveLimit, Load
 
 LOOK_S = 2.0
@@ -74,6 +75,7 @@ OTHERWISE = {
     "with long answers": {"tokens": 60.0},
     "with updates": {"pause_s": 1.5, "noise": 0.03},
     "with long updates": {"pause_s": 11.0, "update_every_s": 45.0, "noise": 0.03},
+    "with frequent updates": {"pause_s": 5.0, "update_every_s": 12.0, "noise": 0.03},
 }
 
 
@@ -153,11 +155,52 @@ def test_it_has_bounds_and_leaves_them(start):
     assert limits(server, 30_000, limit)[-1] > START
 
 
-def test_a_server_that_restarts_is_measured_anew():
+def test_a_server_that_restarts_is_measured_anew_from_the_start():
+    server = ModelServer(base=1.2, each=0.3)
     limit = AdaptiveLimit(START)
-    for number, sampled in enumerate([1e6, 2e6, 50.0, 900.0]):
-        limit.observe(Load(11.0 * number, sampled, 0.0, START))
-    assert limit.limit == START
+    assert limits(server, 1200, limit)[-1] < 12
+    server.sampled = 0.0
+    server.base = 100.0
+    assert limits(server, 1202, limit)[-1] == START
+    assert max(limits(server, 1382, limit)) == MOST
+
+
+def in_a_trial(server: ModelServer) -> AdaptiveLimit:
+    """Returns the limit of a server when it has just settled for its first trial."""
+    limit = AdaptiveLimit(START)
+    while limit.limit == START:
+        limits(server, server.now + LOOK_S, limit)
+    limits(server, server.now + adaptive_limit.SETTLES_S + LOOK_S, limit)
+    return limit
+
+
+def settles_anew(server: ModelServer, limit: AdaptiveLimit) -> bool:
+    """Returns whether the trial goes on as at its begin."""
+    tried = limit.limit
+    ends = server.now + adaptive_limit.SETTLES_S + adaptive_limit.WINDOW_S
+    before = limits(server, ends - LOOK_S, limit)
+    after = limits(server, ends + 2 * LOOK_S, limit)
+    return set(before) == {tried} and after[-1] > tried
+
+
+@pytest.mark.parametrize("sampled_meanwhile", [0.0, 1e7])
+def test_time_in_which_nobody_looked_at_the_server_is_in_no_window(sampled_meanwhile):
+    """A server that hung, or one that an evaluation was pinned to."""
+    server = ModelServer(base=100.0, each=0.3)
+    limit = in_a_trial(server)
+    server.now += 900.0
+    server.sampled += sampled_meanwhile
+    assert settles_anew(server, limit)
+
+
+def test_time_in_which_the_server_had_no_requests_is_in_no_window():
+    server = ModelServer(base=100.0, each=0.3)
+    limit = in_a_trial(server)
+    for _ in range(4):
+        server.now += LOOK_S
+        limit.observe(Load(server.now, server.sampled, server.paused, under_way=0.0))
+    assert settles_anew(server, limit)
+
 
 
 def test_a_server_that_samples_nothing_is_left_as_it_is():

@@ -2,6 +2,7 @@
 
 import asyncio
 import itertools
+from collections.abc import Callable
 
 import aiohttp
 import pytest
@@ -37,7 +38,9 @@ async def hold(pool: ServerPool) -> None:
         await asyncio.Event().wait()
 
 
-def capacity_after(server: FakeServer, looks: int, requests: int) -> int:
+def capacity_after(
+    server: FakeServer, looks: int, requests: int, on_more: Callable[[int], object] = lambda capacity: None
+) -> int:
     """Returns the capacity of a pool with so many requests, after the server was looked at so often."""
 
     async def scenario() -> int:
@@ -46,7 +49,8 @@ def capacity_after(server: FakeServer, looks: int, requests: int) -> int:
             await pool.set_servers([server.url])
             server.pool = pool
             holding = [tasks.create_task(hold(pool)) for _ in range(requests)]
-            async with adapting(pool, session, AT_FIRST), asyncio.timeout(20):
+            more = adapting(pool, session, AT_FIRST, lambda: on_more(pool.capacity))
+            async with more, asyncio.timeout(20):
                 while server.looks < looks:
                     await asyncio.sleep(0.01)
             for task in holding:
@@ -76,7 +80,9 @@ def test_a_server_whose_speed_grows_with_its_requests_gets_more():
         return TEXT.format(running=server.pool.in_flight, waiting=0, sampled=2**look)
 
     server = Measured(text)
-    assert capacity_after(server, looks=60, requests=100) > 2 * AT_FIRST
+    heard: list[int] = []
+    assert capacity_after(server, looks=60, requests=100, on_more=heard.append) > 2 * AT_FIRST
+    assert heard[0] == 1.5 * AT_FIRST and heard == sorted(set(heard))
 
 
 def test_a_server_with_a_queue_gets_fewer():

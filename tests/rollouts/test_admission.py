@@ -99,6 +99,37 @@ def test_a_closed_gate_and_a_queue_of_verdicts_block_by_name():
     assert admission.blocked_by() is None
 
 
+def test_the_bounds_follow_the_requests_that_the_servers_take_now():
+    """Those before the first group that says something of the pace, and where no number is given."""
+    admission = admission_of(8, 4, None, in_flight=16)
+    admission.judging = 33
+    assert admission.blocked_by() == "judging"
+    admission.in_flight = 64
+    for group in range(1000):
+        if not admission.blocked_by():
+            admission.start(group)
+            if group < 2:
+                admission.finish(group)
+    assert admission.started == 64 + STEPS_AHEAD * 8
+    admission.in_flight = 15
+    assert admission.blocked_by() == "judging"
+
+
+def test_the_pace_that_was_measured_stays_where_servers_take_other_numbers():
+    admission = admission_of(batch_size=4, group_size=4, max_lag=None, in_flight=400)
+    for group in range(40):  # each group settles before the next one begins
+        admission.start(group)
+        admission.finish(group)
+        admission.settle(4)
+    admission.in_flight = 4000
+    for group in range(40, 1000):
+        if not admission.blocked_by():
+            admission.start(group)
+            if group == 40:
+                admission.finish(group)
+    assert admission.started - admission.settled <= 4 + STEPS_AHEAD * 4
+
+
 def test_settling_more_than_started_is_an_error():
     admission = admission_of(8, 4, 0)
     with pytest.raises(AssertionError, match="more rollouts settled than started"):

@@ -1,10 +1,11 @@
 """Compares the first span of responses with the weights that it names. G8 does so after many updates.
 
-A server that reads a prompt in pieces may apply an update between two of them. With `keep` the older weights
-have then read the first pieces, and the new weights go on from their keys and values.
+A server that reads a prompt in pieces may apply updates between two of them. With `keep` the older weights
+have then read the first pieces, and newer weights go on from their keys and values.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from itertools import combinations_with_replacement
 
 import torch
 
@@ -14,6 +15,7 @@ from contracts.conformance.inference.samples import Sample
 from contracts.conformance.inference.updates_under_load import Answers, mode_of, weights_of
 
 CHECKED = 24  # responses compared with the reference
+MOST_UPDATES = 3  # that a prompt may cross: each multiplies the ways to read it
 
 
 async def first_spans_off_by(bench: Bench, answers: Answers) -> float:
@@ -21,40 +23,55 @@ async def first_spans_off_by(bench: Bench, answers: Answers) -> float:
     kv_cache = await bench.offered("kv_cache")
     cache = KeptCache(bench.reference)
     worst = 0.0
-    for server, sample in answers[:: max(1, len(answers) // CHECKED)]:
-        version = sample.spans[0][0]
-        where = f"{server}: complete {sample.prompt_token_ids} while version {version} is published"
-        keeps = mode_of(kv_cache, version) == "keep"
-        worst = max(worst, first_span_off_by(bench, sample, where, cache if keeps else None))
+    for answer in answers[:: max(1, len(answers) // CHECKED)]:
+        version = answer.sample.spans[0][0]
+        older = older_versions(version, answer.since, kv_cache) if cache.continues else ()
+        prompt = answer.sample.prompt_token_ids
+        where = f"{answer.server}: complete {prompt} while version {version} is published"
+        worst = max(worst, first_span_off_by(bench, answer.sample, where, cache, older))
     return worst
 
 
-def first_span_off_by(bench: Bench, sample: Sample, where: str, cache: KeptCache | None) -> float:
+def older_versions(version: int, since: int, kv_cache: list[str]) -> Sequence[int]:
+    """Returns the versions before that of the first span which may have read some of the prompt.
+
+    They were live after the request was sent, and each update after the first of them kept what was read.
+
+    since: the version that was live when the request was sent.
+    """
+    oldest = version
+    while oldest > max(since, version - MOST_UPDATES) and mode_of(kv_cache, oldest) == "keep":
+        oldest -= 1
+    return range(oldest, version)
+
+
+def first_span_off_by(
+    bench: Bench, sample: Sample, where: str, cache: KeptCache, older: Sequence[int]
+) -> float:
     """Returns the largest error, in nats, of the first span.
 
-    cache: computes what the version before may have read of the prompt; None if none of it was kept.
+    older: the versions that may have read some of the prompt before, in their order.
 
     Raises GuaranteeError beyond the tolerance.
     """
     version, start, end = sample.spans[0]
     span = range(start, end)
-    prompt = sample.prompt_token_ids
-    ids = sample.token_ids
-    expected = bench.reference.logprobs(weights_of(bench, version), prompt, ids)
-    if cache is not None and bench.distance(sample, expected, span) > bench.settings.tolerance:
-        errors = [bench.distance(sample, kept, span) for kept in _kept(bench, sample, cache)]
-        if min(errors, default=torch.inf) <= bench.settings.tolerance:
-            return min(errors)
+    weights = weights_of(bench, version)
+    expected = bench.reference.logprobs(weights, sample.prompt_token_ids, sample.token_ids)
+    if bench.distance(sample, expected, span) > bench.settings.tolerance:
+        for kept in _kept(bench, sample, cache, older):
+            error = bench.distance(sample, kept, span)
+            if error <= bench.settings.tolerance:
+                return error
     return bench.check_positions(sample, expected, where, span)
 
 
-def _kept(bench: Bench, sample: Sample, cache: KeptCache) -> Iterator[torch.Tensor]:
-    """Yields the `[tokens]` log-probabilities by the length of prompt that older weights may have read."""
-    version = sample.spans[0][0]
-    if version < 2 or not cache.continues:
-        return
+def _kept(bench: Bench, sample: Sample, cache: KeptCache, older: Sequence[int]) -> Iterator[torch.Tensor]:
+    """Yields the `[tokens]` log-probabilities for each way in which these versions may have read the prompt."""
     prompt = sample.prompt_token_ids
     ids = sample.token_ids
-    new = (weights_of(bench, version), len(prompt) + len(ids))
-    for read in range(1, len(prompt)):
-        yield cache.logprobs([(weights_of(bench, version - 1), read), new], prompt, ids)
+    last = (weights_of(bench, sample.spans[0][0]), len(prompt) + len(ids))
+    before = [weights_of(bench, version) for version in older]
+    # Each of them ends where the next one begins. The last token of the prompt is never theirs.
+    for ends in combinations_with_replacement(range(len(prompt)), len(before)):
+        yield cache.logprobs([*zip(before, ends, strict=True), last], prompt, ids)

@@ -3,7 +3,7 @@
 import asyncio
 import itertools
 import time
-from typing import Any
+from typing import Any, NamedTuple
 
 from contracts.conformance.inference.bench import Bench
 from contracts.conformance.inference.growth import Growth
@@ -24,7 +24,17 @@ THOROUGH_ANSWERS = 3000
 THOROUGH_UPDATES = 4  # times as many
 THOROUGH_WITHIN_S = 900.0
 
-Answers = list[tuple[Server, Sample]]
+
+
+class Answer(NamedTuple):
+    """A response of a server. since: the version that was live when the request was sent."""
+
+    server: Server
+    sample: Sample
+    since: int
+
+
+Answers = list[Answer]
 
 
 async def updates_under_load(bench: Bench, trainer: TrainerPeer, growth: Growth, answers: Answers) -> None:
@@ -87,7 +97,7 @@ async def _client(
                 f"labels from {live} on",
                 f"{server}: publish up to version {live}, then complete {prompt}",
             )
-        answers.append((server, sample))
+        answers.append(Answer(server, sample, live))
 
 
 async def _update(bench: Bench, trainer: TrainerPeer, clients: list[asyncio.Task[Any]]) -> float:
