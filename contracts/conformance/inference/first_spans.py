@@ -67,7 +67,7 @@ def first_span_off_by(
 
 
 def _kept(bench: Bench, sample: Sample, cache: KeptCache, older: Sequence[int]) -> Iterator[torch.Tensor]:
-    """Yields the `[tokens]` log-probabilities for each way in which these versions may have read the prompt."""
+    """Yields `[tokens]` log-probabilities for each way in which these versions may have read the prompt."""
     prompt = sample.prompt_token_ids
     ids = sample.token_ids
     last = (weights_of(bench, sample.spans[0][0]), len(prompt) + len(ids))
