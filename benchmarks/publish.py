@@ -165,7 +165,11 @@ def load(url: str, model: Path, requests: int) -> Iterator[None]:
 def make_model(path: Path, vocabulary: int, hidden: int, layers: int) -> None:
     """Writes a Qwen2 of random weights, with the tokenizer of the tiny one."""
     make_tiny_model(path)
-    config = Qwen2Config(
+    Qwen2ForCausalLM(model_config(vocabulary, hidden, layers)).save_pretrained(path)
+
+
+def model_config(vocabulary: int, hidden: int, layers: int) -> Qwen2Config:
+    return Qwen2Config(
         vocab_size=vocabulary,
         hidden_size=hidden,
         intermediate_size=hidden * 3,
@@ -178,7 +182,6 @@ def make_model(path: Path, vocabulary: int, hidden: int, layers: int) -> None:
         pad_token_id=1,
         bos_token_id=None,
     )
-    Qwen2ForCausalLM(config).save_pretrained(path)
 
 
 def spread(values: list[float]) -> str:

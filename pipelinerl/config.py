@@ -198,7 +198,7 @@ class WeightsConfig(Section):
         None,
         ge=1,
         lt=MAX_INTEGER,
-        description="Largest bucket of a broadcast; null = 1 to 256 MiB, by the size of the weights.",
+        description="Largest bucket of a broadcast; null = 8 to 256 MiB, by the size of the weights.",
     )
     master_address: str | None = Field(
         None, description="Where trainer rank 0 hosts the weight group's store; null = its node's address."

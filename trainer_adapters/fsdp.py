@@ -129,9 +129,7 @@ class FSDPTrainer(HuggingFaceTrainer):
     @torch.no_grad()
     def gather_weights(self) -> Iterator[tuple[str, torch.Tensor | None]]:
         for name, parameter in self._served():
-            tensor = full(parameter).contiguous()
-            if self._spec.world_size == 1:
-                tensor = tensor.clone()  # here the full tensor is the shard, which a later step would change
+            tensor = full(parameter).contiguous()  # with one rank this is the shard itself
             yield name, tensor if self._spec.rank == 0 else None
             del tensor  # before the next is gathered
 

@@ -1,7 +1,6 @@
 """How large the buckets of a weight update are where `weights.bucket_bytes` leaves it open."""
 
-WHOLE = 2**22  # bytes of an update that is one bucket: each has a cost of its own
-SMALLEST = 2**20  # of a larger update
+SMALLEST = 2**23  # bytes; a broadcast costs as much time as packing a few MB, which smaller tensors save
 LARGEST = 2**28
 BUCKETS = 256  # of one update, besides tensors that are larger than a bucket
 
@@ -14,6 +13,4 @@ def usual_bucket_bytes(total_bytes: int, backend: str) -> int:
     """
     if backend == "nccl":
         return LARGEST
-    if total_bytes <= WHOLE:
-        return WHOLE
     return min(max(total_bytes // BUCKETS, SMALLEST), LARGEST)
