@@ -1,7 +1,7 @@
 """Finds which tokens of a pack are computed once, because their sequences begin alike.
 
 A group's members have one prompt. A decoder's state of a token depends only on the tokens up to it, so the
-states of the prompt are the same in each of them. Prefix Grouper (arXiv 2506.05433) describes the idea.
+prompt's states are the same in each member. Prefix Grouper (arXiv 2506.05433) describes the idea.
 `TokenScorer` runs the model on the distinct tokens, and `attention` puts sequences together again.
 """
 
