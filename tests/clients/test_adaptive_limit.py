@@ -202,7 +202,6 @@ def test_time_in_which_the_server_had_no_requests_is_in_no_window():
     assert settles_anew(server, limit)
 
 
-
 def test_a_server_that_samples_nothing_is_left_as_it_is():
     limit = AdaptiveLimit(START)
     for second in range(0, 600, 2):

@@ -103,3 +103,11 @@ def test_values_are_of_every_sequence(models):
         alone = [worker.forward(PackedBatch.pack([sequence])).values for sequence in sequences]
     for (begin, end), values in zip(bounds, alone, strict=True):
         torch.testing.assert_close(together[begin:end], values, atol=1e-5, rtol=0)
+
+
+def test_too_few_common_tokens_are_not_worth_it():
+    sequences = [[0, *range(10 * i + 1, 10 * i + 11)] for i in range(20)]
+    shared = shared_of(sequences, [1.0] * 20)
+    assert len(shared.distinct) == 201
+    longer = [[*sequence, *range(1000 * i, 1000 * i + 9)] for i, sequence in enumerate(sequences, 1)]
+    assert len(shared_of(longer, [1.0] * 20).distinct) == 400

@@ -25,7 +25,6 @@ THOROUGH_UPDATES = 4  # times as many
 THOROUGH_WITHIN_S = 900.0
 
 
-
 class Answer(NamedTuple):
     """A response of a server. since: the version that was live when the request was sent."""
 

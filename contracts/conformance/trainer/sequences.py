@@ -145,6 +145,11 @@ def split_evenly(sequences: list[TrainingSequence], ranks: int) -> Rows:
     return [[sequences[rank::ranks] for rank in range(ranks)]]
 
 
+def all_in_one(sequences: list[TrainingSequence], ranks: int) -> Rows:
+    """Returns one row, whose only micro-batch with sequences is that of the first rank."""
+    return [[sequences, *([[]] * (ranks - 1))]]
+
+
 def all_on_rank(sequences: list[TrainingSequence], rank: int, ranks: int) -> Rows:
     """Returns one micro-batch per sequence, all on one rank; those of the others are empty."""
     return [[[sequence] if r == rank else [] for r in range(ranks)] for sequence in sequences]

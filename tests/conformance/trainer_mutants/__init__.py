@@ -8,7 +8,9 @@ import importlib
 from tests.conformance.trainer_mutants.mutants import MUTANTS
 
 __all__ = ["MUTANTS"]
-MODULES = "forward gradient rare_data steps weights weights_layout checkpoints writers uneven memory"
+MODULES = (
+    "forward gradient rare_data shared_prompts steps weights weights_layout checkpoints writers uneven memory"
+)
 
 for module in MODULES.split():
     importlib.import_module(f"{__name__}.{module}")  # registers its mutants

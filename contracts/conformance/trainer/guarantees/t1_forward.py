@@ -4,7 +4,7 @@ A model that does more than a plain decoder is scored so too, or refused when th
 """
 
 from contracts.conformance.trainer.bench import Bench
-from contracts.conformance.trainer.guarantees.t1_packs import long_packs, make_packs
+from contracts.conformance.trainer.guarantees.t1_packs import group_packs, long_packs, make_packs
 from contracts.conformance.trainer.guarantees.t1_program import score
 from contracts.conformance.trainer.guarantees.t1_scores import check_form, check_isolation, check_scores
 from contracts.conformance.trainer.models import SPECIAL_MODELS
@@ -24,8 +24,8 @@ def check(bench: Bench) -> str:
         reference = Reference(model)
         packs = make_packs(reference, bench)
         if number == 0:
-            packs.append(long_packs(reference, bench))
-        doing = f"forward packs of lengths {LENGTHS}, [1], [] and {LONG_PACK}; step; forward again"
+            packs += [long_packs(reference, bench), group_packs(reference, bench)]
+        doing = f"forward packs of lengths {LENGTHS}, [1], [], {LONG_PACK}, and groups; step; forward again"
         results = bench.session(score, model, OptimizerSpec(lr=1e-3), packs, doing=doing)
         reference.put(results[0].weights)
         for rank, result in enumerate(results):

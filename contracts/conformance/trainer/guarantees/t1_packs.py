@@ -4,6 +4,7 @@ import msgspec
 import numpy as np
 
 from contracts.conformance.trainer.bench import Bench
+from contracts.conformance.trainer.groups import make_groups
 from contracts.conformance.trainer.guarantees.t1_scores import Pack
 from contracts.conformance.trainer.reference import Reference
 from contracts.conformance.trainer.sequences import LENGTHS, make_long_pack, make_sequences
@@ -37,6 +38,11 @@ def long_packs(reference: Reference, bench: Bench) -> list[Pack]:
         _with_token_fields(make_long_pack(reference.path, bench.options, reference.context, 70 + 2 * rank))
         for rank in range(bench.ranks)
     ]
+
+
+def group_packs(reference: Reference, bench: Bench) -> list[Pack]:
+    """Returns packs of sequences that begin alike."""
+    return [_with_token_fields(make_groups(reference.path, 90 + rank)) for rank in range(bench.ranks)]
 
 
 def _of_every_rank(bench: Bench, model: str, lengths: list[int], seed: int) -> list[Pack]:

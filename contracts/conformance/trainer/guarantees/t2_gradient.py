@@ -10,12 +10,14 @@ import torch
 
 from contracts.conformance.trainer.bench import Bench
 from contracts.conformance.trainer.gradient_readout import check_gradients, describe, readable_optimizer
+from contracts.conformance.trainer.groups import make_groups
 from contracts.conformance.trainer.rank_programs import Tensors, run_steps
 from contracts.conformance.trainer.reference import Reference
 from contracts.conformance.trainer.sequences import (
     LENGTHS,
     Rows,
     Step,
+    all_in_one,
     all_on_rank,
     make_long_pack,
     make_sequences,
@@ -38,7 +40,7 @@ def check(bench: Bench) -> str:
         sessions = [_cuts(sequences, bench.ranks)]
         if number == 0:
             orders = _orders(sequences, bench.ranks)
-            sessions[0].append(_long_step(bench, reference, sequences))
+            sessions[0] += [_long_step(bench, reference, sequences), *_groups(bench, reference, sequences)]
             sessions += [orders[:4], orders[4:]]  # in few steps weights stay small
         for steps in sessions:
             worst = max(worst, _check_steps(bench, reference, spec, steps))
@@ -60,9 +62,23 @@ def _check_steps(bench: Bench, reference: Reference, spec: OptimizerSpec, steps:
 def _long_step(bench: Bench, reference: Reference, like: list[TrainingSequence]) -> Step:
     """Returns a step with one long pack, whose gradient is about as large as that of the sequences `like`."""
     sequences = make_long_pack(reference.path, bench.options, reference.context, seed=3)
-    scale = _norm(reference.gradients(like)) / _norm(reference.gradients(sequences))
     rows: Rows = [[sequences] + [like[:1]] * (bench.ranks - 1)]
-    return Step(f"a pack of {sum(len(s.token_ids) for s in sequences)} tokens", rows, scale)
+    name = f"a pack of {sum(len(s.token_ids) for s in sequences)} tokens"
+    return Step(name, rows, _scale(reference, like, sequences))
+
+
+def _groups(bench: Bench, reference: Reference, like: list[TrainingSequence]) -> list[Step]:
+    """Returns steps, with such a gradient, of sequences that begin alike: in one micro-batch, and in several."""
+    sequences = make_groups(reference.path, seed=4)
+    scale = _scale(reference, like, sequences)
+    return [
+        Step("groups in one micro-batch", all_in_one(sequences, bench.ranks), scale),
+        Step("groups over several micro-batches", round_robin(sequences, bench.ranks, 3), -scale),
+    ]
+
+
+def _scale(reference: Reference, like: list[TrainingSequence], sequences: list[TrainingSequence]) -> float:
+    return _norm(reference.gradients(like)) / _norm(reference.gradients(sequences))
 
 
 def _norm(gradients: Tensors) -> float:
