@@ -12,13 +12,13 @@ from pathlib import Path
 
 import torch
 import torch.distributed as dist
-from torch.distributed._composable import checkpoint as checkpoint_activations
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor
 
 from contracts.model_shape import ModelShape
 from contracts.trainer import PackedBatch, StepReport
+from trainer_adapters.activation_checkpointing import checkpoint_layers
 from trainer_adapters.checkpoint_io import scatter_weights
 from trainer_adapters.hugging_face_trainer import HuggingFaceTrainer
 from trainer_adapters.learning_rate import learning_rate
@@ -41,9 +41,7 @@ class FSDPTrainer(HuggingFaceTrainer):
         return {"weights": shard, "gradients": shard, "optimizer": 2 * shard, "gathered": gathered}
 
     def _shard(self) -> None:
-        if self._activation_checkpointing:
-            for layer in self._scorer.layers:
-                checkpoint_activations(layer)
+        checkpoint_layers(self._scorer.layers, self._activation_checkpointing)
         self._sharded = self._spec.world_size > 1 or self._compute_dtype is not torch.float32
         if self._sharded:
             self._shard_fully()

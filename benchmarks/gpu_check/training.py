@@ -24,7 +24,9 @@ from pipelinerl.components import instantiate
 from pipelinerl.config import RunConfig
 from pipelinerl.launcher.compose import compose_config
 from pipelinerl.launcher.gpu_memory import Use, rank_use
+from trainer_adapters.activation_checkpointing import Checkpointing
 
+CHECKPOINTING = {True: "with", False: "without", "selective": "with selective"}
 LENGTHS = [2048] * 8  # tokens of the packed sequences
 DRY_LENGTHS = [64] * 4
 WARM_UP = 2  # steps that are not counted
@@ -37,20 +39,26 @@ class Variant:
     """The options of the trainer that are varied."""
 
     fp32_head: bool
-    checkpointing: bool
+    checkpointing: Checkpointing
 
     def __str__(self) -> str:
         head = "float32" if self.fp32_head else "bfloat16"
-        return f"{head} head, {'with' if self.checkpointing else 'without'} activation checkpointing"
+        return f"{head} head, {CHECKPOINTING[self.checkpointing]} activation checkpointing"
 
 
 def half_a_billion(dry: bool) -> list[str]:
-    return _check(HALF_A_BILLION, [Variant(True, False), Variant(False, False), Variant(False, True)], dry)
+    return _check(
+        HALF_A_BILLION,
+        [Variant(True, False), Variant(False, False), Variant(False, "selective"), Variant(False, True)],
+        dry,
+    )
 
 
 def one_and_a_half_billion(dry: bool) -> list[str]:
     return _check(
-        ONE_AND_A_HALF_BILLION, [Variant(True, True), Variant(False, True), Variant(False, False)], dry
+        ONE_AND_A_HALF_BILLION,
+        [Variant(True, True), Variant(True, "selective"), Variant(False, True), Variant(False, False)],
+        dry,
     )
 
 
