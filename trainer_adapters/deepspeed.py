@@ -18,6 +18,7 @@ import torch.distributed as dist
 
 from contracts.model_shape import ModelShape
 from contracts.trainer import PackedBatch, StepReport, TokenScores
+from trainer_adapters.activation_checkpointing import checkpoint_layers
 from trainer_adapters.hugging_face_trainer import MOMENTS, HuggingFaceTrainer
 from trainer_adapters.learning_rate import learning_rate
 from trainer_adapters.memory import FLOAT32
@@ -61,6 +62,11 @@ class DeepSpeedTrainer(HuggingFaceTrainer):
         super().__init__(**options)
         if zero_stage not in (1, 2, 3) or isinstance(zero_stage, bool):
             raise ValueError(f"zero_stage must be 1, 2 or 3, not {zero_stage!r}")
+        if self._activation_checkpointing == "selective" and zero_stage == 3:
+            raise ValueError(
+                "activation_checkpointing=selective cannot be set with zero_stage=3: there a layer that is "
+                "computed again may gather other parameters than before; set true, or zero_stage 1 or 2"
+            )
         config = dict(config or {})
         for key in config.keys() & DECIDED.keys():
             raise ValueError(f"config.{key} cannot be set: {DECIDED[key]}")
@@ -112,11 +118,7 @@ class DeepSpeedTrainer(HuggingFaceTrainer):
 
         backend = "nccl" if self.device.type == "cuda" else "gloo"
         deepspeed.init_distributed(dist_backend=backend, verbose=False)
-        if self._activation_checkpointing:
-            from torch.distributed._composable import checkpoint as checkpoint_activations
-
-            for layer in self._scorer.layers:
-                checkpoint_activations(layer)
+        checkpoint_layers(self._scorer.layers, self._activation_checkpointing)
         masters = self._float32_masters()
         settings = self._settings()
         place(self._scorer, self.device, self._compute_dtype, settings)

@@ -12,14 +12,15 @@ from pathlib import Path
 
 import torch
 import torch.distributed as dist
-from torch.distributed._composable import checkpoint as checkpoint_activations
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor
 
 from contracts.model_shape import ModelShape
 from contracts.trainer import PackedBatch, StepReport
+from trainer_adapters.activation_checkpointing import checkpoint_layers
 from trainer_adapters.checkpoint_io import scatter_weights
+from trainer_adapters.compiled_layers import compile_layers
 from trainer_adapters.hugging_face_trainer import HuggingFaceTrainer
 from trainer_adapters.learning_rate import learning_rate
 from trainer_adapters.memory import FLOAT32
@@ -27,7 +28,21 @@ from trainer_adapters.start_check import Scores
 
 
 class FSDPTrainer(HuggingFaceTrainer):
-    """A trainer on FSDP2. Its options are those of HuggingFaceTrainer."""
+    """A trainer on FSDP2. Its options, in addition to those of HuggingFaceTrainer:
+
+    compile_layers: run the decoder layers compiled by torch.compile.
+    """
+
+    def __init__(self, *, compile_layers: bool = False, **options: object):
+        super().__init__(**options)
+        if not isinstance(compile_layers, bool):
+            raise ValueError(f"compile_layers must be true or false, not {compile_layers!r}")
+        if compile_layers and self._activation_checkpointing == "selective":
+            raise ValueError(
+                "compile_layers=true cannot be set with activation_checkpointing=selective: "
+                "a compiled layer decides what it computes again; set true or false"
+            )
+        self._compile_layers = compile_layers
 
     def _state_memory(self, shape: ModelShape, world_size: int) -> dict[str, int]:
         """Returns the bytes of the sharded state.
@@ -41,9 +56,9 @@ class FSDPTrainer(HuggingFaceTrainer):
         return {"weights": shard, "gradients": shard, "optimizer": 2 * shard, "gathered": gathered}
 
     def _shard(self) -> None:
-        if self._activation_checkpointing:
-            for layer in self._scorer.layers:
-                checkpoint_activations(layer)
+        if self._compile_layers:
+            compile_layers(self._scorer.layers)
+        checkpoint_layers(self._scorer.layers, self._activation_checkpointing)
         self._sharded = self._spec.world_size > 1 or self._compute_dtype is not torch.float32
         if self._sharded:
             self._shard_fully()

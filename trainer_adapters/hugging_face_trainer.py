@@ -20,6 +20,7 @@ from contracts.limits import MAX_INTEGER
 from contracts.model_shape import ModelShape
 from contracts.trainer import PackedBatch, SaveHandle, TokenScores, TrainerWorker, WorkerSpec
 from contracts.weights import WeightManifest
+from trainer_adapters.activation_checkpointing import Checkpointing
 from trainer_adapters.checkpoint import ShardedCheckpoints, complete_or_absent, restore_rng, rng_state
 from trainer_adapters.checkpoint_io import copy_tokenizer, load_model, save_model
 from trainer_adapters.memory import activations, scoring
@@ -39,6 +40,8 @@ class HuggingFaceTrainer(TrainerWorker):
         optimizer are float32 either way.
     fp32_head: compute logits in float32 from (under bfloat16) weights rounded as the servers hold them.
     activation_checkpointing: keep only the decoder layers' inputs and compute the rest again in backward.
+        With "selective", also keep the results of matrix products and of attention; what is computed again
+        is between them.
     logits_chunk: tokens whose logits exist at the same time, twice `logits_chunk * vocab` floats. If None, as
         many as make 64 to 256 MiB, by the size of the head.
     value_head: also learn the value of each state, by a linear layer over the hidden states that begins
@@ -50,20 +53,19 @@ class HuggingFaceTrainer(TrainerWorker):
         *,
         compute_dtype: ComputeDtype = "float32",
         fp32_head: bool = True,
-        activation_checkpointing: bool = False,
+        activation_checkpointing: Checkpointing = False,
         logits_chunk: int | None = None,
         value_head: bool = False,
     ):
         if compute_dtype not in get_args(ComputeDtype):
             raise ValueError(f"compute_dtype must be float32 or bfloat16, not {compute_dtype!r}")
-        flags = {
-            "fp32_head": fp32_head,
-            "activation_checkpointing": activation_checkpointing,
-            "value_head": value_head,
-        }
-        for name, flag in flags.items():
+        for name, flag in {"fp32_head": fp32_head, "value_head": value_head}.items():
             if not isinstance(flag, bool):
                 raise ValueError(f"{name} must be true or false, not {flag!r}")
+        if activation_checkpointing != "selective" and not isinstance(activation_checkpointing, bool):
+            raise ValueError(
+                f"activation_checkpointing must be true, false or selective, not {activation_checkpointing!r}"
+            )
         if logits_chunk is not None and (type(logits_chunk) is not int or not 0 < logits_chunk < MAX_INTEGER):
             raise ValueError(
                 f"logits_chunk must be a positive number of tokens or null, not {logits_chunk!r}"

@@ -5,17 +5,29 @@ gated feed-forward. A test measures it. What the kernels themselves need for a m
 """
 
 from contracts.model_shape import ModelShape
+from trainer_adapters.activation_checkpointing import Checkpointing
 
 FLOAT32 = 4
 LOGITS_AT_ONCE = 2  # float32 copies of a chunk's logits, in each pass; two more in some cases
 
 
-def activations(shape: ModelShape, tokens: int, value_bytes: int, checkpointing: bool) -> int:
-    """Returns the bytes of the decoder for `tokens`: all its layers, or one and the inputs of each."""
-    layer = tokens * _kept_by_a_layer(shape, value_bytes)
+def activations(shape: ModelShape, tokens: int, value_bytes: int, checkpointing: Checkpointing) -> int:
+    """Returns the bytes of the decoder for `tokens`.
+
+    They are those of all its layers. With checkpointing they are those of one layer, and the inputs of all.
+    Selective checkpointing also keeps the results of every layer's products and attention.
+    """
+    layer = _kept_by_a_layer(shape, value_bytes)
     if not checkpointing:
-        return shape.layers * layer
-    return shape.layers * tokens * shape.hidden_size * value_bytes + layer
+        return tokens * shape.layers * layer
+    inputs = shape.layers * shape.hidden_size * value_bytes
+    if checkpointing is True:
+        return tokens * (inputs + layer)
+    attended = shape.heads * shape.head_dim
+    gated = 2 * shape.intermediate_size
+    results = 2 * (attended + shape.kv_heads * shape.head_dim) + gated + 2 * shape.hidden_size
+    computed_again = layer - value_bytes * (attended + gated)
+    return tokens * (inputs + shape.layers * value_bytes * results + computed_again)
 
 
 def _kept_by_a_layer(shape: ModelShape, value_bytes: int) -> int:

@@ -4,6 +4,7 @@ Weights are random; a step is the forward, backward and optimizer step of one pa
 float32, as by default, where its products are TF32, and in bfloat16.
 """
 
+import shutil
 import statistics
 import tempfile
 import time
@@ -24,7 +25,9 @@ from pipelinerl.components import instantiate
 from pipelinerl.config import RunConfig
 from pipelinerl.launcher.compose import compose_config
 from pipelinerl.launcher.gpu_memory import Use, rank_use
+from trainer_adapters.activation_checkpointing import Checkpointing
 
+CHECKPOINTING = {True: "with", False: "without", "selective": "with selective"}
 LENGTHS = [2048] * 8  # tokens of the packed sequences
 DRY_LENGTHS = [64] * 4
 WARM_UP = 2  # steps that are not counted
@@ -37,20 +40,40 @@ class Variant:
     """The options of the trainer that are varied."""
 
     fp32_head: bool
-    checkpointing: bool
+    checkpointing: Checkpointing
+    compiled: bool = False
 
     def __str__(self) -> str:
         head = "float32" if self.fp32_head else "bfloat16"
-        return f"{head} head, {'with' if self.checkpointing else 'without'} activation checkpointing"
+        layers = ", compiled layers" if self.compiled else ""
+        return f"{head} head, {CHECKPOINTING[self.checkpointing]} activation checkpointing{layers}"
 
 
 def half_a_billion(dry: bool) -> list[str]:
-    return _check(HALF_A_BILLION, [Variant(True, False), Variant(False, False), Variant(False, True)], dry)
+    return _check(
+        HALF_A_BILLION,
+        [
+            Variant(True, False),
+            Variant(True, False, compiled=True),
+            Variant(False, False),
+            Variant(False, "selective"),
+            Variant(False, True),
+        ],
+        dry,
+    )
 
 
 def one_and_a_half_billion(dry: bool) -> list[str]:
     return _check(
-        ONE_AND_A_HALF_BILLION, [Variant(True, True), Variant(False, True), Variant(False, False)], dry
+        ONE_AND_A_HALF_BILLION,
+        [
+            Variant(True, True),
+            Variant(True, True, compiled=True),
+            Variant(True, "selective"),
+            Variant(False, True),
+            Variant(False, False),
+        ],
+        dry,
     )
 
 
@@ -75,6 +98,8 @@ def _check(shape: ModelShape, variants: Sequence[Variant], dry: bool) -> list[st
 
 
 def _measure(model: str, shape: ModelShape, variant: Variant, lengths: Sequence[int], dry: bool) -> list[str]:
+    if variant.compiled and not shutil.which("g++"):
+        return ["not tried: torch.compile needs a C++ compiler, g++"]
     config = run_config(variant, sum(lengths))
     plan = rank_use(config, shape)
     if not dry and plan.total > (total := torch.cuda.get_device_properties(0).total_memory):
@@ -94,6 +119,7 @@ def run_config(variant: Variant, tokens: int) -> RunConfig:
             "trainer.compute_dtype=bfloat16",
             f"trainer.fp32_head={variant.fp32_head}",
             f"trainer.activation_checkpointing={variant.checkpointing}",
+            f"trainer.compile_layers={variant.compiled}",
             f"packing.micro_batch_tokens={tokens}",
         ]
     )

@@ -42,6 +42,7 @@ TESTS = {  # of each file, by their names without test_
     "inference_adapters/weight_updates": "weight_updates refused_updates ends_of_updates rules lost_weights",
     "inference_adapters/transformers": "transformers scoring not_finite",
     "inference_adapters": "server weight_updates generation",
+    "trainer_adapters/activation_checkpointing": "activation_checkpointing memory",
     "trainer_adapters/memory": "memory",
     "trainer_adapters/start_check": "start_check",
     "trainer_adapters": "fsdp fsdp_processes value_head",

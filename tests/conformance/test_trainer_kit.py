@@ -64,6 +64,13 @@ def test_fsdp_on_two_ranks():
     assert_all_kept(FSDP, 2, activation_checkpointing=True, logits_chunk=64)
 
 
+@pytest.mark.long
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_fsdp_with_compiled_layers(ranks):
+    options = {"compile_layers": True}
+    assert_kept(check_trainer(FSDP, ranks=ranks, options=options, patience_s=600))
+
+
 @pytest.mark.engines
 @pytest.mark.parametrize("ranks", [1, 2])
 def test_the_example(ranks):

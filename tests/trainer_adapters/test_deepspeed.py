@@ -33,7 +33,10 @@ def backend(name: str) -> TrainerWorker:
     stage, *options = name.split("-")
     dtype = "bfloat16" if "bf16" in options else "float32"
     config = OFFLOAD if "offload" in options else {}
-    return DeepSpeedTrainer(zero_stage=int(stage[-1]), compute_dtype=dtype, config=config)
+    kept = "selective" if "selective" in options else False
+    return DeepSpeedTrainer(
+        zero_stage=int(stage[-1]), compute_dtype=dtype, activation_checkpointing=kept, config=config
+    )
 
 
 def started(
@@ -203,6 +206,7 @@ def twenty(models, rows, tmp_path_factory):
         "zero1 2": run("zero1", 2),
         "zero2 1": run("zero2", 1),
         "zero2-offload 2": run("zero2-offload", 2),
+        "zero2-selective 2": run("zero2-selective", 2),
         "zero3 2": run("zero3", 2),
         "zero3-offload 1": run("zero3-offload", 1),
     }
@@ -303,6 +307,10 @@ def test_bfloat16_goes_on_from_a_checkpoint(models, rows, tmp_path, stage):
         ({"config": {"zero_optimization": {"offload_optimizer": {"device": "nvme"}}}}, "not nvme"),
         ({"config": {"communication_data_type": "bf16"}}, "summed over ranks in float32"),
         ({"compute_dtype": "float16"}, "compute_dtype must be float32 or bfloat16"),
+        (
+            {"zero_stage": 3, "activation_checkpointing": "selective"},
+            "activation_checkpointing=selective cannot be set with zero_stage=3",
+        ),
     ],
 )
 def test_options_that_are_decided_elsewhere_are_refused(options, says):

@@ -82,7 +82,14 @@ def test_a_gradient_flows_through_the_entropy_alone(models):
 
 
 @pytest.mark.parametrize("family", ["qwen2", "llama"])
-@pytest.mark.parametrize("options", [{}, {"activation_checkpointing": True, "logits_chunk": 7}])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"activation_checkpointing": True, "logits_chunk": 7},
+        {"activation_checkpointing": "selective"},
+    ],
+)
 def test_gradient_is_the_sum_over_micro_batches(models, family, options):
     sequences = make_sequences(LENGTHS)
     expected = reference.gradients(reference.load(models[family]), sequences)
@@ -279,6 +286,8 @@ def test_models_that_packing_or_chunking_would_score_wrongly_are_refused():
         {"fp32_head": "yes"},
         {"logits_chunk": 1.5},
         {"value_head": 1},
+        {"activation_checkpointing": "some"},
+        {"activation_checkpointing": 1},
     ],
 )
 def test_bad_options_are_refused_by_name(options):

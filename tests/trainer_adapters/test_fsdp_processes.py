@@ -76,7 +76,7 @@ def two_ranks(
     rows = [[sequences[:2], sequences[2:3]], [sequences[3:5], []], [[], []], [sequences[5:7], sequences[7:]]]
     result = {}
     for family, port in ports.items():
-        trainer = FSDPTrainer(activation_checkpointing=family == "llama")
+        trainer = FSDPTrainer(activation_checkpointing=True if family == "llama" else "selective")
         with started(trainer, models[family], rank, world_size, port) as worker:
             start = list(worker.gather_weights())
             accumulate(worker, [row[rank] for row in rows])

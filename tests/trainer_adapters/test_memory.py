@@ -2,7 +2,6 @@
 
 import pytest
 import torch
-from torch.distributed._composable import checkpoint as checkpoint_activations
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
 from contracts.conformance.trainer.guarantees.t7_memory import peak_bytes
@@ -10,6 +9,7 @@ from contracts.model_shape import ModelShape
 from contracts.trainer import PackedBatch
 from tests.trainer_adapters.models import make_model, make_sequences
 from tests.trainer_adapters.workers import started
+from trainer_adapters.activation_checkpointing import Checkpointing, checkpoint_layers
 from trainer_adapters.attention import PACKED
 from trainer_adapters.fsdp import FSDPTrainer
 from trainer_adapters.memory import activations, scoring
@@ -39,15 +39,14 @@ def config_of(shape: ModelShape) -> Qwen2Config:
     )
 
 
-def scorer(dtype: torch.dtype, checkpointing: bool) -> TokenScorer:
+def scorer(dtype: torch.dtype, checkpointing: Checkpointing) -> TokenScorer:
     model = Qwen2ForCausalLM(config_of(SHAPE)).to(dtype)
     made = TokenScorer(model, fp32_head=True, logits_chunk=CHUNK)
-    for layer in made.layers if checkpointing else ():
-        checkpoint_activations(layer)
+    checkpoint_layers(made.layers, checkpointing)
     return made
 
 
-@pytest.mark.parametrize("checkpointing", [False, True])
+@pytest.mark.parametrize("checkpointing", [False, True, "selective"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_a_pass_holds_what_is_estimated(dtype, checkpointing):
     """Never more by a tenth; less where head and layers are not at their most at the same time."""
