@@ -68,7 +68,7 @@ def _long_step(bench: Bench, reference: Reference, like: list[TrainingSequence])
 
 
 def _groups(bench: Bench, reference: Reference, like: list[TrainingSequence]) -> list[Step]:
-    """Returns steps, with such a gradient, of sequences that begin alike: in one micro-batch, and in several."""
+    """Returns steps with such a gradient, of sequences that begin alike: in one micro-batch or several."""
     sequences = make_groups(reference.path, seed=4)
     scale = _scale(reference, like, sequences)
     return [
