@@ -1,16 +1,17 @@
 """Keeps an inference server busy with completions."""
 
 import asyncio
+from multiprocessing.synchronize import Event
 
 import aiohttp
 
 
-def keep_generating(url: str, model: str, requests: int) -> None:
-    """Keeps so many completions in flight until the process is ended."""
-    asyncio.run(_keep_generating(url, model, requests))
+def keep_generating(url: str, model: str, requests: int, began: Event) -> None:
+    """Keeps so many completions in flight until the process is ended. Sets `began` when it is ready to."""
+    asyncio.run(_keep_generating(url, model, requests, began))
 
 
-async def _keep_generating(url: str, model: str, requests: int) -> None:
+async def _keep_generating(url: str, model: str, requests: int, began: Event) -> None:
     body = {"model": model, "prompt": [5, 6, 7], "max_tokens": 900, "temperature": 1.0}
 
     async def ask(session: aiohttp.ClientSession) -> None:
@@ -19,4 +20,5 @@ async def _keep_generating(url: str, model: str, requests: int) -> None:
                 await answer.read()
 
     async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=None)) as session:
+        began.set()
         await asyncio.gather(*(ask(session) for _ in range(requests)))

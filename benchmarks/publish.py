@@ -152,10 +152,15 @@ def publisher(url: str, weights: Weights, config: RunConfig) -> Iterator[WeightP
 @contextlib.contextmanager
 def load(url: str, model: Path, requests: int) -> Iterator[None]:
     """Keeps so many requests of the server in flight, from another process."""
+    if not requests:
+        yield
+        return
     spawn = multiprocessing.get_context("spawn")
-    client = spawn.Process(target=keep_generating, args=(url, str(model), requests), daemon=True)
+    began = spawn.Event()
+    client = spawn.Process(target=keep_generating, args=(url, str(model), requests, began), daemon=True)
     client.start()
     try:
+        began.wait()  # starting takes seconds of processor time, which would count as the publication's
         yield
     finally:
         client.kill()
