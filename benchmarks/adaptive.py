@@ -1,4 +1,4 @@
-"""The adaptive limit under emulated servers: to how many requests `inference.concurrency=null` settles.
+"""Shows to how many requests `inference.concurrency=null` settles, on emulated servers.
 
 python -m benchmarks.adaptive [--each 0.0003,0.00005] [--seconds 300] [--out runs/adaptive] [key=value ...]
 
@@ -109,6 +109,8 @@ def plain(seconds: float) -> str:
 
 
 def row(each: float, limits: list[Held]) -> list[str]:
+    if not limits:
+        return [f"{TOKEN_S:g} + {plain(each)} a request", f"{worth_it_up_to(each):.0f}", "none held", ""]
     half = limits[-1][2] / 2
     late: dict[int, float] = {}
     for limit, begin, end in limits:

@@ -38,6 +38,7 @@ from pipelinerl.training.ranks import Ranks
 from pipelinerl.training.weight_publisher import WeightPublisher, publish
 
 WARM_UP = 3
+CLIENT_STARTS_WITHIN_S = 120
 ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1"}
 SERVER = [sys.executable, "-m", "inference_adapters.transformers", "--num-blocks", "256"]
 SHAPES = {  # vocabulary, hidden size and layers of about so many megabytes in float32
@@ -160,7 +161,9 @@ def load(url: str, model: Path, requests: int) -> Iterator[None]:
     client = spawn.Process(target=keep_generating, args=(url, str(model), requests, began), daemon=True)
     client.start()
     try:
-        began.wait()  # starting takes seconds of processor time, which would count as the publication's
+        # Starting takes seconds of processor time, which would count as the publication's.
+        if not began.wait(CLIENT_STARTS_WITHIN_S):
+            raise RuntimeError("the client that makes requests does not start")
         yield
     finally:
         client.kill()

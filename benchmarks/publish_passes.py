@@ -1,4 +1,4 @@
-"""What each pass of a publication costs: a bare gloo broadcast, to which one pass after the other is added.
+"""Measures each pass of a publication: a bare gloo broadcast, to which one pass after the other is added.
 
 python -m benchmarks.publish_passes [--rounds 10] [--bucket-bytes 8388608]
 
@@ -108,7 +108,9 @@ class Receiver(End):
             pass
 
     def receive_checked(self) -> None:
-        assert not any([why_not_finite(bucket) for bucket in self._buckets()])
+        for bucket in self._buckets():
+            if why := why_not_finite(bucket):
+                raise RuntimeError(why)
 
 
 def main() -> None:
@@ -122,12 +124,16 @@ def main() -> None:
     ours, theirs = spawn.Pipe()
     other = spawn.Process(target=receive, args=(store.port, options.bucket_bytes, theirs), daemon=True)
     other.start()
+    theirs.close()  # so that its end ends the wait for it
     sender = Sender(store.group("passes", 2, "gloo", PATIENCE_S), options.bucket_bytes)
     ours.recv()  # the receiver has its memory
     measured = [
         {name: run(sender, ours, *PASSES[name]) for name in PASSES} for _ in range(WARM_UP + options.rounds)
     ]
     other.kill()
+    plan = plan_buckets(sender.parameters, sender.bucket_bytes)
+    packed = sum(parameter_bytes(p) for bucket in plan if len(bucket) > 1 for p in bucket)
+    print(f"{len(plan)} buckets; {packed / sender.total:.0%} of the bytes are packed")
     print(HEADER)
     bare = [one[next(iter(PASSES))][0] for one in measured[WARM_UP:]]
     for name in PASSES:

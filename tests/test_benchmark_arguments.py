@@ -13,13 +13,14 @@ from pipelinerl.errors import PlanError
 CASES = {
     "admission": ["--steps 0", "--steps -1", "--steps x", "--seeds 0"],
     "actor": ["--seconds 0", "--seconds -1", "--seconds nan", "--seconds inf", "--seconds x", "--runs 0"],
-    "trainer": ["--runs 0", "--sequences 0", "--length 0"],
+    "trainer": ["--runs 0", "--sequences 0", "--length 0", "--alike -1"],
     "publish": ["--rounds 0", "--megabytes 5", "nokey=3", "batch_size=x"],
     "head": ["--tokens 0", "--tokens 8 -1", "--runs 0", "--vocabulary 0", "--hidden 0"],
     "trainer_loop": ["--runs 0", "--against /nope", "nokey=3"],
     "growth": ["--seconds 0", "--seconds -5", "--servers 0", "--groups 0", "--set nokey=3"],
     "preprocess": ["--runs 0", "--rollouts 0", "--rollouts 255", "--against /nope", "nokey=3", "max_lag=-1"],
     "schedules": ["--only nope", "--only long,nope", "--only=", "--seeds=", "--seeds 0,,1", "nokey=3"],
+    "publish_passes": ["--rounds 0", "--bucket-bytes 0"],
     "adaptive": ["--each 0", "--each 0.1,x", "--each nan", "--each=", "--seconds 0", "nokey=3"],
     "plain_generate": ["/nope", "/nope --problems 0"],
     "trl.__main__": [

@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 from transformers import AttentionInterface
 
-from trainer_adapters.shared_prefixes import SharedPrefixes
+from trainer_adapters.shared_prefixes import SharedPrefixes, rows_of
 
 PACKED = "packed"
 
@@ -147,7 +147,7 @@ def _pad(states: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
     backward.
     """
     tokens, heads, size = states.shape
-    rows = states.reshape(tokens, heads * size).index_select(0, index.flatten())
+    rows = rows_of(states.reshape(tokens, heads * size), index.flatten())
     return rows.view(*index.shape, heads, size).transpose(1, 2)
 
 

@@ -1,4 +1,4 @@
-"""Compiles decoder layers with torch.compile, which makes few kernels of what is between matrix products.
+"""Compiles decoder layers with torch.compile, which fuses the operations between matrix products.
 
 A backend calls it before it shards the layers. It must not know of sharding or of heads.
 

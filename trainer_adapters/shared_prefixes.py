@@ -11,6 +11,7 @@ from itertools import pairwise
 
 import numpy as np
 import torch
+from torch.autograd.function import FunctionCtx, once_differentiable
 
 LEAST_SAVED = 1 / 16  # of a pack's tokens; attention copies its states in every layer to share fewer
 
@@ -33,7 +34,7 @@ class SharedPrefixes:
         temperature: torch.Tensor,  # [T] float32
         cu_seqlens: torch.Tensor,  # [S + 1] int32
     ) -> "SharedPrefixes":
-        """Returns those of a pack. The host waits for the tokens."""
+        """Returns the distinct tokens of a pack. The host waits for its tokens."""
         bits = temperature.to("cpu", torch.float32).numpy().view(np.uint32)
         keys = token_ids.cpu().numpy().astype(np.int64) << 32 | bits
         first = _first_places(keys, cu_seqlens.tolist())
@@ -47,17 +48,40 @@ class SharedPrefixes:
         return cls(torch.from_numpy(distinct).to(device), torch.from_numpy(slots[first]).to(device))
 
     @cached_property
-    def any(self) -> bool:
+    def has_shared(self) -> bool:
         """Whether any tokens are the same."""
         return len(self.distinct) < len(self.slots)
 
     def to_pack(self, values: torch.Tensor) -> torch.Tensor:
         """Returns the `[T, ...]` values of a pack's tokens, given those of the distinct ones."""
-        return values.index_select(0, self.slots) if self.any else values
+        return rows_of(values, self.slots) if self.has_shared else values
 
     def to_distinct(self, values: torch.Tensor) -> torch.Tensor:
         """Returns the `[U, ...]` values of the distinct tokens, given those of the pack."""
-        return values.index_select(0, self.distinct) if self.any else values
+        return values.index_select(0, self.distinct) if self.has_shared else values
+
+
+def rows_of(values: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
+    """Returns `values[index]`, the rows at an `[N]` index, of which many may be the same.
+
+    The gradients of a row are added up in float32. In bfloat16 each member of a group would round their sum.
+    """
+    return _Rows.apply(values, index)
+
+
+class _Rows(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: FunctionCtx, values: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
+        ctx.save_for_backward(index)
+        ctx.shape = values.shape
+        return values.index_select(0, index)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: FunctionCtx, gradient: torch.Tensor) -> tuple[torch.Tensor, None]:
+        (index,) = ctx.saved_tensors
+        added = torch.zeros(ctx.shape, dtype=torch.float32, device=gradient.device)
+        return added.index_add_(0, index, gradient.float()).to(gradient.dtype), None
 
 
 def _first_places(keys: np.ndarray, cu_seqlens: list[int]) -> np.ndarray:

@@ -11,7 +11,7 @@ from transformers import PreTrainedConfig, PreTrainedModel
 from contracts.trainer import PackedBatch
 from trainer_adapters.attention import PACKED, Packing
 from trainer_adapters.output_head import HeadScores, JoinedScores, default_chunk
-from trainer_adapters.shared_prefixes import SharedPrefixes
+from trainer_adapters.shared_prefixes import SharedPrefixes, rows_of
 from trainer_adapters.start_check import Scores, own_scores
 
 PACKED_LAYERS = {"full_attention", "sliding_attention"}
@@ -81,7 +81,7 @@ class TokenScorer(torch.nn.Module):
         ).last_hidden_state.squeeze(0)  # [U, hidden]
 
         predicted = (position_ids > 0).nonzero().squeeze(1)  # distinct tokens with one before them
-        before = hidden.index_select(0, shared.slots[shared.distinct[predicted] - 1])
+        before = rows_of(hidden, shared.slots[shared.distinct[predicted] - 1])
         logprobs, entropies = self._score(before, token_ids[predicted], temperature[predicted], entropy)
         scores = logprobs, entropies, None
         if self.value_head is not None:

@@ -43,7 +43,10 @@ TESTS = {  # of each file, by their names without test_
     "inference_adapters/transformers": "transformers scoring not_finite",
     "inference_adapters": "server weight_updates generation",
     "trainer_adapters/activation_checkpointing": "activation_checkpointing memory",
+    "trainer_adapters/attention": "varlen shared_prefixes fsdp",
+    "trainer_adapters/compiled_layers": "compiled_layers",
     "trainer_adapters/memory": "memory",
+    "trainer_adapters/shared_prefixes": "shared_prefixes",
     "trainer_adapters/start_check": "start_check",
     "trainer_adapters": "fsdp fsdp_processes value_head",
 }

@@ -117,6 +117,8 @@ class AdaptiveLimit:
             self._pausing = not interval.tokens
         elif self._settles_s > 0:
             self._settles_s -= interval.seconds
+            if self._settles_s <= 0:
+                self._newest = interval
         else:
             if self._newest:
                 self._window.append(self._newest)
@@ -128,7 +130,7 @@ class AdaptiveLimit:
         seconds = sum(each.seconds for each in self._window)
         tokens = sum(each.tokens for each in self._window)
         found = Measured(self.limit, tokens / seconds, fmean(each.under_way for each in self._window))
-        self._begin_window()
+        self._window = []
         if self._kept is None or self._kept.limit == self.limit:
             self._kept = found
             self._rest -= 1

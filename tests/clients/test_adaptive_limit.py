@@ -207,3 +207,14 @@ def test_a_server_that_samples_nothing_is_left_as_it_is():
     for second in range(0, 600, 2):
         limit.observe(Load(float(second), 0.0, 0.0, limit.limit))
         assert limit.limit == START
+
+
+@pytest.mark.parametrize("begins", [9.1, 19.1, 21.1], ids=["settling", "at a window's end", "within one"])
+def test_a_pause_across_two_looks_counts_in_both_or_in_none(begins):
+    limit = AdaptiveLimit(START)
+    for look in range(12):
+        now = look * LOOK_S
+        paused = min(max(now - begins, 0.0), 1.8)
+        told = 1.8 if now >= begins + 1.8 else 0.0  # a server tells of a pause when it has ended
+        limit.observe(Load(now, 100.0 * (now - paused), told, START))
+    assert limit._kept.speed == pytest.approx(100.0)

@@ -47,6 +47,17 @@ def test_with_keep_older_weights_may_have_read_a_part_of_the_prompt(bench, older
     assert first_span_off_by(bench, sample, "here", KeptCache(bench.reference), older) < 1e-3
 
 
+def test_a_cache_that_does_not_continue_is_not_asked(bench, monkeypatch):
+    def fails(*_: object) -> None:
+        raise ValueError("the model returns no keys and values")
+
+    sample = answered(bench, 34, (33, 6))
+    cache = KeptCache(bench.reference)
+    monkeypatch.setattr(cache, "logprobs", fails)
+    with pytest.raises(GuaranteeError):
+        first_span_off_by(bench, sample, "here", cache, [])
+
+
 @pytest.mark.parametrize(
     ("label", "read", "older"),
     [

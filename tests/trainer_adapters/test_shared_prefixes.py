@@ -13,7 +13,7 @@ from tests.trainer_adapters import reference
 from tests.trainer_adapters.models import FAMILIES, make_sequences
 from tests.trainer_adapters.workers import started
 from trainer_adapters.fsdp import FSDPTrainer
-from trainer_adapters.shared_prefixes import SharedPrefixes
+from trainer_adapters.shared_prefixes import SharedPrefixes, rows_of
 
 
 def shared_of(sequences: list[list[int]], temperatures: list[float]) -> SharedPrefixes:
@@ -111,3 +111,10 @@ def test_too_few_common_tokens_are_not_worth_it():
     assert len(shared.distinct) == 201
     longer = [[*sequence, *range(1000 * i, 1000 * i + 9)] for i, sequence in enumerate(sequences, 1)]
     assert len(shared_of(longer, [1.0] * 20).distinct) == 400
+
+
+def test_gradients_of_many_members_are_added_in_float32():
+    values = torch.ones(2, 3, dtype=torch.bfloat16, requires_grad=True)
+    rows_of(values, torch.tensor([0] * 512 + [1])).sum().backward()
+    assert values.grad.dtype == torch.bfloat16
+    assert values.grad.tolist() == [[512.0] * 3, [1.0] * 3]  # a sum of ones in bfloat16 ends at 256

@@ -58,7 +58,7 @@ def first_span_off_by(
     span = range(start, end)
     weights = weights_of(bench, version)
     expected = bench.reference.logprobs(weights, sample.prompt_token_ids, sample.token_ids)
-    if bench.distance(sample, expected, span) > bench.settings.tolerance:
+    if older and bench.distance(sample, expected, span) > bench.settings.tolerance:
         for kept in _kept(bench, sample, cache, older):
             error = bench.distance(sample, kept, span)
             if error <= bench.settings.tolerance:

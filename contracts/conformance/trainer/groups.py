@@ -1,4 +1,8 @@
-"""Training sequences that begin alike, as a group's members do. A backend may compute their prompt once."""
+"""Makes training sequences that begin alike, as a group's members do.
+
+A backend may compute their prompt once. The group of `sequences.make_long_pack` is small, and part of a pack
+in which little is alike.
+"""
 
 import numpy as np
 from msgspec.structs import replace
@@ -8,11 +12,11 @@ from contracts.records import TrainingSequence
 
 MEMBERS = 10  # of the large group
 LONG = 60  # tokens that they have in common, the last of which are learnt from
-LEARNT = 20  # tokens before the first that is learnt from, in the other groups and the large one
-LATE = 40  # the place where two prompts differ
-PROMPT = 46  # their length
-TURN = 30  # tokens of a sequence that another one continues
-CLOSE = (0.8, 0.84)  # two temperatures
+SHORT_PROMPT = 20  # tokens before the first that is learnt from
+LONG_PROMPT = 46  # the same, of two sequences
+LATE_PLACE = 40  # where the prompts of these two differ
+TURN_TOKENS = 30  # of a sequence that another one continues
+CLOSE_TEMPERATURES = (0.8, 0.84)
 
 
 def make_groups(model: str, seed: int) -> list[TrainingSequence]:
@@ -22,21 +26,21 @@ def make_groups(model: str, seed: int) -> list[TrainingSequence]:
     their first token alone, and two late in their prompts. One continues another, and two equal ones have
     temperatures that are close.
     """
-    lengths = [LONG + 4 + member % 5 for member in range(MEMBERS)] + [50, 50, 56, 60, TURN, 50, 35, 35]
+    lengths = [LONG + 4 + member % 5 for member in range(MEMBERS)] + [50, 50, 56, 60, TURN_TOKENS, 50, 35, 35]
     first, *others = make_sequences(model, lengths, seed)
     members = [_alike(first, other, LONG) for other in others[: MEMBERS - 1]]
     a, b, late, later, turn, turns, cold, warm = others[MEMBERS - 1 :]
     groups = [
         [first, *members],
         [a, replace(_alike(a, b, len(a.token_ids)), token_ids=_other_at(a.token_ids, 0))],
-        [late, replace(later, token_ids=_other_at(_joined(late, later, PROMPT), LATE))],
-        [turn, _alike(turn, turns, TURN)],
+        [late, replace(later, token_ids=_other_at(_joined(late, later, LONG_PROMPT), LATE_PLACE))],
+        [turn, _alike(turn, turns, TURN_TOKENS)],
         [
             replace(_alike(cold, other, len(cold.token_ids)), temperature=temperature)
-            for other, temperature in zip((cold, warm), CLOSE, strict=True)
+            for other, temperature in zip((cold, warm), CLOSE_TEMPERATURES, strict=True)
         ],
     ]
-    prompts = [LEARNT, LEARNT, PROMPT, LEARNT, LEARNT]
+    prompts = [SHORT_PROMPT, SHORT_PROMPT, LONG_PROMPT, SHORT_PROMPT, SHORT_PROMPT]
     return [
         replace(
             member,
@@ -59,7 +63,7 @@ def _joined(first: TrainingSequence, other: TrainingSequence, length: int) -> np
 
 
 def _other_at(token_ids: np.ndarray, place: int) -> np.ndarray:
-    """Returns the tokens with another one at a place: the one at the next place that differs from it."""
+    """Returns the tokens with another one at a place: the first of them that differs from it."""
     changed = token_ids.copy()
     changed[place] = next(token for token in token_ids if token != token_ids[place])
     return changed
