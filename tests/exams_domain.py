@@ -11,12 +11,16 @@ HARD_EVERY = 4
 
 class Exams(ScriptedDomain):
     """Of the `easy` problems every other one is solved, always; of the attempts at one of the `hard` ones
-    the first and then every fourth. `heldout_s`: how long such an attempt takes."""
+    the first and then every fourth. `heldout_s`: how long such an attempt takes. `ahead`: how many attempts of
+    training there may be before the first `evaluated` of the held-out ones are over; null: any number."""
 
-    def __init__(self, seed: int, heldout_s: float = 0.0):
+    def __init__(self, seed: int, heldout_s: float = 0.0, ahead: int | None = None, evaluated: int = 0):
         super().__init__(seed)
         self._heldout_s = heldout_s
         self._attempts: Counter[str] = Counter()
+        self._ahead = ahead
+        self._to_evaluate = evaluated
+        self._evaluated = asyncio.Event()
 
     def heldout_problem(self, index: int) -> Problem:
         messages = [{"role": "user", "content": f"h{index}"}]
@@ -24,10 +28,20 @@ class Exams(ScriptedDomain):
 
     async def rollout(self, client: ChatClient, problem: Problem) -> Attempt:
         if problem.domain is None:
+            await self._wait_for_evaluation()
             return await super().rollout(client, problem)
         answer: Answer = await client.chat(problem.messages)
         await asyncio.sleep(self._heldout_s)
         before = self._attempts[problem.problem_id]
         self._attempts[problem.problem_id] += 1
+        if self._attempts.total() == self._to_evaluate:
+            self._evaluated.set()
         solved = before % HARD_EVERY == 0 if problem.domain == "hard" else problem.data % 4 == 0
         return Attempt([answer.completion], reward=float(solved), success=solved)
+
+    async def _wait_for_evaluation(self) -> None:
+        if self._ahead is None:
+            return
+        self._ahead -= 1
+        if self._ahead < 0:
+            await self._evaluated.wait()

@@ -102,7 +102,8 @@ def trained_tokens(run: Path) -> dict[tuple[str, str], tuple[list[int], bytes]]:
 )
 def test_a_pinned_server_keeps_its_weights_while_training_goes_on(tmp_path, schedule):
     run = tmp_path / "run"
-    run_to_the_end(run, *PINNED, "+domain.heldout_s=0.2", f"schedule={schedule}", "max_steps=24")
+    ahead = ["+domain.ahead=256", f"+domain.evaluated={ATTEMPTS}"]  # steps are left when it is over
+    run_to_the_end(run, *PINNED, "+domain.heldout_s=0.2", *ahead, f"schedule={schedule}", "max_steps=24")
     evaluations = of_kind(run, "actor_events", Evaluated)
     beside = [result for result in evaluations if result.pinned]
     assert evaluations[0].pinned and evaluations[0].version == 0 and not evaluations[-1].pinned
