@@ -11,8 +11,8 @@ HARD_EVERY = 4
 
 class Exams(ScriptedDomain):
     """Of the `easy` problems every other one is solved, always; of the attempts at one of the `hard` ones
-    the first and then every fourth. `heldout_s`: how long such an attempt takes. `ahead`: how many attempts of
-    training there may be before the first `evaluated` of the held-out ones are over; null: any number."""
+    the first and then every fourth. `heldout_s`: how long such an attempt takes. `ahead`: how many
+    attempts of training there may be before the first `evaluated` of the held-out ones are over."""
 
     def __init__(self, seed: int, heldout_s: float = 0.0, ahead: int | None = None, evaluated: int = 0):
         super().__init__(seed)

@@ -76,7 +76,7 @@ class DeepSpeedTrainer(HuggingFaceTrainer):
         for part in ("offload_optimizer", "offload_param"):
             if (zero.get(part) or {}).get("device") == "nvme":
                 raise ValueError(f"config.zero_optimization.{part}.device: cpu, or no offloading; not nvme")
-        self._zero = {"overlap_comm": False, **zero, "stage": zero_stage}
+        self._zero = {"overlap_comm": zero_stage == 3, **zero, "stage": zero_stage}
         self._config = config
 
     @property
@@ -156,6 +156,7 @@ class DeepSpeedTrainer(HuggingFaceTrainer):
 
     def _settings(self) -> dict[str, object]:
         half = self._compute_dtype is torch.bfloat16
+        overlap = self._zero["overlap_comm"] and self.device.type == "cuda"  # a CPU has no streams
         return {
             **self._config,
             "train_micro_batch_size_per_gpu": 1,
@@ -167,7 +168,7 @@ class DeepSpeedTrainer(HuggingFaceTrainer):
             "communication_data_type": "fp32",
             "zero_allow_untested_optimizer": True,
             "zero_force_ds_cpu_optimizer": False,
-            "zero_optimization": self._zero,
+            "zero_optimization": {**self._zero, "overlap_comm": overlap},
         }
 
     def close(self) -> None:

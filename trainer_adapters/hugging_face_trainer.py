@@ -23,6 +23,7 @@ from contracts.weights import WeightManifest
 from trainer_adapters.activation_checkpointing import Checkpointing
 from trainer_adapters.checkpoint import ShardedCheckpoints, complete_or_absent, restore_rng, rng_state
 from trainer_adapters.checkpoint_io import copy_tokenizer, load_model, save_model
+from trainer_adapters.flash_attention import prefer_flash_attention_3
 from trainer_adapters.memory import activations, scoring
 from trainer_adapters.output_head import default_chunk
 from trainer_adapters.process_group import join_on_device
@@ -150,6 +151,7 @@ class HuggingFaceTrainer(TrainerWorker):
     def init_worker(self, spec: WorkerSpec) -> None:
         self._spec = spec
         self.device = join_on_device(spec)
+        prefer_flash_attention_3(self.device)
         torch.manual_seed(spec.seed + spec.rank)
         self._model = load_model(spec.model_path, spec.rank)
         self._scorer = TokenScorer(

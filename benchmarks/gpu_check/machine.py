@@ -10,6 +10,7 @@ import torch
 
 from contracts.weights import nccl_version
 from pipelinerl.paths import ROOT
+from trainer_adapters.flash_attention import has_flash_attention_3
 
 GIB = 2**30
 
@@ -37,6 +38,7 @@ def versions() -> str:
         memory = torch.cuda.get_device_properties(0).total_memory / GIB
         found += [f"CUDA {torch.version.cuda}", f"NCCL {nccl_version()}"]
         found += [f"{torch.cuda.device_count()} GPU(s) of {memory:.1f} GiB"]
+        found += ["FlashAttention-3"] * has_flash_attention_3(torch.device("cuda"))
     return ", ".join(
         [*found, f"transformers {version('transformers')}", f"Python {platform.python_version()}"]
     )

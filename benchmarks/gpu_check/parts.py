@@ -7,6 +7,7 @@ PARTS = {
     "nccl": "benchmarks.gpu_check.nccl:check",
     "trainer-kit-fsdp": "benchmarks.gpu_check.trainer_kits:fsdp",
     "trainer-kit-deepspeed": "benchmarks.gpu_check.trainer_kits:deepspeed",
+    "trainer-kit-deepspeed-zero3": "benchmarks.gpu_check.trainer_kits:deepspeed_of_stage_3",
     "trainer-kit-fsdp-2-ranks": "benchmarks.gpu_check.trainer_kits:fsdp_of_two_ranks",
     "trainer-kit-deepspeed-2-ranks": "benchmarks.gpu_check.trainer_kits:deepspeed_of_two_ranks",
     "inference-kit-transformers": "benchmarks.gpu_check.inference_kits:transformers",

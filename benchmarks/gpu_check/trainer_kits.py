@@ -19,6 +19,10 @@ def deepspeed(dry: bool) -> list[str]:
     return _check("trainer_adapters.deepspeed.DeepSpeedTrainer", 1, dry)
 
 
+def deepspeed_of_stage_3(dry: bool) -> list[str]:
+    return _check("trainer_adapters.deepspeed.DeepSpeedTrainer", 1, dry, zero_stage=3)
+
+
 def fsdp_of_two_ranks(dry: bool) -> list[str]:
     return _check("trainer_adapters.fsdp.FSDPTrainer", 2, dry)
 
@@ -27,11 +31,13 @@ def deepspeed_of_two_ranks(dry: bool) -> list[str]:
     return _check("trainer_adapters.deepspeed.DeepSpeedTrainer", 2, dry)
 
 
-def _check(adapter: str, ranks: int, dry: bool) -> list[str]:
+def _check(adapter: str, ranks: int, dry: bool, **options: object) -> list[str]:
     if missing := import_adapter(adapter)().missing:
         raise SkippedError(missing)
     if not dry and (found := torch.cuda.device_count()) < ranks:
         raise SkippedError(f"{ranks} ranks need a GPU each, and torch sees {found}")
     only = ["T6"] if dry else None
-    verdicts = check_trainer(adapter, ranks=ranks, only=only, device=device_of(dry), patience_s=PATIENCE_S)
+    verdicts = check_trainer(
+        adapter, ranks=ranks, options=options, only=only, device=device_of(dry), patience_s=PATIENCE_S
+    )
     return lines_of(verdicts)
