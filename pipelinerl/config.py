@@ -278,6 +278,11 @@ class CheckpointConfig(Section):
     keep: Int = Field(2, ge=1, description="Newest checkpoints that are kept.")
 
 
+class StopAtConfig(Section):
+    success: float = Field(gt=0, le=1, description="Held-out success that each of the evaluations reaches.")
+    evaluations: Int = Field(ge=1, description="Evaluations during training that reach it in a row.")
+
+
 class EvalConfig(Section):
     every: Int | None = Field(ge=1, description="Weight versions between evaluations; null = start and end.")
     problems: Int = Field(ge=1, description="Held-out problems per evaluation, of all sets together.")
@@ -319,7 +324,10 @@ class RunConfig(Section):
     group_size: Int = Field(ge=2, description="Attempts at one problem.")
     max_lag: Int | None = Field(ge=0, description="Oldest weights a trained token may be sampled by.")
     on_stale: Literal["drop", "mask", "keep"] = Field("drop", description="What to do with older tokens.")
-    max_steps: Int = Field(ge=1, description="Optimizer steps of the run.")
+    max_steps: Int = Field(ge=1, description="Optimizer steps of the run, unless stop_at ends it sooner.")
+    stop_at: StopAtConfig | None = Field(
+        None, description="When the run is solved and ends before max_steps; null = never."
+    )
     give_up_after: Int = Field(5000, ge=1, description="Groups dropped in a row that end the run.")
     trackers: list[str] = Field(
         [], description="Where a process beside the run writes its metrics: wandb, trackio, tensorboard."
