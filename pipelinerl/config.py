@@ -44,14 +44,14 @@ class Component(Section):
 
 class ModelConfig(Section):
     path: str | None = Field(
-        None, description="Hugging Face model: a directory, or org/name on the hub; null makes a demo model."
+        None, description="Hugging Face model: a directory, or org/name on the hub; null = a demo model."
     )
     hub: str | None = Field(
         None, description="Its name on the hub, if it is from there: the launcher's to give."
     )
     shape: ModelShape | None = Field(None, description="Its shape, for a plan where the model is not.")
     demo: Literal["sums", "thinking", "guessing", "word_problems"] = Field(
-        "sums", description="Which demo model is made: one that was trained on the problems of the domain."
+        "sums", description="Which demo model it is: one that was trained on the problems of the domain."
     )
 
 
