@@ -12,7 +12,7 @@ TERSE := --show-capture=no
 help:  ## List the targets. Minutes are those on two idle cores; installing comes on top, once.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-13s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
-demo: $(VENV)/demo  ## Train a small language model by reinforcement learning on the CPU. 3 minutes, 7 the first time.
+demo: $(VENV)/demo  ## Train a small language model by reinforcement learning on the CPU. 3 minutes.
 	$(VENV)/bin/python launch.py
 
 test: $(VENV)/test  ## Run the tests that need no engine and no server. 10 minutes.

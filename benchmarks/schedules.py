@@ -54,7 +54,14 @@ SHAPES = {
     "slow_trainer": ("+inference.arguments.sigma=1", *SLOW_TRAINER),
 }
 SCHEDULES_OF = {"slow_trainer": ("pipeline",), "demo": ("pipeline", "conventional")}
-DEMO = ("max_steps=40", "eval.every=null", "eval.problems=16", "checkpoint.every=null")
+DEMO = (
+    "batch_size=128",
+    "group_size=8",
+    "max_steps=40",
+    "eval.every=null",
+    "eval.problems=16",
+    "checkpoint.every=null",
+)
 HEAD = (
     "lengths",
     "schedule",

@@ -16,6 +16,7 @@ from contracts.records import (
     PublishWanted,
     Record,
     SaveWanted,
+    TrainingDone,
 )
 from contracts.trainer import WorkerSpec
 from pipelinerl.components import build_domain, instantiate, needed_capabilities
@@ -56,7 +57,6 @@ class Trainer:
         if resumed.version > 0:
             self._worker.load(self._checkpoints.worker(resumed.version))
         self._version = resumed.version
-        self._is_solved = False
         manifest = self._worker.weight_manifest(config.weights.dtype)
         self._rank_zero = None
         if rank == 0:
@@ -77,7 +77,7 @@ class Trainer:
             )
 
     def run(self) -> None:
-        """Publishes the start version, then trains and publishes step by step until the run is over.
+        """Publishes the start version, then trains and publishes step by step until the run is done.
 
         Where the launcher is to begin the workers again, it saves the state and returns before that.
         """
@@ -85,15 +85,18 @@ class Trainer:
         self._send()
         self._end_probe()
         self._spans.taken()  # what came before training belongs to no step
-        self._ask_if_solved()
-        while not self._is_over:
+        while self._version < self._config.max_steps:
             match self._next_task():
                 case PublishWanted():
                     self._send()
                 case SaveWanted():
                     return self._leave()
+                case TrainingDone():
+                    break
                 case MicroBatchRow() as row:
                     self._learn(row)
+        if self._config.checkpoint.every:
+            self._save_unsaved()
         if self._ranks.agree(lambda: self._rank_zero.is_save_wanted):
             return self._leave()
         self._end_probe()
@@ -101,15 +104,6 @@ class Trainer:
         self._ranks.wait_for_rank_0(lambda: self._rank_zero.end(self._version))
         self._export()
         self._worker.close()
-
-    @property
-    def _is_over(self) -> bool:
-        return self._is_solved or self._version >= self._config.max_steps
-
-    def _ask_if_solved(self) -> None:
-        """Has rank 0 decide for all ranks whether the evaluations meet `stop_at`."""
-        if self._config.stop_at is not None:
-            self._is_solved = self._ranks.agree(lambda: self._rank_zero.is_solved)
 
     def _next_task(self) -> Record:
         """Ranks wait for data here, together."""
@@ -138,15 +132,13 @@ class Trainer:
         if self._ranks.agree(lambda: self._rank_zero.close_step(self._version, report, statistics)):
             self._send()
         self._ranks.wait_for_rank_0(lambda: self._rank_zero.settle(self._version, report.skipped))
-        self._ask_if_solved()
         every = self._config.checkpoint.every
-        if every and (self._version % every == 0 or self._is_over):
+        if every and self._version % every == 0:
             self._save()
 
     def _leave(self) -> None:
         """Saves what was trained since the last checkpoint, and ends."""
-        if self._ranks.agree(lambda: self._rank_zero.is_unsaved(self._version)):
-            self._save()
+        self._save_unsaved()
         self._probe.close()
         self._ranks.wait_for_rank_0(lambda: self._rank_zero.leave())
         self._worker.close()
@@ -156,6 +148,11 @@ class Trainer:
         size += size_beside_weights(self._config.model.path)
         self._ranks.wait_for_rank_0(lambda: self._rank_zero.wait_for_room(size))
         self._worker.export(self._checkpoints.final)
+
+    def _save_unsaved(self) -> None:
+        """Saves the version unless there is a checkpoint of it."""
+        if self._ranks.agree(lambda: self._rank_zero.is_unsaved(self._version)):
+            self._save()
 
     def _save(self) -> None:
         """The backend writes on while training does."""

@@ -31,7 +31,7 @@ log = logging.getLogger(__name__)
 class Evaluator:
     """client: the client of the training rollouts; evaluations use it at temperature 1.
     rollouts, events, metrics, spans: where the attempts go, what becomes of them, and their time.
-    evaluated: versions that an earlier launch of the run has evaluated.
+    evaluated: versions that earlier launches of the run have evaluated.
     spawn: starts a task that runs while training continues.
     """
 
@@ -55,7 +55,7 @@ class Evaluator:
         self._metrics = metrics
         self._spans = spans
         self._spawn = spawn
-        self._evaluated = evaluated
+        self._evaluated = {*evaluated}
         self.pool = ServerPool(config.eval.concurrency)  # of all servers
         self._run: str | None = None
         self._version = -1  # that was published last
@@ -208,5 +208,6 @@ class Evaluator:
             await attempt_all(attempt, self._problems, pool.capacity, version, keep)
 
     async def _conclude(self, result: Evaluated) -> None:
+        self._evaluated.add(result.version)
         self._metrics.evaluated(result)
         await self._events.append(result)

@@ -91,16 +91,14 @@ class RankZero:
         self._health = Health(instantiate(config.health))
         self._stopping = Stopping(config.stop_at, valid_results(streams))
 
-    @property
-    def is_solved(self) -> bool:
-        """Whether the evaluations that the actor has recorded by now meet `stop_at`."""
-        return self._stopping.solved is not None
-
     def end(self, version: int) -> None:
         self.saver.finish()
-        solved = self._stopping.solved
-        self._events.append(TrainingDone(version=version, solved=solved and solved.version))
+        self._events.append(self._done(version))
         self.publisher.close()
+
+    def _done(self, version: int) -> TrainingDone:
+        solved = self._stopping.solved
+        return TrainingDone(version=version, solved=solved and solved.version)
 
     def is_unsaved(self, version: int) -> bool:
         """Returns whether there is no checkpoint of `version`, once the one under way is written."""
@@ -115,18 +113,23 @@ class RankZero:
     def save(self, version: int, saving: SaveHandle) -> None:
         self.saver.begin(Position(version, self._rollouts_offset), saving)
 
-    def next_task(self, version: int) -> MicroBatchRow | PublishWanted | SaveWanted:
-        """Waits for the next row, for a request to save, or until `version` must be published once more."""
+    def next_task(self, version: int) -> MicroBatchRow | PublishWanted | SaveWanted | TrainingDone:
+        """Waits for the next row, for a request to save, or until `version` must be published once more.
+
+        A solved run is done. That may be known only when no step closes any more, with every problem solved.
+        """
         while not self.is_save_wanted:
             self._heartbeat.beat()
+            if self._stopping.solved:
+                return self._done(version)
             if (entry := next(self._rows, None)) is not None:
                 return self._taken(entry)
             self._rows = self._reader.read(self._offset, LOOK_S)
+            self._hear_actor()
             if self.publisher.is_stranded():
                 log.warning(
                     "the servers of version %d have left or are silent: it is published again", version
                 )
-                self._hear_actor()
                 return PublishWanted(version=version)
         return SaveWanted()
 

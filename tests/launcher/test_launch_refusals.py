@@ -243,7 +243,7 @@ def test_a_resumed_run_keeps_its_configuration_and_takes_what_is_set(stopped):
 @pytest.mark.parametrize(
     ("overrides", "says"),
     [
-        (["group_size=4"], "group_size cannot change when a run is resumed; it was 8"),
+        (["group_size=4"], "group_size cannot change when a run is resumed; it was 16"),
         (["seed=7"], "seed cannot change when a run is resumed; it was 0"),
         (["domain.task=gcd"], "domain cannot change when a run is resumed"),
         (["~domain"], "nothing can be taken out when a run is resumed"),

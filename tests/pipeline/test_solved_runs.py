@@ -66,3 +66,15 @@ def test_a_solved_run_that_was_killed_before_its_end_is_resumed_to_its_end(tmp_p
     first, second = of_kind(run, "trainer_events", TrainingDone)
     assert second == first and len(of_kind(run, "trainer_events", StepClosed)) == steps
     assert_accounted(run)
+
+
+def test_a_run_is_solved_where_no_step_closes_any_more(tmp_path):
+    """All groups are dropped from the start, and the evaluation of version 0 alone decides."""
+    run = tmp_path / "run"
+    solved = ("stop_at={success: 0.01, evaluations: 1}", "+domain.agreeing=1", "give_up_after=1000000")
+    status, err = finish(start(run, *solved))
+    assert status == 0, err
+    (result,) = of_kind(run, "actor_events", Evaluated)
+    (done,) = of_kind(run, "trainer_events", TrainingDone)
+    assert (result.version, done.version, done.solved) == (0, 0, 0)
+    assert_accounted(run)
