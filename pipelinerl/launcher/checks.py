@@ -1,7 +1,6 @@
 """What is checked before any process starts, beyond the schema: each refusal is one clear line."""
 
 import re
-from pathlib import Path
 
 from contracts.support.messages import one_line
 from pipelinerl.components import build_domain, build_packing, build_sampler, instantiate
@@ -12,11 +11,6 @@ from pipelinerl.launcher.executors.on_ray.access import missing_ray
 from pipelinerl.launcher.jobs import missing_engine
 from pipelinerl.rollouts.evaluation import held_out
 from pipelinerl.view.trackers import missing_library, unknown_tracker
-
-
-def check_run_dir(run_dir: Path) -> None:
-    if run_dir.exists() and any(run_dir.iterdir()):
-        raise PlanError(f"run directory {run_dir} exists and is never overwritten; set run_dir to a new one")
 
 
 SINGLE = ("objective", "advantage", "normalisation", "health", "trainer")
