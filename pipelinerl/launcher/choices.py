@@ -1,4 +1,4 @@
-"""The groups of `conf/` and the choices in each, in the project's `conf/` and in that of the current directory.
+"""The groups of `conf/` and their choices, in the project's `conf/` and in that of the current directory.
 
 A choice is described by the first sentence of the comment that its file begins with.
 """

@@ -46,7 +46,7 @@ def _check_lag(config: RunConfig, given: Mapping[str, Override]) -> None:
     """Refuses a lag that is asked for and that the schedule does not have."""
     if config.schedule == "conventional" and "max_lag" in given and config.max_lag != 0:
         raise PlanError(
-            f"{given['max_lag'].input_line}: schedule=conventional trains on the newest weights alone, which is "
+            f"{given['max_lag'].input_line}: schedule=conventional trains on the newest weights alone, "
             "max_lag=0; leave max_lag out, or set schedule=async or schedule=pipeline"
         )
 
@@ -59,7 +59,9 @@ def _composed(overrides: list[str]) -> dict:
         overrides = [*overrides, f"hydra.searchpath=['file://{path}']"]
     register_defaults()
     with initialize_config_dir(str(conf_directory()), version_base="1.3"):
-        composed = OmegaConf.to_container(compose("config", overrides=overrides), resolve=True)
+        composed = OmegaConf.to_container(
+            compose("config", overrides=overrides), resolve=True, throw_on_missing=True
+        )
     for group in PARTS_OF_ALL:
         if group in composed:
             raise PlanError(f"{group}: the first line of its file must be: # @package _global_")

@@ -9,6 +9,7 @@ from pydantic import BaseModel
 from pipelinerl.config import Component
 from pipelinerl.launcher.compose import compose_config
 
+
 def described_keys(choices: Collection[str]) -> Iterator[tuple[str, str]]:
     """Yields each key with the demo's value, and its sentence. The groups of choices are not among them."""
     for key, value, sentence in _keys(compose_config([]), choices):

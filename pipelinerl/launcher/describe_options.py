@@ -1,4 +1,4 @@
-"""What `launch.py --help` lists: choices, experiments, commands, and every key with its value and sentence."""
+"""What `launch.py --help` lists: choices, experiments, commands, and keys with values and sentences."""
 
 from collections.abc import Iterator
 

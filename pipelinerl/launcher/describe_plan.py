@@ -3,10 +3,10 @@
 from collections.abc import Iterator, Sequence
 
 from pipelinerl.config import RunConfig
-from pipelinerl.launcher.checks import missing
 from pipelinerl.launcher.describe_places import describe_places
 from pipelinerl.launcher.gpu_memory import GIB, Use, longest_sequence, rank_use, sequences_held, server_use
 from pipelinerl.launcher.jobs import Job
+from pipelinerl.launcher.machine_checks import missing
 from pipelinerl.launcher.model_source import Model
 from pipelinerl.launcher.observer_jobs import observers_of
 from pipelinerl.launcher.prepare import Prepared
@@ -53,7 +53,10 @@ def _streams(location: StreamsLocation) -> str:
 def _model(model: Model) -> str:
     facts = ["" if model.state == "here" else model.state]
     if model.shape:
-        facts += [f"{_count(model.shape.parameters)} parameters", f"a context of {model.shape.context} tokens"]
+        facts += [
+            f"{_count(model.shape.parameters)} parameters",
+            f"a context of {model.shape.context} tokens",
+        ]
         facts += ["" if model.state == "here" else "by model.shape"]
     return ", ".join([model.path, *filter(None, facts)])
 

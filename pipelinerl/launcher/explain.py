@@ -1,4 +1,4 @@
-"""Says in one line why a command line is no configuration, in words that name its argument and what to write."""
+"""Says in one line why a command line is no configuration: which argument it is, and what to write."""
 
 import difflib
 import re
@@ -29,12 +29,30 @@ def parse(arguments: list[str]) -> dict[str, Override]:
             (setting,) = parser.parse_overrides([argument])
         except OverrideParseException as error:
             raise PlanError(_unreadable(argument)) from error
-        if not setting.key_or_group:
-            raise PlanError(f"{argument}: the name of the key is missing before =")
+        _check_key(argument, setting.key_or_group.split(".")[0], setting.key_or_group)
         if setting.is_sweep_override():
-            raise PlanError(_unreadable(argument))
+            raise PlanError(
+                f"{argument!r}: a run has one value of each key; a list is written in brackets, and text "
+                f"with a comma in quotes: {_quoted(argument)}"
+            )
         settings[setting.key_or_group] = setting
     return settings
+
+
+def _check_key(argument: str, section: str, key: str) -> None:
+    if not key:
+        raise PlanError(f"{argument}: the name of the key is missing before =")
+    if section == "hydra":
+        raise PlanError(f"{argument}: Hydra only composes the configuration, and its own settings do nothing")
+    if section in PARTS_OF_ALL and section != key:
+        raise PlanError(f"{argument}: what +{section}=NAME sets is set by its own key, without {section}")
+
+
+def _quoted(argument: str) -> str:
+    """Returns the argument as one types it in a shell, with its value in quotes that Hydra reads."""
+    key, _, value = argument.partition("=")
+    escaped = value.strip("'\"").replace("\\", "\\\\").replace("'", "\\'")
+    return f"{key}=\"'" + re.sub(r'([$`"])', r"\\\1", escaped) + "'\""
 
 
 def _unreadable(argument: str) -> str:
@@ -42,26 +60,27 @@ def _unreadable(argument: str) -> str:
     if not re.fullmatch(r"[\w./+~@-]+", key, re.ASCII):
         return f"{argument!r}: {key!r} is not the name of a key; settings are written KEY=VALUE"
     if value[:1] in "[{":
-        return f"{argument!r}: the list or mapping is not complete; write key='[a, b]' or key='{{a: 1, b: 2}}'"
-    escaped = value.strip("'\"").replace("\\", "\\\\").replace("'", "\\'")
-    return (
-        f"{argument!r}: a value with such characters is written in quotes inside the shell's: "
-        f"{key}=\"'{escaped}'\""
-    )
+        return (
+            f"{argument!r}: the list or mapping is not complete; write key='[a, b]' or key='{{a: 1, b: 2}}'"
+        )
+    typed = _quoted(argument)
+    return f"{argument!r}: a value with such characters is written in quotes inside the shell's: {typed}"
 
 
 def explain(error: Exception, arguments: Iterable[str]) -> str:
     """Returns what is wrong with the arguments that Hydra or OmegaConf refuses."""
     text = first_line(error)
-    if missing := re.search(r"Could not find '(\w+)/([^']+)'", text):
+    if missing := re.search(r"Could not (?:find|load) '(\w+)/([^']+)'", text):
         return _no_choice(*missing.groups())
+    if twice := re.search(r"Multiple values for (\w+)", text):
+        return f"{twice[1]} has a choice already: write {twice[1]}=NAME, without the plus"
     for argument in arguments:
         key = argument.split("=")[0].lstrip("+~")
         if key in MOVED:
             return f"{argument}: {MOVED[key]}"
         if f"'{key}'" in text or f"'{key.split('.')[-1]}'" in text:
             return _no_key(argument, key)
-    return text
+    return f"the configuration cannot be composed: {text}"
 
 
 def _no_choice(group: str, choice: str) -> str:

@@ -1,4 +1,4 @@
-"""Checks a run and plans its jobs, once: a plan is printed from what this returns, and a run is started from it.
+"""Checks a run and plans its jobs, once: a plan is printed from the result, or a run is started from it.
 
 Called by `run.py`. The checks import whatever the configuration names, so they are made in a forked process
 that is gone before the run begins.
@@ -51,12 +51,12 @@ def prepare(config: RunConfig) -> Iterator[Prepared]:
     token = token_of(None) or secrets.token_hex(16)
     run_dir = Path(config.run_dir or time.strftime("runs/%Y%m%d-%H%M%S")).resolve()
     position = _position(run_dir, config)
-    members = members_of(config)
     # A plan's description builds the same parts, so a plan has nothing to forget.
     config, model = checked(config) if config.plan else in_forked(lambda: checked(config))
     with ExitStack() as held:
         executor = held.enter_context(closing(executor_of(config)))
         held.enter_context(naming_full_disk(run_dir))
+        members = members_of(config)
         asks_none = config.plan and config.executor.backend == "ray"  # a plan needs no cluster
         location = resolve_streams(config, run_dir, LOOPBACK if asks_none else executor.address)
         slots = anywhere(members) if asks_none else place(config, executor, members)
@@ -72,5 +72,5 @@ def prepare(config: RunConfig) -> Iterator[Prepared]:
 def _position(run_dir: Path, config: RunConfig) -> Position | None:
     if config.resume is not False:
         return choose(run_dir, Checkpoints(run_dir), config.resume, config.max_steps)
-    check_run_dir(run_dir)
+    check_run_dir(run_dir, will_be_made=not config.plan)
     return None
