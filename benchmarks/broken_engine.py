@@ -27,7 +27,7 @@ class BrokenEngine(ScriptedEngine):
 
 
 if __name__ == "__main__":
-    parser = arguments("Serve completions that are wrong.")
+    parser = arguments(__doc__)
     parser.add_argument("--answers", choices=["error", "corrupt"], default="error")
     options = parser.parse_args()
     run(BrokenEngine(options), options)

@@ -88,7 +88,7 @@ async def success(config: RunConfig, checkpoint: Path, problems: int) -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("run_dir", type=Path)
     parser.add_argument("--problems", type=positive_int, default=1000)
     options = parser.parse_args()

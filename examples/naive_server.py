@@ -153,7 +153,7 @@ class NaiveEngine(EmbeddedEngine):
 
 
 if __name__ == "__main__":
-    parser = arguments("Serve a Hugging Face model, one forward pass a token.")
+    parser = arguments(__doc__)
     parser.add_argument("--model", required=True, help="directory of a Hugging Face causal language model")
     options = parser.parse_args()
     run(NaiveEngine(options.model), options)

@@ -1,7 +1,9 @@
 """A trainer of one's own: it puts a file's weights into servers that keep the inference contract.
 
-It uses torch and the standard library alone. `python own_trainer.py weights.pt http://127.0.0.1:8000` sends
-the tensors of a state dict, by Hugging Face name, as version 1. More URLs are more members of one group.
+    python examples/own_trainer.py weights.pt http://127.0.0.1:8000
+
+It uses torch and the standard library alone. It sends the tensors of a state dict, by Hugging Face name, as
+version 1. More URLs are more members of one group.
 """
 
 import json
@@ -91,6 +93,9 @@ def publish(urls, group, run, epoch, version, weights):
 
 
 if __name__ == "__main__":
+    if len(sys.argv) < 3:  # of which --help is one
+        print(__doc__)
+        sys.exit("--help" not in sys.argv)
     file, *urls = sys.argv[1:]
     run = secrets.token_hex(8)
     weights = torch.load(file)

@@ -1,4 +1,4 @@
-"""An engine without a real model: the worked example of an adapter, and what the tests run against.
+"""Serves an engine without a real model: the worked example of an adapter, which the tests run against.
 
 Its "language model" is a recurrent net of about a thousand weights over characters. So weights,
 log-probabilities, a tied head and stale keys and values mean what they mean for a real model:
@@ -282,7 +282,7 @@ def _truncate(log_p: torch.Tensor, sampling: SamplingParameters) -> torch.Tensor
 
 
 if __name__ == "__main__":
-    parser = arguments("Serve a deterministic token machine that needs no model.")
+    parser = arguments(__doc__)
     parser.add_argument("--token-delay-s", type=float, default=0.0, help="wait after every token")
     parser.add_argument("--seed", type=int, default=0, help="of the initial weights and of sampling")
     options = parser.parse_args()

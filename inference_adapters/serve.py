@@ -23,7 +23,9 @@ IDLE_TIMEOUT_S = 5  # after which a connection without a request is closed
 
 
 def arguments(description: str) -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(description=description)
+    parser = argparse.ArgumentParser(
+        description=description, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--port", type=_port, default=8000, help="0 takes a free one")
     parser.add_argument(

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from contracts.limits import MAX_INTEGER
+from contracts.limits import LONGEST_S, MAX_INTEGER, MAX_TEMPERATURE, MAX_TOKENS_OF_CHOICES, MIN_TEMPERATURE
 from contracts.model_shape import ModelShape
 from contracts.optimizer import OptimizerSpec
 from contracts.support.files import write_atomically
@@ -26,8 +26,13 @@ CONCURRENCY_AT_FIRST = 64  # requests to a server, before its speed says how man
 
 NODES = "a run over several nodes is started with executor=ray (docs/cluster.md)"
 RESTARTS = "set restarts.servers"
-Int = Annotated[int, Field(strict=True)]  # 128.0 and true are not whole numbers
+Int = Annotated[int, Field(strict=True, lt=MAX_INTEGER)]  # 128.0 and true are not whole numbers
+Seconds = Annotated[float, Field(gt=0, lt=LONGEST_S)]
+Text = Annotated[str, Field(min_length=1)]
 Bool = Annotated[bool, Field(strict=True)]
+
+MOST_PROCESSES = 1024  # servers of a run, or trainer ranks
+MOST_ROLLOUTS = 2**20  # of a step
 
 
 class Section(BaseModel):
@@ -43,7 +48,7 @@ class Component(Section):
 
 
 class ModelConfig(Section):
-    path: str | None = Field(
+    path: Text | None = Field(
         None, description="Hugging Face model: a directory, or org/name on the hub; null = a demo model."
     )
     hub: str | None = Field(
@@ -56,9 +61,13 @@ class ModelConfig(Section):
 
 
 class SamplingConfig(Section):
-    temperature: float = Field(1.0, gt=0, description="Sampling temperature of training rollouts.")
-    max_tokens: Int = Field(ge=1, description="Longest completion, in tokens.")
-    max_prompt_tokens: Int = Field(ge=1, description="Longest prompt expected; refused beyond the context.")
+    temperature: float = Field(
+        1.0, ge=MIN_TEMPERATURE, le=MAX_TEMPERATURE, description="Sampling temperature of training rollouts."
+    )
+    max_tokens: Int = Field(ge=1, le=MAX_TOKENS_OF_CHOICES, description="Longest completion, in tokens.")
+    max_prompt_tokens: Int = Field(
+        ge=1, le=MAX_TOKENS_OF_CHOICES, description="Longest prompt expected; refused beyond the context."
+    )
     seeded: Bool = Field(
         False, description="Seed every request, so that a run repeats; servers must declare `seed`."
     )
@@ -85,7 +94,7 @@ class RepetitionConfig(Section):
 
 class RolloutConfig(Section):
     retries: Int = Field(2, ge=0, description="Further attempts after a failed one, before the member fails.")
-    timeout_s: float = Field(gt=0, description="Longest time one attempt may take, waiting included.")
+    timeout_s: Seconds = Field(description="Longest time one attempt may take, waiting included.")
     segment_tokens: Int | None = Field(
         None, ge=1, description="Tokens after which a rollout goes back to the queue; null = it never does."
     )
@@ -124,7 +133,7 @@ class InferenceConfig(EngineConfig):
     base_port: Int | None = Field(
         None, ge=1, le=65535, description="First server's port; null takes free ones."
     )
-    host: str | None = Field(
+    host: Text | None = Field(
         None, description="Address that the servers bind to; null = their node's, loopback where it is one."
     )
     gpus_per_server: Int = Field(1, ge=1, description="GPUs of one server, where world.gpus allows any.")
@@ -197,25 +206,26 @@ class WeightsConfig(Section):
     bucket_bytes: Int | None = Field(
         None,
         ge=1,
-        lt=MAX_INTEGER,
         description="Largest bucket of a broadcast; null = 8 to 256 MiB, by the size of the weights.",
     )
-    master_address: str | None = Field(
+    master_address: Text | None = Field(
         None, description="Where trainer rank 0 hosts the weight group's store; null = its node's address."
     )
-    rendezvous_timeout_s: float = Field(60, gt=0, description="Longest wait for a weight group to form.")
-    bucket_timeout_s: float = Field(60, gt=0, description="Longest silence between two buckets.")
-    live_timeout_s: float = Field(60, gt=0, description="Longest wait for `live` after the last bucket.")
+    rendezvous_timeout_s: Seconds = Field(60, description="Longest wait for a weight group to form.")
+    bucket_timeout_s: Seconds = Field(60, description="Longest silence between two buckets.")
+    live_timeout_s: Seconds = Field(60, description="Longest wait for `live` after the last bucket.")
 
 
 class WorldConfig(Section):
-    servers: Int = Field(1, ge=1, description="Inference servers, of all nodes together.")
+    servers: Int = Field(1, ge=1, le=MOST_PROCESSES, description="Inference servers, of all nodes together.")
     servers_min: Int | None = Field(
         None,
         ge=1,
         description="With executor=ray: servers that must have a place for a run to begin; null = all.",
     )
-    trainer_ranks: Int = Field(1, ge=1, description="Data-parallel trainer ranks, of all nodes together.")
+    trainer_ranks: Int = Field(
+        1, ge=1, le=MOST_PROCESSES, description="Data-parallel trainer ranks, of all nodes together."
+    )
     equal_shares: Bool = Field(
         False,
         description="Whether to refuse a batch that is not the same number of groups for every trainer rank; "
@@ -224,9 +234,9 @@ class WorldConfig(Section):
     gpus: Int = Field(0, ge=0, description="GPUs of each node to use; 0 runs everything on CPUs.")
     gpu_memory_gib: float = Field(80, gt=0, description="Memory of one of them, which a plan must fit into.")
     threads: Int = Field(1, ge=1, description="CPU threads of each server and trainer rank.")
-    server_start_timeout_s: float = Field(600, gt=0, description="Longest wait for a server to be ready.")
-    heartbeat_timeout_s: float = Field(
-        900, gt=0, description="Longest silence of a worker that neither works nor waits; then it is ended."
+    server_start_timeout_s: Seconds = Field(600, description="Longest wait for a server to be ready.")
+    heartbeat_timeout_s: Seconds = Field(
+        900, description="Longest silence of a worker that neither works nor waits; then it is ended."
     )
     server_grace_s: float = Field(
         30,
@@ -234,8 +244,8 @@ class WorldConfig(Section):
         description="Wait for the other servers at the start, once one is ready; as long again as that took, "
         "if that is longer.",
     )
-    rank_timeout_s: float = Field(1800, gt=0, description="Longest wait of one trainer rank for another.")
-    stop_timeout_s: float = Field(10, gt=0, description="Time to end by itself before a process is killed.")
+    rank_timeout_s: Seconds = Field(1800, description="Longest wait of one trainer rank for another.")
+    stop_timeout_s: Seconds = Field(10, description="Time to end by itself before a process is killed.")
 
     @model_validator(mode="before")
     @classmethod
@@ -307,12 +317,12 @@ class ProbeConfig(Section):
     )
     prompts: Int = Field(4, ge=1, description="Held-out prompts that each server completes for a probe.")
     max_tokens: Int = Field(8, ge=1, description="Tokens of each completion.")
-    timeout_s: float = Field(30, gt=0, description="Longest wait for one; then the probe goes without it.")
+    timeout_s: Seconds = Field(30, description="Longest wait for one; then the probe goes without it.")
 
 
 class RunConfig(Section):
     seed: Int = Field(0, ge=0, description="Seed of the problems, their order, and the trainer.")
-    run_dir: str | None = Field(None, description="Where the run writes; null = runs/<time>.")
+    run_dir: Text | None = Field(None, description="Where the run writes; null = runs/<time>.")
     resume: Bool | Int = Field(
         False, ge=0, description="Resume run_dir: true = from its newest checkpoint, or of that version."
     )
@@ -320,7 +330,7 @@ class RunConfig(Section):
     schedule: Literal["pipeline", "async", "conventional"] = Field(
         "pipeline", description="When weights go out: in flight, between requests, or with max_lag 0."
     )
-    batch_size: Int = Field(ge=1, description="Rollouts per optimizer step.")
+    batch_size: Int = Field(ge=1, le=MOST_ROLLOUTS, description="Rollouts per optimizer step.")
     group_size: Int = Field(ge=2, description="Attempts at one problem.")
     max_lag: Int | None = Field(ge=0, description="Oldest weights a trained token may be sampled by.")
     on_stale: Literal["drop", "mask", "keep"] = Field("drop", description="What to do with older tokens.")

@@ -1,4 +1,4 @@
-"""Which training problems are worth training on: attempt each on a running server, and list those to keep.
+"""Attempts training problems on a running server, and lists those worth training on.
 
     python -m pipelinerl.difficulty --url http://127.0.0.1:8000 --out sums.jsonl model.path=MODEL [KEY=VALUE]
     python launch.py domain=subset domain.path=sums.jsonl model.path=MODEL
@@ -29,6 +29,7 @@ from hydra.errors import HydraException
 from pydantic import ValidationError
 
 from contracts.records import Rollout
+from contracts.support.command_line import command_parser
 from contracts.support.files import write_atomically
 from contracts.support.messages import one_line
 from contracts.support.token import TOKEN_VARIABLE
@@ -148,9 +149,7 @@ def main(arguments: list[str]) -> None:
 
 
 def _options(arguments: list[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="python -m pipelinerl.difficulty", description=__doc__.splitlines()[0]
-    )
+    parser = command_parser("pipelinerl.difficulty", __doc__)
     parser.add_argument("--url", required=True, help="of the inference server")
     parser.add_argument("--out", type=Path, required=True, help="a new file, for domain=subset")
     parser.add_argument("--attempts", type=int, default=8, help="at each problem")

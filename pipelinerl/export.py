@@ -1,4 +1,4 @@
-"""A checkpoint of a run as a Hugging Face model.
+"""Exports a checkpoint of a run as a Hugging Face model.
 
     python -m pipelinerl.export runs/latest --out /tmp/model [--version 40]
 
@@ -6,11 +6,11 @@ One process, on the CPU, whatever the run was trained on. The model card, README
 (A run exports its last weights by itself, to `checkpoints/final`.)
 """
 
-import argparse
 import sys
 from pathlib import Path
 
 from contracts.records import Evaluated
+from contracts.support.command_line import command_parser
 from contracts.support.messages import one_line
 from contracts.support.ports import ReservedPort
 from contracts.trainer import WorkerSpec
@@ -63,7 +63,7 @@ def _results(run_dir: Path) -> list[Evaluated]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m pipelinerl.export", description=__doc__.splitlines()[0])
+    parser = command_parser("pipelinerl.export", __doc__)
     parser.add_argument("run_dir", type=Path, help="of a run that has checkpoints")
     parser.add_argument("--out", type=Path, required=True, help="a new directory")
     parser.add_argument("--version", type=int, help="whose weights; default: the newest checkpoint's")

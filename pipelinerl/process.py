@@ -1,6 +1,5 @@
 """What every process of a run does first: its arguments, its configuration, its log."""
 
-import argparse
 import logging
 import os
 import signal
@@ -9,6 +8,7 @@ import traceback
 from collections.abc import Callable
 from pathlib import Path
 
+from contracts.support.command_line import command_parser
 from contracts.support.token import TOKEN_VARIABLE
 from pipelinerl.config import RunConfig, load_config
 from pipelinerl.errors import GaveUpError
@@ -23,7 +23,11 @@ def process_main(name: str, work: Callable[[RunConfig, Path, str | None], None])
 
     Where it raises GaveUpError, the exit status is REFUSED.
     """
-    parser = argparse.ArgumentParser(prog=f"python -m pipelinerl.{name}")
+    parser = command_parser(
+        f"pipelinerl.{name}",
+        f"Runs the {name} of a run whose configuration is in DIR/config.yaml. The launcher starts it.\n\n"
+        f"    python -m pipelinerl.{name} --run-dir DIR",
+    )
     parser.add_argument("--run-dir", type=Path, required=True)
     run_dir = parser.parse_args().run_dir
     logging.basicConfig(level=logging.INFO, format=f"%(asctime)s {name} %(levelname)s %(message)s")

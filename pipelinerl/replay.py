@@ -1,4 +1,4 @@
-"""Debugging one process without the others.
+"""Runs one process of a recorded run without the others, to debug it.
 
     python -m pipelinerl.replay actor runs/latest --url http://127.0.0.1:8000 --out /tmp/rollouts
     python -m pipelinerl.replay trainer runs/latest --out /tmp/replayed
@@ -9,7 +9,6 @@ servers, from the rows that the run recorded, prints every step, and exports the
 whole pipeline's, without its streaming: read them first.
 """
 
-import argparse
 import asyncio
 import os
 import sys
@@ -17,6 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from contracts.records import MicroBatchRow, Resumed, StepClosed
+from contracts.support.command_line import command_parser
 from contracts.support.ports import ReservedPort
 from contracts.support.token import TOKEN_VARIABLE
 from contracts.token_fields import TokenFieldError
@@ -26,7 +26,7 @@ from pipelinerl.clients.server_pool import ServerPool
 from pipelinerl.components import build_client, build_domain, build_sampler, instantiate, judge_of
 from pipelinerl.config import FileStreamsConfig, RunConfig, load_config, save_config
 from pipelinerl.errors import PlanError
-from pipelinerl.launcher.checks import check_run_dir
+from pipelinerl.launcher.run_directory import check_run_dir
 from pipelinerl.rollouts.reward_terms import with_terms
 from pipelinerl.rollouts.runner import RolloutRunner, RolloutSpec
 from pipelinerl.streams import Streams
@@ -115,7 +115,7 @@ def trained_rows(streams: Streams) -> Iterator[MicroBatchRow]:
 
 def main() -> None:
     """Replays one process of a recorded run."""
-    parser = argparse.ArgumentParser(prog="python -m pipelinerl.replay", description=__doc__.splitlines()[0])
+    parser = command_parser("pipelinerl.replay", __doc__)
     parser.add_argument("process", choices=["actor", "trainer"])
     parser.add_argument("run_dir", type=Path, help="the recorded run")
     parser.add_argument("--out", type=Path, required=True, help="a new directory for what is made")

@@ -1,4 +1,4 @@
-"""Change the number of inference servers of a run that is running.
+"""Changes the number of inference servers of a run that is running.
 
     python -m pipelinerl.scale RUN_DIR servers=4
 
@@ -7,11 +7,11 @@ of weights. Those beyond the number get no new requests, and end when their last
 A run that is resumed begins with `world.servers` again.
 """
 
-import argparse
 import re
 import sys
 from pathlib import Path
 
+from contracts.support.command_line import command_parser
 from contracts.support.messages import one_line
 from pipelinerl.launcher.scaling import ask_for_servers
 
@@ -21,11 +21,7 @@ ANSWER_S = 60.0  # a shared file system may show a new file to another node as l
 
 def main(arguments: list[str] | None = None) -> int:
     """Runs the command and returns its exit status."""
-    parser = argparse.ArgumentParser(
-        prog="python -m pipelinerl.scale",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = command_parser("pipelinerl.scale", __doc__)
     parser.add_argument("run_dir", type=Path, help="the directory of the run")
     parser.add_argument("servers", help="servers=N, with N at least 1")
     given = parser.parse_args(arguments)

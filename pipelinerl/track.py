@@ -1,4 +1,4 @@
-"""Write the metrics of a run to trackers, by a process that follows the run from outside.
+"""Writes the metrics of a run to trackers, by a process that follows the run from outside.
 
     python -m pipelinerl.track RUN_DIR --to wandb trackio tensorboard
 
@@ -7,12 +7,12 @@ with Ctrl-C. It may be killed and started again, also once the run was resumed o
 it was. What each tracker needs, and what holds for it, is in docs/trackers.md.
 """
 
-import argparse
 import signal
 import sys
 import time
 from pathlib import Path
 
+from contracts.support.command_line import command_parser
 from contracts.support.messages import one_line
 from pipelinerl.errors import PlanError
 from pipelinerl.view.follower import Follower
@@ -24,11 +24,7 @@ POLL_S = 1.0
 
 def main(arguments: list[str] | None = None) -> int:
     """Runs the command and returns its exit status."""
-    parser = argparse.ArgumentParser(
-        prog="python -m pipelinerl.track",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = command_parser("pipelinerl.track", __doc__)
     parser.add_argument("run_dir", type=Path, help="the directory of the run")
     parser.add_argument("--to", nargs="+", required=True, metavar="TRACKER", help="wandb trackio tensorboard")
     parser.add_argument("--once", action="store_true", help="write what is there now, and end")

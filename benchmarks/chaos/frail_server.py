@@ -1,5 +1,7 @@
 """The scripted server, with two faults of its network on demand.
 
+    python -m benchmarks.chaos.frail_server --port 8001
+
 SIGUSR1 closes its port for good; connections that are open stay open. At SIGUSR2 it begins to send answers
 whose bytes are wrong, and at the next it stops doing so.
 """
@@ -51,7 +53,7 @@ class Answers:
 
 def main() -> None:
     """Serves the scripted engine, with the options that every server of a run is given."""
-    options: Any = serve.arguments("Serve the scripted engine, with faults on demand.").parse_args()
+    options: Any = serve.arguments(__doc__).parse_args()
     serve.Server = FrailServer
     serve.run(ScriptedEngine(), options)
 

@@ -1,4 +1,7 @@
-"""A server that emulates a GPU's times: python -m benchmarks.emulated.server --mean-tokens 50 --sigma 1 ...
+"""A server that emulates a GPU's times.
+
+    python -m benchmarks.emulated.server --mean-tokens 50 --sigma 1 --token-s 0.02 --token-each-s 0.001 \\
+        --prompt-s 0.0001 --apply-s 0.5
 
 A token takes `token_s`, and `token_s_each` more for each request in flight; a token of a prompt takes
 `prompt_s`. New weights stop generation for `apply_s`. The tokens are all the same: no model samples them.
@@ -77,7 +80,7 @@ class EmulatedEngine(ScriptedEngine):
 
 
 if __name__ == "__main__":
-    parser = arguments("Serve tokens at the speed of a GPU, without a model.")
+    parser = arguments(__doc__)
     parser.add_argument("--mean-tokens", type=float, required=True)
     parser.add_argument("--sigma", type=float, required=True, help="of the lognormal lengths; 0 = constant")
     parser.add_argument("--seed", type=int, default=0, help="of the lengths")

@@ -14,13 +14,12 @@ from collections.abc import Callable
 
 from contracts.conformance.inference.command import add_inference
 from contracts.conformance.trainer.command import add_trainer
+from contracts.support.command_line import command_parser
 
 
 def main() -> int:
     """Runs the command that the command line names, and returns its exit status."""
-    parser = argparse.ArgumentParser(
-        prog="python -m contracts.conformance", description="Prove an adapter of the two contracts."
-    )
+    parser = command_parser("contracts.conformance", __doc__)
     commands = parser.add_subparsers(required=True)
     add_inference(
         commands.add_parser("inference", help="an inference server, over HTTP and its weight group")

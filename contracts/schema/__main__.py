@@ -1,14 +1,19 @@
-"""The command `python -m contracts.schema`: checks that the files are current, or writes them."""
+"""Checks that the files of the contracts' JSON Schema are current, or writes them.
 
-import argparse
+    python -m contracts.schema --write
+
+Without --write it changes nothing, and exits with 1 if a file is not current.
+"""
+
 import sys
 
 from contracts.schema.documents import DIRECTORY, documents, text_of
+from contracts.support.command_line import command_parser
 
 
 def main() -> int:
     """Returns 0 if every file is current, or was written; otherwise 1."""
-    parser = argparse.ArgumentParser(prog="python -m contracts.schema", description=__doc__)
+    parser = command_parser("contracts.schema", __doc__)
     parser.add_argument("--write", action="store_true", help="write the files, and remove others")
     write = parser.parse_args().write
     wanted = {name: text_of(document) for name, document in documents().items()}

@@ -1,10 +1,13 @@
-"""Serves a model by SGLang behind the contract: `python -m inference_adapters.sglang --model PATH`.
+"""Serves a model by SGLang behind the contract.
+
+    python -m inference_adapters.sglang --model PATH --port 8000
 
 It also takes the options of SGLang's server, except those that the contract decides.
 """
 
 import sys
 from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
 
 from contracts.support.messages import first_line
 from inference_adapters.serve import arguments, run
@@ -14,6 +17,8 @@ from inference_adapters.sglang.cpu_stubs import install_cpu_stubs
 
 def main() -> None:
     """Starts the server, or exits with a message if SGLang or the model cannot be used."""
+    if "--help" in sys.argv and find_spec("sglang") is None:
+        arguments(__doc__).parse_args()  # the help without SGLang's own options
     found = _known_version()
     install_cpu_stubs()
     from inference_adapters.sglang.engine import SglangEngine

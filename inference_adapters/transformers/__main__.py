@@ -1,6 +1,8 @@
 """Serves a Hugging Face model directory by transformers' continuous batching, on a CPU or one GPU.
 
-Run it by `python -m inference_adapters.transformers --model PATH --port 8000`.
+    python -m inference_adapters.transformers --model PATH --port 8000
+
+It needs no other engine, and is the one of the demo.
 """
 
 import sys

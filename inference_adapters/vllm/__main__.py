@@ -1,4 +1,6 @@
-"""Serves a model by vLLM behind the contract: `python -m inference_adapters.vllm --model PATH --port 8000`.
+"""Serves a model by vLLM behind the contract.
+
+    python -m inference_adapters.vllm --model PATH --port 8000
 
 It takes the options of `vllm serve`, except those that the contract decides.
 """
@@ -8,9 +10,10 @@ import os
 import secrets
 import sys
 from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
 
 from contracts.limits import MAX_STOPS, MAX_TOP_LOGPROBS
-from inference_adapters.serve import add_contract_arguments, run
+from inference_adapters.serve import add_contract_arguments, arguments, run
 from inference_adapters.vllm import KNOWN_VERSIONS
 
 FROM_THE_MODEL = "a model's own top_p, penalties, ... would change what is sampled"
@@ -33,6 +36,8 @@ DECIDED = {  # options that the contract decides, with value and reason
 
 def main() -> None:
     """Starts the server, or exits with a message if vLLM cannot be used."""
+    if "--help" in sys.argv and find_spec("vllm") is None:
+        arguments(__doc__).parse_args()  # the help without vLLM's own options
     _check_version()
     if os.environ.get("VLLM_SERVER_DEV_MODE", "0") != "0" or os.environ.get("VLLM_API_KEY"):
         sys.exit(

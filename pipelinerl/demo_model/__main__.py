@@ -1,4 +1,6 @@
-"""Makes a demo model: python -m pipelinerl.demo_model NAME [--out DIR] [--seed N]
+"""Makes a demo model.
+
+    python -m pipelinerl.demo_model NAME [--out DIR] [--seed N]
 
 A Qwen2 of 0.8 M parameters, in half precision; a few minutes on two cores. A finished one is kept, and made
 again where its recipe has changed.
@@ -16,9 +18,9 @@ solutions that are wrong by a plausible amount. RL then restores the reliability
 of a demo, a sparse reward does not teach a model an algorithm that it does not know.
 """
 
-import argparse
 from pathlib import Path
 
+from contracts.support.command_line import command_parser
 from contracts.support.messages import one_line
 from pipelinerl.demo_model.registry import DEMO_MODELS, SEED, make_named
 from pipelinerl.errors import PlanError
@@ -26,11 +28,7 @@ from pipelinerl.errors import PlanError
 
 def main() -> None:
     """Makes the demo model that the command line names."""
-    parser = argparse.ArgumentParser(
-        prog="pipelinerl.demo_model",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = command_parser("pipelinerl.demo_model", __doc__)
     parser.add_argument("name", choices=DEMO_MODELS)
     parser.add_argument("--out", type=Path, help="directory of the model; by default the one that runs use")
     parser.add_argument("--seed", type=int, default=SEED)

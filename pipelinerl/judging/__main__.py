@@ -7,7 +7,6 @@ a run. As root it becomes the user nobody, once it has opened its files.
 Exit status 2 means that the service was refused, in one line; to start it again would change nothing.
 """
 
-import argparse
 import asyncio
 import logging
 import os
@@ -18,6 +17,7 @@ from pathlib import Path
 
 import yaml
 
+from contracts.support.command_line import command_parser
 from contracts.support.messages import one_line
 from pipelinerl.judging.client import SOCKET_VARIABLE
 from pipelinerl.judging.isolation import (
@@ -96,7 +96,7 @@ def workers_at(level: Level, options: JudgingConfig) -> Workers:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(prog="python -m pipelinerl.judging")
+    parser = command_parser("pipelinerl.judging", __doc__)
     parser.add_argument("--run-dir", type=Path, required=True)
     directory = parser.parse_args().run_dir
     logging.basicConfig(level=logging.INFO, format="%(asctime)s judging %(levelname)s %(message)s")

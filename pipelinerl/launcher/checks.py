@@ -1,53 +1,26 @@
-"""What is checked before any process starts, beyond the schema: each refusal is one clear line."""
+"""What is checked of a run's parts before any process starts, beyond the schema: each refusal is one line."""
 
 import re
-from pathlib import Path
+from pkgutil import resolve_name
 
 from contracts.support.messages import one_line
 from pipelinerl.components import build_domain, build_packing, build_sampler, instantiate
-from pipelinerl.config import RunConfig
+from pipelinerl.config import Component, RunConfig
+from pipelinerl.domains.base import Domain
 from pipelinerl.errors import PlanError
 from pipelinerl.launcher.combinations import check_together
-from pipelinerl.launcher.executors.on_ray.access import missing_ray
-from pipelinerl.launcher.jobs import missing_engine
 from pipelinerl.rollouts.evaluation import held_out
-from pipelinerl.view.trackers import missing_library, unknown_tracker
-
-
-def check_run_dir(run_dir: Path) -> None:
-    if run_dir.exists() and any(run_dir.iterdir()):
-        raise PlanError(f"run directory {run_dir} exists and is never overwritten; set run_dir to a new one")
-
+from pipelinerl.view.trackers import unknown_tracker
 
 SINGLE = ("objective", "advantage", "normalisation", "health", "trainer")
 LISTS = ("filters", "regularisers", "rewards")
 COUNTED_BY = {"filters": "reason", "rewards": "name"}
 
 
-def check_machine(config: RunConfig) -> None:
-    """Checks what a run needs and a plan may lack: the trainer's backend, engines and GPUs."""
-    if config.plan:
-        return
-    if lacking := missing(config):
-        raise PlanError(lacking[0])
-    import torch
-
-    found = torch.cuda.device_count()
-    if config.executor.backend == "local" and config.world.gpus > found:
-        raise PlanError(f"world.gpus={config.world.gpus}, but torch sees {found}; 0 runs on the CPU")
-
-
-def missing(config: RunConfig) -> list[str]:
-    """Returns what is not installed here: the trainer's backend, engines, the executor's, and trackers'."""
-    engines = [config.inference, *config.inference.others.values(), *filter(None, [config.reference])]
-    lacking = [instantiate(config.trainer).missing, *map(missing_engine, engines)]
-    lacking.append(missing_ray() if config.executor.backend == "ray" else None)
-    lacking += map(missing_library, config.all_trackers)
-    return list(dict.fromkeys(filter(None, lacking)))
-
-
 def check_components(config: RunConfig) -> None:
     """Builds every component that the configuration names, with its options."""
+    for name in ("domain", "packing", "sampler"):
+        _check_is_class(name, getattr(config, name))
     _checked("domain", lambda: build_domain(config))
     _checked("packing", lambda: build_packing(config))
     named = [(name, getattr(config, name)) for name in SINGLE]
@@ -55,6 +28,7 @@ def check_components(config: RunConfig) -> None:
     _check_token_fields(config)
     parts: dict[str, list[object]] = {name: [] for name, _ in named}
     for name, component in named:
+        _check_is_class(name, component)
         part = _checked(name, lambda component=component: instantiate(component))
         _check_needs(config, name, part)
         parts[name].append(part)
@@ -76,8 +50,29 @@ def check_problems(config: RunConfig) -> None:
     domain = build_domain(config)
     if not (config.plan and domain.fetches):
         _checked("domain", lambda: (domain.train_size, domain.heldout_size))
+        _check_held_out(config, domain)
         _checked("sampler", lambda: build_sampler(config, domain))
         _checked("eval", lambda: held_out(domain, config.eval) if config.eval.attempts_of else None)
+
+
+def _check_held_out(config: RunConfig, domain: Domain) -> None:
+    if config.eval.problems > domain.heldout_size:
+        raise PlanError(
+            f"eval.problems={config.eval.problems}, and the domain {domain.name} holds out "
+            f"{domain.heldout_size}; set eval.problems={domain.heldout_size}"
+        )
+
+
+def _check_is_class(name: str, component: Component) -> None:
+    try:
+        found = resolve_name(component.target)
+    except Exception:  # building it tells why
+        return
+    if not isinstance(found, type):
+        raise PlanError(
+            f"{name}._target_={component.target} is {type(found).__name__} and no class; "
+            f"conf/{name}/ has the classes that ship"
+        )
 
 
 def _label_of(part: object, name: str) -> str:

@@ -1,28 +1,31 @@
 """Describes the plan (`plan=true`): what would run where, the memory it would need, and the expected lag."""
 
-from collections.abc import Iterator
-from pathlib import Path
+from collections.abc import Iterator, Sequence
 
 from pipelinerl.config import RunConfig
-from pipelinerl.launcher.checks import missing
-from pipelinerl.launcher.describe_places import describe_places, planned_jobs
+from pipelinerl.launcher.describe_places import describe_places
 from pipelinerl.launcher.gpu_memory import GIB, Use, longest_sequence, rank_use, sequences_held, server_use
 from pipelinerl.launcher.jobs import Job
+from pipelinerl.launcher.machine_checks import missing
 from pipelinerl.launcher.model_source import Model
 from pipelinerl.launcher.observer_jobs import observers_of
+from pipelinerl.launcher.prepare import Prepared
 from pipelinerl.rollouts.admission import STEPS_AHEAD
-from pipelinerl.streams.of_run import StreamsLocation, resolve_streams
+from pipelinerl.streams.of_run import StreamsLocation
 
 
-def describe_plan(config: RunConfig, run_dir: Path, model: Model) -> Iterator[str]:
+def describe_plan(prepared: Prepared) -> Iterator[str]:
     """Yields the description line by line. Asks a Ray cluster what there is, if RAY_ADDRESS names one."""
-    location = resolve_streams(config, run_dir)
+    config = prepared.placed.config
+    run_dir = prepared.placed.run_dir
+    model = prepared.model
+    location = prepared.location
     yield f"run directory: {run_dir}"
     yield f"model: {_model(model)}"
     yield f"streams: {_streams(location)}"
-    yield from describe_places(config)
+    yield from describe_places(config, prepared.placed.executor)
     yield ""
-    yield from _processes(planned_jobs(config, run_dir, location), location)
+    yield from _processes(prepared.jobs, location)
     for observer in observers_of(config, run_dir):
         yield f"{observer.name:14} {' '.join(observer.command)}"
     yield ""
@@ -33,7 +36,7 @@ def describe_plan(config: RunConfig, run_dir: Path, model: Model) -> Iterator[st
     yield from (f"not here: {reason}" for reason in lacking if reason)
 
 
-def _processes(jobs: list[Job], location: StreamsLocation) -> Iterator[str]:
+def _processes(jobs: Sequence[Job], location: StreamsLocation) -> Iterator[str]:
     width = max(len(job.placement) for job in jobs)
     if location.server:
         yield f"{'redis':14} {'CPU':{width}} {' '.join(location.server.command)}"
@@ -50,10 +53,20 @@ def _streams(location: StreamsLocation) -> str:
 def _model(model: Model) -> str:
     facts = ["" if model.state == "here" else model.state]
     if model.shape:
-        billions = model.shape.parameters / 1e9
-        facts += [f"{billions:.3g} billion parameters", f"a context of {model.shape.context} tokens"]
+        facts += [
+            f"{_count(model.shape.parameters)} parameters",
+            f"a context of {model.shape.context} tokens",
+        ]
         facts += ["" if model.state == "here" else "by model.shape"]
     return ", ".join([model.path, *filter(None, facts)])
+
+
+def _count(parameters: int) -> str:
+    """Returns a number of parameters as one reads it: 7.62 billion, 887 thousand."""
+    for size, word in ((10**9, "billion"), (10**6, "million"), (10**3, "thousand")):
+        if parameters >= size:
+            return f"{parameters / size:.3g} {word}"
+    return str(parameters)
 
 
 def _ports(config: RunConfig) -> Iterator[str]:

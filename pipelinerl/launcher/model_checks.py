@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from textwrap import shorten
 from typing import TYPE_CHECKING
 
 from contracts.model_shape import ModelShape
@@ -12,7 +13,7 @@ from pipelinerl.config import RunConfig
 from pipelinerl.domains.base import Domain, Problem
 from pipelinerl.errors import PlanError
 from pipelinerl.launcher.gpu_memory import check_fits
-from pipelinerl.launcher.model_source import Model
+from pipelinerl.launcher.model_source import LONGEST_REASON, Model
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -30,7 +31,12 @@ def check_model(config: RunConfig, model: Model) -> None:
 
         if why := instantiate(config.trainer).unfit(model.path):
             raise PlanError(f"the trainer cannot train the model in model.path={model.path}: {why}")
-        tokenizer = AutoTokenizer.from_pretrained(model.path, local_files_only=True)
+        try:
+            tokenizer = AutoTokenizer.from_pretrained(model.path, local_files_only=True)
+        except Exception as error:  # of whatever library reads this kind of tokenizer
+            raise PlanError(
+                f"model.path={model.path} has no usable tokenizer: {shorten(str(error), LONGEST_REASON)}"
+            ) from error
         domain = build_domain(config)
         _check_template(tokenizer, domain, model.path)
         _check_prompts(config, tokenizer, domain)

@@ -3,9 +3,13 @@
 A plan needs neither the model nor a network: `model.shape` describes the model until it is here.
 """
 
+from __future__ import annotations
+
+import json
 import re
 from pathlib import Path
-from typing import Literal, NamedTuple
+from textwrap import shorten
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import hydra.utils
 
@@ -13,6 +17,9 @@ from contracts.model_shape import ModelShape
 from contracts.support.messages import one_line
 from pipelinerl.config import RunConfig
 from pipelinerl.errors import PlanError
+
+if TYPE_CHECKING:
+    from transformers import PretrainedConfig
 
 HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
 FILES = ["*.safetensors", "*.json", "*.jinja", "*.txt", "*.model", "*.tiktoken"]  # of a repository
@@ -26,6 +33,7 @@ SHAPE = {  # field of ModelShape -> of a Hugging Face configuration
     "context": "max_position_embeddings",
     "tied": "tie_word_embeddings",
 }
+LONGEST_REASON = 300  # characters of what a library says
 EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts")  # of which a token passes a few
 
 
@@ -55,6 +63,8 @@ def find_model(config: RunConfig, demo: Path) -> Model:
     given = config.model.shape if config.plan else None
     if directory == demo:
         return Model(str(directory), "to be made", given)
+    if directory.is_file():
+        raise PlanError(f"model.path={name} is a file; set it to the directory of a Hugging Face model")
     if directory.exists() or not HUB_NAME.fullmatch(name):
         raise PlanError(
             f"model.path={name} is not a Hugging Face model directory (no config.json there), and no "
@@ -98,11 +108,29 @@ def _from_hub(name: str, local_files_only: bool) -> str | None:
 
 def _shape_of(directory: Path) -> ModelShape | None:
     """None for an architecture that it does not describe."""
-    from transformers import AutoConfig
-
-    config = AutoConfig.from_pretrained(directory).get_text_config()
+    config = _config_in(directory).get_text_config()
     if not all(hasattr(config, name) for name in SHAPE.values()) or any(hasattr(config, n) for n in EXPERTS):
         return None
     known = {field: getattr(config, name) for field, name in SHAPE.items()}
-    head_dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
-    return ModelShape(**known, head_dim=head_dim)
+    try:
+        head_dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+        return ModelShape(**known, head_dim=head_dim)
+    except (TypeError, ValueError, ZeroDivisionError) as error:
+        raise PlanError(f"{directory / 'config.json'} describes no model: {one_line(error)}") from error
+
+
+def _config_in(directory: Path) -> PretrainedConfig:
+    """Returns the model's Hugging Face configuration. Raises PlanError for a file that is none."""
+    from transformers import AutoConfig
+
+    file = directory / "config.json"
+    try:
+        written = json.loads(file.read_text())
+    except (OSError, ValueError) as error:
+        raise PlanError(f"{file} cannot be read: {one_line(error)}; copy the model again") from error
+    if not isinstance(written, dict) or "model_type" not in written:
+        raise PlanError(f"{file} is not the configuration of a Hugging Face model: it names no model_type")
+    try:
+        return AutoConfig.from_pretrained(directory)
+    except Exception as error:  # of a class that is the model's own
+        raise PlanError(f"{file}: {shorten(str(error), LONGEST_REASON)}") from error

@@ -14,6 +14,7 @@ from pipelinerl.launcher.jobs import JobPlanner
 from pipelinerl.launcher.messages import say
 from pipelinerl.launcher.wants import Member
 
+ITS_NODE = "<its node>"
 POLL_S = 0.1
 SAY_EVERY_S = 10.0  # while something waits for a place
 
@@ -68,6 +69,12 @@ def place(config: RunConfig, executor: Executor, members: Iterable[Member]) -> d
             say(waits)
             said = now
         time.sleep(POLL_S)
+
+
+def anywhere(members: Iterable[Member]) -> dict[str, Slot]:
+    """Returns a place of each job on a node that is not known yet, for a plan."""
+    gpus = {want.name: f"x {want.gpus}" if want.gpus else "" for _, want in members}
+    return {want.name: Slot(ITS_NODE, ITS_NODE, want.port, gpus[want.name]) for _, want in members}
 
 
 def _waits_for(config: RunConfig, members: Iterable[Member], fates: Mapping[str, Fate]) -> str | None:

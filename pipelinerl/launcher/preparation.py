@@ -8,8 +8,9 @@ from pathlib import Path
 from pipelinerl.components import build_domain, judging_of
 from pipelinerl.config import RunConfig
 from pipelinerl.demo_model import registry
-from pipelinerl.launcher.checks import check_components, check_machine, check_problems, check_trackers
+from pipelinerl.launcher.checks import check_components, check_problems, check_trackers
 from pipelinerl.launcher.forked import in_forked
+from pipelinerl.launcher.machine_checks import check_machine
 from pipelinerl.launcher.model_checks import check_model
 from pipelinerl.launcher.model_source import Model, fetch_model, find_model, model_in
 

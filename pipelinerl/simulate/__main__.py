@@ -1,4 +1,4 @@
-"""Predict a run's throughput, idle shares and lag without running it: python -m pipelinerl.simulate
+"""Predicts a run's throughput, idle shares and lag without running it.
 
     python -m pipelinerl.simulate +exp=math_7b --lengths lognormal:900,1.0
     python -m pipelinerl.simulate +exp=math_7b --compare --like runs/earlier
@@ -14,6 +14,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
+from contracts.support.command_line import command_parser
 from contracts.support.messages import one_line
 from pipelinerl.config import RunConfig
 from pipelinerl.demo_model.registry import DEMO_MODELS
@@ -57,11 +58,7 @@ def _compared(config: RunConfig) -> list[RunConfig]:
 
 
 def _options(arguments: list[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="python -m pipelinerl.simulate",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = command_parser("pipelinerl.simulate", __doc__)
     parser.add_argument("--compare", action="store_true", help="all three schedules")
     parser.add_argument("--steps", type=int, default=STEPS, help="optimizer steps")
     parser.add_argument("--like", type=Path, help="a recorded run, for lengths and times")

@@ -1,4 +1,4 @@
-"""The command prints a script for sbatch, and submits nothing.
+"""Prints a script for sbatch that starts a run or adds nodes to one, and submits nothing.
 
     python -m pipelinerl.slurm nodes=4 gpus=8 time=24:00:00 -- run_dir=/shared/runs/one ... | sbatch
     python -m pipelinerl.slurm join=/shared/runs/one nodes=1 gpus=8 | sbatch --qos=preemptible

@@ -1,4 +1,4 @@
-"""Look into the streams of a run.
+"""Shows the records of a run, and what happened to one of its groups.
 
     python -m pipelinerl.streams list runs/latest
     python -m pipelinerl.streams show runs/latest rollouts --tail 3
@@ -15,6 +15,7 @@ import sys
 from collections import deque
 from pathlib import Path
 
+from contracts.support.command_line import command_parser
 from pipelinerl.config import DamagedConfigError
 from pipelinerl.streams.base import StreamError, Streams
 from pipelinerl.streams.group_history import read_history
@@ -40,7 +41,7 @@ def main() -> int:
 
 def parse_arguments() -> argparse.Namespace:
     """Returns the options of the command line; `command` is the function that carries it out."""
-    parser = argparse.ArgumentParser("python -m pipelinerl.streams", description="Look into a run's streams.")
+    parser = command_parser("pipelinerl.streams", __doc__)
     commands = parser.add_subparsers(required=True)
     listing = commands.add_parser("list", help="name the streams, with their records")
     listing.set_defaults(command=list_streams)

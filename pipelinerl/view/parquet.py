@@ -1,4 +1,4 @@
-"""The rollouts of a run as a data set of parquet files, with its card.
+"""Exports the rollouts of a run as a data set of parquet files, with its card.
 
     python -m pipelinerl.view.parquet runs/latest --out /tmp/rollouts
 
@@ -10,10 +10,10 @@ It copies what is recorded by now, of a run that has ended or is running. DIR ap
 a command that is killed leaves `.DIR.<process>.partial` beside it. It needs pyarrow: the extra `math`.
 """
 
-import argparse
 import sys
 from pathlib import Path
 
+from contracts.support.command_line import command_parser
 from pipelinerl.config import DamagedConfigError
 from pipelinerl.report.run_totals import accounts_of
 from pipelinerl.streams import StreamError
@@ -65,7 +65,7 @@ def export_rollouts(
 
 def main() -> int:
     """Writes the data set that the command line asks for, and returns the exit status."""
-    parser = argparse.ArgumentParser("python -m pipelinerl.view.parquet", description=__doc__.splitlines()[0])
+    parser = command_parser("pipelinerl.view.parquet", __doc__)
     parser.add_argument("run_dir", type=Path)
     parser.add_argument("--out", type=Path, required=True, help="a new or an empty directory")
     arguments = parser.parse_args()

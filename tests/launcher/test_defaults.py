@@ -11,7 +11,7 @@ from hydra.utils import get_class
 from pipelinerl.config import EngineConfig, FileStreamsConfig, RedisStreamsConfig, RunConfig
 from pipelinerl.launcher.compose import compose_config
 from pipelinerl.launcher.defaults import defaults_of
-from pipelinerl.launcher.describe_keys import describe_keys
+from pipelinerl.launcher.describe_options import describe_options
 from pipelinerl.paths import ROOT
 
 CONF = ROOT / "conf"
@@ -72,7 +72,7 @@ def test_a_components_file_and_its_constructor_do_not_contradict_each_other(file
 
 
 def test_help_lists_every_key_with_a_sentence_and_every_choice():
-    lines = [line.strip().lstrip("+") for line in describe_keys() if line.startswith("  ")]
+    lines = [line.strip().lstrip("+") for line in describe_options() if line.startswith("  ")]
     assert any(line.startswith("inference=transformers") and "vllm" in line for line in lines)
     keys = {line.split("=")[0]: line for line in lines}
     assert leaves(defaults_of(RunConfig)) - {"reference"} <= keys.keys() | {"rollout.repetition"}

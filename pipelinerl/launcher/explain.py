@@ -1,0 +1,137 @@
+"""Says in one line why a command line is no configuration: which argument it is, and what to write."""
+
+import difflib
+import re
+from collections.abc import Iterable
+from typing import get_args, get_origin
+
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Override
+from hydra.errors import OverrideParseException
+from pydantic import BaseModel
+
+from contracts.support.messages import first_line
+from pipelinerl.config import NODES, RESTARTS, Component, RunConfig
+from pipelinerl.errors import PlanError
+from pipelinerl.launcher.choices import PARTS_OF_ALL, choices_of, groups
+
+MOVED = {"world.nodes": NODES, "world.node_timeout_s": NODES, "world.server_restarts": RESTARTS}
+
+
+def parse(arguments: list[str]) -> dict[str, Override]:
+    """Returns the settings of a command line by their keys. Raises PlanError for one that cannot be read."""
+    parser = OverridesParser.create()
+    settings = {}
+    for argument in arguments:
+        if argument.startswith("--") or ("=" not in argument and not argument.startswith("~")):
+            raise PlanError(f"{argument}: settings are written KEY=VALUE, like max_steps=20")
+        try:
+            (setting,) = parser.parse_overrides([argument])
+        except OverrideParseException as error:
+            raise PlanError(_unreadable(argument)) from error
+        _check_key(argument, setting.key_or_group.split(".")[0], setting.key_or_group)
+        if setting.is_sweep_override():
+            raise PlanError(
+                f"{argument!r}: a run has one value of each key; a list is written in brackets, and text "
+                f"with a comma in quotes: {_quoted(argument)}"
+            )
+        settings[setting.key_or_group] = setting
+    return settings
+
+
+def _check_key(argument: str, section: str, key: str) -> None:
+    if not key:
+        raise PlanError(f"{argument}: the name of the key is missing before =")
+    if section == "hydra":
+        raise PlanError(f"{argument}: Hydra only composes the configuration, and its own settings do nothing")
+    if section in PARTS_OF_ALL and section != key:
+        raise PlanError(f"{argument}: what +{section}=NAME sets is set by its own key, without {section}")
+
+
+def _quoted(argument: str) -> str:
+    """Returns the argument as one types it in a shell, with its value in quotes that Hydra reads."""
+    key, _, value = argument.partition("=")
+    escaped = value.strip("'\"").replace("\\", "\\\\").replace("'", "\\'")
+    return f"{key}=\"'" + re.sub(r'([$`"])', r"\\\1", escaped) + "'\""
+
+
+def _unreadable(argument: str) -> str:
+    key, _, value = argument.partition("=")
+    if not re.fullmatch(r"[\w./+~@-]+", key, re.ASCII):
+        return f"{argument!r}: {key!r} is not the name of a key; settings are written KEY=VALUE"
+    if value[:1] in "[{":
+        return (
+            f"{argument!r}: the list or mapping is not complete; write key='[a, b]' or key='{{a: 1, b: 2}}'"
+        )
+    typed = _quoted(argument)
+    return f"{argument!r}: a value with such characters is written in quotes inside the shell's: {typed}"
+
+
+def explain(error: Exception, arguments: Iterable[str]) -> str:
+    """Returns what is wrong with the arguments that Hydra or OmegaConf refuses."""
+    text = first_line(error)
+    if missing := re.search(r"Could not (?:find|load) '(\w+)/([^']+)'", text):
+        return _no_choice(*missing.groups())
+    if twice := re.search(r"Multiple values for (\w+)", text):
+        return f"{twice[1]} has a choice already: write {twice[1]}=NAME, without the plus"
+    for argument in arguments:
+        key = argument.split("=")[0].lstrip("+~")
+        if key in MOVED:
+            return f"{argument}: {MOVED[key]}"
+        if f"'{key}'" in text or f"'{key.split('.')[-1]}'" in text:
+            return _no_key(argument, key)
+    return f"the configuration cannot be composed: {text}"
+
+
+def _no_choice(group: str, choice: str) -> str:
+    choices = choices_of(group)
+    if not choices:
+        return f"{group}={choice}: there is no group {group}{_nearest(group, groups())}"
+    near = _nearest(choice, choices)
+    return f"{group}={choice} is not one of {', '.join(choices)} (conf/{group}/){near}"
+
+
+def _nearest(word: str, words: Iterable[str]) -> str:
+    near = difflib.get_close_matches(word, words, n=1, cutoff=0.5)
+    return f"; did you mean {near[0]}?" if near else ""
+
+
+def _no_key(argument: str, key: str) -> str:
+    section = key.split(".")[0]
+    if key in PARTS_OF_ALL:
+        return f"{argument}: it is added with a plus: +{argument}"
+    if section != key and _is_component(section):
+        return f"{argument}: {section} has no such option in its file; +{key}=... adds one"
+    if _takes_any_name(key):
+        return f"{argument}: what is not in the file yet is added with a plus: +{argument}"
+    near = difflib.get_close_matches(key, [*_known_keys(RunConfig), *PARTS_OF_ALL], n=1)
+    hint = f"; did you mean {near[0]}?" if near else "; python launch.py --help lists the keys"
+    if near == [key]:
+        hint = f"; it belongs to another choice of {key.split('.')[0]}"
+    return f"unknown configuration key or choice: {argument}{hint}"
+
+
+def _is_component(section: str) -> bool:
+    field = RunConfig.model_fields.get(section)
+    return field is not None and field.annotation is Component
+
+
+def _takes_any_name(key: str) -> bool:
+    """Whether it is, or lies in, a mapping whose names are the user's."""
+    kind = RunConfig
+    for name in key.split("."):
+        field = getattr(kind, "model_fields", {}).get(name)
+        if field is None or get_origin(field.annotation) is dict:
+            return field is not None
+        kind = field.annotation
+    return False
+
+
+def _known_keys(model: type[BaseModel], prefix: str = "") -> list[str]:
+    keys = []
+    for name, field in model.model_fields.items():
+        keys.append(prefix + name)
+        for kind in (field.annotation, *get_args(field.annotation)):
+            if hasattr(kind, "model_fields"):
+                keys += _known_keys(kind, f"{prefix}{name}.")
+    return keys

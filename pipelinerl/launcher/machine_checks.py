@@ -1,0 +1,65 @@
+"""Checks whether this machine can carry a run: what is installed, GPUs, CPUs and addresses."""
+
+import os
+import socket
+
+from contracts.support.messages import first_line
+from pipelinerl.components import instantiate
+from pipelinerl.config import RunConfig
+from pipelinerl.errors import PlanError
+from pipelinerl.launcher.executors.on_ray.access import missing_ray
+from pipelinerl.launcher.jobs import missing_engine
+from pipelinerl.view.trackers import missing_library
+
+PROCESSES_PER_CPU = 32
+
+
+def check_machine(config: RunConfig) -> None:
+    """Checks what a run needs and a plan may lack: the trainer's backend, engines and GPUs."""
+    if config.plan:
+        return
+    if lacking := missing(config):
+        raise PlanError(lacking[0])
+    import torch
+
+    if config.executor.backend == "local":
+        found = torch.cuda.device_count()
+        if config.world.gpus > found:
+            raise PlanError(f"world.gpus={config.world.gpus}, but torch sees {found}; 0 runs on the CPU")
+        _check_processes(config)
+        _check_master_address(config.weights.master_address)
+
+
+def _check_processes(config: RunConfig) -> None:
+    """Refuses more servers and ranks than the CPUs of this machine could ever serve."""
+    cpus = os.cpu_count() or 1
+    processes = config.world.servers + config.world.trainer_ranks
+    if processes > PROCESSES_PER_CPU * cpus:
+        raise PlanError(
+            f"world.servers + world.trainer_ranks = {processes} processes on {cpus} CPUs; the most here is "
+            f"{PROCESSES_PER_CPU * cpus}; executor=ray runs them on several machines (docs/cluster.md)"
+        )
+
+
+def _check_master_address(address: str | None) -> None:
+    """Refuses an address that trainer rank 0, which is on this machine, could not listen at."""
+    if address is None:
+        return
+    try:
+        family, kind, protocol, _, place = socket.getaddrinfo(address, 0, type=socket.SOCK_STREAM)[0]
+        with socket.socket(family, kind, protocol) as probe:
+            probe.bind(place)
+    except (OSError, UnicodeError) as error:
+        raise PlanError(
+            f"weights.master_address={address} is no address of this machine ({first_line(error)}); leave it "
+            "null, or set it to one"
+        ) from error
+
+
+def missing(config: RunConfig) -> list[str]:
+    """Returns what is not installed here: the trainer's backend, engines, the executor's, and trackers'."""
+    engines = [config.inference, *config.inference.others.values(), *filter(None, [config.reference])]
+    lacking = [instantiate(config.trainer).missing, *map(missing_engine, engines)]
+    lacking.append(missing_ray() if config.executor.backend == "ray" else None)
+    lacking += map(missing_library, config.all_trackers)
+    return list(dict.fromkeys(filter(None, lacking)))

@@ -1,0 +1,65 @@
+"""Every command says with --help what it does, and how it is typed."""
+
+import re
+from importlib.util import find_spec
+
+import pytest
+
+from pipelinerl.launcher.describe_commands import COMMANDS, described_commands
+from pipelinerl.paths import ROOT
+from tests.forked import Forked
+
+PACKAGES = ("benchmarks", "contracts", "examples", "inference_adapters", "pipelinerl", "trainer_adapters")
+STARTED_BY_PROGRAMS = {  # no commands: what they are given is another program's to say
+    "benchmarks.compose_alone",
+    "benchmarks.gpu_check.inside",
+    "benchmarks.preprocessor_alone",
+    "benchmarks.trl.grpo",
+    "benchmarks.vllm_reload",
+    "inference_adapters.sglang.launcher",
+    "pipelinerl.judging.isolation.selftest",
+    "pipelinerl.judging.worker",
+    "pipelinerl.launcher.executors.guard",
+    "pipelinerl.launcher.executors.on_ray.cluster",
+}
+NEEDS = {"benchmarks.mutants": "libcst", "pipelinerl.view.parquet": "pyarrow"}
+AT_A_TIME = 3
+
+
+def runnable_modules() -> list[str]:
+    """The modules that are run as programs."""
+    files = [file for package in PACKAGES for file in sorted((ROOT / package).rglob("*.py"))]
+    is_run = re.compile(r'^if __name__ == "__main__":', re.MULTILINE)
+    runnable = [file for file in files if is_run.search(file.read_text())]
+    names = [".".join(file.relative_to(ROOT).with_suffix("").parts) for file in runnable]
+    return [name.removesuffix(".__main__") for name in names]
+
+
+def test_every_command_has_help_with_an_example():
+    commands = [name for name in runnable_modules() if name not in STARTED_BY_PROGRAMS]
+    commands = [name for name in commands if name not in NEEDS or find_spec(NEEDS[name])]
+    assert {*COMMANDS} <= {*commands, *NEEDS}
+    wrong = []
+    for begin in range(0, len(commands), AT_A_TIME):
+        helps = {name: Forked("-m", name, "--help") for name in commands[begin : begin + AT_A_TIME]}
+        wrong += [line for name, help in helps.items() if (line := fault_of(name, help))]
+    assert wrong == []
+
+
+def fault_of(name: str, help: Forked) -> str | None:
+    """What is wrong with the help of a command, or None."""
+    printed, errors = help.communicate(timeout=60)
+    if help.returncode != 0:
+        return f"{name}: exit status {help.returncode}: {errors[-200:]}"
+    path = f"python {name.replace('.', '/')}.py"
+    return None if f"-m {name} " in printed or path in printed else f"{name}: no example in {printed[:200]!r}"
+
+
+@pytest.mark.parametrize(("command", "sentence"), [*described_commands()])
+def test_a_command_is_listed_with_a_sentence(command, sentence):
+    assert re.fullmatch(r"[A-Z].*\.", sentence) and "python -m" not in sentence
+    assert sentence.split()[0].endswith("s") and len(sentence.split()) <= 25
+
+
+def test_programs_that_are_no_commands_are_there():
+    assert {*runnable_modules()} >= STARTED_BY_PROGRAMS
