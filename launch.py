@@ -141,7 +141,7 @@ def supervise(placed: PlacedRun, streams: Streams, events: StreamWriter, redis: 
     from pipelinerl.launcher.supervisor import Supervisor
     from pipelinerl.report.console import ConsoleView
 
-    began = time.monotonic()
+    began = time.time()
     ended = began  # when it was shown last: observers may take longer
     status = 0
     print(f"run directory: {placed.run_dir}")
@@ -153,7 +153,7 @@ def supervise(placed: PlacedRun, streams: Streams, events: StreamWriter, redis: 
             nonlocal ended
             view.update(serving)
             disk.look()
-            ended = time.monotonic()
+            ended = time.time()
 
         with naming_full_disk(placed.run_dir), view:
             Supervisor(placed, streams, events, redis).run(show)
@@ -165,10 +165,11 @@ def supervise(placed: PlacedRun, streams: Streams, events: StreamWriter, redis: 
     if redis.failure:
         return status or 1
     from pipelinerl.report.summary import report  # with what draws, for which a run has no use before
+    from pipelinerl.report.wall_time import Launch
 
     try:
         with naming_full_disk(placed.run_dir):
-            summary = report(placed.run_dir, streams, wall_s=ended - began)
+            summary = report(placed.run_dir, streams, Launch(began, ended))
     except (PlanError, StreamError, OSError) as error:
         say(f"no report: {one_line(error)}")
         return status or 1

@@ -3,17 +3,17 @@
 from collections.abc import Sequence
 
 SEPARATOR = " | "
-OF_EVALUATIONS = {"held-out success"}  # which have lines of their own
+LEFT_OUT = {"held-out success", "weight updates"}  # evaluations have lines of their own
 SUCCESS = "heldout_success"
 
 
 def step_line(facts: Sequence[tuple[str, str]]) -> str:
     """Returns the line of a step. It begins with `step N/M`."""
-    return SEPARATOR.join(f"{label} {text}" for label, text in facts if label not in OF_EVALUATIONS)
+    return SEPARATOR.join(f"{label} {text}" for label, text in facts if label not in LEFT_OUT)
 
 
 def evaluation_line(numbers: dict[str, float], first: float | None) -> str:
-    """Returns the line of an evaluation. It begins with `evaluation of version N`.
+    """Returns the line of an evaluation. It begins with `evaluation of version`.
 
     numbers: the actor's metrics of it. first: the success of the run's first evaluation.
     """
@@ -30,4 +30,5 @@ def evaluation_line(numbers: dict[str, float], first: float | None) -> str:
 def _versions(numbers: dict[str, float]) -> str:
     first = numbers.get("heldout_first_version", numbers["step"])
     last = numbers.get("heldout_last_version", first)
-    return f"evaluation of version {first:.0f}" + (f" to {last:.0f}" if last != first else "")
+    which = f"version {first:.0f}" if first == last else f"versions {first:.0f} to {last:.0f}"
+    return f"evaluation of {which}"

@@ -119,7 +119,7 @@ def test_the_line_of_an_evaluation_names_its_sets_its_versions_and_what_failed()
     line = {"step": 4, "heldout_success": 0.5, "heldout_success_easy": 0.75, "heldout_success_hard": 0.25}
     line |= {"heldout_failed": 2, "heldout_first_version": 4, "heldout_last_version": 6}
     assert evaluation_line(line, first=None) == (
-        "evaluation of version 4 to 6 | held-out success 0.500 | easy 0.750 | hard 0.250 | 2 attempts failed"
+        "evaluation of versions 4 to 6 | held-out success 0.500 | easy 0.750 | hard 0.250 | 2 attempts failed"
     )
 
 
