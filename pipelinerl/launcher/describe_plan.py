@@ -3,10 +3,11 @@
 from collections.abc import Iterator
 from pathlib import Path
 
+from contracts.support.sizes import describe_bytes, describe_count
 from pipelinerl.config import RunConfig
 from pipelinerl.launcher.checks import missing
 from pipelinerl.launcher.describe_places import describe_places, planned_jobs
-from pipelinerl.launcher.gpu_memory import GIB, Use, longest_sequence, rank_use, sequences_held, server_use
+from pipelinerl.launcher.gpu_memory import Use, longest_sequence, rank_use, sequences_held, server_use
 from pipelinerl.launcher.jobs import Job
 from pipelinerl.launcher.model_source import Model
 from pipelinerl.launcher.observer_jobs import observers_of
@@ -50,8 +51,8 @@ def _streams(location: StreamsLocation) -> str:
 def _model(model: Model) -> str:
     facts = ["" if model.state == "here" else model.state]
     if model.shape:
-        billions = model.shape.parameters / 1e9
-        facts += [f"{billions:.3g} billion parameters", f"a context of {model.shape.context} tokens"]
+        parameters = describe_count(model.shape.parameters)
+        facts += [f"{parameters} parameters", f"a context of {model.shape.context:,} tokens"]
         facts += ["" if model.state == "here" else "by model.shape"]
     return ", ".join([model.path, *filter(None, facts)])
 
@@ -72,7 +73,7 @@ def _memory(config: RunConfig, model: Model) -> Iterator[str]:
         yield "memory: not known before the model is here (model.shape would tell)"
         return
     uses = [server_use(config, model.shape), rank_use(config, model.shape)]
-    yield f"memory of a GPU ({config.world.gpu_memory_gib:g} GiB), estimated, in GiB:"
+    yield f"memory of a GPU ({config.world.gpu_memory_gib:g} GiB), estimated:"
     for use in filter(None, uses):
         yield f"  {_use(use)}"
     held = sequences_held(config, model.shape)
@@ -83,8 +84,8 @@ def _memory(config: RunConfig, model: Model) -> Iterator[str]:
 
 
 def _use(use: Use) -> str:
-    parts = ", ".join(f"{name} {size / GIB:.1f}" for name, size in use.parts.items())
-    return f"a {use.who}: {use.total / GIB:.1f} = {parts}"
+    parts = ", ".join(f"{name} {describe_bytes(size)}" for name, size in use.parts.items())
+    return f"a {use.who}: {describe_bytes(use.total)} = {parts}"
 
 
 def _expectations(config: RunConfig) -> Iterator[str]:
