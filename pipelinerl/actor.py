@@ -369,6 +369,7 @@ class Actor:
 
 
 async def main(config: RunConfig, run_dir: Path, token: str | None) -> None:
+    """Runs the actor, with its domain open, until the run ends."""
     async with open_session(token) as session:  # `rollout.timeout_s` is the limit
         heartbeat = Heartbeat(run_dir, "actor", config.world.heartbeat_timeout_s)
         actor = Actor(config, run_dir, session)
