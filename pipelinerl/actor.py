@@ -47,6 +47,7 @@ from pipelinerl.components import (
     instantiate,
 )
 from pipelinerl.config import RunConfig
+from pipelinerl.domains.base import opened
 from pipelinerl.heartbeat import Heartbeat
 from pipelinerl.process import process_main
 from pipelinerl.rollouts.admission import admission_of
@@ -79,8 +80,8 @@ class Actor:
     def __init__(self, config: RunConfig, run_dir: Path, session: aiohttp.ClientSession):
         self._config = config
         self._session = session
-        self._domain = build_domain(config)
-        self._sampler = build_sampler(config, self._domain)
+        self.domain = build_domain(config)
+        self._sampler = build_sampler(config, self.domain)
         self._rewards = [instantiate(component) for component in config.rewards]
         self._admission = admission_of(config)
         self._pool = ServerPool(config.inference.requests_at_first)
@@ -111,7 +112,7 @@ class Actor:
         self._background: set[asyncio.Task] = set()
         self._evaluator = Evaluator(
             config,
-            self._domain,
+            self.domain,
             self._client,
             AsideWriter(streams.writer("eval_rollouts"), self._aside),
             self._events,
@@ -236,7 +237,7 @@ class Actor:
         client = replace(self._client, turn=self._slots.yield_slot)
         self._attempt = RolloutRunner(
             published.run,
-            self._domain,
+            self.domain,
             client,
             self._config.rollout,
             self._config.token_fields,
@@ -288,7 +289,7 @@ class Actor:
         await self._events.append(
             Started(group_id=group_id, rollouts=size, draw=draw, problem=problem, version=self._version)
         )
-        self._slots.put(self._groups.open(group_id, draw, problem, self._domain.train_problem(problem)))
+        self._slots.put(self._groups.open(group_id, draw, problem, self.domain.train_problem(problem)))
 
     async def _roll_out(self, spec: RolloutSpec) -> None:
         self._happenings.put_nowait(await self._attempt(self._groups.problem_of(spec), spec))
@@ -368,13 +369,15 @@ class Actor:
 
 
 async def main(config: RunConfig, run_dir: Path, token: str | None) -> None:
+    """Runs the actor, with its domain open, until the run ends."""
     async with open_session(token) as session:  # `rollout.timeout_s` is the limit
         heartbeat = Heartbeat(run_dir, "actor", config.world.heartbeat_timeout_s)
         actor = Actor(config, run_dir, session)
         async with (
+            heartbeat.of_loop(),
+            opened(actor.domain),
             watching(actor.pools),
             actor.adapting(),
-            heartbeat.of_loop(),
             pulsing(actor.write_progress),
             pulsing(actor.look_at_places, LOOK_S),
         ):

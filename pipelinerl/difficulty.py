@@ -37,7 +37,7 @@ from pipelinerl.clients.http_session import open_session
 from pipelinerl.clients.server_pool import ServerPool
 from pipelinerl.components import build_client, build_domain, judge_of
 from pipelinerl.config import RunConfig
-from pipelinerl.domains.base import Domain, Problem
+from pipelinerl.domains.base import Domain, Problem, opened
 from pipelinerl.domains.subset import Listed
 from pipelinerl.errors import PlanError
 from pipelinerl.launcher.compose import compose_config
@@ -101,7 +101,7 @@ async def measure(config: RunConfig, domain: Domain, options: argparse.Namespace
     await pool.set_servers([options.url])
     async with open_session(os.environ.get(TOKEN_VARIABLE)) as session:
         await _check_ready(session, options.url)
-        async with judge_of(domain, config.judging) as judge:
+        async with judge_of(domain, config.judging) as judge, opened(domain):
             client = build_client(config, session, pool, judge)
             attempt = RolloutRunner("difficulty", domain, client, config.rollout)
             problems = min(options.problems, domain.train_size)

@@ -25,6 +25,7 @@ from pipelinerl.clients.http_session import open_session
 from pipelinerl.clients.server_pool import ServerPool
 from pipelinerl.components import build_client, build_domain, build_sampler, instantiate, judge_of
 from pipelinerl.config import FileStreamsConfig, RunConfig, load_config, save_config
+from pipelinerl.domains.base import opened
 from pipelinerl.errors import PlanError
 from pipelinerl.launcher.run_directory import check_run_dir
 from pipelinerl.rollouts.reward_terms import with_terms
@@ -47,6 +48,7 @@ async def replay_actor(config: RunConfig, url: str, groups: int, out: Path) -> N
     async with (
         open_session(os.environ.get(TOKEN_VARIABLE)) as session,
         judge_of(domain, config.judging) as judge,
+        opened(domain),
     ):
         client = build_client(config, session, pool, judge)
         attempt = RolloutRunner("replay", domain, client, config.rollout, config.token_fields)

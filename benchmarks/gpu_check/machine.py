@@ -8,11 +8,10 @@ from importlib.metadata import version
 
 import torch
 
+from contracts.support.sizes import describe_bytes
 from contracts.weights import nccl_version
 from pipelinerl.paths import ROOT
 from trainer_adapters.flash_attention import has_flash_attention_3
-
-GIB = 2**30
 
 
 def device_of(dry: bool) -> str:
@@ -35,9 +34,9 @@ def versions() -> str:
     """Returns the versions and sizes that a measurement depends on."""
     found = [f"torch {torch.__version__}"]
     if torch.cuda.is_available():
-        memory = torch.cuda.get_device_properties(0).total_memory / GIB
+        memory = describe_bytes(torch.cuda.get_device_properties(0).total_memory)
         found += [f"CUDA {torch.version.cuda}", f"NCCL {nccl_version()}"]
-        found += [f"{torch.cuda.device_count()} GPU(s) of {memory:.1f} GiB"]
+        found += [f"{torch.cuda.device_count()} GPU(s) of {memory}"]
         found += ["FlashAttention-3"] * has_flash_attention_3(torch.device("cuda"))
     return ", ".join(
         [*found, f"transformers {version('transformers')}", f"Python {platform.python_version()}"]

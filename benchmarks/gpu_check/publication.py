@@ -24,6 +24,7 @@ from benchmarks.gpu_check.servers import Server, serving, transformers_command
 from benchmarks.gpu_check.trainers import learn, random_batch, started
 from contracts.inference import ScoreRequest
 from contracts.records import ServerJoined, WeightsPublished
+from contracts.support.sizes import describe_bytes
 from contracts.trainer import PackedBatch, TrainerWorker
 from contracts.weights import WeightManifest
 from pipelinerl.clients.http_session import open_session
@@ -86,8 +87,8 @@ class Trial:
     def run(self, first: Server, second: Server) -> list[str]:
         """Publishes three versions, and returns a line of each."""
         self._join(first, 1)
-        size = self._manifest.total_bytes / 1e9
-        lines = [f"{size:.3g} GB undisturbed: {self._publish(0, first, lambda: None)}"]
+        size = describe_bytes(self._manifest.total_bytes)
+        lines = [f"{size} undisturbed: {self._publish(0, first, lambda: None)}"]
         lines.append(f"server stopped in the middle: {self._publish(1, first, lambda: stop_for(first))}")
 
         def kill() -> None:

@@ -15,11 +15,12 @@ from pathlib import Path
 import torch
 
 from benchmarks.gpu_check.flops import training_flops, utilisation
-from benchmarks.gpu_check.machine import GIB, device_name, device_of
+from benchmarks.gpu_check.machine import device_name, device_of
 from benchmarks.gpu_check.models import HALF_A_BILLION, ONE_AND_A_HALF_BILLION, TINY, free_memory, write_model
 from benchmarks.gpu_check.outcomes import FailedError
 from benchmarks.gpu_check.trainers import learn, random_batch, started
 from contracts.model_shape import ModelShape
+from contracts.support.sizes import describe_bytes
 from contracts.trainer import PackedBatch, TrainerWorker
 from pipelinerl.components import instantiate
 from pipelinerl.config import RunConfig
@@ -103,7 +104,7 @@ def _measure(model: str, shape: ModelShape, variant: Variant, lengths: Sequence[
     config = run_config(variant, sum(lengths))
     plan = rank_use(config, shape)
     if not dry and plan.total > (total := torch.cuda.get_device_properties(0).total_memory):
-        return [f"not tried: the plan needs {plan.total / GIB:.1f} GiB of {total / GIB:.1f}"]
+        return [f"not tried: the plan needs {describe_bytes(plan.total)} of {describe_bytes(total)}"]
     batch = random_batch(model, lengths, seed=0)
     with started(instantiate(config.trainer), model, device_of(dry)) as worker:
         seconds = _timed_steps(worker, batch)
@@ -169,7 +170,7 @@ def describe_memory(plan: Use, allocated: int, in_use: int) -> str:
     """Returns the peak of what torch allocated, and what all processes use of the GPU, beside the plan."""
     tensors = planned_tensors(plan)
     return (
-        f"{allocated / GIB:.1f} GiB allocated at most, {tensors / GIB:.1f} planned "
-        f"(ratio {allocated / tensors:.2f}); {in_use / GIB:.1f} GiB of the GPU in use, "
-        f"{plan.total / GIB:.1f} planned"
+        f"{describe_bytes(allocated)} allocated at most, {describe_bytes(tensors)} planned "
+        f"(ratio {allocated / tensors:.2f}); {describe_bytes(in_use)} of the GPU in use, "
+        f"{describe_bytes(plan.total)} planned"
     )

@@ -4,13 +4,19 @@ A new domain is one file with a class like this, one config file, and one test.
 """
 
 import abc
-from collections.abc import Mapping, Sequence
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from contracts.records import Completion
 from contracts.tool_calls import ToolCall
 from pipelinerl.judging.wire import Judgement
+
+log = logging.getLogger(__name__)
+CLOSE_S = 5.0  # for a domain to close; less than `world.stop_timeout_s` by default
 
 
 @dataclass(frozen=True)
@@ -124,6 +130,33 @@ class Domain(abc.ABC):
     @abc.abstractmethod
     async def rollout(self, client: ChatClient, problem: Problem) -> Attempt: ...
 
+    async def open(self) -> None:  # noqa: B027 - most domains own nothing
+        """Opens what rollouts share, such as an HTTP client or a pool of sandboxes.
+
+        The process that makes rollouts calls it once, in the event loop of the rollouts and before the first
+        of them. Processes that only read problems and sizes do not call it.
+        """
+
+    async def close(self) -> None:  # noqa: B027
+        """Closes what `open` opened. It is called once if `open` returned, whatever ends the process."""
+
+
+@asynccontextmanager
+async def opened(domain: Domain) -> AsyncIterator[None]:
+    """Keeps a domain open for the block.
+
+    A domain that fails to close, or takes longer than CLOSE_S, is logged and ends nothing: its work is done.
+    """
+    await domain.open()
+    try:
+        yield
+    finally:
+        try:
+            async with asyncio.timeout(CLOSE_S):
+                await domain.close()
+        except Exception:
+            log.exception("the domain %s has not closed", domain.name)
+
 
 class Verified(Domain):
     """Base class of a domain of one turn, whose answers one verifier judges.
@@ -191,3 +224,9 @@ class Wrapped(Domain):
 
     async def rollout(self, client: ChatClient, problem: Problem) -> Attempt:
         return await self._domain.rollout(client, problem)
+
+    async def open(self) -> None:
+        await self._domain.open()
+
+    async def close(self) -> None:
+        await self._domain.close()

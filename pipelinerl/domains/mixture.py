@@ -1,12 +1,13 @@
 """Several domains as one; `samplers/mixed.py` decides how often each is drawn from."""
 
 from collections.abc import Mapping
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import accumulate, pairwise
 from typing import Any
 
-from pipelinerl.domains.base import Answer, Attempt, ChatClient, Domain, Problem
+from pipelinerl.domains.base import Answer, Attempt, ChatClient, Domain, Problem, opened
 from pipelinerl.judging.wire import Judgement
 
 
@@ -45,6 +46,7 @@ class Mixture(Domain):
             raise ValueError("a mixture needs at least one domain")
         self._domains = dict(domains)
         self.needs = frozenset().union(*(part.needs for part in self._domains.values()))
+        self._opened = AsyncExitStack()
 
     @property
     def fetches(self) -> bool:
@@ -91,6 +93,16 @@ class Mixture(Domain):
         own = replace(problem.own, messages=problem.messages, data=problem.data)
         domain = self._domains[problem.domain]
         return await domain.rollout(PartClient(client, names_in_mixture(problem.domain, domain)), own)
+
+    async def open(self) -> None:
+        """Opens every part. Where one fails, those before it are closed."""
+        async with AsyncExitStack() as stack:
+            for part in self._domains.values():
+                await stack.enter_async_context(opened(part))
+            self._opened = stack.pop_all()
+
+    async def close(self) -> None:
+        await self._opened.aclose()
 
     def _place(self, index: int) -> tuple[str, int]:
         """The part, and the index within it."""

@@ -2,9 +2,10 @@
 
 from collections.abc import Iterator, Sequence
 
+from contracts.support.sizes import describe_bytes, describe_count
 from pipelinerl.config import RunConfig
 from pipelinerl.launcher.describe_places import describe_places
-from pipelinerl.launcher.gpu_memory import GIB, Use, longest_sequence, rank_use, sequences_held, server_use
+from pipelinerl.launcher.gpu_memory import Use, longest_sequence, rank_use, sequences_held, server_use
 from pipelinerl.launcher.jobs import Job
 from pipelinerl.launcher.machine_checks import missing
 from pipelinerl.launcher.model_source import Model
@@ -53,20 +54,10 @@ def _streams(location: StreamsLocation) -> str:
 def _model(model: Model) -> str:
     facts = ["" if model.state == "here" else model.state]
     if model.shape:
-        facts += [
-            f"{_count(model.shape.parameters)} parameters",
-            f"a context of {model.shape.context} tokens",
-        ]
+        parameters = describe_count(model.shape.parameters)
+        facts += [f"{parameters} parameters", f"a context of {model.shape.context:,} tokens"]
         facts += ["" if model.state == "here" else "by model.shape"]
     return ", ".join([model.path, *filter(None, facts)])
-
-
-def _count(parameters: int) -> str:
-    """Returns a number of parameters as one reads it: 7.62 billion, 887 thousand."""
-    for size, word in ((10**9, "billion"), (10**6, "million"), (10**3, "thousand")):
-        if parameters >= size:
-            return f"{parameters / size:.3g} {word}"
-    return str(parameters)
 
 
 def _ports(config: RunConfig) -> Iterator[str]:
@@ -85,7 +76,7 @@ def _memory(config: RunConfig, model: Model) -> Iterator[str]:
         yield "memory: not known before the model is here (model.shape would tell)"
         return
     uses = [server_use(config, model.shape), rank_use(config, model.shape)]
-    yield f"memory of a GPU ({config.world.gpu_memory_gib:g} GiB), estimated, in GiB:"
+    yield f"memory of a GPU ({config.world.gpu_memory_gib:g} GiB), estimated:"
     for use in filter(None, uses):
         yield f"  {_use(use)}"
     held = sequences_held(config, model.shape)
@@ -96,8 +87,8 @@ def _memory(config: RunConfig, model: Model) -> Iterator[str]:
 
 
 def _use(use: Use) -> str:
-    parts = ", ".join(f"{name} {size / GIB:.1f}" for name, size in use.parts.items())
-    return f"a {use.who}: {use.total / GIB:.1f} = {parts}"
+    parts = ", ".join(f"{name} {describe_bytes(size)}" for name, size in use.parts.items())
+    return f"a {use.who}: {describe_bytes(use.total)} = {parts}"
 
 
 def _expectations(config: RunConfig) -> Iterator[str]:

@@ -8,6 +8,7 @@ moment, so a plan that barely fits may not fit in fact.
 from typing import NamedTuple
 
 from contracts.model_shape import ModelShape
+from contracts.support.sizes import describe_bytes
 from pipelinerl.components import instantiate
 from pipelinerl.config import EngineConfig, RunConfig
 from pipelinerl.errors import PlanError
@@ -101,11 +102,11 @@ def check_fits(config: RunConfig, shape: ModelShape) -> None:
     server = server_use(config, shape)
     if server.total > gib * GIB:
         raise PlanError(
-            f"a server needs {server.total / GIB:.0f} GiB of a GPU and world.gpu_memory_gib is {gib:g}; "
+            f"a server needs {describe_bytes(server.total)} of a GPU and world.gpu_memory_gib is {gib:g}; "
             "lower its share in inference.arguments, or what they give it for keys and values"
         )
     if sequences_held(config, shape) < 1:
-        parts = {name: f"{size / GIB:.1f}" for name, size in server.parts.items()}
+        parts = {name: describe_bytes(size) for name, size in server.parts.items()}
         raise PlanError(
             f"a server has no room for a sequence of {longest_sequence(config)} tokens: of "
             f"world.gpu_memory_gib={gib:g} its weights take {parts['weights']} and leave "
@@ -116,8 +117,8 @@ def check_fits(config: RunConfig, shape: ModelShape) -> None:
     if rank and rank.total > gib * GIB:
         largest = max(rank.parts, key=rank.parts.__getitem__)
         raise PlanError(
-            f"a trainer rank needs about {rank.total / GIB:.0f} GiB (the most for {largest}, "
-            f"{rank.parts[largest] / GIB:.0f}) and world.gpu_memory_gib is {gib:g}; raise "
+            f"a trainer rank needs about {describe_bytes(rank.total)} (the most for {largest}, "
+            f"{describe_bytes(rank.parts[largest])}) and world.gpu_memory_gib is {gib:g}; raise "
             "world.trainer_ranks, or have the trainer hold less (docs/math-7b.md)"
         )
 

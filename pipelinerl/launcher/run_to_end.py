@@ -17,6 +17,7 @@ from pipelinerl.launcher.placing import PlacedRun
 from pipelinerl.launcher.resume import done_version
 from pipelinerl.launcher.supervisor import Supervisor
 from pipelinerl.report.console import ConsoleView
+from pipelinerl.report.wall_time import Launch
 from pipelinerl.streams import StreamError, Streams, StreamWriter
 from pipelinerl.streams.events import valid_results
 from pipelinerl.training.checkpoints import Checkpoints
@@ -24,7 +25,7 @@ from pipelinerl.training.checkpoints import Checkpoints
 
 def run_to_end(placed: PlacedRun, streams: Streams, events: StreamWriter, redis: OwnRedis) -> int:
     """Supervises the jobs, reports on the run, and returns its exit status."""
-    began = time.monotonic()
+    began = time.time()
     ended = began  # when it was shown last: observers may take longer
     status = 0
     print(f"run directory: {placed.run_dir}")
@@ -36,7 +37,7 @@ def run_to_end(placed: PlacedRun, streams: Streams, events: StreamWriter, redis:
             nonlocal ended
             view.update(serving)
             disk.look()
-            ended = time.monotonic()
+            ended = time.time()
 
         with naming_full_disk(placed.run_dir), view:
             Supervisor(placed, streams, events, redis).run(show)
@@ -47,19 +48,19 @@ def run_to_end(placed: PlacedRun, streams: Streams, events: StreamWriter, redis:
         status = interruptions.STATUS
     if redis.failure:
         return status or 1
-    errors = _report(placed, streams, ended - began)
+    errors = _report(placed, streams, Launch(began, ended))
     if errors:
         say(errors)
     return status or (1 if errors else 0)
 
 
-def _report(placed: PlacedRun, streams: Streams, wall_s: float) -> str | None:
+def _report(placed: PlacedRun, streams: Streams, launch: Launch) -> str | None:
     """Writes what is left of the run beside its records. Returns what is wrong with them, or None."""
     from pipelinerl.report.summary import report  # with what draws, for which a run has no use before
 
     try:
         with naming_full_disk(placed.run_dir):
-            summary = report(placed.run_dir, streams, wall_s=wall_s)
+            summary = report(placed.run_dir, streams, launch)
     except (PlanError, StreamError, OSError) as error:
         return f"no report: {one_line(error)}"
     _describe_final_model(placed, streams)

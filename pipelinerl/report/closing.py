@@ -35,8 +35,7 @@ def learnt(summary: dict, ended: bool) -> str:
 def _time(summary: dict) -> str:
     if summary["wall_s"] is None:
         return "no recorded time"
-    since = " since it was resumed" if summary["resumed"] else ""
-    return f"{summary['wall_s'] / 60:.1f} minutes{since}"
+    return f"{summary['wall_s'] / 60:.1f} minutes"
 
 
 def next_commands(summary: dict, run_dir: Path, ended: bool) -> dict[str, str]:

@@ -1,9 +1,10 @@
-"""The console view of a run: a live panel on a terminal, a plain line now and then anywhere else.
+"""The console view of a run: a live panel on a terminal, and a line for each step anywhere else.
 
 Run by the launcher, which calls `update` a few times a second. It knows the run by its metrics files
 alone; a number that no process has written yet is shown as "–".
 """
 
+import sys
 import time
 from collections import deque
 from pathlib import Path
@@ -19,15 +20,16 @@ from pipelinerl.health import Alarm
 from pipelinerl.judging.level import isolation_of
 from pipelinerl.metrics import MetricsTail, MetricsWriter, metrics_path
 from pipelinerl.report.bottleneck_watch import BottleneckWatch
+from pipelinerl.report.drops import describe_drops
+from pipelinerl.report.plain_lines import SUCCESS, evaluation_line, step_line
 from pipelinerl.report.stillness import Stillness
+from pipelinerl.report.time_left import STEPS, time_left
 
 ALARM = "alarm_"
 PROCESSES = ("trainer", "actor", "preprocessor", "judging")
-PLAIN_EVERY_S = 5.0
-PLAIN_EVERY_STEPS = 5
 BUSY = 0.9  # share of the judging workers' time
 BUSY_S = 60.0  # after which it is said
-ETA_STEPS = 20  # how many of the latest steps the remaining time is judged by
+DROPPED = "preprocessor/dropped_"
 
 
 class RunState:
@@ -41,10 +43,11 @@ class RunState:
         self.heldout_start: float | None = None
         self.latest: dict[str, float] = {}  # "process/name" -> newest number
         self.warnings: list[str] = []  # not yet printed
+        self.lines: list[str] = []  # of steps and evaluations, not yet printed
         self.bottleneck = BottleneckWatch()
         self.isolation: str | None = None  # of the workers that judge
         self._busy_since: float | None = None
-        self._step_times: deque[tuple[int, float]] = deque(maxlen=ETA_STEPS + 1)
+        self._ends: deque[tuple[int, float]] = deque(maxlen=STEPS + 1)  # of the last steps, in unix seconds
 
     def observe(self, process: str, line: dict) -> dict[str, float]:
         """Takes a line of metrics into account. Returns the metrics of the whole run that follow from it."""
@@ -52,16 +55,28 @@ class RunState:
         self.latest |= {f"{process}/{name}": value for name, value in numbers.items()}
         raised = [name.removeprefix(ALARM) for name in numbers if name.startswith(ALARM)]
         self.warnings += [f"warning: step {line['step']}: {name}: {Alarm(name).sentence}" for name in raised]
+        of_run = self.bottleneck.observe(process, line)
         if process == "trainer":
             self.updates += "publish_seconds" in numbers
-            if not self._step_times or line["step"] > self._step_times[-1][0]:
-                self.step = line["step"]
-                self._step_times.append((line["step"], line["time"]))
+            self._note_step(line["step"], line["time"])
         if process == "judging":
             self._note_busy(line["time"], numbers["busy_share"])
-        if self.heldout_start is None:
-            self.heldout_start = numbers.get("heldout_success")
-        return self.bottleneck.observe(process, line)
+        if SUCCESS in numbers:
+            self.lines.append(evaluation_line(numbers, self.heldout_start))
+            self.heldout_start = numbers[SUCCESS] if self.heldout_start is None else self.heldout_start
+        return of_run
+
+    def _note_step(self, step: int, time_s: float) -> None:
+        """Takes a line of the trainer. The first one, or one of an earlier step, tells where it begins."""
+        begins = not self._ends or step < self.step
+        if begins:
+            self._ends.clear()
+        elif step == self.step:
+            return
+        self.step = step
+        self._ends.append((step, time_s))
+        if not begins:
+            self.lines.append(step_line(self.facts(time_s)))
 
     def _note_busy(self, time_s: float, share: float) -> None:
         if share <= BUSY:
@@ -76,15 +91,8 @@ class RunState:
                 "wait for them: raise judging.workers"
             )
 
-    def remaining_s(self) -> float | None:
-        if len(self._step_times) < 2:
-            return None
-        (first, began) = self._step_times[0]
-        (last, ended) = self._step_times[-1]
-        return (self.max_steps - last) * (ended - began) / (last - first)
-
-    def facts(self) -> list[tuple[str, str]]:
-        """What is shown, in order: label and text."""
+    def facts(self, now: float) -> list[tuple[str, str]]:
+        """Returns what is shown, in order: label and text. `now`: unix seconds."""
         say = self._say
         return [
             ("step", f"{self.step}/{self.max_steps}"),
@@ -98,7 +106,7 @@ class RunState:
             ("groups dropped", self._say_dropped()),
             ("bottleneck", self.bottleneck.now.finding),
             *([("judging", self._say_judging())] if self.isolation else []),
-            ("time left", duration(self.remaining_s())),
+            ("time left", duration(time_left(self._ends, self.max_steps, now))),
         ]
 
     def _say(self, name: str, form: str = ".2f") -> str:
@@ -114,9 +122,8 @@ class RunState:
         return f"{self.isolation}  busy {busy}  waiting {self._say('judging/waiting', '.0f')}"
 
     def _say_dropped(self) -> str:
-        prefix = "preprocessor/dropped_"
-        counts = {name.removeprefix(prefix): n for name, n in self.latest.items() if name.startswith(prefix)}
-        return "  ".join(f"{reason} {count:.0f}" for reason, count in counts.items() if count) or "none"
+        dropped = {name: count for name, count in self.latest.items() if name.startswith(DROPPED)}
+        return describe_drops({name.removeprefix(DROPPED): count for name, count in dropped.items()})
 
 
 class ConsoleView:
@@ -127,10 +134,9 @@ class ConsoleView:
         self._stillness = Stillness(time.monotonic())
         self._metrics = MetricsWriter(run_dir, "run")
         self._run_dir = Path(run_dir)
-        self._console = Console()
-        self._live = Live(console=self._console, auto_refresh=False) if self._console.is_terminal else None
-        self._printed_at = time.monotonic()
-        self._printed_step = 0
+        # FORCE_COLOR would make rich move the cursor in a pipe or a file too.
+        self._console = Console(force_terminal=sys.stdout is not None and sys.stdout.isatty())
+        self._live = Live(console=self._console, auto_refresh=False) if self._console.is_interactive else None
 
     def __enter__(self) -> "ConsoleView":
         if self._live:
@@ -142,10 +148,8 @@ class ConsoleView:
     ) -> None:
         self._poll()
         if self._live:
-            self._live.update(render(self._state), refresh=True)
+            self._live.update(render(self._state, time.time()), refresh=True)
             self._live.stop()
-        else:
-            self._print_line()
 
     def update(self, servers_alive: int | None = None) -> None:
         self._state.servers_alive = servers_alive
@@ -153,11 +157,7 @@ class ConsoleView:
         if still := self._stillness.sentence(time.monotonic(), servers_alive):
             self._console.print(still, style="bold yellow", soft_wrap=True)
         if self._live:
-            self._live.update(render(self._state), refresh=True)
-            return
-        waited_s = time.monotonic() - self._printed_at
-        if waited_s >= PLAIN_EVERY_S or self._state.step - self._printed_step >= PLAIN_EVERY_STEPS:
-            self._print_line()
+            self._live.update(render(self._state, time.time()), refresh=True)
 
     def _poll(self) -> None:
         self._state.isolation = isolation_of(self._run_dir)
@@ -172,16 +172,14 @@ class ConsoleView:
         for sentence in self._state.bottleneck.unsaid:
             self._console.print(sentence, style="bold", soft_wrap=True)
         self._state.bottleneck.unsaid.clear()
-
-    def _print_line(self) -> None:
-        print(" | ".join(f"{label} {text}" for label, text in self._state.facts()), flush=True)
-        self._printed_at = time.monotonic()
-        self._printed_step = self._state.step
+        if not self._live:
+            print(*self._state.lines, sep="\n", end="\n" if self._state.lines else "", flush=True)
+        self._state.lines.clear()
 
 
-def render(state: RunState) -> Panel:
+def render(state: RunState, now: float) -> Panel:
     grid = Table.grid(padding=(0, 2))
-    for label, text in state.facts():
+    for label, text in state.facts(now):
         grid.add_row(f"[dim]{label}[/dim]", text)
     grid.add_row("", ProgressBar(total=state.max_steps, completed=state.step, width=40))
     return Panel(grid, title="pipelinerl")

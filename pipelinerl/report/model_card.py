@@ -6,14 +6,17 @@ pipelinerl.export`. It names no path of this machine.
 
 import re
 from collections.abc import Sequence
+from math import prod
 from pathlib import Path
 from typing import Any
 
 from huggingface_hub import ModelCard, ModelCardData
+from safetensors import safe_open
 
 from contracts.records import Evaluated
 from contracts.support.files import write_atomically
 from contracts.support.messages import one_line
+from contracts.support.sizes import describe_count
 from pipelinerl.config import RunConfig
 from pipelinerl.report.evaluation_table import cells, rows_of
 from pipelinerl.report.secrets import LEFT_OUT, without_secrets
@@ -51,7 +54,8 @@ def write_model_card(directory: Path, config: RunConfig, version: int, results: 
     Raises ModelCardError if the card cannot be written; the model is complete without it.
     """
     try:
-        card = model_card(config, version, [result for result in results if result.version <= version])
+        results = [result for result in results if result.version <= version]
+        card = model_card(config, version, results, parameters_in(directory))
         write_atomically(directory / "README.md", str(card))
     except Exception as error:  # whatever it is: the model is complete without its card
         raise ModelCardError(f"{directory} has no model card: {one_line(error)}") from error
@@ -61,8 +65,19 @@ class ModelCardError(Exception):
     """A model card could not be written. The message says why, on one line."""
 
 
-def model_card(config: RunConfig, version: int, results: Sequence[Evaluated]) -> ModelCard:
-    """Returns the card of the weights of `version`."""
+def parameters_in(directory: Path) -> int:
+    """Returns how many parameters the model's files hold, those that are tied once."""
+    count = 0
+    for file in directory.glob("*.safetensors"):
+        with safe_open(file, framework="numpy") as weights:
+            count += sum(prod(weights.get_slice(name).get_shape()) for name in weights.keys())  # noqa: SIM118
+    return count
+
+
+def model_card(
+    config: RunConfig, version: int, results: Sequence[Evaluated], parameters: int = 0
+) -> ModelCard:
+    """Returns the card of the weights of `version`. `parameters`: how many there are; 0 is left out."""
     name = printable(config.model.hub or Path(str(config.model.path)).name)
     data = ModelCardData(
         base_model=config.model.hub,  # a link of the hub: a directory's name may be another's there
@@ -73,7 +88,7 @@ def model_card(config: RunConfig, version: int, results: Sequence[Evaluated]) ->
     keys = "\n".join(f"| {key} | {_cell(value)} |" for key, value in training_keys(config).items())
     text = TEXT.format(
         title=f"{name}, version {version}",
-        base=f"`{name}`",
+        base=f"`{name}` ({describe_count(parameters)} parameters)" if parameters else f"`{name}`",
         version=version,
         evaluations=_evaluations(results),
         keys=keys,

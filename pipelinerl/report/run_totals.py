@@ -6,7 +6,7 @@ are read one at a time: no stream is held in memory.
 
 import heapq
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -17,6 +17,7 @@ from contracts.records import (
     Record,
     Resumed,
     Rollout,
+    ServerJoined,
     Settled,
     Started,
     StepClosed,
@@ -27,14 +28,15 @@ from pipelinerl.judging.level import isolation_of
 from pipelinerl.metrics import metrics_path, read_metrics
 from pipelinerl.report.accounting import GroupAccounts
 from pipelinerl.report.measurements import PROCESSES, Measurements, MetricLines
+from pipelinerl.report.wall_time import WallTime
 from pipelinerl.streams import Streams
-from pipelinerl.streams.events import recorded, recorded_events, results_left
+from pipelinerl.streams.events import recorded, recorded_events, results_left, resumptions
 
 MEASURED_STEPS = 1000  # the last ones, which the bottleneck is found from
 
 
 class VersionMean(NamedTuple):
-    """The training rollouts that ended under one weight version."""
+    """The training rollouts that ended under one weight version that counts."""
 
     version: int
     reward: float
@@ -70,6 +72,10 @@ class RolloutTotals:
             sums = self._by_version.setdefault(versions[-1], Counter())
             sums.update(rollouts=1, reward=rollout.reward, success=rollout.metrics.get("success", 0.0))
 
+    def go_back_to(self, version: int) -> None:
+        """Takes newer versions out of the means: they were undone. Other sums keep their rollouts."""
+        self._by_version = {made: sums for made, sums in self._by_version.items() if made <= version}
+
     def seconds(self, trained_until: float | None) -> float | None:
         """Returns the seconds of generating and training.
 
@@ -90,9 +96,12 @@ class RolloutTotals:
 
 
 class RunTotals:
-    """Everything the summary needs, gathered in one pass over each stream."""
+    """Everything the summary needs, gathered in one pass over each stream.
 
-    def __init__(self):
+    resumed_at: the unix seconds at which the run was resumed.
+    """
+
+    def __init__(self, resumed_at: Sequence[float] = ()):
         self.rollouts = RolloutTotals()
         self.accounts = GroupAccounts()
         self.evaluations: list[Evaluated] = []
@@ -103,16 +112,15 @@ class RunTotals:
         self.updates_while_generating: set[tuple[str, int]] = set()  # (launch of the run, version)
         self.gaps: list[float] = []  # mean absolute, one a probe
         self.largest_gap: float | None = None
-        self.began: float | None = None  # unix seconds of the first and the last thing recorded
-        self.ended: float | None = None
+        self.wall_time = WallTime(resumed_at)
         self.trained_until: float | None = None
         self.judging_isolation: str | None = None
         self.measurements: Measurements | None = None
         self.cut: list[str] = []  # streams whose oldest records retention has deleted
 
     def add_rollout(self, rollout: Rollout) -> None:
-        self.began = lowest(self.began, rollout.started_at)
-        self.ended = highest(self.ended, rollout.finished_at)
+        self.wall_time.observe(rollout.started_at)
+        self.wall_time.observe(rollout.finished_at)
         for completion in rollout.completions:
             arrived = versions_that_arrived_during(completion)
             self.updates_while_generating |= {(rollout.run, version) for version in arrived}
@@ -133,6 +141,11 @@ class RunTotals:
                 self.steps[event.version] = event
             case TrainingDone():
                 self.solved_at = event.solved
+
+    def add_launcher_event(self, event: Record) -> None:
+        """Counts the time of an event of servers, which a launch begins with."""
+        if isinstance(event, ServerJoined) and event.at:
+            self.wall_time.observe(event.at)
 
     def _go_back_to(self, version: int) -> None:
         self.resumed += 1
@@ -156,7 +169,7 @@ class RunTotals:
 
     def add_trainer_metrics(self, line: dict) -> None:
         self.trained_until = line["time"]
-        self.ended = highest(self.ended, line["time"])
+        self.wall_time.observe(line["time"])
         if (gap := line.get("logprob_gap_mean_abs")) is not None:
             self.gaps.append(gap)
         if (gap := line.get("logprob_gap_max_abs")) is not None:
@@ -165,12 +178,17 @@ class RunTotals:
 
 def read_totals(run_dir: Path, streams: Streams) -> RunTotals:
     """Returns the totals of a run, of whatever it has recorded."""
-    totals = RunTotals()
+    totals = RunTotals([resumed.at for resumed in resumptions(streams)])
     totals.judging_isolation = isolation_of(run_dir)
     totals.cut = [name for name in ("rollouts", "eval_rollouts") if streams.reader(name).first_offset()]
-    for rollout in recorded(streams, "rollouts"):
-        totals.add_rollout(rollout)
-        totals.rollouts.count_rollout(rollout)
+    for event in recorded(streams, "launcher_events"):
+        totals.add_launcher_event(event)
+    for record in recorded_events(streams, ("rollouts",)):
+        if isinstance(record, Resumed):
+            totals.rollouts.go_back_to(record.version)
+        else:
+            totals.add_rollout(record)
+            totals.rollouts.count_rollout(record)
     for rollout in recorded(streams, "eval_rollouts"):
         totals.add_rollout(rollout)
     for event in recorded_events(streams):
@@ -206,10 +224,6 @@ def versions_that_arrived_during(completion: Completion) -> set[int]:
     """The weight versions that replaced older ones while this request ran."""
     sampled = [span.version for span in completion.spans if span.end > span.start]
     return {version for version in sampled if version > sampled[0]}
-
-
-def lowest(known: float | None, other: float) -> float:
-    return other if known is None else min(known, other)
 
 
 def highest(known: float | None, other: float | None) -> float | None:

@@ -15,8 +15,9 @@ from contracts.support.files import write_atomically
 from pipelinerl.report.bottleneck import bottleneck
 from pipelinerl.report.closing import closing_lines
 from pipelinerl.report.evaluation_table import print_evaluations
-from pipelinerl.report.reward_plot import draw_rewards
+from pipelinerl.report.reward_plot import caption_of, draw_rewards
 from pipelinerl.report.run_totals import RunTotals, read_totals
+from pipelinerl.report.wall_time import Launch
 from pipelinerl.streams import Streams
 from pipelinerl.streams.of_run import recorded_streams
 
@@ -26,10 +27,13 @@ NOT_IN_TABLE = ("evaluations", "bottleneck_measured")
 FAILED = "failed:"  # begins the status of a failed rollout
 
 
-def report(run_dir: Path, streams: Streams, wall_s: float | None = None) -> dict[str, object]:
-    """Prints tables and closing lines, writes the summary and the picture; returns the summary."""
+def report(run_dir: Path, streams: Streams, launch: Launch | None = None) -> dict[str, object]:
+    """Prints tables and closing lines, writes the summary and the picture; returns the summary.
+
+    launch: the one that has just ended.
+    """
     totals = read_totals(run_dir, streams)
-    summary = summary_of(totals, wall_s)
+    summary = summary_of(totals, launch)
     print_table(summary, run_dir)
     print_evaluations(totals.evaluations)
     if totals.cut:
@@ -38,20 +42,23 @@ def report(run_dir: Path, streams: Streams, wall_s: float | None = None) -> dict
     training = totals.rollouts.version_means()
     heldout = [(result.version, result.success) for result in totals.evaluations]
     if training or heldout:
-        draw_rewards(run_dir / "reward.png", training, heldout)
+        draw_rewards(run_dir / "reward.png", caption_of(run_dir, totals), training, heldout)
     print(*closing_lines(summary, run_dir, totals.accounts.ended), sep="\n")
     return summary
 
 
-def summarise(run_dir: Path, wall_s: float | None = None) -> dict[str, object]:
-    """The summary alone. `wall_s`: how long the run took, by default from its first to its last record."""
+def summarise(run_dir: Path, launch: Launch | None = None) -> dict[str, object]:
+    """Returns the summary alone. `launch`: the one that has just ended, if it counts by its own clock."""
     with recorded_streams(run_dir) as streams:
-        return summary_of(read_totals(run_dir, streams), wall_s)
+        return summary_of(read_totals(run_dir, streams), launch)
 
 
-def summary_of(totals: RunTotals, wall_s: float | None) -> dict[str, object]:
-    """Rates are over the training phase: from the first training rollout to the trainer's last line, without
-    the time between a stop and a resumption."""
+def summary_of(totals: RunTotals, launch: Launch | None) -> dict[str, object]:
+    """Returns the summary of these totals.
+
+    Rates are over the training phase: from the first training rollout to the trainer's last line, without the
+    time between a stop and a resumption. `wall_s` is that of all launches, each with its beginning and end.
+    """
     evaluations = totals.evaluations
     rollouts = totals.rollouts
     lags = totals.lags
@@ -83,7 +90,7 @@ def summary_of(totals: RunTotals, wall_s: float | None) -> dict[str, object]:
         "bottleneck": bottleneck(totals.measurements).sentence,
         "bottleneck_measured": asdict(totals.measurements) if totals.measurements else None,
         "judging_isolation": totals.judging_isolation,
-        "wall_s": wall_s if wall_s is not None else seconds(totals.began, totals.ended),
+        "wall_s": totals.wall_time.seconds(launch),
     }
 
 
@@ -115,10 +122,6 @@ def print_table(summary: dict[str, object], run_dir: Path) -> None:
         text = "–" if value is None else f"{value:.4g}" if isinstance(value, float) else str(value)
         table.add_row(name, text)
     Console().print(table)
-
-
-def seconds(began: float | None, ended: float | None) -> float | None:
-    return None if began is None or ended is None else ended - began
 
 
 def divide(amount: float, of: float | None) -> float | None:

@@ -16,6 +16,7 @@ from collections import deque
 from pathlib import Path
 
 from contracts.support.command_line import command_parser
+from contracts.support.sizes import describe_bytes
 from pipelinerl.config import DamagedConfigError
 from pipelinerl.streams.base import StreamError, Streams
 from pipelinerl.streams.group_history import read_history
@@ -68,7 +69,7 @@ def list_streams(streams: Streams, arguments: argparse.Namespace) -> int:
             count = count + 1
             end = entry.next_offset
         trimmed = f"  (what lay before offset {first} is trimmed)" if first else ""
-        print(f"{name:20} {count:8} records  {(end - first) / 2**20:9.2f} MiB{trimmed}")
+        print(f"{name:20} {count:8} records  {describe_bytes(end - first):>10}{trimmed}")
     return 0
 
 

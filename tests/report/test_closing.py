@@ -14,7 +14,6 @@ SOLVED = {
     "heldout_success_start": 0.184,
     "heldout_success_end": 0.968,
     "wall_s": 144.0,
-    "resumed": 0,
     "bottleneck": "generation bound: the trainer waited",
 }
 
@@ -40,10 +39,9 @@ def test_a_solved_run_ends_with_what_was_learnt_what_bounded_it_and_what_is_next
             "resume=true max_steps=64 ",
         ),
         (
-            {"solved_at": None, "evaluations": [{}], "resumed": 1},
+            {"solved_at": None, "evaluations": [{}]},
             False,
-            "stopped before its end: 32 steps, 2.4 minutes since it was resumed; held-out success was not "
-            "measured twice",
+            "stopped before its end: 32 steps, 2.4 minutes; held-out success was not measured twice",
             "resume=true  ",
         ),
         (

@@ -9,10 +9,14 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import pytest
 import torch
 
+from contracts.records import DropReason
 from pipelinerl.metrics import MetricsTail, MetricsWriter, metrics_path, read_metrics
 from pipelinerl.report.console import ConsoleView, RunState
+from pipelinerl.report.drops import MEANINGS, describe_drops
+from pipelinerl.report.plain_lines import evaluation_line
 
 
 def test_a_line_holds_time_step_and_the_named_numbers(tmp_path):
@@ -51,7 +55,7 @@ def test_a_tail_gives_each_line_once_when_it_is_complete(tmp_path):
 
 
 def test_the_state_before_anything_is_known_has_gaps_not_errors():
-    facts = dict(RunState(max_steps=60).facts())
+    facts = dict(RunState(max_steps=60).facts(now=0.0))
     assert facts["step"] == "0/60"
     assert facts["held-out success"] == "– → –"
     assert facts["groups dropped"] == "none"
@@ -70,26 +74,73 @@ def test_the_state_follows_the_metrics_of_the_processes():
     state.observe("actor", {"time": 160.0, "step": 30, "reward_mean": 0.8, "success_rate": 0.75})
     state.observe("actor", {"time": 161.0, "step": 30, "heldout_success": 0.9, "reward_mean": None})
     state.observe("preprocessor", {"time": 161.0, "step": 30, "dropped_stale": 3, "dropped_failed": 0})
-    facts = dict(state.facts())
+    facts = dict(state.facts(now=160.0))
     assert facts["step"] == "30/60"
     assert facts["held-out success"] == "0.40 → 0.90"
     assert facts["train success"] == "0.75  reward 0.80"
     assert facts["trained"] == "5,432 tokens/s"
     assert facts["lag"] == "mean 1.25  max 4"
     assert facts["weight updates"] == "31  last 0.20 s, paused 0.050 s"
-    assert facts["groups dropped"] == "stale 3"
+    assert facts["groups dropped"] == "3: stale (sampled by weights older than max_lag allows)"
     assert facts["time left"] == "1:00"
 
 
-def test_without_a_terminal_a_plain_line_every_few_steps(tmp_path, capsys):
+def test_without_a_terminal_each_step_and_each_evaluation_is_a_line(tmp_path, capsys):
     trainer = MetricsWriter(tmp_path, "trainer")
-    with ConsoleView(tmp_path, max_steps=12) as view:
-        for step in range(13):
-            trainer.write(step, lag_mean=1.0)
-            view.update(2)
-            view.update(2)
-    steps = [line.split(" | ")[0] for line in capsys.readouterr().out.splitlines()]
-    assert steps == ["step 5/12", "step 10/12", "step 12/12"]
+    actor = MetricsWriter(tmp_path, "actor")
+    with ConsoleView(tmp_path, max_steps=5) as view:
+        trainer.write(0, weight_version=0)
+        actor.write(0, heldout_success=0.25)
+        for step in range(1, 6):
+            trainer.write(step, lag_mean=float(step))
+            trainer.write(step, weight_version=step, publish_seconds=0.1)
+            if step != 3:  # two steps may have closed since the last look
+                view.update(2)
+                view.update(2)
+        actor.write(5, heldout_success=0.5, heldout_first_version=5, heldout_last_version=5)
+    lines = capsys.readouterr().out.splitlines()
+    begins = [line.split(" | ")[0] for line in lines]
+    steps = [f"step {step}/5" for step in range(1, 6)]
+    assert begins == ["evaluation of version 0", *steps, "evaluation of version 5"]
+    assert [re.search(r"lag mean (\d)", line)[1] for line in lines[1:-1]] == list("12345")
+    assert lines[-1] == "evaluation of version 5 | held-out success 0.500 | at first 0.250"
+
+
+def test_steps_that_are_made_again_have_lines_again():
+    state = RunState(max_steps=9)
+    for at, step in enumerate([0, 1, 2, 3, 1, 2, 3, 4]):  # it goes back to the checkpoint of step 1
+        state.observe("trainer", {"time": float(at), "step": step})
+    steps = [line.split(" | ")[0] for line in state.lines]
+    assert steps == [f"step {step}/9" for step in (1, 2, 3, 2, 3, 4)]
+    assert dict(state.facts(now=7.0))["time left"] == "0:05"  # by the steps since
+
+
+def test_the_line_of_an_evaluation_names_its_sets_its_versions_and_what_failed():
+    line = {"step": 4, "heldout_success": 0.5, "heldout_success_easy": 0.75, "heldout_success_hard": 0.25}
+    line |= {"heldout_failed": 2, "heldout_first_version": 4, "heldout_last_version": 6}
+    assert evaluation_line(line, first=None) == (
+        "evaluation of versions 4 to 6 | held-out success 0.500 | easy 0.750 | hard 0.250 | 2 attempts failed"
+    )
+
+
+@pytest.mark.parametrize(
+    ("groups", "says"),
+    [
+        ({}, "none"),
+        ({"stale": 0.0}, "none"),
+        ({"zero_advantage": 1312.0}, "1,312: zero_advantage (all rewards equal)"),
+        (
+            {"odd": 2, "zero_advantage": 3},
+            "5: 3 zero_advantage (all rewards equal), 2 odd (a reason of the run's own)",
+        ),
+    ],
+)
+def test_what_was_dropped_is_said_in_plain_words(groups, says):
+    assert describe_drops(groups) == says
+
+
+def test_every_reason_to_drop_a_group_has_its_words():
+    assert MEANINGS.keys() == {*DropReason}
 
 
 LIVE_VIEW = """
@@ -147,6 +198,6 @@ def test_it_says_once_that_judging_cannot_keep_up():
         state.observe("judging", {"time": time_s, "step": 0, "busy_share": share, "waiting": 7})
     assert [warning for warning in state.warnings if "7 answers wait" in warning] == state.warnings
     assert len(state.warnings) == 1
-    assert "judging" not in dict(state.facts())
+    assert "judging" not in dict(state.facts(now=80.0))
     state.isolation = "sealed"
-    assert dict(state.facts())["judging"] == "sealed  busy 10%  waiting 7"
+    assert dict(state.facts(now=80.0))["judging"] == "sealed  busy 10%  waiting 7"

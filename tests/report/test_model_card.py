@@ -5,14 +5,17 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 from huggingface_hub import ModelCard
+from safetensors.numpy import save_file
 
 from contracts.records import Evaluated, SetResult
 from pipelinerl.config import Component, ModelConfig, RunConfig, load_config
 from pipelinerl.paths import ROOT
 from pipelinerl.report.model_card import ModelCardError, write_model_card
 
+BASE = ModelConfig(path="/cache/x", hub="org/base")
 RECORDED = ROOT / "tests" / "data" / "recorded_run"
 
 
@@ -43,7 +46,7 @@ def row_of(card: ModelCard, key: str) -> list[str]:
 
 
 def test_it_says_how_the_model_was_trained_and_what_it_can_do(tmp_path):
-    config = config_of(model=ModelConfig(path="/cache/x", hub="org/base"))
+    config = config_of(model=BASE)
     card = card_of(
         tmp_path, config, evaluated(0, 0.25), evaluated(4, 0.75), evaluated(8, 0.5), evaluated(9, 1)
     )
@@ -60,6 +63,12 @@ def test_it_says_how_the_model_was_trained_and_what_it_can_do(tmp_path):
     assert row_of(card, "optimizer.lr") == ["`0.06`"] and row_of(card, "batch_size") == ["`32`"]
     assert row_of(card, "domain") == ["`tests.letters_domain.LettersDomain()`"]
     assert "None is recorded." in card_of(tmp_path, config, evaluated(9, 1)).text
+
+
+def test_it_says_how_many_parameters_the_files_hold(tmp_path):
+    save_file({"a": np.zeros((300, 1000), np.float16), "b": np.zeros(7)}, tmp_path / "one.safetensors")
+    save_file({"c": np.zeros((400, 1000))}, tmp_path / "two.safetensors")
+    assert "`org/base` (0.7 M parameters), trained" in card_of(tmp_path, config_of(model=BASE)).text
 
 
 def test_it_names_no_path_of_the_machine_and_no_secret(tmp_path):

@@ -23,6 +23,7 @@ from pipelinerl.report.bottleneck import NOT_RECORDED
 from pipelinerl.report.evaluation_table import print_evaluations
 from pipelinerl.report.run_totals import RunTotals
 from pipelinerl.report.summary import report, summarise
+from pipelinerl.report.wall_time import Launch
 from pipelinerl.streams.files import FileStreams
 from tests.builders import completion, rollout
 
@@ -92,7 +93,7 @@ def set_times(path, time: float) -> None:
 
 
 def test_the_summary_is_what_the_records_say(run_dir):
-    assert summarise(run_dir, wall_s=60.0) == {
+    assert summarise(run_dir, Launch(985.0, 1045.0)) == {
         "heldout_success_start": 0.4,
         "heldout_success_end": 0.9,
         "evaluations": [described(0, 0.4), described(2, 0.9)],
@@ -129,8 +130,12 @@ def test_the_summary_is_what_the_records_say(run_dir):
 
 
 def test_the_report_writes_the_summary_and_the_picture(run_dir, capsys):
-    returned = report(run_dir, FileStreams(run_dir / "streams"), wall_s=60.0)
-    assert json.loads((run_dir / "summary.json").read_text()) == returned == summarise(run_dir, wall_s=60.0)
+    returned = report(run_dir, FileStreams(run_dir / "streams"), Launch(985.0, 1045.0))
+    assert (
+        json.loads((run_dir / "summary.json").read_text())
+        == returned
+        == summarise(run_dir, Launch(985.0, 1045.0))
+    )
     assert (run_dir / "reward.png").read_bytes().startswith(b"\x89PNG")
     assert "heldout_success_end" in capsys.readouterr().out
     assert not list(run_dir.glob("*.part"))
