@@ -1,9 +1,9 @@
 """A picture of a run: each request is a bar, coloured by the weights that sampled its tokens.
 
-    python -m pipelinerl.view.timeline runs/latest --out timeline.svg --versions 20 26
+    python -m pipelinerl.view.timeline runs/latest --out timeline.svg --versions 20 24
 
-A vertical line stands where a version went live on the servers. Bars show requests of training rollouts; a
-row holds one request at a time. The format follows from the name: svg, png or pdf.
+A grey band shows when new weights travelled, and the line at its end when every server had them. Bars show
+requests of training rollouts; a row holds one request at a time. The format follows from the file's name.
 """
 
 import argparse
@@ -21,7 +21,8 @@ from pipelinerl.streams.events import recorded
 from pipelinerl.streams.of_run import recorded_streams
 from pipelinerl.streams.run_directory import InvalidInputError, check_run
 
-SHOWN = 6  # versions in the middle of the run, unless the command names others
+VERSIONS = 4  # in the middle of the run, unless the command names others
+ROWS = 16  # of the picture, unless the command says otherwise
 
 
 class Timeline(NamedTuple):
@@ -29,7 +30,7 @@ class Timeline(NamedTuple):
 
     began: float
     ended: float
-    live: dict[int, float]  # when a version went live
+    published: list[WeightsPublished]
     rows: list[list[Completion]]  # requests that do not overlap, server by server
 
 
@@ -39,18 +40,22 @@ def read_timeline(streams: Streams, first: int | None = None, last: int | None =
     Raises InvalidInputError if the run has recorded no such time.
     """
     events = recorded(streams, "trainer_events")
-    live = {event.version: event.at for event in events if isinstance(event, WeightsPublished)}
-    versions = sorted(live)
-    middle = len(versions) // 2
-    first = versions[max(middle - SHOWN // 2, 0)] if first is None and versions else first
-    last = min(first + SHOWN, versions[-1]) if last is None and versions else last
-    if first not in live or last not in live or live[first] >= live[last]:
-        known = f"from {versions[0]} to {versions[-1]}" if versions else "none"
-        raise InvalidInputError(f"there is no time between versions {first} and {last}; published: {known}")
-    began, ended = live[first], live[last]
+    live = {event.version: event for event in events if isinstance(event, WeightsPublished)}
+    if not live:
+        raise InvalidInputError("the run has published no weights yet")
+    newest = max(live)
+    first = max((newest - VERSIONS) // 2, min(live)) if first is None else first
+    last = min(first + VERSIONS, newest) if last is None else last
+    if first not in live or last not in live or first >= last:
+        raise InvalidInputError(
+            f"there is no time from version {first} to {last}: {min(live)} to {newest} were published"
+        )
+    began = live[first].at
+    ended = live[last].at
     completions = (c for rollout in recorded(streams, "rollouts") for c in _completions(rollout))
     shown = [c for c in completions if c.ended > began and c.began < ended]
-    return Timeline(began, ended, {v: at for v, at in live.items() if began <= at <= ended}, rows(shown))
+    published = [event for event in live.values() if began <= event.at <= ended]
+    return Timeline(began, ended, published, rows(shown))
 
 
 def _completions(record: object) -> list[Completion]:
@@ -62,7 +67,6 @@ def rows(completions: Iterable[Completion]) -> list[list[Completion]]:
     found: list[list[Completion]] = []
     ordered = sorted(completions, key=lambda c: (c.server, c.began))
     for _, of_server in groupby(ordered, key=lambda c: c.server):
-        offset = len(found)
         free: list[tuple[float, int]] = []  # when its last request ended, and the row
         for completion in of_server:
             if free and free[0][0] <= completion.began:
@@ -72,7 +76,6 @@ def rows(completions: Iterable[Completion]) -> list[list[Completion]]:
                 found.append([])
             found[row].append(completion)
             heappush(free, (completion.ended, row))
-        assert offset < len(found)
     return found
 
 
@@ -84,6 +87,7 @@ def main() -> int:
     parser.add_argument("run_dir", type=Path)
     parser.add_argument("--out", type=Path, required=True, help="the picture: .svg, .png or .pdf")
     parser.add_argument("--versions", type=int, nargs=2, default=(None, None), metavar=("FIRST", "LAST"))
+    parser.add_argument("--rows", type=int, default=ROWS, help="requests at a time that are shown")
     arguments = parser.parse_args()
     try:
         check_run(arguments.run_dir)
@@ -91,8 +95,8 @@ def main() -> int:
             timeline = read_timeline(streams, *arguments.versions)
         from pipelinerl.view.timeline_plot import draw_timeline  # takes a second to import
 
-        draw_timeline(arguments.out, timeline)
-    except (InvalidInputError, DamagedConfigError, StreamError, OSError) as error:
+        draw_timeline(arguments.out, timeline, arguments.rows)
+    except (InvalidInputError, DamagedConfigError, StreamError, OSError, ValueError) as error:
         print(f"pipelinerl.view.timeline: {error}", file=sys.stderr)
         return 1
     print(f"timeline in {arguments.out}")
