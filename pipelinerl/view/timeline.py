@@ -14,13 +14,14 @@ from itertools import groupby
 from pathlib import Path
 from typing import NamedTuple
 
-from contracts.records import Completion, Rollout, WeightsPublished
+from contracts.records import Completion, WeightsPublished
 from pipelinerl.config import DamagedConfigError
 from pipelinerl.streams import StreamError, Streams
 from pipelinerl.streams.events import recorded
 from pipelinerl.streams.of_run import recorded_streams
 from pipelinerl.streams.run_directory import InvalidInputError, check_run
 
+FORMATS = (".svg", ".png", ".pdf")
 VERSIONS = 4  # in the middle of the run, unless the command names others
 ROWS = 16  # of the picture, unless the command says otherwise
 
@@ -52,14 +53,10 @@ def read_timeline(streams: Streams, first: int | None = None, last: int | None =
         )
     began = live[first].at
     ended = live[last].at
-    completions = (c for rollout in recorded(streams, "rollouts") for c in _completions(rollout))
+    completions = (c for rollout in recorded(streams, "rollouts") for c in rollout.completions)
     shown = [c for c in completions if c.ended > began and c.began < ended]
     published = [event for event in live.values() if began <= event.at <= ended]
     return Timeline(began, ended, published, rows(shown))
-
-
-def _completions(record: object) -> list[Completion]:
-    return record.completions if isinstance(record, Rollout) else []
 
 
 def rows(completions: Iterable[Completion]) -> list[list[Completion]]:
@@ -85,10 +82,12 @@ def main() -> int:
         "python -m pipelinerl.view.timeline", description=__doc__.splitlines()[0]
     )
     parser.add_argument("run_dir", type=Path)
-    parser.add_argument("--out", type=Path, required=True, help="the picture: .svg, .png or .pdf")
+    parser.add_argument("--out", type=Path, required=True, help="the picture")
     parser.add_argument("--versions", type=int, nargs=2, default=(None, None), metavar=("FIRST", "LAST"))
     parser.add_argument("--rows", type=int, default=ROWS, help="requests at a time that are shown")
     arguments = parser.parse_args()
+    if arguments.out.suffix not in FORMATS:
+        parser.error(f"--out {arguments.out}: the name of a picture ends in {', '.join(FORMATS)}")
     try:
         check_run(arguments.run_dir)
         with recorded_streams(arguments.run_dir) as streams:
@@ -96,7 +95,7 @@ def main() -> int:
         from pipelinerl.view.timeline_plot import draw_timeline  # takes a second to import
 
         draw_timeline(arguments.out, timeline, arguments.rows)
-    except (InvalidInputError, DamagedConfigError, StreamError, OSError, ValueError) as error:
+    except (InvalidInputError, DamagedConfigError, StreamError, OSError) as error:
         print(f"pipelinerl.view.timeline: {error}", file=sys.stderr)
         return 1
     print(f"timeline in {arguments.out}")

@@ -16,8 +16,9 @@ STYLE = {"svg.fonttype": "none", "svg.hashsalt": "timeline"}  # text stays text,
 
 
 def draw_timeline(path: Path, timeline: Timeline, rows: int) -> None:
-    """Saves a picture of the first `rows` rows at `path`. Raises ValueError for an unknown format."""
-    shown = timeline.rows[:rows]
+    """Saves a picture at `path`, of at most `rows` rows, which are taken evenly from all servers."""
+    every = max(len(timeline.rows) // rows, 1)
+    shown = timeline.rows[::every][:rows]
     figure = Figure(figsize=(9, 3.6), layout="constrained")
     axes = figure.add_subplot()
     for published in timeline.published:

@@ -7,7 +7,7 @@ import pytest
 from contracts.records import VersionSpan, WeightsPublished
 from pipelinerl.streams.files import FileStreams
 from pipelinerl.streams.run_directory import InvalidInputError
-from pipelinerl.view.timeline import read_timeline, rows
+from pipelinerl.view.timeline import Timeline, read_timeline, rows
 from pipelinerl.view.timeline_plot import colour, draw_timeline
 from tests.builders import completion, rollout
 
@@ -64,6 +64,15 @@ def test_a_time_that_was_not_is_refused(streams, first, last):
 def test_a_run_without_weights_is_refused(tmp_path):
     with pytest.raises(InvalidInputError, match="published no weights yet"):
         read_timeline(FileStreams(tmp_path / "streams"))
+
+
+def test_the_picture_has_rows_of_every_server(tmp_path):
+    path = tmp_path / "timeline.svg"
+    own = {server: [VersionSpan(version, 0, 4)] for version, server in enumerate("abc")}
+    requests = [request(0, 4, server, spans=own[server]) for server in "aaabbbccc"]
+    draw_timeline(path, Timeline(0, 4, [], rows(requests)), rows=3)
+    drawn = path.read_text()
+    assert [f"fill: {colour(version)}" in drawn for version in range(4)] == [True, True, True, False]
 
 
 def test_the_picture_colours_each_span_by_its_version(streams, tmp_path):
