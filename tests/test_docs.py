@@ -1,10 +1,13 @@
-"""The pages that write an adapter quote it as it is."""
+"""What pages quote, link to, name and run exists."""
 
 import re
+import shlex
 import textwrap
 from pathlib import Path
 
 import pytest
+
+from pipelinerl.launcher.compose import compose_config
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -61,3 +64,31 @@ def test_the_files_that_a_page_names_exist(page):
     packages = "contracts|inference_adapters|trainer_adapters|pipelinerl|tests|benchmarks|examples|docs"
     for name in re.findall(rf"(?<![\w/.])(?:{packages})/[\w/.]+\.\w+", page.read_text()):
         assert (ROOT / name).exists(), name
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_the_commands_that_a_page_names_exist(page):
+    ours = ("contracts", "inference_adapters", "trainer_adapters", "pipelinerl", "benchmarks", "tests")
+    for name in re.findall(r"python -m ([\w.]+\w)", page.read_text()):
+        if name.split(".")[0] in ours:
+            path = ROOT / name.replace(".", "/")
+            assert path.with_suffix(".py").exists() or (path / "__main__.py").exists(), name
+
+
+def runs_of_pages() -> list[str]:
+    """Returns what follows `python launch.py` in the pages that a newcomer reads first."""
+    pages = [ROOT / "README.md", ROOT / "docs" / "demo.md", ROOT / "docs" / "configure.md"]
+    found = {run for page in pages for run in re.findall(r"python launch\.py ([^`\n#]+)", page.read_text())}
+    return sorted(run.strip() for run in found if not re.match(r"key=value|--help", run))
+
+
+@pytest.mark.parametrize("run", runs_of_pages())
+def test_the_settings_of_a_page_are_understood(run):
+    settings = shlex.split(run)
+    compose_config([setting for setting in settings if not setting.startswith(("run_dir=", "resume="))])
+
+
+def test_the_readme_is_short_and_names_every_page():
+    text = (ROOT / "README.md").read_text()
+    assert len(text.split()) <= 1100
+    assert [page.name for page in PAGES if page.name not in text and page.name != "README.md"] == []

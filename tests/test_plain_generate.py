@@ -1,4 +1,4 @@
-"""The command of the README that measures a checkpoint again, without the pipeline."""
+"""The command of docs/demo.md that measures a checkpoint again, without the pipeline."""
 
 import asyncio
 

@@ -1,0 +1,143 @@
+"""The tables of docs/configure.md, from the schema and from conf/.
+
+`python -m tests.keys_page` prints the page; --write puts the tables into it.
+"""
+
+import argparse
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Literal, get_args, get_origin
+
+import yaml
+from pydantic import BaseModel
+
+from pipelinerl.config import Component, RunConfig
+from pipelinerl.launcher.compose import compose_config
+from pipelinerl.paths import ROOT
+
+PAGE = ROOT / "docs" / "configure.md"
+TABLES = re.compile(r"(?<=<!-- keys -->\n).*(?=<!-- end -->)", re.DOTALL)
+ONE_A_RUN = ("streams", "executor")  # groups whose choices have different keys
+
+
+def written() -> str:
+    """Returns the page with tables of the code as it is."""
+    tables = "\n".join([*_keys_tables(), *_choices_tables()])
+    return TABLES.sub(lambda _: f"\n{tables}\n", PAGE.read_text())
+
+
+def _keys_tables() -> Iterator[str]:
+    demo = compose_config([])
+    values = demo.model_dump(by_alias=True, mode="json")
+    fields = RunConfig.model_fields
+    sections = {name: kind for name in fields if (kind := _section(fields[name].annotation))}
+    yield "## Keys of the run\n"
+    plain = {name: values[name] for name in fields if name not in sections and not _chosen(name)}
+    yield from _keys_table(_rows(RunConfig, plain))
+    for name, kind in sections.items():
+        yield f"## Keys of `{name}`\n"
+        yield from _keys_table(_rows(kind, values[name], f"{name}."))
+    for name in ONE_A_RUN:
+        for kind in _alternatives(fields[name].annotation):
+            backend = get_args(kind.model_fields["backend"].annotation)[0]
+            yield f"## Keys of `{name}={backend}`\n"
+            options = {key: field for key, field in kind.model_fields.items() if key != "backend"}
+            defaults = {key: field.get_default(call_default_factory=True) for key, field in options.items()}
+            if defaults:
+                yield from _keys_table(_rows(kind, defaults, f"{name}."))
+            else:
+                yield "None.\n"
+
+
+def _section(annotation: Any) -> type[BaseModel] | None:
+    """Returns the section's class, if the key is one."""
+    is_section = isinstance(annotation, type) and issubclass(annotation, BaseModel)
+    return annotation if is_section and not issubclass(annotation, Component) else None
+
+
+def _alternatives(annotation: Any) -> list[type[BaseModel]]:
+    return [kind for kind in get_args(annotation) if isinstance(kind, type)]
+
+
+def _chosen(name: str) -> bool:
+    """Says whether files of `conf/` are the choices of the key."""
+    return (ROOT / "conf" / name).is_dir()
+
+
+def _rows(kind: type[BaseModel], values: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any, str]]:
+    """Yields each key of `values` with its value and its meaning."""
+    for name, value in values.items():
+        field = kind.model_fields[name]
+        section = _section(field.annotation)
+        if section and isinstance(value, dict):
+            yield from _rows(section, value, f"{prefix}{name}.")
+        elif field.annotation is Component:
+            target = value.pop("_target_")
+            yield f"{prefix}{name}._target_", target, "The class. Its options follow."
+            yield from (
+                (f"{prefix}{name}.{option}", of, f"An option of `{target}`.") for option, of in value.items()
+            )
+        else:
+            yield f"{prefix}{name}", value, (field.description or "") + _one_of(field.annotation)
+
+
+def _one_of(annotation: Any) -> str:
+    choices = get_args(annotation) if get_origin(annotation) is Literal else ()
+    return f" One of {', '.join(f'`{choice}`' for choice in choices)}." if choices else ""
+
+
+def _keys_table(rows: Iterator[tuple[str, Any, str]]) -> Iterator[str]:
+    yield "| key | value | what it is |\n| --- | --- | --- |"
+    for key, value, meaning in rows:
+        yield f"| `{key}` | `{_cell(json.dumps(value))}` | {_cell(meaning)} |"
+    yield ""
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", r"\|")
+
+
+def _choices_tables() -> Iterator[str]:
+    groups = [path for path in (ROOT / "conf").iterdir() if path.is_dir() and path.name not in ONE_A_RUN]
+    for group in sorted(groups):
+        added = "+" if group.name in ("exp", "scale") else ""
+        yield f"## Choices of `{added}{group.name}=`\n"
+        yield "| choice | what it sets |\n| --- | --- |"
+        for file in sorted(group.glob("*.yaml")):
+            yield f"| [`{file.stem}`](../conf/{group.name}/{file.name}) | {_cell(_summary(file))} |"
+        yield ""
+
+
+def _summary(file: Path) -> str:
+    """Returns the first words of a recipe's comment, or the class and the options of another choice."""
+    text = file.read_text()
+    if text.startswith("# @package _global_"):
+        comment = " ".join(re.match(r"(?:#.*\n)*", text)[0].split("\n# ")[1:])
+        return re.split(r"[:;]|(?<=\w\w\w)\.\s", comment)[0] + "."
+    options = yaml.safe_load(text) or {}
+    files = [_file_of(entry) for entry in options.pop("defaults", []) if entry not in ("schema", "_self_")]
+    target = options.pop("_target_", None)
+    settings = [f"{name}={_short(value)}" for name, value in options.items() if not name.startswith("_")]
+    return ", ".join(f"`{part}`" for part in [*filter(None, [target]), *files, *settings])
+
+
+def _file_of(entry: str | dict[str, str]) -> str:
+    """Returns the file that a choice begins with, as `conf/` names it."""
+    return entry if isinstance(entry, str) else "=".join(next(iter(entry.items())))
+
+
+def _short(value: Any) -> str:
+    """Returns the value, or `{...}` for a mapping in mappings."""
+    nested = isinstance(value, dict) and any(isinstance(inner, dict) for inner in value.values())
+    return "{...}" if nested else json.dumps(value)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--write", action="store_true", help="put the tables into docs/configure.md")
+    if parser.parse_args().write:
+        PAGE.write_text(written())
+    else:
+        print(written())

@@ -1,0 +1,84 @@
+"""The timeline of a run: which requests are in which row, and what the picture shows of them."""
+
+import re
+
+import pytest
+
+from contracts.records import VersionSpan, WeightsPublished
+from pipelinerl.streams.files import FileStreams
+from pipelinerl.streams.run_directory import InvalidInputError
+from pipelinerl.view.timeline import Timeline, read_timeline, rows
+from pipelinerl.view.timeline_plot import colour, draw_timeline
+from tests.builders import completion, rollout
+
+
+def request(began: float, ended: float, server: str = "a", **changes):
+    return completion([1], [2, 3, 4, 5], began=began, ended=ended, server=server, **changes)
+
+
+def published(version: int, at: float) -> WeightsPublished:
+    return WeightsPublished(
+        run="r", version=version, servers=["a"], seconds=0.5, bytes=8, paused_s=0.0, at=at
+    )
+
+
+@pytest.fixture
+def streams(tmp_path):
+    """Versions 0 to 8 at 100, 110, ... seconds, and a request in each of these times."""
+    streams = FileStreams(tmp_path / "streams")
+    with_weights = streams.writer("trainer_events")
+    rollouts = streams.writer("rollouts")
+    for version in range(9):
+        with_weights.append(published(version, 100.0 + 10 * version))
+        across = [VersionSpan(version + i, i, i + 1) for i in range(4)]
+        made = request(109.0 + 10 * version, 113.0 + 10 * version, spans=across)
+        rollouts.append(rollout(version, completions=[made]))
+    return streams
+
+
+def test_a_row_holds_one_request_at_a_time_of_one_server():
+    first = request(0, 4)
+    beside = request(1, 2)
+    after = request(2, 3)
+    elsewhere = request(5, 6, server="b")
+    assert rows([elsewhere, after, first, beside]) == [[first], [beside, after], [elsewhere]]
+
+
+def test_the_time_between_two_versions_has_the_requests_that_touch_it(streams):
+    timeline = read_timeline(streams, 2, 3)
+    assert (timeline.began, timeline.ended) == (120.0, 130.0)
+    assert [event.version for event in timeline.published] == [2, 3]
+    assert [[made.began for made in row] for row in timeline.rows] == [[119.0, 129.0]]
+
+
+def test_without_versions_it_is_the_middle_of_the_run(streams):
+    assert [event.version for event in read_timeline(streams).published] == [2, 3, 4, 5, 6]
+
+
+@pytest.mark.parametrize(("first", "last"), [(3, 2), (2, 2), (2, 9)])
+def test_a_time_that_was_not_is_refused(streams, first, last):
+    with pytest.raises(InvalidInputError, match=f"no time from version {first} to {last}: 0 to 8 were"):
+        read_timeline(streams, first, last)
+
+
+def test_a_run_without_weights_is_refused(tmp_path):
+    with pytest.raises(InvalidInputError, match="published no weights yet"):
+        read_timeline(FileStreams(tmp_path / "streams"))
+
+
+def test_the_picture_has_rows_of_every_server(tmp_path):
+    path = tmp_path / "timeline.svg"
+    own = {server: [VersionSpan(version, 0, 4)] for version, server in enumerate("abc")}
+    requests = [request(0, 4, server, spans=own[server]) for server in "aaabbbccc"]
+    draw_timeline(path, Timeline(0, 4, [], rows(requests)), rows=3)
+    drawn = path.read_text()
+    assert [f"fill: {colour(version)}" in drawn for version in range(4)] == [True, True, True, False]
+
+
+def test_the_picture_colours_each_span_by_its_version(streams, tmp_path):
+    path = tmp_path / "timeline.svg"
+    draw_timeline(path, read_timeline(streams, 1, 2), rows=16)
+    drawn = path.read_text()
+    assert {"v1", "v2"} <= set(re.findall(r">(v\d)<", drawn))
+    used = {version for version in range(6) if f"fill: {colour(version)}" in drawn}
+    assert used == {0, 1, 2, 3, 4}  # of two requests: one across versions 0 to 3, one across 1 to 4
