@@ -62,7 +62,7 @@ def write(directory: Path, block: str) -> None:
 
 def run(words: list[str], directory: Path, overrides: tuple[str, ...]) -> str:
     """Runs a command in a directory. Returns what it prints, and fails if it fails."""
-    if INSTALLING.fullmatch(words[0]):
+    if INSTALLING.fullmatch(words[0]) or words[0] == "source":
         return ""
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
     words = [word.replace("$PROJECT", str(ROOT)) for word in words]

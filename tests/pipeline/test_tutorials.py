@@ -1,7 +1,10 @@
 """Tutorials, executed as they stand. Their runs are made small by overrides."""
 
+import pytest
+
+from contracts.conformance.tiny_model import make_tiny_model
 from tests.pages import execute
-from tests.pipeline.runs import MINIATURE
+from tests.pipeline.runs import MINIATURE, run_to_the_end
 
 SMALL = (*MINIATURE, "max_steps=3")
 
@@ -12,3 +15,15 @@ def test_your_first_objective(tmp_path):
 
 def test_train_on_gpus(tmp_path):
     execute("tutorial-gpus", tmp_path)
+
+
+def test_read_a_run(tmp_path):
+    run_to_the_end(tmp_path / "runs" / "latest", "max_steps=5", "++domain.agreeing=0.3")
+    execute("tutorial-read-a-run", tmp_path)
+
+
+@pytest.mark.engines
+def test_your_own_environment(tmp_path):
+    make_tiny_model(tmp_path / "model")
+    small = (f"model.path={tmp_path}/model", "max_steps=2", "batch_size=16", "filters=[]", "eval.problems=8")
+    execute("tutorial-environment", tmp_path, *small)
