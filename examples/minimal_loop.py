@@ -25,6 +25,7 @@ from contracts.weights import WeightGroup, WeightStore, send_weights
 from pipelinerl.advantages import LeaveOneOut
 from pipelinerl.batching.sequences import training_sequences
 from pipelinerl.clients.completions import Asked, Sampling, complete
+from pipelinerl.clients.http_session import open_session
 from pipelinerl.clients.server_control import ServerControl
 from pipelinerl.demo_model.registry import DEMO_MODELS, make_named
 from pipelinerl.objectives.reinforce import Reinforce
@@ -44,10 +45,9 @@ async def main() -> None:
     make_named("sums", MODEL)
     random.shuffle(SUMS)
     heldout = SUMS[:256]
-    objective = Reinforce(max_importance_weight=5.0)
     worker = FSDPTrainer()
     worker.init_worker(WorkerSpec(model_path=str(MODEL), optimizer=OptimizerSpec(lr=5e-4), master_port=0))
-    async with aiohttp.ClientSession() as session, inference_server(session) as server:
+    async with open_session(token=None) as session, inference_server(session) as server:
         group = await join(server)
         sample = partial(attempt, session, server.url)
         before = await asyncio.gather(*map(sample, heldout))
@@ -63,7 +63,7 @@ async def main() -> None:
             batch = PackedBatch.pack(sequences, step)
             batch = replace(batch, loss_weights=batch.loss_mask / len(rollouts))  # [T]
             scores = worker.forward(batch)
-            loss, _ = objective(scores, batch)
+            loss, _ = Reinforce(max_importance_weight=5.0)(scores, batch)
             worker.backward(loss)
             worker.step()
             await publish(worker, step + 1, group, server)
