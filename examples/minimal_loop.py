@@ -43,14 +43,13 @@ RUN = {"run": token_hex(8), "epoch": 1, "timeout_s": TIMEOUT_S}
 
 async def main() -> None:
     make_named("sums", MODEL)
-    random.shuffle(SUMS)
-    heldout = SUMS[:256]
+    random.shuffle(SUMS)  # the first 256 are held out
     worker = FSDPTrainer()
     worker.init_worker(WorkerSpec(model_path=str(MODEL), optimizer=OptimizerSpec(lr=5e-4), master_port=0))
     async with open_session(token=None) as session, inference_server(session) as server:
         group = await join(server)
         sample = partial(attempt, session, server.url)
-        before = await asyncio.gather(*map(sample, heldout))
+        before = await asyncio.gather(*map(sample, SUMS[:256]))
         print(f"held-out success before: {np.mean([rollout.reward for rollout in before]):.2f}", flush=True)
         for step in range(STEPS):
             problems = random.sample(SUMS[256:], PROBLEMS)
@@ -68,7 +67,7 @@ async def main() -> None:
             worker.step()
             await publish(worker, step + 1, group, server)
             print(f"step {step + 1}: {rewards.mean():.2f} of the answers were right", flush=True)
-        after = await asyncio.gather(*map(sample, heldout))
+        after = await asyncio.gather(*map(sample, SUMS[:256]))
         print(f"held-out success after: {np.mean([rollout.reward for rollout in after]):.2f}")
     worker.close()
 
@@ -113,7 +112,8 @@ async def publish(worker: TrainerWorker, version: int, group: WeightGroup, serve
     content = {"parameters": list(manifest.parameters), "tied": manifest.tied, "bucket_bytes": BUCKET_BYTES}
     await server.request_weight_update(WeightUpdateRequest(**RUN, **content, version=version))
     send_weights(group, manifest, worker.gather_weights(), BUCKET_BYTES, TIMEOUT_S)
-    await server.weight_update(version, wait_s=TIMEOUT_S)
+    status = await server.weight_update(version, wait_s=TIMEOUT_S)
+    assert status.state == "live", status
 
 
 if __name__ == "__main__":
