@@ -31,24 +31,23 @@ from pipelinerl.demo_model.registry import DEMO_MODELS, make_named
 from pipelinerl.objectives.reinforce import Reinforce
 from trainer_adapters.fsdp import FSDPTrainer
 
-MODEL = DEMO_MODELS["sums"].directory
+MODEL = str(DEMO_MODELS["sums"].directory)
 SUMS = [(a, b) for a in range(10, 100) for b in range(10, 100)]
 STEPS = 40
 PROBLEMS = 16  # of a step
 GROUP_SIZE = 8  # rollouts of each problem
-BUCKET_BYTES = 2**23
 TIMEOUT_S = 60.0
 RUN = {"run": token_hex(8), "epoch": 1, "timeout_s": TIMEOUT_S}
 
 
 async def main() -> None:
-    make_named("sums", MODEL)
+    make_named("sums", DEMO_MODELS["sums"].directory)
     random.shuffle(SUMS)  # the first 256 are held out
     worker = FSDPTrainer()
-    worker.init_worker(WorkerSpec(model_path=str(MODEL), optimizer=OptimizerSpec(lr=5e-4), master_port=0))
+    worker.init_worker(WorkerSpec(model_path=MODEL, optimizer=OptimizerSpec(lr=5e-4), master_port=0))
     async with open_session(token=None) as session, inference_server(session) as server:
         group = await join(server)
-        sample = partial(attempt, session, server.url)
+        sample = partial(attempt, server.url)
         before = await asyncio.gather(*map(sample, SUMS[:256]))
         print(f"held-out success before: {np.mean([rollout.reward for rollout in before]):.2f}", flush=True)
         for step in range(STEPS):
@@ -72,11 +71,12 @@ async def main() -> None:
     worker.close()
 
 
-async def attempt(session: aiohttp.ClientSession, url: str, problem: tuple[int, int]) -> Rollout:
+async def attempt(url: str, problem: tuple[int, int]) -> Rollout:
     """Returns one answer to a sum, sampled at temperature 1, with the reward 1 if it is right."""
     a, b = problem
     prompt = [{"role": "user", "content": f"{a} + {b} ="}]
-    answer = await complete(session, url, Asked(prompt, Sampling(str(MODEL), temperature=1.0, max_tokens=8)))
+    async with open_session(token=None) as session:
+        answer = await complete(session, url, Asked(prompt, Sampling(MODEL, temperature=1.0, max_tokens=8)))
     names = {"run": RUN["run"], "rollout_id": token_hex(8), "problem_id": f"{a} + {b}", "domain": "sums"}
     reward = float(answer.text.strip() == str(a + b))
     return Rollout(**names, group_id=100 * a + b, completions=[answer.completion], reward=reward)
@@ -109,9 +109,13 @@ async def join(server: ServerControl) -> WeightGroup:
 async def publish(worker: TrainerWorker, version: int, group: WeightGroup, server: ServerControl) -> None:
     """Sends the worker's weights to the server, and waits until it samples from them."""
     manifest = worker.weight_manifest("float32")
-    content = {"parameters": list(manifest.parameters), "tied": manifest.tied, "bucket_bytes": BUCKET_BYTES}
+    content = {
+        "parameters": list(manifest.parameters),
+        "tied": manifest.tied,
+        "bucket_bytes": manifest.total_bytes,
+    }
     await server.request_weight_update(WeightUpdateRequest(**RUN, **content, version=version))
-    send_weights(group, manifest, worker.gather_weights(), BUCKET_BYTES, TIMEOUT_S)
+    send_weights(group, manifest, worker.gather_weights(), manifest.total_bytes, TIMEOUT_S)
     status = await server.weight_update(version, wait_s=TIMEOUT_S)
     assert status.state == "live", status
 
