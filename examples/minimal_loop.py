@@ -11,7 +11,6 @@ import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from functools import partial
 from secrets import token_hex
 
 import aiohttp
@@ -47,12 +46,13 @@ async def main() -> None:
     worker.init_worker(WorkerSpec(model_path=MODEL, optimizer=OptimizerSpec(lr=5e-4), master_port=0))
     async with open_session(token=None) as session, inference_server(session) as server:
         group = await join(server)
-        sample = partial(attempt, server.url)
-        before = await asyncio.gather(*map(sample, SUMS[:256]))
+        before = await asyncio.gather(*[attempt(server, p) for p in SUMS[:256]])
         print(f"held-out success before: {np.mean([rollout.reward for rollout in before]):.2f}", flush=True)
         for step in range(STEPS):
             problems = random.sample(SUMS[256:], PROBLEMS)
-            rollouts = await asyncio.gather(*[sample(p) for p in problems for _ in range(GROUP_SIZE)])
+            rollouts = await asyncio.gather(
+                *[attempt(server, p) for p in problems for _ in range(GROUP_SIZE)]
+            )
             rewards = np.array([rollout.reward for rollout in rollouts])  # [problems * group]
             advantages = np.concatenate([LeaveOneOut()(own) for own in np.split(rewards, PROBLEMS)])
             sequences = []
@@ -66,17 +66,18 @@ async def main() -> None:
             worker.step()
             await publish(worker, step + 1, group, server)
             print(f"step {step + 1}: {rewards.mean():.2f} of the answers were right", flush=True)
-        after = await asyncio.gather(*map(sample, SUMS[:256]))
+        after = await asyncio.gather(*[attempt(server, p) for p in SUMS[:256]])
         print(f"held-out success after: {np.mean([rollout.reward for rollout in after]):.2f}")
     worker.close()
 
 
-async def attempt(url: str, problem: tuple[int, int]) -> Rollout:
+async def attempt(server: ServerControl, problem: tuple[int, int]) -> Rollout:
     """Returns one answer to a sum, sampled at temperature 1, with the reward 1 if it is right."""
     a, b = problem
     prompt = [{"role": "user", "content": f"{a} + {b} ="}]
+    asked = Asked(prompt, Sampling(MODEL, temperature=1.0, max_tokens=8))
     async with open_session(token=None) as session:
-        answer = await complete(session, url, Asked(prompt, Sampling(MODEL, temperature=1.0, max_tokens=8)))
+        answer = await complete(session, server.url, asked)
     names = {"run": RUN["run"], "rollout_id": token_hex(8), "problem_id": f"{a} + {b}", "domain": "sums"}
     reward = float(answer.text.strip() == str(a + b))
     return Rollout(**names, group_id=100 * a + b, completions=[answer.completion], reward=reward)
@@ -109,13 +110,10 @@ async def join(server: ServerControl) -> WeightGroup:
 async def publish(worker: TrainerWorker, version: int, group: WeightGroup, server: ServerControl) -> None:
     """Sends the worker's weights to the server, and waits until it samples from them."""
     manifest = worker.weight_manifest("float32")
-    content = {
-        "parameters": list(manifest.parameters),
-        "tied": manifest.tied,
-        "bucket_bytes": manifest.total_bytes,
-    }
+    size = manifest.total_bytes  # all in one bucket
+    content = {"parameters": list(manifest.parameters), "tied": manifest.tied, "bucket_bytes": size}
     await server.request_weight_update(WeightUpdateRequest(**RUN, **content, version=version))
-    send_weights(group, manifest, worker.gather_weights(), manifest.total_bytes, TIMEOUT_S)
+    send_weights(group, manifest, worker.gather_weights(), size, TIMEOUT_S)
     status = await server.weight_update(version, wait_s=TIMEOUT_S)
     assert status.state == "live", status
 
