@@ -32,7 +32,7 @@ from trainer_adapters.fsdp import FSDPTrainer
 
 MODEL = str(DEMO_MODELS["sums"].directory)
 SUMS = [(a, b) for a in range(10, 100) for b in range(10, 100)]
-STEPS = 40
+STEPS = 20
 PROBLEMS = 16  # of a step
 GROUP_SIZE = 8  # rollouts of each problem
 TIMEOUT_S = 60.0
@@ -49,10 +49,8 @@ async def main() -> None:
         before = await asyncio.gather(*[attempt(server, p) for p in SUMS[:256]])
         print(f"held-out success before: {np.mean([rollout.reward for rollout in before]):.2f}", flush=True)
         for step in range(STEPS):
-            problems = random.sample(SUMS[256:], PROBLEMS)
-            rollouts = await asyncio.gather(
-                *[attempt(server, p) for p in problems for _ in range(GROUP_SIZE)]
-            )
+            problems = [p for p in random.sample(SUMS[256:], PROBLEMS) for _ in range(GROUP_SIZE)]
+            rollouts = await asyncio.gather(*[attempt(server, p) for p in problems])
             rewards = np.array([rollout.reward for rollout in rollouts])  # [problems * group]
             advantages = np.concatenate([LeaveOneOut()(own) for own in np.split(rewards, PROBLEMS)])
             sequences = []
