@@ -32,7 +32,7 @@ from trainer_adapters.fsdp import FSDPTrainer
 
 MODEL = str(DEMO_MODELS["sums"].directory)
 SUMS = [(a, b) for a in range(10, 100) for b in range(10, 100)]
-STEPS = 20
+STEPS = 40
 PROBLEMS = 16  # of a step
 GROUP_SIZE = 8  # rollouts of each problem
 TIMEOUT_S = 60.0
