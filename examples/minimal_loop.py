@@ -35,6 +35,7 @@ SUMS = [(a, b) for a in range(10, 100) for b in range(10, 100)]
 STEPS = 40
 PROBLEMS = 16  # of a step
 GROUP_SIZE = 8  # rollouts of each problem
+OPTIMIZER = OptimizerSpec(lr=5e-4, decay_steps=STEPS)
 TIMEOUT_S = 60.0
 RUN = {"run": token_hex(8), "epoch": 1, "timeout_s": TIMEOUT_S}
 
@@ -43,7 +44,7 @@ async def main() -> None:
     make_named("sums", DEMO_MODELS["sums"].directory)
     random.shuffle(SUMS)  # the first 256 are held out
     worker = FSDPTrainer()
-    worker.init_worker(WorkerSpec(model_path=MODEL, optimizer=OptimizerSpec(lr=5e-4), master_port=0))
+    worker.init_worker(WorkerSpec(model_path=MODEL, optimizer=OPTIMIZER, master_port=0))
     async with open_session(token=None) as session, inference_server(session) as server:
         group = await join(server)
         before = await asyncio.gather(*[attempt(server, p) for p in SUMS[:256]])
@@ -72,8 +73,9 @@ async def main() -> None:
 async def attempt(server: ServerControl, problem: tuple[int, int]) -> Rollout:
     """Returns one answer to a sum, sampled at temperature 1, with the reward 1 if it is right."""
     a, b = problem
-    prompt = [{"role": "user", "content": f"{a} + {b} ="}]
-    asked = Asked(prompt, Sampling(MODEL, temperature=1.0, max_tokens=8))
+    asked = Asked(
+        [{"role": "user", "content": f"{a} + {b} ="}], Sampling(MODEL, temperature=1.0, max_tokens=8)
+    )
     async with open_session(token=None) as session:
         answer = await complete(session, server.url, asked)
     names = {"run": RUN["run"], "rollout_id": token_hex(8), "problem_id": f"{a} + {b}", "domain": "sums"}
