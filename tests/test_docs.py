@@ -26,13 +26,13 @@ def test_a_page_quotes_its_example(page, example):
 
 
 @pytest.mark.parametrize("file", ["confident_sums.py", "weighed_objective.py"])
-def test_the_page_that_writes_an_objective_quotes_the_example_of_a_token_field(file):
-    text = (ROOT / "docs" / "write-an-objective.md").read_text()
+def test_the_page_on_token_fields_quotes_its_example(file):
+    text = (ROOT / "docs" / "token-fields.md").read_text()
     assert f"# {file}\n{(ROOT / 'examples' / 'token_fields' / file).read_text()}```" in text
 
 
 def test_the_page_quotes_the_experiment_of_a_token_field():
-    text = (ROOT / "docs" / "write-an-objective.md").read_text()
+    text = (ROOT / "docs" / "token-fields.md").read_text()
     experiment = (ROOT / "examples" / "token_fields" / "conf" / "exp" / "confidence.yaml").read_text()
     assert f"```yaml\n{experiment}```" in text
 
