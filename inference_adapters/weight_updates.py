@@ -114,7 +114,7 @@ class WeightUpdates:
         if self.loaded:
             await self.engine.abort_requests()
 
-    # --- what the server says of itself -----------------------------------------------------------
+    # --- what the server reports ------------------------------------------------------------------
 
     def health(self) -> Health:
         if not self.loaded:
@@ -321,7 +321,7 @@ class WeightUpdates:
     def _receiving(self) -> _Update | None:
         return self._current if self._current and self._current.receiving else None
 
-    # --- asking, calling off ----------------------------------------------------------------------
+    # --- status and abort -------------------------------------------------------------------------
 
     async def status(self, version: int, wait_s: float) -> WeightUpdateStatus:
         """Returns the state of the update to `version`, after waiting up to `wait_s` for its end."""

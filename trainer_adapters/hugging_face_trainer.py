@@ -146,7 +146,7 @@ class HuggingFaceTrainer(TrainerWorker):
         why = unfit_config(config)
         return why and f"{config.model_type} {why}"
 
-    # --- birth and end ------------------------------------------------------------------------
+    # --- start and end ------------------------------------------------------------------------
 
     def init_worker(self, spec: WorkerSpec) -> None:
         self._spec = spec

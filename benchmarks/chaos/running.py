@@ -55,7 +55,7 @@ class Result:
 
 
 def run_plan(plan: Plan, directory: Path, within_s: float, start: Start = start_program) -> Result:
-    """Runs the plan in a new directory, and leaves no process. The directory is kept after a failure."""
+    """Runs the plan in a new directory, and leaves no process. After a failure the run's files are there."""
     result = Result(plan)
     settings = [*settings_of(plan), f"max_steps={ENDLESS}"]
     disk = directory / "disk"

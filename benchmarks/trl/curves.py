@@ -15,9 +15,9 @@ MEAN_OF = 5  # batches over which success is averaged
 class Curve:
     """A run, described by its sampled rollouts.
 
-    began: when training began, with the model loaded and the servers up, in unix seconds. batches: when each
-    batch was complete, and the share of its rollouts that solved their problem. cpu_s: CPU seconds by
-    process, between the ends of the batch `WARM_UP` and the last one.
+    began: when training began, with the model loaded and the servers up, in unix seconds.
+    batches: when each batch was complete, and the share of its rollouts that solved their problem.
+    cpu_s: CPU seconds by process, between the ends of the batch `WARM_UP` and the last one.
     """
 
     began: float

@@ -61,7 +61,7 @@ class SglangEngine(TokenizerMixin, EmbeddedEngine):
         self._updating = False  # whether one of SGLang's update sessions is open
         torch.multiprocessing.set_sharing_strategy("file_system")  # names the memory, without a socket
 
-    # --- what it is -------------------------------------------------------------------------------
+    # --- properties -------------------------------------------------------------------------------
 
     def info(self) -> EngineInfo:
         nccl = nccl_version()
@@ -102,7 +102,7 @@ class SglangEngine(TokenizerMixin, EmbeddedEngine):
     def max_context(self) -> int:
         return self._context
 
-    # --- its life ---------------------------------------------------------------------------------
+    # --- start and end ----------------------------------------------------------------------------
 
     async def start(self, version: int) -> None:
         self._loop = asyncio.get_running_loop()

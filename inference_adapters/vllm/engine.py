@@ -48,7 +48,7 @@ class VllmEngine(InferenceEngine):
         self._weights: WeightCalls | None = None
         self._watching: asyncio.Task[None] | None = None  # a task that ends when vLLM's engine does
 
-    # --- what it is -------------------------------------------------------------------------------
+    # --- properties -------------------------------------------------------------------------------
 
     def info(self) -> EngineInfo:
         return self._info
@@ -83,7 +83,7 @@ class VllmEngine(InferenceEngine):
     def vocabulary(self) -> int:
         return self._llm.model_config.get_vocab_size()
 
-    # --- its life ---------------------------------------------------------------------------------
+    # --- start and end ----------------------------------------------------------------------------
 
     async def start(self, version: int) -> None:
         args = self.args

@@ -26,9 +26,9 @@ BLOCKED = "one rank: save to a directory that cannot be made, because its parent
 def save_at_once(
     worker: RecordingWorker, spec: WorkerSpec, steps: list[Step], waited: Path, closed: Path
 ) -> list[Tensors]:
-    """Returns the weights when it saved to `waited`, and those a step later, when it saved to `closed`.
+    """Saves to `waited`, makes a step and saves to `closed`. Returns the weights of both saves.
 
-    It saves to `closed` twice, before and after the step, and waits for neither.
+    It also saves to `closed` before the step, and does not wait for either of the saves to `closed`.
     """
     run_steps(worker, spec, steps[:1])
     accumulate(worker, spec, steps[1])
