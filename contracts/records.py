@@ -160,7 +160,7 @@ class DropReason(StrEnum):
     OVERLONG = "overlong"  # members were truncated: at the token limit, or when their time was over
     ADVANTAGE_RANGE = "advantage_range"  # an advantage is larger than the rewards can explain
     STALE = "stale"  # tokens were sampled by weights older than max_lag allows
-    FAILED = "failed"  # fewer than two members succeeded
+    FAILED = "failed"  # fewer than two members ended without failure
     NONFINITE = "nonfinite"  # the step's gradient was not finite
     TRAINING_DONE = "training_done"  # the group was in the pipeline when the last step ended
     INTERRUPTED = "interrupted"  # the group was in flight when the run stopped
