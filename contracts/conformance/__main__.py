@@ -17,7 +17,7 @@ from contracts.conformance.trainer.command import add_trainer
 
 
 def main() -> int:
-    """Runs the subcommand of the command line, and returns its exit status."""
+    """Runs the command that the command line names, and returns its exit status."""
     parser = argparse.ArgumentParser(
         prog="python -m contracts.conformance", description="Prove an adapter of the two contracts."
     )

@@ -7,7 +7,7 @@ from contracts.schema.documents import DIRECTORY, documents, text_of
 
 
 def main() -> int:
-    """Returns 0 if every file is current or has been written; otherwise 1."""
+    """Returns 0 if every file is current, or was written; otherwise 1."""
     parser = argparse.ArgumentParser(prog="python -m contracts.schema", description=__doc__)
     parser.add_argument("--write", action="store_true", help="write the files, and remove others")
     write = parser.parse_args().write

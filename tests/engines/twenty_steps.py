@@ -1,4 +1,4 @@
-"""A complete run of a tiny model on real engines: it learns letters."""
+"""A whole run of a tiny model on real engines: it learns letters."""
 
 import json
 import subprocess
@@ -11,7 +11,7 @@ from tests.pipeline.runs import assert_accounted
 
 
 def learns_in_twenty_steps(folder: Path, *engines: str) -> set[str]:
-    """Returns the names of the run's inference engines."""
+    """The names of the inference engines that the run had."""
     make_tiny_model(folder / "model")
     settings = [
         f"run_dir={folder}/run",
@@ -24,8 +24,8 @@ def learns_in_twenty_steps(folder: Path, *engines: str) -> set[str]:
         "optimizer.decay_steps=null",
         "sampling.max_tokens=12",
         "eval.problems=64",
-        "eval.concurrency=64",  # so that nearly all of it samples from the version it begins with
-        "filters=[]",  # steps must continue once every group succeeds
+        "eval.concurrency=64",  # nearly all of it at the version that it begins with
+        "filters=[]",  # once every group succeeds, steps have to go on
         *engines,
     ]
     command = [sys.executable, "launch.py", *settings]
