@@ -27,19 +27,19 @@ from pipelinerl.config import RolloutConfig
 from pipelinerl.domains.base import Attempt, ChatClient, Domain, Problem
 from pipelinerl.rollouts.runner import RolloutRunner, RolloutSpec
 
-LENGTHS = (16, 1024)  # tokens of an answer
-AT_ONCE = 64  # rollouts
+LENGTHS = (16, 1024)  # tokens of a response
+AT_ONCE = 64  # rollouts in flight
 WARM_UP = 1  # runs that do not count
 
 
 class Variant(NamedTuple):
     side: str  # actor or server
-    tokens: int  # of an answer
-    arrays: bool  # whether tokens come in arrays; otherwise in lists
+    tokens: int  # of a response
+    arrays: bool  # whether responses have arrays; otherwise lists
 
 
 class OneTurn(Domain):
-    """A domain that asks once and gives every answer the same reward."""
+    """A domain that makes one request per rollout and gives every response the same reward."""
 
     name = "one turn"
     train_size = 1
@@ -56,7 +56,7 @@ class OneTurn(Domain):
 
 
 async def rollouts_a_second(url: str, tokens: int, arrays: bool, seconds: float) -> float:
-    """Returns the rollouts in a CPU second of this process, of rollouts for about that many seconds."""
+    """Returns the rollouts per CPU second of this process, measured over about `seconds`."""
     pool = ServerPool(AT_ONCE)
     await pool.set_servers([url])
     made = 0
@@ -75,7 +75,7 @@ async def rollouts_a_second(url: str, tokens: int, arrays: bool, seconds: float)
                 encode(rollout)
                 made += 1
 
-        await runner(problem, RolloutSpec(0, "first", "first"))  # it asks the server what it has
+        await runner(problem, RolloutSpec(0, "first", "first"))  # it asks the server for its features
         began = time.process_time()
         end = began + seconds
         await asyncio.gather(*(place() for _ in range(AT_ONCE)))
@@ -83,7 +83,7 @@ async def rollouts_a_second(url: str, tokens: int, arrays: bool, seconds: float)
 
 
 def answers_a_second(tokens: int, arrays: bool, seconds: float) -> float:
-    """Returns the answers that a server builds in a CPU second, without HTTP and without an engine."""
+    """Returns the responses that a server builds per CPU second, without HTTP and without an engine."""
     parts = deltas(tokens)
     made = 0
     began = time.process_time()
@@ -111,7 +111,7 @@ def main() -> None:
 
 
 def measured(variant: Variant, url: str, seconds: float) -> float:
-    """Returns the answers in a CPU second; `url` is the canned server's."""
+    """Returns the responses per CPU second; `url` is the canned server's."""
     if variant.side == "actor":
         return asyncio.run(rollouts_a_second(url, variant.tokens, variant.arrays, seconds))
     return answers_a_second(variant.tokens, variant.arrays, seconds)

@@ -36,10 +36,10 @@ SETTINGS = (
     "inference.concurrency=null",
     "max_lag=null",
 )
-HELD_S = 3  # whole seconds that a limit holds, at least; a second in which it changed has a mean of two
+HELD_S = 3  # seconds that a limit must hold; a second in which it changed has a mean of two values
 HEAD = ("seconds a token", "worth it up to", "limits, and since which second", "in the second half")
 
-Held = tuple[int, float, float]  # a limit, and when it began and ended to hold, in seconds
+Held = tuple[int, float, float]  # a limit, and the seconds at which it began and ended to hold
 
 
 def main() -> None:
@@ -60,7 +60,7 @@ def main() -> None:
 
 
 def costs(text: str) -> list[float]:
-    """Reads seconds that are separated by commas."""
+    """Parses seconds that are separated by commas."""
     return [positive_cost(part) for part in text.split(",")]
 
 
@@ -75,7 +75,7 @@ def positive_cost(text: str) -> float:
 
 
 def settings_of(each: float, seconds: float) -> list[str]:
-    """Returns the settings of a run that takes about so many seconds at the limit that is best."""
+    """Returns the settings of a run that takes about `seconds` at the best limit."""
     best = worth_it_up_to(each)
     tokens_per_s = best / (TOKEN_S + each * best)
     steps = math.ceil(seconds * tokens_per_s / (BATCH * MEAN_TOKENS))
@@ -83,7 +83,7 @@ def settings_of(each: float, seconds: float) -> list[str]:
 
 
 def worth_it_up_to(each: float) -> float:
-    """Returns the number of requests at which one more is worth half of what the others are on average."""
+    """Returns the number of requests at which another one adds half of the average throughput per request."""
     return min(TOKEN_S / each, MOST)
 
 
@@ -94,7 +94,7 @@ def limits_of(run_dir: Path) -> Iterator[Held]:
 
 
 def held(capacities: Iterable[tuple[float, float]]) -> Iterator[Held]:
-    """Yields each capacity that held for a while, of the pairs of a time and a mean over about a second."""
+    """Yields each capacity that held for a while, from pairs of a time and a mean over about a second."""
     first = None
     for capacity, same in groupby(capacities, key=lambda pair: pair[1]):
         times = [moment for moment, _ in same]
@@ -104,7 +104,7 @@ def held(capacities: Iterable[tuple[float, float]]) -> Iterator[Held]:
 
 
 def plain(seconds: float) -> str:
-    """Returns the number without an exponent."""
+    """Returns the number as text without an exponent."""
     return f"{seconds:.9f}".rstrip("0")
 
 

@@ -21,8 +21,8 @@ from pipelinerl.simulate.trainer import Doing
 
 MEAN_TOKENS = 50
 MOST_TOKENS = 500
-LONG = 3 * MEAN_TOKENS  # tokens from which an answer counts as long
-LENGTHS = {"constant": f"constant:{MEAN_TOKENS}", "long-tailed": "lognormal:30.33,1"}  # of the same mean
+LONG = 3 * MEAN_TOKENS  # tokens from which a response counts as long
+LENGTHS = {"constant": f"constant:{MEAN_TOKENS}", "long-tailed": "lognormal:30.33,1"}  # with the same mean
 HEAD = (
     "trainer's time / servers'",
     "places",
@@ -61,7 +61,7 @@ def config_of(places: int, max_lag: int, steps: int) -> RunConfig:
 
 
 def rates_of(slower: float, places: int) -> Rates:
-    """Returns the rates of a trainer that takes `slower` times as long as a server whose places are taken."""
+    """Returns the rates of a trainer that takes `slower` times as long as a server with all slots in use."""
     token_s = 0.01 + 0.0003 * places
     return Rates(
         decode_s=0.0103,
@@ -73,7 +73,7 @@ def rates_of(slower: float, places: int) -> Rates:
 
 
 def simulated(config: RunConfig, rates: Rates, lengths: str, seeds: int) -> Iterator[Measures]:
-    """Yields what is measured of a run of each seed."""
+    """Yields the measures of one run per seed."""
     for seed in range(seeds):
         seeded = config.model_copy(update={"seed": seed})
         distribution = lengths_of(lengths, MOST_TOKENS)
@@ -81,7 +81,7 @@ def simulated(config: RunConfig, rates: Rates, lengths: str, seeds: int) -> Iter
 
 
 def cells(found: list[Measures], max_lag: int) -> list[str]:
-    """Returns means over the runs."""
+    """Returns the table's cells: means over the runs."""
     groups = [group for run in found for group in run.groups]
     by_queueing = sum(bool(group.dropped) and group.lag < max_lag for group in groups)
     short = share_of_stale(groups, range(LONG))
@@ -99,7 +99,7 @@ def cells(found: list[Measures], max_lag: int) -> list[str]:
 
 
 def share_of_stale(groups: list[CompleteGroup], lengths: range) -> float:
-    """Returns the share of stale groups among those whose longest answer has one of these lengths."""
+    """Returns the share of stale groups among the groups whose longest response has a length in `lengths`."""
     stale = [bool(group.dropped) for group in groups if max(group.lengths) in lengths]
     return fmean(stale) if stale else 0.0
 

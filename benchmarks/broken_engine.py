@@ -12,7 +12,11 @@ from inference_adapters.serve import arguments, run
 
 
 class BrokenEngine(ScriptedEngine):
-    """answers: `error`, status 500 at once; `corrupt`, at once a number that is no log-probability."""
+    """The scripted engine with broken completions.
+
+    answers: `error` responds with status 500; `corrupt` responds with an invalid log-probability. Both are
+    immediate.
+    """
 
     def __init__(self, options: argparse.Namespace):
         super().__init__()

@@ -42,7 +42,7 @@ SETTINGS = [
 ]
 OTHER = "+inference.others.{}={{module: {}, model: scripted, arguments: {{{}}}}}"
 HANGS = OTHER.format("hangs", "inference_adapters.scripted", "token-delay-s: 0.02")
-ONSET_S = 30.0  # of the time that is counted: in it, the server that hangs is noticed
+ONSET_S = 30.0  # of the measured time, in which the server that hangs is detected
 
 
 def main() -> None:
@@ -74,7 +74,7 @@ def main() -> None:
 
 
 def steps_of(settings: list[str], seconds: float, hangs: bool) -> list[float]:
-    """Returns when each step closed, in seconds since all servers had weights and one of them was stopped."""
+    """Returns the time of each step, in seconds since all servers had weights and one of them was stopped."""
     with tempfile.TemporaryDirectory() as folder:
         run = Path(folder) / "run"
         with running(run, settings):
@@ -118,7 +118,7 @@ def stopped(url: str) -> Iterator[None]:
 
 
 def of_kind(run: Path, stream: str, kind: type[Record]) -> list[Record]:
-    """Returns what the run has recorded of this kind by now."""
+    """Returns the run's records of one kind so far."""
     with contextlib.suppress(FileNotFoundError), recorded_streams(run) as streams:
         entries = streams.reader(stream).read(timeout_s=0)
         return [entry.record for entry in entries if isinstance(entry.record, kind)]

@@ -1,6 +1,6 @@
-"""A server that answers completions from memory, so that what is measured is its client.
+"""A server that responds to completion requests from memory, so that only its client is measured.
 
-Used by `benchmarks.actor`. The answers are built once, by the code that embedded servers answer with.
+`benchmarks.actor` uses it. The responses are built once, by the code of the embedded servers.
 """
 
 import asyncio
@@ -20,11 +20,11 @@ from inference_adapters.logprob_forms import TokenTexts
 PROMPT = list(range(100, 164))
 TOKENS_A_DELTA = 8
 VERSION = 3
-LOGPROB = -0.1875 / 0.7  # with all of its digits
+LOGPROB = -0.1875 / 0.7  # a value with all its digits
 
 
 def deltas(tokens: int) -> list[TokenDelta]:
-    """Returns a completion as an engine gives it."""
+    """Returns a completion in the deltas of an engine."""
     starts = range(0, tokens, TOKENS_A_DELTA)
     return [_delta(start, min(start + TOKENS_A_DELTA, tokens), tokens) for start in starts]
 
@@ -36,7 +36,7 @@ def _delta(start: int, end: int, tokens: int) -> TokenDelta:
 
 
 def response(parts: list[TokenDelta], arrays: bool) -> Response:
-    """Returns the response that a server builds of the parts of one completion."""
+    """Returns the response that a server builds from the deltas of one completion."""
     form = Form(Chat, "canned", logprobs="arrays" if arrays else "content")
     completion = Completion(form, [PROMPT], 1, TEXTS)
     for part in parts:
@@ -45,7 +45,7 @@ def response(parts: list[TokenDelta], arrays: bool) -> Response:
 
 
 def decode(token_ids: list[int]) -> str:
-    """Returns a text of four characters for each id, which takes little time to make."""
+    """Returns a text of four characters per id, which is cheap to make."""
     return "".join(f" {token_id % 1000:03}" for token_id in token_ids)
 
 
@@ -54,7 +54,7 @@ TEXTS = TokenTexts(decode)
 
 @contextlib.contextmanager
 def canned(tokens: int) -> Iterator[str]:
-    """Yields the URL of a process that answers every request with `tokens` tokens."""
+    """Yields the URL of a process that responds to every request with `tokens` tokens."""
     context = get_context("spawn")
     here, there = context.Pipe()
     process = context.Process(target=_serve, args=(tokens, there), daemon=True)
@@ -83,7 +83,7 @@ def _serve(tokens: int, parent: Connection) -> None:
 
 
 class _Answers(NamedTuple):
-    """The HTTP answers of the server."""
+    """The HTTP responses of the server."""
 
     contract: bytes
     lists: bytes
@@ -96,7 +96,7 @@ class _Answers(NamedTuple):
 
 
 class _Canned(asyncio.Protocol):
-    """Answers each request of a connection once it has come."""
+    """Responds to each request of a connection once it is complete."""
 
     def __init__(self, answers: _Answers):
         self._answers = answers
@@ -118,7 +118,7 @@ def _http(body: bytes) -> bytes:
 
 
 def _request_length(buffer: bytes) -> int | None:
-    """Returns the bytes of the first request, None while its header is incomplete."""
+    """Returns the length of the first request in bytes; None while its header is incomplete."""
     head, separator, _ = buffer.partition(b"\r\n\r\n")
     if not separator:
         return None

@@ -7,7 +7,7 @@ import aiohttp
 
 
 def keep_generating(url: str, model: str, requests: int, began: Event) -> None:
-    """Keeps so many completions in flight until the process is ended. Sets `began` when it is ready to."""
+    """Keeps `requests` completions in flight until the process is killed. Sets `began` before the first."""
     asyncio.run(_keep_generating(url, model, requests, began))
 
 

@@ -13,7 +13,7 @@ from pipelinerl.launcher.compose import compose_config
 def main(file: Path, settings: list[str]) -> None:
     try:
         save_config(compose_config(settings), file)
-    except Exception as error:  # which errors there are depends on the checkout
+    except Exception as error:  # the types of errors depend on the checkout
         sys.exit(f"it refuses the settings: {' '.join(str(error).split())}")
 
 

@@ -35,14 +35,14 @@ SETTINGS = [
     "eval.every=null",
     "eval.problems=4",
 ]
-EVERY_S = 1.0  # between two samples
+EVERY_S = 1.0  # seconds between two samples
 STARTS_WITHIN_S = 600
 MIB = 2**20
 
 
 class Sample(NamedTuple):
     at: float  # seconds, monotonic
-    rollouts: int  # that the preprocessor has seen
+    rollouts: int  # rollouts that the preprocessor has read
     resident: dict[str, int]  # bytes by process
 
 
@@ -64,7 +64,7 @@ def main() -> None:
 
 
 def samples_of(settings: list[str], seconds: float) -> list[Sample]:
-    """Returns samples of a run, from the first metrics of its trainer on."""
+    """Returns samples of a run, starting with the first metrics of its trainer."""
     with tempfile.TemporaryDirectory() as folder:
         run = Path(folder) / "run"
         with running(run, settings) as launcher:
@@ -87,7 +87,7 @@ def samples_of(settings: list[str], seconds: float) -> list[Sample]:
 
 
 def report(servers: int, samples: list[Sample]) -> None:
-    """Prints the rate of the run, and of each process what it holds and how that grows in the second half."""
+    """Prints the rate of the run, and the memory of each process with its growth in the second half."""
     first = samples[0]
     last = samples[-1]
     rate = (last.rollouts - first.rollouts) / (last.at - first.at)

@@ -46,7 +46,7 @@ def in_chunks(
 
 
 def learning(score: Callable[..., Scores], options: argparse.Namespace, tokens: int, entropy: bool):
-    """Returns what makes one forward and one backward."""
+    """Returns a function that runs one forward and one backward."""
     generator = torch.Generator().manual_seed(0)
     hidden = torch.randn(tokens, options.hidden, generator=generator)
     weight = torch.randn(options.vocabulary, options.hidden, generator=generator) / options.hidden**0.5

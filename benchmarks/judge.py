@@ -25,7 +25,7 @@ class Pair(NamedTuple):
     gold: str
     answer: str
     expected: str
-    decidable: bool  # by math-verify
+    decidable: bool  # whether math-verify can decide it
 
 
 class Judged(NamedTuple):
@@ -45,7 +45,7 @@ def _pair(line: dict) -> Pair:
 
 
 def options(workers: int, verdict_s: float) -> JudgingConfig:
-    """Returns the configuration of a service that knows mathematics alone."""
+    """Returns the configuration of a service that judges only mathematics."""
     return JudgingConfig(
         workers=workers, verdict_s=verdict_s, max_characters=2000, verifiers={"math": {"_target_": VERIFIER}}
     )

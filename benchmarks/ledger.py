@@ -1,7 +1,7 @@
-"""The identity of a run over group ids, apart from `pipelinerl.report.accounting`, which it tests.
+"""Accounts for all group ids of a run, independently of `pipelinerl.report.accounting`, which it tests.
 
-What was started is trained, dropped by a named reason, or in flight, each group once. What was trained above
-the version of a resumption is undone by it.
+Each started group must be trained, dropped for a named reason, or in flight, exactly once. A resumption
+undoes training above its version.
 """
 
 from collections import Counter
@@ -17,7 +17,7 @@ IN_FLIGHT = "in flight"
 
 
 class Ledger(NamedTuple):
-    """The groups by what became of them, and what breaks the identity."""
+    """The groups by outcome, and violations of the accounting."""
 
     outcomes: dict[str, set[int]]
     errors: list[str]
@@ -25,7 +25,7 @@ class Ledger(NamedTuple):
 
 class _Settlement(NamedTuple):
     how: str
-    version: int | None  # that the step made
+    version: int | None  # that the step produced
     group: int
 
 
@@ -36,7 +36,7 @@ def ledger_of(run_dir: Path) -> Ledger:
 
 
 def ledger(records: Iterable[Record]) -> Ledger:
-    """Returns the ledger of these events, with each resumption after the events of the launch before it."""
+    """Returns the ledger of these events; each resumption must follow the events of the previous launch."""
     started: Counter[int] = Counter()
     settled: list[_Settlement] = []
     for record in records:

@@ -44,7 +44,7 @@ def started(*arguments: str) -> subprocess.Popen:
 
 
 def cpu_seconds(process: subprocess.Popen) -> float:
-    """Waits for the end of the process. Returns its CPU seconds, with those of all that it has waited for."""
+    """Waits for the end of the process. Returns its CPU seconds, including those of ended children."""
     _, status, usage = os.wait4(process.pid, 0)
     process.returncode = os.waitstatus_to_exitcode(status)
     if process.returncode:

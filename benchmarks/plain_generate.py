@@ -29,7 +29,7 @@ from pipelinerl.judging.wire import Judgement
 
 
 class GenerateClient:
-    """A domain's chat client whose answers come from `model.generate`.
+    """A domain's chat client whose responses come from `model.generate`.
 
     `judge`: a client of the judging service, or None for a domain without verifiers.
     """

@@ -1,4 +1,4 @@
-"""Tells what the simulator says of runs that were measured."""
+"""Compares measured runs with the simulator's predictions."""
 
 from pathlib import Path
 from statistics import fmean
@@ -8,12 +8,12 @@ from pipelinerl.simulate.lengths import as_measured
 from pipelinerl.simulate.recorded import recorded_inputs
 from pipelinerl.simulate.run import SimulatedRun
 
-SUCCESS = 0.5  # of the emulated domain's attempts
-DRAWS = 4  # simulations of a run, each with other lengths
+SUCCESS = 0.5  # rate of the emulated domain's attempts
+DRAWS = 4  # simulations of a run, each with different lengths
 
 
 def predicted_tokens_per_s(run_dir: Path, like: Path) -> float:
-    """Returns the trained tokens per second of simulations of a run, with the times and lengths of `like`."""
+    """Returns the trained tokens per second in simulations of a run, with the times and lengths of `like`."""
     config = load_config(run_dir)
     recorded = recorded_inputs(like)
     lengths = as_measured(recorded.lengths, config.sampling.max_tokens)

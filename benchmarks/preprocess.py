@@ -26,7 +26,7 @@ from pipelinerl.metrics import metrics_path, read_metrics
 from pipelinerl.paths import ROOT
 from pipelinerl.streams.files import FileStreams
 
-LENGTHS = (256, 1024)  # tokens of a sequence, of which an eighth is the prompt
+LENGTHS = (256, 1024)  # tokens of a sequence, of which an eighth are the prompt
 SETTINGS = ["batch_size=256", "group_size=8", "packing.micro_batch_tokens=16384"]
 VOCABULARY = 32_000
 
@@ -110,7 +110,7 @@ def recorded_rollout(
 
 
 def compose_there(directory: Path, file: Path, settings: list[str]) -> None:
-    """Has a checkout compose the configuration, because its keys may be others. Raises PlanError."""
+    """Lets a checkout compose the configuration, because its keys may differ. Raises PlanError."""
     command = [sys.executable, "-P", str(ROOT / "benchmarks" / "compose_alone.py"), str(file), *settings]
     environment = of_checkout(directory)
     child = subprocess.run(command, cwd=directory, env=environment, stderr=subprocess.PIPE, text=True)
@@ -126,7 +126,7 @@ def prepare(run: Path, recording: Path, config: Path) -> None:
 
 
 def measure(directory: Path, run: Path, steps: int) -> dict:
-    """Returns `cpu_s` and `peak_mib` of a preprocessor that has formed all steps."""
+    """Returns `cpu_s` and `peak_mib` of a preprocessor that forms all steps."""
     command = [sys.executable, "-P", str(ROOT / "benchmarks" / "preprocessor_alone.py"), str(run)]
     process = subprocess.Popen(command, env=of_checkout(directory), stdout=subprocess.PIPE, text=True)
     while process.poll() is None and formed(run) < steps:
@@ -141,7 +141,7 @@ def measure(directory: Path, run: Path, steps: int) -> dict:
 
 
 def formed(run: Path) -> int:
-    """Returns how many steps the preprocessor has closed."""
+    """Returns the number of steps that the preprocessor has closed."""
     return max((line["step"] for line in read_metrics(metrics_path(run, "preprocessor"))), default=0)
 
 

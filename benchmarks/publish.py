@@ -41,11 +41,11 @@ WARM_UP = 3
 CLIENT_STARTS_WITHIN_S = 120
 ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1"}
 SERVER = [sys.executable, "-m", "inference_adapters.transformers", "--num-blocks", "256"]
-SHAPES = {  # vocabulary, hidden size and layers of about so many megabytes in float32
+SHAPES = {  # vocabulary, hidden size and layers, by approximate megabytes in float32
     3.6: (355, 128, 4),
     400: (6720, 896, 9),
 }
-VARIANTS = [("staged", 0), ("paused", 0), ("staged", 8)]  # how it receives, and requests in flight
+VARIANTS = [("staged", 0), ("paused", 0), ("staged", 8)]  # receive mode, and requests in flight
 HEADER = (
     "| weights | receive | requests | published, s | open, send, confirm, s | raw broadcast, s "
     "| raw / published | CPU s: published, raw | pause, s |\n|---|---|---|---|---|---|---|---|---|"
@@ -53,7 +53,7 @@ HEADER = (
 
 
 class Weights:
-    """The part of a trainer that a publication asks for: one rank that holds all weights."""
+    """The methods of a trainer that a publication needs: one rank that holds all weights."""
 
     def __init__(self, model: Path):
         loaded = Qwen2ForCausalLM.from_pretrained(model, dtype=torch.float32)
@@ -138,7 +138,7 @@ def counted(cpu: list[float]) -> Iterator[None]:
 
 @contextlib.contextmanager
 def publisher(url: str, weights: Weights, config: RunConfig) -> Iterator[WeightPublisher]:
-    """Yields the publisher of a run that has this server alone."""
+    """Yields the publisher of a run whose only server is this one."""
     with tempfile.TemporaryDirectory() as folder:
         streams = FileStreams(folder)
         joined = ServerJoined(number=1, name="server-0", url=url, node="here", engine="transformers")
@@ -152,7 +152,7 @@ def publisher(url: str, weights: Weights, config: RunConfig) -> Iterator[WeightP
 
 @contextlib.contextmanager
 def load(url: str, model: Path, requests: int) -> Iterator[None]:
-    """Keeps so many requests of the server in flight, from another process."""
+    """Keeps `requests` requests of the server in flight, from another process."""
     if not requests:
         yield
         return
@@ -171,7 +171,7 @@ def load(url: str, model: Path, requests: int) -> Iterator[None]:
 
 
 def make_model(path: Path, vocabulary: int, hidden: int, layers: int) -> None:
-    """Writes a Qwen2 of random weights, with the tokenizer of the tiny one."""
+    """Writes a Qwen2 with random weights and the tiny model's tokenizer."""
     make_tiny_model(path)
     Qwen2ForCausalLM(model_config(vocabulary, hidden, layers)).save_pretrained(path)
 
@@ -193,7 +193,7 @@ def model_config(vocabulary: int, hidden: int, layers: int) -> Qwen2Config:
 
 
 def spread(values: list[float]) -> str:
-    """Returns the median, and the range in which all values lie."""
+    """Returns the median, and the range of all values."""
     return f"{statistics.median(values):.3f} ({min(values):.3f} to {max(values):.3f})"
 
 

@@ -49,7 +49,7 @@ HEADER = "| pass | s | one piece / this | CPU s per GB: sender, receiver |\n|---
 
 
 class End:
-    """One end of the weight group, with memory for all weights in one piece."""
+    """One rank of the weight group, with memory for all weights in one piece."""
 
     def __init__(self, group: WeightGroup, bucket_bytes: int | None):
         with torch.device("meta"):
@@ -124,9 +124,9 @@ def main() -> None:
     ours, theirs = spawn.Pipe()
     other = spawn.Process(target=receive, args=(store.port, options.bucket_bytes, theirs), daemon=True)
     other.start()
-    theirs.close()  # so that its end ends the wait for it
+    theirs.close()  # so that `recv` fails if the other process ends
     sender = Sender(store.group("passes", 2, "gloo", PATIENCE_S), options.bucket_bytes)
-    ours.recv()  # the receiver has its memory
+    ours.recv()  # the receiver has allocated its memory
     measured = [
         {name: run(sender, ours, *PASSES[name]) for name in PASSES} for _ in range(WARM_UP + options.rounds)
     ]
@@ -153,7 +153,7 @@ def run(sender: Sender, receiver: Connection, send: str, receive: str) -> tuple[
 
 
 def receive(port: int, bucket_bytes: int | None, sender: Connection) -> None:
-    """Runs the methods of a receiver that the other process names, and answers with their CPU seconds."""
+    """Runs the receiver's methods that the other process names, and responds with their CPU seconds."""
     torch.set_num_threads(1)
     group = WeightGroup.join("127.0.0.1", port, "passes", 1, 2, "gloo", PATIENCE_S)
     receiver = Receiver(group, bucket_bytes)

@@ -1,10 +1,13 @@
-"""Ratios of timings that were taken in turn, so that a busy machine slows both."""
+"""Ratios of timings that were taken alternately, so that a busy machine slows both."""
 
 import numpy as np
 
 
 def ratio_of_medians(numerator: list[float], denominator: list[float]) -> str:
-    """With the interval that holds 95 % of 2000 bootstrap draws; the i-th of each were taken together."""
+    """Returns the ratio of the medians, with the interval of 95 % of 2000 bootstrap draws.
+
+    The i-th timings of both lists were taken together.
+    """
     generator = np.random.default_rng(0)
     pairs = np.array([numerator, denominator])  # [2, N]
     draws = generator.integers(pairs.shape[1], size=(2000, pairs.shape[1]))

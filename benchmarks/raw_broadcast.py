@@ -1,4 +1,4 @@
-"""A bare gloo broadcast to another process, for comparison with what sends weights."""
+"""A bare gloo broadcast to another process, to compare weight updates with."""
 
 import contextlib
 import multiprocessing
@@ -17,7 +17,7 @@ PATIENCE_S = 60
 def raw_broadcast(size: int, bucket_bytes: int, fresh: bool) -> Iterator[Callable[[], float]]:
     """Yields a function that broadcasts `size` bytes and returns the seconds until the other end has them.
 
-    fresh: whether each bucket is received into memory of its own, as by a server that keeps them all.
+    fresh: whether each bucket is received into new memory, as by a server that keeps them all.
     """
     store = WeightStore("127.0.0.1", 0, PATIENCE_S)
     spawn = multiprocessing.get_context("spawn")

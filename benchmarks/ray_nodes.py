@@ -1,6 +1,6 @@
 """A Ray cluster on this machine: a head and nodes that `ray start` starts, and that are killed by pid.
 
-Never `ray.cluster_utils.Cluster`: its nodes are children of this process, and stay as zombies when killed.
+It does not use `ray.cluster_utils.Cluster`, whose nodes are children of this process and remain as zombies.
 """
 
 import contextlib
@@ -19,10 +19,10 @@ import psutil
 from benchmarks.run_processes import processes_of
 from contracts.support.ports import ReservedPort
 
-LEAST_STORE = 78643200  # bytes of the object store, which nothing is put into
+LEAST_STORE = 78643200  # bytes of the object store, which is not used
 RAY = str(Path(sys.executable).with_name("ray"))
-START_S = 120  # of one node, on a busy machine
-END_S = 10.0  # of all processes that were killed
+START_S = 120  # time for one node to start on a busy machine
+END_S = 10.0  # time for all killed processes to end
 POLL_S = 0.05
 SETTINGS = {
     "RAY_USAGE_STATS_ENABLED": "0",
@@ -34,10 +34,10 @@ SETTINGS = {
 
 
 class RayNodes:
-    """A head, with as many cores as it is given, and as many nodes as are started."""
+    """A head with the given cores, and any number of started nodes."""
 
     def __init__(self, head_cpus: float = 0, with_token: bool = True, **environment: str):
-        self.directory = Path(tempfile.mkdtemp(prefix="ray-"))  # short: sockets are in it
+        self.directory = Path(tempfile.mkdtemp(prefix="ray-"))  # short, because it contains sockets
         self._token = self.directory / "token"
         self._token.touch(mode=0o600)
         self._token.write_text(secrets.token_hex(16))
@@ -49,7 +49,7 @@ class RayNodes:
 
     @property
     def environment(self) -> dict[str, str]:
-        """What a driver needs beside its own environment."""
+        """The variables that a driver needs in addition to its own environment."""
         return {**self._access(), "RAY_ADDRESS": self.address}
 
     def _access(self) -> dict[str, str]:
@@ -59,14 +59,14 @@ class RayNodes:
     def start(
         self, cpus: float = 2, gpus: int = 0, arguments: tuple[str, ...] = (), **environment: str
     ) -> int:
-        """Starts a node; returns the pid of its raylet. It may fail on a busy machine: it is tried twice."""
+        """Starts a node and returns the pid of its raylet. It tries twice: a busy machine may fail."""
         before = set(self.raylets())
         command = [RAY, "start", f"--num-cpus={cpus}"]
         command += [f"--num-gpus={gpus}", f"--object-store-memory={LEAST_STORE}", "--disable-usage-stats"]
         command += arguments or (f"--address={self.address}",)
         given = os.environ | SETTINGS | self._access() | environment
         for last in (False, True):
-            # `ray start` must not keep this process's own pipes open: its processes inherit them.
+            # `ray start` must not get this process's pipes, because its processes would keep them open.
             with (self.directory / "start.log").open("a") as log:
                 done = subprocess.run(command, env=given, stdout=log, stderr=log, timeout=START_S)
             if done.returncode == 0:
@@ -75,7 +75,7 @@ class RayNodes:
         raise AssertionError
 
     def drain(self, raylet: int, seconds: int) -> None:
-        """Announces the end of a node, as a cloud does for a spot machine."""
+        """Announces the end of a node, as a cloud provider does for a spot machine."""
         words = Path(f"/proc/{raylet}/cmdline").read_text().split("\0")
         (node_id,) = [word.split("=")[1] for word in words if word.startswith("--node_id=")]
         command = [RAY, "drain-node", f"--address={self.address}", f"--node-id={node_id}"]
@@ -85,11 +85,11 @@ class RayNodes:
 
     @property
     def logs(self) -> Path:
-        """The directory in which all nodes have their logs."""
+        """The directory of all nodes' logs."""
         return self.directory / "r" / "session_latest" / "logs"
 
     def keepers(self) -> list[int]:
-        """Returns the processes that keep jobs of a run on the nodes."""
+        """Returns the processes that keep a run's jobs alive on the nodes."""
         return [pid for pid in processes_of(self.directory) if "RayKeeper" in _command(pid)]
 
     def raylets(self) -> list[int]:

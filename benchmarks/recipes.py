@@ -21,8 +21,8 @@ from pipelinerl.paths import ROOT
 from pipelinerl.streams.events import recorded
 from pipelinerl.streams.of_run import recorded_streams
 
-RECIPES = ["cispo", "dapo", "dr_grpo", "grpo", "gspo", "intellect2", "kimi_k15"]  # files of conf/exp
-CONTROLS = {"kimi_k15": ["rewards=[]"]}  # run beside: the recipe without what is said to shorten its answers
+RECIPES = ["cispo", "dapo", "dr_grpo", "grpo", "gspo", "intellect2", "kimi_k15"]  # names of files in conf/exp
+CONTROLS = {"kimi_k15": ["rewards=[]"]}  # also run: the recipe without what should shorten responses
 HEAD = ["recipe", "seed", "held-out success", "tokens an answer", "off the target", "lag mean", "seconds"]
 DOCUMENT = ROOT / "docs" / "recipes.md"
 TABLE = re.compile(r"(<!-- results -->\n).*(<!-- end -->)", re.DOTALL)
@@ -62,7 +62,7 @@ def result(run_dir: Path) -> list[str]:
 
 
 def evaluations(run_dir: Path) -> tuple[list[Rollout], list[Rollout]]:
-    """The rollouts of the first and of the last one."""
+    """Returns the rollouts of the first and of the last evaluation."""
     by_version: dict[int, list[Rollout]] = {}
     with recorded_streams(run_dir) as streams:
         for rollout in recorded(streams, "eval_rollouts"):

@@ -1,4 +1,4 @@
-"""What it costs to resume a run, by the number of groups that it has recorded."""
+"""Measures the cost of resuming a run, by the number of groups that it has recorded."""
 
 import tempfile
 import time
@@ -12,12 +12,12 @@ from pipelinerl.training.checkpoints import Checkpoints, Position
 from tests.builders import rollout
 
 GROUP_SIZE = 8
-IN_STEP = 16  # groups
-OPEN = 64  # groups that no step has trained
+IN_STEP = 16  # groups in a step
+OPEN = 64  # groups that no step has trained on
 
 
 def resume_cpu_s(groups: int) -> float:
-    """Returns the CPU seconds of resuming a run of so many groups from its newest checkpoint."""
+    """Returns the CPU seconds of resuming a run with `groups` groups from its newest checkpoint."""
     with tempfile.TemporaryDirectory() as folder:
         run = Path(folder)
         streams = FileStreams(run / "streams")
@@ -31,7 +31,7 @@ def resume_cpu_s(groups: int) -> float:
 
 
 def record(streams: Streams, groups: int) -> Position:
-    """Writes the events of a run whose last groups are complete and not trained; returns its checkpoint."""
+    """Writes the events of a run whose last groups are complete but not trained. Returns its checkpoint."""
     started = streams.writer("actor_events")
     for group in range(groups):
         started.append(Started(group_id=group, rollouts=GROUP_SIZE, draw=group, problem=group % 1000))

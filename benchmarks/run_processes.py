@@ -1,4 +1,4 @@
-"""The processes of a run on this machine, as its operating system shows them."""
+"""The processes of a run on this machine, as the operating system reports them."""
 
 import contextlib
 import os
@@ -7,11 +7,11 @@ from pathlib import Path
 
 import psutil
 
-GUARDS = ("guard.py", "apart")  # the last word of a guard's command, here and on Ray
+GUARDS = ("guard.py", "apart")  # the last part of a guard's command, here and on Ray
 
 
 def processes_of(run_dir: Path) -> list[int]:
-    """Returns the live processes with the run directory in their command line or environment."""
+    """Returns the running processes with the run directory in their command line or environment."""
     found = []
     for entry in Path("/proc").iterdir():
         if not entry.name.isdigit() or int(entry.name) == os.getpid():
@@ -26,7 +26,7 @@ def processes_of(run_dir: Path) -> list[int]:
 
 
 def alive(pid: int) -> bool:
-    """Returns whether the process is there and has not ended."""
+    """Returns whether the process exists and has not ended."""
     return state_of(pid) not in ("", "Z")
 
 
@@ -36,7 +36,7 @@ def is_stopped(pid: int) -> bool:
 
 
 def state_of(pid: int) -> str:
-    """Returns the letter of a process's state, "" if there is none."""
+    """Returns the letter of a process's state, or "" if the process does not exist."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
     except OSError:
@@ -50,7 +50,7 @@ def jobs_of(run_dir: Path) -> dict[str, int]:
 
 
 def guards_of(run_dir: Path) -> list[int]:
-    """Returns the guards of the run's jobs, which name it nowhere but in the log that they write."""
+    """Returns the guards of the run's jobs, which refer to the run only by the log that they write."""
     return [guard.pid for guard, _ in _guards(run_dir)]
 
 
@@ -77,12 +77,12 @@ def _guards(run_dir: Path) -> Iterator[tuple[psutil.Process, str]]:
 
 
 def _is_guard(command: Sequence[str] | None) -> bool:
-    """Returns whether this is the command of a guard. That of a process which may not be seen is None."""
+    """Returns whether this is the command of a guard. It is None for a process that may not be inspected."""
     return bool(command) and command[1:3] == ["-I", "-S"] and command[-1].endswith(GUARDS)
 
 
 def _job_below(guard: psutil.Process) -> int | None:
-    """Returns the guard's living child, unless that is a guard too."""
+    """Returns the guard's running child, unless that is a guard too."""
     try:
         for child in guard.children():
             if alive(child.pid) and not _is_guard(child.cmdline()):

@@ -1,4 +1,4 @@
-"""The figures of one run for the table of schedules, from its records and its summary."""
+"""Computes the figures of one run for the table of schedules, from its records and its summary."""
 
 import json
 import sys
@@ -18,24 +18,27 @@ Group = list[Rollout]
 
 @dataclass(frozen=True)
 class Figures:
-    """stale_short, stale_long: shares of the groups that were trained or stale, by their longest answer."""
+    """The figures of one run.
+
+    stale_short, stale_long: shares of stale groups among trained and stale ones, by the longest response.
+    """
 
     seconds: float  # from the first request to the last step
-    tokens_per_s: float  # that were trained
+    tokens_per_s: float  # tokens that were trained on
     trainer_idle: float  # share of the steps' time
-    places_free: float  # share of the places
+    places_free: float  # share of the slots
     lag_mean: float
     lag_max: int
     stale_short: float
     stale_long: float
-    stale_by_queueing: int  # of the stale groups, those that had less than `max_lag` when they were generated
+    stale_by_queueing: int  # stale groups whose lag was less than `max_lag` when they were generated
     groups: int  # trained or stale
-    sampled_length: float  # tokens an answer, of the groups that were trained or stale
+    sampled_length: float  # tokens per response, in trained and stale groups
     trained_length: float
 
 
 def figures_of(run_dir: Path, long: int) -> Figures:
-    """Returns the figures of a run that has ended. long: tokens from which an answer is long."""
+    """Returns the figures of a run that has ended. long: tokens from which a response counts as long."""
     summary = json.loads((run_dir / "summary.json").read_text())
     outcomes = ledger_of(run_dir).outcomes
     with recorded_streams(run_dir) as streams:
@@ -72,7 +75,7 @@ def by_group(rollouts: Iterable[Rollout]) -> dict[int, Group]:
 
 
 def share_of_stale(trained: list[Group], stale: list[Group], lengths: range) -> float:
-    """Returns the share of stale groups among those whose longest answer has one of these lengths."""
+    """Returns the share of stale groups among the groups whose longest response has a length in `lengths`."""
     dropped, kept = (sum(longest_answer(g) in lengths for g in groups) for groups in (stale, trained))
     return dropped / (dropped + kept) if dropped + kept else 0.0
 
@@ -82,7 +85,7 @@ def longest_answer(group: Group) -> int:
 
 
 def age_at_the_end(group: Group, published: list[WeightsPublished]) -> int:
-    """Returns how many versions newer than its oldest token the weights were when a group was complete."""
+    """Returns the lag in versions of a group's oldest token when the group was complete."""
     complete = max(rollout.finished_at for rollout in group)
     live = max(event.version for event in published if event.at <= complete)
     return live - min(rollout.versions[0] for rollout in group if rollout.versions)

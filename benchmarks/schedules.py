@@ -22,7 +22,7 @@ from pipelinerl.paths import ROOT
 
 MEAN_TOKENS = 50
 MOST_TOKENS = 500
-LONG = 3 * MEAN_TOKENS  # tokens from which an answer counts as long
+LONG = 3 * MEAN_TOKENS  # tokens from which a response counts as long
 EMULATED = (
     "inference=scripted",
     "inference.module=benchmarks.emulated.server",
@@ -119,9 +119,9 @@ def launch(*settings: str) -> None:
 
 
 def simulated_ratio(out: Path, shape: str, schedule: str, of_seeds: list[int]) -> float | None:
-    """Returns how much faster than `conventional` simulations are, with the times of its runs.
+    """Returns the speed-up over `conventional` in simulations, with the times of its runs.
 
-    There the number of requests varies, and tells what each of them costs.
+    In those runs the number of requests varies, which reveals the cost of each request.
     """
     if shape not in SHAPES or shape in SCHEDULES_OF:
         return None

@@ -15,12 +15,15 @@ from pipelinerl.clients.server_pool import ServerPool
 
 SERVERS = 16
 LIMIT = 8
-SHORTEST_S = 0.02  # of a request
+SHORTEST_S = 0.02  # of the shortest request
 SPREAD_S = 0.02
 
 
 async def seconds_a_request(failing: int, requests: int) -> float:
-    """As many requests compete as all servers would take, each of another length."""
+    """Returns the CPU seconds per request.
+
+    As many requests compete as all servers would accept, each with another length.
+    """
     pool = ServerPool(LIMIT)
     await pool.set_servers([str(server) for server in range(SERVERS)])
     left = requests

@@ -1,4 +1,4 @@
-"""Inference servers to measure."""
+"""Starts inference servers to be measured."""
 
 import asyncio
 import contextlib
@@ -14,7 +14,7 @@ from pipelinerl.paths import ROOT
 
 @contextlib.contextmanager
 def started(command: list[str], model: str, environment: Mapping[str, str]) -> Iterator[str]:
-    """URL of the server that `command` starts, once it is ready."""
+    """Yields the URL of the server that `command` starts, once it is ready."""
     with ReservedPort() as port:
         process = subprocess.Popen(
             [*command, "--model", model, "--port", str(port.number)],

@@ -1,4 +1,4 @@
-"""Where SGLang is, and how it is started on a CPU: behind the adapter, and bare."""
+"""The location of SGLang, and its commands on a CPU: behind the adapter, and bare."""
 
 import os
 
@@ -13,4 +13,4 @@ OPTIONS = ["--dtype", "float32", "--max-total-tokens", "32768"]
 ADAPTER = [PYTHON, "-m", "inference_adapters.sglang", *OPTIONS]
 BARE = [PYTHON, "-P", "inference_adapters/sglang/launcher.py", *OPTIONS]
 BARE += ["--device", "cpu", "--log-level", "warning"]
-BARE += ["--sleep-on-idle"]  # or it takes a core while the other one is asked
+BARE += ["--sleep-on-idle"]  # otherwise it uses a core while the other server is measured

@@ -1,4 +1,4 @@
-"""Tokens per second of two servers under the same requests, in turn."""
+"""Measures the tokens per second of two servers with the same requests, alternately."""
 
 import asyncio
 import time
@@ -15,11 +15,14 @@ CONCURRENT, TOKENS, WARM_UP = 64, 128, 3
 async def throughput(
     adapter: str, bare: str, model: str, runs: int, *, token: str = "", **fields: Any
 ) -> str:
-    """fields: of the requests, beside those that every server knows."""
+    """Returns the throughput of both servers and its ratio, as text.
+
+    fields: fields of the requests, in addition to those that every server knows.
+    """
     found: dict[str, list[float]] = {adapter: [], bare: []}
     body = {"model": model, "max_tokens": TOKENS, "logprobs": True, "temperature": 1, **fields}
     headers = {"Authorization": f"Bearer {token}"} if token else {}
-    connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=2)  # servers close idle ones, after 5 s
+    connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=2)  # servers close idle connections after 5 s
     async with aiohttp.ClientSession(connector=connector, headers=headers) as http:
         for number in range(WARM_UP + runs):
             for url in (adapter, bare) if number % 2 else (bare, adapter):
@@ -38,7 +41,7 @@ async def _tokens_per_s(http: aiohttp.ClientSession, url: str, body: dict[str, A
 
 
 async def _ask(http: aiohttp.ClientSession, url: str, body: dict[str, Any], number: int) -> int:
-    """Tokens of the completion."""
+    """Returns the number of tokens of the completion."""
     messages = [{"role": "user", "content": f"{number} + 3 ="}]
     async with http.post(f"{url}/v1/chat/completions", json=body | {"messages": messages}) as answer:
         assert answer.status == 200, f"{url}: {answer.status} {await answer.text()}"

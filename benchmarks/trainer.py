@@ -29,7 +29,7 @@ from trainer_adapters.fsdp import FSDPTrainer
 VOCABULARY = 16_384
 OPTIMIZER = OptimizerSpec(lr=1e-5)
 WARM_UP = 2
-GROUP = 8  # sequences that begin alike
+GROUP = 8  # sequences with a common prefix
 
 
 def make_model(path: Path) -> int:
@@ -49,7 +49,7 @@ def make_model(path: Path) -> int:
 
 
 def make_sequences(count: int, length: int, alike: int) -> list[TrainingSequence]:
-    """Returns random sequences of one length, in groups that begin with `alike` tokens in common."""
+    """Returns random sequences of one length, in groups with a common prefix of `alike` tokens."""
     rng = np.random.default_rng(0)
     token_ids = rng.integers(0, VOCABULARY, (count, length), dtype=np.int32)
     for i, sequence in enumerate(token_ids):

@@ -46,7 +46,7 @@ def main() -> None:
 
 
 def measured(directory: Path, settings: list[str]) -> Result:
-    """Makes a run of the checkout. Returns its CPU milliseconds per rollout, and its shares in percent."""
+    """Runs the checkout. Returns its CPU milliseconds per rollout, and its shares in percent."""
     with tempfile.TemporaryDirectory() as folder:
         run = Path(folder) / "run"
         samples = cpu_samples(run, started(directory, run, settings))
@@ -69,7 +69,7 @@ def started(directory: Path, run: Path, settings: list[str]) -> subprocess.Popen
 
 
 def cpu_samples(run: Path, launcher: subprocess.Popen) -> list[tuple[float, float]]:
-    """Returns unix seconds and the CPU seconds of the trainer's ranks, until the run has ended."""
+    """Returns pairs of unix seconds and CPU seconds of the trainer's ranks, until the run has ended."""
     ranks: list[psutil.Process] = []
     samples = []
     while launcher.poll() is None:
@@ -95,7 +95,7 @@ def cpu_seconds(process: psutil.Process) -> float:
 
 
 def table(found: dict[str, list[Result]]) -> str:
-    """Returns the results as a table, one checkout a row."""
+    """Returns the results as a table, one row per checkout."""
     columns = list(next(iter(found.values()))[0])
     lines = [f"| checkout | {' | '.join(columns)} |", "|---" * (len(columns) + 1) + "|"]
     for name, results in found.items():

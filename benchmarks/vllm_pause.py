@@ -1,4 +1,4 @@
-"""How long an update of a vLLM server stops generation, beside what it consists of."""
+"""Measures how long an update of a vLLM server pauses generation, and the parts of that time."""
 
 import asyncio
 import contextlib
@@ -27,9 +27,9 @@ WARM_UP = 3
 
 
 def make_model(path: Path, megabytes: int) -> str:
-    """A Qwen2 of about so many megabytes in float32, with the tokenizer of the tiny one."""
+    """Writes a Qwen2 of about `megabytes` in float32, with the tiny model's tokenizer. Returns its path."""
     make_tiny_model(path)
-    layers = max(1, round(megabytes / 12 / 4))  # of 12 M parameters
+    layers = max(1, round(megabytes / 12 / 4))  # of 12 M parameters each
     config = Qwen2Config(
         vocab_size=97,
         hidden_size=1024,
@@ -45,7 +45,10 @@ def make_model(path: Path, megabytes: int) -> str:
 
 
 async def pauses(url: str, model: str, updates: int) -> str:
-    """Of `updates` of each kind, one after the other with a raw broadcast and a reload."""
+    """Returns a report on the pauses of `updates` updates per receive mode.
+
+    They alternate with raw broadcasts and reloads.
+    """
     loaded = AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32)
     weights = {name: parameter.detach() for name, parameter in loaded.named_parameters()}
     size = sum(tensor.nbytes for tensor in weights.values())
@@ -69,7 +72,7 @@ def _tied(model: torch.nn.Module) -> dict[str, str]:
 
 
 async def _pause(trainer: TrainerPeer, weights: dict, version: int, receive: str) -> float:
-    """Seconds for which generation stood still, with two requests in flight."""
+    """Returns the seconds for which generation was paused, with two requests in flight."""
     (server,) = trainer.servers
     running = [
         asyncio.create_task(server.complete([5, 6, 7], 1500, temperature=1, ignore_eos=True))
@@ -100,7 +103,7 @@ def _report(size: int, found: dict[str, list[float]]) -> str:
 
 @contextlib.contextmanager
 def _own_reload(model: str) -> Iterator[Callable[[], float]]:
-    """Has another vLLM reload, and time it, at each call."""
+    """Yields a function that makes another vLLM reload its weights, and returns the seconds."""
     command = [PYTHON, "-m", "benchmarks.vllm_reload", model]
     process = subprocess.Popen(
         command,

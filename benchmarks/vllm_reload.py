@@ -13,7 +13,7 @@ from safetensors.torch import load_file
 
 
 class Reload:
-    """Added to vLLM's worker."""
+    """An extension of vLLM's worker that reloads its weights."""
 
     def timed_reload(self, model: str) -> float:
         weights = _weights(model)

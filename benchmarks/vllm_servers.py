@@ -1,4 +1,4 @@
-"""Where vLLM is, and how it is started on a CPU: behind the adapter, and bare."""
+"""The location of vLLM, and its commands on a CPU: behind the adapter, and bare."""
 
 import os
 
@@ -9,4 +9,4 @@ ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1", "VLLM_CPU_OMP_THREADS_BIND":
 OPTIONS = ["--dtype", "float32", "--enforce-eager", "--kv-cache-memory-bytes", str(2**28)]
 ADAPTER = [PYTHON, "-m", "inference_adapters.vllm", *OPTIONS]
 BARE = [PYTHON, "-m", "vllm.entrypoints.openai.api_server", *OPTIONS]
-BARE += ["--logprobs-mode", "processed_logprobs", "--disable-uvicorn-access-log"]  # as the adapter has it
+BARE += ["--logprobs-mode", "processed_logprobs", "--disable-uvicorn-access-log"]  # as in the adapter

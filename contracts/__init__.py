@@ -4,5 +4,5 @@
 `contracts.trainer` need it. Nothing here knows an adapter or the pipeline.
 """
 
-CONTRACT_VERSIONS = (1, 2)  # of the inference contract: those that clients here speak
-CONTRACT_VERSION = CONTRACT_VERSIONS[-1]  # the one that servers here keep
+CONTRACT_VERSIONS = (1, 2)  # versions of the inference contract that the clients here support
+CONTRACT_VERSION = CONTRACT_VERSIONS[-1]  # the version that the servers here implement

@@ -1,4 +1,4 @@
-"""Packs buckets of weights for a broadcast, into memory that is used again."""
+"""Packs buckets of weights for a broadcast, into buffers that are reused."""
 
 from collections.abc import Sequence
 
@@ -8,7 +8,7 @@ import torch
 class BucketPacker:
     """Packs buckets into two buffers in turn, so that one can be on the wire while the other is filled.
 
-    The buffers stay for the next update: new memory costs more than the copy into it.
+    The buffers are kept for the next update: allocating memory costs more than the copy into it.
     """
 
     def __init__(self) -> None:
@@ -18,8 +18,8 @@ class BucketPacker:
     def pack(self, tensors: Sequence[torch.Tensor], dtype: torch.dtype, device: torch.device) -> torch.Tensor:
         """Returns the raw bytes of the tensors in `dtype`, without padding, as one `[bytes]` uint8 tensor.
 
-        They stay as they are until the call after the next one. Of a lone tensor that needs no conversion
-        they are its own memory.
+        The result stays valid until the call after the next one. A single tensor that needs no conversion is
+        not copied: the result then shares its memory.
         """
         if len(tensors) == 1:
             raw = tensors[0].detach().to(device, dtype).contiguous()

@@ -1,8 +1,9 @@
 """How a server proves that it knows the token, before a client sends the token to it.
 
-A client asks `GET /health?challenge=<hex>` without the token. The server answers `proof`: an HMAC, by the
-token, of the challenge and of the `address` at which that request reached it. The address keeps a process at
-another port from passing the challenge on to a real server and returning that server's proof.
+A client asks `GET /health?challenge=<hex>` without the token. The server responds with `proof`: an HMAC,
+keyed by the token, of the challenge and the `address` at which the request reached it. A process at another
+port could pass the challenge on to a real server and return that server's proof. The address in the HMAC
+prevents this.
 """
 
 import hashlib
@@ -12,7 +13,7 @@ import secrets
 
 CHALLENGE_BYTES = 32
 CHALLENGE_PATTERN = r"^[0-9a-f]{32,128}$"
-PREFIX = b"pipelinerl health v2\0"  # so that a proof is never a valid answer to anything else
+PREFIX = b"pipelinerl health v2\0"  # domain separator: a proof is valid for no other use of the token
 
 
 def new_challenge() -> str:
@@ -21,7 +22,7 @@ def new_challenge() -> str:
 
 
 def address_of(host: str, port: int) -> str:
-    """Returns `host:port` in the one form that both ends sign: an IPv4 address is never written as IPv6."""
+    """Returns `host:port` in the form that both sides sign: an IPv4 address is never written as IPv6."""
     address = ipaddress.ip_address(host.partition("%")[0])
     mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
     address = mapped or address
@@ -29,7 +30,7 @@ def address_of(host: str, port: int) -> str:
 
 
 def proof_of(token: str, challenge: str, address: str) -> str:
-    """Returns what a server that knows `token` answers to `challenge` when it is reached at `address`."""
+    """Returns the proof with which a server that has `token` answers `challenge` at `address`."""
     message = PREFIX + address.encode() + b"\0" + challenge.encode()
     return hmac.new(token.encode(), message, hashlib.sha256).hexdigest()
 

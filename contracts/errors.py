@@ -15,14 +15,14 @@ class ErrorCode(Enum):
 
     @property
     def type(self) -> str:
-        """The word by which OpenAI's API tells a client's error from a server's."""
+        """The error type by which OpenAI's API distinguishes a client's error from a server's."""
         return "server_error" if self.http_status >= 500 else "invalid_request_error"
 
     def status_at(self, path: str) -> int:
-        """Returns the HTTP status on a route: 400, as OpenAI's API has it, where other routes have 422."""
+        """Returns the HTTP status on a route: OpenAI's routes have 400 where other routes have 422."""
         return 400 if self.http_status == 422 and path.startswith(OPENAI_ROUTES) else self.http_status
 
-    BAD_REQUEST = ("bad_request", 400)  # no valid HTTP, or a body that is no JSON or did not come in time
+    BAD_REQUEST = ("bad_request", 400)  # invalid HTTP, or a body that is not JSON or did not arrive in time
     UNAUTHORIZED = ("unauthorized", 401)  # the bearer token is missing or wrong
     NOT_FOUND = ("not_found", 404)  # no such route, model or weight update
     METHOD_NOT_ALLOWED = ("method_not_allowed", 405)  # the route exists for another method
@@ -41,11 +41,11 @@ class ErrorCode(Enum):
     UNSUPPORTED_KV_CACHE = ("unsupported_kv_cache", 422)  # a `kv_cache` mode that is not declared
     UNSUPPORTED_RECEIVE = ("unsupported_receive", 422)  # `receive: staged`, which is not declared
     UNSUPPORTED_BACKEND = ("unsupported_backend", 422)  # a collective backend that is not declared
-    NCCL_MISMATCH = ("nccl_mismatch", 422)  # the two ends run different NCCL versions
+    NCCL_MISMATCH = ("nccl_mismatch", 422)  # server and trainer run different NCCL versions
     UNSUPPORTED_PARAMETER = ("unsupported_parameter", 422)  # a sampling parameter that is not honoured
     CONTEXT_LENGTH = ("context_length_exceeded", 422)  # prompt + max_tokens exceed the model's context
     ENGINE_FAILED = ("engine_failed", 500)  # the engine raised an error that the server's log explains
-    OVERLOADED = ("overloaded", 503)  # more connections or completions than it takes
+    OVERLOADED = ("overloaded", 503)  # more connections or completions than the server accepts
     UNHEALTHY = ("unhealthy", 503)  # the model is loading, or weights were lost
     WEIGHTS_LOST = ("weights_lost", 503)  # a request waited for weights that did not arrive
     RENDEZVOUS_TIMEOUT = ("rendezvous_timeout", 504)  # the weight group did not form in time

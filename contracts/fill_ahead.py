@@ -1,4 +1,4 @@
-"""Fills buffers in a thread, so that whoever fills the other end does not wait while one of them is used."""
+"""Fills buffers in a thread, so that the sender does not wait while a filled buffer is in use."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -6,7 +6,7 @@ from queue import SimpleQueue
 
 import torch
 
-AHEAD = 2  # buffers that are full or being filled, beside the one that is used
+AHEAD = 2  # buffers that are full or being filled, in addition to the one in use
 
 
 def filled_ahead(
@@ -14,12 +14,12 @@ def filled_ahead(
 ) -> Iterator[torch.Tensor]:
     """Yields each buffer once `fill` has filled it, in order. Raises what `fill` or `buffers` raises.
 
-    Where the iterator is closed before its end, a `fill` that waits is abandoned: its buffer must not be used
-    again, and no other follows.
+    If the iterator is closed early, a `fill` that is waiting is abandoned. Its buffer must not be used again,
+    and `fill` is not called again.
     """
     free = threading.Semaphore(AHEAD + 1)
     full: SimpleQueue[torch.Tensor | None] = SimpleQueue()
-    failures: list[BaseException] = []  # taken out to be raised: a frame that its own error holds lives on
+    failures: list[BaseException] = []  # emptied on raising: an error in its own frame keeps that alive
     is_closed = threading.Event()
 
     def run() -> None:
@@ -31,7 +31,7 @@ def filled_ahead(
                 fill(buffer)
                 full.put(buffer)
                 del buffer
-        except BaseException as error:  # raised again where it is waited for
+        except BaseException as error:  # raised again in the consumer's thread
             failures.append(error)
         finally:
             full.put(None)

@@ -1,7 +1,7 @@
-"""Ends what waits in a gloo rendezvous or broadcast, from another thread.
+"""Ends a gloo rendezvous or broadcast that another thread waits in.
 
-torch's `abort` and `shutdown` of a ProcessGroupGloo leave a broadcast waiting until its timeout. Its
-connections can be shut down instead, which ends the wait here and at every peer.
+torch's `abort` and `shutdown` of a ProcessGroupGloo leave a broadcast waiting until its timeout. Shutting
+down its connections instead ends the wait, here and at every peer.
 """
 
 import os
@@ -12,25 +12,25 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-OPEN_FILES = Path("/dev/fd")  # where there is none, a wait ends at its timeout
+OPEN_FILES = Path("/dev/fd")  # where it is missing, a wait ends only at its timeout
 NO_TIMEOUT = bytes(struct.calcsize("ll"))
 
 
 class OpenedSockets:
-    """The sockets that this process opens from now on, until `close`."""
+    """The sockets that this process opens between the construction and `close`."""
 
     def __init__(self) -> None:
         self._before = {inode for _, inode in _sockets()}
         self._opened: set[int] | None = None
 
     def close(self) -> None:
-        """Ends the time in which sockets are opened that count: those of other groups come later."""
+        """Stops recording: sockets that are opened later belong to other groups."""
         self._opened = {inode for _, inode in _sockets()} - self._before
 
     def shut_down(self, store_port: int) -> None:
-        """Shuts down those of gloo, and those of the rendezvous store that listens at `store_port`.
+        """Shuts down gloo's sockets, and those of the rendezvous store that listens at `store_port`.
 
-        Before `close`, a gloo group that another thread forms meanwhile is not told apart.
+        Before `close`, it also shuts down the sockets of a gloo group that another thread forms meanwhile.
         """
         for file, inode in _sockets():
             if inode not in self._before and (self._opened is None or inode in self._opened):
@@ -44,7 +44,7 @@ def _sockets() -> Iterator[tuple[int, int]]:
     if not OPEN_FILES.is_dir():
         return
     for name in os.listdir(OPEN_FILES):
-        with suppress(OSError):  # closed meanwhile
+        with suppress(OSError):  # the socket was closed meanwhile
             status = os.fstat(int(name))
             if stat.S_ISSOCK(status.st_mode):
                 yield int(name), status.st_ino
@@ -52,7 +52,7 @@ def _sockets() -> Iterator[tuple[int, int]]:
 
 @contextmanager
 def _duplicate(file: int, inode: int) -> Iterator[socket.socket]:
-    """Yields the socket. Raises OSError if the descriptor stands for another one by now."""
+    """Yields the socket. Raises OSError if the descriptor belongs to another socket by now."""
     with socket.socket(fileno=os.dup(file)) as opened:
         if os.fstat(opened.fileno()).st_ino != inode:
             raise OSError("the socket was closed")
@@ -60,7 +60,10 @@ def _duplicate(file: int, inode: int) -> Iterator[socket.socket]:
 
 
 def _is_connection(opened: socket.socket) -> bool:
-    """Whether it is one of the network. The store's listening socket would keep its thread busy."""
+    """Returns whether the socket is a network connection.
+
+    The store's listening socket is not one: shutting it down would keep the store's thread busy.
+    """
     is_network = opened.family in (socket.AF_INET, socket.AF_INET6)
     return is_network and not opened.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
 
@@ -70,6 +73,6 @@ def _is_concerned(opened: socket.socket, store_port: int) -> bool:
 
 
 def _is_of_gloo(opened: socket.socket) -> bool:
-    """Whether the kernel limits how long a send takes: gloo asks for that, Python's libraries do not."""
+    """Returns whether the socket has a send timeout: gloo sets one, Python's libraries do not."""
     timeout = opened.getsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, len(NO_TIMEOUT))
     return timeout != NO_TIMEOUT

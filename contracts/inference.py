@@ -43,7 +43,8 @@ from contracts.wire import Answer, Request
 
 __all__ = ["ContractError", "ErrorCode", "InferenceEngine", "TokenEngine"]
 
-# What a request may ask for. An answer's words are plain strings, for a newer server may have more of them.
+# The values that a request may have. Responses have plain strings, because a newer server may have more
+# values.
 KvCacheMode = Literal["keep", "recompute"]
 ReceiveMode = Literal["paused", "staged"]
 Backend = Literal["gloo", "nccl"]
@@ -194,7 +195,7 @@ class WeightUpdateStatus(Answer):
 
 
 class AbortWeightUpdateRequest(Request):
-    """The body of `POST /abort_weight_update`: cancel an update of which nothing has been sent."""
+    """The body of `POST /abort_weight_update`: cancels an update of which nothing has been sent yet."""
 
     run: Identifier
     epoch: Count
@@ -213,7 +214,7 @@ class StreamOptions(Request):
 
 
 class GenerationRequest(Request):
-    """The fields that chat and text completions share. Those not honoured are refused with 422."""
+    """The fields that chat and text completions share. A field that is not honoured is refused with 422."""
 
     model: ModelName
     max_tokens: int | None = Field(None, ge=1, lt=2**31)
@@ -273,7 +274,7 @@ class VersionSpan(Answer):
 
 
 class ScoreRequest(Request):
-    """The body of `POST /score` (a capability): token ids whose log-probabilities the live weights give."""
+    """The body of `POST /score` (a capability): token ids for which to compute log-probabilities."""
 
     sequences: list[TokenIds] = Field(min_length=1, max_length=MAX_SEQUENCES, fail_fast=True)
     temperature: Temperature = Field(1.0, gt=0)
@@ -302,27 +303,28 @@ class SamplingParameters:
     top_p: float | None = None
     top_k: int | None = None
     seed: int | None = None
-    top_logprobs: int = 0  # how many of the likeliest tokens come with each
+    top_logprobs: int = 0  # the number of most likely tokens to return with each sampled token
 
 
 @dataclass(frozen=True)
 class TokenDelta:
     """Newly sampled tokens of one request; the last delta has a finish reason.
 
-    An engine may learn only at the end which weights sampled which token. It then gives all `versions` of the
-    request with the last delta.
+    Some engines learn only at the end which weights sampled which token. Such an engine puts all `versions`
+    of the request in the last delta.
     """
 
     token_ids: Sequence[int]
     logprobs: Sequence[float]  # nats, under the distribution sampled from (temperature 0: unscaled)
     versions: Sequence[int]  # the weight version that sampled each token
     finish_reason: Literal["stop", "length", "abort"] | None = None
-    # The likeliest tokens at each position, (id, log-probability), most likely first, if they were asked for.
+    # The most likely tokens at each position, (id, log-probability), most likely first; empty unless
+    # requested.
     top_logprobs: Sequence[Sequence[tuple[int, float]]] = ()
 
 
 class Enough(Exception):  # noqa: N818 (nothing failed)
-    """A reader throws it into `generate`: it needs no more tokens, only the versions of those it has."""
+    """Thrown into `generate` by a reader that needs no more tokens, only the versions of those it has."""
 
 
 @dataclass
@@ -357,7 +359,10 @@ class InferenceEngine(abc.ABC):
         """Returns the memory of the engine's processes in bytes, and its running and waiting requests."""
 
     async def metrics(self) -> str:
-        """Returns the engine's own metrics as Prometheus' text. `/metrics` puts them after the contract's."""
+        """Returns the engine's own metrics in Prometheus' text format.
+
+        `/metrics` appends them to the contract's.
+        """
         return ""
 
     @abc.abstractmethod
@@ -387,15 +392,15 @@ class InferenceEngine(abc.ABC):
 
     @abc.abstractmethod
     def leave_group(self) -> None:
-        """Closes this server's end of the weight group. It does nothing if there is no group."""
+        """Closes this server's connection to the weight group. It does nothing if there is no group."""
 
     @abc.abstractmethod
     async def receive_weights(self, request: WeightUpdateRequest, progress: UpdateProgress) -> None:
         """Receives and applies an update, then resumes generation.
 
-        On return the version is live on every rank.
+        When it returns, the version is live on every rank.
 
-        It raises whatever error occurred; `progress.touched` then says whether served weights changed. An
+        It raises any error that occurs; `progress.touched` then says whether served weights changed. An
         engine whose weights are lost keeps its requests waiting until the next complete update.
         """
 
@@ -432,10 +437,10 @@ class TokenEngine(InferenceEngine):
     ) -> AsyncGenerator[TokenDelta, None]:
         """Samples one completion and yields its tokens; closing the iterator cancels the request.
 
-        An engine that tells versions only at the end catches `Enough` and ends the request with them.
+        An engine that learns versions only at the end catches `Enough`, and ends the request with them.
         Raises ContractError, before anything is sampled, for a request that the engine refuses.
         """
 
     async def score(self, request: ScoreRequest) -> ScoreResponse:
-        """Returns log-probabilities of given token ids. Raises ContractError if it is not offered."""
+        """Returns log-probabilities of the given token ids. Raises ContractError if it cannot score."""
         raise ContractError(ErrorCode.UNSUPPORTED_PARAMETER, "this engine does not offer /score")

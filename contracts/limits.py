@@ -1,4 +1,4 @@
-"""The limits of the inference contract: what a request may hold at most, checked before any work is done.
+"""The limits of the inference contract: the largest values of a request, checked before any work is done.
 
 Servers here enforce these numbers and state them in `/contract`. Another server may state smaller ones.
 """
@@ -10,43 +10,43 @@ from pydantic import AfterValidator, Field
 
 from contracts.wire import Answer
 
-# --- what is received
+# --- sizes and times of HTTP requests
 
 MAX_HEADER_BYTES = 32 * 2**10
-MAX_BODY_BYTES = 64 * 2**20  # a manifest, or token ids to score
-MAX_GENERATION_BYTES = 16 * 2**20  # a request to generate: up to eight bytes for each character
+MAX_BODY_BYTES = 64 * 2**20  # the body of a weight update's manifest, or of token ids to score
+MAX_GENERATION_BYTES = 16 * 2**20  # the body of a generation request: up to eight bytes for each character
 MAX_CONNECTIONS = 4096
 HEADER_TIMEOUT_S = 10.0  # until a request's header is complete
-BODY_TIMEOUT_S = 120.0  # until its body is complete
+BODY_TIMEOUT_S = 120.0  # until the request's body is complete
 
 # --- generation
 
 MAX_N = 128
-MAX_TOKENS_OF_CHOICES = 2**20  # of one request: a server holds them until its last choice has ended
-MIN_TEMPERATURE = 1e-4  # above 0, which is greedy; a lower one overflows when logits are divided by it
+MAX_TOKENS_OF_CHOICES = 2**20  # of all choices of a request: a server holds them until the last one ends
+MIN_TEMPERATURE = 1e-4  # the smallest besides 0 (greedy); dividing logits by less overflows
 MAX_TEMPERATURE = 1e4
-MAX_TEXT_CHARACTERS = 2 * 2**20  # of a prompt, or of all messages and tools together
-MAX_TOKENS = 2 * 2**20  # token ids of one prompt or sequence
+MAX_TEXT_CHARACTERS = 2 * 2**20  # in a prompt, or in all messages and tools together
+MAX_TOKENS = 2 * 2**20  # in one prompt or sequence
 MAX_MESSAGES = 4096
 MAX_STOPS = 1024  # stop strings, or stop token ids
 MAX_STOP_CHARACTERS = 1024
-MAX_PROMPTS = 1024  # of one request
+MAX_PROMPTS = 1024  # in one request
 MAX_TOP_LOGPROBS = 20
-MAX_SEQUENCES = 1024  # of one request to score
+MAX_SEQUENCES = 1024  # in one request to score
 
 # --- weights
 
 MAX_PARAMETERS = 2**18
 MAX_NAME_CHARACTERS = 512
 MAX_DIMENSIONS = 16
-MAX_ELEMENTS = 2**48  # of one tensor
+MAX_ELEMENTS = 2**48  # in one tensor
 MAX_RANKS = 2**16
-LONGEST_S = 86400.0  # every timeout is below a day
-MAX_INTEGER = 2**53  # every version and epoch is below it: a JSON reader may hold numbers as doubles
+LONGEST_S = 86400.0  # upper bound of every timeout
+MAX_INTEGER = 2**53  # upper bound of versions and epochs: a JSON reader may hold numbers as doubles
 
 
 class Limits(Answer):
-    """The limits that a server states in `GET /contract`; one that it leaves out is the contract's."""
+    """The limits that a server states in `GET /contract`. Omitted limits have the contract's values."""
 
     max_header_bytes: int = MAX_HEADER_BYTES
     max_body_bytes: int = Field(MAX_BODY_BYTES, description="of weight updates and /score")
@@ -94,14 +94,15 @@ ModelName = Annotated[str, Field(max_length=4096)]
 ParameterName = Annotated[str, Field(max_length=MAX_NAME_CHARACTERS, pattern=PRINTABLE)]
 Dimension = Annotated[int, Field(ge=0, le=MAX_ELEMENTS)]
 Shape = Annotated[tuple[Dimension, ...], Field(max_length=MAX_DIMENSIONS), AfterValidator(_shape)]
-# A list is given up at its first bad element: an error for each of millions would cost more than the request.
+# Validation stops at a list's first bad element: an error for each of millions would cost more than the
+# request.
 TokenIds = Annotated[list[TokenId], Field(max_length=MAX_TOKENS, fail_fast=True)]
 StopTokenIds = Annotated[list[TokenId], Field(max_length=MAX_STOPS, fail_fast=True)]
 StopString = Annotated[str, Field(min_length=1, max_length=MAX_STOP_CHARACTERS)]
 StopStrings = Annotated[list[StopString], Field(max_length=MAX_STOPS, fail_fast=True)]
 Text = Annotated[str, Field(max_length=MAX_TEXT_CHARACTERS)]
 Texts = Annotated[list[Text], Field(min_length=1, max_length=MAX_PROMPTS, fail_fast=True)]
-# Strict: a list of texts that are digits is no list of ids.
+# Strict mode, so that a list of strings of digits is not read as a list of ids.
 PromptIds = Annotated[
     list[Annotated[TokenId, Field(strict=True)]], Field(max_length=MAX_TOKENS, fail_fast=True)
 ]

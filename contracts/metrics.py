@@ -1,7 +1,7 @@
 """The metrics that every server with the capability `metrics` has, whatever its engine.
 
-`GET /metrics` answers them in Prometheus' text format. A server may have others besides. The adapters and the
-conformance kit read the table; it knows no engine.
+`GET /metrics` returns them in Prometheus' text format. A server may have other metrics too. The adapters and
+the conformance kit read the table; it knows no engine.
 """
 
 from dataclasses import dataclass
@@ -10,17 +10,17 @@ from typing import Literal
 
 @dataclass(frozen=True)
 class Metric:
-    """One metric. No two may have one `family`: in OpenMetrics' format they would be the same metric."""
+    """One metric. No two metrics may share a `family`: OpenMetrics would see one metric."""
 
-    name: str  # as a query writes it
+    name: str  # the name in queries
     type: Literal["gauge", "counter"]
     help: str
     label: str | None = None
-    always: tuple[str, ...] = ()  # values of the label that are there from the start
+    always: tuple[str, ...] = ()  # values of the label that are present from the start
 
     @property
     def family(self) -> str:
-        """The name without the ending of a counter, by which clients of Prometheus know it."""
+        """The name by which clients of Prometheus know the metric: without the suffix of a counter."""
         return self.name.removesuffix("_total")
 
 

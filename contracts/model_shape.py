@@ -20,7 +20,7 @@ class ModelShape(BaseModel):
 
     @property
     def embedding(self) -> int:
-        """The number of parameters of the embedding; an output head that is not tied has as many."""
+        """The number of parameters of the embedding. An output head that is not tied has the same number."""
         return self.vocab_size * self.hidden_size
 
     @property
@@ -35,5 +35,5 @@ class ModelShape(BaseModel):
         return self.layers * self.layer + (1 if self.tied else 2) * self.embedding + self.hidden_size
 
     def kv_bytes(self, value_bytes: int) -> int:
-        """Returns the bytes of keys and values of one token, in all layers, with `value_bytes` per number."""
+        """Returns the bytes of one token's keys and values in all layers, with `value_bytes` per number."""
         return 2 * self.layers * self.kv_heads * self.head_dim * value_bytes

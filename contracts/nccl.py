@@ -1,14 +1,16 @@
-"""An NCCL process group that waits for nothing without an end, and that torch's watchdog leaves alone.
+"""An NCCL process group whose every wait has a deadline, and that torch's watchdog does not watch.
 
-What torch's source says of a ProcessGroupNCCL, read and not tried, since two GPUs are needed:
+These facts about ProcessGroupNCCL are read in torch's source and not tried, since two GPUs are needed:
 
-* Its watchdog ends the whole process when an operation fails, or takes longer than the group's own timeout,
-  whatever timeout the operation was given. Its heartbeat monitor does so for a failure at another rank, too.
-* A group that is made with TORCH_NCCL_BLOCKING_WAIT has neither: who waits for a work judges it.
-* A work's `wait` orders streams, or in that mode ends at the group's timeout. So the work is polled instead.
-* The ranks connect at the first operation, inside a call that has no deadline and cannot be aborted. So it
-  runs in a thread that is abandoned at the deadline. NCCL's non-blocking mode is no help. There torch waits,
-  for 30 minutes, under the lock that `abort` needs; and it turned the mode off, since NCCL 2.26 hung in it.
+* Its watchdog ends the process when an operation fails, or takes longer than the group's own timeout. The
+  timeout given to the operation makes no difference. Its heartbeat monitor also ends the process when another
+  rank fails.
+* A group made with TORCH_NCCL_BLOCKING_WAIT has neither: the caller that waits for an operation judges it.
+* An operation's `wait` only orders streams, or in that mode ends at the group's timeout. So it is polled.
+* The ranks connect at the first operation, inside a call that has no deadline and cannot be aborted. So the
+  call runs in a thread that is abandoned at the deadline. NCCL's non-blocking mode does not help: with it
+  torch waits up to 30 minutes under the lock that `abort` needs. torch also turned the mode off, since NCCL
+  2.26 hung in it.
 """
 
 import contextlib
@@ -29,7 +31,7 @@ ABORTED = "the group was aborted"
 
 
 class NcclGroup:
-    """One rank's end of an NCCL process group."""
+    """An NCCL process group, as one of its ranks holds it."""
 
     def __init__(
         self,
@@ -39,7 +41,7 @@ class NcclGroup:
         device: torch.device,
         aborted: threading.Event | None = None,
     ):
-        """`aborted`: ends a broadcast when another thread sets it."""
+        """Creates the group. Setting `aborted` in another thread ends a broadcast."""
         self._device = device
         self._aborted = aborted or threading.Event()
         self._connected = False
@@ -68,13 +70,16 @@ class NcclGroup:
         """Leaves the group, which unblocks its peers."""
         if self._connected:
             self._group.abort()
-        else:  # a thread may still be connecting, and hold the lock
+        else:  # a thread may still be connecting and hold the lock
             threading.Thread(target=self._group.abort, daemon=True, name="abort NCCL group").start()
 
     def _on_callers_stream(
         self, tensor: torch.Tensor, options: dist.BroadcastOptions
     ) -> Callable[[], dist.Work]:
-        """Returns the broadcast as a function for another thread, whose device and stream would be others."""
+        """Returns the broadcast as a function that another thread can call.
+
+        It keeps the caller's device and stream, because another thread has others.
+        """
         stream = torch.cuda.current_stream(self._device)
 
         def broadcast() -> dist.Work:
@@ -87,7 +92,10 @@ class NcclGroup:
 
 @contextlib.contextmanager
 def _without_watchdog() -> Iterator[None]:
-    """torch reads the variable when a group is made; other groups of the process keep their watchdogs."""
+    """Disables the watchdog of a group that is made inside the block.
+
+    torch reads the variable when it makes a group, so other groups of the process keep their watchdogs.
+    """
     before = os.environ.get(BLOCKING_WAIT)
     os.environ[BLOCKING_WAIT] = "1"
     try:
@@ -105,7 +113,7 @@ def _within(timeout_s: float, connect: Callable[[], dist.Work], aborted: threadi
     def run() -> None:
         try:
             result.set_result(connect())
-        except BaseException as error:  # raised again where the result is awaited
+        except BaseException as error:  # raised again in the thread that waits for the result
             result.set_exception(error)
 
     threading.Thread(target=run, daemon=True, name="connect NCCL ranks").start()

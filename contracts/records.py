@@ -1,4 +1,4 @@
-"""Records are what streams carry between actor, preprocessor and trainer.
+"""Records are the messages that streams carry between actor, preprocessor and trainer.
 
 They are typed structs, encoded as MessagePack. Per-token arrays travel as raw little-endian bytes, so
 decoding creates no Python object per token. Pickle is not used. Every record carries its schema number.
@@ -45,26 +45,26 @@ class Completion(msgspec.Struct, frozen=True, kw_only=True):
     prompt_token_ids: Array  # [P] int32
     token_ids: Array  # [T] int32, end-of-sequence included
     logprobs: Array  # [T] float32 nats, under the distribution sampled from
-    spans: list[VersionSpan]  # cover [0, T) exactly once; versions non-decreasing within a segment
+    spans: list[VersionSpan]  # they cover [0, T) exactly once; versions do not decrease within a segment
     temperature: float
     finish_reason: Literal["stop", "length", "abort", "repetition"]
-    segments: list[int] = []  # index of the token at which each further request continued
+    segments: list[int] = []  # token indices at which each further request continued the completion
     server: str = ""  # URL of the server that answered the last request
     token_fields: dict[str, Array] = {}  # [T] each, by the name that `contracts.token_fields` declares
-    began: float = 0.0  # unix seconds at which it was first requested. 0 in records of earlier code
-    ended: float = 0.0  # unix seconds at which the last answer had come
+    began: float = 0.0  # unix seconds of the first request. 0 in records of earlier code
+    ended: float = 0.0  # unix seconds at which the last response was complete
 
 
-# A server's refusals whose cause is the length of what it was asked.
+# Refusals by a server because the request is too long.
 _TOO_LONG = {"server_context_length_exceeded", "server_too_large"}
 
 
 def infrastructure(status: str) -> bool:
-    """Says whether a rollout of this `status` failed because of what the attempt ran on.
+    """Returns whether a rollout of this `status` failed because of the infrastructure.
 
-    That is a server, the service that judges, or the time that they took; the attempt may succeed elsewhere
-    or later. Otherwise the model, the problem or the domain is the cause. An attempt whose time ended with
-    tokens sampled is `truncated`, and no failure.
+    The infrastructure is a server, the judging service, or the time limit; the rollout may succeed elsewhere
+    or later. Otherwise the model, the problem or the domain is the cause. A rollout that reached its time
+    limit with tokens sampled is `truncated`, which is not a failure.
     """
     kind, _, reason = status.partition(":")
     if kind != "failed" or reason in _TOO_LONG:
@@ -77,14 +77,14 @@ class Rollout(Record, frozen=True, kw_only=True):
 
     run: str
     rollout_id: str
-    group_id: int  # increases in the order of starting; evaluation uses its own count
+    group_id: int  # increases in the order in which groups start; evaluation has its own numbering
     problem_id: str
     domain: str
-    draw: int = -1  # draw of the group (see `Started`); -1 in evaluation
+    draw: int = -1  # index of the group's draw (see `Started`); -1 in evaluation
     completions: list[Completion] = []
     reward: float = 0.0
     reward_components: dict[str, float] = {}  # parts of `reward` by name, which add up to it; may be empty
-    turn_rewards: list[float] = []  # the part of `reward` that each completion earned by itself
+    turn_rewards: list[float] = []  # the part of `reward` that each completion earned
     metrics: dict[str, float] = {}
     started_at: float = 0.0  # unix seconds
     finished_at: float = 0.0
@@ -112,14 +112,14 @@ class Rollout(Record, frozen=True, kw_only=True):
 class TrainingSequence(msgspec.Struct, frozen=True, kw_only=True):
     """One sequence with the per-token data that the objective needs. All arrays have length T.
 
-    A token field of one domain travels in `token_fields`. A field for every run is added here, in
+    A token field of one domain travels in `token_fields`. To add a field for every run, add it here, in
     `pipelinerl.batching.sequences`, and in `contracts.trainer.PackedBatch` and its `_ARRAYS`.
     """
 
     rollout_id: str
     group_id: int
     temperature: float
-    loss_weight: float  # weight of each of its tokens in the step's loss, which normalises over the step
+    loss_weight: float  # weight of each token in the step's loss, which is normalised over the step
     token_ids: Array  # [T] int32
     loss_mask: Array  # [T] bool, true where a token was sampled and is part of the loss
     behaviour_logprobs: Array  # [T] float32, 0 where not sampled
@@ -130,21 +130,21 @@ class TrainingSequence(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def tokens_in_loss(self) -> int:
-        """The number of tokens that the loss has of this sequence."""
+        """The number of this sequence's tokens that are part of the loss."""
         return int(np.count_nonzero(self.loss_mask))
 
 
 class MicroBatchRow(Record, frozen=True, kw_only=True):
     """One packed micro-batch per data-parallel rank. The rows of a step are sent as they fill."""
 
-    step: int  # the step that these sequences train, and the version of its initial weights
+    step: int  # the step that trains on these sequences, and the version of its initial weights
     index: int  # index of the row within the step
     micro_batches: list[list[TrainingSequence]]  # [rank][sequence], possibly empty
     closes_step: bool
     group_ids: list[int] = []  # the groups of the step; only the closing row has them
-    masked: dict[str, list[str]] = {}  # filter's reason -> rollouts of theirs that it took out of the loss
+    masked: dict[str, list[str]] = {}  # filter's reason -> the group's rollouts that it removed from the loss
     masked_tokens: int = 0  # sampled tokens that `on_stale: mask` removed from the loss
-    rollouts_offset: int = 0  # offset in `rollouts`; what the closed steps have not used lies after it
+    rollouts_offset: int = 0  # offset in `rollouts`: all records that no closed step has used lie after it
 
 
 # --- events -----------------------------------------------------------------------------------
@@ -162,35 +162,35 @@ class DropReason(StrEnum):
     STALE = "stale"  # tokens were sampled by weights older than max_lag allows
     FAILED = "failed"  # fewer than two members ended without failure
     NONFINITE = "nonfinite"  # the step's gradient was not finite
-    TRAINING_DONE = "training_done"  # the group was in the pipeline when the last step closed
+    TRAINING_DONE = "training_done"  # the group was in the pipeline when the last step ended
     INTERRUPTED = "interrupted"  # the group was in flight when the run stopped
-    ROLLED_BACK = "rolled_back"  # tokens were sampled by weights newer than the run was resumed with
+    ROLLED_BACK = "rolled_back"  # tokens were sampled by weights newer than those the run resumed from
     TOKEN_FIELDS = "token_fields"  # the group was sampled under another declaration of token fields
 
 
 class Dated(Record, frozen=True, kw_only=True):
     """Base class of events that say when they were written."""
 
-    at: float = 0.0  # unix seconds; a stream's writer fills it in. 0 in records of earlier code
+    at: float = 0.0  # unix seconds, filled in by the stream's writer. 0 in records of earlier code
 
 
 class Started(Dated, frozen=True, kw_only=True):
-    """Says that a group was admitted. It is appended before the group's first request."""
+    """Says that a group was admitted. It is written before the group's first request."""
 
     group_id: int
     rollouts: int
-    draw: int  # index in the sampler's order; drawn again if the run stops before the group ends
+    draw: int  # index in the sampler's order; repeated if the run stops before the group ends
     problem: int  # index of the training problem
     version: int = 0  # weight version that was live at that time
 
 
 class Settled(Dated, frozen=True, kw_only=True):
-    """Names groups that are finished: trained (`reason` is null) or dropped."""
+    """Names groups that have ended: trained on (`reason` is null) or dropped."""
 
     group_ids: list[int]
     rollouts: int
-    reason: str | None = None  # a DropReason, or the word of a custom filter
-    version: int | None = None  # weight version that their step produced, if they were trained
+    reason: str | None = None  # a DropReason, or a custom filter's own reason
+    version: int | None = None  # weight version that the groups' step produced, if they were trained on
 
 
 class PublishWanted(Record, frozen=True, kw_only=True):
@@ -206,11 +206,11 @@ class Quiesced(Record, frozen=True, kw_only=True):
 
 
 class ServerUpdate(msgspec.Struct, frozen=True, kw_only=True):
-    """What one server says of its part in a publication."""
+    """The measurements that one server reports of a publication."""
 
     url: str
-    paused_s: float  # seconds for which its generation stood still
-    transfer_s: float  # seconds from its 202 to the last bucket
+    paused_s: float  # seconds for which its generation was paused
+    transfer_s: float  # seconds from its 202 response to the last bucket
 
 
 class WeightsPublished(Dated, frozen=True, kw_only=True):
@@ -219,21 +219,21 @@ class WeightsPublished(Dated, frozen=True, kw_only=True):
     run: str
     version: int
     servers: list[str]
-    joinings: list[int] = []  # numbers of their `ServerJoined`. Empty in records of earlier code
+    joinings: list[int] = []  # `number` of each server's `ServerJoined`. Empty in records of earlier code
     seconds: float
     bytes: int
-    paused_s: float  # the longest pause of a server, in seconds
+    paused_s: float  # the longest pause of any server, in seconds
     phases: dict[str, float] = {}  # seconds of open, gather, send and confirm. Empty in earlier records
-    updates: list[ServerUpdate] = []  # one a server, in the order of `servers`
+    updates: list[ServerUpdate] = []  # one per server, in the order of `servers`
 
 
 class StepClosed(Dated, frozen=True, kw_only=True):
-    """Says that an optimizer step ended; `version` counts it."""
+    """Says that an optimizer step ended and produced `version`."""
 
     version: int
     rollouts: int
     tokens: int  # unmasked tokens trained on
-    lag_histogram: dict[int, int]  # number of tokens by lag
+    lag_histogram: dict[int, int]  # lag in versions -> number of tokens
     skipped: bool = False  # whether the update was skipped because the gradient was not finite
 
 
@@ -253,17 +253,17 @@ class Evaluated(Dated, frozen=True, kw_only=True):
     version: int  # weight version of the servers when the evaluation began
     problems: int
     success: float  # mean over all problems of the mean over the attempts at each
-    first_version: int  # oldest version that sampled a token of it; `last_version` is the newest
+    first_version: int  # oldest version that sampled any of its tokens; `last_version` is the newest
     last_version: int
     failed: int = 0  # attempts that failed, which count as unsolved
-    pinned: bool = False  # whether a server outside the weight group sampled it
+    pinned: bool = False  # whether it was sampled by a server outside the weight group
     sets: list[SetResult] = []
 
 
 class Pinned(Record, frozen=True, kw_only=True):
     """Says that an evaluation needs this server to keep its weights.
 
-    The next publication leaves the server out.
+    The next publication leaves out the server.
     """
 
     server: str
@@ -296,7 +296,7 @@ class CheckpointSaved(Dated, frozen=True, kw_only=True):
 class SamplerState(Record, frozen=True, kw_only=True):
     """The state of the sampler after `draws` draws, as its `state_dict` returns it.
 
-    A run that resumes reads the newest, whichever checkpoint it resumes from: its draws are never undone.
+    A run that resumes reads the newest one, whichever checkpoint it resumes from: draws are never undone.
     """
 
     draws: int
@@ -304,22 +304,22 @@ class SamplerState(Record, frozen=True, kw_only=True):
 
 
 class Resumed(Dated, frozen=True, kw_only=True):
-    """Says that the run resumes from `version`: what it trained after that version is undone.
+    """Says that the run resumes from `version`, and that training after that version is undone.
 
     The launcher writes it before any process starts. It contains everything that the processes need to know
     in order to resume.
     """
 
     version: int
-    ends: dict[str, int]  # offset at which the earlier launches' records end, by stream
+    ends: dict[str, int]  # stream -> offset at which the records of earlier launches end
     rollouts_offset: int  # offset from which `rollouts` is replayed
     kept_offset: int | None  # offset in `rollouts` that the oldest kept checkpoint needs; None without one
-    replayed: list[int]  # earlier complete groups that count as if they had just been sampled
+    replayed: list[int]  # complete groups of earlier launches that are used as if they had just been sampled
     interrupted: list[int]  # groups dropped as `DropReason.INTERRUPTED`
     rolled_back: list[int]
     next_group: int
     draws: int  # draws of the sampler so far
-    redraws: list[tuple[int, int]]  # (draw, problem) of each group lost in a stop
+    redraws: list[tuple[int, int]]  # (draw, problem) of each group that was lost when the run stopped
     sampler: SamplerState | None = None  # the last recorded state
 
 
@@ -327,20 +327,21 @@ class Resumed(Dated, frozen=True, kw_only=True):
 
 
 class ServerJoined(Dated, frozen=True, kw_only=True):
-    """Says that the launcher has started a server, which loads and has no weights of the run yet.
+    """Says that the launcher has started a server, which is loading and has no weights of the run yet.
 
-    The launcher is the only writer of `launcher_events`. What it says of servers counts, never who answers.
+    The launcher is the only writer of `launcher_events`. These records define the run's servers, whichever
+    servers respond.
     """
 
-    number: int = 0  # of this joining in this launch of the run, from 1. 0 in records of earlier code
-    name: str  # of the job; a server that replaces another has the same name
+    number: int = 0  # counts the joinings of this launch of the run, from 1. 0 in records of earlier code
+    name: str  # name of the job; a replacement server has the name of the server it replaces
     url: str
-    node: str  # name of the node that it is on
+    node: str  # name of the server's node
     engine: str  # the adapter's module
 
 
 class ServerLeft(Dated, frozen=True, kw_only=True):
-    """Says that a server is no server of the run any more, whether or not it still answers."""
+    """Says that a server no longer belongs to the run, whether or not it still responds."""
 
     name: str
     url: str
@@ -348,35 +349,35 @@ class ServerLeft(Dated, frozen=True, kw_only=True):
 
 
 class SaveWanted(Dated, frozen=True, kw_only=True):
-    """Says that the launcher is about to begin the workers again: the trainer saves its state and ends."""
+    """Says that the launcher is about to restart the workers: the trainer saves its state and ends."""
 
 
 class Restarted(Dated, frozen=True, kw_only=True):
-    """Says that the launcher starts processes of the run again.
+    """Says that the launcher restarts processes of the run.
 
-    The workers begin again together, from the `Resumed` that comes before this record.
+    Workers are restarted together, and resume from the `Resumed` that precedes this record.
     """
 
     kind: Literal["workers", "services"]
-    names: list[str]  # of the jobs
-    why: str  # how the one ended whose end is the cause
+    names: list[str]  # names of the jobs
+    why: str  # how the job ended that caused the restart
 
 
 class ServerCondemned(Dated, frozen=True, kw_only=True):
     """Says that the trainer cannot publish to a server. The launcher ends it.
 
-    `replaceable` tells whether a new process in its place may do better: one that refuses for good would
-    refuse again.
+    `replaceable` tells whether a new process may succeed in its place. It is false for a server that refuses
+    permanently.
     """
 
-    joining: int = 0  # number of its ServerJoined: another server may have the same URL after it
+    joining: int = 0  # `number` of its ServerJoined, because a later server may have the same URL
     url: str
     why: str
     replaceable: bool
 
 
 class ReferenceCondemned(Dated, frozen=True, kw_only=True):
-    """Says that the reference server answers no more. The launcher ends it, and starts it again."""
+    """Says that the reference server no longer responds. The launcher restarts it."""
 
     why: str
 
@@ -423,13 +424,13 @@ def encode(record: Record) -> bytes:
 
 
 def encode_into(buffer: bytearray, offset: int, record: Record) -> None:
-    """Writes what `encode` returns into `buffer` from `offset` on, and ends the buffer there."""
+    """Writes the bytes that `encode` returns into `buffer` at `offset`, and truncates the buffer after it."""
     _encoder.encode_into(record, buffer, offset)
 
 
 def decode(data: bytes | memoryview) -> Record:
-    """Returns the record that `encode` made `data` from. Raises msgspec.ValidationError for anything else.
+    """Returns the record that `encode` encoded as `data`. Raises msgspec.ValidationError for anything else.
 
-    Its arrays are views of `data`.
+    The record's arrays are views of `data`.
     """
     return _decoder.decode(data)

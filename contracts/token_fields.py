@@ -1,7 +1,7 @@
-"""Token fields: per-token arrays that a domain gives and an objective reads, declared in the configuration.
+"""Token fields: per-token arrays that a domain returns and an objective reads, declared in the configuration.
 
-`token_fields: {NAME: {dtype, fill}}` declares them. Used wherever such arrays are accepted: from a domain,
-from a record, into a batch. Must not know torch, servers or streams.
+`token_fields: {NAME: {dtype, fill}}` declares them. This module is used where such arrays are accepted: from
+a domain, from a record, into a batch. It must not know torch, servers or streams.
 """
 
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ from contracts.records import Array
 
 
 class TokenFieldError(ValueError):
-    """Token fields are not as they were declared; the message says what to do."""
+    """Token fields differ from their declaration; the message says what to do."""
 
 
 class TokenField(BaseModel):
@@ -55,9 +55,9 @@ def _holds(dtype: np.dtype, fill: object) -> bool:
 
 
 def check_token_fields(declared: Mapping[str, TokenField], given: Any, tokens: int) -> None:
-    """Checks that `given` holds exactly what is declared, with one value for each of `tokens`.
+    """Checks that `given` has exactly the declared fields, with one value for each of `tokens`.
 
-    Raises TokenFieldError: in one line, for the author of the domain.
+    Raises TokenFieldError with a one-line message for the author of the domain.
     """
     if not isinstance(given, Mapping):
         raise TokenFieldError(f"token_fields is a {type(given).__name__}, not a dict of arrays by name")

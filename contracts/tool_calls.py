@@ -1,8 +1,8 @@
 """Converts tool calls: from sampled text to OpenAI's format, and back into a chat template.
 
 The text format is Hermes', which Qwen's chat templates also write: `<tool_call>{"name": ..., "arguments":
-{...}} </tool_call>`. Servers call it for their responses, and the pipeline for turns that it receives as
-text.
+{...}} </tool_call>`. Servers use this module for their responses, and the pipeline for turns that it receives
+as text.
 """
 
 import json
@@ -58,9 +58,9 @@ def _no_constant(name: str) -> None:
 
 
 def for_template(messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Returns OpenAI's messages as chat templates expect them: the arguments of a call are an object.
+    """Returns OpenAI's messages as chat templates expect them: the arguments of a call as an object.
 
-    Raises ValueError where they are not JSON.
+    Raises ValueError if the arguments are not JSON.
     """
     return [_for_template(message) for message in messages]
 

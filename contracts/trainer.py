@@ -45,7 +45,7 @@ class TokenFields(dict[str, torch.Tensor]):
         raise KeyError(f"token_fields.{name} is not declared: add its dtype and fill (declared: {declared})")
 
 
-_ARRAYS = {  # of every training sequence, and their dtype in a batch
+_ARRAYS = {  # the arrays of every training sequence, and their dtypes in a batch
     "token_ids": torch.int64,
     "loss_mask": torch.bool,
     "behaviour_logprobs": torch.float32,
@@ -56,18 +56,18 @@ _ARRAYS = {  # of every training sequence, and their dtype in a batch
 
 @dataclass(frozen=True)
 class PackedBatch:
-    """One rank's micro-batch: sequences laid end to end, with T tokens in all. T may be 0."""
+    """One rank's micro-batch: sequences laid end to end, with T tokens in total. T may be 0."""
 
     token_ids: torch.Tensor  # [T] int64
     position_ids: torch.Tensor  # [T] int64, from 0 in each sequence
     sequence_ids: torch.Tensor  # [T] int64, index of the sequence, 0 to S - 1
-    rollout_ids: torch.Tensor  # [T] int64, index of the rollout, 0 to R - 1; all its sequences are here
-    cu_seqlens: torch.Tensor  # [S + 1] int32, where each sequence begins; the last is T
+    rollout_ids: torch.Tensor  # [T] int64, index of the rollout, 0 to R - 1; no rollout is split over batches
+    cu_seqlens: torch.Tensor  # [S + 1] int32, offset of each sequence's first token; the last is T
     temperature: torch.Tensor  # [T] float32
     loss_mask: torch.Tensor  # [T] bool
     loss_weights: torch.Tensor  # [T] float32, weight in the step's loss; 0 where the mask is off
     behaviour_logprobs: torch.Tensor  # [T] float32
-    versions: torch.Tensor  # [T] int64, of the weights that sampled it; -1 where not sampled
+    versions: torch.Tensor  # [T] int64, version of the weights that sampled the token; -1 where not sampled
     advantages: torch.Tensor  # [T] float32
     reference_logprobs: torch.Tensor | None  # [T] float32
     num_rollouts: int  # R
@@ -85,8 +85,8 @@ class PackedBatch:
         """Returns the sequences as one batch of CPU tensors, in their order.
 
         `loss_weights` is 0 where a sequence's `loss_mask` is off. `reference_logprobs` is None unless every
-        sequence has them. `token_fields` are the declared ones: a batch without sequences has them too.
-        Raises TokenFieldError where a sequence has others.
+        sequence has them. `token_fields` are the declared fields; a batch without sequences has them too.
+        Raises TokenFieldError if a sequence has other fields.
         """
         for sequence in sequences:
             check_token_fields(token_fields, sequence.token_fields, len(sequence.token_ids))
@@ -143,7 +143,7 @@ class PackedBatch:
 
 def _moved(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
     if device.type == "cuda" and tensor.device.type == "cpu":
-        return tensor.pin_memory().to(device, non_blocking=True)  # from other memory the host would wait
+        return tensor.pin_memory().to(device, non_blocking=True)  # unpinned memory would block the host
     return tensor.to(device)
 
 
@@ -177,8 +177,8 @@ class SaveHandle(abc.ABC):
     def wait(self) -> None:
         """Waits until the checkpoint is complete on disk. Raises an error if it could not be written.
 
-        Where a disk or a quota is full it raises an OSError with ENOSPC or EDQUOT. The checkpoint is then
-        left out, and training goes on.
+        If a disk or a quota is full, it raises an OSError with ENOSPC or EDQUOT. Training then continues
+        without this checkpoint.
 
         It is not a collective: rank 0 may wait alone, and in another thread.
         """
@@ -214,22 +214,22 @@ class TrainerWorker(abc.ABC):
     def init_worker(self, spec: WorkerSpec) -> None:
         """Loads and shards the weights and the optimizer state, and joins the trainer's process group.
 
-        Weights are float32, with the values of the checkpoint's files whatever dtype its config names.
-        Raises ValueError, on every rank, for a model whose scores would not be those of its own logits. A
-        rank that raises leaves no other waiting.
+        Weights are float32, with the values of the checkpoint's files whatever dtype its config names. Raises
+        ValueError, on every rank, for a model whose scores would not be those of its own logits. If a rank
+        raises, no other rank is left waiting.
         """
 
     @abc.abstractmethod
     def forward(self, batch: PackedBatch, grad: bool = True, entropy: bool = False) -> TokenScores:
         """Returns the `[T]` log-probability of every token, in nats, at its sequence's temperature.
 
-        Entropies are returned if asked for. With `grad=True` a gradient flows through every score, otherwise
-        through none. Packed neighbours do not see each other, and dropout is off. The full `[T, vocab]`
-        logits are never held at once, with a gradient or without. The batch stays as it was packed. An empty
-        batch takes part in the ranks' collectives and gives empty scores that `backward` accepts.
+        Entropies are returned if requested. With `grad=True` a gradient flows through every score, otherwise
+        through none. Packed sequences do not attend to each other, and dropout is off. The full `[T, vocab]`
+        logits never exist at once, with a gradient or without. The batch is not modified. An empty batch
+        takes part in the ranks' collectives and returns empty scores that `backward` accepts.
 
-        Several forwards may come before the first backward, and one with `grad=False` at any time. None
-        changes a gradient. A backend that needs each backward before the next forward raises
+        Several forwards may precede the first backward, and a forward with `grad=False` may come at any time.
+        None changes a gradient. A backend that needs each backward before the next forward raises
         NotImplementedError on every rank. Every forward uses the weights after the last step.
         """
 
@@ -239,16 +239,16 @@ class TrainerWorker(abc.ABC):
 
         Over micro-batches and ranks the gradient is the plain sum: it is not divided by accumulation steps or
         world size. A loss may use scores where the mask is off or advantages are 0. `forward`,
-        `gather_weights`, `export` and `save` leave the gradient as it is until `step`.
+        `gather_weights`, `export` and `save` do not change the gradient before `step`.
         """
 
     @abc.abstractmethod
     def step(self) -> StepReport:
         """Clips the gradient, steps the optimizer and the learning rate, and zeroes the gradient.
 
-        A gradient that is not finite skips only the update: the step closes, and counts in the learning rate.
-        Every parameter decays, biases and norms too. After empty batches alone the gradient is zero, and
-        moments still move the weights.
+        If the gradient is not finite, only the update is skipped: the step still ends, and counts for the
+        learning rate. Weight decay applies to every parameter, including biases and norms. If all batches
+        were empty, the gradient is zero, but the moments still change the weights.
         """
 
     @abc.abstractmethod
@@ -259,32 +259,32 @@ class TrainerWorker(abc.ABC):
     def gather_weights(self) -> Iterator[tuple[str, torch.Tensor | None]]:
         """Yields names with full, contiguous tensors on rank 0, and with None on the other ranks.
 
-        At most one layer is gathered at a time. All ranks iterate in lockstep, to the end. A tensor stays as
-        it is until the iteration ends.
+        At most one layer is gathered at a time. All ranks must iterate in lockstep, to the end. A tensor
+        stays valid until the iteration ends.
         """
 
     @abc.abstractmethod
     def save(self, directory: Path) -> SaveHandle:
-        """Saves everything that the next step depends on, as it is now.
+        """Saves everything that the next step depends on, in its current state.
 
-        An error of writing is raised by the handle's `wait`, so that all ranks go on alike. Steps and other
-        saves may follow before `wait` returns, and `close` may come without it.
-        Of saves to the same directory the last one stays.
+        Write errors are raised by the handle's `wait`, so that all ranks continue alike. Steps and other
+        saves may follow before `wait` returns, and `close` may be called without waiting. If several saves go
+        to the same directory, the last one remains.
         """
 
     @abc.abstractmethod
     def load(self, directory: Path) -> None:
-        """Restores what `save` wrote, whatever steps the worker has made.
+        """Restores what `save` wrote, whatever steps the worker has made since it started.
 
         Raises an error, on every rank, if the checkpoint does not fit this model.
         """
 
     @abc.abstractmethod
     def export(self, directory: Path) -> None:
-        """Writes a Hugging Face checkpoint of the weights as they are, rounded to a dtype of its choice.
+        """Writes a Hugging Face checkpoint of the current weights, rounded to a dtype of its own choice.
 
-        It has what is needed to serve it: config, generation config, tokenizer and its chat template. It
-        replaces a former export of this worker in the directory.
+        It contains everything needed to serve it: config, generation config, tokenizer and its chat template.
+        It replaces an earlier export of this worker in the directory.
         """
 
     @abc.abstractmethod

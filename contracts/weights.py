@@ -29,10 +29,10 @@ LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
 class PeerLostError(RuntimeError):
-    """A broadcast failed because a peer is gone or silent. No other error of a broadcast is one of these."""
+    """A broadcast failed because a peer is gone or silent. Other failures raise other errors."""
 
     def __init__(self, message: str, timed_out: bool):
-        """`timed_out`: nothing was heard for as long as the broadcast may take."""
+        """Creates the error. `timed_out`: the peer sent nothing within the broadcast's timeout."""
         super().__init__(message)
         self.timed_out = timed_out
 
@@ -42,7 +42,7 @@ class WeightManifest:
     """The weights of a model in the order of the broadcast. A tied weight is sent once."""
 
     parameters: tuple[Parameter, ...]
-    tied: dict[str, str]  # the name that is sent, by tied name
+    tied: dict[str, str]  # tied name -> name under which its weight is sent
 
     @property
     def total_bytes(self) -> int:
@@ -72,9 +72,9 @@ def parameter_bytes(parameter: Parameter) -> int:
 
 
 def plan_buckets(parameters: Iterable[Parameter], bucket_bytes: int) -> list[list[Parameter]]:
-    """Cuts consecutive parameters into buckets of one dtype each. Both ends compute the same plan.
+    """Splits consecutive parameters into buckets of one dtype each. Both ends compute the same plan.
 
-    A bucket is closed before it would exceed `bucket_bytes`; a larger tensor has a bucket to itself.
+    A bucket ends before it would exceed `bucket_bytes`; a larger tensor has a bucket of its own.
     """
     buckets: list[list[Parameter]] = []
     filled = 0
@@ -117,9 +117,9 @@ def send_weights(
 ) -> None:
     """Broadcasts `weights`, which must yield the manifest's parameters in its order.
 
-    A bucket is packed while the one before is on the wire. `packer` keeps its memory for the next update.
-    Raises ValueError if they do not, and PeerLostError if a peer is gone or takes longer than `timeout_s`. An
-    error of `weights` itself is raised as it is.
+    Each bucket is packed while the previous one is on the wire. `packer` keeps its memory for the next
+    update. Raises ValueError if `weights` yields others, and PeerLostError if a peer is gone or takes longer
+    than `timeout_s`. An error that `weights` raises is not wrapped.
     """
     packer = packer or BucketPacker()
     with closing(_Wire(group, timeout_s)) as wire:
@@ -130,7 +130,7 @@ def send_weights(
 
 
 def _following(weights: Iterator[tuple[str, torch.Tensor]], bucket: list[Parameter]) -> list[torch.Tensor]:
-    """Returns the next tensors of `weights`. Raises ValueError if they are not those of the bucket."""
+    """Returns the next tensors of `weights`. Raises ValueError if they are not the bucket's parameters."""
     tensors = []
     for parameter in bucket:
         name, tensor = next(weights)
@@ -144,9 +144,9 @@ def _following(weights: Iterator[tuple[str, torch.Tensor]], bucket: list[Paramet
 
 
 class _Wire:
-    """Broadcasts one bucket after the other in a thread, so that the next can be packed meanwhile.
+    """Broadcasts buckets one by one in a thread, so that the next one can be packed meanwhile.
 
-    NCCL's broadcasts run in the caller's thread, whose device and stream are not those of another.
+    NCCL broadcasts run in the caller's thread, because another thread has another device and stream.
     """
 
     def __init__(self, group: "WeightGroup", timeout_s: float) -> None:
@@ -156,7 +156,7 @@ class _Wire:
         self._under_way: list[Future[None]] = []
 
     def send(self, bucket: torch.Tensor) -> None:
-        """Begins to broadcast a bucket when the one before has ended. Raises what became of that one."""
+        """Waits for the previous bucket, raises its error if it failed, and starts to broadcast this one."""
         if self._group.backend == "nccl":
             self._group.broadcast(bucket, self._timeout_s)
             return
@@ -164,12 +164,12 @@ class _Wire:
         self._under_way.append(self._thread.submit(self._group.broadcast, bucket, self._timeout_s))
 
     def wait(self) -> None:
-        """Waits for the bucket that is under way."""
+        """Waits until the current bucket is sent. Raises its error if that failed."""
         if self._under_way:
             self._under_way.pop().result()
 
     def close(self) -> None:
-        """Waits for the bucket that is under way, whatever becomes of it."""
+        """Waits until the current broadcast ends, without raising its error."""
         self._thread.shutdown()
 
 
@@ -182,7 +182,7 @@ def receive_weights(
 ) -> Iterator[dict[str, torch.Tensor]]:
     """Yields what `send_weights` sends: one dict of tensors per bucket, in order.
 
-    allocate: returns so many bytes to receive a bucket into; new memory by default.
+    `allocate` returns a buffer of the given number of bytes to receive a bucket into; new memory by default.
     Raises PeerLostError if no bucket arrives within `timeout_s`, or a peer is gone.
     """
 
@@ -257,19 +257,19 @@ class WeightStore:
         return group
 
     def abort(self) -> None:
-        """Breaks the group, or its rendezvous, from another thread: what waits in it ends, here and there.
+        """Breaks the group, or its rendezvous, from another thread: waits in it end, here and at the peers.
 
-        While another thread is about to wait, it may have to be called again. For gloo it needs /dev/fd;
-        where that is missing, a wait ends at its timeout.
+        If another thread is about to wait, it may have to be called again. For gloo it needs /dev/fd; where
+        that is missing, a wait ends at its timeout.
         """
         self._aborted.set()
         self._sockets.shut_down(self.port)
 
 
 class WeightGroup:
-    """One rank's end of the weight group. Rank 0 is the source of every broadcast.
+    """The weight group, as one of its ranks holds it. Rank 0 is the source of every broadcast.
 
-    A rank leaves by `close`, which drops the last reference. It sends no message; its peers are unblocked at
+    A rank leaves by `close`, which drops the last reference. No message is sent; its peers stop waiting at
     once.
     """
 
@@ -285,8 +285,11 @@ class WeightGroup:
         probe: bool = False,
         aborted: threading.Event | None = None,
     ):
-        """`probe`: whether rank 0 broadcasts a byte at once, which every rank of the group must be told.
-        `aborted`: is set when the group is broken from another thread."""
+        """Joins the group.
+
+        `probe`: whether rank 0 broadcasts a byte at once. It must be the same on every rank of the group.
+        `aborted`: set when the group is broken from another thread.
+        """
         self.rank = rank
         self.world_size = world_size
         self.backend = backend
@@ -296,7 +299,7 @@ class WeightGroup:
         timeout = timedelta(seconds=timeout_s)
         prefix = dist.PrefixStore(f"{name}/", dist.PrefixStore(name, store))
         prefix = dist.PrefixStore(f"{self.device.type}/", prefix)
-        self._group: Any  # torch's stubs lack what both of its backends inherit
+        self._group: Any  # torch's stubs lack the base class of both backends
         if backend == "gloo":
             self._group = _gloo_group(prefix, address, rank, world_size, timeout)
         elif backend == "nccl":
@@ -347,17 +350,16 @@ class WeightGroup:
                 group.broadcast(on_device, options, timeout_s)
         except torch.OutOfMemoryError:
             raise
-        except RuntimeError as error:  # what torch raises when a peer is gone or silent
+        except RuntimeError as error:  # torch raises it when a peer is gone or silent
             raise PeerLostError(str(error), time.monotonic() - started >= timeout_s) from error
 
     def receive(
         self, buffers: Iterator[torch.Tensor], timeout_s: float
     ) -> Generator[torch.Tensor, None, None]:
-        """Fills each buffer by a broadcast, and yields it then.
+        """Fills each buffer by a broadcast, and yields it once it is full.
 
-        With gloo the next buffers are filled meanwhile. Where the generator is closed before its end, the
-        broadcast that is under way is abandoned: it lasts until its own timeout. Raises PeerLostError as
-        `broadcast` does.
+        With gloo, the next buffers are filled meanwhile. If the generator is closed early, the broadcast
+        under way is abandoned and ends at its own timeout. Raises PeerLostError as `broadcast` does.
         """
         if self.backend == "gloo":
             yield from filled_ahead(partial(self.broadcast, timeout_s=timeout_s), buffers)

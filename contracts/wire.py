@@ -1,17 +1,17 @@
-"""The base classes of every model that crosses the wire: requests are read strictly, answers tolerantly.
+"""The base classes of all request and response models. Requests are validated strictly, responses leniently.
 
-So a field may be added to an answer, and a request may have a new field with a default that is not sent.
+So a response may gain fields, and a request may gain fields with defaults: `wire` does not send a default.
 """
 
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, model_validator
 
-MAX_FIELDS = 64  # of one object of a request; each unknown one costs a server an error of its own
+MAX_FIELDS = 64  # in one object of a request; each unknown field costs the server a validation error
 
 
 class Request(BaseModel):
-    """Base class of what a client sends. An unknown field is refused, never ignored."""
+    """Base class of the bodies that a client sends. An unknown field is refused, never ignored."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -25,15 +25,16 @@ class Request(BaseModel):
     def wire(self) -> dict[str, Any]:
         """Returns the JSON object to send, without the fields that have their default value.
 
-        So a strict server of an older version of the contract accepts it.
+        So a strict server with an older version of the contract accepts it.
         """
         return self.model_dump(mode="json", exclude_defaults=True)
 
 
 class Answer(BaseModel):
-    """Base class of what a server answers. A reader ignores fields that it does not know.
+    """Base class of the bodies that a server sends. A reader ignores unknown fields.
 
-    A word that may get company is a plain string here. Its field says what a reader does with an unknown one.
+    A field whose set of values may grow is a plain string. Its description says how a reader handles an
+    unknown value.
     """
 
     model_config = ConfigDict(extra="ignore")

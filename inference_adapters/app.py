@@ -1,6 +1,6 @@
-"""The HTTP server around any `InferenceEngine`: routes, token, errors, start and end.
+"""The HTTP server around any `InferenceEngine`: routes, token, errors, startup and shutdown.
 
-It is called by `serve`. It knows no engine and decides nothing about weights.
+`serve` calls it. It knows no engine and decides nothing about weights.
 """
 
 import asyncio
@@ -43,10 +43,10 @@ def create_app(
     version: the label of the weights that the engine starts with.
     hold_timeout_s: requests in flight whose weights were lost end after this time.
     on_start_failure: called if the model does not load. It loads while `/health` reports `loading`.
-    add_generation: adds the OpenAI-compatible routes for an engine that is no `TokenEngine`.
-    limits: what is stated, and enforced on connections, headers and bodies; the contract's by default.
-        Other limits are the contract's for every server here.
-    served_names: names of a `TokenEngine`'s model besides its own.
+    add_generation: adds the OpenAI-compatible routes for an engine that is not a `TokenEngine`.
+    limits: the limits that are stated, and enforced on connections, headers and bodies; by default the
+        contract's. All other limits are always the contract's.
+    served_names: additional names of a `TokenEngine`'s model.
     """
     limits = limits or Limits()
     updates = WeightUpdates(engine, hold_timeout_s, limits)
@@ -68,7 +68,7 @@ def create_app(
     app = FastAPI(title="inference contract", lifespan=lifespan, redirect_slashes=False)
     app.state.end_requests = updates.end_requests  # before the server closes their connections
     names = ModelNames(engine, served_names)
-    if add_generation is None:  # first, because routes are tried in order and most requests are for these
+    if add_generation is None:  # first, because routes are tried in order and most requests match these
         app.include_router(generation_routes(engine, updates, names))
     app.include_router(health_routes(updates, token))
     app.include_router(control_routes(updates))
@@ -87,7 +87,7 @@ def create_app(
 
 
 class RouteMethods:
-    """Middleware that refuses a wrong method on a route, also where an adapter mounts an app over all."""
+    """Middleware that refuses a wrong method on a route, even if an adapter mounts an app over all paths."""
 
     def __init__(self, app: ASGIApp, routes: Sequence[BaseRoute]):
         self.app = app

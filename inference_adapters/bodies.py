@@ -1,6 +1,6 @@
-"""The bodies of the OpenAI routes, read after what asks for nothing has been left out.
+"""The bodies of the OpenAI routes, parsed after fields without effect have been removed.
 
-The contract's own models stay strict: a client builds its requests with them.
+The contract's own models stay strict, because clients build their requests with them.
 """
 
 from typing import Any

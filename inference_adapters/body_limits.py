@@ -1,4 +1,4 @@
-"""Reads the body of each request within limits, and refuses one that is no JSON, before a route sees it."""
+"""Reads the body of each request within limits, and refuses invalid JSON, before a route sees it."""
 
 import asyncio
 
@@ -10,13 +10,13 @@ from contracts.errors import ContractError, ErrorCode
 from contracts.limits import Limits
 from inference_adapters.error_answers import error_answer
 
-LARGE = {"/request_weight_update", "/score"}  # a manifest, token ids of many sequences
-OPEN = "/health"  # needs no token, so what is sent to it is neither kept nor read
-MAX_RECEIVING_BYTES = 2**29  # of all bodies that are being received at one time
+LARGE = {"/request_weight_update", "/score"}  # routes for a manifest, or for token ids of many sequences
+OPEN = "/health"  # needs no token, so its body is neither kept nor read
+MAX_RECEIVING_BYTES = 2**29  # total of all bodies that are being received
 
 
 class BodyLimits:
-    """Middleware that hands a request on once its whole body has come and is known to be JSON."""
+    """Middleware that passes on a request once its complete body has arrived and is valid JSON."""
 
     def __init__(self, app: ASGIApp, limits: Limits):
         self.app = app
@@ -38,7 +38,7 @@ class BodyLimits:
             await self.app(scope, _again(body, receive), send)
 
     async def _read(self, scope: Scope, receive: Receive) -> bytes:
-        """Returns the body. Raises ContractError for one that is too large or too slow."""
+        """Returns the body. Raises ContractError if it is too large or too slow."""
         limit = self._limit(scope["path"])
         timeout_s = self.limits.body_timeout_s
         if _declared_length(scope) > limit:
@@ -70,7 +70,7 @@ class BodyLimits:
 
 
 def check_json(scope: Scope, body: bytes) -> None:
-    """Raises ContractError for a body that is no JSON, nested too deeply, or with half a surrogate pair."""
+    """Raises ContractError for a body that is not JSON, nested too deeply, or with half a surrogate pair."""
     headers = dict(scope["headers"])
     if not body or headers.get(b"content-type", b"").startswith(b"multipart/"):
         return
@@ -96,7 +96,7 @@ async def _chunks(receive: Receive):
 
 
 def _again(body: bytes, receive: Receive) -> Receive:
-    """Returns a `receive` that gives the whole body first."""
+    """Returns a `receive` that returns the complete body first."""
     waiting: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
 
     async def next_message() -> Message:

@@ -1,4 +1,4 @@
-"""Separates the text of a growing completion from the tool calls in it. It is pure."""
+"""Separates the text of a growing completion from its tool calls. It has no side effects."""
 
 from contracts.tool_calls import OPENING, ToolCall, parse_tool_calls
 

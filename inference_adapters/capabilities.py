@@ -1,4 +1,4 @@
-"""What a server offers: what its engine declares, and what this package does for it."""
+"""The capabilities of a server: those that its engine declares, and those that this package adds."""
 
 from contracts.inference import InferenceEngine, TokenEngine
 

@@ -1,4 +1,4 @@
-"""One choice of a completion as it grows, and how the two APIs of OpenAI's write it.
+"""One choice of a growing completion, and its representation in OpenAI's two APIs.
 
 The chat and the text API differ only in the names of a few fields (`Chat`, `Text`).
 """
@@ -49,17 +49,17 @@ class Text:
 
 @dataclass
 class Choice:
-    """One completion, as far as it has been sampled."""
+    """One completion, up to the tokens sampled so far."""
 
     token_ids: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
     versions: list[int] = field(default_factory=list)
     top_logprobs: list[Sequence[tuple[int, float]]] = field(default_factory=list)
     finish_reason: str | None = None
-    begun: bool = False  # a chunk of it has been sent
+    begun: bool = False  # whether a chunk of it has been sent
 
     def extend(self, delta: TokenDelta) -> None:
-        """Adds newly sampled tokens. Raises ContractError for a log-probability that is no number."""
+        """Adds newly sampled tokens. Raises ContractError if a log-probability is not a number."""
         if not isfinite(sum(delta.logprobs)):
             raise ContractError(
                 ErrorCode.ENGINE_FAILED, "the engine sampled a token of no finite log-probability"

@@ -1,6 +1,6 @@
 """Builds OpenAI-compatible responses, with the fields that the contract adds to them.
 
-It is called by `generation_routes` and is pure: deltas in, dicts out.
+`generation_routes` calls it. It does no I/O: it converts deltas to dicts.
 """
 
 import random
@@ -19,19 +19,19 @@ from inference_adapters.logprob_forms import Classic, Likeliest, TokenTexts
 from inference_adapters.stop_strings import StopText, text_before
 
 LogprobsForm = Literal["none", "content", "classic", "arrays"]
-NAMES = random.Random()  # those of answers; the system's own source costs a switch of threads each
+NAMES = random.Random()  # for response ids; the system's random source costs a switch of threads for each
 
 
 @dataclass(frozen=True)
 class Form:
-    """What a request asks of its answer."""
+    """The form in which a request wants its response."""
 
     api: type[Chat] | type[Text]
     model: str
     logprobs: LogprobsForm = "none"
     stops: tuple[str, ...] = ()
-    with_calls: bool = False  # tool calls are read in the text
-    with_usage: bool = False  # a stream ends with its usage
+    with_calls: bool = False  # whether tool calls are parsed from the text
+    with_usage: bool = False  # whether a stream ends with its usage
 
 
 class Completion:
@@ -66,7 +66,7 @@ class Completion:
         return self._with(range(len(self.choices))) | {"usage": self.usage()}
 
     def alone(self, index: int) -> dict:
-        """Returns the response with the choice `index`, which is complete, and no other."""
+        """Returns a response that contains only the choice `index`, which is complete."""
         return self._with([index])
 
     def _with(self, indices: Sequence[int]) -> dict:
@@ -96,8 +96,8 @@ class Completion:
     def chunks(self, index: int, delta: TokenDelta) -> list[dict]:
         """Returns the next chunks of a stream.
 
-        The first chunk of a choice carries its prompt, and the last one its spans. With several choices of a
-        conversation each begins with a chunk of its own: OpenAI's client wants them in order.
+        The first chunk of a choice has its prompt, and the last one its spans. If a conversation has several
+        choices, each begins with a chunk of its own, because OpenAI's client wants them in order.
         """
         found = []
         if not self._started and self.form.api is Chat and self.n > 1:
@@ -131,7 +131,7 @@ class Completion:
         return chunk | {"choices": [self.form.api.delta(text, calls, first_of_choice) | body]}
 
     def usage_chunk(self) -> dict:
-        """Returns the chunk that ends a stream whose usage was asked for."""
+        """Returns the chunk that ends a stream whose usage was requested."""
         return self._head | {"object": self.form.api.chunk_object, "choices": [], "usage": self.usage()}
 
     def _common_prompt(self) -> dict[str, Any]:

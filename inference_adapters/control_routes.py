@@ -27,7 +27,7 @@ Wait = Annotated[float, Query(ge=0, lt=LONGEST_S, allow_inf_nan=False)]
 
 
 def health_routes(updates: WeightUpdates, token: str | None) -> APIRouter:
-    """Returns the route that tells whether the server is ready, and that it knows `token`."""
+    """Returns the route that reports whether the server is ready, and proves that it knows `token`."""
     router = APIRouter()
 
     @router.head("/health", include_in_schema=False)

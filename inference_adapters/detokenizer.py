@@ -1,4 +1,4 @@
-"""Turns the tokens of a growing completion into pieces of its text. It is pure."""
+"""Converts the tokens of a growing completion to pieces of its text. It has no side effects."""
 
 from collections.abc import Callable, Sequence
 
@@ -8,9 +8,9 @@ Decode = Callable[[Sequence[int]], str]
 class Detokenizer:
     """Decodes a growing completion in pieces, which together are the text of all its tokens.
 
-    A token may hold part of a character, and may read differently after another. So each piece is the
-    difference between two decodings of a window that starts at the previous piece. A window that ends within
-    a character (decoded to U+FFFD) waits for the rest.
+    A token may contain part of a character, and its text may depend on the token before it. So each piece is
+    the difference between two decodings of a window that starts at the previous piece. If a window ends
+    within a character (decoded to U+FFFD), the piece waits for the rest.
     """
 
     def __init__(self, decode: Decode):

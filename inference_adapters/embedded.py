@@ -1,8 +1,8 @@
-"""The weight side of an engine whose model lives in the server's own process.
+"""The weight updates of an engine whose model is in the server's own process.
 
 An adapter derives from `EmbeddedEngine`. It implements how to stop its forward passes, how to copy tensors
-into its model, and how to generate. Joining, receiving and failing are implemented here. This module knows
-neither HTTP nor which requests are allowed when: that is `weight_updates`.
+into its model, and how to generate. Joining, receiving and failures are implemented here. This module knows
+neither HTTP nor which requests are allowed when: `weight_updates` decides that.
 """
 
 import abc
@@ -41,24 +41,25 @@ def resident_bytes() -> int:
 class EmbeddedEngine(TokenEngine):
     """An engine of one rank in one process.
 
-    Every bucket is checked and buffered before any is applied. So an update that fails midway, or that holds
-    a NaN, has touched nothing, and generation continues. Only a failing `apply_weights` loses the weights.
-    Generation then stays paused, and `health` reports unhealthy, until the next complete update.
+    All buckets are checked and buffered before any is applied. So an update that fails midway, or that
+    contains a NaN, has changed nothing, and generation continues. Only a failing `apply_weights` loses the
+    weights. Generation then stays paused, and `health` reports unhealthy, until the next complete update.
     """
 
     def __init__(self) -> None:
         self._group: WeightGroup | None = None
-        self._pause: contextlib.AbstractContextManager[None] | None = None  # the pause that is open
+        self._pause: contextlib.AbstractContextManager[None] | None = None  # the current pause
         self._memory = ReceiveMemory()
         self._lost: str | None = None  # why the served weights are incomplete
-        # One thread for everything that touches the model: a pause is entered, used and left in it.
+        # One thread for everything that touches the model: a pause must be entered, used and left in the same
+        # thread.
         self._model_thread = ThreadPoolExecutor(1, thread_name_prefix="model")
 
     @abc.abstractmethod
     def pause_generation(self) -> contextlib.AbstractContextManager[None]:
         """Pauses generation while the block runs. It is entered in a worker thread.
 
-        On entry no forward pass runs any more. None starts before the exit, after which requests in flight
+        On entry no forward pass is running any more, and none starts before the exit. Requests in flight then
         continue.
         """
 
@@ -72,23 +73,23 @@ class EmbeddedEngine(TokenEngine):
     ) -> None:
         """Copies `tensors` into the model, casting to its dtype. Called inside the pause, in the same thread.
 
-        Where `serves_received` is true, it makes them the model's weights instead, and copies nothing.
+        If `serves_received` is true, it makes them the model's weights instead, and copies nothing.
 
         tensors: views into receive buffers, by Hugging Face name.
-        tied: the name that is sent, by tied name; every copy of a tied weight must be filled.
-        version: the label of what is sampled next.
+        tied: tied name -> name under which the weight is sent; every copy of a tied weight must be filled.
+        version: the label of tokens sampled from now on.
         kv_cache: with "recompute", requests in flight compute their keys and values again.
         """
 
     def buffered(self, bucket: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-        """Returns a bucket as it waits for the others; an engine may move it to other memory."""
+        """Returns a bucket to keep until all have arrived; an engine may move it to other memory."""
         return bucket
 
     def serves_received(self, parameters: list[Parameter]) -> bool:
-        """Returns whether `apply_weights` makes the model's weights of the very tensors that it is given.
+        """Returns whether `apply_weights` uses the tensors it is given as the model's weights.
 
-        Then an update is received into the memory of the weights that the one before it replaced. So the
-        model must have let go of those, and must hold all that it was given last.
+        An update is then received into the memory of the weights that the previous update replaced. So the
+        model must no longer refer to those, and must keep using all tensors of the last update.
         """
         return False
 
@@ -99,7 +100,7 @@ class EmbeddedEngine(TokenEngine):
 
     async def join_group(self, request: InitProcessGroupRequest) -> list[int]:
         try:
-            # torch's own timeouts do not end the wait for a store whose process is stopped.
+            # torch's own timeouts do not end the wait for a store whose process is stopped (SIGSTOP).
             async with asyncio.timeout(request.timeout_s):
                 group = await in_daemon_thread(
                     WeightGroup.join,
@@ -124,14 +125,14 @@ class EmbeddedEngine(TokenEngine):
 
     def leave_group(self) -> None:
         if self._group is not None:
-            # Closing waits for a broadcast that is still pending, in a thread that was abandoned.
+            # Closing waits for a pending broadcast, which an abandoned thread may still run.
             threading.Thread(target=self._group.close, daemon=True, name="close group").start()
             self._group = None
 
     async def receive_weights(self, request: WeightUpdateRequest, progress: UpdateProgress) -> None:
         assert self._group is not None, "the app calls this only for a member of a group"
         tensors: dict[str, torch.Tensor] = {}
-        spoilt: list[str] = []  # why weights of this update cannot be served with
+        spoilt: list[str] = []  # reasons why this update's weights cannot be used
         started = time.monotonic()
         memory = self._memory.begin() if self.serves_received(request.parameters) else None
         buckets = receive_weights(
@@ -143,11 +144,11 @@ class EmbeddedEngine(TokenEngine):
                 if progress.cancelled:
                     return
                 spoilt.extend(filter(None, [why_not_finite(bucket)]))
-                if not spoilt:  # otherwise the rest is received for the other members' sake
+                if not spoilt:  # otherwise the rest is still received, for the other members
                     tensors.update(self.buffered(bucket))
                 progress.bytes += sum(tensor.nbytes for tensor in bucket.values())
                 progress.transfer_s = time.monotonic() - started
-                del bucket  # the traceback of a failure would keep it
+                del bucket  # a failure's traceback would keep it alive
 
         try:
             # "paused" stops generation as late as possible: once the first bucket has arrived.
@@ -163,7 +164,7 @@ class EmbeddedEngine(TokenEngine):
             if memory is not None:
                 self._memory.serve()
         finally:
-            tensors.clear()  # the traceback of a failure would keep this copy of the model
+            tensors.clear()  # a failure's traceback would keep this copy of the model alive
 
     @contextlib.asynccontextmanager
     async def _generation_held(self, progress: UpdateProgress):

@@ -34,7 +34,7 @@ async def _contract_error(request: Request, error: ContractError) -> Response:
     return error_answer(error, request.url.path)
 
 
-# A value that no server offers is refused as one that this server does not offer.
+# A value that no server supports is refused like a value that this server does not support.
 UNSUPPORTED_VALUE = {
     "backend": ErrorCode.UNSUPPORTED_BACKEND,
     "kv_cache": ErrorCode.UNSUPPORTED_KV_CACHE,
@@ -56,7 +56,7 @@ async def _validation_error(request: Request, error: RequestValidationError) -> 
     elif first["type"] == "missing" and not where:
         code = ErrorCode.BAD_REQUEST
     where = where or "the body (sent as application/json?)"
-    param = within[0] if within else None  # what is deeper may be pydantic's own name of a type
+    param = within[0] if within else None  # deeper elements may be pydantic's own names of types
     return error_answer(ContractError(code, f"{where}: {why}", param), request.url.path)
 
 
@@ -72,6 +72,6 @@ async def _http_error(request: Request, error: HTTPException) -> Response:
 
 
 async def _failure(request: Request, error: Exception) -> Response:
-    """Answers what no one foresaw. The server's log has the traceback."""
+    """Returns the response to an unexpected error. The server's log has the traceback."""
     why = ContractError(ErrorCode.ENGINE_FAILED, f"{type(error).__name__}; see the server's log")
     return error_answer(why, request.url.path)

@@ -1,19 +1,19 @@
-"""Keeps Python's garbage collector from taking longer over a request's body than reading it takes.
+"""Prevents Python's garbage collector from taking longer than the parsing of a large request body.
 
-It is called by `serve` before the server starts.
+`serve` calls it before the server starts.
 """
 
 import gc
 
-YOUNG_OBJECTS = 100_000  # new containers after which the collector looks at them; Python's own number is 700
-YOUNGER_PASSES = 50  # of one generation, before the next one is looked at
+YOUNG_OBJECTS = 100_000  # new containers that start a collection; Python's default is 700
+YOUNGER_PASSES = 50  # collections of one generation before the next generation is collected
 
 
 def spare_collector() -> None:
-    """Leaves what is imported out of the garbage collector's passes, and makes them rarer.
+    """Excludes imported objects from garbage collection, and makes collections rarer.
 
-    While a body with millions of lists is read, the collector would look at every object again and again.
-    The event loop would answer nobody for many seconds.
+    While a body with millions of lists is parsed, the collector would examine all objects repeatedly. The
+    event loop would not respond for many seconds.
     """
     gc.collect()
     gc.freeze()

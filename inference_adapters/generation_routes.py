@@ -1,7 +1,7 @@
 """The OpenAI-compatible routes over an engine's `generate`, and `/score`.
 
-They serve engines that have no HTTP server of their own. They know nothing of weight groups; they ask
-`weight_updates` only whether requests may come in, and whether lost weights have been given up.
+They serve engines without an HTTP server of their own. They know nothing of weight groups. They only ask
+`weight_updates` whether requests are accepted, and whether lost weights have been given up.
 """
 
 import json
@@ -86,7 +86,7 @@ def generation_routes(engine: TokenEngine, updates: WeightUpdates, names: ModelN
             return await answer(request, held, body, form, prompts, body.max_tokens)
 
     def check(body: GenerationRequest, max_tokens: int | None) -> None:
-        """Checks what can be checked before the prompt is tokenised."""
+        """Checks what can be checked before the prompt is tokenized."""
         names.check(body.model)
         check_options(body)
         check_capabilities(body, capabilities(engine))
@@ -123,7 +123,7 @@ def generation_routes(engine: TokenEngine, updates: WeightUpdates, names: ModelN
 
 
 def _shared(body: GenerationRequest) -> dict[str, Any]:
-    """Returns the fields of a form that both routes have."""
+    """Returns the fields of `Form` that both routes have."""
     stops = (body.stop,) if isinstance(body.stop, str) else tuple(body.stop or ())
     return {"stops": stops, "with_usage": bool(body.stream_options and body.stream_options.include_usage)}
 
@@ -135,7 +135,7 @@ def _logprobs_form(body: ChatBody | TextBody) -> LogprobsForm:
 
 
 def _text_logprobs(asked: int | None) -> LogprobsForm:
-    """Returns the form that a number asks for. False, which equals 0, asks for nothing."""
+    """Returns the form that a number requests. False, which equals 0, requests nothing."""
     return "none" if asked is None or asked is False else "classic"
 
 
@@ -154,9 +154,9 @@ def response_of(completion: Completion) -> Response:
 async def _lines(
     completion: Completion, deltas: AsyncIterator[tuple[int, TokenDelta]]
 ) -> AsyncIterator[bytes]:
-    """Yields each choice when it is complete, in a line.
+    """Yields each choice as a line once it is complete.
 
-    An error is a line itself, the last one, because the status is sent.
+    An error is sent as the last line, because the status has already been sent.
     """
     try:
         async with aclosing(deltas):
@@ -173,7 +173,7 @@ async def _events(
 ) -> AsyncIterator[str]:
     """Yields server-sent events.
 
-    An error after the first one is an event itself, because the status is sent.
+    An error after the first event is sent as an event, because the status has already been sent.
     """
     try:
         async with aclosing(deltas):

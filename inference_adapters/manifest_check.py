@@ -1,7 +1,7 @@
 """Checks whether a weight update can be received at all, before any collective.
 
-It is called by `weight_updates`. Every refusal names the parameter and changes nothing. It reads only what
-the engine declares.
+`weight_updates` calls it. Every refusal names the parameter and changes nothing. It reads only the engine's
+declarations.
 """
 
 from collections.abc import Mapping

@@ -1,7 +1,7 @@
-"""Joins the text parts of a message, and refuses every other part by its name.
+"""Joins the text parts of a message, and refuses every other part by its type.
 
-It is called for every engine, before a chat template sees the messages. A template would write a list of
-parts in its own way, or as Python does.
+It is called for every engine, before a chat template sees the messages. A template would format a list of
+parts in its own way, or as Python's `str` does.
 """
 
 from collections.abc import Collection, Sequence
@@ -9,14 +9,14 @@ from typing import Any
 
 from contracts.errors import ContractError, ErrorCode
 
-BETWEEN = "\n"  # two text parts, as vLLM joins them
+BETWEEN = "\n"  # between two text parts, as vLLM joins them
 
 
 def with_text(messages: Sequence[dict[str, Any]], others: Collection[str] = ()) -> list[dict[str, Any]]:
-    """Returns the messages with a text as their content.
+    """Returns the messages with text as their content.
 
-    A message that has a part whose type is among `others` keeps its parts. Raises ContractError for every
-    other part that is no text.
+    A message that has a part whose type is among `others` keeps its parts. Raises ContractError for any other
+    part that is not text.
     """
     joined = []
     for number, message in enumerate(messages):

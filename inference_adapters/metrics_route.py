@@ -1,6 +1,6 @@
 """The route `/metrics`: a server's counters and gauges in Prometheus' text format. Every adapter serves it.
 
-Its names are the contract's, whatever the engine; what the engine says of itself comes after them.
+Its names are the contract's, whatever the engine; the engine's own metrics come after them.
 """
 
 from collections.abc import Iterator, Mapping
@@ -19,7 +19,7 @@ FAMILIES = {"counter": CounterMetricFamily, "gauge": GaugeMetricFamily}
 
 
 def metrics_routes(updates: WeightUpdates) -> APIRouter:
-    """Returns the route that tells the server's metrics. Its registry is the app's own."""
+    """Returns the route that reports the server's metrics. Its registry belongs to the app."""
     registry = CollectorRegistry()
     registry.register(ContractMetrics(updates))
 
@@ -38,7 +38,7 @@ def metrics_routes(updates: WeightUpdates) -> APIRouter:
 
 
 class ContractMetrics(Collector):
-    """Reads the metrics of the contract when they are asked for, from what the server knows anyway."""
+    """Collects the contract's metrics on request, from the server's state."""
 
     def __init__(self, updates: WeightUpdates):
         self.updates = updates
@@ -58,7 +58,7 @@ class ContractMetrics(Collector):
 
 
 def _family(metric: metrics.Metric, value: float | Mapping[str, float]) -> Metric:
-    """Returns a metric with its value, or with its values by the value of its label."""
+    """Returns a metric with its value, or with one value per label value."""
     family = FAMILIES[metric.type](metric.family, metric.help, labels=[metric.label] if metric.label else [])
     for labels, number in [([label], n) for label, n in value.items()] if metric.label else [([], value)]:
         family.add_metric(labels, number)

@@ -1,4 +1,4 @@
-"""Lists a model's weights by Hugging Face name, for engines that keep them in another form."""
+"""Lists a model's weights by Hugging Face name, for engines that store them in another form."""
 
 from collections.abc import Mapping
 from typing import Any

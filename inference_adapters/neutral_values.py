@@ -1,4 +1,4 @@
-"""Leaves out of a request what asks for nothing: nulls, and fields at the value that changes nothing.
+"""Removes fields without effect from a request: nulls, and fields at their neutral value.
 
 Clients of OpenAI's API send many fields at their defaults. It is called before a body is parsed, for every
 engine. A field with another value stays, and is honoured or refused by name.
@@ -7,7 +7,7 @@ engine. A field with another value stays, and is honoured or refused by name.
 import json
 from typing import Any
 
-NEUTRAL: dict[str, tuple[Any, ...]] = {  # for each field, the values that ask for nothing
+NEUTRAL: dict[str, tuple[Any, ...]] = {  # the values without effect, for each field
     "frequency_penalty": (0,),
     "presence_penalty": (0,),
     "logit_bias": ({},),
@@ -26,7 +26,7 @@ NEUTRAL: dict[str, tuple[Any, ...]] = {  # for each field, the values that ask f
     "arrays": (False,),
     "as_completed": (False,),
     "suffix": ("",),
-    # of vLLM and SGLang, whose clients send them too
+    # fields of vLLM and SGLang, whose clients also send them
     "repetition_penalty": (1,),
     "length_penalty": (1,),
     "min_p": (0,),
@@ -36,11 +36,11 @@ NEUTRAL: dict[str, tuple[Any, ...]] = {  # for each field, the values that ask f
     "include_stop_str_in_output": (False,),
     "use_beam_search": (False,),
 }
-LABELS = ("user", "safety_identifier", "prompt_cache_key")  # texts that name the client, and change no answer
+LABELS = ("user", "safety_identifier", "prompt_cache_key")  # texts that name the client, without effect
 
 
 def asked_for(body: dict[str, Any]) -> dict[str, Any]:
-    """Returns the body without what asks for nothing."""
+    """Returns the body without fields that have no effect."""
     asked = {name: value for name, value in body.items() if not _asks_for_nothing(name, value)}
     if type(asked.get("best_of")) is int and asked["best_of"] == asked.get("n", 1):
         del asked["best_of"]
@@ -50,7 +50,7 @@ def asked_for(body: dict[str, Any]) -> dict[str, Any]:
 
 
 def only_neutral(name: str) -> str | None:
-    """Returns a line that tells which values of the field are taken, or None if none is."""
+    """Returns a line with the field's accepted values, or None if none is accepted."""
     if name not in NEUTRAL:
         return None
     return f"this server takes only {' or '.join(map(json.dumps, NEUTRAL[name]))}"

@@ -1,4 +1,4 @@
-"""The prompts of a request as token ids. It is called by `generation_routes`."""
+"""Converts the prompts of a request to token ids. `generation_routes` calls it."""
 
 from collections import OrderedDict
 
@@ -14,14 +14,14 @@ Prompt = str | list[int]
 
 
 class ChatPrompts:
-    """The token ids of conversations. Short ones are kept for a while: a group asks for the same again."""
+    """The token ids of conversations. Short ones are cached, because a group repeats a conversation."""
 
     def __init__(self, engine: TokenEngine):
         self._engine = engine
-        self._kept: OrderedDict[str, list[int]] = OrderedDict()  # by the conversation's text
+        self._kept: OrderedDict[str, list[int]] = OrderedDict()  # by the text of the conversation
 
     async def of(self, body: ChatCompletionRequest) -> list[int]:
-        """Returns the token ids of a conversation. Raises ContractError if it is none."""
+        """Returns the token ids of a conversation. Raises ContractError if it is invalid."""
         text = conversation_text(body.messages, body.tools, self._engine.max_context())
         if text not in self._kept:
             found = await self._encoded(body, len(text))
@@ -40,7 +40,7 @@ class ChatPrompts:
 
         try:
             return await tokenised(encode, characters=characters)
-        except Exception as error:  # a chat template refuses a conversation with errors of its own
+        except Exception as error:  # chat templates raise errors of their own to refuse a conversation
             raise ContractError(ErrorCode.INVALID_REQUEST, f"messages: {error!r}", "messages") from error
 
 
@@ -51,7 +51,7 @@ def prompts_of(given: Prompt | list[str] | list[list[int]]) -> list[Prompt]:
 
 
 async def text_prompts(prompts: list[Prompt], engine: TokenEngine) -> list[list[int]]:
-    """Returns the token ids of each prompt. Raises ContractError if they are too long, before any is read."""
+    """Returns the token ids of each prompt. Raises ContractError, before tokenizing, if one is too long."""
     context = engine.max_context()
     texts = [prompt for prompt in prompts if isinstance(prompt, str)]
     characters = sum([check_text("prompt", text, context) for text in texts])

@@ -1,7 +1,7 @@
-"""Memory that weights are received into and served from, without a copy in between.
+"""Memory into which weights are received and from which they are served, without a copy.
 
-An engine that serves the received tensors themselves has two sets of buffers, and changes between them. New
-memory for each update would cost more than to receive it.
+An engine that serves the received tensors themselves needs two sets of buffers, used in turn. Allocating
+memory for each update would take longer than receiving it.
 """
 
 from collections.abc import Callable
@@ -10,7 +10,7 @@ import torch
 
 
 class ReceiveMemory:
-    """The buffers of the weights that are served, and of those that they replaced."""
+    """The buffers of the served weights, and of those that they replaced."""
 
     def __init__(self) -> None:
         self._spare: list[torch.Tensor] = []
@@ -18,9 +18,9 @@ class ReceiveMemory:
         self._received: list[torch.Tensor] = []
 
     def begin(self) -> Callable[[int], torch.Tensor]:
-        """Begins an update. Returns what gives its buckets so many bytes each.
+        """Begins an update. Returns an allocator, which returns a buffer of a given number of bytes.
 
-        If the update fails, its memory is not used again: an abandoned thread may still receive into it.
+        If the update fails, its memory is not reused: an abandoned thread may still receive into it.
         """
         spare = self._spare
         self._spare = []
@@ -35,7 +35,7 @@ class ReceiveMemory:
         return allocate
 
     def serve(self) -> None:
-        """Records that the update's weights are served, which frees the memory of those before."""
+        """Records that the update's weights are served, so that the previous ones' memory can be reused."""
         self._spare = self._served
         self._served = self._received
         self._received = []

@@ -1,7 +1,7 @@
-"""Turns a generation request into sampling parameters, or into the refusal that the contract names.
+"""Converts a generation request to sampling parameters, or raises the refusal that the contract defines.
 
-It is called by `generation_routes`. A parameter that the engine does not honour is refused, never ignored.
-Its neutral value (top_p 1, top_k 0 or -1, an empty list) asks for nothing and is always accepted.
+`generation_routes` calls it. A parameter that the engine does not honour is refused, never ignored. Its
+neutral value (top_p 1, top_k 0 or -1, an empty list) has no effect and is always accepted.
 """
 
 from collections.abc import Sequence
@@ -55,7 +55,7 @@ def check_context(prompt_length: int, max_tokens: int | None, max_context: int) 
 
 
 def check_total(n: int, max_tokens: int) -> None:
-    """Raises ContractError if the choices of one request may have too many tokens together."""
+    """Raises ContractError if the choices of one request may together have too many tokens."""
     if n * max_tokens > MAX_TOKENS_OF_CHOICES:
         raise ContractError(
             ErrorCode.INVALID_REQUEST,
@@ -65,7 +65,7 @@ def check_total(n: int, max_tokens: int) -> None:
 
 
 def number_of_likeliest(request: GenerationRequest) -> int:
-    """Returns how many of the likeliest tokens are asked for with each token."""
+    """Returns how many of the most likely tokens are requested with each token."""
     if isinstance(request, ChatCompletionRequest):
         return request.top_logprobs or 0
     asked = request.logprobs if isinstance(request, CompletionRequest) else None

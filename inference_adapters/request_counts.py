@@ -1,15 +1,15 @@
-"""Counts the requests for completions and scores by the status of their answer, in every adapter's app."""
+"""Counts the requests for completions and scores by the status of their response, in every adapter's app."""
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from inference_adapters.totals import Totals
 
-CLOSED = "closed"  # the status of a request whose client left before the answer began
+CLOSED = "closed"  # the status of a request whose client disconnected before the response began
 FAILED = "500"
 
 
 class CountRequests:
-    """Middleware that counts the requests for completions and scores, refused ones too."""
+    """Middleware that counts the requests for completions and scores, including refused ones."""
 
     def __init__(self, app: ASGIApp, totals: Totals):
         self.app = app
@@ -36,7 +36,7 @@ class CountRequests:
 
         try:
             await self.app(scope, noticing, noting)
-        finally:  # without a status it failed, and is answered outside of every middleware
+        finally:  # a request without a status failed: its response is sent outside of all middleware
             self.totals.requests[status or FAILED] += 1
 
 

@@ -1,4 +1,4 @@
-"""The memory of an engine's processes, which `/contract` tells. vLLM's and SGLang's adapters call it."""
+"""The memory of an engine's processes, which `/contract` reports. vLLM's and SGLang's adapters call it."""
 
 import contextlib
 

@@ -1,4 +1,4 @@
-"""The route `/score` over an engine's `score`. It is called by `generation_routes`."""
+"""The route `/score` over an engine's `score`. `generation_routes` calls it."""
 
 import asyncio
 
@@ -10,14 +10,14 @@ from inference_adapters.places import Places
 
 
 def add_score_route(router: APIRouter, engine: TokenEngine, places: Places) -> None:
-    """Adds the route to `router`. A score takes one of the places."""
+    """Adds the route to `router`. A request to score occupies one of the slots."""
     scoring = asyncio.Lock()
 
     @router.post("/score")
     async def score(request: ScoreRequest) -> ScoreResponse:
         if "score" not in engine.info().capabilities:
             raise ContractError(ErrorCode.UNSUPPORTED_PARAMETER, "this server does not offer /score")
-        for token_ids in request.sequences:  # before any is read
+        for token_ids in request.sequences:  # before any sequence is scored
             if not token_ids:
                 raise ContractError(ErrorCode.INVALID_REQUEST, "sequences: one of them is empty", "sequences")
             if len(token_ids) > engine.max_context():
@@ -27,5 +27,5 @@ def add_score_route(router: APIRouter, engine: TokenEngine, places: Places) -> N
                     "sequences",
                 )
         with places.held(1):
-            async with scoring:  # one after the other: each fills the engine's batches by itself
+            async with scoring:  # one request after the other: each fills the engine's batches by itself
                 return await engine.score(request)

@@ -77,7 +77,7 @@ class ScriptedEngine(EmbeddedEngine):
             return torch.randn(*shape, generator=generator)
 
         head_bias = 0.1 * normal(VOCABULARY)
-        head_bias[EOS] = -4.0  # makes completions of some hundred tokens usual
+        head_bias[EOS] = -4.0  # makes completions of a few hundred tokens usual
         return {
             EMBED: normal(VOCABULARY, HIDDEN),
             WEIGHT: 0.5 * normal(HIDDEN, HIDDEN),
@@ -120,7 +120,7 @@ class ScriptedEngine(EmbeddedEngine):
 
     @contextlib.contextmanager
     def pause_generation(self) -> Iterator[None]:
-        # Forward passes run on the event loop: once this has run there, none is running.
+        # Forward passes run on the event loop, so after this call none is running.
         asyncio.run_coroutine_threadsafe(self._set_paused(True), self._loop).result()
         try:
             yield
@@ -140,7 +140,7 @@ class ScriptedEngine(EmbeddedEngine):
         kv_cache: KvCacheMode,
     ) -> None:
         for name, weight in self._weights.items():
-            weight.copy_(tensors[name])  # casts; the head is the embedding itself: no second copy
+            weight.copy_(tensors[name])  # casts to the model's dtype; the head shares the embedding's memory
         self._version = version
         if kv_cache == "recompute":
             for sequence in list(self._sequences):  # new requests may arrive meanwhile
@@ -203,7 +203,7 @@ class ScriptedEngine(EmbeddedEngine):
                 if sequence.aborted:
                     yield TokenDelta([], [], [], "abort")
                     return
-                if sampled == 1:  # the prompt is computed by the weights that sample the first token
+                if sampled == 1:  # the prompt is processed by the weights that sample the first token
                     sequence.state = self._states(prompt)[-1]
                 logits = self._logits(sequence.state)
                 token_id, logprob = _sample(logits, sampling, generator)
@@ -254,14 +254,14 @@ def _sample(
 
 
 def _likeliest(logits: torch.Tensor, sampling: SamplingParameters) -> list[tuple[int, float]]:
-    """Returns the likeliest tokens of the distribution that is sampled from, and their log-probabilities."""
+    """Returns the most likely tokens of the distribution that is sampled from, with log-probabilities."""
     top = _distribution(logits, sampling).topk(min(sampling.top_logprobs, VOCABULARY))
     pairs = zip(top.indices.tolist(), top.values.tolist(), strict=True)
     return [(token_id, logprob) for token_id, logprob in pairs if logprob > -torch.inf]
 
 
 def _distribution(logits: torch.Tensor, sampling: SamplingParameters) -> torch.Tensor:
-    """Returns the log-probabilities `[VOCABULARY]` that a token is drawn from, or greedily chosen by."""
+    """Returns the log-probabilities `[VOCABULARY]` from which a token is drawn, or greedily chosen."""
     if sampling.temperature == 0:
         return torch.log_softmax(logits, -1)
     return _truncate(torch.log_softmax(logits / sampling.temperature, -1), sampling)
@@ -275,7 +275,7 @@ def _truncate(log_p: torch.Tensor, sampling: SamplingParameters) -> torch.Tensor
         log_p = torch.log_softmax(kept.scatter(0, top.indices, top.values), -1)
     if sampling.top_p is not None:
         ordered, order = log_p.sort(descending=True)
-        before = ordered.exp().cumsum(0) - ordered.exp()  # the mass of likelier tokens
+        before = ordered.exp().cumsum(0) - ordered.exp()  # the mass of more likely tokens
         dropped = order[before >= sampling.top_p]
         log_p = torch.log_softmax(log_p.index_fill(0, dropped, -torch.inf), -1)
     return log_p

@@ -74,7 +74,7 @@ def run(
 ) -> None:
     """Serves until SIGTERM. Exits with status 1 if the port is in use or the model does not load.
 
-    `limits` are those of the contract unless they are given.
+    The default of `limits` is the contract's.
     """
     try:
         token = token_of(args.token_file)

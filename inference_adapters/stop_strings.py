@@ -1,7 +1,7 @@
 """Ends a completion at the token that completes a stop string, and its text before that string.
 
-It serves every `TokenEngine`: the engine samples on, and its tokens after that one are dropped. It is called
-by `generation_routes` and `completions`.
+It serves every `TokenEngine`: the engine continues sampling, and its tokens after that one are dropped.
+`generation_routes` and `completions` call it.
 """
 
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
@@ -13,7 +13,7 @@ from inference_adapters.detokenizer import Decode, Detokenizer
 
 
 def text_before(text: str, stops: Sequence[str]) -> str | None:
-    """Returns the text before the stop string that ends first, or None if there is none."""
+    """Returns the text before the stop string that ends first, or None if no stop string occurs."""
     found = [(start + len(stop), start) for stop in stops if (start := text.find(stop)) >= 0]
     return text[: min(found, key=lambda place: place[0])[1]] if found else None
 
@@ -24,7 +24,7 @@ class StopFinder:
     def __init__(self, stops: Sequence[str], decode: Decode):
         self._stops = stops
         self._detokenizer = Detokenizer(decode)
-        self._overlap = max(map(len, stops)) - 1  # characters of a stop string that came before
+        self._overlap = max(map(len, stops)) - 1  # characters of a stop string in earlier tokens
         self._tail = ""
 
     def tokens_until_stop(self, token_ids: Sequence[int], last: bool) -> int | None:
@@ -44,7 +44,7 @@ class StopFinder:
 
 
 class StopText:
-    """The text of a stream up to the stop string: what may be part of one waits."""
+    """The text of a stream up to the stop string. Text that may be part of a stop string is held back."""
 
     def __init__(self, stops: Sequence[str]):
         self._stops = stops
@@ -52,7 +52,7 @@ class StopText:
         self._held = ""
 
     def read_text(self, piece: str, last: bool) -> str:
-        """Returns the text that can be given. A stop string is complete only with the last piece."""
+        """Returns the text that is certain. Only with the last piece are stop strings complete."""
         text = self._held + piece
         if last:
             before = text_before(text, self._stops)
@@ -67,8 +67,8 @@ async def until_stop(
 ) -> AsyncIterator[TokenDelta]:
     """Yields the deltas of `source` up to the token that completes a stop string, then ends it."""
     finder = StopFinder(stops, decode)
-    tokens = 0  # given so far
-    versions = 0  # told so far
+    tokens = 0  # yielded so far
+    versions = 0  # yielded so far
     async with aclosing(source):
         async for delta in source:
             kept = finder.tokens_until_stop(delta.token_ids, delta.finish_reason is not None)
@@ -92,7 +92,7 @@ async def until_stop(
 
 
 async def _rest_of_versions(source: AsyncGenerator[TokenDelta, None]) -> list[int]:
-    """Returns the versions that an engine tells when it ends the request."""
+    """Returns the versions that an engine reports when it ends the request."""
     try:
         delta = await source.athrow(Enough())
         versions = list(delta.versions)

@@ -1,7 +1,7 @@
 """Merges the completions of one request into one stream, which ends when its client disconnects.
 
-It is called by `generation_routes`. It knows no wire format: it moves deltas, and closes streams that no
-client reads.
+`generation_routes` calls it. It knows no wire format: it passes on deltas, and closes streams that no client
+reads.
 """
 
 import asyncio
@@ -79,7 +79,7 @@ async def _disconnected(receive: Receive) -> None:
 
 
 class PartsStream(StreamingResponse):
-    """Sends a body in parts. As soon as the client disconnects, their iterator is closed, and then `held`."""
+    """Sends a body in parts. If the client disconnects, it closes the iterator of parts, then `held`."""
 
     def __init__(self, parts: AsyncIterator[str | bytes], held: ExitStack):
         super().__init__(parts, media_type=self.media_type)

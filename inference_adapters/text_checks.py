@@ -1,7 +1,7 @@
-"""Refuses text that no engine should see, and turns text into tokens beside the event loop.
+"""Refuses text that no engine should see, and tokenizes text without blocking the event loop.
 
-It is called by `generation_routes` and by vLLM's routes. Tokenising takes seconds of CPU for a megabyte of
-text, in which nothing else of the server would be answered.
+`generation_routes` and vLLM's routes call it. Tokenizing a megabyte of text takes seconds of CPU, in which
+the server would answer no other request.
 """
 
 import asyncio
@@ -16,20 +16,20 @@ from contracts.limits import MAX_TEXT_CHARACTERS
 T = TypeVar("T")
 
 TOKEN_CHARACTERS = 128  # of the longest tokens of usual vocabularies: runs of spaces
-ALWAYS_TOKENISED = 2**16  # characters that are tokenised for any context: a tenth of a second
-SHORT = 2**12  # characters that take less time to tokenise than a thread takes to be woken
+ALWAYS_TOKENISED = 2**16  # characters that are tokenized with any context; it takes a tenth of a second
+SHORT = 2**12  # characters that take less time to tokenize than waking a thread does
 _threads = ThreadPoolExecutor(2, thread_name_prefix="tokenise")
 
 
 async def tokenised(function: Callable[..., T], *args: Any, characters: int) -> T:
-    """Returns the result of `function`, which reads a text of so many characters."""
+    """Returns the result of `function`, which reads a text of `characters` characters."""
     if characters <= SHORT:
         return function(*args)
     return await asyncio.get_running_loop().run_in_executor(_threads, function, *args)
 
 
 def check_text(what: str, text: str, max_context: int, param: str = "prompt") -> int:
-    """Returns the number of characters. Raises ContractError if they are too many, or are no Unicode."""
+    """Returns the number of characters. Raises ContractError if they are too many, or not Unicode."""
     most = min(MAX_TEXT_CHARACTERS, max(ALWAYS_TOKENISED, TOKEN_CHARACTERS * max_context))
     if len(text) > most:
         raise ContractError(

@@ -1,7 +1,7 @@
 """Runs blocking calls that may have to be abandoned: a rendezvous, a gloo wait.
 
-Such a call can be stuck until its own timeout. `asyncio.to_thread` would keep the process alive for it, and a
-few of them would fill its pool. One daemon thread for each call avoids both.
+Such a call can block until its own timeout. `asyncio.to_thread` would keep the process alive for it, and a
+few of them would occupy its pool. One daemon thread for each call avoids both.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 
 async def in_daemon_thread(function: Callable[..., T], *args: object) -> T:
-    """Runs `function` in a thread of its own and returns its result.
+    """Runs `function` in a new daemon thread and returns its result.
 
     Cancelling the await abandons the thread: it runs to its end, and its result is dropped.
     """
@@ -22,7 +22,7 @@ async def in_daemon_thread(function: Callable[..., T], *args: object) -> T:
 
 
 def daemon_thread(function: Callable[..., T], *args: object) -> Future[T]:
-    """Starts `function` in a thread of its own. Returns a future of its result or error."""
+    """Starts `function` in a new daemon thread. Returns a future of its result or error."""
     result: Future[T] = Future()
 
     def run(future: Future[T]) -> None:
@@ -32,7 +32,7 @@ def daemon_thread(function: Callable[..., T], *args: object) -> Future[T]:
         except BaseException as error:  # raised again where the future is awaited
             future.set_exception(error)
         finally:
-            del future  # the error's traceback holds this frame: it would keep itself, and all that it holds
+            del future  # the error's traceback holds this frame, which would keep itself alive
 
     threading.Thread(target=run, args=(result,), daemon=True, name=function.__name__).start()
     return result

@@ -35,7 +35,7 @@ def check_model_directory(path: str) -> None:
 def load_tokenizer(model: str) -> PreTrainedTokenizerBase:
     """Returns the tokenizer of the directory `model`.
 
-    Raises ValueError, with a message of one line, if it has none for conversations.
+    Raises ValueError, with a message of one line, if the directory has none with a chat template.
     """
     check_model_directory(model)
     try:

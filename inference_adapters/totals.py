@@ -1,4 +1,4 @@
-"""What a server has counted since it started, for `/metrics`. Each number is added to where it arises."""
+"""The totals that a server has counted since it started, for `/metrics`."""
 
 from collections import Counter
 from collections.abc import AsyncIterator
@@ -11,7 +11,7 @@ from contracts.metrics import HTTP_REQUESTS, UPDATES
 
 @dataclass
 class Totals:
-    """The counters of one server. They only grow, and all of them live in its event loop."""
+    """The counters of one server. They only increase, and are used only in its event loop."""
 
     sampled_tokens: int = 0
     requests: Counter[str] = field(default_factory=lambda: Counter(dict.fromkeys(HTTP_REQUESTS.always, 0)))

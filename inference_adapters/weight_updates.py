@@ -33,7 +33,7 @@ from inference_adapters.manifest_check import check_manifest
 from inference_adapters.totals import Totals
 
 log = logging.getLogger(__name__)
-NOTICE_S = 1.0  # extra time in which an update that timed out is noticed to have ended
+NOTICE_S = 1.0  # additional time to notice that a timed-out update has ended
 
 
 @dataclass
@@ -46,7 +46,7 @@ class _Join:
 
 @dataclass
 class _Update:
-    """A weight update that was accepted, and its state."""
+    """An accepted weight update, and its state."""
 
     fingerprint: str
     parameters: int  # their number
@@ -55,7 +55,7 @@ class _Update:
     progress: UpdateProgress = field(default_factory=UpdateProgress)
     accepted_at: float = field(default_factory=time.monotonic)
     ended: asyncio.Event = field(default_factory=asyncio.Event)
-    # Only while receiving: the traceback of a failed task would keep the buffers that it received.
+    # Only while receiving, because the traceback of a failed task would keep its buffers alive.
     task: asyncio.Task[None] | None = None
     called_off: str | None = None  # why the update was cancelled
 
@@ -64,7 +64,7 @@ class _Update:
         return self.outcome.state == "receiving"
 
     def is_repeated_by(self, request: WeightUpdateRequest) -> bool:
-        """Returns whether `request` is the one that was accepted. It hashes no manifest of another length."""
+        """Returns whether `request` repeats the accepted one. It hashes no manifest of another length."""
         return len(request.parameters) == self.parameters and _fingerprint(request) == self.fingerprint
 
     async def wait(self, timeout_s: float | None = None) -> None:
@@ -90,13 +90,13 @@ class WeightUpdates:
         self.version = 0
         self.run: str | None = None
         self.weights_given_up = asyncio.Event()  # set if lost weights are not replaced within hold_timeout_s
-        self._epoch: int | None = None  # epoch of the last group joined in this run, even if it is gone
+        self._epoch: int | None = None  # of the last group joined in this run, even if it has ended
         self._group: GroupInfo | None = None
         self._joined: _Join | None = None
         self._joining: _Join | None = None
         self._updates: dict[int, _Update] = {}  # updates of this run, by version
-        self._current: _Update | None = None  # the last update that was accepted
-        self._any_version = False  # whether a new run took over, whose first version may be lower
+        self._current: _Update | None = None  # the last accepted update
+        self._any_version = False  # whether a new run, whose first version may be lower, has taken over
         self._lost: str | None = None
         self._hold_timer: asyncio.TimerHandle | None = None
 
@@ -106,7 +106,7 @@ class WeightUpdates:
         self.loaded = True
 
     async def end_requests(self) -> None:
-        """Ends every request that waits, with a response, because the server is closing."""
+        """Ends every waiting request with a response, because the server is closing."""
         if self._joining:
             self._joining.task.cancel()
         if update := self._receiving():
@@ -114,7 +114,7 @@ class WeightUpdates:
         if self.loaded:
             await self.engine.abort_requests()
 
-    # --- what the server says of itself -----------------------------------------------------------
+    # --- what the server reports ------------------------------------------------------------------
 
     def health(self) -> Health:
         if not self.loaded:
@@ -126,7 +126,7 @@ class WeightUpdates:
     def require_ready(self) -> None:
         """Raises ContractError unless new requests are accepted.
 
-        The engine queues those that an update delays.
+        Requests that an update delays are accepted; the engine queues them.
         """
         health = self.health()
         if health.status != "ready":
@@ -160,14 +160,14 @@ class WeightUpdates:
             update = self._receiving()
             if update is None:
                 break
-            await self._end_of(update, request)  # then everything is checked again
+            await self._end_of(update, request)  # then all checks are repeated
         if self._joining:
             self._joining.task.cancel()
         self._joining = _Join(request, asyncio.create_task(self._join(request)))
         return await self._joined_ranks(self._joining)
 
     async def _joined_ranks(self, join: _Join) -> list[int]:
-        await asyncio.wait([join.task])  # not cancelled with the HTTP request that asked for it
+        await asyncio.wait([join.task])  # not cancelled with the HTTP request that started it
         if join.task.cancelled():
             raise ContractError(
                 ErrorCode.STALE_EPOCH,
@@ -176,7 +176,7 @@ class WeightUpdates:
         return join.task.result()
 
     def _check_join(self, request: InitProcessGroupRequest) -> None:
-        # A group that is still forming claims the server already.
+        # A group that is still forming already claims the server.
         run = self.run
         epoch = self._epoch
         if self._joining:
@@ -209,7 +209,7 @@ class WeightUpdates:
     async def _end_of(self, update: _Update, request: InitProcessGroupRequest) -> None:
         """Waits for the current update, for at most its own timeout.
 
-        A takeover does not wait, because it says that the other run is over.
+        A takeover does not wait, because it means that the other run is over.
         """
         if request.run != self.run:
             await self._call_off(update, f"run {request.run} took over")
@@ -234,7 +234,7 @@ class WeightUpdates:
             )
             return ranks
         finally:
-            if self._joining and self._joining.request is request:  # not replaced by a newer one
+            if self._joining and self._joining.request is request:  # not replaced by a newer join
                 self._joining = None
 
     async def _change_run(self, request: InitProcessGroupRequest) -> None:
@@ -311,7 +311,7 @@ class WeightUpdates:
     def _failed(self, update: _Update, why: str) -> None:
         update.outcome.state = "failed"
         update.outcome.error = why
-        self.engine.leave_group()  # one member's failure breaks a group for all
+        self.engine.leave_group()  # one member's failure breaks the group for all
         self._group = None
         if update.progress.touched and not self._lost:
             self._lost = f"the weights were lost in the update to version {update.outcome.version}: {why}"
@@ -321,10 +321,10 @@ class WeightUpdates:
     def _receiving(self) -> _Update | None:
         return self._current if self._current and self._current.receiving else None
 
-    # --- asking, calling off ----------------------------------------------------------------------
+    # --- status and abort -------------------------------------------------------------------------
 
     async def status(self, version: int, wait_s: float) -> WeightUpdateStatus:
-        """Returns the state of the update to `version`; waits up to `wait_s` for its end."""
+        """Returns the state of the update to `version`, after waiting up to `wait_s` for its end."""
         update = self._updates.get(version)
         if update is None:
             raise ContractError(ErrorCode.NOT_FOUND, f"version {version} was never requested in this run")

@@ -1,4 +1,4 @@
-"""For all tests. `make test-engines` proves engines: there a skipped test fails."""
+"""Fixtures and hooks for all tests. Under `make test-engines`, a skipped engine test fails."""
 
 import os
 import signal
@@ -13,11 +13,12 @@ from pipelinerl.launcher import interruptions
 from pipelinerl.paths import ROOT
 from tests import rotation
 
-# Tests run many processes at a time: a thread each is fastest. Before anything imports torch.
+# Tests run in many processes at a time, so one thread each is fastest. It must be set before torch is
+# imported.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 
-# What runs in the background of a script ignores Ctrl-C, and so would all launchers that tests stop by it.
+# Background processes of a script ignore Ctrl-C, and so would all launchers that tests interrupt.
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -31,7 +32,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(autouse=True)
 def signals_as_before() -> Iterator[None]:
-    """A launcher that ran in this process decides over Ctrl-C; a run started later would inherit that."""
+    """Restores the signal handlers that a launcher in this process changed, for later runs."""
     handlers = {number: signal.getsignal(number) for number in interruptions.SIGNALS}
     yield
     for number, handler in handlers.items():
@@ -40,7 +41,7 @@ def signals_as_before() -> Iterator[None]:
 
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
     reporter = session.config.pluginmanager.get_plugin("terminalreporter")
-    if reporter is None:  # one of several processes: what collects their results decides
+    if reporter is None:  # a worker process: the process that collects the results decides
         return
     reporter.write("\n")
     reporter.write_line(rotation.description())
@@ -75,7 +76,7 @@ def git(*arguments: str) -> str:
 
 @pytest.fixture(scope="session")
 def redis_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Of a real server, for all that need any."""
+    """Yields the URL of a real server, shared by all tests."""
     from pipelinerl.streams.redis_server import RedisServer
 
     with RedisServer(tmp_path_factory.mktemp("redis")) as server:
@@ -84,7 +85,7 @@ def redis_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of 8 MiB, which can be filled. Mounting it needs root, or sudo without a password."""
+    """Yields the directory of an 8 MiB file system. Mounting it needs root, or sudo without a password."""
     directory = tmp_path / "disk"
     directory.mkdir()
     root = [] if os.geteuid() == 0 else ["sudo", "--non-interactive"]

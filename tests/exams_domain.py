@@ -1,4 +1,4 @@
-"""A domain for tests whose held-out problems are of two sets, solved in proportions that are known."""
+"""A domain for tests with two held-out sets of problems, solved at known rates."""
 
 import asyncio
 from collections import Counter
@@ -10,9 +10,12 @@ HARD_EVERY = 4
 
 
 class Exams(ScriptedDomain):
-    """Of the `easy` problems every other one is solved, always; of the attempts at one of the `hard` ones
-    the first and then every fourth. `heldout_s`: how long such an attempt takes. `ahead`: how many
-    attempts of training there may be before the first `evaluated` of the held-out ones are over."""
+    """A domain whose held-out problems are solved at known rates.
+
+    Of the `easy` problems, every second one is always solved. Of the attempts at a `hard` problem, the first
+    and then every fourth succeed. `heldout_s`: the duration of a held-out attempt. `ahead`: how many training
+    attempts may start before the first `evaluated` held-out attempts have ended.
+    """
 
     def __init__(self, seed: int, heldout_s: float = 0.0, ahead: int | None = None, evaluated: int = 0):
         super().__init__(seed)

@@ -20,7 +20,7 @@ PRELOAD.append("tests.preload")
 
 
 class Forked:
-    """`python *arguments`, with as much of `subprocess.Popen` as tests use."""
+    """`python *arguments`, with the part of `subprocess.Popen`'s interface that tests use."""
 
     def __init__(
         self,
@@ -29,7 +29,7 @@ class Forked:
         directory: Path | str = ROOT,
         outputs: Sequence[Path] | None = None,
     ):
-        """`outputs`: files to which stdout and stderr are added, if not files of its own."""
+        """Starts the program. Stdout and stderr are appended to `outputs`, or to files of its own."""
         self._folder = tempfile.TemporaryDirectory(prefix="forked-")
         self._outputs = outputs or [Path(self._folder.name) / name for name in ("stdout", "stderr")]
         given = (arguments, dict(environment), directory, self._outputs)
@@ -64,7 +64,7 @@ class Forked:
         return out, err
 
     def first_line(self) -> str:
-        """Waits for the first line on stdout; returns "" where the program ends without one."""
+        """Waits for the first line on stdout; returns "" if the program ends without one."""
         out = self._outputs[0]
         while not (out.exists() and "\n" in out.read_text()):
             if self.returncode is not None:

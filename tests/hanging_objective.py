@@ -1,4 +1,4 @@
-"""An objective that fails, is slow, or never returns, in a step after the first: once, or each time."""
+"""An objective that fails, is slow, or never returns, in a step after the first: once, or every time."""
 
 import time
 from pathlib import Path

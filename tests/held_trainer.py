@@ -1,4 +1,4 @@
-"""A trainer that can be held in a gather, between the first tensor and the second."""
+"""A trainer that can be paused in a gather, between the first tensor and the second."""
 
 import time
 from pathlib import Path
@@ -9,7 +9,7 @@ POLL_S = 0.02
 
 
 class HeldTrainer(ScriptedTrainer):
-    """Where there is a file `hold`, it renames it to `held`, and waits until that is gone."""
+    """If there is a file `hold`, it renames it to `held`, and waits until that file is removed."""
 
     def __init__(self, hold: str, held: str):
         super().__init__()

@@ -1,4 +1,4 @@
-"""Ports for what a test starts."""
+"""Ports for processes that a test starts."""
 
 from contracts.support.ports import ReservedPort
 
@@ -6,6 +6,6 @@ _RESERVED: list[ReservedPort] = []
 
 
 def free_port() -> int:
-    """Nobody else's as long as the tests last."""
+    """Returns a port that no other process gets while the tests run."""
     _RESERVED.append(ReservedPort())
     return _RESERVED[-1].number

@@ -1,4 +1,4 @@
-"""Imported once by the fork server, for the programs of `tests.forked`: what they import and takes long."""
+"""Modules that take long to import, imported once by the fork server for the programs of `tests.forked`."""
 
 import fastapi
 import hydra

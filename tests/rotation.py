@@ -1,4 +1,4 @@
-"""Which of the broken adapters and hostile answers a run tries: a quarter, chosen by the commit.
+"""Selects the broken adapters and hostile responses that a run tries: a quarter, chosen by the commit.
 
 `ROTATION=all` tries all of them, as `make soak` does; `ROTATION=0` to `ROTATION=3` is a given quarter.
 """
@@ -21,19 +21,19 @@ def quarter(items: Sequence[Item]) -> Sequence[Item]:
 
 
 def rotated(items: Sequence[Item], part: int | None) -> Sequence[Item]:
-    """Returns the items of a part, 0 to 3; None is all of them."""
+    """Returns the items of a part, 0 to 3; with None, all items."""
     return items if part is None else items[part::PARTS]
 
 
 @cache
 def chosen() -> int | None:
-    """The part of this run; None is all of them."""
+    """Returns the part of this run; None is all of them."""
     setting = os.environ.get("ROTATION", "")
     return part_of(setting, "0" if setting else _commit())
 
 
 def part_of(setting: str, commit: str) -> int | None:
-    """Returns the part that `setting` names; where it is empty, the commit's hash decides."""
+    """Returns the part that `setting` names. If it is empty, the commit's hash decides."""
     if setting == "all":
         return None
     if setting:
@@ -53,7 +53,7 @@ def description() -> str:
 
 
 def _commit() -> str:
-    """Returns the hash of the commit that is checked out; 0 where there is no git."""
+    """Returns the hash of the checked-out commit; 0 without git."""
     try:
         done = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True)
     except OSError:

@@ -1,4 +1,4 @@
-"""A domain for tests: attempts that succeed, fail, dawdle or agree, in proportions of one's choice."""
+"""A domain for tests: attempts that succeed, fail, take long or agree, at chosen rates."""
 
 import asyncio
 import random

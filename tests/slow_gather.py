@@ -1,4 +1,4 @@
-"""A trainer that takes its time before the weights that it publishes."""
+"""A trainer that waits before it gathers the weights to publish."""
 
 import time
 

@@ -1,4 +1,4 @@
-"""An objective that takes its time, as a trainer does that is slower than the servers."""
+"""An objective that takes time, like a trainer that is slower than the servers."""
 
 import time
 

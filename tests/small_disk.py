@@ -1,4 +1,4 @@
-"""Fills a small file system, and makes room in it again."""
+"""Fills a small file system, and frees its space again."""
 
 import errno
 from pathlib import Path
@@ -7,7 +7,7 @@ FILLER = "filler"
 
 
 def fill(directory: Path, leaving: int = 0) -> None:
-    """Takes all room there is, but for so many bytes."""
+    """Uses all free space except `leaving` bytes."""
     with (directory / FILLER).open("ab", buffering=0) as file:
         for size in (2**20, 4096, 1):
             try:

@@ -1,4 +1,4 @@
-"""A domain of three turns, whatever is said."""
+"""A domain of three turns, whatever the responses are."""
 
 from pipelinerl.domains.base import Attempt, ChatClient, Domain, Problem
 

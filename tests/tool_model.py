@@ -46,7 +46,7 @@ TEMPLATE = """\
 
 
 def tool_tokenizer() -> PreTrainedTokenizerBase:
-    """A token a byte, but for what every conversation says."""
+    """Returns a tokenizer with one token per byte, except for the constant texts of conversations."""
     tokenizer = byte_tokenizer(CONTEXT)
     tokenizer.add_tokens([SYSTEM, CALL, CALLED, RESULT, RESULTED])
     tokenizer.chat_template = TEMPLATE
@@ -80,7 +80,7 @@ def make_tool_model(path: Path, domain: Calculator, steps: int = 150, batch_size
 def batches(
     tokenizer: PreTrainedTokenizerBase, domain: Calculator, size: int
 ) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-    """Token ids and labels [B, T]: what the assistant says, in both of its turns."""
+    """Yields token ids and labels [B, T]; the assistant's two turns are labelled."""
     drawn = random.Random(0)
     while True:
         rows = [conversation(tokenizer, domain, drawn.randrange(domain.train_size)) for _ in range(size)]
@@ -96,7 +96,7 @@ def batches(
 def conversation(
     tokenizer: PreTrainedTokenizerBase, domain: Calculator, index: int
 ) -> tuple[list[int], list[int]]:
-    """Ids and labels."""
+    """Returns ids and labels."""
     problem = domain.train_problem(index)
     expression = problem.messages[0]["content"]
     opening = tokenizer.apply_chat_template(

@@ -34,7 +34,7 @@ class Saving(SaveHandle):
     def wait(self) -> None:
         try:
             self._written.result()
-        except CheckpointException as error:  # which is no Exception
+        except CheckpointException as error:  # not a subclass of Exception
             failures = [failure for failure, _ in error.failures.values()]
             full = next((failure for failure in failures if lacks_room(failure)), None)
             words = f"the checkpoint could not be written: {one_line(full or error)}"
@@ -46,7 +46,7 @@ class Saving(SaveHandle):
 
 
 class _RenamedIntoPlace(dcp.FileSystemWriter):
-    """A writer of a temporary directory that rank 0 renames to `directory` once every rank has written."""
+    """A writer to a temporary directory, which rank 0 renames to `directory` once every rank has written."""
 
     def __init__(self, directory: Path):
         self._directory = directory
@@ -59,7 +59,7 @@ class _RenamedIntoPlace(dcp.FileSystemWriter):
             shutil.rmtree(self._partial, ignore_errors=True)
 
     def write_data(self, *args: object) -> torch.futures.Future[list[WriteResult]]:
-        """Writes the rank's shards. torch.save hides why it fails, and other ranks would get no cause."""
+        """Writes the rank's shards. Raises OSError if the disk is full, which torch.save's error hides."""
         try:
             return super().write_data(*args)
         except RuntimeError as error:
@@ -91,7 +91,7 @@ class ShardedCheckpoints:
     def load(self, state: dict[str, torch.Tensor], directory: Path) -> None:
         """Fills the tensors of `state`. Raises ValueError if the checkpoint lacks one of them.
 
-        Random-number state that is missing stays as it is: the checkpoint was written by fewer ranks.
+        Missing random-number state is left as it is, because the checkpoint was written by fewer ranks.
         """
         stored = dcp.FileSystemReader(directory).read_metadata().state_dict_metadata
         wanted = {key: tensor for key, tensor in state.items() if key in stored or not is_rng(key)}
@@ -111,7 +111,7 @@ class ShardedCheckpoints:
 def complete_or_absent(directory: Path) -> Iterator[Path]:
     """Yields a directory for all ranks to write to, which becomes `directory` when all have left the block.
 
-    It replaces what was there. If the block raises, `directory` stays as it was.
+    It replaces an existing `directory`. If the block raises, `directory` stays as it was.
     """
     partial = _partial(directory)
     coordinator = dist.get_rank() == 0

@@ -20,8 +20,8 @@ TOKENIZER_FILES = (
 def load_model(path: str, rank: int) -> PreTrainedModel:
     """Returns the model, with its weights on rank 0 only.
 
-    On other ranks the parameters are allocated but not written, which needs no memory, until
-    `scatter_weights` fills the shards.
+    On other ranks the parameters are allocated but not written, so they use no memory until `scatter_weights`
+    fills the shards.
     """
     options = {"dtype": torch.float32, "attn_implementation": PACKED}
     try:
@@ -52,8 +52,8 @@ def scatter_weights(model: torch.nn.Module, full: dict[str, torch.Tensor]) -> No
 def save_model(model: PreTrainedModel, weights: dict[str, torch.Tensor], directory: Path) -> None:
     """Writes the weights with the model's configuration, and its generation config as it was loaded.
 
-    `save_pretrained` refuses one that contradicts itself, such as a temperature without `do_sample`. Many
-    published models have one and are served, and the end of a training run is too late to refuse.
+    `save_pretrained` refuses a contradictory generation config, such as a temperature without `do_sample`.
+    Many published models have one and can be served, and the end of a training run is too late to refuse.
     """
     as_loaded = model.generation_config
     model.generation_config = GenerationConfig()
@@ -67,8 +67,7 @@ def save_model(model: PreTrainedModel, weights: dict[str, torch.Tensor], directo
 def copy_tokenizer(model_path: str, directory: Path) -> None:
     """Copies the files of a model's tokenizer.
 
-    `AutoTokenizer` may load another class than the one that was saved, and saving that class changes token
-    ids.
+    `AutoTokenizer` may load another class than the saved one, and saving that class would change token ids.
     """
     source = Path(model_path)
     if not source.is_dir():

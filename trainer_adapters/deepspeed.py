@@ -2,7 +2,7 @@
 
 Stage 1 shards the optimizer state, stage 2 also the gradients, and stage 3 also the parameters, which are
 gathered layer by layer. DeepSpeed averages gradients over ranks and divides them by its accumulation steps.
-The contract wants their plain sum, so losses are multiplied by the number of ranks, and this class
+The contract requires their plain sum, so losses are multiplied by the number of ranks, and this class
 accumulates.
 
 On a CPU, DeepSpeed compiles a communication kernel at first use, which needs a C++ compiler and ninja.
@@ -84,9 +84,9 @@ class DeepSpeedTrainer(HuggingFaceTrainer):
         return None if find_spec("deepspeed") else "deepspeed is not installed: pip install -e '.[deepspeed]'"
 
     def _state_memory(self, shape: ModelShape, world_size: int) -> dict[str, int]:
-        """Returns the bytes of the ZeRO state. What is offloaded does not count.
+        """Returns the bytes of the ZeRO state. Offloaded state does not count.
 
-        "gathered" is what stage 3 may gather at a time, and the float32 bucket in which gradients are
+        "gathered" is the most that stage 3 gathers at a time, and the float32 bucket in which gradients are
         reduced.
         """
         stage = self._zero["stage"]
@@ -134,11 +134,11 @@ class DeepSpeedTrainer(HuggingFaceTrainer):
             )
         self._states = ZeroState(self._engine.optimizer, self._fresh_moments)
         self._put_masters(masters)
-        self._accumulated = False  # whether there is a gradient since the last step
+        self._accumulated = False  # whether a gradient has been accumulated since the last step
         self._awaits_backward = False
 
     def _float32_masters(self) -> dict[str, torch.Tensor]:
-        """Returns the float32 weights on rank 0. DeepSpeed makes its masters from the bfloat16 model."""
+        """Returns the float32 weights on rank 0: DeepSpeed makes its masters from the bfloat16 model."""
         if self._compute_dtype is torch.float32 or self._spec.rank > 0:
             return {}
         return {name: parameter.detach() for name, parameter in self._trained()}
@@ -220,13 +220,13 @@ class DeepSpeedTrainer(HuggingFaceTrainer):
         for name, parameter in self._served():
             tensor = self._states.weight(parameter).view(self._shape(parameter))
             yield name, tensor if self._spec.rank == 0 else None
-            del tensor  # before the next is gathered
+            del tensor  # freed before the next one is gathered
 
     @torch.no_grad()
     def _state(self) -> dict[str, torch.Tensor]:
-        """Returns the parameters that this rank keeps.
+        """Returns the parameters that this rank saves.
 
-        They are gathered one at a time; all ranks keep one copy.
+        They are gathered one at a time; one copy is saved for all ranks.
         """
         state = {}
         for index, (name, parameter) in enumerate(self._trained()):

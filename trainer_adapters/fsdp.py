@@ -1,9 +1,9 @@
 """FSDPTrainer: the trainer contract on PyTorch FSDP2, from one process to many, CPU (gloo) and CUDA (NCCL).
 
 Every rank holds a shard of each parameter, in float32, with its gradient and AdamW state. The decoder layers
-are gathered one at a time. Embedding, final norm and head belong to the root. They stay gathered from a
-forward to its backward, because the head is used outside any module of its own. A single rank that computes
-in float32 has nothing to gather, to cast or to reduce: it trains the plain parameters.
+are gathered one at a time. Embedding, final norm and head belong to the root module. They stay gathered from
+a forward to its backward, because the head is used outside of its own module. A single rank that computes in
+float32 has nothing to gather, cast or reduce: it trains the plain parameters.
 """
 
 import math
@@ -47,7 +47,7 @@ class FSDPTrainer(HuggingFaceTrainer):
     def _state_memory(self, shape: ModelShape, world_size: int) -> dict[str, int]:
         """Returns the bytes of the sharded state.
 
-        "gathered" is embedding and head with their gradients, one layer, and the layer that is fetched ahead.
+        "gathered" is embedding and head with their gradients, one layer, and the prefetched layer.
         """
         shard = FLOAT32 * shape.parameters // world_size
         root = (1 if shape.tied else 2) * shape.embedding * (self._compute_dtype.itemsize + FLOAT32)
@@ -77,7 +77,7 @@ class FSDPTrainer(HuggingFaceTrainer):
         fully_shard(self._scorer, mesh=mesh, mp_policy=precision)
         for module in self._scorer.modules():
             if isinstance(module, FSDPModule):
-                # A plain sum over ranks; gloo has no other way to reduce without dividing.
+                # Makes the reduction a plain sum; gloo offers no other way to avoid the division.
                 module.set_gradient_divide_factor(1.0)
                 module.set_force_sum_reduction_for_comms(True)
         if self._spec.world_size > 1:
@@ -118,8 +118,8 @@ class FSDPTrainer(HuggingFaceTrainer):
     def reset_optimizer(self) -> None:
         """Resets the moments.
 
-        Their tensors exist from the start, so a lack of memory fails here and a checkpoint always has the
-        same keys.
+        Their tensors exist from the start, so that a lack of memory fails here and a checkpoint always has
+        the same keys.
         """
         parameters = [parameter for _, parameter in self._trained()]
         self._optimizer = self._adamw(parameters)
@@ -137,7 +137,7 @@ class FSDPTrainer(HuggingFaceTrainer):
         return super()._trained()
 
     def _reshard(self) -> None:
-        """Drops what a forward without a backward left gathered, which a step would make out of date."""
+        """Reshards parameters that a forward without backward left gathered: a step would make them stale."""
         if self._sharded:
             self._scorer.reshard()
 
@@ -146,12 +146,12 @@ class FSDPTrainer(HuggingFaceTrainer):
         for name, parameter in self._served():
             tensor = full(parameter).contiguous()  # with one rank this is the shard itself
             yield name, tensor if self._spec.rank == 0 else None
-            del tensor  # before the next is gathered
+            del tensor  # freed before the next one is gathered
 
     # --- checkpoints --------------------------------------------------------------------------
 
     def _state(self) -> dict[str, torch.Tensor]:
-        """Returns the shards themselves, to write from and to read into."""
+        """Returns the shards themselves, for writing and for reading into."""
         state = {}
         for name, parameter in self._trained():
             state[f"model.{name}"] = parameter.detach()
@@ -164,10 +164,10 @@ class FSDPTrainer(HuggingFaceTrainer):
 
 
 def local_part(tensor: torch.Tensor) -> torch.Tensor:
-    """Returns this rank's shard of a tensor, or all of one that is not sharded."""
+    """Returns this rank's shard of a tensor, or the complete tensor if it is not sharded."""
     return tensor.to_local() if isinstance(tensor, DTensor) else tensor
 
 
 def full(tensor: torch.Tensor) -> torch.Tensor:
-    """Returns the full tensor of its shards, which every rank gathers."""
+    """Returns the full tensor, which every rank gathers from its shards."""
     return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor

@@ -39,14 +39,14 @@ class HuggingFaceTrainer(TrainerWorker):
 
     compute_dtype: dtype of the forward and backward pass. Master weights, gradient reduction and
         optimizer are float32 either way.
-    fp32_head: compute logits in float32 from (under bfloat16) weights rounded as the servers hold them.
+    fp32_head: compute logits in float32. Under bfloat16, the weights are rounded as the servers hold them.
     activation_checkpointing: keep only the decoder layers' inputs and compute the rest again in backward.
-        With "selective", also keep the results of matrix products and of attention; what is computed again
-        is between them.
+        With "selective", also keep the results of matrix products and of attention. Only the operations
+        between them are computed again.
     logits_chunk: tokens whose logits exist at the same time, twice `logits_chunk * vocab` floats. If None, as
         many as make 64 to 256 MiB, by the size of the head.
-    value_head: also learn the value of each state, by a linear layer over the hidden states that begins
-        at 0. It is stepped and kept like any parameter, and never sent, listed or exported.
+    value_head: also learn the value of each state, by a linear layer over the hidden states. It starts at 0,
+        is trained and saved like any parameter, and is never sent, listed or exported.
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class HuggingFaceTrainer(TrainerWorker):
         self._logits_chunk = logits_chunk
         self._value_head = value_head
 
-    # --- what a backend adds ------------------------------------------------------------------
+    # --- methods that a backend adds ----------------------------------------------------------
 
     @abc.abstractmethod
     def _state_memory(self, shape: ModelShape, world_size: int) -> dict[str, int]:
@@ -85,11 +85,11 @@ class HuggingFaceTrainer(TrainerWorker):
 
     @abc.abstractmethod
     def _shard(self) -> None:
-        """Shards `self._scorer`, which rank 0 holds in full, over the ranks, with an AdamW over it."""
+        """Shards `self._scorer`, which rank 0 holds in full, over the ranks, and creates its AdamW."""
 
     @abc.abstractmethod
     def _score(self, batch: PackedBatch, entropy: bool, own: bool = False) -> Scores:
-        """Returns `TokenScorer.forward` of a batch that is not empty, on this rank's device."""
+        """Returns `TokenScorer.forward` of a batch with sequences, on this rank's device."""
 
     @abc.abstractmethod
     def _state(self) -> dict[str, torch.Tensor]:
@@ -146,7 +146,7 @@ class HuggingFaceTrainer(TrainerWorker):
         why = unfit_config(config)
         return why and f"{config.model_type} {why}"
 
-    # --- birth and end ------------------------------------------------------------------------
+    # --- start and end ------------------------------------------------------------------------
 
     def init_worker(self, spec: WorkerSpec) -> None:
         self._spec = spec
@@ -166,7 +166,7 @@ class HuggingFaceTrainer(TrainerWorker):
         self._check_scores()
 
     def _check_scores(self) -> None:
-        """Raises ValueError, on every rank, unless packed scores equal those of the model's own logits."""
+        """Raises ValueError, on every rank, unless packed scores agree with the model's own logits."""
 
         def largest(found: float) -> float:
             ranks = torch.tensor(found, device=self.device)
@@ -205,7 +205,7 @@ class HuggingFaceTrainer(TrainerWorker):
         )
 
     def export(self, directory: Path) -> None:
-        """Writes the float32 master weights, which rank 0 holds in host memory meanwhile."""
+        """Writes the float32 master weights, which rank 0 holds in host memory during the export."""
         with complete_or_absent(directory) as partial:
             weights = {name: None if t is None else t.cpu() for name, t in self.gather_weights()}
             if self._spec.rank == 0:
@@ -231,7 +231,7 @@ class HuggingFaceTrainer(TrainerWorker):
 def _placeholder_batch(empty: PackedBatch) -> PackedBatch:
     """Returns two tokens whose scores are dropped, for a rank without work.
 
-    Their zero gradient passes through every parameter, so that the ranks' collectives match.
+    Their zero gradient passes through every parameter, so that all ranks run the same collectives.
     """
     return replace(
         empty,

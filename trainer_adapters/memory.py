@@ -1,7 +1,8 @@
 """Estimates the bytes that a forward and backward pass holds on a rank's device, from the model's shape.
 
-It counts what PyTorch's autograd keeps for a decoder layer of RMSNorm, attention by a flash kernel, and a
-gated feed-forward. A test measures it. What the kernels themselves need for a moment is not included.
+It counts the tensors that PyTorch's autograd keeps for a decoder layer of RMSNorm, attention by a flash
+kernel, and a gated feed-forward. A test compares it with measurements. Temporary memory of kernels is not
+included.
 """
 
 from contracts.model_shape import ModelShape
@@ -14,8 +15,8 @@ LOGITS_AT_ONCE = 2  # float32 copies of a chunk's logits, in each pass; two more
 def activations(shape: ModelShape, tokens: int, value_bytes: int, checkpointing: Checkpointing) -> int:
     """Returns the bytes of the decoder for `tokens`.
 
-    They are those of all its layers. With checkpointing they are those of one layer, and the inputs of all.
-    Selective checkpointing also keeps the results of every layer's products and attention.
+    Without checkpointing, all layers count. With checkpointing, one layer counts, and the inputs of all
+    layers. Selective checkpointing also keeps the results of every layer's products and attention.
     """
     layer = _kept_by_a_layer(shape, value_bytes)
     if not checkpointing:
@@ -40,11 +41,11 @@ def _kept_by_a_layer(shape: ModelShape, value_bytes: int) -> int:
 
 
 def scoring(shape: ModelShape, chunk: int, tokens: int, value_bytes: int, fp32_head: bool) -> int:
-    """Returns the bytes of the output head: a chunk's logits, the inputs of all, and the head's gradient.
+    """Returns the bytes of the output head: a chunk's logits, all tokens' inputs, and the head's gradient.
 
-    Logits of a single chunk are kept for backward. Those in half precision are there besides float32 ones. A
-    head that computes in another dtype than its weights has a copy of these. The gradient is summed in
-    float32, and then rounded to the dtype of the weights.
+    Logits of a single chunk are kept for backward. Logits in half precision exist in addition to float32
+    ones. A head that computes in another dtype than its weights has a copy of these. The gradient is summed
+    in float32, and then rounded to the dtype of the weights.
     """
     rounded = value_bytes != FLOAT32
     at_once = LOGITS_AT_ONCE + (tokens <= chunk) + (rounded and not fp32_head)

@@ -1,14 +1,14 @@
 """Scores tokens by a model's output head, with the logits of one chunk of tokens at a time.
 
-`TokenScorer` calls it with hidden states and the head's weights. It must not know of models, packs or losses.
+`TokenScorer` calls it with hidden states and the head's weights. It must not know models, packs or losses.
 
-Forward keeps no logits: backward computes those of a chunk again, in the same memory as the chunk before. If
-all tokens are one chunk, it keeps their log-probabilities, which is faster. Backward leaves a token out
-unless a gradient comes through one of its scores. Entropies that no loss uses cost nothing there.
+Forward keeps no logits: backward computes each chunk's logits again, in the memory of the previous chunk. If
+all tokens fit in one chunk, it keeps their log-probabilities, which is faster. Backward skips a token unless
+one of its scores has a gradient. Entropies that no loss uses cost nothing there.
 
 States and weights in bfloat16 may be multiplied in float32. On CUDA these products are TF32 (`tf32`). In
-forward no factor loses a bit. In backward the slopes and, for the weights' gradient, the scaled states have
-10 bits of mantissa. The states have 7 themselves, and the gradients are rounded to 7.
+forward no factor loses a bit. In backward, gradients by logits and, for the weights' gradient, scaled states
+have 10 bits of mantissa. The states themselves have 7, and the final gradients are rounded to 7.
 """
 
 from typing import NamedTuple
@@ -20,17 +20,17 @@ from torch.autograd.function import FunctionCtx, once_differentiable
 from trainer_adapters.tf32 import tf32_products
 
 MIB = 2**20
-LEAST_BYTES = 64 * MIB  # of a chunk's logits
+LEAST_BYTES = 64 * MIB  # size of a chunk's logits
 MOST_BYTES = 256 * MIB
 MOST_TOKENS = 1024
 FLOAT32 = 4
 
 
 def default_chunk(vocabulary: int, hidden_size: int) -> int:
-    """Returns the tokens of a chunk.
+    """Returns the number of tokens in a chunk.
 
     Its logits are a quarter as large as the head's weights, because each chunk reads these and adds to their
-    gradient. But they have 64 to 256 MiB, whatever the vocabulary.
+    gradient. In any case they have 64 to 256 MiB, whatever the vocabulary.
     """
     wanted = FLOAT32 * vocabulary * hidden_size // 4
     allowed = min(max(wanted, LEAST_BYTES), MOST_BYTES)
@@ -42,7 +42,7 @@ class Head(NamedTuple):
 
     weight: torch.Tensor  # [vocab, hidden]
     bias: torch.Tensor | None  # [vocab]
-    given: torch.dtype  # of the weights before they were converted
+    given: torch.dtype  # dtype of the weights before they were converted
 
     @classmethod
     def of(cls, weight: torch.Tensor, bias: torch.Tensor | None, in_float32: bool) -> "Head":
@@ -51,7 +51,7 @@ class Head(NamedTuple):
         return cls(weight.float(), None if bias is None else bias.float(), weight.dtype)
 
     def tf32_suits(self, hidden: torch.Tensor) -> bool:
-        """Returns whether these states and the weights are multiplied in float32 and are bfloat16 values."""
+        """Returns whether states and weights are bfloat16 values that are multiplied in float32."""
         return self.weight.dtype is torch.float32 and self.given is hidden.dtype is torch.bfloat16
 
     def logits(self, hidden: torch.Tensor, temperature: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
@@ -91,7 +91,7 @@ class HeadScores(torch.autograd.Function):
         entropy: bool,
         in_float32: bool,
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """Returns the scores, and saves what backward needs: no logits, unless they are one chunk."""
+        """Returns the scores, and saves tensors for backward; logits only if they are one chunk."""
         head = Head.of(weight, bias, in_float32)
         logprobs = torch.empty_like(temperature)
         log_sums = torch.empty_like(temperature)  # log Σ exp(logits)
@@ -170,7 +170,7 @@ def _slopes_of_both(
 
 
 class _Gradients(NamedTuple):
-    """The gradients by hidden states and head. Those of the head are added up in float32."""
+    """The gradients by hidden states and head. Those of the head are accumulated in float32."""
 
     hidden: torch.Tensor
     weight: torch.Tensor
@@ -185,9 +185,9 @@ class _Gradients(NamedTuple):
     def add(
         self,
         head: Head,
-        rows: torch.Tensor,  # [C], of the hidden states
+        rows: torch.Tensor,  # [C], rows of the hidden states
         hidden: torch.Tensor,  # [C, hidden]
-        slopes: torch.Tensor,  # [C, vocab]; times `factor`: the gradient by what the head gives
+        slopes: torch.Tensor,  # [C, vocab]; times `factor`: the gradient by the head's output
         factor: torch.Tensor,  # [C, 1]
     ) -> None:
         """Adds the gradients of a chunk."""
@@ -204,10 +204,10 @@ class _Gradients(NamedTuple):
 
 
 class JoinedScores(torch.autograd.Function):
-    """The identity of three scores [N], whose backward always goes through the first and the last of them.
+    """The identity of three scores [N], whose backward always passes through the first and the last of them.
 
-    One that the loss does not use gets a zero gradient, so that every backward reaches both heads. Entropies
-    without a gradient stay without.
+    A score that the loss does not use gets a zero gradient, so that every backward reaches both heads.
+    Entropies may remain without a gradient.
     """
 
     @staticmethod

@@ -16,7 +16,7 @@ def join_on_device(spec: WorkerSpec) -> torch.device:
     if spec.device == "cuda":
         if not torch.cuda.is_available():
             raise ValueError("the trainer's device is cuda, but torch sees no CUDA device here")
-        # Modulo, because a launcher may show each process its own GPU only.
+        # Modulo, because a launcher may make only its own GPU visible to each process.
         local_rank = int(os.environ.get("LOCAL_RANK", spec.rank))
         device = torch.device("cuda", local_rank % torch.cuda.device_count())
         torch.cuda.set_device(device)

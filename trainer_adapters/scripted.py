@@ -1,11 +1,11 @@
-"""ScriptedTrainer: the worked example of a trainer adapter, and what the pipeline's tests train.
+"""ScriptedTrainer: the worked example of a trainer adapter, which the pipeline's tests train.
 
-It is plain PyTorch with a full copy on every rank; gradients are added up by one all-reduce. Its model is the
+It is plain PyTorch with a full copy on every rank; gradients are summed by one all-reduce. Its model is the
 scripted inference engine's recurrent net over characters:
 
     h_t = tanh(W h_{t-1} + b + embed[token_t]),   logits = embed @ (norm * h_t) + head_bias
 
-It is not for real use, because every rank holds everything and rank 0 writes it.
+It is not for real use, because every rank holds the complete state and rank 0 alone writes it.
 """
 
 import io
@@ -99,7 +99,7 @@ class ScriptedTrainer(TrainerWorker):
         return StepReport(grad_norm=norm, learning_rate=rate, skipped=not finite)
 
     def _zero_gradients(self) -> None:
-        """Sets gradients to zero, not None, because a rank without work also adds a gradient."""
+        """Sets gradients to zero, not None, because a rank without work also contributes a gradient."""
         for weight in self._weights.values():
             weight.grad = torch.zeros_like(weight)
 
@@ -124,7 +124,7 @@ class ScriptedTrainer(TrainerWorker):
         return Saved(error)
 
     def _write(self, directory: Path) -> OSError | None:
-        """Writes the checkpoint; returns why it could not be."""
+        """Writes the checkpoint. Returns the error if it could not be written, otherwise None."""
         state = io.BytesIO()
         torch.save(
             {

@@ -1,16 +1,16 @@
 """Compares, at start, a scorer's packed scores with the logits that the model itself computes.
 
 Both run on the same weights, inside the backend's engine, so that sharded parameters are gathered. The
-model's own forward is the one that transformers ships: eager attention, one sequence at a time, without a
+model's own forward is the one that transformers ships: eager attention, one sequence at a time, without
 packing. A difference means that the scorer leaves out something that the model does.
 
-Windows of attention are made small for the comparison, in the model and in the scorer. So a short sequence
-is longer than each. A window as long as the model's context bounds nothing and is left alone.
+Attention windows are made small for the comparison, in the model and in the scorer, so that a short sequence
+exceeds them. A window as long as the model's context has no effect and is left alone.
 
 In float32 the two differ by the order of their sums: 1e-6 to 1e-4 nats. No token may differ by more than
 1e-3. In bfloat16 each layer rounds to 8 bits, in an order of its own, and a router may choose another expert
 for a token. So the mean over the tokens is compared: rounding alone gave 0.003 to 0.08 nats, with 4 to 48
-layers of random weights. A part that is left out gives tenths of a nat or more.
+layers of random weights. Leaving out a part of the model gives tenths of a nat or more.
 """
 
 import math
@@ -25,10 +25,10 @@ from contracts.support.messages import one_line
 from contracts.trainer import PackedBatch
 
 WINDOW = 16  # tokens
-# Of the packed sequences. Three are longer than WINDOW by more than half of themselves.
+# Lengths of the packed sequences. Three exceed WINDOW by more than half their length.
 LENGTHS = (52, 7, 1, 44, 40)
 TEMPERATURES = (0.6, 1.0, 1.0, 1.6, 0.6)
-ALIKE = 30  # tokens with which the last sequence begins like the first
+ALIKE = 30  # tokens of the common prefix of the first and the last sequence
 TOLERANCE = {torch.float32: 1e-3, torch.bfloat16: 0.2}  # nats
 WINDOWS = ("sliding_window", "window_size", "attention_window")
 
@@ -36,7 +36,7 @@ Scores = tuple[torch.Tensor, torch.Tensor | None, torch.Tensor | None]  # as in 
 
 
 def check_batch(model: PreTrainedModel) -> PackedBatch:
-    """Returns random tokens, none of which means something to the model, as a pack of several sequences."""
+    """Returns random ordinary tokens, without special ones, as a pack of several sequences."""
     special = {value for name, value in _fields(model) if name.endswith(("_token_id", "_token_index"))}
     plain = [token for token in range(min(_vocabulary(model), 50_000)) if token not in special]
     generator = torch.Generator().manual_seed(0)
@@ -73,7 +73,7 @@ def _vocabulary(model: PreTrainedModel) -> int:
 
 
 def own_scores(model: PreTrainedModel, batch: PackedBatch, fp32_head: bool) -> Scores:
-    """Returns what the model's own forward gives, sequence by sequence. It holds `[L, vocab]` logits."""
+    """Returns the scores of the model's own forward, sequence by sequence. It holds `[L, vocab]` logits."""
     logprobs = []
     entropies = []
     with _eager(model), _head_in_float32(model) if fp32_head else nullcontext():
@@ -93,10 +93,10 @@ def check_scores(
     device: torch.device,
     largest: Callable[[float], float] = float,
 ) -> float:
-    """Returns how far the scorer is from the model's own logits, in nats.
+    """Returns the difference between the scorer and the model's own logits, in nats.
 
-    `score(batch, own)` runs one or the other in the engine; `largest` makes the ranks agree. Raises
-    ValueError for a model that cannot be scored or would be scored wrongly.
+    `score(batch, own)` runs one or the other in the engine; `largest` returns the maximum over the ranks.
+    Raises ValueError for a model that cannot be scored or would be scored wrongly.
     """
     name = type(model).__name__
     try:
@@ -121,7 +121,7 @@ def check_scores(
 
 
 def _difference(scored: Scores, own: Scores, dtype: torch.dtype) -> float:
-    """Returns the larger of those of log-probabilities and entropies; infinity where one is not a number."""
+    """Returns the larger difference of log-probabilities or entropies; infinity if one is not a number."""
     apart = [(a - b).abs() for a, b in zip(scored[:2], own[:2], strict=True)]
     found = [float(each.max() if dtype is torch.float32 else each.mean()) for each in apart]
     return max(math.inf if math.isnan(each) else each for each in found)
@@ -129,7 +129,7 @@ def _difference(scored: Scores, own: Scores, dtype: torch.dtype) -> float:
 
 @contextmanager
 def _small_windows(model: PreTrainedModel) -> Iterator[None]:
-    """Bounds every window of attention that is shorter than the context by WINDOW."""
+    """Reduces every attention window that is shorter than the context to WINDOW."""
     context = getattr(model.config.get_text_config(), "max_position_embeddings", None) or float("inf")
     holders = [*_configs(model), *model.modules()]
     found = [
@@ -166,7 +166,7 @@ def _eager(model: PreTrainedModel) -> Iterator[None]:
 
 @contextmanager
 def _head_in_float32(model: PreTrainedModel) -> Iterator[None]:
-    """Has the model's own head compute as the scorer's does; what follows it in the model stays as it is."""
+    """Makes the model's own head compute in float32, as the scorer's does; later operations are unchanged."""
     head = model.get_output_embeddings()
 
     def forward(hidden: torch.Tensor) -> torch.Tensor:

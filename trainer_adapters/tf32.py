@@ -1,10 +1,10 @@
-"""Lets the matrix products of bfloat16 values in float32 run on CUDA's tensor cores, as TF32.
+"""Lets float32 matrix products of bfloat16 values run on CUDA's tensor cores, as TF32.
 
-The output head calls it, around its own products alone. It must not know of heads or models.
+The output head uses it, only around its own products. It must not know heads or models.
 
-TF32 keeps 10 bits of a factor's mantissa, and a bfloat16 value has 7: it passes unchanged. The product of two
-such values has at most 16 significant bits, and float32, in which products are summed, has 24. Another factor
-loses the bits beyond 10. Nothing changes on a CPU.
+TF32 keeps 10 bits of a factor's mantissa, and a bfloat16 value has 7, so it stays exact. The product of two
+such values has at most 16 significant bits, and float32, in which products are summed, has 24. Any other
+factor loses the bits beyond 10. Nothing changes on a CPU.
 """
 
 import threading
@@ -18,12 +18,12 @@ _SETTING = threading.Lock()
 
 @contextmanager
 def tf32_products(allowed: bool) -> Iterator[None]:
-    """Lets float32 matrix products on CUDA be TF32 within the block, if `allowed`.
+    """Lets float32 matrix products on CUDA use TF32 within the block, if `allowed`.
 
     The setting belongs to the process and is restored after the block. CUDA reads it when a product is
-    launched, so that nothing waits for results. One thread at a time changes the setting, because another
-    would save, and then restore, what this one has set. A product that another thread launches meanwhile has
-    the setting too.
+    launched, so the block does not have to wait for results. Only one thread at a time changes the setting,
+    because a second one would save, and later restore, the changed value. A product that another thread
+    launches meanwhile uses the setting too.
     """
     if not allowed:
         yield

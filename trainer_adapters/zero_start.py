@@ -1,7 +1,7 @@
-"""Puts a model on the device of each rank before DeepSpeed gets it, one parameter at a time.
+"""Moves a model to the device of each rank before DeepSpeed gets it, one parameter at a time.
 
 DeepSpeed's own start converts all of it in host memory, on every rank. In stage 3 it also moves all of it to
-the device before it partitions the first parameter. The values of rank 0 count: DeepSpeed broadcasts them.
+the device before it partitions the first parameter. Rank 0 provides the values: DeepSpeed broadcasts them.
 """
 
 import deepspeed
@@ -13,8 +13,8 @@ def place(
 ) -> None:
     """Converts each parameter to `dtype` on the device and, in stage 3, broadcasts and partitions it.
 
-    Of what it converts, a rank then holds its partitions and one full parameter. All ranks call it together,
-    with DeepSpeed's configuration.
+    In stage 3, the device then holds the rank's partitions and at most one full parameter. All ranks call it
+    together, with DeepSpeed's configuration.
     """
     partitions = None
     if settings["zero_optimization"]["stage"] == 3:
@@ -23,4 +23,4 @@ def place(
         parameter.data = parameter.data.to(device, dtype)
         if partitions is not None:
             partitions._convert_to_zero_parameters([parameter])
-    module.to(device)  # its buffers
+    module.to(device)  # moves its buffers

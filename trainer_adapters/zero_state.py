@@ -1,7 +1,7 @@
-"""Reads and writes weights and AdamW moments that ZeRO has flattened and scattered, as full tensors.
+"""Reads and writes weights and AdamW moments, which ZeRO has flattened and scattered, as full tensors.
 
 It hides which of DeepSpeed's optimizers is in use: stages 1 and 2, stage 1 under bfloat16, or stage 3. Every
-access to a parameter is a collective: all ranks ask for the same one.
+access to a parameter is a collective: all ranks must request the same one.
 """
 
 from collections.abc import Callable
@@ -27,16 +27,16 @@ FLAT_MASTERS = (
 
 class ZeroState:
     def __init__(self, zero: torch.optim.Optimizer, fresh: Callable[[torch.Tensor], dict]):
-        """Wraps `zero`, DeepSpeed's optimizer around ours.
+        """Wraps `zero`, DeepSpeed's optimizer around AdamW.
 
-        `fresh` returns our state before the first step.
+        `fresh` returns AdamW's state before the first step.
         """
         self._zero = zero
         self._fresh = fresh
         self.reset()
 
     def reset(self) -> None:
-        """Resets the moments. DeepSpeed creates them in the first step, but a checkpoint may come before."""
+        """Resets the moments. DeepSpeed creates them in the first step, but a checkpoint may come earlier."""
         for flat in self._flat_masters():
             self._zero.optimizer.state[flat] = self._fresh(flat)
         if hasattr(self._zero, "_hp_optimizer_states_linked"):
@@ -44,12 +44,12 @@ class ZeroState:
             self._zero._lazy_init_hp_params_optimizer_state()
 
     def _flat_masters(self) -> list[torch.Tensor]:
-        """Returns this rank's float32 partitions, which the optimizer steps."""
+        """Returns this rank's float32 partitions, which the optimizer updates."""
         return next(getattr(self._zero, name) for name in FLAT_MASTERS if hasattr(self._zero, name))
 
     @property
     def steps(self) -> torch.Tensor:
-        """AdamW's own count, the same for every parameter."""
+        """AdamW's own step count, the same for every parameter."""
         return self._zero.optimizer.state[self._flat_masters()[0]]["step"]
 
     @steps.setter
@@ -58,14 +58,14 @@ class ZeroState:
             self._zero.optimizer.state[flat]["step"].copy_(steps)
 
     def weight(self, parameter: torch.nn.Parameter) -> torch.Tensor:
-        """Returns the full float32 weight, its elements in the parameter's order."""
+        """Returns the full float32 weight, in the parameter's element order."""
         return safe_get_full_fp32_param(parameter)
 
     def moment(self, parameter: torch.nn.Parameter, name: str) -> torch.Tensor:
         return safe_get_full_optimizer_state(parameter, name)
 
     def put(self, parameter: torch.nn.Parameter, weight: torch.Tensor, moments: Tensors) -> None:
-        """Replaces the full tensors, which every rank passes. `publish` must follow once all are replaced."""
+        """Replaces the full tensors, which every rank passes. Call `publish` once all are replaced."""
         if hasattr(parameter, "ds_id"):
             self._put_partition(parameter, weight, moments)
             return
@@ -74,7 +74,7 @@ class ZeroState:
             safe_set_full_optimizer_state(parameter, moment, name)
 
     def _put_partition(self, parameter: torch.nn.Parameter, weight: torch.Tensor, moments: Tensors) -> None:
-        """Replaces the tensors of stage 3, cut into partitions here: DeepSpeed does not pad the last one."""
+        """Replaces the tensors of stage 3. It partitions them, because DeepSpeed does not pad the last."""
         with GatheredParameters([parameter], modifier_rank=0):
             parameter.data.copy_(weight)
         safe_set_local_fp32_param(parameter, _partition(parameter, weight))

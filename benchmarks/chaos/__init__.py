@@ -1,5 +1,5 @@
-"""Faults of every kind in runs that a seed draws: does each run go on, and is every group accounted for?
+"""Injects all kinds of faults into runs drawn from a seed, and checks that runs continue and lose no group.
 
-`plan` draws a run and its faults; it starts nothing. `running` launches it, `faults` does one fault,
-`recovery` waits until the run moves again, `checks` says what is wrong, and `table` shows it all.
+`plan` draws a run and its faults; it starts nothing. `running` launches the run, `faults` injects one fault,
+`recovery` waits until the run makes progress, `checks` finds errors, and `table` shows the results.
 """

@@ -52,7 +52,7 @@ def arguments() -> argparse.Namespace:
 
 
 def command_of(plan: Plan, args: argparse.Namespace) -> str:
-    """Returns the command that runs this plan again."""
+    """Returns the command that repeats this plan."""
     return (
         f"python -m benchmarks.chaos --seed {plan.seed} --kills {args.kills} --pair {args.pair} "
         f"--executor {args.executor} --longest-stop-s {args.longest_stop_s:g} --within-s {args.within_s:g}"
@@ -60,7 +60,7 @@ def command_of(plan: Plan, args: argparse.Namespace) -> str:
 
 
 def show(result: Result, command: str, work: Path) -> None:
-    """Prints the table of a run, its failures, and how to see them again."""
+    """Prints the table of a run, its failures, and how to reproduce them."""
     print(faults_table(result))
     print(f"{result.steps} steps, {result.seconds:.0f} s")
     for failure in result.failures:

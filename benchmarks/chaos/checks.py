@@ -1,4 +1,4 @@
-"""What must hold when a launch of a run has ended, and when the run has."""
+"""Checks what must hold when a launch of a run has ended, and when the run has ended."""
 
 import json
 import time
@@ -15,12 +15,12 @@ from pipelinerl.streams import StreamError, Streams
 from pipelinerl.streams.events import recorded, recorded_events
 from pipelinerl.streams.of_run import recorded_streams
 
-SETTLES_WITHIN_S = 10.0  # what is read while it is written may not fit together
-LOGPROB_GAP = {"scripted": 1e-4, "real": 1e-2}  # mean, of the two engines of a pair
+SETTLES_WITHIN_S = 10.0  # records that are read while others are written may be inconsistent
+LOGPROB_GAP = {"scripted": 1e-4, "real": 1e-2}  # mean difference between the two engines of a pair
 
 
 def errors_of_running(launches: Launches) -> list[str]:
-    """Returns what stays wrong while a launch runs: processes that it does not hold, and its accounts."""
+    """Returns lasting errors of a running launch: processes that it does not own, and its accounting."""
     deadline = time.monotonic() + SETTLES_WITHIN_S
     while (errors := _strays(launches) + _identity(launches.run_dir)) and time.monotonic() < deadline:
         time.sleep(1.0)
@@ -33,13 +33,13 @@ def _strays(launches: Launches) -> list[str]:
 
 
 def errors_of_launch(launches: Launches) -> list[str]:
-    """Returns what is wrong after the end of a launch: processes left, groups lost or settled twice."""
+    """Returns the errors after the end of a launch: remaining processes, groups lost or settled twice."""
     left = launches.left_behind()
     return [f"{len(left)} processes outlived the launch: {left}"] * bool(left) + _identity(launches.run_dir)
 
 
 def errors_of_run(plan: Plan, run_dir: Path, max_steps: int) -> list[str]:
-    """Returns what is wrong with a run that has ended by itself."""
+    """Returns the errors of a run that has ended by itself."""
     return [
         *_identity(run_dir),
         *(f"{len(lost)} groups were lost" for lost in [ledger_of(run_dir).outcomes.get(IN_FLIGHT)] if lost),
@@ -69,7 +69,7 @@ def _summary(plan: Plan, run_dir: Path, max_steps: int) -> Iterator[str]:
 
 
 def _versions(plan: Plan, run_dir: Path) -> Iterator[str]:
-    """Yields what was sampled by versions that its server was never given, and what was trained too late."""
+    """Yields errors: rollouts of versions that their server never had, trained tokens of too much lag."""
     with recorded_streams(run_dir) as streams:
         published, unrecorded = _published(streams)
         for rollout in recorded(streams, "rollouts"):
@@ -83,7 +83,7 @@ def _versions(plan: Plan, run_dir: Path) -> Iterator[str]:
 
 
 def _published(streams: Streams) -> tuple[dict[str, set[int]], set[int]]:
-    """Returns the versions that each server was given, and those that a launch may have given unrecorded."""
+    """Returns the versions that each server had, and those that may have been published unrecorded."""
     versions: dict[str, set[int]] = {}
     unrecorded: set[int] = set()
     newest = -1

@@ -1,4 +1,4 @@
-"""The Ray cluster of a run: its head has room for the workers alone, and each other job a node of its own."""
+"""The Ray cluster of a run: the head fits only the workers, and each other job has its own node."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -6,12 +6,12 @@ from contextlib import contextmanager
 from benchmarks.chaos.plan import Shape
 from benchmarks.ray_nodes import RayNodes
 
-SPARE_NODES = 1  # on which a server is placed when its own is lost
+SPARE_NODES = 1  # for a server whose node is lost
 
 
 @contextmanager
 def cluster_of(shape: Shape) -> Iterator[RayNodes | None]:
-    """Starts the cluster of a run for the block, or none where it needs none."""
+    """Starts the cluster of a run for the block. Yields None if the run needs none."""
     if shape.executor == "local":
         yield None
         return
@@ -23,5 +23,5 @@ def cluster_of(shape: Shape) -> Iterator[RayNodes | None]:
 
 
 def start_node(nodes: RayNodes) -> None:
-    """Starts a node with room for one server."""
+    """Starts a node that fits one server."""
     nodes.start(cpus=1)

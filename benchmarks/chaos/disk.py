@@ -1,4 +1,4 @@
-"""A small file system of its own for a run, which can be filled. It needs the right to mount."""
+"""A small separate file system for a run, which can be filled. It needs permission to mount."""
 
 import subprocess
 import time
@@ -25,7 +25,7 @@ def small_disk(directory: Path) -> Iterator[bool]:
 
 
 def keep_full(directory: Path, seconds: float) -> None:
-    """Leaves no byte free on the file system for so long."""
+    """Keeps the file system full for `seconds`."""
     ballast = directory / "ballast"
     deadline = time.monotonic() + seconds
     try:
@@ -41,5 +41,5 @@ def _fill(file) -> None:
     try:
         while True:
             file.write(PIECE)
-    except OSError:  # it is full, but for less than a piece
+    except OSError:  # less than one piece is free
         return

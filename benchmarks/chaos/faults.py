@@ -1,4 +1,4 @@
-"""Doing one fault to a run that is alive."""
+"""Injects one fault into a running run."""
 
 import contextlib
 import signal
@@ -15,7 +15,7 @@ from benchmarks.chaos.plan import Action, Fault
 from benchmarks.ray_nodes import raylet_of
 from benchmarks.run_processes import jobs_of, redis_of
 
-FIND_S = 120.0  # a target that is being restarted is waited for
+FIND_S = 120.0  # time to wait for a target that is being restarted
 POLL_S = 0.1
 BEGINS: dict[Action, int] = {
     "kill": signal.SIGKILL,
@@ -29,12 +29,12 @@ ENDS: dict[Action, int] = {"stop": signal.SIGCONT, "corrupt": signal.SIGUSR2}
 
 
 class NoTargetError(Exception):
-    """The fault found nothing to do harm to; the message says what is missing."""
+    """The fault has no target; the message says what is missing."""
 
 
 @dataclass(frozen=True)
 class Struck:
-    """A fault that was done. pid: of its target. until: when it has passed, where that is known."""
+    """A fault that was injected. pid: of its target. until: when it ends, if that is known."""
 
     at: float
     pid: int
@@ -42,7 +42,7 @@ class Struck:
 
 
 def strike(fault: Fault, launches: Launches) -> Struck:
-    """Does the fault. A thread ends it, if it ends by itself."""
+    """Injects the fault. If the fault ends by itself, a thread ends it."""
     if fault.action == "fill disk":
         pid = launches.pid
         threading.Thread(target=keep_full, args=[launches.run_dir.parent, fault.seconds]).start()
@@ -69,7 +69,7 @@ def find(target: str, launches: Launches) -> int:
 
 
 def process_of(target: str, launches: Launches) -> int | None:
-    """Returns the present process of a job, of the launcher or of the run's Redis server."""
+    """Returns the current process of a job, of the launcher or of the run's Redis server."""
     if target in ("launcher", "disk"):
         return launches.pid if launches.status is None else None
     if target == "redis":
@@ -78,7 +78,7 @@ def process_of(target: str, launches: Launches) -> int | None:
 
 
 def _node_under(pid: int, launches: Launches) -> int:
-    """Returns the raylet of the node that a process is on. The head's is never lost."""
+    """Returns the raylet of the node that a process is on. The head's raylet is never killed."""
     raylet = raylet_of(pid)
     if raylet == launches.nodes.head:
         raise NoTargetError(f"process {pid} is on the node of the cluster's head")
@@ -86,7 +86,7 @@ def _node_under(pid: int, launches: Launches) -> int:
 
 
 def _later(seconds: float, pid: int, number: int) -> None:
-    """Signals this process after a time, and no other that has its number by then."""
+    """Signals this process after a time, unless its pid has been reused by then."""
     try:
         process = psutil.Process(pid)
     except psutil.NoSuchProcess:

@@ -32,14 +32,14 @@ class FrailServer(serve.Server):
 
 
 class Answers:
-    """Passes on what an application answers, as it is or with wrong bytes."""
+    """Middleware that passes on the application's responses, unchanged or with corrupted bytes."""
 
     def __init__(self, app: ASGIApp):
         self._app = app
         self._wrong = False
 
     def change(self) -> None:
-        """Begins to spoil answers, or stops doing so."""
+        """Toggles the corruption of responses."""
         self._wrong = not self._wrong
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

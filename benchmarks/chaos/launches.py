@@ -1,4 +1,4 @@
-"""The launches of one run: the launcher as a user starts it, and all that it says."""
+"""The launches of one run: the launcher as a user starts it, and its output."""
 
 import contextlib
 import os
@@ -18,14 +18,14 @@ from benchmarks.run_processes import guards_of, processes_of, redis_of
 from pipelinerl.paths import ROOT
 
 Start = Callable[[Sequence[str], Mapping[str, str], Path, Path], subprocess.Popen[bytes]]
-ENDS_WITHIN_S = 30.0  # after its launcher, every process of a run
+ENDS_WITHIN_S = 30.0  # time for every process of a run to end after its launcher
 POLL_S = 0.1
 
 
 class Launches:
-    """Holds at most one launcher at a time. `console` is a file that all of them write to.
+    """Runs at most one launcher at a time. `console` is a file that all of them write to.
 
-    start: starts a program of Python with these arguments, environment, standard output and standard error.
+    start: starts a Python program with the given arguments, environment, standard output and standard error.
     nodes: of the run's Ray cluster, if it has one.
     """
 
@@ -47,7 +47,7 @@ class Launches:
 
     @property
     def status(self) -> int | None:
-        """The exit status of the launcher, None while it lives."""
+        """The exit status of the launcher; None while it is running."""
         return self._launcher.poll()
 
     def again(self, *settings: str) -> None:
@@ -55,7 +55,7 @@ class Launches:
         self._begin(["resume=true", *settings])
 
     def look(self) -> None:
-        """Takes in what is new."""
+        """Reads new records and new output."""
         self.news.read()
         with self.console.open() as file:
             file.seek(self._read)
@@ -64,7 +64,7 @@ class Launches:
         self._said += [(time.time(), line) for line in lines if line.strip()]
 
     def said_since(self, since: float) -> list[tuple[float, str]]:
-        """Returns the lines on the launcher's standard error after a time, each with its time."""
+        """Returns the launcher's lines on standard error after a time, each with its time."""
         return [(at, line) for at, line in self._said if at > since]
 
     def wait(self, within_s: float) -> int | None:
@@ -75,22 +75,22 @@ class Launches:
             return None
 
     def interrupt(self) -> None:
-        """Asks the launcher to end. A shell has its background jobs ignore Ctrl-C."""
+        """Sends SIGTERM to the launcher, because a shell's background jobs ignore Ctrl-C."""
         self._launcher.send_signal(signal.SIGTERM)
 
     def held(self) -> set[int]:
-        """Returns the launcher, the keepers of its jobs on Ray, and all processes below these."""
+        """Returns the launcher, the keepers of its jobs on Ray, and all their descendants."""
         return {pid for root in [self.pid, *self._keepers()] for pid in _with_all_below(root)}
 
     def left_behind(self) -> list[int]:
-        """Returns the processes of a run that should have ended, after giving them time to."""
+        """Returns the processes of a run that should have ended, after waiting for their end."""
         deadline = time.monotonic() + ENDS_WITHIN_S
         while (left := self._processes()) and time.monotonic() < deadline:
             time.sleep(POLL_S)
         return left
 
     def kill_all(self) -> None:
-        """Kills the launcher and whatever it has started."""
+        """Kills the launcher and all processes that it has started."""
         for pid in [self.pid, *processes_of(self.run_dir)]:
             kill(pid, signal.SIGKILL)
         self._launcher.wait()
@@ -123,7 +123,7 @@ def _with_all_below(pid: int) -> set[int]:
 def start_program(
     arguments: Sequence[str], environment: Mapping[str, str], shown: Path, said: Path
 ) -> subprocess.Popen[bytes]:
-    """Starts a program in this interpreter's own kind of process. Its output is added to the files."""
+    """Starts a program with this interpreter. Its output is appended to the files."""
     with shown.open("ab") as out, said.open("ab") as err:
         return subprocess.Popen(
             [sys.executable, *arguments], cwd=ROOT, env=environment, stdout=out, stderr=err
@@ -131,6 +131,6 @@ def start_program(
 
 
 def kill(pid: int, number: int) -> None:
-    """Sends a signal to a process, if it is still there."""
+    """Sends a signal to a process if it still exists."""
     with contextlib.suppress(ProcessLookupError):
         os.kill(pid, number)

@@ -1,4 +1,4 @@
-"""What one launch of a run has written down so far of its servers, its restarts and its steps."""
+"""Reads the records of one launch so far: of its servers, its restarts and its steps."""
 
 from pathlib import Path
 
@@ -14,7 +14,7 @@ NAMES = ("launcher_events", "trainer_events")
 
 
 class News:
-    """Reads while the run is alive. It starts no Redis server, and waits for none that is not there."""
+    """Reads the records of a running run. It starts no Redis server, and does not wait for a missing one."""
 
     def __init__(self, run_dir: Path):
         self._run_dir = run_dir
@@ -23,7 +23,7 @@ class News:
         self._records: dict[str, list[Record]] = {name: [] for name in NAMES}
 
     def read(self) -> None:
-        """Takes in what has been written since the last time, as far as it can be read now."""
+        """Reads records written since the last call, if they can be read now."""
         try:
             if self._streams is None:
                 self._streams = self._open()
@@ -34,10 +34,10 @@ class News:
                     self._offsets[name] = entry.next_offset
                     self._records[name].append(entry.record)
         except (StreamError, OSError):
-            self._streams = None  # it is being restarted
+            self._streams = None  # the Redis server is being restarted
 
     def launcher_since(self, since: float) -> list[Record]:
-        """Returns what the launcher has written down after a time."""
+        """Returns the launcher's records after a time."""
         return [record for record in self._records["launcher_events"] if record.at > since]
 
     def steps_since(self, since: float) -> list[StepClosed]:
@@ -46,7 +46,7 @@ class News:
         return [record for record in trained if isinstance(record, StepClosed) and record.at > since]
 
     def serves_since(self, name: str, since: float) -> bool:
-        """Returns whether the server of this name was given weights after a time."""
+        """Returns whether the server of this name received weights after a time."""
         joined = self._records["launcher_events"]
         urls = [record.url for record in joined if isinstance(record, ServerJoined) and record.name == name]
         published = [r for r in self._records["trainer_events"] if isinstance(r, WeightsPublished)]

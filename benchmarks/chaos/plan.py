@@ -14,8 +14,8 @@ Action = Literal[
 
 MARK = "PIPELINERL_CHAOS_RUN"  # names the run in the environment of all its processes
 SHORTEST_STOP_S = 1.0
-MOST_STEPS = 4  # that close between a recovery and the next fault
-LONGEST_DELAY_S = 0.5  # after them
+MOST_STEPS = 4  # steps between a recovery and the next fault
+LONGEST_DELAY_S = 0.5  # after these steps
 DISK_FULL_S = (1.0, 5.0)
 CORRUPT_S = (0.5, 4.0)
 JUDGED = ("domain._target_=tests.judging.domains.SlowlyJudged", "+domain.seconds=0.001")
@@ -48,8 +48,8 @@ QUICK = (
 class Fault:
     """One fault.
 
-    target: a job, or `redis`, `launcher` or `disk`. after_steps, delay_s: how long after the recovery from
-    the fault before. seconds: how long it lasts, if it ends by itself.
+    target: a job, or `redis`, `launcher` or `disk`. after_steps, delay_s: time since the recovery from the
+    previous fault. seconds: its duration, if it ends by itself.
     """
 
     action: Action
@@ -64,13 +64,13 @@ class Fault:
 
     @property
     def ends_launch(self) -> bool:
-        """Whether the launcher may end by it, and is launched again with `resume=true`."""
+        """Whether the fault may end the launcher, which is then launched again with `resume=true`."""
         return self.target in ("launcher", "disk")
 
 
 @dataclass(frozen=True)
 class Shape:
-    """What kind of run it is."""
+    """The kind of a run."""
 
     pair: Pair
     servers: int
@@ -99,7 +99,7 @@ class Plan:
 def draw_plan(
     seed: int, number: int, pair: Pair, longest_stop_s: float, executor: Executor = "local"
 ) -> Plan:
-    """Returns the run of a seed, with so many faults. Every kind comes before any kind comes again."""
+    """Returns the run of a seed, with `number` faults. Every kind occurs once before any kind repeats."""
     chance = random.Random(seed)
     shape = draw_shape(chance, pair)
     if executor == "ray":
@@ -124,7 +124,7 @@ def draw_shape(chance: random.Random, pair: Pair) -> Shape:
 
 
 def draw_faults(chance: random.Random, shape: Shape, longest_stop_s: float) -> Iterator[Fault]:
-    """Yields faults without end."""
+    """Yields an endless sequence of faults."""
     while True:
         kinds = kinds_of(shape)
         chance.shuffle(kinds)
@@ -139,7 +139,7 @@ def draw_faults(chance: random.Random, shape: Shape, longest_stop_s: float) -> I
 
 
 def kinds_of(shape: Shape) -> list[tuple[Action, str]]:
-    """Returns every action on every role that a run of this shape can meet."""
+    """Returns every action on every role that is possible in a run of this shape."""
     roles = ["server", "actor", "preprocessor", "trainer", "launcher"]
     roles += ["reference"] if shape.reference else []
     roles += ["judging"] if shape.judging else []
@@ -181,7 +181,10 @@ def _member(chance: random.Random, shape: Shape, role: str) -> str:
 
 
 def _duration(chance: random.Random, action: Action, longest_stop_s: float) -> float:
-    """A stop is as likely to last one to three seconds as ten to thirty."""
+    """Returns the duration of a fault in seconds.
+
+    A stop is as likely to last one to three seconds as ten to thirty.
+    """
     if action == "stop":
         return math.exp(chance.uniform(math.log(SHORTEST_STOP_S), math.log(longest_stop_s)))
     spans: dict[Action, Sequence[float]] = {"fill disk": DISK_FULL_S, "corrupt": CORRUPT_S}

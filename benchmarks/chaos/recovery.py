@@ -1,4 +1,4 @@
-"""Waiting until a run moves again after a fault, and saying what did not go as it should."""
+"""Waits until a run makes progress after a fault, and reports errors."""
 
 import time
 from dataclasses import dataclass, field
@@ -12,25 +12,25 @@ from benchmarks.run_processes import is_stopped
 from contracts.records import Record, Resumed
 
 POLL_S = 0.1
-OF_ALL = ("disk", "launcher", "redis")  # targets that concern every process
+OF_ALL = ("disk", "launcher", "redis")  # targets that affect every process
 DEADLY = ("kill", "kill node", "cut tail")
 MOST_LAUNCHES = 3  # for one fault
 
 
 @dataclass
 class Recovery:
-    """Seconds after the fault, None if it did not come to that. errors: empty if all went well."""
+    """Seconds from the fault; None if that did not happen. errors: empty if all went well."""
 
     noticed_s: float | None = None
     recovered_s: float | None = None
     errors: list[str] = field(default_factory=list)
-    is_over: bool = False  # whether the run cannot go on
+    is_over: bool = False  # whether the run cannot continue
 
 
 class Awaited:
     """Watches one recovery.
 
-    within_s: the longest wait, after a fault has passed. steps: that must close beyond the first.
+    within_s: the longest wait after the end of a fault. steps: steps that must close after the first.
     """
 
     def __init__(self, fault: Fault, struck: Struck, launches: Launches, within_s: float, steps: int):
@@ -42,11 +42,11 @@ class Awaited:
         self._steps = steps
         self._recovery = Recovery()
         self._launched = 0
-        self._pid: int | None = None  # of the target, while it is well
+        self._pid: int | None = None  # process of the target, while it is healthy
         self._well_since = 0.0
 
     def wait(self) -> Recovery:
-        """Returns when the run has moved on, or is known not to."""
+        """Waits until the run has made progress, or cannot."""
         while not self._recovery.is_over and not self._has_moved_on():
             if time.time() > self._deadline:
                 self._fail(f"HANG: no step within {self._within_s:g} s of the fault")
@@ -102,7 +102,7 @@ class Awaited:
             self._recovery.recovered_s = None
 
     def _passes_at(self, pid: int) -> float:
-        """Returns when the fault has passed for a process: at once for one that came after it."""
+        """Returns when the fault ends for a process: at once (0) if the process replaced the target."""
         is_of_disk = self._fault.target == "disk"
         return self._struck.until if pid == self._struck.pid or is_of_disk else 0.0
 

@@ -18,24 +18,24 @@ from pipelinerl.streams.events import recorded
 from pipelinerl.streams.of_run import recorded_streams
 
 ENDLESS = 1_000_000  # steps
-LAST_STEPS = 2  # that are made after all faults
+LAST_STEPS = 2  # steps after all faults
 INTERRUPTED = 130
-START = Fault("stop", "actor", 0, 0.0)  # as which the wait for a run's first steps counts
+START = Fault("stop", "actor", 0, 0.0)  # stands for the wait for a run's first steps
 
 
 @dataclass
 class Outcome:
-    """What came of one fault. at_s: after the first launch. errors: empty if all went well."""
+    """The outcome of one fault. at_s: seconds since the first launch."""
 
     fault: Fault
     at_s: float
     recovery: Recovery
-    skipped: str = ""  # why it was not done
+    skipped: str = ""  # why it was not injected
 
 
 @dataclass
 class Result:
-    """What came of one run. errors: at its end, and where it did not come so far."""
+    """The outcome of one run. errors: at its end, or where it stopped."""
 
     plan: Plan
     outcomes: list[Outcome] = field(default_factory=list)
@@ -45,7 +45,7 @@ class Result:
 
     @property
     def failures(self) -> list[str]:
-        """What went wrong, one line each."""
+        """The errors, one line each."""
         of_faults = [
             f"fault {number} ({o.fault.action} {o.fault.target}): {error}"
             for number, o in enumerate(self.outcomes, start=1)
@@ -55,7 +55,7 @@ class Result:
 
 
 def run_plan(plan: Plan, directory: Path, within_s: float, start: Start = start_program) -> Result:
-    """Runs the plan in a new directory, and leaves no process. What failed stays in the directory."""
+    """Runs the plan in a new directory, and leaves no process. After a failure the run's files are there."""
     result = Result(plan)
     settings = [*settings_of(plan), f"max_steps={ENDLESS}"]
     disk = directory / "disk"
@@ -88,7 +88,7 @@ class Trial:
         return time.time() - self._began
 
     def run(self) -> None:
-        """Does one fault after the other, and then has the run end."""
+        """Injects one fault after the other, and then ends the run."""
         faults = self._result.plan.faults
         first = self._await(START, Struck(self._began, 0, self._began), faults[0].after_steps)
         self._result.errors += first.errors
@@ -114,7 +114,7 @@ class Trial:
         if not recovery.is_over:
             recovery.errors += errors_of_running(self._launches)
             if fault.action == "kill node":
-                start_node(self._launches.nodes)  # the next spare one
+                start_node(self._launches.nodes)  # the next spare node
         return Outcome(fault, at_s, recovery)
 
     def _await(self, fault: Fault, struck: Struck, steps: int) -> Recovery:
@@ -141,7 +141,7 @@ class Trial:
 
 
 def steps_made(run_dir: Path) -> int:
-    """Returns the version that the last closed step made."""
+    """Returns the version that the last closed step produced."""
     with recorded_streams(run_dir) as streams:
         trained = recorded(streams, "trainer_events")
         return max((record.version for record in trained if isinstance(record, StepClosed)), default=0)

@@ -17,12 +17,12 @@ from benchmarks.chaos.table import kinds_table
 
 
 def json_line(result: Result) -> str:
-    """Returns everything that is known of a run and its faults, in one line."""
+    """Returns a run's result and its faults as one line of JSON."""
     return json.dumps(asdict(result) | {"failures": result.failures})
 
 
 def result_of(line: str) -> Result:
-    """Returns the result that a line was made of."""
+    """Returns the result that `json_line` encoded."""
     fields = json.loads(line)
     plan = fields["plan"]
     faults = tuple(Fault(**fault) for fault in plan["faults"])

@@ -1,4 +1,4 @@
-"""What faults did to runs, as tables of Markdown."""
+"""Formats the effects of faults on runs as Markdown tables."""
 
 from collections.abc import Iterable, Sequence
 from statistics import median
@@ -10,12 +10,12 @@ KINDS_HEAD = ["fault", "times", "noticed: median", "worst", "recovered: median",
 
 
 def faults_table(result: Result) -> str:
-    """Returns one line a fault, in order."""
+    """Returns one row per fault, in order."""
     return table([HEAD, *map(_row, result.outcomes)])
 
 
 def kinds_table(results: Iterable[Result]) -> str:
-    """Returns one line a kind of fault, with the median and the worst time of all runs."""
+    """Returns one row per kind of fault, with the median and the worst time over all runs."""
     kinds: dict[str, list[Outcome]] = {}
     for outcome in (outcome for result in results for outcome in result.outcomes if not outcome.skipped):
         kinds.setdefault(outcome.fault.kind, []).append(outcome)
@@ -29,7 +29,7 @@ def kinds_table(results: Iterable[Result]) -> str:
 
 
 def table(rows: Sequence[Sequence[str]]) -> str:
-    """Returns a table of Markdown; the first row is its head."""
+    """Returns a Markdown table; the first row is its header."""
     ruled = [rows[0], ["---"] * len(rows[0]), *rows[1:]]
     return "\n".join(f"| {' | '.join(row)} |" for row in ruled)
 

@@ -1,4 +1,4 @@
-"""Cutting off the end of a stream's file, as far as a loss of power could have."""
+"""Cuts off the end of a stream's file, as a loss of power could."""
 
 from operator import attrgetter
 from pathlib import Path
@@ -9,11 +9,14 @@ from pipelinerl.streams.files import FileStreams
 from pipelinerl.streams.segments import segment_path, segment_starts
 
 CUT = ("actor_events", "trainer_events", "rollouts")
-LOST = 7  # bytes of the newest record
+LOST = 7  # bytes cut from the newest record
 
 
 def cut_tail(run_dir: Path) -> list[str]:
-    """Damages the newest record of each stream that was not synced; returns the streams. The run is dead."""
+    """Damages each stream's newest record if it was not synced. Returns these streams.
+
+    The run must have ended.
+    """
     return [name for name in CUT if _cut(run_dir, name)]
 
 
@@ -35,12 +38,12 @@ def _newest(streams: FileStreams, name: str) -> Entry | None:
 
 
 def _written_at(entry: Entry) -> float:
-    """Returns the time of a record, 0 for one that has none."""
+    """Returns the time of a record, or 0 if it has none."""
     return getattr(entry.record, "at", 0.0) or getattr(entry.record, "finished_at", 0.0)
 
 
 def _synced_at(run_dir: Path) -> float:
-    """Returns when the streams were last on the disk: at a checkpoint, or when the run resumed."""
+    """Returns when the streams were last synced to disk: at a checkpoint, or when the run resumed."""
     saved = [path.stat().st_mtime for path in run_dir.glob("checkpoints/*/position.json")]
     resumed = [record.at for record in resumptions(FileStreams(run_dir / "streams"))]
     return max([*saved, *resumed], default=0.0)

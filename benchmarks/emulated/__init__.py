@@ -1,4 +1,4 @@
-"""Devices that cost time and no computation: a server, a trainer, and a domain for them.
+"""Emulated devices that take time without computing: a server, a trainer, and a domain for them.
 
-They take the place of the scripted pair in a run, to measure the pipeline apart from any model.
+They replace the scripted pair in a run, to measure the pipeline separately from any model.
 """

@@ -1,4 +1,4 @@
-"""A domain whose rewards are drawn, so that every group has a signal and no problem is ever learned."""
+"""A domain with random rewards, so that every group has a signal and no problem is ever learned."""
 
 import random
 

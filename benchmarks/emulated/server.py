@@ -20,7 +20,7 @@ from inference_adapters.serve import arguments, run
 
 TOKEN = 1 + ALPHABET.index("0")
 LOGPROB = -1.0
-SHORTEST_SLEEP_S = 0.05  # tokens come in blocks that take as long, so that a busy machine distorts little
+SHORTEST_SLEEP_S = 0.05  # least duration of a block of tokens, so that a busy machine distorts little
 
 
 class EmulatedEngine(ScriptedEngine):
@@ -72,7 +72,7 @@ class EmulatedEngine(ScriptedEngine):
             self._sequences.discard(sequence)
 
     async def _wait(self, sequence: _Sequence, due: float) -> float:
-        """Returns when the next block begins: at `due`, or after the pause that goes on."""
+        """Returns when the next block begins: at `due`, or after the current pause."""
         if not self._paused:
             return due
         await self._wait_while_paused(sequence)

@@ -1,4 +1,4 @@
-"""A trainer that emulates a GPU's times: so many seconds a token, and for the weights that it gathers."""
+"""A trainer that emulates a GPU's times: seconds per token, and seconds to gather weights."""
 
 import time
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ class EmulatedTrainer(ScriptedTrainer):
         self._gather_s = gather_s
 
     def forward(self, batch: PackedBatch, grad: bool = True, entropy: bool = False) -> TokenScores:
-        """Returns the log-probabilities of the servers, as a function of the weights without a slope."""
+        """Returns the servers' log-probabilities, as a function of the weights with gradient 0."""
         if grad:
             time.sleep(self._token_s * len(batch.token_ids))
         with torch.set_grad_enabled(grad):

@@ -1,1 +1,1 @@
-"""Mutants of the adapters, drawn by machine: which does the conformance kit kill, and which do unit tests?"""
+"""Mutants of the adapters, drawn at random: which does the conformance kit kill, and which do unit tests?"""

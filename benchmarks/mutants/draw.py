@@ -1,6 +1,6 @@
-"""Draws mutants at random: one of mutmut's mutations, at a random place of the adapters' code.
+"""Draws mutants at random: one of mutmut's mutations, at a random location in the adapters' code.
 
-Texts in quotes stay as they are: most are messages. So do annotations and the defaults of parameters.
+String literals are not mutated, because most are messages; neither are annotations and default values.
 """
 
 import difflib
@@ -19,13 +19,13 @@ KEPT = (cst.Annotation, cst.BaseString, cst.Parameters, cst.Import, cst.ImportFr
 class Mutant:
     file: str
     line: int
-    before: str  # the lines that change
+    before: str  # the changed lines
     after: str
     code: str  # of the mutated file
 
 
 class _Places(cst.CSTVisitor):
-    """Collects the nodes that the tool can mutate, each with its mutated forms."""
+    """Collects the nodes that mutmut can mutate, each with its mutated forms."""
 
     def __init__(self) -> None:
         self.found: list[tuple[cst.CSTNode, list[cst.CSTNode]]] = []
@@ -42,7 +42,7 @@ class _Places(cst.CSTVisitor):
 
 
 def drawn(root: Path, files: list[str], seed: int) -> Iterator[Mutant]:
-    """Yields mutants in the order of their drawing, no place twice."""
+    """Yields mutants in the order in which they are drawn, at most one per location."""
     modules = {file: cst.parse_module((root / file).read_text()) for file in files}
     places = [(file, *place) for file, module in modules.items() for place in _places(module)]
     generator = random.Random(seed)

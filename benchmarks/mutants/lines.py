@@ -1,6 +1,6 @@
-"""Tells which lines of the adapters each guarantee executes on a correct server.
+"""Finds the lines of the adapters that each guarantee executes on a correct server.
 
-A guarantee that does not execute a line cannot see its mutants, so it is not tried on them.
+A guarantee that does not execute a line cannot detect its mutants, so it is not tried on them.
 """
 
 import ast
@@ -18,7 +18,7 @@ from contracts.conformance.inference.reference import Reference
 
 CHEAPEST_FIRST = ["G10", "G9", "G11", "G8", "G6", "G3", "G7", "G5", "G1", "G4", "G2"]
 TRAINER_CHEAPEST_FIRST = ["T4", "T6", "T7", "T3", "T5", "T1", "T2"]
-LIKELY = {  # guarantees that see most mutants of a file, and so are tried first
+LIKELY = {  # guarantees that detect most mutants of a file, and so are tried first
     "app body_limits error_answers http_protocol neutral_values text_checks": ["G6"],
     "manifest_check weight_updates control_routes": ["G6", "G7"],
     "request_checks": ["G9", "G4", "G6"],
@@ -31,11 +31,11 @@ LIKELY = {  # guarantees that see most mutants of a file, and so are tried first
 }
 SHORT = {"token": TOKEN, "timeout_s": 1.0, "grace_s": 5.0, "answer_s": 60.0, "updates": 8}
 START = "start"
-Lines = dict[str, dict[str, list[int]]]  # of each file, by guarantee
+Lines = dict[str, dict[str, list[int]]]  # lines of each file, by guarantee
 
 
 def executed_lines(folder: Path, models: dict[str, str]) -> dict[str, Lines]:
-    """Returns the lines by adapter. They are measured once for a folder of results, and kept there."""
+    """Returns the lines by adapter. They are measured once per folder of results, and stored there."""
     found = {}
     for adapter in ("scripted", "transformers"):
         file = folder / f"mutants-lines-{adapter}.json"
@@ -64,7 +64,7 @@ def _measured(folder: Path, adapter: str, model: str) -> Lines:
 
 
 class Recording:
-    """Makes a server record its lines. At SIGUSR2 it goes on under the name that is in the file `label`."""
+    """Makes a server record its executed lines. SIGUSR2 switches to the name in the file `label`."""
 
     def __init__(self, data: Path, label: Path):
         self._data, self._label = data, label
@@ -96,7 +96,7 @@ def _by_guarantee(file: Path) -> Lines:
 
 
 def guarantees(file: str, line: int, lines: Lines) -> list[str]:
-    """Returns the guarantees that execute the statement at a line; all, where it runs at the start."""
+    """Returns the guarantees that execute the statement at a line; all if it runs at the server's start."""
     statement = set(_statement(ROOT / file, line))
     if statement & set(lines[START].get(file, [])):
         return in_order(file, CHEAPEST_FIRST)
@@ -111,7 +111,7 @@ def in_order(file: str, cheapest_first: list[str]) -> list[str]:
 
 
 def _statement(file: Path, line: int) -> range:
-    """Returns the lines of the innermost statement, or of its head where it holds others."""
+    """Returns the lines of the innermost statement, or of its header if it contains other statements."""
     best = range(line, line + 1)
     for node in ast.walk(ast.parse(file.read_text())):
         if isinstance(node, ast.stmt):

@@ -1,4 +1,4 @@
-"""What may kill a mutant: the conformance kit first, then the unit tests."""
+"""The checks that may kill a mutant: first the conformance kit, then the unit tests."""
 
 import contextlib
 import os
@@ -16,17 +16,18 @@ from contracts.conformance.inference.kit import check_inference
 from contracts.conformance.inference.reference import Reference
 from contracts.conformance.trainer.kit import check_trainer
 
-LONGEST_S = 300  # of one guarantee: what takes longer hangs
+LONGEST_S = 300  # of one guarantee, which otherwise counts as hanging
 TOO_SLOW = re.compile(r"within [\d.]+ s|no end after|did not end|took over|not ready after|too slow")
 TRAINER = "trainer_adapters.fsdp.FSDPTrainer"
 UNDECIDED = "undecided, for the correct one fails too: "
-Check = Callable[[Path, list[str]], tuple[str, str]]  # returns what fails, and what was measured
+Check = Callable[[Path, list[str]], tuple[str, str]]  # returns the failing guarantee, and the measurement
 
 
 def kit_on_server(copy: Path, file: str, line: int, models: dict[str, str], lines: dict[str, Lines]) -> str:
-    """Returns the guarantee that the mutated server fails, with what was measured; empty if it keeps all.
+    """Returns the guarantee that the mutated server violates, with the measurement; empty if none.
 
-    Only guarantees that execute the line are tried: on the scripted server, or on the other if it alone does.
+    Only guarantees that execute the line are tried: on the scripted server if one does there, otherwise on
+    the other server.
     """
     for adapter in ("transformers",) if "transformers" in file else ("scripted", "transformers"):
         if codes := guarantees(file, line, lines[adapter]):
@@ -35,12 +36,12 @@ def kit_on_server(copy: Path, file: str, line: int, models: dict[str, str], line
 
 
 def kit_on_trainer(copy: Path, file: str) -> str:
-    """Returns the guarantee that the mutated trainer fails, with what was measured; empty if it keeps all."""
+    """Returns the guarantee that the mutated trainer violates, with the measurement; empty if none."""
     return _sure(copy, in_order(file, TRAINER_CHEAPEST_FIRST), _first_failure_of_trainer)
 
 
 def _sure(copy: Path, codes: list[str], check: Check) -> str:
-    """Returns the first failure. One by a limit of time counts if it repeats, and the correct one passes."""
+    """Returns the first failure. A timeout counts only if it repeats, and the correct code has none."""
     while True:
         code, failed = check(copy, codes)
         if TOO_SLOW.search(failed):
@@ -73,7 +74,10 @@ def _reference(model: str) -> Reference:
 
 
 def _first_failure_of_trainer(copy: Path, codes: list[str]) -> tuple[str, str]:
-    """Its ranks get this process's `sys.path`, in which the copy is the first."""
+    """Returns the first guarantee that the trainer in `copy` violates, and the measurement.
+
+    The ranks inherit this process's `sys.path`, in which the copy is first.
+    """
     sys.path.insert(0, str(copy))
     try:
         for code in codes:
@@ -111,7 +115,7 @@ def unit_tests(copy: Path, tests: list[str]) -> str:
 
 
 def _run(copy: Path, module: str, *arguments: str) -> tuple[int, str]:
-    """Runs `python -m module` in the copy, and ends all that it started."""
+    """Runs `python -m module` in the copy, and ends all processes that it started."""
     process = subprocess.Popen(
         [sys.executable, "-m", module, *arguments],
         cwd=copy,

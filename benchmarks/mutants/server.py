@@ -28,9 +28,9 @@ def options_of(adapter: str, model: str) -> list[str]:
 def serving(
     copy: Path, adapter: str, options: list[str], first: Callable[[], None] | None = None
 ) -> Iterator[tuple[str, int]]:
-    """Yields the URL and the process of `python -m inference_adapters.ADAPTER`, run with those in `copy`.
+    """Yields the URL and the pid of `python -m inference_adapters.ADAPTER`, run with the adapters in `copy`.
 
-    first: what the process does before it imports the adapter.
+    first: called in the process before it imports the adapter.
     """
     output = Path(tempfile.gettempdir()) / f"mutant-{os.getpid()}-{time.monotonic_ns()}"
     arguments = (copy, f"inference_adapters.{adapter}", options, output, first)

@@ -11,7 +11,7 @@ from benchmarks.mutants.lines import Lines
 from benchmarks.mutants.oracles import kit_on_server, kit_on_trainer, unit_tests
 from benchmarks.mutants.server import ROOT
 
-TESTS = {  # of each file, by their names without test_
+TESTS = {  # test files of each file, by their names without test_
     "inference_adapters/app": "app server",
     "inference_adapters/bodies": "neutral_values openai_surface",
     "inference_adapters/body_limits": "http_bodies http_limits limits_of_work",
@@ -55,7 +55,7 @@ COPIED += ("examples", "conf", "launch.py")
 
 
 def tried(mutant: Mutant, models: dict[str, str], lines: dict[str, Lines]) -> dict[str, object]:
-    """Returns the record of a mutant: what kills it, and what was seen."""
+    """Returns the record of a mutant: which check kills it, and the measurement."""
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="mutant-") as folder:
         copy = Path(folder)
@@ -78,7 +78,7 @@ def tried(mutant: Mutant, models: dict[str, str], lines: dict[str, Lines]) -> di
 
 
 def tests_of(file: str) -> list[str]:
-    """Returns the files of the tests that concern a file."""
+    """Returns the test files that concern a file."""
     package = file.split("/")[0]
     place = next(place for place in TESTS if file.startswith(place))
     return [f"tests/{package}/test_{name}.py" for name in TESTS[place].split()]

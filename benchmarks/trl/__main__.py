@@ -64,7 +64,7 @@ def main() -> None:
 
 
 def of_trl(options: argparse.Namespace, settings: list[str], folder: Path) -> Curve:
-    """Runs TRL with the numbers that these settings give to this project."""
+    """Runs TRL with the values that these settings have for this project."""
     config = compose_config([*settings, *ours.SETTINGS])
     given = {
         "model": str(DEMO_MODELS[config.model.demo].directory),
@@ -92,14 +92,14 @@ def of_trl(options: argparse.Namespace, settings: list[str], folder: Path) -> Cu
 
 
 def problems(config: RunConfig) -> list[dict[str, Any]]:
-    """Returns the first training problems of the run's domain, as TRL's data set has them."""
+    """Returns the first training problems of the run's domain, in the form of TRL's data set."""
     domain = build_domain(config)
     found = [domain.train_problem(index) for index in range(PROBLEMS)]
     return [{"prompt": problem.messages, "answer": problem.data["answer"]} for problem in found]
 
 
 def _cells(curves: list[Curve]) -> list[str]:
-    """Returns the medians, with the ranges."""
+    """Returns the medians, with their ranges."""
     return [
         _with_range([curve.samples_per_s for curve in curves], ".0f"),
         _with_range([curve.seconds_to(SUCCESS) for curve in curves], ".1f"),
@@ -140,7 +140,7 @@ def _options() -> argparse.Namespace:
 
 
 def _field(text: str) -> tuple[str, Any]:
-    """Reads the name and the value of a field."""
+    """Parses the name and the value of a field."""
     name, _, value = text.partition("=")
     try:
         return name, json.loads(value)

@@ -1,4 +1,7 @@
-"""What is compared of two systems: samples per second, and seconds until most samples are right. Pure."""
+"""The measures by which two systems are compared: samples per second, and seconds to a success rate.
+
+It does no I/O.
+"""
 
 from dataclasses import dataclass
 
@@ -10,7 +13,7 @@ MEAN_OF = 5  # batches over which success is averaged
 
 @dataclass(frozen=True)
 class Curve:
-    """A run as seen from its sampled rollouts.
+    """A run, described by its sampled rollouts.
 
     began: when training began, with the model loaded and the servers up, in unix seconds.
     batches: when each batch was complete, and the share of its rollouts that solved their problem.

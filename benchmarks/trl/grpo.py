@@ -34,7 +34,7 @@ def main(path: str) -> None:
 
 
 def config(given: dict) -> GRPOConfig:
-    """Returns the configuration: this run's numbers, and TRL's defaults for all else."""
+    """Returns the configuration: this run's values, and TRL's defaults for the rest."""
     return GRPOConfig(
         output_dir=given["directory"],
         use_cpu=True,
@@ -60,7 +60,7 @@ def config(given: dict) -> GRPOConfig:
 
 
 def rewarding(out):
-    """Returns the reward function. It is called with every batch as soon as it is sampled."""
+    """Returns the reward function. TRL calls it with every batch as soon as it is sampled."""
 
     def exact(completions, answer, completion_ids, **_):
         texts = [completion[0]["content"] for completion in completions]

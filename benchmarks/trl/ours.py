@@ -1,4 +1,4 @@
-"""One run of this project for the comparison: the demo without evaluations, drops and checkpoints."""
+"""Runs this project for the comparison: the demo without evaluations, drops and checkpoints."""
 
 import subprocess
 import sys
@@ -25,13 +25,13 @@ SETTINGS = [
     "eval.every=null",
     "eval.problems=1",
     "checkpoint.every=null",
-    "inference.concurrency=${batch_size}",  # TRL generates a batch at a time
+    "inference.concurrency=${batch_size}",  # TRL generates one batch at a time
 ]
 LOOK_S = 0.25
 
 
 def run(run_dir: Path, settings: list[str]) -> Curve:
-    """Runs it, and returns the curve of the steps that it trained."""
+    """Runs the launcher, and returns the curve of the steps."""
     command = [sys.executable, "launch.py", f"run_dir={run_dir}", *SETTINGS, *settings]
     launcher = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL)
     costs = _watched(launcher)
@@ -41,7 +41,7 @@ def run(run_dir: Path, settings: list[str]) -> Curve:
 
 
 def _watched(launcher: subprocess.Popen) -> list[tuple[float, dict[str, float]]]:
-    """Waits for the end. Returns at which times the run's processes had used how many CPU seconds."""
+    """Waits for the end. Returns the CPU seconds of the run's processes at different times."""
     ended = threading.Event()
     costs: list[tuple[float, dict[str, float]]] = []
 
@@ -59,7 +59,7 @@ def _watched(launcher: subprocess.Popen) -> list[tuple[float, dict[str, float]]]
 
 
 def _cpu_s(root: psutil.Process) -> dict[str, float]:
-    """Returns the CPU seconds of the process and all below it, by name, with those of ended children."""
+    """Returns the CPU seconds by name of the process and its descendants, including ended children."""
     used: dict[str, float] = Counter()
     try:
         below = root.children(recursive=True)
@@ -76,7 +76,7 @@ def _cpu_s(root: psutil.Process) -> dict[str, float]:
 
 
 def _name(command: list[str]) -> str:
-    """Returns what a process is in the run, by the module that it runs."""
+    """Returns the role of a process in the run, from the module that it runs."""
     module = command[command.index("-m") + 1] if "-m" in command else "pipelinerl.launcher"
     package, _, rest = module.partition(".")
     return "server" if package == "inference_adapters" else rest.partition(".")[0]
@@ -106,7 +106,7 @@ def _curve(run_dir: Path, costs: list[tuple[float, dict[str, float]]]) -> Curve:
 
 
 def _solved(rollouts) -> dict[int, list[float]]:
-    """Returns the successes of each group's members."""
+    """Returns the success of each member, by group."""
     solved: dict[int, list[float]] = {}
     for rollout in rollouts:
         solved.setdefault(rollout.group_id, []).append(rollout.metrics.get("success", 0.0))

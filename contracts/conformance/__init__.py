@@ -4,6 +4,6 @@
     python -m contracts.conformance trainer --adapter trainer_adapters.fsdp.FSDPTrainer --ranks 2
 
 The kit needs the extra `conformance`. It knows no adapter: it reaches a server over HTTP and in the weight
-group, and a trainer through the methods of `TrainerWorker`. The correct results are those of Hugging Face on
-the CPU.
+group, and a trainer through the methods of `TrainerWorker`. Correct results are defined by Hugging Face
+models on the CPU.
 """

@@ -1,4 +1,4 @@
-"""Imports what a rank needs, once in the fork server, so that a rank starts in milliseconds.
+"""Imports the modules of a rank once in the fork server, so that a rank starts in milliseconds.
 
 It does not touch any device.
 """
@@ -12,5 +12,5 @@ from transformers.utils import logging
 
 __all__ = ["AutoModelForCausalLM", "AutoTokenizer", "LlamaForCausalLM", "Qwen2ForCausalLM", "torch"]
 
-# A progress bar creates a named semaphore, which a rank that is killed would not remove.
+# A progress bar creates a named semaphore, which would remain if a rank is killed.
 logging.disable_progress_bar()

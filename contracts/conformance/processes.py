@@ -1,4 +1,4 @@
-"""The fork server from which the kit starts its processes. It has already imported what they need."""
+"""The fork server from which the kit starts its processes. It has already imported their modules."""
 
 import multiprocessing
 from multiprocessing.context import ForkServerContext

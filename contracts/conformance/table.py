@@ -27,7 +27,7 @@ def depth(thorough: bool) -> str:
 def print_table(title: str, verdicts: Sequence[Verdict], command: str, thorough: bool = False) -> None:
     """Prints the table, and below it the details of each failure.
 
-    `command` followed by ` --only CODE` checks one guarantee.
+    `command` followed by ` --only CODE` repeats the check of one guarantee.
     """
     console = Console()
     title = f"{title} (depth: {depth(thorough)})"

@@ -80,7 +80,7 @@ def make_scaled_model(path: Path) -> str:
 
 
 def character_tokenizer(size: int = len(VOCABULARY)) -> PreTrainedTokenizerFast:
-    """Returns a tokenizer of characters. Ids from theirs up to `size` are tokens that no text has."""
+    """Returns a tokenizer of characters. Ids from the last character's up to `size` do not occur in texts."""
     fillers = {f"<{i}>": i for i in range(len(VOCABULARY), size)}
     tokenizer = Tokenizer(models.WordLevel(VOCABULARY | fillers, unk_token="?"))
     tokenizer.pre_tokenizer = pre_tokenizers.Split("", "isolated")

@@ -10,7 +10,7 @@ from typing import Literal
 
 @dataclass(frozen=True)
 class Guarantee:
-    """One row of the table; `code` and `name` are the contract's own."""
+    """One row of the table; `code` and `name` are defined by the contract."""
 
     code: str  # G1 ... G11, T1 ... T7
     name: str
@@ -48,7 +48,7 @@ class Verdict:
     def of_failure(cls, guarantee: Guarantee, error: Exception, seconds: float) -> "Verdict":
         """Returns the verdict for an error that a check raised.
 
-        A GuaranteeError describes itself. Any other error is one that a correct adapter does not cause.
+        A GuaranteeError describes itself. A correct adapter causes no other errors.
         """
         if isinstance(error, NotDeclaredError):
             return cls(guarantee, "not declared", str(error), seconds)

@@ -1,6 +1,6 @@
 """The inference contract for programs in any language: an OpenAPI file, and a JSON Schema for each body.
 
-They are written from the models by `python -m contracts.schema --write`, and lie beside this file.
+`python -m contracts.schema --write` generates them from the models, in this directory.
 """
 
 from contracts.schema.documents import DIRECTORY, documents

@@ -1,4 +1,4 @@
-"""The shapes of OpenAI's answers, with the fields that the contract adds. Servers build them by hand."""
+"""The shapes of OpenAI's responses, with the fields that the contract adds. Servers build them by hand."""
 
 from typing import Any
 

@@ -22,7 +22,10 @@ JSON = "application/json"
 
 
 class _Schema(GenerateJsonSchema):
-    """What an answer always has is required; what may be null may be left out. Every default is told."""
+    """Generates the JSON Schemas. A response's fields are required unless null is their default.
+
+    Every default is in the schema.
+    """
 
     def field_is_required(
         self,
@@ -51,7 +54,7 @@ def documents() -> dict[str, dict[str, Any]]:
 
 
 def text_of(document: dict[str, Any]) -> str:
-    """Returns a file's text."""
+    """Returns a document as the text of its file."""
     return json.dumps(document, indent=2, ensure_ascii=False) + "\n"
 
 
@@ -74,7 +77,7 @@ def openapi() -> dict[str, Any]:
 
 
 def _models() -> list[tuple[type[BaseModel], JsonSchemaMode]]:
-    """Returns every model of a body. A request is described as it is read, an answer as it is written."""
+    """Returns the models of all bodies: requests as they are validated, responses as serialized."""
     requests = {route.request for route in ROUTES if route.request}
     answers: set[type[Answer]] = {route.answer for route in ROUTES if route.answer} | {Error}
     answers |= {route.chunk for route in ROUTES if route.chunk}
@@ -113,7 +116,7 @@ def _operation(route: Route) -> dict[str, Any]:
 
 
 def _errors(route: Route) -> dict[str, list[str]]:
-    """Returns the codes by status. What is 422 may be 400 below /v1/."""
+    """Returns the error codes of a route, by status. Codes with status 422 may also have 400 below /v1/."""
     found: dict[str, list[str]] = {}
     for error in sorted({*ANY, *route.errors}, key=lambda code: list(ErrorCode).index(code)):
         statuses = {400, 422} if error.http_status == 422 and "/v1/" in route.path else {error.http_status}

@@ -1,4 +1,4 @@
-"""The routes of the inference contract: what each reads, answers and refuses."""
+"""The routes of the inference contract: the request, the response and the errors of each."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -35,12 +35,12 @@ GENERATION = (
 
 @dataclass(frozen=True)
 class Route:
-    """One route. `chunk` is the model of an event where the answer can be a stream."""
+    """One route. `chunk` is the model of one event if the response can be a stream."""
 
     method: str
     path: str
     summary: str
-    answer: type[Answer] | None  # None: it is plain text
+    answer: type[Answer] | None  # None: plain text
     request: type[Request] | None = None
     status: int = 200
     chunk: type[Answer] | None = None

@@ -16,10 +16,10 @@ def interface_of(address: str) -> str | None:
 
 
 def is_loopback(address: str) -> bool:
-    """Returns whether only this machine reaches the address."""
+    """Returns whether the address can be reached only from this machine."""
     return ipaddress.ip_address(address).is_loopback
 
 
 def in_url(address: str) -> str:
-    """Returns the address as URLs have it: IPv6 in brackets."""
+    """Returns the address as written in URLs: IPv6 in brackets."""
     return f"[{address}]" if ":" in address else address

@@ -1,4 +1,4 @@
-"""Writes files that appear complete or not at all, also if the machine loses its power or a disk is full."""
+"""Writes files that appear complete or not at all, even if the machine loses power or a disk is full."""
 
 import errno
 import io
@@ -14,8 +14,8 @@ NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 def replaced_atomically(path: Path) -> Iterator[Path]:
     """Yields a temporary path next to `path`, and renames it to `path` when the block ends.
 
-    The file is on the disk when it gets its name, and so is the name when this returns. A block that raises
-    leaves `path` as it was, and the temporary file is removed.
+    The content is on the disk before the rename, and the name when this returns. If the block raises, `path`
+    is left as it was and the temporary file is removed.
     """
     unfinished = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
@@ -29,7 +29,7 @@ def replaced_atomically(path: Path) -> Iterator[Path]:
 
 
 def write_atomically(path: Path, content: str | bytes, mode: int = 0o666) -> None:
-    """Writes a file that readers see complete or not at all; replaces an older one of that name.
+    """Writes a file that readers see complete or not at all, and replaces an existing one.
 
     `mode` is the permissions of a new file, before the umask.
     """
@@ -39,9 +39,9 @@ def write_atomically(path: Path, content: str | bytes, mode: int = 0o666) -> Non
 
 
 def append_whole(file: io.FileIO, data: bytes | bytearray, end: int) -> None:
-    """Appends `data` to an unbuffered file that ends at `end`. The file stays as it was if that raises.
+    """Appends `data` to an unbuffered file that ends at `end`. If that raises, the file stays as it was.
 
-    No view of `data` outlasts the call, so a bytearray can be resized after it.
+    No view of `data` outlives the call, so a bytearray can be resized afterwards.
     """
     written = 0
     try:
@@ -54,7 +54,7 @@ def append_whole(file: io.FileIO, data: bytes | bytearray, end: int) -> None:
 
 
 def lacks_room(error: BaseException) -> bool:
-    """Returns whether an error of writing, or one that it followed, says that a disk or a quota is full."""
+    """Returns whether the error, or one that caused it, says that a disk or a quota is full."""
     causes: list[BaseException] = []
     following: BaseException | None = error
     while following and following not in causes:
@@ -64,7 +64,7 @@ def lacks_room(error: BaseException) -> bool:
 
 
 def sync(path: Path) -> None:
-    """Returns when a file's content, or a directory's names, would outlast a loss of power."""
+    """Waits until a file's content, or the names in a directory, would survive a loss of power."""
     opened = os.open(path, os.O_RDONLY)
     try:
         os.fsync(opened)
@@ -73,7 +73,7 @@ def sync(path: Path) -> None:
 
 
 def sync_tree(directory: Path) -> None:
-    """Syncs all that lies in a directory, the directory itself, and its own name."""
+    """Syncs everything in a directory, the directory itself, and its own name."""
     for parent, _, names in os.walk(directory, topdown=False):
         for name in names:
             sync(Path(parent, name))
@@ -82,7 +82,7 @@ def sync_tree(directory: Path) -> None:
 
 
 def remove_unfinished(directory: Path) -> None:
-    """Removes what `replaced_atomically` left below a directory when its process was killed.
+    """Removes the temporary files that killed processes left below a directory in `replaced_atomically`.
 
     No process may be writing there.
     """

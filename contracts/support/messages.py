@@ -4,7 +4,7 @@ from pydantic import ValidationError
 
 
 def one_line(error: BaseException) -> str:
-    """Returns the error's whole message on one line; each problem of a ValidationError names its field."""
+    """Returns the error's complete message on one line; each problem of a ValidationError names its field."""
     if not isinstance(error, ValidationError):
         return " ".join(str(error).split())
     problems = []
@@ -16,6 +16,6 @@ def one_line(error: BaseException) -> str:
 
 
 def first_line(error: BaseException) -> str:
-    """Returns the first line of the error's message, or the name of its class where it has none."""
+    """Returns the first line of the error's message, or the name of its class if the message is empty."""
     lines = str(error).strip().splitlines()
     return lines[0] if lines else type(error).__name__

@@ -10,11 +10,11 @@ OTHERS_MAY_READ = 0o077
 
 
 class TokenError(ValueError):
-    """There is no token that can be used where one should be."""
+    """There is no usable token where one is required."""
 
 
 def add_token_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds `--token-file`, and `--token`, which is refused with the reason."""
+    """Adds `--token-file`, and a `--token` that is refused with the reason."""
     parser.add_argument(
         "--token-file", type=Path, help=f"file with the bearer token, unless {TOKEN_VARIABLE} holds it"
     )
@@ -22,9 +22,9 @@ def add_token_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def token_of(file: Path | None) -> str | None:
-    """Returns the token in `file`, or else the environment's.
+    """Returns the token in `file`, or the environment's if there is no file.
 
-    Raises TokenError for a file that other users may read, and for what cannot be sent in a header.
+    Raises TokenError for a file that other users may read, and for a token that cannot be sent in a header.
     """
     token = os.environ.get(TOKEN_VARIABLE) or None
     if file is not None:

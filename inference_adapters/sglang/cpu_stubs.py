@@ -1,4 +1,4 @@
-"""Stubs for what is missing where SGLang is installed without CUDA. On a CPU only their names are needed."""
+"""Stubs for modules that SGLang lacks without CUDA. On a CPU only their names are needed."""
 
 import importlib.util
 import sys
@@ -19,7 +19,7 @@ def install_cpu_stubs() -> None:
 class _MissingKernels(types.ModuleType):
     """A module that has every name; calling one raises NotImplementedError.
 
-    SGLang imports by name what a dense model never calls.
+    SGLang imports names that a dense model never calls.
     """
 
     __path__: list[str] = []
@@ -34,11 +34,11 @@ class _MissingKernels(types.ModuleType):
         return missing
 
 
-@cache  # a library that is garbage-collected removes its operators
+@cache  # kept, because a library that is garbage-collected removes its operators
 def _torchvision_operators() -> object:
     """Defines torchvision's operators.
 
-    Its CUDA build registers fake kernels for them even where it could not load them.
+    Its CUDA build registers fake kernels for them even if it could not load them.
     """
     from torch import library
 

@@ -2,8 +2,8 @@
 
 Token ids go through `/generate`, weights through `/update_weights_from_tensor`. SGLang could join the weight
 group itself, but its routes have no timeout. While no bucket arrives, its scheduler neither generates nor
-responds. So this process is the group's member. It waits, buffers in shared memory, and passes complete
-updates on.
+responds. So this process is the group's member instead. It waits, buffers in shared memory, and passes
+complete updates to SGLang.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ from multiprocessing.reduction import ForkingPickler
 from typing import Any
 
 import torch
-import torch.multiprocessing  # teaches ForkingPickler to send a tensor as the name of its shared memory
+import torch.multiprocessing  # makes ForkingPickler send a tensor as the name of its shared memory
 
 from contracts.inference import (
     EngineInfo,
@@ -61,7 +61,7 @@ class SglangEngine(TokenizerMixin, EmbeddedEngine):
         self._updating = False  # whether one of SGLang's update sessions is open
         torch.multiprocessing.set_sharing_strategy("file_system")  # names the memory, without a socket
 
-    # --- what it is -------------------------------------------------------------------------------
+    # --- properties -------------------------------------------------------------------------------
 
     def info(self) -> EngineInfo:
         nccl = nccl_version()
@@ -89,7 +89,7 @@ class SglangEngine(TokenizerMixin, EmbeddedEngine):
     async def metrics(self) -> str:
         try:
             return await self._sglang.text("/metrics")
-        except SglangError as error:  # the server's own metrics are the more needed
+        except SglangError as error:  # the metrics of this server are needed all the more
             log.warning("SGLang's metrics are left out: %s", error)
             return ""
 
@@ -102,7 +102,7 @@ class SglangEngine(TokenizerMixin, EmbeddedEngine):
     def max_context(self) -> int:
         return self._context
 
-    # --- its life ---------------------------------------------------------------------------------
+    # --- start and end ----------------------------------------------------------------------------
 
     async def start(self, version: int) -> None:
         self._loop = asyncio.get_running_loop()
@@ -133,7 +133,7 @@ class SglangEngine(TokenizerMixin, EmbeddedEngine):
     async def abort_requests(self) -> None:
         try:
             await self._requests.abort_all()
-        except SglangError as error:  # it may have ended, and all requests with it
+        except SglangError as error:  # it may have ended, and all its requests too
             log.warning("SGLang's requests cannot be ended: %s", error)
 
     # --- weights ----------------------------------------------------------------------------------
@@ -151,9 +151,9 @@ class SglangEngine(TokenizerMixin, EmbeddedEngine):
             self._loop.call_soon_threadsafe(self._requests.release)
 
     def buffered(self, bucket: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-        """Returns the bucket in memory that SGLang also reads, so the pause has nothing to copy.
+        """Returns the bucket in memory that SGLang also reads, so that nothing is copied during the pause.
 
-        The memory is not a GPU's, which cannot hold a second copy of the model besides SGLang's.
+        The memory is not on a GPU, which cannot hold a second copy of the model besides SGLang's.
         """
         size = sum(tensor.nbytes for tensor in bucket.values())
         if size > (free := shutil.disk_usage(SHARED_MEMORY).free):
@@ -173,7 +173,7 @@ class SglangEngine(TokenizerMixin, EmbeddedEngine):
         recompute = kv_cache == "recompute"
         if recompute:
             self._command("/pause_generation", mode="retract")
-        if not self._updating:  # an update that failed left it open
+        if not self._updating:  # left open by an update that failed
             self._command("/begin_weight_update")
             self._updating = True
         self._command(

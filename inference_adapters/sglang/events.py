@@ -3,14 +3,14 @@
 from contracts.inference import TokenDelta
 from inference_adapters.sglang.server_process import SglangError
 
-IMPOSSIBLE = -1e30  # SGLang has the lowest float where a log-probability is minus infinity
+IMPOSSIBLE = -1e30  # SGLang reports the lowest float for a log-probability of minus infinity
 
 
 def read_delta(event: dict, given: int, likeliest: int = 0) -> TokenDelta:
-    """Returns the new tokens of an event of SGLang's, after the `given` ones.
+    """Returns the tokens of an SGLang event that follow the first `given` ones.
 
-    SGLang reports at a request's end which weights sampled its tokens, so versions come with the last event.
-    Raises SglangError if SGLang could not answer.
+    SGLang reports only at a request's end which weights sampled its tokens, so versions come with the last
+    event. Raises SglangError if SGLang could not generate.
     """
     if error := event.get("error"):
         raise SglangError(error["message"])
@@ -18,7 +18,7 @@ def read_delta(event: dict, given: int, likeliest: int = 0) -> TokenDelta:
     reason = meta["finish_reason"]
     if reason and reason.get("status_code"):
         raise SglangError(reason["message"])
-    # What an abort of a waiting request repeats comes last: a token, and every log-probability.
+    # An aborted waiting request repeats data at the end: one token, and all log-probabilities.
     new = meta["completion_tokens"] - given
     ids = event["output_ids"]
     logprobs = meta["output_token_logprobs"]

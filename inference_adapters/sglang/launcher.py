@@ -19,7 +19,7 @@ def main() -> None:
     from sglang.launch_server import run_server
     from sglang.srt.server_args import prepare_server_args
 
-    # The adapter keeps the model's context; SGLang needs a little more of its own.
+    # The adapter enforces the model's context; SGLang needs a slightly longer one for itself.
     os.environ["SGLANG_ALLOW_OVERWRITE_LONGER_CONTEXT_LEN"] = "1"
     run_server(prepare_server_args([*sys.argv[1:], "--api-key", os.environ[API_KEY_VARIABLE]]))
 

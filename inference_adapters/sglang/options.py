@@ -1,4 +1,4 @@
-"""Translates the adapter's command line into SGLang's: some options are decided, the others are passed on."""
+"""Translates the adapter's command line into SGLang's: some options are fixed, the others are passed on."""
 
 import argparse
 import os
@@ -10,8 +10,8 @@ from transformers import AutoConfig
 
 from inference_adapters.tokenizer_mixin import check_model_directory
 
-SPARE = 8  # tokens of a context that SGLang keeps for itself
-DECIDED = {  # options that the contract decides, or the prefix of several, and the reason
+SPARE = 8  # tokens of a context that SGLang reserves
+DECIDED = {  # options that the contract fixes, or a common prefix of several, and the reason
     "--model-path": "it is --model here",
     "--api-key": "set PIPELINERL_TOKEN; SGLang itself is reached through this server alone",
     "--admin-api-key": "set PIPELINERL_TOKEN; SGLang itself is reached through this server alone",
@@ -34,7 +34,7 @@ DECIDED = {  # options that the contract decides, or the prefix of several, and 
 
 @dataclass(frozen=True)
 class Options:
-    """The options of the server. Raises ValueError, with a message of one line, for what cannot be served."""
+    """The options of the server. Raises ValueError, with a one-line message, if they cannot be served."""
 
     model: str
     workers: int  # processes of tensor parallelism
@@ -59,11 +59,12 @@ class Options:
             "--tensor-parallel-size": self.workers,
             "--context-length": self.context + SPARE,
             "--weight-version": version,
-            "--random-seed": secrets.randbits(31),  # servers with one seed would draw the same noise
+            "--random-seed": secrets.randbits(31),  # servers with the same seed would draw the same noise
             "--stream-interval": 8,
             "--log-level": "warning",
         }
-        # A pause between two steps would label a token that is still to come by the overlapped one.
+        # With overlapped steps, a pause between two steps would give the overlapped step's token a wrong
+        # label.
         flags = ["--skip-tokenizer-init", "--disable-overlap-schedule", "--incremental-streaming-output"]
         flags.append("--enable-metrics")
         here = [] if torch.cuda.is_available() else ["--device", "cpu", "--sleep-on-idle"]
@@ -77,7 +78,7 @@ def environment(workers: int) -> dict[str, str]:
     """
     if torch.cuda.is_available():
         return {}
-    cores = ",".join(map(str, sorted(os.sched_getaffinity(0))))  # the cores of each worker
+    cores = ",".join(map(str, sorted(os.sched_getaffinity(0))))  # the cores that each worker may use
     bound = os.environ.get("SGLANG_CPU_OMP_THREADS_BIND", "|".join([cores] * workers))
     return {"SGLANG_USE_CPU_ENGINE": "1", "SGLANG_CPU_OMP_THREADS_BIND": bound}
 

@@ -1,8 +1,8 @@
-"""The completions that SGLang works on, and how they meet an update of the weights.
+"""The completions that SGLang works on, and their handling in a weight update.
 
-SGLang looks for a prompt in its prefix cache when it begins to read it, which may be long after the request
-came. A request therefore names the weights whose keys and values it may find. One that SGLang has not begun
-when an update comes is withdrawn, and sent again after the update.
+SGLang searches its prefix cache when it starts to process a prompt, which may be long after the request
+arrived. A request therefore names the weights whose keys and values it may use. A request that SGLang has not
+started before an update is withdrawn, and sent again after the update.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ from inference_adapters.sglang.events import read_delta
 from inference_adapters.sglang.server_process import SglangError, SglangServer
 
 ABORTED = TokenDelta(token_ids=[], logprobs=[], versions=[], finish_reason="abort")
-CANCELLED_AT_A_TIME = 16  # each takes a connection
+CANCELLED_AT_A_TIME = 16  # each needs a connection
 
 
 @dataclass(eq=False)
@@ -30,17 +30,17 @@ class _Request:
 
 
 class SentRequests:
-    """Sends completions to SGLang, withdraws and cancels them."""
+    """Sends completions to SGLang, and withdraws and cancels them."""
 
     def __init__(self, sglang: SglangServer):
         self._sglang = sglang
-        self._unanswered: set[_Request] = set()  # SGLang may not have begun to read their prompts
+        self._unanswered: set[_Request] = set()  # SGLang may not have started their prompts
         self._open = asyncio.Event()
         self._open.set()
-        self._weights = 0  # number of the weights, because a resumed run reuses versions
+        self._weights = 0  # counts the updates, because a resumed run reuses version numbers
         self._aborted = 0  # how often all requests were aborted
         self._cancelling = asyncio.Semaphore(CANCELLED_AT_A_TIME)
-        self.held = 0  # requests that wait for the end of an update here
+        self.held = 0  # requests that wait here for the end of an update
 
     async def hold(self) -> None:
         """Holds new requests, and withdraws those without a token. Called before SGLang is paused."""
@@ -51,7 +51,7 @@ class SentRequests:
         await asyncio.gather(*(self._cancel(request) for request in unanswered))
 
     def release(self) -> None:
-        """Sends what was held. From here on nothing that SGLang has cached before is found."""
+        """Sends the held requests. From now on, keys and values cached before are not found."""
         self._weights += 1
         self._open.set()
 
@@ -76,7 +76,7 @@ class SentRequests:
                 async with contextlib.aclosing(self._events(request, prompt, sampling)) as events:
                     async for event in events:
                         if self._aborted > aborted and not given:
-                            yield ABORTED  # SGLang held it where its own abort does not reach
+                            yield ABORTED  # SGLang's own abort does not reach requests held here
                             return
                         if request.withdrawn:
                             break
@@ -87,7 +87,7 @@ class SentRequests:
                         try:
                             yield delta
                         except Enough:
-                            await self._cancel(request)  # SGLang's last event still tells the versions
+                            await self._cancel(request)  # SGLang's last event still has the versions
                 if not request.withdrawn:
                     return
         except SglangError as error:
@@ -103,7 +103,7 @@ class SentRequests:
     async def _events(
         self, request: _Request, prompt: list[int], sampling: SamplingParameters
     ) -> AsyncIterator[dict]:
-        """Yields SGLang's events of a request, which is cancelled if it is left before its end."""
+        """Yields SGLang's events of a request. The request is cancelled if the iterator is closed early."""
         self._unanswered.add(request)
         events = self._sglang.events(
             "/generate",

@@ -1,6 +1,6 @@
 """SGLang's server as a child process: its start and end, its routes, its memory.
 
-It knows nothing of the contract.
+It does not know the contract.
 """
 
 import asyncio
@@ -24,8 +24,8 @@ from inference_adapters.sglang import API_KEY_VARIABLE, PARENT_VARIABLE
 LAUNCHER = Path(__file__).with_name("launcher.py")
 ASK_EVERY_S = 0.2
 ANSWER_S = 60.0
-TEXT_S = 5.0  # within Prometheus' own patience, which is 10 s
-LINE_BYTES = 2**28  # size of the longest event: an aborted request's has every log-probability
+TEXT_S = 5.0  # below Prometheus' own timeout of 10 s
+LINE_BYTES = 2**28  # size of the longest event: that of an aborted request contains every log-probability
 STOP_S = 5.0
 
 
@@ -34,7 +34,7 @@ class SglangError(RuntimeError):
 
 
 class SglangServer:
-    """An SGLang server that listens on loopback only, with a key that no other process has."""
+    """An SGLang server that listens on loopback only, with a key that only this process has."""
 
     def __init__(self, options: list[str], environment: dict[str, str]):
         self._port = ReservedPort()
@@ -49,7 +49,7 @@ class SglangServer:
                 *address,
             ],  # -P keeps our directory off the module path
             env=os.environ | environment | self._variables(),
-            start_new_session=True,  # so Ctrl-C only reaches this server, which ends its child
+            start_new_session=True,  # so that Ctrl-C reaches only this server, which ends its child
         )
         self._session: aiohttp.ClientSession | None = None
 
@@ -57,7 +57,7 @@ class SglangServer:
         return {
             API_KEY_VARIABLE: self._key,
             PARENT_VARIABLE: str(os.getpid()),
-            # Idle connections are closed from this end: a request that met the closing would be lost.
+            # Idle connections are closed by this side: SGLang could close one just as a request is sent.
             "SGLANG_TIMEOUT_KEEP_ALIVE": "3600",
         }
 
@@ -65,7 +65,7 @@ class SglangServer:
         return self._process.poll() is not None
 
     async def ready(self) -> None:
-        """Waits until SGLang accepts requests. Raises SglangError if it ends before."""
+        """Waits until SGLang accepts requests. Raises SglangError if it ends before that."""
         self._session = aiohttp.ClientSession(
             f"http://127.0.0.1:{self._port.number}",
             headers={"Authorization": f"Bearer {self._key}"},
@@ -90,7 +90,7 @@ class SglangServer:
         return await self._answer("GET", path, None, ANSWER_S)
 
     async def text(self, path: str) -> str:
-        """Returns a text of SGLang's. Raises SglangError if there is none in time, which harms nobody."""
+        """Returns the text of a route. Raises SglangError if there is none in time; SGLang keeps running."""
         try:
             async with asyncio.timeout(TEXT_S), self._session.get(path) as answer:
                 text = await answer.text()
@@ -103,7 +103,7 @@ class SglangServer:
     async def post(self, path: str, *, within_s: float = ANSWER_S, **body: Any) -> dict:
         """Returns SGLang's response. Raises SglangError, with SGLang's message, unless the request succeeds.
 
-        An SGLang that does not respond in time is killed, because its state is unknown.
+        If SGLang does not respond in time, it is killed, because its state is unknown.
         """
         return await self._answer("POST", path, body, within_s)
 

@@ -1,10 +1,10 @@
-"""Attention over the paged cache, computed for each request by itself.
+"""Attention over the paged cache, computed separately for each request.
 
 Without flash attention the library packs a batch into one row and masks a dense [all queries, all keys]
-product. That work grows with the square of the number of requests. Here, requests with equally many new
-tokens form a group, whose cached keys are gathered side by side. A step of 64 requests of some 100 tokens
-takes a third of the time, of 150 tokens a fifth. It needs a model whose every layer attends to the whole
-sequence.
+product. That work grows with the square of the number of requests. Here, requests with the same number of new
+tokens form a group, whose cached keys are gathered into one tensor. A step of 64 requests of some 100 tokens
+takes a third of the time; with 150 tokens it takes a fifth. The model's every layer must attend to the
+complete sequence.
 """
 
 from collections import defaultdict
@@ -15,12 +15,12 @@ import torch
 from torch import Tensor, nn
 from transformers import AttentionInterface
 
-IMPLEMENTATION = "per_request"  # the name by which a model's config selects it
+IMPLEMENTATION = "per_request"  # the name that selects it in a model's config
 
 
 @dataclass(frozen=True)
 class Group:
-    """B requests with q new tokens each, and at most L tokens in all."""
+    """B requests with q new tokens each, and at most L tokens in total per request."""
 
     rows: Tensor  # [B * q] index of each query in the packed batch
     mask: Tensor  # [B, 1, heads_per_key * q, L] 0 where a query attends, else -inf
@@ -37,7 +37,7 @@ def plan_groups(
     heads_per_key: int,
     dtype: torch.dtype,
 ) -> tuple[list[Group], Tensor]:
-    """Returns the groups, and the cache slots to read for them: B * L of each, one group after the other."""
+    """Returns the groups, and the cache slots to read for them: B * L per group, group by group."""
     by_length: dict[int, list[int]] = defaultdict(list)
     for request, new_tokens in enumerate(cu_seq_lens_q.diff().tolist()):
         by_length[new_tokens].append(request)

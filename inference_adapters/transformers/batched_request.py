@@ -1,4 +1,4 @@
-"""One request as the library schedules it, with the contract's parameters and the place of its tokens.
+"""One request as the library schedules it, with the contract's parameters and the outbox for its tokens.
 
 The code runs in the manager's generation thread.
 """
@@ -25,16 +25,16 @@ class Request(RequestState):
     sampling: SamplingParameters
     outbox: Outbox
     batcher: "Batcher"
-    generator: torch.Generator | None = None  # the generator of a request with a seed
-    likeliest: list[tuple[int, float]] | None = None  # of the last forward pass, if they were asked for
+    generator: torch.Generator | None = None  # of a request with a seed
+    likeliest: list[tuple[int, float]] | None = None  # of the last forward pass, if requested
 
     def update_and_check_completion(self, token_id: int, logprob: float | None) -> bool:
-        """Takes a sampled token and returns whether the request has ended.
+        """Records a sampled token and returns whether the request has ended.
 
         The library calls it right after the forward pass that sampled the token. Weights change only before
         the next pass, so the current version is the one that sampled it.
         """
-        if self.outbox.closed:  # aborted meanwhile, or its client has gone
+        if self.outbox.closed:  # aborted meanwhile, or its client has disconnected
             self.status = RequestStatus.FINISHED
             return True
         if math.isnan(logprob):

@@ -1,11 +1,11 @@
 """The library's continuous batching manager, extended to keep the contract.
 
-Every request carries its own sampling parameters. Its tokens leave through an `Outbox`, labelled with the
-weights that sampled them. Weights may change between forward passes. The code runs in the manager's
-generation thread unless it says otherwise. It knows no tokenizer and no weight group.
+Every request has its own sampling parameters. Its tokens are delivered through an `Outbox`, labelled with the
+version of the weights that sampled them. Weights may change between forward passes. The code runs in the
+manager's generation thread unless it says otherwise. It knows no tokenizer and no weight group.
 
 It overrides internals of transformers 5.19, as `batched_request` and `runner` do (`attention` relies on its
-cache); read them before that version changes.
+cache). Check these internals before changing that version.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ from inference_adapters.transformers.outbox import Outbox
 from inference_adapters.transformers.runner import Runner
 
 PAGE_TOKENS = 32  # tokens of a cache block; small because requests are short
-FLUSH_S = 0.05  # longest time that sampled tokens wait until the event loop is woken
+FLUSH_S = 0.05  # longest time that sampled tokens wait before the event loop is woken
 
 
 class Router(OutputRouter):
@@ -48,7 +48,7 @@ class Router(OutputRouter):
 
 
 class Batcher(ContinuousBatchingManager):
-    """The batching manager. `version` labels what is sampled; it changes only while generation is paused."""
+    """The batching manager. `version` labels sampled tokens; it changes only while generation is paused."""
 
     def __init__(self, model: PreTrainedModel, version: int, max_batch_tokens: int, num_blocks: int):
         super().__init__(
@@ -60,14 +60,14 @@ class Batcher(ContinuousBatchingManager):
                 max_batch_tokens=max_batch_tokens,
                 max_requests_per_batch=max_batch_tokens,
                 return_logprobs=True,
-                # Keys and values of older weights must not serve a new request (G3).
+                # A new request must not use keys and values of older weights (G3).
                 allow_block_sharing=False,
-                # With a batch in the making at the pause, labels would slip by one (G5).
+                # If the next batch were already prepared at the pause, its labels would be wrong by one (G5).
                 use_async_batching=False,
                 use_cuda_graph=False,  # a graph would replay one batch's sampling parameters
                 auto_switch_to_flash=False,
-                # The library seeds from torch's generator, which starts alike in every process: all
-                # servers of a run would draw the same noise.
+                # The library seeds from torch's generator, which starts alike in every process. All servers
+                # of a run would draw the same noise.
                 seed=secrets.randbits(32),
             ),
         )
@@ -80,7 +80,7 @@ class Batcher(ContinuousBatchingManager):
         attends_per_request = set(attention_types) == {FULL_ATTENTION}
         if attends_per_request:
             model.set_attn_implementation(IMPLEMENTATION)  # the constructor accepts only its own names
-        self.batch_processor = self._create_batch_processor()  # the generation thread will find it there
+        self.batch_processor = self._create_batch_processor()  # the generation thread uses this attribute
         self.batch_processor.model_runner = Runner(self.batch_processor, attends_per_request)
 
     def submit(self, request: Request) -> None:
@@ -99,7 +99,7 @@ class Batcher(ContinuousBatchingManager):
         return len(scheduler.active_requests), len(scheduler.waiting_requests) + self.input_queue.qsize()
 
     def _wake_readers(self) -> None:
-        """Wakes the readers of new tokens: at once if a request has finished, else every `FLUSH_S`.
+        """Wakes the readers of new tokens: at once if a request has finished, otherwise every `FLUSH_S`.
 
         Waking a reader costs more than sampling a token.
         """
@@ -113,19 +113,19 @@ class Batcher(ContinuousBatchingManager):
     def recompute_active(self) -> None:
         """Discards all keys and values, inside a pause.
 
-        Requests in flight compute those of their tokens again.
+        Requests in flight then compute their keys and values again.
         """
         scheduler = self.batch_processor.scheduler
         states = list(scheduler.active_requests.values())
         for state in states:
             scheduler.finish_request(state.request_id)
             scheduler.add_waiting_request(state.create_equivalent_initial_request())
-        # They came first, so they go before those that wait.
+        # They came first, so they go ahead of the waiting requests.
         scheduler.waiting_requests_order.rotate(len(states))
 
     def _generation_loop_body(self, batch_processor: ContinuousBatchProcessor, bootstrapping: bool) -> bool:
-        # The library blocks new requests until a running one finishes; when the running ones were
-        # cancelled or made to recompute, none is left to do so, and the queue would wait forever.
+        # The library blocks new requests until a running one finishes. If the running ones were cancelled or
+        # must recompute, none is left to finish, and the queue would wait forever.
         if not batch_processor.scheduler.active_requests:
             batch_processor.scheduler.block_new_requests = False
         goes_on = super()._generation_loop_body(batch_processor, bootstrapping)

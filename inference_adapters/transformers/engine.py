@@ -1,7 +1,7 @@
 """The inference contract on transformers' continuous batching, with the model in the server's process.
 
 It loads model and tokenizer, passes requests to the `Batcher`, and changes weights while it is paused. It is
-the default engine, and runs on a CPU. It has one process and one device; vLLM and SGLang are for many GPUs.
+the default engine, and runs on a CPU. It uses one process and one device; vLLM and SGLang are for many GPUs.
 """
 
 import contextlib
@@ -58,7 +58,8 @@ class TransformersEngine(TokenizerMixin, EmbeddedEngine):
         self._batcher: Batcher | None = None  # None until `start`
         self._ids = itertools.count()
         self._live: set[Outbox] = set()
-        # Held while weights change and while a score is computed: so a score sees one version only.
+        # Held while weights change and while a score is computed, so that a score comes from a single
+        # version.
         self._weights_lock = Lock()
 
     def info(self) -> EngineInfo:
@@ -99,7 +100,8 @@ class TransformersEngine(TokenizerMixin, EmbeddedEngine):
         self._model = await in_daemon_thread(self._load)
         positions = self._model.config.get_text_config().max_position_embeddings
         self._max_context = min(positions, self.num_blocks * PAGE_TOKENS)
-        # Continuous batching changes how the model attends; scores need the plain way. Same weights.
+        # Continuous batching changes the model's attention; scores need the ordinary one, on the same
+        # weights.
         self._scorer = copy.deepcopy(self._model, {id(p): p for p in self._model.parameters()})
         self._batcher = Batcher(self._model, version, self.max_batch_tokens, self.num_blocks)
         self._batcher.start()
@@ -129,7 +131,7 @@ class TransformersEngine(TokenizerMixin, EmbeddedEngine):
         return all(self._fits(own[p.name], torch_dtype(p.dtype)) for p in parameters)
 
     def _fits(self, parameter: torch.nn.Parameter, dtype: torch.dtype) -> bool:
-        """Returns whether a received tensor of this dtype can take the place of the parameter's own."""
+        """Returns whether a received tensor of this dtype can replace the parameter's own."""
         return self.device.type == "cpu" and parameter.dtype == dtype
 
     @torch.no_grad()

@@ -1,6 +1,6 @@
 """Passes the sampled tokens of one request from the generation thread to the event loop.
 
-An outbox outlives the library's request state, which is replaced whenever a request is computed again. So no
+An outbox outlives the library's request state, which is replaced whenever a request is recomputed. So no
 token is delivered twice, and none is lost.
 """
 
@@ -23,7 +23,7 @@ class Outbox:
     def __init__(self) -> None:
         self.token_ids: list[int] = []
         self.logprobs: list[float] = []
-        self.likeliest: list[list[tuple[int, float]]] = []  # at each position, if they were asked for
+        self.likeliest: list[list[tuple[int, float]]] = []  # at each position, if requested
         self.versions: list[int] = []
         self.finish_reason: FinishReason | None = None
         self.error: Exception | None = None
@@ -41,13 +41,13 @@ class Outbox:
         reason: FinishReason | None,
         likeliest: list[tuple[int, float]] | None = None,
     ) -> None:
-        """Adds a sampled token, with the likeliest ones at its position if they were asked for."""
+        """Adds a sampled token, with the most likely tokens at its position if they were requested."""
         self.token_ids.append(token_id)
         self.logprobs.append(logprob)
         if likeliest is not None:
             self.likeliest.append(likeliest)
-        self.versions.append(version)  # last: the reader counts these
-        if reason is not None:  # or it would undo an abort of this moment
+        self.versions.append(version)  # last, because the reader counts these
+        if reason is not None:  # otherwise it would undo an abort at this moment
             self.finish_reason = reason
 
     def abort(self) -> None:
@@ -66,7 +66,7 @@ class Outbox:
             self.changed.clear()
             if self.error is not None:
                 raise self.error
-            reason = self.finish_reason  # before the tokens: they are complete once it is set
+            reason = self.finish_reason  # read before the tokens: they are complete once it is set
             end = len(self.versions)
             yield TokenDelta(
                 self.token_ids[sent:end],

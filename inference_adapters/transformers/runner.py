@@ -1,4 +1,4 @@
-"""The forward pass of a batch, and how tokens are drawn from it. `batching` runs it."""
+"""The forward pass of a batch, and the sampling of its tokens. `batching` runs it."""
 
 import torch
 from transformers.generation.continuous_batching.cache_allocators import FULL_ATTENTION
@@ -11,7 +11,7 @@ from inference_adapters.transformers.sampling import likeliest, sample
 
 
 class Runner(ModelRunner):
-    """Runs one forward pass: attention request by request, sampling row by row."""
+    """Runs one forward pass, with attention per request and sampling per row."""
 
     def __init__(self, processor: ContinuousBatchProcessor, attends_per_request: bool):
         super().__init__(
@@ -43,7 +43,7 @@ class Runner(ModelRunner):
     def _sample(self, scores: torch.Tensor, output_ids: torch.Tensor) -> None:
         batch = self.inputs_and_outputs.requests_in_batch
         requests = [future.state for future in batch if future.has_new_token]
-        n = len(requests)  # the other rows belong to prompts that are not read to their end
+        n = len(requests)  # the other rows belong to incomplete prompts
         if n == 0:
             return
         token_ids, logprobs = sample(
@@ -55,4 +55,4 @@ class Runner(ModelRunner):
             for row, tokens in zip(asking, found, strict=True):
                 requests[row].likeliest = tokens
         output_ids[0, :n] = token_ids
-        output_ids[1, :n] = logprobs.view(torch.int32)  # the library's row for them is int32
+        output_ids[1, :n] = logprobs.view(torch.int32)  # the library's row for log-probabilities is int32

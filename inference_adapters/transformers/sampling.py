@@ -1,7 +1,7 @@
 """Samples tokens, and returns the log-probability that is reported with each (G4).
 
 It is pure tensor mathematics on the logits of one forward pass; every row has its own parameters. The
-library's own sampling has one mode for a batch: it cannot mix greedy rows with sampled ones.
+library's own sampling has one mode per batch: it cannot mix greedy and sampled rows.
 """
 
 import math
@@ -19,15 +19,15 @@ def sample(
 ) -> tuple[Tensor, Tensor]:
     """Returns token ids `[N]` and their log-probabilities `[N]`, in nats.
 
-    Each is of the distribution that the token was drawn from: after temperature and truncation, or the
-    unscaled softmax at temperature 0. A row without a distribution (its logits are not finite, or overflow
-    when they are divided by the temperature) gets a log-probability of NaN.
+    Each is under the distribution that the token was drawn from: after temperature and truncation, or the
+    unscaled softmax at temperature 0. A row without a distribution gets a log-probability of NaN: its logits
+    are not finite, or overflow when divided by the temperature.
     """
     log_p, greedy = _distributions(logits, sampling)
     undefined = log_p.isnan().any(-1)
     log_p = log_p.masked_fill(undefined[:, None], -math.log(log_p.shape[-1]))  # some index must be drawn
 
-    # In float64: the running sum of a large vocabulary would swallow unlikely tokens in float32.
+    # In float64, because a float32 running sum over a large vocabulary would lose unlikely tokens.
     cdf = log_p.exp().cumsum(-1, dtype=torch.float64)
     uniform = torch.rand(len(sampling), 1, dtype=torch.float64, device=logits.device)
     for row, generator in enumerate(generators):
@@ -40,9 +40,9 @@ def sample(
 
 
 def likeliest(logits: Tensor, sampling: list[SamplingParameters]) -> list[list[tuple[int, float]]]:
-    """Returns each row's `top_logprobs` likeliest tokens and their log-probabilities, most likely first.
+    """Returns each row's `top_logprobs` most likely tokens and their log-probabilities, most likely first.
 
-    Tokens that truncation cuts are not among them.
+    Tokens removed by truncation are not among them.
     """
     log_p, _ = _distributions(logits, sampling)
     top = log_p.topk(min(max(s.top_logprobs for s in sampling), log_p.shape[-1]))
@@ -74,5 +74,5 @@ def _truncate(scaled: Tensor, sampling: list[SamplingParameters]) -> Tensor:
     ordered = ordered.masked_fill(rank >= top_k[:, None], -torch.inf)
     p = ordered.softmax(-1)
     likelier = p.cumsum(-1) - p  # [N, V] probability of the tokens before each
-    cut = (likelier >= top_p[:, None]) & (rank > 0)  # rounding must not cut the likeliest
+    cut = (likelier >= top_p[:, None]) & (rank > 0)  # rounding must not remove the most likely token
     return torch.empty_like(scaled).scatter_(-1, order, ordered.masked_fill(cut, -torch.inf))

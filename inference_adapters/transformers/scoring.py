@@ -1,7 +1,8 @@
 """Computes log-probabilities of given tokens by forward passes, for `POST /score`.
 
-Logits exist for a few tokens at a time: those of a whole sequence would need more memory than the model. Each
-pass continues from the keys and values of the one before, so that the model's own forward makes the logits.
+Logits exist for a few tokens at a time, because those of a complete sequence would need more memory than the
+model. Each pass continues from the keys and values of the previous one, so that the model's own forward
+computes the logits.
 """
 
 from collections.abc import Iterator
@@ -10,8 +11,8 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-LOGITS_TOKENS = 512  # tokens that have logits at a time
-LEAST_FILLED = 0.5  # of a batch: the share of a sequence in the longest one
+LOGITS_TOKENS = 512  # tokens that have logits at the same time
+LEAST_FILLED = 0.5  # of a batch: least ratio of a sequence's length to the longest one's
 
 
 @torch.inference_mode()
@@ -31,7 +32,7 @@ def score(
 
 
 def _score_batch(model: PreTrainedModel, sequences: list[list[int]], temperature: float) -> Tensor:
-    """Returns `[B, T - 1]`, with arbitrary values where a sequence is over."""
+    """Returns `[B, T - 1]`, with arbitrary values after the end of a sequence."""
     # Padded on the right: causal attention ignores the padding.
     ids = torch.nn.utils.rnn.pad_sequence([torch.tensor(s) for s in sequences], batch_first=True)
     ids = ids.to(model.device)  # [B, T]

@@ -1,4 +1,4 @@
-"""The inference contract on vLLM's engine client: what it is, its life, and its place in a weight group.
+"""The inference contract on vLLM's engine client: its properties, start and end, and its weight group.
 
 Generation is vLLM's own; `openai_routes` serves it. `weight_calls` moves the weights.
 """
@@ -43,12 +43,12 @@ class VllmEngine(InferenceEngine):
     def __init__(self, args: Namespace):
         self.args = args
         self.serving = Serving()
-        self.totals = Totals()  # the app's own ones take its place
+        self.totals = Totals()  # replaced by the app's own
         self._llm: EngineClient | None = None
         self._weights: WeightCalls | None = None
         self._watching: asyncio.Task[None] | None = None  # a task that ends when vLLM's engine does
 
-    # --- what it is -------------------------------------------------------------------------------
+    # --- properties -------------------------------------------------------------------------------
 
     def info(self) -> EngineInfo:
         return self._info
@@ -77,13 +77,13 @@ class VllmEngine(InferenceEngine):
         return self._llm.model_config.max_model_len
 
     def parts(self) -> Collection[str]:
-        """Returns the types of content besides text that the model takes."""
+        """Returns the content types besides text that the model accepts."""
         return PARTS if self._llm.model_config.is_multimodal_model else ()
 
     def vocabulary(self) -> int:
         return self._llm.model_config.get_vocab_size()
 
-    # --- its life ---------------------------------------------------------------------------------
+    # --- start and end ----------------------------------------------------------------------------
 
     async def start(self, version: int) -> None:
         args = self.args

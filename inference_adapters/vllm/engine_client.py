@@ -1,8 +1,8 @@
-"""vLLM's engine client, which also records which weights sampled what.
+"""vLLM's engine client, which also records which weights sampled which tokens.
 
-vLLM's serving layer calls `generate` and drops the spans that come with its results. So they are recorded
-here, for the request that is being answered (`CurrentRequest`). The client also separates the cache of old
-weights from that of new ones. It runs in the API process.
+vLLM's serving layer calls `generate` and drops the spans in its results. So they are recorded here, for the
+current HTTP request (`CurrentRequest`). The client also separates the cache entries of old and new weights.
+It runs in the API process.
 """
 
 from collections.abc import AsyncGenerator
@@ -32,12 +32,12 @@ current_request: ContextVar[CurrentRequest | None] = ContextVar("current_request
 
 
 class EngineClient(AsyncLLM):
-    """vLLM's engine client, with recorded spans and a cache for each set of weights."""
+    """vLLM's engine client, with recorded spans and separate cache entries for each set of weights."""
 
     generation = 0  # how often the weights have been changed
 
     async def forget_cache(self) -> None:
-        """Makes requests that are not begun ignore the keys and values that are cached.
+        """Makes requests that have not started ignore the cached keys and values.
 
         Called while the scheduler is paused.
         """
@@ -47,13 +47,13 @@ class EngineClient(AsyncLLM):
     def generate(
         self, prompt: dict, sampling_params: SamplingParams, request_id: str, **options
     ) -> AsyncGenerator[RequestOutput, None]:
-        """Samples the completions of a request, which may come by any API of vLLM's."""
+        """Samples the completions of a request, which may come through any of vLLM's APIs."""
         check_sampling(sampling_params)
         check_prompt_ids(prompt.get("prompt_token_ids") or (), self.model_config.get_vocab_size())
         salted = prompt | {"cache_salt": f"{prompt.get('cache_salt', '')}/{self.generation}"}
         outputs = super().generate(salted, sampling_params, request_id, **options)
         answer = current_request.get()
-        if answer is None:  # a request of another API of vLLM's
+        if answer is None:  # a request through another API of vLLM's
             return outputs
         self._check_length(len(prompt.get("prompt_token_ids", ())), answer.max_tokens)
         answer.prompts += 1
@@ -76,7 +76,7 @@ class EngineClient(AsyncLLM):
             pass
 
     def load(self) -> tuple[int, int]:
-        """Returns the number of requests that generate, and of those that wait for their first token."""
+        """Returns the number of requests that are generating, and of those waiting for their first token."""
         states = self.output_processor.request_states.values()
         waiting = sum(state.is_prefilling for state in states)
         return len(states) - waiting, waiting

@@ -1,4 +1,4 @@
-"""Maps vLLM's refusals to the contract's codes, and makes the refusals that vLLM does not make."""
+"""Maps vLLM's refusals to the contract's codes, and adds refusals that vLLM lacks."""
 
 import json
 from typing import TypeVar
@@ -12,7 +12,7 @@ from inference_adapters.neutral_values import asked_for, only_neutral
 
 Request = TypeVar("Request", bound=OpenAIBaseModel)
 
-NOT_SAMPLED = ("use_beam_search",)  # parameters under which tokens are not drawn from any distribution
+NOT_SAMPLED = ("use_beam_search",)  # parameters with which tokens are not drawn from any distribution
 BY_STATUS = {
     404: ErrorCode.NOT_FOUND,
     500: ErrorCode.ENGINE_FAILED,
@@ -39,7 +39,7 @@ def parsed(body: dict, form: type[Request]) -> Request:
         raise ContractError(
             ErrorCode.INVALID_REQUEST, f"{'.'.join(within)}: {first['msg']}", param
         ) from error
-    except Exception as error:  # vLLM's validators stumble over values of another type
+    except Exception as error:  # vLLM's validators fail on values of another type
         why = refusal(error)
         if why.code is ErrorCode.ENGINE_FAILED:
             why = ContractError(ErrorCode.INVALID_REQUEST, f"the body cannot be read: {error!r}")
@@ -47,7 +47,7 @@ def parsed(body: dict, form: type[Request]) -> Request:
 
 
 def json_object(raw: bytes) -> dict:
-    """Returns the body without what asks for nothing. Raises ContractError if it is no object."""
+    """Returns the body without fields that have no effect. Raises ContractError if it is not an object."""
     try:
         body = json.loads(raw)
     except (ValueError, RecursionError) as error:
@@ -58,7 +58,7 @@ def json_object(raw: bytes) -> dict:
 
 
 def refusal(error: Exception | ErrorResponse) -> ContractError:
-    """Returns what vLLM raised or responded as an error of the contract."""
+    """Returns an exception or response of vLLM's as a ContractError."""
     if isinstance(error, ContractError):
         return error
     if isinstance(error, RecursionError):

@@ -1,7 +1,7 @@
 """vLLM's OpenAI API with the contract's fields, which are added to the responses of vLLM's serving layer.
 
-Every parameter that vLLM knows is accepted; an unknown one is refused. All other routes of vLLM's are served
-by its own app unchanged, without the contract's fields.
+Every parameter that vLLM knows is accepted; an unknown one is refused. vLLM's own app serves all its other
+routes unchanged, without the contract's fields.
 """
 
 from collections.abc import AsyncIterator, Callable, Coroutine
@@ -78,7 +78,7 @@ def _openai_routes(engine: VllmEngine, updates: WeightUpdates) -> APIRouter:
     async def completions(request: Request) -> Response:
         body, prompts = checked_text(json_object(await request.body()), engine)
         in_contract_form = body.get("logprobs") is True
-        if isinstance(body.get("logprobs"), bool):  # vLLM wants the number of alternatives
+        if isinstance(body.get("logprobs"), bool):  # vLLM expects the number of alternatives
             body["logprobs"] = 0 if in_contract_form else None
         if in_contract_form and body.get("echo"):
             why = "echo: not together with logprobs: true"
@@ -124,7 +124,7 @@ def _openai_routes(engine: VllmEngine, updates: WeightUpdates) -> APIRouter:
     async def events(source: AsyncIterator[str], note: CurrentRequest, finish: Finish) -> AsyncIterator[str]:
         """Yields server-sent events.
 
-        An error after the first one is an event itself, because the status is sent.
+        An error after the first event is sent as an event, because the status has already been sent.
         """
         try:
             async with aclosing(source), ended_when_lost(engine, updates):
@@ -148,5 +148,5 @@ def _with_ends(answer: dict, note: CurrentRequest) -> dict:
 
 
 def _with_ids(body: dict) -> dict:
-    """Returns a body that also asks for token ids if it asks for log-probabilities."""
+    """Returns a body that also requests token ids if it requests log-probabilities."""
     return body | {"return_token_ids": True} if body.get("logprobs") is not None else body

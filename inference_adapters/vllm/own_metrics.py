@@ -1,4 +1,4 @@
-"""What vLLM counts: its own metrics as text, and the sampled tokens for those of the contract."""
+"""vLLM's own metrics as text, and its count of sampled tokens for the contract's metrics."""
 
 from collections.abc import Callable
 
@@ -12,17 +12,17 @@ from inference_adapters.totals import Totals
 
 
 def metrics_text() -> str:
-    """Returns vLLM's metrics, and Python's of this process, in Prometheus' text format."""
+    """Returns the metrics of vLLM and of this Python process, in Prometheus' text format."""
     return generate_latest(get_prometheus_registry()).decode()
 
 
 def count_tokens(totals: Totals) -> Callable[[VllmConfig, int], StatLoggerBase]:
-    """Returns what vLLM makes a logger of its statistics with. The logger counts sampled tokens."""
+    """Returns a factory of loggers for vLLM's statistics. Each logger counts sampled tokens."""
     return lambda config, engine: _TokenCounter(totals)
 
 
 class _TokenCounter(StatLoggerBase):
-    """vLLM tells it of each step, also of requests that are answered whole, or cancelled."""
+    """Counts the tokens of each vLLM step, also for requests that do not stream or are cancelled."""
 
     def __init__(self, totals: Totals):
         self.totals = totals

@@ -1,4 +1,4 @@
-"""vLLM's own app behind the contract's routes: what it serves, and when."""
+"""vLLM's own app behind the contract's routes: which routes it serves, and when."""
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -9,7 +9,7 @@ from inference_adapters.weight_updates import WeightUpdates
 
 
 def own_routes(engine: VllmEngine, updates: WeightUpdates) -> ASGIApp:
-    """Returns the other routes of vLLM's. Those that generate are refused while there are no weights."""
+    """Returns vLLM's other routes. Routes that generate are refused while weights are missing."""
     serving = OtherRoutes(engine.serving)
 
     async def serve(scope: Scope, receive: Receive, send: Send) -> None:

@@ -20,14 +20,14 @@ def register() -> None:
     WeightTransferEngineFactory.register_engine(
         BACKEND, "inference_adapters.vllm.transport", "GroupTransport"
     )
-    EngineCore.forget_prefixes = forget_prefixes  # which EngineClient.forget_cache calls by its name
+    EngineCore.forget_prefixes = forget_prefixes  # EngineClient.forget_cache calls it by this name
     parent = multiprocessing.parent_process()
     if parent and os.environ.get(SERVER_VARIABLE):
         daemon_thread(_end_with, parent)
 
 
 def allow_amx() -> None:
-    """Asks Linux for the tile registers of AMX, which a process may not use before.
+    """Requests the tile registers of AMX from Linux, which a process may not use otherwise.
 
     vLLM's attention on CPUs uses them in bfloat16 without asking, and dies of an illegal instruction.
     """
@@ -36,10 +36,10 @@ def allow_amx() -> None:
 
 
 def forget_prefixes(core: EngineCore) -> None:
-    """Removes every block from the prefix cache, also those that requests in flight go on using.
+    """Removes every block from the prefix cache, including those that requests in flight still use.
 
     vLLM's own reset needs all blocks to be free. Without this, a request that waits during an update would
-    find the keys and values of the old weights once it is begun.
+    find keys and values of the old weights when it starts.
     """
     manager = core.scheduler.kv_cache_manager
     cached = {block.block_id for block in manager.block_pool.blocks if block.block_hash is not None}

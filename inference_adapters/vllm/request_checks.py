@@ -1,6 +1,6 @@
-"""Refuses, before vLLM sees it, what would harm other requests or cost too much, with the contract's codes.
+"""Refuses requests that would harm others or cost too much, before vLLM sees them, with the contract's codes.
 
-vLLM's API has more fields than the contract, and more forms of some: those are vLLM's own to check.
+vLLM's API has more fields than the contract, and more forms of some. vLLM checks these itself.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -26,19 +26,19 @@ if TYPE_CHECKING:
 
     from inference_adapters.vllm.engine import VllmEngine
 
-# vLLM raises a lower temperature to the first of these silently, and refuses one above the second.
-TEXT_TOKENS = 16  # of a text completion without max_tokens
+# The temperatures of LIMITS are vLLM's: it silently raises a lower one, and refuses a higher one.
+TEXT_TOKENS = 16  # default of a text completion without max_tokens
 LIMITS = Limits(min_temperature=0.01, max_temperature=2.0)
 
 
 class SharedFields(GenerationRequest):
-    """The contract's fields of a request that may have others."""
+    """The contract's fields of a request that may have additional ones."""
 
     model_config = ConfigDict(extra="ignore")
 
 
 class Refusal(ContractError, ValueError):
-    """A refusal that vLLM's own routes, which know nothing of the contract, take for a client's mistake."""
+    """A refusal that vLLM's own routes, which do not know the contract, treat as a client's error."""
 
 
 def checked_chat(body: dict[str, Any], engine: "VllmEngine") -> dict[str, Any]:
@@ -95,7 +95,7 @@ def _check_likeliest(name: str, body: dict[str, Any]) -> None:
 def _check_shared(
     body: dict[str, Any], max_completion_tokens: Any, context: int, default: int, prompts: int = 1
 ) -> None:
-    """Checks what both routes have. `default` is the length of a completion where none is given."""
+    """Checks the fields of both routes. `default` is the length of a completion if none is given."""
     try:
         fields = SharedFields.model_validate(body)
     except ValidationError as error:
@@ -118,14 +118,14 @@ def _check_shared(
 
 
 def check_prompt_ids(token_ids: Any, vocabulary: int) -> None:
-    """Raises ContractError for an id outside the embedding, at which the engine itself would end."""
+    """Raises ContractError for an id outside the embedding, which would end the engine itself."""
     for token_id in token_ids:
         if not isinstance(token_id, int) or not 0 <= token_id < vocabulary:
             raise _invalid("prompt", f"token ids are numbers between 0 and {vocabulary - 1}")
 
 
 def check_sampling(sampling: "SamplingParams") -> None:
-    """Raises ContractError for parameters that no API of vLLM's may ask for, whichever route they came by."""
+    """Raises ContractError for parameters that no API of vLLM's may use, on whichever route."""
     if 0 < sampling.temperature < MIN_TEMPERATURE:
         raise _invalid(
             "temperature", f"{sampling.temperature:g} is neither 0 nor at least {MIN_TEMPERATURE:g}"

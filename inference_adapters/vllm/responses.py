@@ -1,17 +1,17 @@
-"""Adds the contract's fields to vLLM's responses. It is pure: dicts in, dicts out."""
+"""Adds the contract's fields to vLLM's responses. It does no I/O: it converts dicts to dicts."""
 
 import json
 from collections.abc import Collection
 
-IMPOSSIBLE = -9999  # vLLM has this number where a log-probability is minus infinity
+IMPOSSIBLE = -9999  # vLLM reports this number for a log-probability of minus infinity
 Spans = dict[int, list[dict]]  # spans by index of the choice
 
 
 def with_ends(answer: dict, spans: Spans, cut_short: Collection[int]) -> dict:
     """Adds `weight_versions` to every choice that has ended.
 
-    A choice that was cut short has finish reason `length`, even if vLLM has read a call in it. One that had
-    to call, and was stopped before, has the finish reason `stop`.
+    A choice ended by max_tokens has finish reason `length`, even if vLLM has parsed a call from it. A choice
+    that had to call a tool, but ended before, has finish reason `stop`.
     """
     for choice in answer["choices"]:
         if choice.get("finish_reason"):
@@ -24,14 +24,15 @@ def with_ends(answer: dict, spans: Spans, cut_short: Collection[int]) -> dict:
 
 
 def _has_no_call(choice: dict) -> bool:
-    """Returns whether a whole choice has no call. The calls of a stream are in earlier chunks."""
+    """Returns whether a complete choice has no call. The calls of a stream are in earlier chunks."""
     return "message" in choice and not choice["message"].get("tool_calls")
 
 
 def with_likeliest(answer: dict, asked: int) -> dict:
-    """Returns a chat completion with the `asked` likeliest tokens at each position, most likely first.
+    """Returns a chat completion with the `asked` most likely tokens at each position, most likely first.
 
-    vLLM puts the sampled token first. It is asked for one more, so the likeliest ones are always among them.
+    vLLM puts the sampled token first. It is asked for one more, so that the most likely ones are always
+    included.
     """
     for choice in answer["choices"]:
         for token in (choice.get("logprobs") or {}).get("content") or ():
@@ -41,7 +42,7 @@ def with_likeliest(answer: dict, asked: int) -> dict:
 
 
 def with_possible(answer: dict) -> dict:
-    """Returns a text completion whose `top_logprobs` are of tokens that can be sampled."""
+    """Returns a text completion whose `top_logprobs` contain only tokens that can be sampled."""
     for choice in answer["choices"]:
         form = choice.get("logprobs") or {}
         if form.get("top_logprobs"):
@@ -53,12 +54,12 @@ def with_possible(answer: dict) -> dict:
 
 
 def with_usage(chunk: dict, asked: bool) -> dict:
-    """Returns a chunk of a stream that has the field `usage` if it was asked for, null before the end."""
+    """Returns a chunk of a stream with the field `usage` if it was requested; it is null before the end."""
     return {"usage": None} | chunk if asked else chunk
 
 
 def with_text_fields(answer: dict, content: bool) -> dict:
-    """Returns a text completion in the contract's form: with the ids of its prompt, if there is only one.
+    """Returns a text completion in the contract's form, with the prompt's ids if there is only one prompt.
 
     With `content`, log-probabilities have the form of chat completions.
     """

@@ -15,7 +15,7 @@ from vllm.v1.engine.async_llm import AsyncLLM
 
 
 class Serving:
-    """An ASGI app that answers once it has been started."""
+    """An ASGI app that serves requests once it has been started."""
 
     def __init__(self) -> None:
         self._app: FastAPI | None = None
@@ -36,7 +36,7 @@ class Serving:
         await self._app(scope, receive, send)
 
     async def cards(self) -> list[dict[str, Any]]:
-        """Returns OpenAI's description of each model and adapter that is served."""
+        """Returns OpenAI's description of each served model and adapter."""
         models = await self._app.state.openai_serving_models.show_available_models()
         return models.model_dump()["data"]
 

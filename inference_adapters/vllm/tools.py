@@ -1,4 +1,4 @@
-"""What vLLM does with tools, as it was started: it reads calls in the text, and it can force them."""
+"""vLLM's tool support, as configured at its start: it parses calls from text, and can force calls."""
 
 from argparse import Namespace
 from collections.abc import Sequence
@@ -11,21 +11,21 @@ from contracts.errors import ContractError, ErrorCode
 
 
 def capabilities_of_tools(args: Namespace) -> list[str]:
-    """Returns the capabilities that vLLM has by its options for tools."""
+    """Returns the capabilities that follow from vLLM's options for tools."""
     if not args.enable_auto_tool_choice:
         return []
     return ["tools", "forced_calls"] if _can_force(args.tool_call_parser) else ["tools"]
 
 
 def _can_force(parser: str) -> bool:
-    """Returns whether vLLM constrains the sampling to calls that this parser reads."""
+    """Returns whether vLLM constrains sampling to calls that this parser can read."""
     form = ToolParserManager.get_tool_parser(parser)
     in_its_own_form = form.structural_tag_model is not None and envs.VLLM_ENFORCE_STRICT_TOOL_CALLING
     return form.supports_required_and_named or in_its_own_form
 
 
 def check_tools(asked: ChatCompletionRequest, capabilities: Sequence[str]) -> None:
-    """Raises ContractError if the request needs calls that vLLM would not read, or not force."""
+    """Raises ContractError if the request needs calls that vLLM would not parse, or not force."""
     if not asked.tools or asked.tool_choice == "none":
         return
     if "tools" not in capabilities:

@@ -1,4 +1,4 @@
-"""What vLLM's workers are told of the weight group and of an update, and an update while it arrives.
+"""The arguments by which vLLM's workers join the weight group and receive an update, and an arriving update.
 
 `transport` uses it.
 """
@@ -11,7 +11,7 @@ from queue import Empty, Full, Queue
 import torch
 from vllm.distributed.weight_transfer.base import WeightTransferInitInfo, WeightTransferUpdateInfo
 
-AHEAD = 2  # buckets that wait while one is copied
+AHEAD = 2  # buckets that may wait while one is copied
 
 
 @dataclass
@@ -30,7 +30,7 @@ class GroupAddress(WeightTransferInitInfo):
 
 @dataclass
 class TiedWeights(WeightTransferUpdateInfo):
-    """The tied names of an update, each with the name that is sent."""
+    """The tied names of an update, each with the name under which its weight is sent."""
 
     tied: dict[str, str]
 
@@ -43,7 +43,7 @@ class Transfer:
     held: bool  # whether no bucket is applied before all have arrived
     received_bytes: int = 0
     seconds: float = 0.0
-    spoilt: str | None = None  # why its weights cannot be served with
+    spoilt: str | None = None  # why its weights cannot be used
     error: str | None = None
     dropped: bool = False
 
@@ -62,7 +62,7 @@ class Transfer:
         self.buckets = Queue()
 
     def take(self) -> dict[str, torch.Tensor]:
-        """Returns the next bucket; an empty one once the transfer has failed."""
+        """Returns the next bucket; an empty dict once the transfer has failed."""
         while not self.error:
             with suppress(Empty):
                 return self.buckets.get(timeout=0.05)
@@ -77,9 +77,9 @@ class Transfer:
 
 
 def with_copies(bucket: dict[str, torch.Tensor], tied: dict[str, str]) -> Iterator[tuple[str, torch.Tensor]]:
-    """Yields the bucket's weights, under their tied names too.
+    """Yields the bucket's weights, also under their tied names.
 
-    Engines keep a repacked copy of a tied head, which only its own name reaches.
+    Engines keep a repacked copy of a tied head, which is updated only under its own name.
     """
     for name, tensor in bucket.items():
         yield name, tensor

@@ -1,9 +1,9 @@
-"""A worker's end of the weight group, as one of vLLM's weight transfer engines.
+"""A worker's membership in the weight group, as one of vLLM's weight transfer engines.
 
 `plugin` registers it. vLLM calls the lifecycle (init, start, update, finish) in every worker, each of which
 is one rank of the group. A worker also generates, so joining and receiving run in another thread, and only
-copying happens in a call. No method here raises an error for a peer's failure, because vLLM loses track of
-its workers' results when one of several raises. Failures are in `state`.
+copying happens in a call. No method here raises an error for a peer's failure, because vLLM mismatches its
+workers' results if one of several raises. `state` reports failures.
 """
 
 import time
@@ -61,7 +61,7 @@ class GroupTransport(WeightTransferEngine[GroupAddress, TiedWeights]):
         )
 
     def joined(self) -> str | bool:
-        """Returns whether the group has been joined, or the error."""
+        """Returns whether the group has been joined, or the error as text."""
         if not self._joining.done():
             return False
         if error := self._joining.exception():
@@ -69,7 +69,7 @@ class GroupTransport(WeightTransferEngine[GroupAddress, TiedWeights]):
         return True
 
     def enter(self) -> None:
-        """Replaces the old group by the one that was joined."""
+        """Replaces the old group by the newly joined one."""
         self.shutdown()
         self._group = self._joining.result()
 
@@ -77,7 +77,7 @@ class GroupTransport(WeightTransferEngine[GroupAddress, TiedWeights]):
         if self._transfer:
             self._transfer.drop()
         if self._group is not None:
-            # Closing waits for a broadcast that is still pending.
+            # Closing waits for a pending broadcast.
             daemon_thread(self._group.close)
             self._group = None
 
@@ -86,7 +86,7 @@ class GroupTransport(WeightTransferEngine[GroupAddress, TiedWeights]):
     def receive(self, parameters: list[dict], bucket_bytes: int, timeout_s: float, staged: bool) -> None:
         """Starts to receive an update; `state` reports its progress.
 
-        A CPU has the memory to hold all buckets until they have passed their checks, whatever `staged` is.
+        A CPU has memory to hold all buckets until they have passed their checks, whatever `staged` is.
         """
         manifest = [Parameter(**parameter) for parameter in parameters]
         total = sum(parameter_bytes(p) for p in manifest)
@@ -111,14 +111,14 @@ class GroupTransport(WeightTransferEngine[GroupAddress, TiedWeights]):
                     raise ValueError(transfer.spoilt)
                 transfer.received_bytes += sum(tensor.nbytes for tensor in bucket.values())
                 transfer.seconds = time.monotonic() - started
-                if not transfer.spoilt:  # otherwise the rest is received for the other members' sake
+                if not transfer.spoilt:  # otherwise the rest is still received, for the other members
                     # A GPU cannot hold the model twice.
                     cpu = {name: tensor.cpu() for name, tensor in bucket.items()} if transfer.held else bucket
                     transfer.put(cpu)
                 if transfer.dropped:
                     return
         except Exception as error:
-            group.close()  # a broadcast that is still pending on a GPU would block the worker
+            group.close()  # a pending broadcast on a GPU would block the worker
             transfer.error = repr(error)
 
     def state(self) -> dict:
@@ -149,11 +149,11 @@ class GroupTransport(WeightTransferEngine[GroupAddress, TiedWeights]):
             loaded = self.model.load_weights(with_copies(bucket, tied))
             missing -= missing if loaded is None else loaded  # not every model reports what it loaded
             if self.device.type == "cuda":
-                torch.cuda.current_stream().synchronize()  # before the bucket's memory is used again
+                torch.cuda.current_stream().synchronize()  # before the bucket's memory is reused
         if missing and not transfer.error and self.model_config.quantization is None:
             raise RuntimeError(f"vLLM found nothing for {sorted(missing)} in what was sent")
 
     def finish_weight_update(self) -> None:
-        """Reassembles every layer, also after a transfer that failed."""
+        """Reassembles every layer, even after a failed transfer."""
         with self._transfer.recording_failure():
             finalize_layerwise_reload(self.model, self.model_config)

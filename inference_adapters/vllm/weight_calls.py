@@ -1,7 +1,7 @@
-"""The weight group and its updates, as calls to vLLM's workers: which calls they get, and when.
+"""The weight group and its updates, as calls to vLLM's workers.
 
 Every worker is a rank of the weight group, and receives while it generates (`transport`). So both receive
-modes are alike, except for when generation stops: after the first bucket, or after the last.
+modes differ only in when generation stops: after the first bucket, or after the last.
 """
 
 import asyncio
@@ -16,8 +16,8 @@ from contracts.errors import ContractError, ErrorCode
 from contracts.inference import InitProcessGroupRequest, UpdateProgress, WeightUpdateRequest
 from inference_adapters.vllm.engine_client import EngineClient
 
-ASK_EVERY_S = 0.02  # interval of asking workers for their state
-ASK_SELDOM_S = 0.1  # interval while they generate, when an answer waits for the current steps
+ASK_EVERY_S = 0.02  # polling interval for the workers' state
+ASK_SELDOM_S = 0.1  # polling interval while they generate, when a response waits for the current steps
 
 
 class WeightCalls:
@@ -39,7 +39,7 @@ class WeightCalls:
         await self._llm.init_weight_transfer_engine(WeightTransferInitRequest(address))
         why = "no answer"
         try:
-            # torch's own timeouts do not end the wait for a store whose process is stopped.
+            # torch's own timeouts do not end the wait for a store whose process is stopped (SIGSTOP).
             async with asyncio.timeout(request.timeout_s):
                 answers = await self._until("joined", all, ASK_EVERY_S)
             why = next((answer for answer in answers if answer is not True), None)
@@ -56,7 +56,7 @@ class WeightCalls:
         return list(range(request.rank_offset, request.rank_offset + ranks))
 
     async def leave(self) -> None:
-        """Drops the workers' ends of the group."""
+        """Makes all workers leave the group."""
         with contextlib.suppress(EngineDeadError):
             await self.ask("shutdown")
 

@@ -1,10 +1,10 @@
-"""What the preprocessor makes of a group, in plain code that looks at each token by itself."""
+"""The preprocessor's treatment of a group, in plain code that processes each token by itself."""
 
 import numpy as np
 
 from contracts.records import Completion, Rollout
 
-Token = dict[str, float]  # what each array has of it
+Token = dict[str, float]  # one token's value of each array
 NOT_SAMPLED: Token = {
     "loss_mask": False,
     "behaviour_logprobs": 0.0,
@@ -16,7 +16,7 @@ NOT_SAMPLED: Token = {
 
 
 def plain_sequences(rollout: Rollout, advantages: np.ndarray, last_segments: bool) -> list[list[Token]]:
-    """Returns the tokens of each sequence, before any is found stale."""
+    """Returns the tokens of each sequence, before stale ones are removed."""
     sequences: list[list[Token]] = []
     for completion, advantage in zip(rollout.completions, advantages, strict=True):
         prompt = completion.prompt_token_ids.tolist()
@@ -71,7 +71,7 @@ def plain_group(
 ) -> tuple[str | None, list[tuple[Rollout, list[list[Token]]]]]:
     """Returns why the group is dropped, or None and the sequences of each rollout in the loss.
 
-    `advantages`: of the members that did not fail.
+    `advantages` are those of the members that did not fail.
     """
     good = [rollout for rollout in group if not rollout.failed]
     if len(good) < 2:

@@ -1,4 +1,4 @@
-"""Random rollouts of every kind that the preprocessor meets."""
+"""Random rollouts of every kind that the preprocessor must handle."""
 
 import numpy as np
 
@@ -13,7 +13,7 @@ GROUP_SIZE = 4
 
 
 def random_groups(seed: int, count: int) -> list[list[Rollout]]:
-    """Groups with several turns, extended and rewritten prompts, segments, failed and truncated members."""
+    """Returns groups with several turns, changed prompts, segments, failed and truncated members."""
     generator = np.random.default_rng(seed)
     return [_group(generator, group_id, version=group_id // 12) for group_id in range(count)]
 
@@ -45,7 +45,7 @@ def _turns(generator: np.random.Generator, count: int, version: int) -> list[Com
     said = np.empty(0, np.int32)
     for _ in range(count):
         rewritten = len(said) and generator.random() < 0.3
-        said[-1 if rewritten else len(said) :] += 1  # the last token alone makes it another prompt
+        said[-1 if rewritten else len(said) :] += 1  # a change of the last token alone makes another prompt
         prompt = np.concatenate([said, _ids(generator, generator.integers(0 if len(said) else 1, 6))])
         completions.append(_completion(generator, prompt, version))
         said = np.concatenate([prompt, completions[-1].token_ids])

@@ -1,4 +1,4 @@
-"""Servers over real sockets that answer completions well, or in one wrong way."""
+"""Servers over real sockets that respond to completion requests correctly, or with one fault."""
 
 import asyncio
 import copy
@@ -31,17 +31,17 @@ def good_answer(tokens: int = 2, finish_reason: str = "stop") -> dict:
 
 @dataclass
 class FakeServer:
-    """delay_s: of a good answer. fault: a key of FAULTS, or None."""
+    """A server. delay_s: of a correct response. fault: a key of FAULTS, or None."""
 
     delay_s: float = 0.0
     fault: str | None = None
     health_delay_s: float = 0.0
     health_status: int = 200
-    finish_reasons: list[str] = field(default_factory=list)  # of the first answers; then "stop"
+    finish_reasons: list[str] = field(default_factory=list)  # of the first responses; then "stop"
     capabilities: list[str] | None = None  # None: it has no such route
-    array_answer: dict | None = None  # to a request for arrays; None: it refuses them
+    array_answer: dict | None = None  # response to a request for arrays; None: refused
     metrics: Callable[[], str] | None = None  # the text of /metrics; None: it has no such route
-    contracts: int = 0  # how often it was asked what it has
+    contracts: int = 0  # number of requests for `/contract`
     url: str = ""
     requests: list[dict] = field(default_factory=list)
     in_flight: int = 0
@@ -104,7 +104,7 @@ async def served(*servers: FakeServer) -> AsyncIterator[None]:
         await asyncio.gather(*(runner.cleanup() for runner in runners))
 
 
-# --- what may be wrong ----------------------------------------------------------------------------
+# --- faults ---------------------------------------------------------------------------------------
 
 
 def _text(status: int):
@@ -146,7 +146,7 @@ async def _endless(request: web.Request) -> web.StreamResponse:
 
 
 async def _compressed(request: web.Request) -> web.Response:
-    """A good answer, which nobody asked to be compressed: it could be of any length."""
+    """Returns a correct response in a compression that was not requested: its length could be unlimited."""
     body = gzip.compress(json.dumps(good_answer()).encode())
     headers = {"Content-Encoding": "gzip", "Content-Type": "application/json"}
     return web.Response(body=body, headers=headers)

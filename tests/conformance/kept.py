@@ -1,4 +1,4 @@
-"""What the tests of every adapter say of the kit's verdicts."""
+"""Assertions on the kit's verdicts, for the tests of every adapter."""
 
 from collections.abc import Sequence
 
@@ -6,7 +6,7 @@ from contracts.conformance.verdicts import Verdict
 
 
 def assert_kept(verdicts: Sequence[Verdict]) -> None:
-    """Raises AssertionError that says what did not pass, each guarantee in a line."""
+    """Raises AssertionError with one line for each guarantee that did not pass."""
     others = [verdict for verdict in verdicts if verdict.state != "pass"]
     lines = [f"{v.guarantee.code} {v.state}: {v.measured}; to reproduce: {v.reproduce}" for v in others]
     if not verdicts or lines:

@@ -1,4 +1,4 @@
-"""Trainers that do as the contract says in an unusual way: the kit passes each of them."""
+"""Trainers that fulfil the contract in an unusual way: the kit must pass each of them."""
 
 import time
 from collections.abc import Iterator
@@ -19,7 +19,7 @@ from trainer_adapters.fsdp import FSDPTrainer
 @dataclass(frozen=True)
 class Odd:
     trainer: type
-    guarantees: tuple[str, ...]  # those that its oddity concerns
+    guarantees: tuple[str, ...]  # the guarantees that its peculiarity affects
     ranks: int = 1
 
 

@@ -6,4 +6,4 @@ print("a backend's greeting")
 
 
 class PrintsAndForgetsTemperature(ForgetsTemperature):
-    """A trainer that the kit must tell in JSON alone."""
+    """A trainer on which the kit must report as pure JSON."""

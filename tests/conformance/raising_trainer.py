@@ -1,3 +1,3 @@
-"""A module of an adapter that cannot be imported, as where a backend lacks what it needs."""
+"""An adapter's module that cannot be imported, as when a backend's dependency is missing."""
 
 raise RuntimeError("no such backend here")

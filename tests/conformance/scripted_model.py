@@ -1,7 +1,7 @@
-"""The scripted engine's model as a Hugging Face model with code of its own: the kit's reference for it.
+"""The scripted engine's model as a Hugging Face model with custom code: the kit's reference for it.
 
-Written a second time, from the formula in `inference_adapters.scripted`; a model directory gets a copy of
-this file as its code.
+It is an independent implementation of the formula in `inference_adapters.scripted`. A model directory gets a
+copy of this file as its code.
 """
 
 import torch

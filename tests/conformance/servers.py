@@ -1,4 +1,4 @@
-"""Broken and odd servers in processes of their own, forked from one that has imported everything."""
+"""Broken and odd servers in processes of their own, forked from one that has imported their modules."""
 
 import contextlib
 from collections.abc import Callable, Iterator
@@ -14,7 +14,7 @@ PRELOAD += ["tests.conformance.broken_servers", "tests.conformance.odd_servers"]
 
 @contextlib.contextmanager
 def serving_mutant(name: str) -> Iterator[str]:
-    """Its URL."""
+    """Yields the server's URL."""
     port = free_port()
     with _serving(broken_servers.serve, name, port, f"http://127.0.0.1:{port}") as url:
         yield url
@@ -22,7 +22,7 @@ def serving_mutant(name: str) -> Iterator[str]:
 
 @contextlib.contextmanager
 def serving_odd(name: str) -> Iterator[str]:
-    """Its URL."""
+    """Yields the server's URL."""
     port = free_port()
     with _serving(odd_servers.serve, name, port, odd_servers.ODD[name].url(port)) as url:
         yield url

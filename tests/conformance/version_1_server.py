@@ -108,7 +108,7 @@ BODIES: dict[str, type[Strict]] = {
 
 
 class Version1:
-    """Middleware that reads requests and writes answers as version 1 has them."""
+    """Middleware that validates requests and writes responses as in version 1."""
 
     def __init__(self, app: ASGIApp):
         self.app = app

@@ -1,4 +1,4 @@
-"""Trainers that compute or step in float64, and so are nearer to the truth than the kit's reference."""
+"""Trainers that compute or step in float64, and so are more exact than the kit's reference."""
 
 import torch
 from torch.func import functional_call
@@ -9,7 +9,7 @@ from examples.plain_trainer import PlainTrainer
 
 
 class ComputesInFloat64(PlainTrainer):
-    """Computes in float64 with float32 weights, and rounds the scores alone."""
+    """Computes in float64 with float32 weights, and rounds only the scores."""
 
     def _hidden(self, batch: PackedBatch) -> torch.Tensor:
         decoder = self._model.get_decoder()

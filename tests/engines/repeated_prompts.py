@@ -1,4 +1,4 @@
-"""A prompt that is asked again while weights change: nothing old in its cache may meet the new weights."""
+"""Checks a prompt that is repeated while weights change: no cached state may be used with the new weights."""
 
 import asyncio
 
@@ -19,7 +19,7 @@ TOKENS = 8
 def are_answered_by_one_set_of_weights(url: str, model: str, token: str) -> None:
     """Raises GuaranteeError for a token that the weights of its label did not sample.
 
-    A request that came before the update may cross it, so it is compared as far as its first label.
+    A request from before the update may cross it, so it is compared only up to the end of its first span.
     """
     asyncio.run(_rounds(url, model, Settings(token=token)))
 

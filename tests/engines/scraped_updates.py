@@ -1,4 +1,4 @@
-"""What a real server tells Prometheus about a weight update and a completion."""
+"""The metrics of a real server after a weight update and a completion."""
 
 import asyncio
 
@@ -18,7 +18,7 @@ TOKENS = 20
 def metrics_after_an_update(url: str, model: str, token: str) -> dict[str, dict[Labels, float]]:
     """Returns every sample after an update to version 7 and a completion of 20 tokens.
 
-    Those of the contract are checked here.
+    It checks the contract's samples.
     """
     assert status_without_token(url) == 401
     before = scraped(url, token)

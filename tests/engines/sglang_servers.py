@@ -12,7 +12,7 @@ ENVIRONMENT = {"ONEDNN_PRIMITIVE_CACHE_CAPACITY": "16"}  # as for vLLM: its grow
 
 @contextlib.contextmanager
 def sglang_process(model: str, *options: str, token: str | None = None) -> Iterator[Server]:
-    """It may still be loading."""
+    """Yields the server, which may still be loading."""
     environment = ENVIRONMENT | ({TOKEN_VARIABLE: token} if token else {})
     arguments = ["--model", model, *OPTIONS, *options]
     with serving("inference_adapters.sglang", *arguments, python=PYTHON, environment=environment) as server:
@@ -21,7 +21,7 @@ def sglang_process(model: str, *options: str, token: str | None = None) -> Itera
 
 @contextlib.contextmanager
 def sglang_server(model: str, *options: str, token: str | None = None) -> Iterator[str]:
-    """Its URL."""
+    """Yields the server's URL."""
     with sglang_process(model, *options, token=token) as server:
         wait_ready(server.url, within_s=300)
         yield server.url

@@ -17,7 +17,7 @@ ENVIRONMENT = {
 
 @contextlib.contextmanager
 def vllm_process(model: str, *options: str, token: str | None = None) -> Iterator[Server]:
-    """It may still be loading."""
+    """Yields the server, which may still be loading."""
     environment = ENVIRONMENT | ({TOKEN_VARIABLE: token} if token else {})
     arguments = ["--model", model, *OPTIONS, *options]
     with serving("inference_adapters.vllm", *arguments, python=PYTHON, environment=environment) as server:
@@ -26,7 +26,7 @@ def vllm_process(model: str, *options: str, token: str | None = None) -> Iterato
 
 @contextlib.contextmanager
 def vllm_server(model: str, *options: str, token: str | None = None) -> Iterator[str]:
-    """Its URL."""
+    """Yields the server's URL."""
     with vllm_process(model, *options, token=token) as server:
         wait_ready(server.url, within_s=300)
         yield server.url

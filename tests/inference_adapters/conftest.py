@@ -1,4 +1,4 @@
-"""The servers that tests of this folder share; each takes the scripted one over with a run of its own."""
+"""The servers that the tests in this directory share. Each test takes over the scripted one."""
 
 from collections.abc import Iterator
 
@@ -27,6 +27,6 @@ def limited() -> Iterator[Server]:
 
 @pytest.fixture
 def serves_on(limited) -> Iterator[None]:
-    """After the test, an honest request is answered."""
+    """Checks that the server answers a valid request after the test."""
     yield
     assert answer_to(limited, post("/v1/completions", OK))[0] == 200

@@ -2,7 +2,7 @@
 
 from inference_adapters.transformers import __main__, runner
 
-DEADLY = 1.75  # a temperature
+DEADLY = 1.75  # the temperature at which it ends
 
 
 def deadly_sample(logits, sampling, generators):

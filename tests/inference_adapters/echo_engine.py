@@ -13,7 +13,7 @@ class EchoEngine(ScriptedEngine):
         return info.model_copy(update={"capabilities": [*info.capabilities, "tools"]})
 
     def encode_chat(self, messages, tools):
-        """Of a conversation with calls, their arguments are said as they came."""
+        """Returns the ids of the last message, or of the unchanged arguments of its call."""
         last = messages[-1]
         calls = last.get("tool_calls")
         return self.encode(json.dumps(calls[0]["function"]["arguments"]) if calls else last["content"])

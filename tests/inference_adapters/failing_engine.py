@@ -10,9 +10,9 @@ from contracts.inference import EngineInfo, Health
 from inference_adapters.scripted import ScriptedEngine
 from inference_adapters.serve import arguments, run
 
-POISON = 666  # applying this version fails half-way
-ONCE = 777  # so does this one, the first time
-CURSED = [13]  # sampling from this prompt raises
+POISON = 666  # applying this version fails midway
+ONCE = 777  # applying this version fails midway, the first time only
+CURSED = [13]  # sampling after this prompt raises
 
 
 class FailingEngine(ScriptedEngine):
@@ -23,7 +23,7 @@ class FailingEngine(ScriptedEngine):
         self.poisonous = {POISON, ONCE}
 
     def info(self) -> EngineInfo:
-        """Without seeds: it could not repeat itself."""
+        """Declares no seeds, because it could not repeat itself."""
         info = super().info()
         capabilities = [c for c in info.capabilities if c != "seed"]
         dtypes = self.options.accepts or info.accepts_dtypes

@@ -1,4 +1,4 @@
-"""Requests as raw bytes, over sockets of their own, and what is answered to them."""
+"""Requests as raw bytes over plain sockets, and their responses."""
 
 import json
 import socket
@@ -22,7 +22,7 @@ def post(path: str, body: bytes, *headers: str) -> bytes:
 
 
 def read_answer(connection: socket.socket) -> tuple[int, dict]:
-    """The status and the body of one answer; 0 if the server closes without one."""
+    """Returns the status and the body of one response; 0 if the server closes without one."""
     reader = connection.makefile("rb")
     status = reader.readline().split()
     if not status:

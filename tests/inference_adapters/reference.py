@@ -1,4 +1,4 @@
-"""The scripted engine's model, written a second time from its formula: what log-probabilities ought to be."""
+"""The scripted engine's model, implemented again from its formula: the expected log-probabilities."""
 
 from collections.abc import Mapping, Sequence
 
@@ -23,7 +23,7 @@ def state_after(weights: Weights, token_ids: Sequence[int]) -> torch.Tensor:
 def distribution(
     weights: Weights, state: torch.Tensor, temperature: float = 1.0, keep: int | None = None
 ) -> torch.Tensor:
-    """Log-probabilities [97] of the next token, over the `keep` likeliest if given."""
+    """Returns log-probabilities [97] of the next token, over the `keep` most likely if given."""
     w = {name: tensor.float() for name, tensor in weights.items()}
     logits = w["model.embed_tokens.weight"] @ (w["model.norm.weight"] * state) + w["lm_head.bias"]
     p = (logits / temperature).softmax(-1)
@@ -35,7 +35,7 @@ def distribution(
 def continuation_logprobs(
     weights: Weights, prompt: Sequence[int], sampled: Sequence[int], temperature: float = 1.0
 ) -> list[float]:
-    """log p of each sampled token after the prompt and the sampled ones before it."""
+    """Returns log p of each sampled token after the prompt and the earlier sampled tokens."""
     state, found = state_after(weights, prompt), []
     for token_id in sampled:
         found.append(distribution(weights, state, temperature)[token_id].item())

@@ -23,8 +23,10 @@ class Server:
 def serving(
     module: str, *options: str, python: str | None = None, environment: dict[str, str] | None = None
 ) -> Iterator[Server]:
-    """`python -m module` on a free port, from its first line on: it may still be loading. With a `python` of
-    another environment it is a command; with this one's it is forked."""
+    """Yields `python -m module` on a free port, after its first line; it may still be loading.
+
+    With a `python` of another environment it runs as a command; with this one's it is forked.
+    """
     command = ["-m", module, "--port", "0", *options]
     variables = os.environ | {"OMP_NUM_THREADS": "1"} | (environment or {})
     if python:
@@ -41,18 +43,18 @@ def serving(
 
 
 def health(url: str) -> int:
-    """HTTP status of /health, 0 while nobody listens or answers."""
+    """Returns the HTTP status of /health; 0 if there is no server or no response."""
     try:
         with urllib.request.urlopen(f"{url}/health", timeout=10) as answer:
             return answer.status
     except urllib.error.HTTPError as error:
         return error.code
-    except (urllib.error.URLError, TimeoutError):  # a busy machine takes longer to answer
+    except (urllib.error.URLError, TimeoutError):  # a busy machine takes longer to respond
         return 0
 
 
 def contract(url: str, token: str | None = None) -> dict:
-    """What the server says of itself."""
+    """Returns the response to `GET /contract`."""
     request = urllib.request.Request(f"{url}/contract", headers={"Authorization": f"Bearer {token}"})
     with urllib.request.urlopen(request, timeout=10) as answer:
         return json.load(answer)

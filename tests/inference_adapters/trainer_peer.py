@@ -1,4 +1,4 @@
-"""The trainer's end of the inference contract, real: a weight store, rank 0, and HTTP."""
+"""The trainer's side of the inference contract, with real parts: a weight store, rank 0, and HTTP."""
 
 import asyncio
 import contextlib
@@ -22,11 +22,11 @@ from inference_adapters.scripted import EMBED, HEAD, ScriptedEngine
 
 Weights = Mapping[str, torch.Tensor]
 TIMEOUT_S = 10.0
-BUCKET_BYTES = 512  # of about 3.9 kB in all
+BUCKET_BYTES = 512  # of about 3.9 kB in total
 
 
 class TrainerPeer:
-    """One run of a trainer with one server. Every call gives (HTTP status, body)."""
+    """One run of a trainer with one server. Every call returns (HTTP status, body)."""
 
     def __init__(self, http: aiohttp.ClientSession, url: str):
         self.http, self.url = http, url
@@ -60,7 +60,7 @@ class TrainerPeer:
         return request | changes
 
     async def join(self, **changes) -> tuple[int, dict]:
-        """Open the next epoch, as rank 0 of a fresh store."""
+        """Opens the next epoch, as rank 0 of a new store."""
         self.leave()
         self.epoch += 1
         store = WeightStore("127.0.0.1", 0, TIMEOUT_S)
@@ -106,11 +106,11 @@ class TrainerPeer:
         await asyncio.to_thread(self.group.broadcast, bucket, TIMEOUT_S)
 
     async def send_first_bucket(self, weights: Weights) -> None:
-        """And no more: the test goes on from there."""
+        """Sends only the first bucket; the test continues from there."""
         await self.broadcast(packed(weights)[0])
 
     async def publish(self, version: int, weights: Weights, **changes) -> dict:
-        """A complete update; gives its final status."""
+        """Makes a complete update and returns its final status."""
         status, body = await self.request_update(version, weights, **changes)
         assert status == 202, body
         await self.send(weights, changes.get("bucket_bytes", BUCKET_BYTES))
@@ -135,7 +135,7 @@ class TrainerPeer:
         return body
 
     async def greedy(self) -> list[tuple[int, float]]:
-        """The (token id, log-probability)s that a refusal must not change."""
+        """Returns the (token id, log-probability) pairs that a refusal must not change."""
         choice = (await self.complete(temperature=0))["choices"][0]
         return list(zip(choice["token_ids"], logprobs(choice), strict=True))
 
@@ -159,7 +159,7 @@ async def trainer_of(url: str) -> AsyncIterator[TrainerPeer]:
 
 @contextlib.asynccontextmanager
 async def joined_trainer(url: str) -> AsyncIterator[TrainerPeer]:
-    """A new run that has taken the server over and published version 1 (`weights(1)`)."""
+    """Yields a new run that has taken over the server and published version 1 (`weights(1)`)."""
     async with trainer_of(url) as trainer:
         status, body = await trainer.join()
         assert status == 200, body
@@ -178,7 +178,7 @@ def parameters_of(weights: Weights) -> tuple[Parameter, ...]:
 
 
 def packed(weights: Weights) -> list[torch.Tensor]:
-    """The buckets that `publish` sends."""
+    """Returns the buckets that `publish` sends."""
     buckets = plan_buckets(parameters_of(weights), BUCKET_BYTES)
     return [pack_bucket(weights[p.name] for p in bucket) for bucket in buckets]
 
@@ -188,5 +188,5 @@ def logprobs(choice: dict) -> list[float]:
 
 
 def expect(answer: tuple[int, dict], status: int, code: str) -> None:
-    """Asserts that an answer is this error."""
+    """Asserts that a response is this error."""
     assert (answer[0], answer[1].get("error", {}).get("code")) == (status, code), answer

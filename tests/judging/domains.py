@@ -1,4 +1,4 @@
-"""Domains whose answers are judged in the service, for runs in miniature."""
+"""Domains whose responses are judged by the service, for miniature runs."""
 
 import time
 
@@ -11,7 +11,7 @@ from tests.judging.hostile_answers import THE_SIX
 
 
 class SixTasks(Mixture):
-    """The tasks whose scorers executed answers."""
+    """The tasks whose scorers in reasoning-gym execute the answer."""
 
     def __init__(self, seed: int):
         super().__init__({task: ReasoningGym(task, seed=seed) for task in THE_SIX}, seed)

@@ -1,4 +1,4 @@
-"""Judging in the process of a test, of texts that are known to be harmless."""
+"""Judges in the process of a test, only texts that are known to be harmless."""
 
 import pickle
 
@@ -10,7 +10,7 @@ JUDGES: dict[str, Judge] = {}
 
 
 def judged_here(domain: Domain, verifier: str, task: object, text: str) -> Judgement:
-    """Returns what the service would say."""
+    """Returns the judgement that the service would return."""
     key = repr(domain.verifiers)
     if key not in JUDGES:
         JUDGES[key] = build_judge(domain.verifiers, max_characters=20_000)

@@ -1,7 +1,7 @@
 """Random steps in float64, for the tests of objectives: groups, rollouts of one or several sequences.
 
-A token's id is its place in the tables of its step, which hold what a trainer would say of it: so every
-micro-batch of a step can be scored by itself.
+A token's id is its index in the tables of its step, which have its scores under the trainer's policy. So
+every micro-batch of a step can be scored by itself.
 """
 
 import dataclasses
@@ -35,13 +35,13 @@ NORMALISATIONS = {
     "token_limit": PerTokenLimit(max_tokens=40),
 }
 STEP_VERSION = 9  # the newest weights that sampled a token have version 8
-PARAMETERS = 4  # of the model behind the scores
+PARAMETERS = 4  # number of the parameters from which scores are computed
 
 RolloutSequences = list[TrainingSequence]
 
 
 class Tables(NamedTuple):
-    """What the trainer's policy says of each of the step's N tokens, by token id. All [N] float64."""
+    """The scores of the step's N tokens under the trainer's policy, by token id. All [N] float64."""
 
     logprobs: torch.Tensor
     proximal: torch.Tensor
@@ -69,8 +69,11 @@ def random_step(
     advantage_by_turn: bool = True,
     failures: bool = True,
 ) -> Step:
-    """Ratios from 0.01 to 50, advantages of both signs and zero; some tokens, one whole rollout in eight and
-    failed members out of the loss. Weights are those of the real normalisation."""
+    """Returns a random step, with the weights of the real normalisation.
+
+    Ratios are 0.01 to 50, and advantages have both signs and zero. Some tokens, one complete rollout in eight
+    and failed members are not in the loss.
+    """
     rng = random.Random(seed)
     columns: dict[str, list[float]] = {name: [] for name in ("logprobs", "proximal", "entropy", "values")}
     rollouts_of_groups = []
@@ -99,7 +102,7 @@ def random_step(
 def _random_rollout(
     rng: random.Random, columns: dict[str, list[float]], group_id: int, member: int, most: int, by_turn: bool
 ) -> RolloutSequences:
-    drift = rng.gauss(0, 0.2)  # of the whole rollout: some means leave the clip, some do not
+    drift = rng.gauss(0, 0.2)  # of the complete rollout: some means exceed the clip, some do not
     far_share = rng.choice([0.0, 0.5])
     reward = rng.choice([-1, 1]) * rng.uniform(0.1, 2)
     whole_is_masked = rng.random() < 1 / 8
@@ -147,12 +150,12 @@ def _random_rollout(
 
 
 def in_loss(rollout: RolloutSequences) -> int:
-    """Tokens."""
+    """Returns the number of the rollout's tokens in the loss."""
     return sum(int(sequence.loss_mask.sum()) for sequence in rollout)
 
 
 def with_token_fields(step: Step, declared: Mapping[str, TokenField], seed: int) -> Step:
-    """The step with random values in these fields: from 0 to 1, or of 0 and 1."""
+    """Returns the step with random values in these fields: from 0 to 1, or of 0 and 1."""
     rng = np.random.default_rng(seed)
 
     def values(field: TokenField, tokens: int) -> np.ndarray:
@@ -168,8 +171,10 @@ def with_token_fields(step: Step, declared: Mapping[str, TokenField], seed: int)
 
 
 def packed(sequences: Sequence[TrainingSequence], token_fields: Mapping[str, TokenField] = {}) -> PackedBatch:
-    """The real batch with its floats widened. A weight like 1/3 is taken from the sequence again, for float32
-    has rounded it."""
+    """Returns the real batch with its floats widened to float64.
+
+    Weights such as 1/3 are taken from the sequence again, because float32 has rounded them.
+    """
     batch = PackedBatch.pack(sequences, STEP_VERSION, token_fields)
     lengths = torch.tensor([len(s.token_ids) for s in sequences], dtype=torch.int64)
     weights = torch.tensor([s.loss_weight for s in sequences], dtype=torch.float64)
@@ -189,14 +194,16 @@ def with_proximal(batch: PackedBatch, tables: Tables) -> PackedBatch:
 
 
 def leaf_scores(batch: PackedBatch, tables: Tables) -> TokenScores:
-    """Scores that are leaves: their gradients are those of the loss by each token."""
+    """Returns scores that are leaves: their gradients are the loss's derivatives by each token's scores."""
     columns = (tables.logprobs, tables.entropy, tables.values)
     return TokenScores(*(column[batch.token_ids].clone().requires_grad_() for column in columns))
 
 
 def scores_of_parameters(batch: PackedBatch, tables: Tables, parameters: torch.Tensor) -> TokenScores:
-    """The same scores, as functions of parameters [PARAMETERS] that all tokens share; equal to the tables at
-    zero."""
+    """Returns the same scores as functions of parameters [PARAMETERS] that all tokens share.
+
+    They equal the tables at zero.
+    """
     columns = (tables.logprobs, tables.entropy, tables.values)
     return TokenScores(
         *(

@@ -1,5 +1,7 @@
-"""Every objective beside its oracle, with parameters that bind for some tokens of a random step and not for
-others."""
+"""Every objective with its oracle.
+
+Parameters are chosen so that their bounds apply to some tokens of a random step and not to others.
+"""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -25,7 +27,7 @@ from tests.objectives.oracles import Oracle, Token
 class Case(NamedTuple):
     objective: Objective
     oracle: Oracle
-    proximal: bool = False  # whether the batch carries π_prox
+    proximal: bool = False  # whether the batch has π_prox
 
 
 CASES = {
@@ -51,7 +53,7 @@ CASES = {
 
 
 def tokens_of(sequences: Sequence[TrainingSequence], tables: Tables, proximal: bool = False) -> list[Token]:
-    """What oracles read: taken from the records and the tables, past the packed batch."""
+    """Returns the input of oracles from the records and the tables, independently of the packed batch."""
     return [
         Token(
             rollout=sequence.rollout_id,

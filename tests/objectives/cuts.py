@@ -1,4 +1,4 @@
-"""However a step is cut into micro-batches and over ranks, it is the same step: for any objective."""
+"""Checks that a step is the same however it is divided into micro-batches and over ranks."""
 
 import random
 from collections.abc import Iterator, Mapping
@@ -21,7 +21,7 @@ from tests.objectives.batches import (
     with_token_fields,
 )
 
-Cut = list[list[TrainingSequence]]  # the micro-batches of all ranks: their gradients are added up
+Cut = list[list[TrainingSequence]]  # the micro-batches of all ranks, whose gradients are summed
 
 
 def one_rollout_each(step: Step) -> Cut:
@@ -29,7 +29,7 @@ def one_rollout_each(step: Step) -> Cut:
 
 
 def at_random(step: Step, rng: random.Random, ranks: int) -> Cut:
-    """Rollouts in any order; every rank has as many micro-batches as the others, so some are empty."""
+    """Returns rollouts in random order. Every rank has equally many micro-batches, so some are empty."""
     rows = rng.randint(1, 4)
     micro_batches = [[] for _ in range(ranks * rows)]
     for rollout in rng.sample(step.rollouts, k=len(step.rollouts)):
@@ -38,7 +38,7 @@ def at_random(step: Step, rng: random.Random, ranks: int) -> Cut:
 
 
 def as_packed(step: Step, tokens: int, ranks: int) -> Cut:
-    """By the packing of the pipeline, with another row in which no rank has anything."""
+    """Returns the pipeline's packing, with another row in which every rank is empty."""
     packing = Fifo(tokens, ranks)
     rows = [row for rollout in step.rollouts if (row := packing.add_rollout(rollout))]
     rows += [packing.close_step([]), packing.close_step([])]
@@ -60,7 +60,7 @@ def trained(
     cut: Cut,
     token_fields: Mapping[str, TokenField] = {},
 ) -> tuple[float, torch.Tensor, dict[str, float]]:
-    """Σ loss, its gradient by the parameters [PARAMETERS], and the token sums."""
+    """Returns Σ loss, its gradient by the parameters [PARAMETERS], and the token sums."""
     parameters = torch.zeros(PARAMETERS, dtype=torch.float64, requires_grad=True)
     total, totals = 0.0, {}
     for sequences in cut:
@@ -81,8 +81,10 @@ def assert_same_under_every_cut(
     proximal: bool = False,
     token_fields: Mapping[str, TokenField] = {},
 ) -> None:
-    """Loss, gradient and token sums of a random step, in float64; `proximal`: as from its second epoch on.
-    Those `token_fields` have random values."""
+    """Asserts that loss, gradient and token sums of a random step in float64 are the same under every cut.
+
+    `proximal`: as from its second epoch on. Fields in `token_fields` have random values.
+    """
     step = with_token_fields(random_step(seed, normalisation), token_fields, seed)
     loss, gradient, sums = trained(objective, proximal, step, [step.sequences], token_fields)
     assert gradient.abs().max() > 1e-5

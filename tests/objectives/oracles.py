@@ -1,7 +1,7 @@
-"""What each objective is, token by token in Python's floats, with its derivatives in closed form.
+"""The definition of each objective, token by token in Python's floats, with its derivatives in closed form.
 
-Written from the papers' formulas and apart from `pipelinerl.objectives`: nothing here uses a tensor or
-anything of that package. Notation: r = π/μ, A the advantage, w a token's weight in the loss, J is maximised.
+It is written from the papers' formulas, independently of `pipelinerl.objectives`: it uses no tensor and
+nothing of that package. Notation: r = π/μ, A the advantage, w a token's weight in the loss, J is maximised.
 """
 
 import math
@@ -34,7 +34,7 @@ class Token:
 
 
 class Expected(NamedTuple):
-    """Of one batch; derivatives of the loss by each token's scores."""
+    """The loss of one batch, and its derivatives by each token's scores."""
 
     loss: float
     by_logprob: list[float]
@@ -52,11 +52,11 @@ def _expected(tokens: Sequence[Token], loss: float, sums: dict[str, float], **de
 
 
 class Term(NamedTuple):
-    """What one token adds to J before its weight."""
+    """The contribution of one token to J before its weight."""
 
     j: float
     by_logprob: float
-    clipped: bool  # whether a bound changes what the token does
+    clipped: bool  # whether a bound changes the token's contribution
 
 
 def _over_tokens(tokens: Sequence[Token], term: Callable[[Token], Term]) -> Expected:
@@ -140,7 +140,7 @@ def decoupled_ppo(low: float, high: float, cap: float) -> Oracle:
 
 
 def _rollouts(tokens: Sequence[Token]) -> list[list[int]]:
-    """Indices of the tokens in the loss, of each rollout that has any."""
+    """Returns the indices of the tokens in the loss, for each rollout that has any."""
     by_rollout: dict[str, list[int]] = {}
     for i, token in enumerate(tokens):
         if token.in_loss:

@@ -1,4 +1,4 @@
-"""A launcher's part in tests of what hears of servers: it says which servers there are."""
+"""The launcher's part in tests of processes that read `launcher_events`."""
 
 import tempfile
 
@@ -6,11 +6,11 @@ from contracts.records import ServerCondemned, ServerJoined, ServerLeft
 from pipelinerl.streams.files import FileStreams
 from pipelinerl.streams.launched_servers import LaunchedServers
 
-DIRECTORIES: list[tempfile.TemporaryDirectory] = []  # they last as long as the tests
+DIRECTORIES: list[tempfile.TemporaryDirectory] = []  # they exist as long as the tests run
 
 
 class Launcher:
-    """Writes `launcher_events` into streams of its own, which begin with these servers."""
+    """Writes `launcher_events` into its own streams, which begin with these servers."""
 
     def __init__(self, *urls: str):
         DIRECTORIES.append(tempfile.TemporaryDirectory())
@@ -18,7 +18,7 @@ class Launcher:
         self._events = self.streams.writer("launcher_events")
         self._names: dict[str, str] = {}  # by URL
         self._joined = 0
-        self.condemned: list[ServerCondemned] = []  # what a publisher has said
+        self.condemned: list[ServerCondemned] = []  # records that a publisher has written
         self.join(*urls)
 
     def join(self, *urls: str, name: str | None = None) -> None:
@@ -32,5 +32,5 @@ class Launcher:
         self._events.append(ServerLeft(name=self._names[url], url=url, why=why))
 
     def servers(self) -> LaunchedServers:
-        """Returns what a process of the run reads."""
+        """Returns the servers as a process of the run reads them."""
         return LaunchedServers(self.streams)

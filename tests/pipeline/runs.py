@@ -1,4 +1,4 @@
-"""Whole runs in miniature: the real launcher and processes, scripted engine, trainer and domain."""
+"""Complete miniature runs: the real launcher and processes, scripted engine, trainer and domain."""
 
 import contextlib
 import json
@@ -44,7 +44,10 @@ def resume(run_dir: Path, *overrides: str) -> Forked:
 def launch(
     run_dir: Path, *overrides: str, environment: dict[str, str] | None = None, directory: Path = ROOT
 ) -> subprocess.Popen[str]:
-    """`environment`: beside the one of the tests. `directory`: in which its user works."""
+    """Starts a launcher.
+
+    `environment`: variables in addition to the tests' own. `directory`: the working directory.
+    """
     return subprocess.Popen(
         [sys.executable, str(ROOT / "launch.py"), f"run_dir={run_dir}", *overrides],
         cwd=directory,
@@ -56,7 +59,7 @@ def launch(
 
 
 def finish(launcher: subprocess.Popen[str] | Forked, within_s: float = 240) -> tuple[int, str]:
-    """Exit status and what was said on stderr; a launcher that does not end is a failure."""
+    """Returns exit status and stderr. A launcher that does not end in time is a failure."""
     try:
         _, err = launcher.communicate(timeout=within_s)
     except subprocess.TimeoutExpired:
@@ -66,7 +69,7 @@ def finish(launcher: subprocess.Popen[str] | Forked, within_s: float = 240) -> t
 
 
 def run_to_the_end(run_dir: Path, *overrides: str, within_s: float = 240) -> dict:
-    """The summary of a run that must succeed."""
+    """Returns the summary of a run that must succeed."""
     status, err = finish(start(run_dir, *overrides), within_s)
     assert status == 0, err
     return json.loads((run_dir / "summary.json").read_text())
@@ -97,7 +100,7 @@ def wait_for_record(
 
 
 def job_pid(run_dir: Path, module: str) -> int:
-    """The process of a run whose command line names the module."""
+    """Returns the process of a run whose command line names the module."""
 
     def find():
         for pid in processes_of(run_dir):
@@ -109,13 +112,13 @@ def job_pid(run_dir: Path, module: str) -> int:
 
 
 def server_pids(run_dir: Path) -> list[int]:
-    """The servers of a run. Their command line does not name it, but the launcher's events do."""
+    """Returns the servers of a run, from the launcher's events: their command lines do not name it."""
     urls = [record.url for record in records(run_dir, "launcher_events") if isinstance(record, ServerJoined)]
     return [pid for url in urls if (pid := listener(url))]
 
 
 def listener(url: str) -> int | None:
-    """The process of an inference server whose command line names the port of this URL."""
+    """Returns the process of an inference server whose command line has the port of this URL."""
     port = url.rpartition(":")[2]
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
@@ -131,7 +134,7 @@ def job_pid_parent(pid: int) -> int:
 
 
 def assert_accounted(run_dir: Path, ended: bool = True) -> dict[str, set[int]]:
-    """Returns the groups by what became of them; none is in flight when the run has ended by itself."""
+    """Returns the groups by outcome; none may be in flight if the run has ended by itself."""
     outcomes, errors = ledger_of(run_dir)
     assert errors == []
     assert not (ended and IN_FLIGHT in outcomes), f"{outcomes[IN_FLIGHT]} were lost"

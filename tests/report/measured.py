@@ -1,4 +1,4 @@
-"""Metrics lines of runs that are bounded by one thing, for tests."""
+"""Metrics lines of runs with one bottleneck, for tests."""
 
 from pipelinerl.report.measurements import MetricLines
 
@@ -17,7 +17,11 @@ def lines_of_run(
     others: dict[str, float] | None = None,
     **places: float,
 ) -> MetricLines:
-    """places: shares of the actor's line. reference_s, useful, others: of each step, which learns else."""
+    """Returns the lines of a run.
+
+    places: shares of the actor's line. reference_s, useful, others: values of each step, which learns
+    otherwise.
+    """
     kept = MetricLines(20)
     for step in range(1, steps + 1):
         for process, line in lines_of_step(

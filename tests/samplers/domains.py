@@ -1,4 +1,4 @@
-"""Domains whose problems are as hard, and as often solved, as a test says."""
+"""Domains whose problems have given difficulties and success rates."""
 
 import itertools
 from collections.abc import Callable
@@ -8,7 +8,7 @@ from pipelinerl.domains.base import Attempt, ChatClient, Domain, Problem
 
 
 class Labelled(Domain):
-    """Difficulty labels run against the indices: the last problem is the easiest."""
+    """Difficulty labels are in reverse order: the last problem is the easiest."""
 
     def __init__(self, train_size: int, name: str = "labelled", heldout_size: int = 4):
         self.name, self.train_size, self.heldout_size = name, train_size, heldout_size
@@ -31,8 +31,11 @@ class Labelled(Domain):
 
 
 class Fourths(Labelled):
-    """By the remainder of its index by 4, a problem is never solved, at every second attempt, always, or its
-    verifier breaks at the first attempt. `guarded`: only where there is no system prompt."""
+    """A domain whose problems behave according to their index modulo 4.
+
+    A problem is never solved, solved in every second attempt, always solved, or its verifier breaks at the
+    first attempt. `guarded`: only without a system prompt.
+    """
 
     def __init__(self, seed: int, train_size: int = 100, guarded: bool = False):
         super().__init__(train_size)

@@ -1,4 +1,4 @@
-"""A SLURM of its own on this machine: a controller, and daemons that each believe to be a node. For root."""
+"""A separate SLURM on this machine: a controller, and one daemon per simulated node. It needs root."""
 
 import os
 import re
@@ -41,7 +41,7 @@ ReturnToService=2
 SlurmdTimeout=10
 KillWait=5
 """
-# The nodes are one machine, so each needs ports and a directory of its own: as if they were in several jobs.
+# The nodes share one machine, so each needs its own ports and directory, as if they were in several jobs.
 PROLOG = """#!/bin/bash
 [[ $SLURM_STEP_ID =~ ^[0-9]{1,4}$ ]] && echo "export SLURM_JOB_ID=$((SLURM_JOB_ID + ${SLURMD_NODENAME#n}))"
 exit 0
@@ -49,14 +49,14 @@ exit 0
 
 
 def missing_programs() -> str:
-    """Returns what this machine lacks, or nothing."""
+    """Returns the programs that this machine lacks, or an empty text."""
     if os.geteuid():
         return "only root starts SLURM's daemons"
     return ", ".join(program for program in PROGRAMS if not shutil.which(program))
 
 
 class SlurmBox:
-    """Daemons that live as long as the context."""
+    """A controller and daemons that run as long as the context."""
 
     def __init__(self, directory: Path, nodes: int):
         self.directory = directory
@@ -105,7 +105,7 @@ class SlurmBox:
         )
 
     def wait(self, condition: Callable[[], object], within_s: float) -> None:
-        """Waits for the condition. Raises TimeoutError with what SLURM knows where it does not come."""
+        """Waits for the condition. Raises TimeoutError with SLURM's state if it does not occur."""
         deadline = time.monotonic() + within_s
         while not condition():
             if time.monotonic() > deadline:
@@ -113,12 +113,12 @@ class SlurmBox:
             time.sleep(0.2)
 
     def run(self, *command: str, stdin: str = "") -> str:
-        """Runs one of SLURM's commands and returns what it prints."""
+        """Runs one of SLURM's commands and returns its output."""
         done = subprocess.run(command, input=stdin, env=self._environment, capture_output=True, text=True)
         return done.stdout.strip()
 
     def submit(self, script: str, *options: str, environment: dict[str, str] | None = None) -> str:
-        """Returns the number of the job."""
+        """Submits a script and returns the number of the job."""
         output = f"--output={self.directory}/%j.log"
         submitted = subprocess.run(
             ["sbatch", "--parsable", output, *options],
@@ -142,7 +142,7 @@ class SlurmBox:
         return self.fate(job)
 
     def lose(self, node: str) -> None:
-        """Kills all processes of a node at once: as if its machine were gone."""
+        """Kills all processes of a node at once, as if its machine were lost."""
         found = processes(node)
         for pid in [self._daemons.pop(node).pid, *found]:
             with suppress(ProcessLookupError):
@@ -154,7 +154,7 @@ class SlurmBox:
 
 
 def processes(node: str, of: str = "") -> list[int]:
-    """Returns the processes of jobs on a node, SLURM's own too, whose command line contains `of`."""
+    """Returns the processes of jobs on a node, including SLURM's own, whose command line contains `of`."""
     found = []
     for entry in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):

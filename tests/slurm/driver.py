@@ -1,4 +1,4 @@
-"""What stands in for launch.py: it waits for the nodes that it is told of, and says what it was given."""
+"""Stands in for launch.py: it waits for the nodes it is given, and writes its arguments to a file."""
 
 import json
 import os

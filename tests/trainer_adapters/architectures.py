@@ -44,20 +44,20 @@ SIZES = {
     "first_k_dense_replace": 1,
     "num_kv_shared_layers": 0,
 }
-ALWAYS = {"head_dim", "num_key_value_heads", "num_experts_per_tok"}  # made small where the default is none
+ALWAYS = {"head_dim", "num_key_value_heads", "num_experts_per_tok"}  # reduced even if the default is None
 IDS = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
 PARTS = ("text_config", "vision_config", "audio_config")
 
 
 class Row(NamedTuple):
     model_type: str
-    name: str  # of the class
+    name: str  # name of the class
     verdict: str  # accepted, refused or not made
     says: str  # the difference, or why
 
 
 def tiny_config(model_type: str, **more: object) -> PreTrainedConfig:
-    """Returns the architecture's default config with every size that it has made small."""
+    """Returns the architecture's default config with every size reduced."""
     config_class = CONFIG_MAPPING[model_type]
     default = config_class()
     has = default.to_dict()
@@ -67,7 +67,7 @@ def tiny_config(model_type: str, **more: object) -> PreTrainedConfig:
         if has.get(name) is not None or (name in ALWAYS and name in has)
     }
     if "kv_lora_rank" in chosen:
-        chosen["num_key_value_heads"] = 4  # latent attention has a key for every head
+        chosen["num_key_value_heads"] = 4  # latent attention has one key per head
     chosen |= {name: token for name, token in IDS.items() if name in has}
     for name in PARTS:
         if isinstance(part := getattr(default, name, None), PreTrainedConfig):
@@ -76,7 +76,7 @@ def tiny_config(model_type: str, **more: object) -> PreTrainedConfig:
 
 
 def tiny_model(config: PreTrainedConfig) -> PreTrainedModel:
-    """Returns a model whose weights are all random, so that no part of it does nothing."""
+    """Returns a model with only random weights, so that every part has an effect."""
     torch.manual_seed(0)
     model = AutoModelForCausalLM.from_config(config, attn_implementation=PACKED, dtype=torch.float32).eval()
     with torch.no_grad():
@@ -117,7 +117,7 @@ def try_one(model_type: str, **more: object) -> Row:
 
 
 def _run(config: PreTrainedConfig) -> None:
-    """Runs the model as transformers ships it. Raises an error where this script cannot make it tiny."""
+    """Runs the model as transformers ships it. Raises an error if this script cannot make it tiny."""
     with torch.device("meta"):
         size = sum(p.numel() for p in AutoModelForCausalLM.from_config(config).parameters())
     if size > LARGEST:
@@ -128,7 +128,7 @@ def _run(config: PreTrainedConfig) -> None:
 
 
 def difference(model: PreTrainedModel) -> float:
-    """Returns what the start check measures. Raises its refusal."""
+    """Returns the start check's difference. Raises its refusal."""
     scorer = TokenScorer(model, fp32_head=True, logits_chunk=64)
     return check_scores(
         model, lambda batch, own: scorer(batch, True, own), torch.float32, torch.device("cpu")

@@ -4,12 +4,12 @@ import torch
 from contracts.conformance.processes import PRELOAD
 from tests.trainer_adapters.models import FAMILIES, make_model
 
-# ZeRO imports Muon when it starts, and with it torch's compiler.
+# ZeRO imports Muon at its start, and Muon imports torch's compiler.
 DEEPSPEED = ["deepspeed", "deepspeed.runtime.zero.muon.original_muon"]
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Has the fork server import DeepSpeed once for all ranks, where a test of it is going to run."""
+    """Lets the fork server import DeepSpeed once for all ranks, if a test of DeepSpeed is selected."""
     if any("deepspeed" in item.nodeid for item in session.items):
         PRELOAD.extend(DEEPSPEED)
 
@@ -21,5 +21,5 @@ def one_thread():
 
 @pytest.fixture(scope="session")
 def models(tmp_path_factory) -> dict[str, str]:
-    """A checkpoint of each family, by name."""
+    """Returns a checkpoint of each family, by name."""
     return {family: make_model(tmp_path_factory.mktemp(family), family) for family in FAMILIES}

@@ -29,7 +29,7 @@ FAMILIES = {
 
 
 def make_model(path: Path, family: str, vocab: int = VOCAB) -> str:
-    """A float32 checkpoint with its tokenizer in `path`."""
+    """Writes a float32 checkpoint with its tokenizer to `path`."""
     torch.manual_seed(1)
     model_class, config_class, options = FAMILIES[family]
     config = config_class(
@@ -48,7 +48,7 @@ def make_model(path: Path, family: str, vocab: int = VOCAB) -> str:
 
 
 def make_sequences(lengths: list[int], seed: int = 0, vocab: int = VOCAB) -> list[TrainingSequence]:
-    """Every sequence at a temperature of its own, none of them 1."""
+    """Returns sequences at different temperatures, none of which is 1."""
     rng = np.random.default_rng(seed)
     return [
         TrainingSequence(

@@ -1,4 +1,4 @@
-"""What the trainer is compared with: plain transformers, one sequence at a time, and plain torch AdamW."""
+"""The reference for trainers: plain transformers, one sequence at a time, and plain torch AdamW."""
 
 import torch
 from transformers import AutoModelForCausalLM, PreTrainedModel
@@ -10,7 +10,7 @@ Tensors = dict[str, torch.Tensor]
 
 
 def objective(scores: TokenScores, batch: PackedBatch) -> torch.Tensor:
-    """REINFORCE, so that every token's gradient has a weight of its own."""
+    """Returns the REINFORCE loss, in which every token's gradient has its own weight."""
     weights = (batch.advantages * batch.loss_weights).to(scores.logprobs.device)
     return -(scores.logprobs * weights).sum()
 
@@ -48,7 +48,7 @@ def adamw(model: PreTrainedModel, spec: OptimizerSpec) -> torch.optim.AdamW:
 
 
 def assert_close(actual: Tensors, expected: Tensors, tolerance: float = 1e-5) -> None:
-    """Norm-wise, tensor by tensor."""
+    """Compares norms, tensor by tensor."""
     assert actual.keys() == expected.keys()
     for name, tensor in expected.items():
         error = (actual[name] - tensor).norm()

@@ -1,4 +1,4 @@
-"""Trainer workers in this process and in others, and what the tests make them do."""
+"""Trainer workers in this process and in others, and the programs that tests run on them."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -16,9 +16,9 @@ from tests.trainer_adapters.models import make_sequences
 LENGTHS = [5, 17, 1, 32, 2, 9, 40, 13]
 OPTIMIZER = OptimizerSpec(
     lr=1e-2,
-    eps=1e-4,  # large enough that AdamW does not blow up float noise
+    eps=1e-4,  # large enough that AdamW does not amplify float noise
     weight_decay=0.1,
-    max_grad_norm=0.5,  # small enough that it clips
+    max_grad_norm=0.5,  # small enough to clip
     warmup_steps=2,
     decay_steps=8,
 )
@@ -60,7 +60,7 @@ def accumulate(worker: TrainerWorker, micro_batches: list[list[TrainingSequence]
 
 
 def train(worker: TrainerWorker, seeds: range) -> list[StepReport]:
-    """One step a seed."""
+    """Makes one step per seed."""
     reports = []
     for seed in seeds:
         accumulate(worker, [make_sequences(LENGTHS, seed)])
@@ -69,7 +69,7 @@ def train(worker: TrainerWorker, seeds: range) -> list[StepReport]:
 
 
 def run_ranks(world_size: int, job: Callable[..., object], directory: Path, *args: object) -> list:
-    """`job(rank, world_size, *args)` in a new process per rank; what each returned."""
+    """Runs `job(rank, world_size, *args)` in a new process per rank. Returns the results by rank."""
     context = fork_server()
     results = [directory / f"{job.__name__}-{rank}.pt" for rank in range(world_size)]
     processes = [

@@ -1,4 +1,4 @@
-"""What trackers hold, read back by their libraries: `(step, time, numbers)` of each line."""
+"""The contents of trackers, read back by their libraries: `(step, time, numbers)` of each line."""
 
 import json
 import os
@@ -12,7 +12,7 @@ Held = list[tuple[int, float, tuple[tuple[str, float], ...]]]
 
 
 def lines_of(run_dir: Path, empty: bool = True) -> Held:
-    """Returns the lines of all metrics files. `empty`: also those without any number."""
+    """Returns the lines of all metrics files. `empty`: also lines without numbers."""
     found = []
     for path in (run_dir / "metrics").glob("*.jsonl"):
         for line in map(json.loads, path.read_text().splitlines()):
@@ -25,7 +25,7 @@ def lines_of(run_dir: Path, empty: bool = True) -> Held:
 
 
 def in_tensorboard(run_dir: Path) -> list[tuple[str, int, float, float]]:
-    """Returns `(name, step, time, number)` of each number: an event file knows no lines."""
+    """Returns `(name, step, time, number)` of each number, because an event file has no lines."""
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
     events = EventAccumulator(str(run_dir / "tensorboard"), size_guidance={"scalars": 0}).Reload()
@@ -51,7 +51,7 @@ print(json.dumps([SQLiteStorage.get_logs("pipelinerl", sys.argv[1]),
 
 
 def in_trackio(run_dir: Path, directory: Path) -> tuple[Held, dict, int]:
-    """Returns the lines, the configuration, and how many runs the database in `directory` has."""
+    """Returns the lines, the configuration, and the number of runs in the database in `directory`."""
     from datetime import datetime
 
     command = [sys.executable, "-c", READ_TRACKIO, run_dir.name]
@@ -67,7 +67,7 @@ def in_trackio(run_dir: Path, directory: Path) -> tuple[Held, dict, int]:
 
 
 def in_wandb(run_dir: Path) -> tuple[Held, dict]:
-    """Returns the lines and the configuration of the one offline run that there is."""
+    """Returns the lines and the configuration of the only offline run."""
     from pipelinerl.view.trackers.wandb_file import records_of
 
     (path,) = (run_dir / "trackers" / "wandb").glob("offline-run-*/*.wandb")

@@ -1,6 +1,6 @@
-"""The likeliest tokens at each position, in the form of chats and in the classic one.
+"""Checks the most likely tokens at each position, in chat responses and in the classic form.
 
-It is called by G9, where `top_logprobs` is declared.
+G9 calls it if `top_logprobs` is declared.
 """
 
 from collections.abc import Sequence
@@ -39,7 +39,7 @@ async def check_alternatives(bench: Bench, server: Server, capabilities: list[st
 async def _check_chat(
     bench: Bench, server: Server, kept: int, more: dict[str, Any], in_lines: bool = False
 ) -> None:
-    """Checks the form of chats; `kept` of the likeliest tokens are left by truncation."""
+    """Checks the form of chat responses; truncation leaves `kept` of the most likely tokens."""
     path = "/v1/chat/completions"
     body = {"messages": MESSAGES, "max_tokens": TOKENS, "logprobs": True, "top_logprobs": COUNT} | more
     where = f"{server}: POST {path} {body}, as_completed {in_lines}"
@@ -56,7 +56,7 @@ async def _check_chat(
 
 
 async def _check_classic(bench: Bench, server: Server, count: int, temperature: float) -> None:
-    """Checks the classic form, which a number asks for, 0 included."""
+    """Checks the classic form, which `logprobs` as a number requests, including 0."""
     path = "/v1/completions"
     body = {"prompt": bench.reference.prompt(5), "max_tokens": TOKENS, "logprobs": count}
     body["temperature"] = temperature
@@ -83,9 +83,10 @@ async def _check_classic(bench: Bench, server: Server, count: int, temperature: 
         return
     for tops, wanted in zip(lists[3], _likeliest(bench, sample, count, temperature), strict=True):
         if "\ufffd" in "".join(tops):
-            continue  # parts of characters, of which many have one text
+            continue  # tokens that are parts of characters; many of them have the same text
         found = sorted(tops.values(), reverse=True)
-        # Two tokens may have one text, and the sampled one is there too where it is not among the likeliest.
+        # Two tokens may have the same text, and the sampled token is included even if it is not among the
+        # most likely.
         expect(
             count <= len(found) + 1, f"alternatives {tops}", f"the {count} likeliest tokens by text", where
         )
@@ -102,7 +103,7 @@ def _check_offsets(offsets: Sequence[int], where: str) -> None:
 def _likeliest(
     bench: Bench, sample: Sample, kept: int, temperature: float, truncated: bool = False
 ) -> list[list[float]]:
-    """Returns the log-probabilities of the `kept` likeliest tokens at each position, the largest first."""
+    """Returns the log-probabilities of the `kept` most likely tokens at each position, largest first."""
     weights = bench.weights(1)
     expected = bench.reference.distribution(
         weights, sample.prompt_token_ids, sample.token_ids, temperature

@@ -1,4 +1,4 @@
-"""Checks that answers in arrays say what those in lists say, where `arrays` is declared. G9 calls it."""
+"""Checks that responses with arrays equal responses with lists, if `arrays` is declared. G9 calls it."""
 
 import base64
 import binascii
@@ -21,7 +21,7 @@ Compare = Callable[[Bench, Sample, Sample, str], None]
 
 
 async def check_arrays(bench: Bench, server: Server, chats: bool, streams: bool, same: Compare) -> None:
-    """Asks for arrays and for lists on each route. `same` compares two greedy completions."""
+    """Requests arrays and lists on each route. `same` compares two greedy completions."""
     asked: dict[str, dict[str, Any]] = {"/v1/completions": {"prompt": bench.reference.prompt(6)}}
     if chats:
         asked["/v1/chat/completions"] = {"messages": MESSAGES}
@@ -56,7 +56,7 @@ def _check_sampled(bench: Bench, server: Server, found: list[Sample], n: int, wh
 
 
 def lists_of(answer: dict[str, Any], where: str) -> dict[str, Any]:
-    """Returns an answer in arrays, or a chunk of one, as it is without. Raises GuaranteeError for lists."""
+    """Returns a response or chunk with arrays converted to lists. Raises GuaranteeError for lists."""
     choices = [_as_lists(choice, where) for choice in answer["choices"]]
     return _as_lists(answer, where) | {"choices": choices}
 

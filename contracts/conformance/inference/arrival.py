@@ -1,6 +1,6 @@
-"""A stream's chunks arrive while it is generated, and together they are the whole answer.
+"""Checks that a stream's chunks arrive while it is generated, and together form the complete response.
 
-It is called by G9. Bursts are allowed, of any size but all of a long completion.
+G9 calls it. Chunks may come in bursts of any size, except nearly all of a long completion at once.
 """
 
 import asyncio
@@ -12,18 +12,18 @@ from contracts.conformance.inference.server import Server
 from contracts.conformance.verdicts import GuaranteeError
 
 FIRST_TRY = 96  # tokens
-ENOUGH = 48  # tokens of a stream that tell something; many end earlier by themselves
-LATE = 0.9  # of the whole duration
-TRIES = 5  # streams of enough tokens
-TIMELY = 2  # of them that must arrive in time: one may seem to, where a machine was busy at the end
-MOST = 16  # streams
+ENOUGH = 48  # tokens that a stream needs for a verdict; many streams end earlier
+LATE = 0.9  # of the stream's duration
+TRIES = 5  # streams with enough tokens
+TIMELY = 2  # how many of them must arrive in time: one may do so by chance on a busy machine
+MOST = 16  # streams in total
 
 
 async def check_arrival(bench: Bench, server: Server, **fields: Any) -> float:
-    """Checks that half of a stream's tokens arrive clearly before its end. `fields` are sent too.
+    """Checks that half of a stream's tokens arrive clearly before its end. `fields` are added to the request.
 
-    One that does not is asked for again and made longer: this machine may have been busy, or the server may
-    send large bursts. Returns the part of the duration after which half of the tokens were there.
+    A late stream is repeated with more tokens, because this machine may have been busy, or the server may
+    send large bursts. Returns the share of the duration after which half of the tokens had arrived.
     """
     tokens = FIRST_TRY
     found: list[float] = []
@@ -43,13 +43,13 @@ async def check_arrival(bench: Bench, server: Server, **fields: Any) -> float:
             )
         if when >= LATE:
             tokens *= 2
-    return min(found, default=0.0)  # completions are too short for a verdict
+    return min(found, default=0.0)  # too few completions are long enough for a verdict
 
 
 async def _half_arrived(
     bench: Bench, server: Server, tokens: int, attempt: int, fields: dict[str, Any]
 ) -> tuple[int, float]:
-    """Returns the number of tokens of a stream, and the part of its duration after which half had arrived."""
+    """Returns the number of a stream's tokens, and the share of its duration after which half had arrived."""
     prompt = bench.reference.prompt(6, seed=attempt)
     body = {"prompt": prompt, "max_tokens": tokens, "logprobs": True, "temperature": 1} | fields
     started = asyncio.get_running_loop().time()

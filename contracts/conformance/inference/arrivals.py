@@ -1,4 +1,4 @@
-"""Requests that arrive while an update is received: queued and answered, never refused. G2 uses it."""
+"""Checks that requests that arrive during an update are queued and answered, never refused. G2 uses it."""
 
 import asyncio
 from typing import Any
@@ -14,9 +14,9 @@ from contracts.conformance.inference.trainer_peer import TrainerPeer
 from contracts.conformance.verdicts import GuaranteeError
 
 BUCKETS = 4
-PATIENCE_S = 20.0  # for an answer while buckets are missing, on a machine that others use too
-QUEUE = 10  # times as long where there are fewer slots than requests
-BESIDE = (4, 16, 64)  # requests in flight per server during a transfer, by attempt
+PATIENCE_S = 20.0  # for a response while buckets are missing, on a shared machine
+QUEUE = 10  # factor of PATIENCE_S if a server has fewer slots than requests
+BESIDE = (4, 16, 64)  # requests in flight per server during the update, by attempt
 Asked = list[tuple[Server, asyncio.Task[list[Sample]]]]
 
 
@@ -25,8 +25,8 @@ async def requests_arrive(
 ) -> float:
     """Publishes while requests arrive, and returns the largest error, in nats.
 
-    Where all streams in flight ended before a staged transfer did, nothing shows whether it held them. Then
-    another version is published beside more of them.
+    If all streams end before a staged transfer does, they cannot show whether it blocks generation. The check
+    is then repeated with another version and more streams.
     """
     worst = 0.0
     for beside in BESIDE:
@@ -38,25 +38,26 @@ async def requests_arrive(
 
 
 class Arrivals:
-    """One update, between whose buckets requests arrive on every route."""
+    """One weight update during which requests arrive on every route, between its buckets."""
 
     def __init__(self, bench: Bench, trainer: TrainerPeer, receive: str, speed: Responsiveness, beside: int):
         self.bench = bench
         self.trainer = trainer
         self.receive = receive
         self.beside = beside
-        self.went_on: set[Server] = set()  # had a stream in flight that went on in the last round of arrivals
+        self.went_on: set[Server] = set()  # servers with a stream that progressed in the last round
         self.queued = False  # whether a server generates fewer requests at a time than it was sent
-        # One that stops answers only after the last bucket, which waits for it: so this may be long.
+        # It may be long: a server that blocks generation never responds before the last bucket is sent, and
+        # that waits for the responses.
         self.patience_s = max(PATIENCE_S, 4 * speed.limit_s)
         self.version = trainer.version + 1
         self.what = f"requests arrive between the buckets of version {self.version} ({receive})"
         self.asked: Asked = []
         self.sent: list[asyncio.Task[Any]] = []
-        self.exact = False  # whether a prompt is read by the weights of its first token alone
+        self.exact = False  # whether each prompt is read by a single weight version
 
     async def check(self, hold_s: float) -> float:
-        """Returns the largest error, in nats. `paused`, it waits for `hold_s` before the last bucket."""
+        """Returns the largest error, in nats. With `paused`, it waits for `hold_s` before the last bucket."""
         capabilities = await self.bench.offered("capabilities")
         self.exact = "recompute" in await self.bench.offered("kv_cache")
         weights = self.bench.weights(self.version)
@@ -68,7 +69,7 @@ class Arrivals:
         ):
             self.queued = await some_wait(self.bench.servers)
             if self.queued:
-                self.patience_s *= QUEUE  # those beside have the slots first
+                self.patience_s *= QUEUE  # the requests already in flight occupy the slots
             request = self.trainer.update_request(
                 self.version,
                 weights,
@@ -93,19 +94,19 @@ class Arrivals:
         return max(self._check(server, sample) for server, sample in found)
 
     async def can_go_on(self) -> bool:
-        """Returns whether streams can be seen to go on: they are offered, and none waits for a slot."""
+        """Returns whether streams can show progress: they are offered, and none waits for a slot."""
         streams = "stream" in await self.bench.offered("capabilities")
         return streams and self.receive == "staged" and not self.queued
 
     async def _leave(self, beside: list[InFlight], hold_s: float) -> list[InFlight]:
-        """Closes the connection of every other request in flight. Returns the rest after `hold_s`."""
+        """Closes the connection of every second request in flight. Returns the others after `hold_s`."""
         for one in beside[::2]:
             one.task.cancel()
         await asyncio.sleep(hold_s)
         return beside[1::2]
 
     async def _arrive(self, beside: list[InFlight], capabilities: list[str]) -> None:
-        """Sends a request on every route. If the update is staged, it waits for all answers."""
+        """Sends a request on every route. If the update is staged, it waits for all responses."""
         now: list[asyncio.Task[Any]] = []
         for server in self.bench.servers:
             for ask in completions_on_every_route(self.bench, server, capabilities, seed=len(self.asked)):
@@ -126,9 +127,9 @@ class Arrivals:
         self.went_on = await self._go_on(beside, "while the update was staged")
 
     async def _go_on(self, beside: list[InFlight], when: str) -> set[Server]:
-        """Waits until each stream in flight has another token. Raises what one that has ended raises.
+        """Waits until each stream in flight has another token. Raises the error of a failed stream.
 
-        Returns the servers that had one.
+        Returns the servers of the streams.
         """
         deadline = asyncio.get_running_loop().time() + self.patience_s
         streaming = {one.server for one in beside if one.stream and not one.task.done()}
@@ -147,7 +148,7 @@ class Arrivals:
         return streaming
 
     def _check(self, server: Server, sample: Sample) -> float:
-        """Checks one that arrived: it is complete, and what its first weights sampled is right."""
+        """Checks a request that arrived: it is complete, and its first log-probabilities are right."""
         bench = self.bench
         allowed = (self.version - 1, self.version)
         ends = sample.finish_reason == "length" and len(sample.token_ids) == SHORT

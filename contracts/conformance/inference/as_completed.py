@@ -1,6 +1,6 @@
-"""Checks that each choice comes in a line of its own, where `as_completed` is declared.
+"""Checks that each choice arrives in a line of its own, if `as_completed` is declared.
 
-It is called by G9. What a choice holds is compared where answers of any form are.
+G9 calls it. The content of choices is compared by the checks of other response forms.
 """
 
 import asyncio
@@ -19,14 +19,14 @@ from contracts.conformance.verdicts import GuaranteeError
 CHOICES = 4
 TYPE = "application/x-ndjson"
 SEED = 23
-LONG = 96  # tokens of the choice that goes on
-LATE = 0.75  # of the time until it has ended
+LONG = 96  # tokens of the longest choice
+LATE = 0.75  # of the time until the longest choice has arrived
 TRIES = 5
-DRAWS = 20  # of choices of which one ends early and one does not
+DRAWS = 20  # requests tried to get choices of very different lengths
 
 
 async def check_as_completed(bench: Bench, server: Server, chats: bool, arrays: bool, seeds: bool) -> None:
-    """Asks each route for several choices and for one, in lists and, where they are declared, in arrays."""
+    """Requests several choices and one choice from each route, in lists and, if declared, in arrays."""
     asked: dict[str, dict[str, Any]] = {"/v1/completions": {"prompt": bench.reference.prompt(6)}}
     if chats:
         asked["/v1/chat/completions"] = {"messages": MESSAGES}
@@ -68,7 +68,7 @@ async def _check(bench: Bench, server: Server, path: str, body: dict[str, Any], 
 
 
 async def _check_body(server: Server, path: str, body: dict[str, Any]) -> None:
-    """Checks an answer without log-probabilities as it is sent: its type, and that each line ends with LF."""
+    """Checks the raw body of a response without log-probabilities: its type, and that lines end with LF."""
     where = f"{server}: POST {path} {body} as_completed"
     whole = body | {"model": await server.model(), "as_completed": True}
     status, kind, text = await server.body_of(path, whole)
@@ -78,10 +78,10 @@ async def _check_body(server: Server, path: str, body: dict[str, Any]) -> None:
 
 
 async def _check_order(server: Server, path: str, body: dict[str, Any], tokens: int) -> None:
-    """Checks that lines have the choices of a whole answer of the same seed, each under its index.
+    """Checks that the lines have the same choices as a complete response with the same seed, by index.
 
-    Stop tokens give the choices lengths of their own. Rounding differs between batches and may change a
-    token, so unequal answers are asked for again, with another seed.
+    Stop tokens give the choices different lengths. Rounding differs between batches and may change a token,
+    so unequal responses are requested again with another seed.
     """
     for attempt in range(TRIES):
         seeded = body | {"max_tokens": tokens, "logprobs": True, "seed": SEED + attempt}
@@ -103,10 +103,10 @@ def _told(found: list[Sample]) -> list[tuple[list[int], str, str]]:
 
 
 async def check_lines_arrive(bench: Bench, server: Server) -> bool:
-    """Checks that a short choice arrives clearly before a long one of the same prompt has ended.
+    """Checks that a short choice arrives clearly before a long choice of the same prompt.
 
-    What seems late is asked for again with twice the tokens: this machine may have been busy, or the first
-    token slow. Returns whether there were choices of such lengths.
+    If it seems late, the request is repeated with twice the tokens: this machine may have been busy, or the
+    first token slow. Returns whether there were choices of such lengths.
     """
     most = min(CHOICES, (await limits_of(server)).max_n)
     tokens = min(LONG, bench.context // 3)

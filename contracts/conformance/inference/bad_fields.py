@@ -1,4 +1,4 @@
-"""Requests to each route with one wrong field, in every way that the wire models know. G6 sends them."""
+"""Requests with one wrong field, for each route and each error that the wire models define. G6 sends them."""
 
 from typing import Any
 
@@ -17,7 +17,7 @@ from contracts.inference import (
 )
 from contracts.wire import Request
 
-# A value that is wrong in itself may also be refused as one that this server does not have.
+# An invalid value may also be refused with the code for a feature that this server does not have.
 OR_CODES = {
     "backend": {"unsupported_backend"},
     "nccl_version": {"nccl_mismatch"},
@@ -32,7 +32,7 @@ OR_CODES = {
     "sequences": {"context_length_exceeded"},
 }
 LENGTHS = {"prompt", "messages", "max_tokens", "max_completion_tokens"}
-NULLS = {"model", "messages", "prompt"}  # elsewhere null may stand for a generation field's default
+NULLS = {"model", "messages", "prompt"}  # other generation fields may have null for their default
 
 
 def bad_fields(

@@ -1,6 +1,7 @@
-"""Weight updates that a server must refuse because of what they hold. G6 sends them.
+"""Weight updates that a server must refuse because of their manifest. G6 sends them.
 
-What is wrong is tried at more than one place of the manifest: early and late, of one and of more dimensions.
+Each error is tried at several places of the manifest: at its beginning and end, and in parameters with one
+and with more dimensions.
 """
 
 from collections.abc import Callable
@@ -32,7 +33,7 @@ def bad_updates(request: dict[str, Any]) -> list[BadRequest]:
 
 
 def bad_parameters(request: dict[str, Any]) -> list[BadRequest]:
-    """Returns updates whose manifest is not the model's, in one parameter at a time."""
+    """Returns updates whose manifest differs from the model's in one parameter."""
     parameters: list[Parameter] = request["parameters"]
 
     def bad(code: str, named: str, changed: list[Parameter]) -> BadRequest:
@@ -66,7 +67,7 @@ def bad_parameters(request: dict[str, Any]) -> list[BadRequest]:
 
 
 def bad_tied(request: dict[str, Any]) -> list[BadRequest]:
-    """Returns updates whose `tied` is not the model's: too little, too much, or another name."""
+    """Returns updates whose `tied` differs from the model's: a missing, an additional or a different name."""
     tied: dict[str, str] = request["tied"]
     first = request["parameters"][0]["name"]
     last = request["parameters"][-1]["name"]
@@ -88,7 +89,7 @@ def _dimensions(parameter: Parameter) -> int:
 
 
 def _chosen(parameters: list[Parameter]) -> list[str]:
-    """Returns the names at which mistakes are tried: first, last, with most dimensions, and with fewest."""
+    """Returns the names at which errors are tried: first, last, with most dimensions, and with fewest."""
     flat = [p for p in parameters if _dimensions(p) == 1]
     chosen = [parameters[0], parameters[-1], max(parameters, key=_dimensions), *flat[:1], *flat[-1:]]
     return list(dict.fromkeys(p["name"] for p in chosen))

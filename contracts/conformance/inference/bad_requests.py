@@ -1,4 +1,4 @@
-"""The requests that every server must refuse, each with the code that the contract gives it. G6 uses them."""
+"""The requests that every server must refuse, each with the contract's error code. G6 uses them."""
 
 import asyncio
 from collections.abc import Sequence
@@ -23,7 +23,7 @@ BY_CAPABILITY: list[tuple[str, dict[str, Any]]] = [
 ]
 AT_A_TIME = 16
 STATUSES = {code.code: code.http_status for code in ErrorCode}
-TOO_MANY = frozenset({"invalid_request"})  # beyond the limit of all choices together
+TOO_MANY = frozenset({"invalid_request"})  # more tokens than the limit over all choices
 OPENAI_400 = {"invalid_request", "unsupported_parameter", "context_length_exceeded"}  # with OpenAI's status
 
 
@@ -36,10 +36,10 @@ class BadRequest:
     status: int
     code: str
     named: str = ""  # the text that the message must contain
-    or_codes: frozenset[str] = frozenset()  # codes that would be right as well
+    or_codes: frozenset[str] = frozenset()  # other codes that are also correct
 
     def is_answered_by(self, status: int, body: dict[str, Any]) -> bool:
-        """Returns whether the answer is one that the contract allows."""
+        """Returns whether the contract allows the response."""
         error = body.get("error")
         if not isinstance(error, dict) or not isinstance(error.get("message"), str):
             return False
@@ -52,7 +52,7 @@ class BadRequest:
 
 
 async def refused(server: Server, bad: BadRequest) -> None:
-    """Sends the request. Raises GuaranteeError unless it is refused as it must be."""
+    """Sends the request. Raises GuaranteeError unless it is refused with an allowed status and code."""
     status, body = await server.post(bad.path, bad.body)
     if bad.is_answered_by(status, body):
         return
@@ -66,7 +66,7 @@ async def refused(server: Server, bad: BadRequest) -> None:
 
 
 async def all_refused(server: Server, requests: Sequence[BadRequest]) -> None:
-    """Sends requests of which none waits for another, a few at a time."""
+    """Sends independent requests, a few at a time."""
     for start in range(0, len(requests), AT_A_TIME):
         few = requests[start : start + AT_A_TIME]
         answers = await asyncio.gather(*(refused(server, one) for one in few), return_exceptions=True)
@@ -92,7 +92,7 @@ def bad_joins(request: dict[str, Any]) -> list[BadRequest]:
 async def undeclared_requests(
     server: Server, join: dict[str, Any], update: dict[str, Any]
 ) -> list[BadRequest]:
-    """Returns requests that must be refused because `/contract` does not declare what they ask for."""
+    """Returns requests that must be refused because they use features that `/contract` does not declare."""
     contract = await server.contract()
     found = [
         BadRequest("/init_process_group", join | {"backend": backend}, 422, "unsupported_backend")
@@ -139,7 +139,7 @@ async def bad_generations(bench: Bench, server: Server) -> list[BadRequest]:
         if {"as_completed", "stream"} <= set(contract.capabilities):
             both = body | {"as_completed": True, "stream": True}
             found.append(BadRequest(path, both, 422, "invalid_request", "as_completed"))
-        if "as_completed" in contract.capabilities:  # a refusal is no line
+        if "as_completed" in contract.capabilities:  # refused with a JSON body, not with a line
             long = body | {"as_completed": True, "max_tokens": 10**7}
             found.append(BadRequest(path, long, 422, "context_length_exceeded", or_codes=TOO_MANY))
     empty = routes["/v1/completions"] | {"prompt": []}

@@ -17,8 +17,8 @@ from contracts.conformance.inference.trainer_peer import TrainerPeer
 from contracts.conformance.verdicts import GuaranteeError
 
 SHORT = 24  # tokens of a completion that is only compared with the reference
-FEW = 4  # tokens of one whose prompt matters
-LONGER = 150  # tokens of a prompt that is longer than a cache block
+FEW = 4  # tokens of a completion of which only the prompt matters
+LONGER = 150  # tokens of a prompt that exceeds a cache block
 
 
 @dataclass(frozen=True)
@@ -29,11 +29,11 @@ class Bench:
     reference: Reference
     settings: Settings
     dtype: torch.dtype  # the dtype to which weights are rounded
-    context: int  # tokens of prompt and completion that every server accepts, at most what the kit needs
-    speeds: list[Speed | None] = field(default_factory=list)  # of each server before it was checked
+    context: int  # tokens that prompt and completion may have on every server, at most what the kit needs
+    speeds: list[Speed | None] = field(default_factory=list)  # the speed of each server before the checks
 
     def weights(self, seed: int) -> Weights:
-        """Returns the weights that are sent as version `seed`, and that the reference computes with."""
+        """Returns the weights that are sent as version `seed`, and that the reference uses."""
         return {name: tensor.to(self.dtype) for name, tensor in self.reference.weights(seed).items()}
 
     # --- runs -------------------------------------------------------------------------------------
@@ -111,7 +111,7 @@ class Bench:
 
         Returns the largest error in nats.
         """
-        # The lowest and the highest id are in it, because a table's ends are copied wrongly most easily.
+        # It has the lowest and the highest id, because the ends of tables are most easily copied wrongly.
         ends = [self.reference.ordinary[0], self.reference.ordinary[-1]]
         prompt = ends + self.reference.prompt(18, seed=version)
         longer = self.reference.prompt(min(LONGER, self.context // 2), seed=version + 1)
@@ -143,7 +143,7 @@ class Bench:
     def check_greedy(self, sample: Sample, weights: Weights, reproduce: str) -> None:
         """Checks that greedy ids are the most likely ones.
 
-        Of two that are equally likely, either is accepted.
+        If two are equally likely, either is accepted.
         """
         expected = self.reference.distribution(weights, sample.prompt_token_ids, sample.token_ids)
         for i, token_id in enumerate(sample.token_ids):

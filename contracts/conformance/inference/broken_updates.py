@@ -57,7 +57,7 @@ async def interrupted_by_receiver(bench: Bench, run: TrainerPeer) -> float:
 class _InterruptedUpdate:
     """One update that is made to fail.
 
-    With `may_end_live` a server may also report success, because every bucket may have reached it.
+    With `may_end_live`, a server may also report success, because it may have received every bucket.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class _InterruptedUpdate:
         self.what = what
         self.receive = receive
         self.may_end_live = may_end_live
-        self.count = count  # of the requests in flight
+        self.count = count  # number of requests in flight
 
     async def update(self, sent: int, end: Callable[[], None]) -> float:
         """Sends `sent` buckets and calls `end()`.
@@ -98,7 +98,7 @@ class _InterruptedUpdate:
     async def _send(self, sent: int) -> None:
         version = self.run.version + 1
         size = _bucket_bytes(self.bench)
-        # The version is sent again after the failure, with other content: nothing of this may remain.
+        # The version is sent again after the failure with other content, so any of this content would show.
         weights = self.bench.weights(version + OTHER)
         buckets = [bytes(bucket.numpy()) for bucket in packed(weights, size)[:sent]]
         timeout_s = self.bench.settings.timeout_s

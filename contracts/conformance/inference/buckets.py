@@ -1,4 +1,4 @@
-"""The manifest and the buckets of a weight update, made from the weights that are to be sent."""
+"""Builds the manifest and the buckets of a weight update from the weights to be sent."""
 
 import torch
 
@@ -22,7 +22,7 @@ def packed(weights: Weights, bucket_bytes: int) -> list[torch.Tensor]:
 
 
 def bucket_bytes_for(weights: Weights, count: int) -> int:
-    """Returns a bucket size that cuts `weights` into `count` buckets or more, if it has the tensors."""
+    """Returns a bucket size that splits `weights` into at least `count` buckets, if tensors suffice."""
     size = max(1, sum(tensor.nbytes for tensor in weights.values()) // count)
     order = parameters(weights)
     while size > 1 and len(plan_buckets(order, size)) < min(count, len(order)):

@@ -1,4 +1,4 @@
-"""A conversation without `max_tokens` is completed up to the context. It is called by G9."""
+"""Checks that a conversation without `max_tokens` is completed up to the context length. G9 calls it."""
 
 from contracts.conformance.inference.bench import Bench
 from contracts.conformance.inference.context_edge import CHEAP, longest
@@ -7,12 +7,12 @@ from contracts.conformance.inference.samples import Sample, samples
 from contracts.conformance.inference.server import Server
 
 PATH = "/v1/chat/completions"
-LEFT = 300  # tokens of the completion, about: more than the usual defaults
+LEFT = 300  # tokens left for the completion, about: more than the usual defaults
 WORD = "Go on. "
 
 
 async def check_chat_length(bench: Bench, server: Server) -> None:
-    """Sends a conversation that leaves some hundred tokens, and checks that all of them come."""
+    """Sends a conversation that leaves some hundred tokens, and checks that the completion fills them."""
     if bench.reference.context > CHEAP and not bench.settings.thorough:
         return
     context = await longest(bench, server)

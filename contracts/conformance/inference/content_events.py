@@ -1,7 +1,7 @@
-"""Content after events that change more than the weights, and content under load. G1 uses it.
+"""Checks content after events that change more than the weights, and under load. G1 uses it.
 
-Wherever the text allows it, a version comes again with other content: a server that goes by the number alone
-then shows it.
+If possible, a version is sent again with other content. This reveals a server that compares only version
+numbers.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ from contracts.conformance.inference.server import Server
 from contracts.conformance.inference.trainer_peer import TrainerPeer
 from contracts.conformance.verdicts import GuaranteeError
 
-OTHER = 1000  # what is added to a version to seed other content for it
+OTHER = 1000  # added to a version to get the seed of other content for it
 
 
 async def after_every_event(bench: Bench) -> float:
@@ -35,7 +35,7 @@ async def after_every_event(bench: Bench) -> float:
 
 
 async def _taken_over(bench: Bench, version: int) -> float:
-    """Publishes other content than before, with a version that may be the live one, as another run."""
+    """Publishes other content as another run, with a version that may equal the live one."""
     weights = bench.weights(OTHER + version)
     trainer = bench.trainer()
     try:
@@ -50,16 +50,17 @@ async def _taken_over(bench: Bench, version: int) -> float:
 
 
 async def _sent_before(bench: Bench) -> tuple[int, ...]:
-    """Returns how many buckets are sent before an update is called off; more than none only where staged."""
+    """Returns the numbers of buckets to send before an update is aborted; more than 0 only if staged."""
     return (0, 1) if "staged" in await bench.offered("capabilities") else (0,)
 
 
 async def _called_off(
     bench: Bench, trainer: TrainerPeer, before: Weights, sent: int
 ) -> tuple[float, Weights]:
-    """Calls off an update, and publishes other content as the same version in a new epoch.
+    """Aborts an update, and publishes other content as the same version in a new epoch.
 
-    `before` is live. Returns the largest error in nats, and what is live then.
+    `before` are the live weights. Returns the largest error in nats, and the weights that are live
+    afterwards.
     """
     version = trainer.version + 1
     receive = "staged" if sent else "paused"
@@ -95,7 +96,7 @@ async def _check(bench: Bench, weights: Weights, version: int, what: str) -> flo
 
 
 async def under_load(bench: Bench, trainer: TrainerPeer) -> float:
-    """Checks many requests that are sent at once, right after `live`, while others are in flight."""
+    """Checks many requests that are sent at once, right after `live`, while other requests are in flight."""
     worst = 0.0
     receives = await bench.receive_modes()
     for receive in receives if bench.settings.thorough else receives[-1:]:

@@ -1,6 +1,6 @@
-"""Requests at the edge of the context, and ids at the edge of the vocabulary. G6 sends them.
+"""Requests at the limits of the context and of the vocabulary. G6 sends them.
 
-The context is not in `/contract`, so it is found: the longest prompt of ids that is taken.
+`/contract` does not state the context. It is measured: the longest prompt of ids that the server accepts.
 """
 
 import asyncio
@@ -15,24 +15,24 @@ from contracts.conformance.inference.samples import Sample, samples
 from contracts.conformance.inference.server import Server
 from contracts.conformance.verdicts import GuaranteeError
 
-CHEAP = 8192  # tokens of the longest context that is filled unless everything is tried
-REFUSED_WITHIN_S = 0.3  # a request that has no answer by then is taken to be accepted
+CHEAP = 8192  # tokens of the longest context that is filled, unless the run is thorough
+REFUSED_WITHIN_S = 0.3  # a request without a response by then counts as accepted
 LARGEST_ID = 2**31 - 1
-BEYOND = 4096  # how far an id lies beyond the model's vocabulary, which an engine may pad
-LAST = 8  # tokens that fill the context behind a long prompt
+BEYOND = 4096  # distance of an id from the model's vocabulary, which an engine may pad
+LAST = 8  # tokens that fill the context after a long prompt
 TEXT = "The quick brown fox jumps over 13 lazy dogs. "
 
 
 async def check_context_edge(bench: Bench, server: Server) -> int:
-    """Checks that what fills the context exactly is accepted, and one token more refused.
+    """Checks that a request that fills the context exactly is accepted, and with one token more refused.
 
-    Returns the number of requests that were refused.
+    Returns the number of refused requests.
     """
     if bench.reference.context > CHEAP and not bench.settings.thorough:
         return 0
     context = await longest(bench, server)
     model = (await server.contract()).model
-    if context > bench.reference.context:  # the server's own is longer, and not known
+    if context > bench.reference.context:  # the server's own context is longer than the model's, and unknown
         await _not_cut(server, model, bench.reference.prompt(bench.reference.context - 1))
         return 0
     await _filled(bench, server, context)
@@ -57,9 +57,9 @@ async def check_context_edge(bench: Bench, server: Server) -> int:
 
 
 async def check_vocabulary_edge(bench: Bench, server: Server) -> int:
-    """Checks that ids outside the vocabulary are refused, and that the server lives.
+    """Checks that ids outside the vocabulary are refused, and that the server survives them.
 
-    Returns the number of requests that were refused.
+    Returns the number of refused requests.
     """
     contract = await server.contract()
     rows = bench.reference.model.get_input_embeddings().weight.shape[0]
@@ -106,7 +106,7 @@ async def check_full_context(bench: Bench, server: Server, weights: Weights) -> 
 
 
 async def longest(bench: Bench, server: Server) -> int:
-    """Returns the tokens of the longest prompt that is taken, and one: no more than the model's context."""
+    """Returns the length of the longest accepted prompt plus one, at most the model's context."""
     taken = bench.context - 1
     refused_at = bench.reference.context + 1
     length = refused_at - 2
@@ -125,7 +125,7 @@ async def _takes(bench: Bench, server: Server, length: int) -> bool:
 
 
 async def _filled(bench: Bench, server: Server, context: int) -> None:
-    """Checks that a prompt that fills the context with its completion is neither cut nor answered shorter."""
+    """Checks that a prompt that fills the context together with its completion gets all its tokens."""
     for tokens in (1, LAST):
         prompt = bench.reference.prompt(context - tokens)
         sample = await server.complete(prompt, tokens, temperature=0)
@@ -162,7 +162,7 @@ async def _streamed(server: Server) -> list[dict[str, Any]]:
 
 
 async def _soon(server: Server, path: str, body: dict[str, Any]) -> Answer | None:
-    """Returns the answer, or None if there is none soon; then the request is cancelled."""
+    """Returns the response, or None if there is none soon; the request is then cancelled."""
     asked = asyncio.create_task(server.post(path, body))
     async with cancelling([asked]):
         done, _ = await asyncio.wait([asked], timeout=REFUSED_WITHIN_S)

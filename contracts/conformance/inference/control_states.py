@@ -1,6 +1,6 @@
-"""Requests to control a server in the midst of an update, and around refused joins. G6 uses them.
+"""Control requests during an update, and around refused joins. G6 uses them.
 
-Each must have its answer, and the update or the group that it meets must stay usable.
+Each must get its response, and must leave the update or the group usable.
 """
 
 import asyncio
@@ -18,14 +18,14 @@ from contracts.conformance.inference.trainer_peer import TrainerPeer
 from contracts.conformance.verdicts import GuaranteeError
 
 ABORT = "/abort_weight_update"
-BUSY = frozenset({"update_in_progress", "joining"})  # a join that waits may count as one
+BUSY = frozenset({"update_in_progress", "joining"})  # a join that waits may count as an update or as a join
 STALE = frozenset({"stale_epoch"})
-PATIENCE_S = 30.0  # between two buckets, for a machine that is slow to answer what comes between them
-SOON_S = 5.0  # in which `/contract` says receiving after the 202
+PATIENCE_S = 30.0  # between two buckets, because a slow machine needs time for the requests between them
+SOON_S = 5.0  # time in which `/contract` must report receiving after the 202
 
 
 async def met_while_receiving(bench: Bench, trainer: TrainerPeer) -> None:
-    """Publishes the next version while other requests meet it, each of which must leave it alone.
+    """Publishes the next version while other requests arrive, none of which may affect the update.
 
     Among them are joins of the same epoch, of another run, and of the next epoch, which waits.
     """
@@ -52,7 +52,7 @@ async def met_while_receiving(bench: Bench, trainer: TrainerPeer) -> None:
         await _sent(trainer, rest, version)
         what = "requests that must wait or be refused arrive while the version is received"
         await trainer.wait_until_live(version, sum(bucket.nbytes for bucket in buckets), what)
-        for answered in waiting:  # some may wait until the update has ended
+        for answered in waiting:  # some may wait until the update ends
             await answered
     for server in bench.servers:
         await bench.check_content(server, weights, version, what)
@@ -70,7 +70,7 @@ def _bad_joins(trainer: TrainerPeer, join: dict[str, Any]) -> list[BadRequest]:
 
 
 async def _others_are_refused(server: Server, trainer: TrainerPeer, request: dict[str, Any]) -> None:
-    """Sends what must not touch the update `request`, which is under way."""
+    """Sends requests that must not affect the update `request`, which is under way."""
     version = request["version"]
     unknown = [*request["parameters"], {"name": "model.nothing", "dtype": "float32", "shape": [3]}]
     name = {"run": trainer.run, "epoch": trainer.epoch, "version": version}
@@ -91,7 +91,7 @@ async def _others_are_refused(server: Server, trainer: TrainerPeer, request: dic
 
 
 async def _says_receiving(server: Server, trainer: TrainerPeer, version: int) -> None:
-    """Checks that neither `/contract` nor the update's status says more than is true."""
+    """Checks that `/contract` and the update's status report `receiving`, and not yet `live`."""
 
     async def receiving() -> bool:
         return (await server.contract()).weights.state == "receiving"
@@ -116,7 +116,7 @@ async def _says_receiving(server: Server, trainer: TrainerPeer, version: int) ->
 
 
 async def _called_off_when_live(server: Server, trainer: TrainerPeer, version: int) -> None:
-    """Checks that an update that is live can no longer be called off."""
+    """Checks that a live update can no longer be aborted."""
     name = {"run": trainer.run, "epoch": trainer.epoch, "version": version}
     status, body = await server.post(ABORT, name)
     if (status, body.get("state"), body.get("version")) != (200, "live", version):

@@ -1,9 +1,10 @@
 """Checks the tokens of a request that ran while weights changed: before, between and after the changes.
 
-Tokens before the first change come from the weights that they name. After a change with `recompute` the new
-weights have read the whole sequence. After one with `keep` they go on from keys and values of the older
-weights. There the contract leaves two things open. The token sampled last had been read already, or not. And
-a request may be preempted later, and then be read anew by the weights of that moment. Either is accepted.
+Tokens before the first change come from the weights that their label names. After a change with `recompute`,
+the new weights have read all earlier tokens. After a change with `keep`, they continue from keys and values
+of the older weights. In that case the contract leaves two things open. The last token before the change may
+or may not have been read by the old weights. And a request that is preempted later may be read again by the
+weights of that moment. All these are accepted.
 """
 
 from collections.abc import Mapping
@@ -15,7 +16,7 @@ from contracts.conformance.inference.kept_cache import KeptCache, Part
 from contracts.conformance.inference.samples import Sample
 from contracts.conformance.verdicts import GuaranteeError
 
-ENOUGH = 8  # tokens after a boundary that suffice to tell old weights from new ones
+ENOUGH = 8  # tokens after a change that suffice to tell old weights from new ones
 
 
 class Crossing:
@@ -25,7 +26,7 @@ class Crossing:
         self.bench = bench
         self.modes = modes
         self.cache = KeptCache(bench.reference)
-        self._late = False  # whether the last token before a boundary had been read, in the last request
+        self._late = False  # whether the last token before a change had been read, in the last request
 
     def check(self, sample: Sample, where: str) -> float:
         """Returns the largest error, in nats. Raises GuaranteeError beyond the tolerance."""
@@ -41,7 +42,7 @@ class Crossing:
 
 
 class _Reader:
-    """One request, whose last token before each boundary had been read (`late`) or not."""
+    """One request. `late`: its last token before each change had been read by the older weights."""
 
     def __init__(self, crossing: Crossing, sample: Sample, late: bool, where: str):
         self.crossing = crossing
@@ -53,7 +54,7 @@ class _Reader:
 
     def check(self) -> float:
         worst = 0.0
-        since = 0  # the span since whose weights the cache is
+        since = 0  # the earliest span whose weights have computed keys and values in the cache
         for k, (version, start, end) in enumerate(self.sample.spans):
             if self.crossing.modes.get(version) == "recompute":
                 since = k
@@ -61,16 +62,16 @@ class _Reader:
                 self._not_old(k)
                 if not self.crossing.cache.continues:
                     continue
-                # Where the last token had been read, the first of the span comes from a mixture.
+                # If the last token had been read, a mixture of weights computed the first token of the span.
                 start += int(self.late)
             since, error = self._span(k, since, range(start, end))
             worst = max(worst, error)
         return worst
 
     def _span(self, k: int, since: int, positions: range) -> tuple[int, float]:
-        """Returns the span since whose weights the cache is at the end of span `k`, and the largest error.
+        """Returns the value of `since` at the end of span `k`, and the largest error in nats.
 
-        It changes where the request is preempted.
+        A preemption changes it: newer weights then read the sequence again.
         """
         worst = 0.0
         kept = since
@@ -87,7 +88,7 @@ class _Reader:
         return error if error == error else torch.inf
 
     def _reading(self, since: int) -> torch.Tensor:
-        """Returns `[tokens]` log-probabilities, if span `since` has read everything before it anew."""
+        """Returns `[tokens]` log-probabilities if span `since` has read all earlier tokens again."""
         if since not in self._expected:
             self._expected[since] = self._read(since)
         return self._expected[since]
@@ -104,7 +105,7 @@ class _Reader:
         return self.crossing.cache.logprobs([*parts, last], prompt, ids)
 
     def _not_old(self, k: int) -> None:
-        """Checks that the tokens of span `k` are not still those of the weights before."""
+        """Checks that the tokens of span `k` do not come from the weights before the change."""
         version, start, end = self.sample.spans[k]
         older = self.sample.spans[0][0]
         if k != 1 or end - start < ENOUGH:

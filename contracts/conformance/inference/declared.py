@@ -1,4 +1,4 @@
-"""What the servers of a group have in common, by what they declare in `/contract`."""
+"""Finds the features that all servers of a group declare in `/contract`."""
 
 from collections.abc import Sequence
 from typing import get_args
@@ -15,9 +15,10 @@ KNOWN = {
 
 
 async def offered(servers: Sequence[Server], field: str) -> list[str]:
-    """Returns what every server declares in `capabilities`, `kv_cache`, `accepts_dtypes` or `backends`.
+    """Returns the values of `field` that every server declares.
 
-    A cache mode or dtype that the contract does not name is left out: a newer server may have more.
+    `field` is `capabilities`, `kv_cache`, `accepts_dtypes` or `backends`. Cache modes and dtypes that this
+    contract does not define are left out: a newer server may have more.
     """
     declared = [getattr(await server.contract(), field) for server in servers]
     known = KNOWN.get(field, declared[0])

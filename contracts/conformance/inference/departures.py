@@ -1,4 +1,4 @@
-"""Requests whose clients leave, and whether the server says that they have ended. G11 uses them."""
+"""Requests whose clients disconnect, and whether the server reports that they have ended. G11 uses them."""
 
 import asyncio
 from typing import Any, Literal
@@ -11,12 +11,12 @@ from contracts.limits import Limits
 WITHIN_S = 1.0
 ATTEMPTS = 4  # a busy machine may be late
 APPEAR_S = 30.0
-CHOICES = 4  # of every other request
-Form = Literal["whole", "streamed", "in lines"]  # of answers
+CHOICES = 4  # choices of every second request
+Form = Literal["whole", "streamed", "in lines"]  # of the response
 
 
 class LateError(GuaranteeError):
-    """Requests were still there when they should have been gone."""
+    """Requests had not ended in time."""
 
 
 def sent(
@@ -28,9 +28,9 @@ def sent(
     length: int = 8,
     limits: Limits | None = None,
 ) -> list[asyncio.Task[Any]]:
-    """Sends greedy completions, which the kit's weights never end: end-of-sequence is never the likeliest.
+    """Sends greedy completions. They do not end early: the kit's weights never prefer end-of-sequence.
 
-    Within `limits`, if they are given, every other request has several choices, which are almost greedy.
+    If `limits` are given, every second request has several choices within them, sampled almost greedily.
     """
     request = {"whole": server.generate, "streamed": server.stream, "in lines": server.lines}[form]
     greedy: dict[str, Any] = {"temperature": 0}

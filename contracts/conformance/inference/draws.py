@@ -1,7 +1,8 @@
-"""Decides whether tokens were drawn from the distributions that they should follow.
+"""Decides whether tokens were drawn from the expected distributions.
 
-Each token becomes a number that is uniform between 0 and 1 if it was drawn rightly. It is the probability of
-the tokens before it, and a random part of its own. So tokens of any distributions are judged together.
+Each token becomes a number that is uniform between 0 and 1 if it was drawn correctly. The number is the
+probability of all tokens ordered before it, plus a random share of its own. So tokens of different
+distributions can be judged together.
 """
 
 import math
@@ -12,13 +13,13 @@ from dataclasses import dataclass, field
 import torch
 
 LEVELS = (0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 0.8, 0.9, 0.95, 0.98)
-FALSE_ALARM = 1e-10  # of one comparison; a run of the kit makes at most a few hundred
-LARGEST_SLACK = 0.25  # of a probability: beyond it, the tolerance leaves nothing to judge
+FALSE_ALARM = 1e-10  # probability for one comparison; a run of the kit makes at most a few hundred
+LARGEST_SLACK = 0.25  # relative error of a probability; with a larger one there is nothing left to judge
 
 
 @dataclass
 class Draws:
-    """Tokens by what they have in common, such as their temperature."""
+    """Drawn tokens, grouped by a common property such as their temperature."""
 
     generator: torch.Generator = field(default_factory=lambda: torch.Generator().manual_seed(0))
     by_rank: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
@@ -28,7 +29,7 @@ class Draws:
     def add(self, name: str, log_p: torch.Tensor, ids: Sequence[int], slack: float) -> None:
         """Adds `[tokens]` ids drawn from `[tokens, vocabulary]` log-probabilities.
 
-        slack: by how much a probability may be off, relative to itself.
+        `slack` is the allowed relative error of a probability.
         """
         if slack > LARGEST_SLACK or not len(ids):
             return
@@ -46,7 +47,7 @@ class Draws:
         return sum(map(len, self.by_rank.values()))
 
     def unlikely(self) -> str | None:
-        """Returns what can hardly be chance, or None."""
+        """Returns a description of draws that are too unlikely, or None."""
         for order, drawn in (("likeliest first", self.by_rank), ("in the order of ids", self.by_id)):
             for name, numbers in drawn.items():
                 for level in LEVELS:
@@ -62,7 +63,7 @@ class Draws:
 
 
 def _chance(count: int, n: int, least: float, most: float) -> float:
-    """Returns the probability of a count that far off, of `n` with a probability from `least` to `most`."""
+    """Returns the probability of such an extreme count in `n` draws with probability `least` to `most`."""
     if count < n * least:
         return _at_most(count, n, least)
     if count > n * most:
@@ -71,7 +72,7 @@ def _chance(count: int, n: int, least: float, most: float) -> float:
 
 
 def _at_most(count: int, n: int, p: float) -> float:
-    """Returns the probability of at most `count` of `n`, each with probability `p`."""
+    """Returns the probability of at most `count` successes in `n` draws with probability `p`."""
     if p >= 1:
         return float(count >= n)
     if p <= 0:

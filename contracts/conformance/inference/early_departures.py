@@ -1,6 +1,6 @@
-"""Clients that leave before their first token: their prompts are read, or an update keeps them waiting.
+"""Clients that disconnect before their first token, during prompt processing or an update.
 
-It is called by G11.
+G11 calls it.
 """
 
 import asyncio
@@ -28,15 +28,15 @@ from contracts.conformance.inference.samples import Sample
 from contracts.conformance.inference.server import Server, poll
 from contracts.conformance.inference.trainer_peer import TrainerPeer
 
-READERS = 4  # clients that leave while their long prompts are read
-LONGEST = 16384  # tokens of such a prompt, where the context allows it
+READERS = 4  # clients that disconnect while their long prompts are processed
+LONGEST = 16384  # tokens of such a prompt, if the context allows it
 SHORT = 16  # tokens of its completion
-LONG = 96  # tokens of a completion that does not soon meet a stop token
-PROMPTS = 12  # of which two complete differently
+LONG = 96  # tokens of a completion that meets no stop token early
+PROMPTS = 12  # prompts tried to find two with different completions
 
 
 async def left_while_read(bench: Bench, server: Server) -> None:
-    """Checks that clients leave nothing behind whose long prompts are being read."""
+    """Checks that requests end when their clients disconnect while long prompts are processed."""
     length = min(bench.context - SHORT, LONGEST)
     for _ in range(ATTEMPTS):
         tasks = sent(bench, server, READERS, SHORT, form="whole", length=length)
@@ -57,10 +57,10 @@ async def left_while_read(bench: Bench, server: Server) -> None:
 
 
 async def left_after_a_line(bench: Bench, server: Server, count: int, max_tokens: int) -> bool:
-    """Checks that clients leave nothing behind that have had a line of a request whose other choice goes on.
+    """Checks that requests end when clients disconnect after the first of two choices.
 
-    The choices are of two prompts, of which one soon meets a stop token. Where a request has ended, or has no
-    line, fewer are sent. Returns whether all had one choice and not the other.
+    The choices have two prompts, of which one soon meets a stop token. If a request ends early or has no
+    line, fewer requests are sent. Returns whether every client had received exactly one of the choices.
     """
     found = await _short_and_long(bench, server)
     if found is None:
@@ -100,7 +100,7 @@ def _has_a_choice(lines: list[Event]) -> bool:
 
 
 async def _short_and_long(bench: Bench, server: Server) -> dict[str, Any] | None:
-    """Returns two prompts, and a token that soon ends the greedy completion of one of them only."""
+    """Returns two prompts, and a token that soon ends the greedy completion of only one of them."""
     tokens = min(LONG, bench.context - SHORT)
     completed: list[Sample] = []
     for seed in range(PROMPTS):
@@ -114,7 +114,7 @@ async def _short_and_long(bench: Bench, server: Server) -> dict[str, Any] | None
 
 
 async def left_during_an_update(bench: Bench, trainer: TrainerPeer) -> None:
-    """Checks that clients that leave while weights are received leave nothing behind once they are live."""
+    """Checks that requests whose clients disconnect during an update have ended once it is live."""
     version = trainer.version + 1
     weights = bench.weights(version)
     request = trainer.update_request(version, weights, timeout_s=max(30.0, bench.settings.timeout_s))
@@ -126,7 +126,7 @@ async def left_during_an_update(bench: Bench, trainer: TrainerPeer) -> None:
         await trainer.request_update(request)
         await trainer.send([first])
         queued = [task for server in bench.servers for task in sent(bench, server, 8, 200, form="whole")]
-        await asyncio.sleep(0.1)  # they come in while the server may be paused
+        await asyncio.sleep(0.1)  # the requests arrive while the server may be paused
     await hang_up(queued)
     await trainer.send(rest)
     await trainer.wait_until_live(version, sum(bucket.nbytes for bucket in buckets), what)

@@ -1,7 +1,7 @@
-"""Prompts that end as they began, where more than one token may follow.
+"""Prompts that end with the two tokens that they begin with, so that several continuations are likely.
 
-It is called by G4. To sample several tokens in one step, a server may guess them from those before. It must
-draw them all the same: a guess may not be taken because it is likely enough.
+G4 calls it. To sample several tokens in one step, a server may predict them from earlier tokens. It must
+still sample them: a prediction must not be accepted only because it is likely.
 """
 
 from collections.abc import Sequence
@@ -11,15 +11,15 @@ import torch
 from contracts.conformance.inference.bench import Bench
 from contracts.conformance.inference.reference import Weights
 
-TRIED = 64  # prompts
-BEFORE = 24  # tokens of a prompt before its echo
-LIKELY = (0.15, 0.6)  # probability of what followed at the beginning
+TRIED = 64  # prompts tried
+BEFORE = 24  # tokens of a prompt before the repeated ones
+LIKELY = (0.15, 0.6)  # probability range of the tokens that followed at the beginning
 
 
 def echoes(bench: Bench, weights: Weights, count: int) -> list[list[int]]:
     """Returns at most `count` prompts, each of which begins with its last two tokens.
 
-    The two tokens that follow them there are likely at the end too, but not certain.
+    The two tokens that follow these at the beginning are likely, but not certain, at the end too.
     """
     found: list[list[int]] = []
     for seed in range(TRIED):

@@ -1,6 +1,6 @@
-"""How one completion ends: by a stop token, or by end-of-sequence.
+"""Checks how a completion ends: by a stop token, or by end-of-sequence. G9 calls it.
 
-Each is compared with the same completion that ran on. It is called by G9.
+Each completion is compared with the same completion without that end.
 """
 
 from typing import Any

@@ -1,6 +1,6 @@
-"""Reads server-sent events as the HTML standard defines them, and lines, with the time at which each arrived.
+"""Reads server-sent events as the HTML standard defines them, and lines, with each arrival time.
 
-It is called by `server`. It knows no field of the contract.
+`server` calls it. It knows no field of the contract.
 """
 
 import asyncio
@@ -11,21 +11,21 @@ Event = tuple[float, str]  # seconds on the event loop's clock, and the data
 
 
 class EventReader:
-    """Turns the bytes of a stream, however they are cut, into the data of its events.
+    """Converts the bytes of a stream, split at any position, to the data of its events.
 
     A line ends with CRLF, LF or CR. A line that begins with a colon is a comment. One space after `data:` is
-    no part of the data, and several data lines are one event.
+    not part of the data, and several data lines form one event.
     """
 
     def __init__(self) -> None:
         self._decoder = codecs.getincrementaldecoder("utf-8-sig")("replace")
-        self._open = ""  # text of a line that has not ended yet
-        self._data: list[str] = []  # lines of an event that has not ended yet
+        self._open = ""  # text of an incomplete line
+        self._data: list[str] = []  # lines of an incomplete event
 
     def feed(self, received: bytes, last: bool = False) -> Iterator[str]:
         """Yields the data of the events that `received` completes."""
         text = self._open + self._decoder.decode(received, last)
-        # A CR at the end may be half of a CRLF.
+        # A CR at the end may be the first half of a CRLF.
         held = text[-1:] if text.endswith("\r") and not last else ""
         lines = (text.removesuffix(held) if held else text).replace("\r\n", "\n").replace("\r", "\n")
         *whole, rest = lines.split("\n")
@@ -56,7 +56,7 @@ async def read_events(received: AsyncIterable[bytes]) -> list[Event]:
 
 
 async def read_lines(received: AsyncIterable[bytes], lines: list[Event]) -> None:
-    """Adds the lines of a body to `lines`, each when it is complete. They end with LF, or with the body."""
+    """Appends the lines of a body to `lines` as they are completed. They end with LF, or with the body."""
     loop = asyncio.get_running_loop()
     rest = b""
     async for piece in received:

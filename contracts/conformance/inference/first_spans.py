@@ -1,7 +1,7 @@
-"""Compares the first span of responses with the weights that it names. G8 does so after many updates.
+"""Compares the first spans of responses with the weights in their labels. G8 does so after many updates.
 
-A server that reads a prompt in pieces may apply updates between two of them. With `keep` the older weights
-have then read the first pieces, and newer weights go on from their keys and values.
+A server that processes a prompt in chunks may apply updates between them. With `keep`, older weights have
+then computed keys and values of the first chunks, and newer weights continue from these.
 """
 
 from collections.abc import Iterator, Sequence
@@ -15,7 +15,7 @@ from contracts.conformance.inference.samples import Sample
 from contracts.conformance.inference.updates_under_load import Answers, mode_of, weights_of
 
 CHECKED = 24  # responses compared with the reference
-MOST_UPDATES = 3  # that a prompt may cross: each multiplies the ways to read it
+MOST_UPDATES = 3  # updates during one prompt, at most: each multiplies the combinations to compare with
 
 
 async def first_spans_off_by(bench: Bench, answers: Answers) -> float:
@@ -33,11 +33,11 @@ async def first_spans_off_by(bench: Bench, answers: Answers) -> float:
 
 
 def older_versions(version: int, since: int, kv_cache: list[str]) -> Sequence[int]:
-    """Returns the versions before that of the first span which may have read some of the prompt.
+    """Returns the versions before the first span's that may have read a part of the prompt.
 
-    They were live after the request was sent, and each update after the first of them kept what was read.
+    They were live after the request was sent, and each later update kept the cache.
 
-    since: the version that was live when the request was sent.
+    `since` is the version that was live when the request was sent.
     """
     oldest = version
     while oldest > max(since, version - MOST_UPDATES) and mode_of(kv_cache, oldest) == "keep":
@@ -50,7 +50,7 @@ def first_span_off_by(
 ) -> float:
     """Returns the largest error, in nats, of the first span.
 
-    older: the versions that may have read some of the prompt before, in their order.
+    `older` are the versions that may have read a part of the prompt before, in their order.
 
     Raises GuaranteeError beyond the tolerance.
     """
@@ -67,11 +67,12 @@ def first_span_off_by(
 
 
 def _kept(bench: Bench, sample: Sample, cache: KeptCache, older: Sequence[int]) -> Iterator[torch.Tensor]:
-    """Yields `[tokens]` log-probabilities for each way in which these versions may have read the prompt."""
+    """Yields `[tokens]` log-probabilities for each way to divide the prompt among these versions."""
     prompt = sample.prompt_token_ids
     ids = sample.token_ids
     last = (weights_of(bench, sample.spans[0][0]), len(prompt) + len(ids))
     before = [weights_of(bench, version) for version in older]
-    # Each of them ends where the next one begins. The last token of the prompt is never theirs.
+    # Each version's part ends where the next one begins. The last version always reads the last token of the
+    # prompt.
     for ends in combinations_with_replacement(range(len(prompt)), len(before)):
         yield cache.logprobs([*zip(before, ends, strict=True), last], prompt, ids)

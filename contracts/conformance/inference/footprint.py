@@ -1,7 +1,7 @@
-"""What a server's processes hold, as the operating system counts it rather than as the server tells it.
+"""Measures the resources of a server's processes as the operating system reports them.
 
-The processes are those that listen at the server's address, and their descendants. They can be looked at
-where the server runs on this machine, for the same user. G8 calls it; it sends no request.
+The processes are those that listen at the server's address, and their descendants. They can be inspected if
+the server runs on this machine, for the same user. G8 calls it; it sends no request.
 """
 
 import contextlib
@@ -19,9 +19,9 @@ class Footprint:
     """The sums over all processes of a server."""
 
     resident_bytes: int
-    descriptors: int  # without the connections of clients, who decide how long they stay
+    descriptors: int  # without the connections of clients, who decide how long they last
     threads: int
-    processes: int  # those that ended and were not waited for included
+    processes: int  # ended ones that their parent has not waited for are included
 
 
 class Processes:
@@ -32,7 +32,7 @@ class Processes:
         self.port = port
 
     def footprint(self) -> Footprint:
-        """Returns what the processes hold. Raises psutil.Error if the server's first process has ended."""
+        """Returns the processes' resources. Raises psutil.Error if the server's first process has ended."""
         family = [self.root, *self.root.children(recursive=True)]
         held = [found for process in family if (found := self._held(process))]
         return Footprint(
@@ -66,13 +66,13 @@ def processes_of(url: str) -> Processes | None:
         return None
     if not addresses <= _own_addresses():
         return None
-    with contextlib.suppress(psutil.Error, OSError):  # a system may not tell who listens
+    with contextlib.suppress(psutil.Error, OSError):  # a system may not reveal the listening process
         for connection in psutil.net_connections("tcp"):
             if connection.status != psutil.CONN_LISTEN or connection.laddr.port != port or not connection.pid:
                 continue
             if connection.laddr.ip in {*addresses, *ANY}:
                 found = Processes(_first(psutil.Process(connection.pid), port), port)
-                found.footprint()  # raises where it may not be looked at
+                found.footprint()  # raises if the processes may not be inspected
                 return found
     return None
 
@@ -83,7 +83,7 @@ def _own_addresses() -> set[str]:
 
 
 def _first(process: psutil.Process, port: int) -> psutil.Process:
-    """Returns the eldest ancestor that has the listening socket too: a server may have forked its workers."""
+    """Returns the topmost ancestor with the listening socket: a server may have forked its workers."""
     parent = process.parent()
     with contextlib.suppress(psutil.Error):
         while parent and any(

@@ -13,9 +13,9 @@ JOIN_TIMEOUTS_S = (1.0, 3.0, 10.0)  # of groups that never form
 
 
 async def refused_while_joining(bench: Bench, trainer: TrainerPeer) -> None:
-    """Checks that updates are refused while a group is being joined, whose join then fails.
+    """Checks that updates are refused while a group is being joined; the join then fails.
 
-    A busy machine may not show the join before its timeout; then a longer one is tried.
+    On a busy machine the join may not be visible before its timeout; a longer timeout is then tried.
     """
     codes: set[str | None] = set()
     for timeout_s in JOIN_TIMEOUTS_S:
@@ -30,7 +30,7 @@ async def refused_while_joining(bench: Bench, trainer: TrainerPeer) -> None:
 
 
 async def _codes_while_joining(bench: Bench, trainer: TrainerPeer, timeout_s: float) -> set[str | None]:
-    """Returns the last code of each server for updates in a group that is being joined."""
+    """Returns the last error code of each server for updates while a group is being joined."""
     store = WeightStore(bench.settings.address, 0, bench.settings.timeout_s)  # its rank 0 never joins
     requests = await trainer.join_requests(store.port, epoch=trainer.epoch + 1, timeout_s=timeout_s)
     joining = asyncio.create_task(trainer.post_each("/init_process_group", requests))

@@ -1,6 +1,6 @@
 """The trainer's side of joining: a run with its epochs, and rank 0 of the weight group.
 
-Every method that names no server sends to all of them, because they are one weight group.
+Methods without a server argument send to all servers, because they form one weight group.
 """
 
 import asyncio
@@ -24,12 +24,12 @@ class GroupPeer:
         self.settings = settings
         self.run = uuid.uuid4().hex
         self.epoch = 0
-        self.kv_cache = "keep"  # unless a server offers only the other
+        self.kv_cache = "keep"  # unless a server offers only `recompute`
         self.group: WeightGroup | None = None
-        self.joined: list[dict[str, Any]] = []  # the request by which each server joined the group
+        self.joined: list[dict[str, Any]] = []  # the request with which each server joined the group
 
     async def join_requests(self, port: int, extra_ranks: int = 0, **changes: object) -> list[dict[str, Any]]:
-        """Returns each server's request to join. `extra_ranks` ranks follow those of the servers."""
+        """Returns each server's request to join. `extra_ranks` ranks follow the servers' ranks."""
         contracts = [await server.contract() for server in self.servers]
         world_size = 1 + sum(contract.ranks for contract in contracts) + extra_ranks
         backend = backend_of(contracts)
@@ -54,7 +54,7 @@ class GroupPeer:
         return requests
 
     def _takes_over(self, contract: ContractInfo) -> bool:
-        """Returns whether the server has to be taken over: from another run, or from a higher version."""
+        """Returns whether joining needs `takeover`: the server has another run, or a higher version."""
         fresh = contract.run is None and contract.weights.version == 0
         return not fresh and contract.run != self.run
 
@@ -102,7 +102,7 @@ class GroupPeer:
         self.joined = requests
 
     async def _post_joins(self, requests: Sequence[dict[str, Any]]) -> list[Answer]:
-        # The server may first wait until an update ends.
+        # The server may first wait for an update to end.
         limit = 2 * self.settings.patience_s + self.settings.grace_s
         try:
             async with asyncio.timeout(limit):
@@ -128,5 +128,5 @@ class GroupPeer:
 
 
 def backend_of(contracts: Sequence[Any]) -> str:
-    """Returns gloo if every server offers it, because it needs no GPU on this side; else nccl."""
+    """Returns gloo if every server offers it, because it needs no GPU here; otherwise nccl."""
     return "gloo" if all("gloo" in contract.backends for contract in contracts) else "nccl"

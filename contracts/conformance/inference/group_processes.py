@@ -1,4 +1,4 @@
-"""Weight groups whose rank 0, and another receiver, are in processes of their own that a check may end."""
+"""Runs rank 0 of a weight group, and an additional receiver, in processes that a check can end."""
 
 import asyncio
 from typing import Any
@@ -14,7 +14,7 @@ async def join_from(
 ) -> GroupProcess | None:
     """Joins the next epoch, whose rank 0 is in `process`.
 
-    Returns the second receiver's process, if one is asked for.
+    Returns the second receiver's process, if one is requested.
     """
     run.leave()
     run.epoch += 1

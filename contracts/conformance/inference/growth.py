@@ -1,6 +1,6 @@
-"""Decides whether what a server holds grows with what it is asked to do.
+"""Decides whether a server's resources grow with the work that it has done.
 
-G8 calls it. The figures are those of `/contract`, and of the operating system if the server runs here.
+G8 calls it. The figures come from `/contract`, and from the operating system if the server runs here.
 """
 
 import asyncio
@@ -28,17 +28,17 @@ from contracts.conformance.inference.readings import (
 from contracts.conformance.verdicts import GuaranteeError
 
 ROUNDS = 4  # rounds of events; each figure must stay flat in one of them
-NOISE = 4 * MIB  # bytes by which memory may grow after the first quarter of a round, for any model
+NOISE = 4 * MIB  # bytes by which memory may grow after the first quarter of a round, with any model
 COPIES = 2  # copies of the weights by which memory may grow in addition
-RARE = 8  # a descriptor, thread or process may stay for every so many actions
-FEW = 3  # descriptors, threads or processes that may come in any round
-ANSWER_BYTES = 512  # by which an answer may grow in a round
-SETTLE = 2  # times grace_s in which what was held may still be let go
+RARE = 8  # actions per descriptor, thread or process that may remain
+FEW = 3  # descriptors, threads or processes that may be added in any round
+ANSWER_BYTES = 512  # bytes by which a response may grow in a round
+SETTLE = 2  # factor of grace_s: the time in which resources may still be freed
 SLOWER_MS = 150  # milliseconds by which an event may take longer in a round
 
 
 class Growth:
-    """Reads what the servers hold, and compares readings. It remembers the growth of the last flat rounds."""
+    """Reads the servers' figures and compares them. It remembers the growth in the last flat rounds."""
 
     def __init__(self, bench: Bench):
         self.bench = bench
@@ -51,17 +51,17 @@ class Growth:
     ) -> None:
         """Repeats `event` in rounds of `count` until every figure stayed flat in some round.
 
-        `event` makes `actions` of what `what` names, and returns the seconds that one took. An engine may
-        fill its caches in the first rounds, but a leak grows in every one. Raises GuaranteeError for a leak.
+        `event` performs `actions` of the kind `what`, and returns the seconds of one. An engine may fill its
+        caches in the first rounds, but a leak grows in every round. Raises GuaranteeError for a leak.
         """
-        growing: Readings = {}  # the figures that grew in every round so far
-        first: list[Readings] = []  # what was read at the beginning of the first round
+        growing: Readings = {}  # the figures that have grown in every round so far
+        first: list[Readings] = []  # the readings at the beginning of the first round
         rounds = 0
 
         def still(found: Readings) -> bool:
-            """Returns whether a figure that grew in every round before has grown again.
+            """Returns whether a figure that grew in all earlier rounds has grown again.
 
-            What falls in between is no leak, though it grows within each round: a leak adds up.
+            A figure that falls between rounds is no leak, even if it grows within each round: a leak adds up.
             """
             added = differences(first, after)
             for url, growth in found.items():
@@ -113,7 +113,7 @@ class Growth:
     async def _settles(
         self, before: list[Readings], after: list[Readings], still: Callable[[Readings], bool]
     ) -> bool:
-        """Returns whether the figures fall by themselves: connections within a server may idle a while."""
+        """Returns whether the figures fall without requests, as the server closes idle connections."""
         taken = min(reading[TAKES] for readings in after for reading in readings.values())
         for _ in range(int(SETTLE * self.bench.settings.grace_s)):
             await asyncio.sleep(1)
@@ -130,7 +130,7 @@ class Growth:
             if processes := self.processes[server.url]:
                 try:
                     held = asdict(processes.footprint())
-                except psutil.Error:  # it has been started anew by another process
+                except psutil.Error:  # the server was restarted as another process
                     self.processes[server.url] = processes_of(server.url)
                 else:
                     reading |= {NAMES.get(name, name): value for name, value in held.items()}
@@ -149,7 +149,7 @@ class Growth:
                 self.worst[name] = max(by, self.worst.get(name, by))
 
     def describe(self) -> str:
-        """Returns the largest growth of the rounds that were flat, by figure."""
+        """Returns the largest growth in flat rounds, by figure."""
         seen = RESIDENT if RESIDENT in self.worst else TOLD
         parts = [f"memory {self.worst[seen] / MIB:+.1f} of {(NOISE + self.copies) / MIB:.1f} MiB"]
         if seen == RESIDENT:

@@ -1,4 +1,4 @@
-"""An HTTP client of one server: requests, and answers as they are. It knows no guarantee."""
+"""An HTTP client of one server, which returns responses without judging them. It knows no guarantee."""
 
 import json
 from typing import Any
@@ -39,7 +39,7 @@ class HttpClient:
             raise self.unanswered(method, path, body or {}) from error
 
     async def ask_events(self, path: str, body: dict[str, Any]) -> tuple[int, list[Event], str]:
-        """Returns the status, the events and, of an answer that has another status than 200, the text."""
+        """Returns the status, the events and, unless the status is 200, the text of the response."""
         asked = self.http.post(self.url + path, json=body, headers=self.headers)
         try:
             async with asked as answer:
@@ -50,7 +50,7 @@ class HttpClient:
             raise self.unanswered("POST", path, body) from error
 
     async def ask_lines(self, path: str, body: dict[str, Any], lines: list[Event]) -> int:
-        """Adds the lines of an answer to `lines`, each when it is complete. Returns the status."""
+        """Appends the lines of a response to `lines` as they are completed. Returns the status."""
         try:
             async with self.http.post(self.url + path, json=body, headers=self.headers) as answer:
                 await read_lines(answer.content.iter_any(), lines)
@@ -59,7 +59,7 @@ class HttpClient:
             raise self.unanswered("POST", path, body) from error
 
     async def body_of(self, path: str, body: dict[str, Any]) -> tuple[int, str, str]:
-        """Returns the status of an answer, the type of its body, and the body."""
+        """Returns the status, the content type and the body of a response."""
         try:
             async with self.http.post(self.url + path, json=body, headers=self.headers) as answer:
                 return answer.status, answer.content_type, await answer.text()
@@ -67,7 +67,7 @@ class HttpClient:
             raise self.unanswered("POST", path, body) from error
 
     def unanswered(self, method: str, path: str, body: dict[str, Any]) -> GuaranteeError:
-        """Returns the error of a request that had no answer in time."""
+        """Returns the error for a request without a response in time."""
         return GuaranteeError(
             f"{self.url}: no answer to {method} {path} within {self.http.timeout.total:g} s",
             "an answer",
@@ -85,6 +85,6 @@ def decoded(text: str) -> dict[str, Any]:
 
 
 def describe_request(path: str, body: dict[str, Any]) -> str:
-    """Returns a request as one line, cut to about 600 characters."""
+    """Returns a request as one line, truncated to about 600 characters."""
     text = json.dumps(body)
     return f"POST {path} {text if len(text) < 600 else text[:600] + ' ...'}"

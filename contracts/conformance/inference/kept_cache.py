@@ -1,7 +1,7 @@
 """The reference for `keep`: a forward of new weights over keys and values that older weights have computed.
 
-The keys and values are the cache that the Hugging Face model itself returns. A model with code of its own may
-have none, or one that does not continue a sequence. Then `continues` is false.
+The keys and values are the cache that the Hugging Face model itself returns. A model with custom code may
+have none, or one that cannot continue a sequence. Then `continues` is false.
 """
 
 from collections.abc import Sequence
@@ -12,11 +12,11 @@ import torch
 from contracts.conformance.inference.reference import Reference, Weights
 
 Part = tuple[Weights, int]  # weights, and the position up to which they have read the sequence
-CLOSE = 1e-3  # nats between two forwards of the same weights, one of them in two parts
+CLOSE = 1e-3  # nats by which a forward in two parts may differ from a forward in one
 
 
 class KeptCache:
-    """Computes log-probabilities of sequences that several weights have read, one after the other."""
+    """Computes log-probabilities of sequences that several weights have read in turn."""
 
     def __init__(self, reference: Reference):
         self.reference = reference
@@ -31,7 +31,7 @@ class KeptCache:
             parts = self.logprobs(
                 [(weights, 9), (weights, 17), (weights, len(prompt))], prompt[:1], prompt[1:]
             )
-        except Exception:  # code of the model's own, which may fail in any way
+        except Exception:  # custom code of the model may raise anything
             return False
         return parts.shape == plain.shape and bool((parts - plain).abs().max() < CLOSE)
 
@@ -39,8 +39,8 @@ class KeptCache:
     def logprobs(self, parts: Sequence[Part], prompt: Sequence[int], ids: Sequence[int]) -> torch.Tensor:
         """Returns the `[len(ids)]` log-probabilities of `ids`, in nats.
 
-        Each part reads from where the one before it ended, whose keys and values it uses. The last part ends
-        with the sequence.
+        Each part continues where the previous one ended, with its keys and values. The last part ends with
+        the sequence.
         """
         tokens = [*prompt, *ids]
         logits = []

@@ -1,4 +1,4 @@
-"""Runs the checks of the inference contract against servers that are up."""
+"""Runs the checks of the inference contract against running servers."""
 
 import asyncio
 import time
@@ -45,7 +45,7 @@ CODES = [guarantee.code for guarantee in CHECKS]
 KNOWN = " and ".join(map(str, CONTRACT_VERSIONS))
 LONGEST_S = 1800.0  # the longest time that one check may take
 ANSWERS_WITHIN_S = 30.0
-CONTEXTS = (2048, 1024, 512, 256, 128)  # tokens, the first that a server accepts; the kit needs no more
+CONTEXTS = (2048, 1024, 512, 256, 128)  # tokens; the kit uses the first that the server accepts
 
 
 def check_inference(
@@ -58,8 +58,8 @@ def check_inference(
 ) -> list[Verdict]:
     """Checks each guarantee, or those in `only`, on the servers at `urls`, and returns one verdict for each.
 
-    The servers form one weight group. They serve the model that `reference` is, or is a directory of. They
-    are taken over, so no other client may use them meanwhile.
+    The servers form one weight group. They must serve the model of `reference`, which may be a model
+    directory. The kit takes them over, so no other client may use them meanwhile.
 
         settings: the fields of `Settings`.
         tell: called with each guarantee before it is checked.
@@ -73,7 +73,7 @@ def check_inference(
     reference = Reference(reference) if isinstance(reference, str) else reference
 
     async def run() -> list[Verdict]:
-        # Many servers close an idle connection after 5 s; a POST that meets that moment is lost.
+        # Many servers close an idle connection after 5 s; a POST sent at that moment is lost.
         connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=2)
         timeout = aiohttp.ClientTimeout(total=chosen.answer_s, sock_connect=10)
         async with aiohttp.ClientSession(connector=connector, timeout=timeout) as http:
@@ -84,7 +84,7 @@ def check_inference(
             except (aiohttp.ClientError, GuaranteeError) as error:
                 raise ConnectionError(f"the servers cannot be tried: {error!r}") from error
             if len(wanted) > 1 and any(CHECKS[guarantee] is endurance for guarantee in wanted):
-                # What the checks before G8 take from a server is noticed too.
+                # Measured first, so that G8 also detects slowdowns that earlier checks cause.
                 bench.speeds.extend([await _speed(server, reference) for server in bench.servers])
             return [await _verdict(guarantee, bench, tell) for guarantee in wanted]
 
@@ -120,7 +120,7 @@ async def _present(server: Server) -> None:
 
 
 async def _context(server: Server, reference: Reference) -> int:
-    """Returns the tokens that a prompt and its completion may have, at most those of the model."""
+    """Returns the tokens that prompt and completion may have together, at most the model's context."""
     model = (await server.contract()).model
     for context in sorted({min(most, reference.context) for most in CONTEXTS}, reverse=True):
         body = {"model": model, "prompt": reference.prompt(context - 1), "max_tokens": 1}
@@ -131,7 +131,7 @@ async def _context(server: Server, reference: Reference) -> int:
 
 
 async def _speed(server: Server, reference: Reference) -> Speed | None:
-    """Returns the speed of the server, or None for one that fails: a guarantee will say so."""
+    """Returns the server's speed, or None if measuring it fails: one of the checks will report the cause."""
     try:
         return await measure_speed(server, reference)
     except (aiohttp.ClientError, GuaranteeError):

@@ -1,6 +1,6 @@
-"""Labels where they go wrong: under load, on several choices, after failed updates and after takeovers.
+"""Checks version labels under load, on several choices, after failed updates and after takeovers.
 
-It is called by G5.
+G5 calls it.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ from contracts.conformance.inference.server import Server
 from contracts.conformance.inference.trainer_peer import TrainerPeer
 from contracts.conformance.verdicts import GuaranteeError
 
-TOGETHER = 24  # requests beside those that cross for certain; some have several choices
+TOGETHER = 24  # requests in addition to those that certainly cross the update; some have several choices
 LENGTH = 96
 QUEUED = 6
 
@@ -33,7 +33,7 @@ async def under_load(bench: Bench, update: Callable[[], Awaitable[None]]) -> lis
         for i in range(TOGETHER):
             more: dict[str, Any] = {}
             if several and i % 3 == 0:
-                # Stop tokens give each choice a length of its own.
+                # Stop tokens make the choices end at different lengths.
                 more = {"n": 2, "stop_token_ids": bench.reference.prompt(3, seed=i)}
             prompt = bench.reference.prompt(4 + i, seed=200 + i)
             stream = streams and i % 2 == 1
@@ -64,7 +64,7 @@ async def queued_over_an_update(
             tasks.append((server, asyncio.create_task(asked.send(server))))
     async with cancelling([task for _, task in tasks]):
         for server in bench.servers:
-            await server.contract()  # its answer is sent after the requests have been
+            await server.contract()  # it responds only after it has received the requests
         await trainer.send(rest)
         size = sum(bucket.nbytes for bucket in buckets)
         await trainer.wait_until_live(version, size, "send requests between two buckets")
@@ -72,12 +72,12 @@ async def queued_over_an_update(
 
 
 async def after_a_failed_update(bench: Bench, trainer: TrainerPeer) -> None:
-    """Calls off an update, and checks that nothing says that its version is live, or ever was."""
+    """Aborts an update, and checks that nothing reports its version as live, then or later."""
     live = trainer.version
     version = live + 1
     staged = "staged" in await bench.offered("capabilities")
     receive = "staged" if staged else "paused"
-    # Every server is asked while it waits for the first bucket.
+    # Every server is checked while it waits for the first bucket.
     request = trainer.update_request(
         version, bench.weights(version), receive=receive, timeout_s=bench.settings.answer_s
     )
@@ -106,7 +106,7 @@ async def after_a_failed_update(bench: Bench, trainer: TrainerPeer) -> None:
 
 
 async def _expect_receiving(server: Server, version: int, what: str) -> None:
-    """Checks that an update that nothing was sent of is live nowhere, and that the server is ready."""
+    """Checks that an update without any bucket sent is live nowhere, and that the server is ready."""
     weights = (await server.contract()).weights
     status, body = await server.get(f"/weight_update/{version}?wait_s=0")
     if not await server.ready():
@@ -121,7 +121,7 @@ async def _expect_receiving(server: Server, version: int, what: str) -> None:
 
 
 async def after_takeovers(bench: Bench) -> None:
-    """Takes the servers over by runs whose versions are lower than the last, and checks their labels."""
+    """Takes over the servers with runs whose versions are lower than before, and checks their labels."""
     before: int | None = None
     for versions in ((0, 3), (2,)):
         trainer = bench.trainer()
@@ -132,7 +132,7 @@ async def after_takeovers(bench: Bench) -> None:
                 for server in bench.servers:
                     await bench.check_content(server, bench.weights(40 + before), before, what)
             for version in versions:
-                # Weights that no other run sent under this version.
+                # No other run sent these weights under this version.
                 weights = bench.weights(40 + version)
                 await trainer.publish(version, weights)
                 for server in bench.servers:

@@ -1,7 +1,8 @@
-"""Measures whether the work for clients that have left really stops, whatever `/contract` says of it.
+"""Measures whether the work for disconnected clients really stops, whatever `/contract` reports.
 
-G11 uses it. A small completion is timed on the idle server, beside a load, and after the load's clients left.
-The server is compared with itself only: work that goes on makes the last time like the second.
+G11 uses it. A small completion is timed on the idle server, during a load, and after the load's clients
+disconnected. The server is compared only with itself: if the work continues, the last time is like the
+second.
 """
 
 import asyncio
@@ -17,19 +18,19 @@ from contracts.conformance.inference.server import Server, poll
 from contracts.conformance.verdicts import GuaranteeError
 
 PROBE_TOKENS = 24
-PROBES = 3  # of which the fastest counts
+PROBES = 3  # the fastest counts
 ATTEMPTS = 3  # a busy machine may be slow once
 CHOICES = 4
 CONNECTIONS = 32
-VISIBLE = 2.0  # a load that slows the server by less cannot be told from none
+VISIBLE = 2.0  # factor by which a load must slow the server to be noticeable
 APPEAR_S = 10.0
 QUIET_S = 20.0
-PAUSE_S = 3.0  # after a measurement that a busy machine may explain
+PAUSE_S = 3.0  # after a measurement that a busy machine may have caused
 
 
 @dataclass(frozen=True)
 class Speeds:
-    """Seconds of the small completion."""
+    """The seconds of the small completion in each state."""
 
     idle: float
     loaded: float
@@ -37,17 +38,17 @@ class Speeds:
 
     @property
     def tells(self) -> bool:
-        """Whether the load slowed the server enough to be noticed where it goes on."""
+        """Whether the load slowed the server enough that continued work would be noticed."""
         return self.loaded >= VISIBLE * self.idle
 
     @property
     def stopped(self) -> bool:
-        """Whether the server is nearer to its idle speed than to that beside the load."""
+        """Whether the server is closer to its idle speed than to its speed under load."""
         return not self.tells or self.after <= (self.idle * self.loaded) ** 0.5
 
 
 async def work_stops(bench: Bench, server: Server) -> Speeds:
-    """Checks that a load of several choices for each connection ends with its connections."""
+    """Checks that a load with several choices per connection ends when its connections are closed."""
     await quiet(server)
     idle = await probe(bench, server)
     for attempt in range(ATTEMPTS):
@@ -70,9 +71,10 @@ async def work_stops(bench: Bench, server: Server) -> Speeds:
 
 
 async def _later(bench: Bench, server: Server, speeds: Speeds) -> float:
-    """Returns the idle server's seconds, measured again: others may have come to use this machine.
+    """Returns the seconds on the idle server, measured again, because the machine may be busier now.
 
-    It waits until a load that goes on should have ended. Where it has not, the earlier seconds count.
+    It first waits until a load that continues should have ended. If it has not ended, the earlier seconds
+    count.
     """
     await asyncio.sleep(PAUSE_S)
     idle = await probe(bench, server, limit_s=speeds.loaded)
@@ -83,9 +85,9 @@ async def _later(bench: Bench, server: Server, speeds: Speeds) -> float:
 async def leaving(
     bench: Bench, server: Server, connections: int, choices: int
 ) -> AsyncIterator[list[asyncio.Task[Any]]]:
-    """Runs long requests, every other one streamed if it can be, and closes their connections at the end.
+    """Runs long requests, every second one streamed if possible, and closes their connections at the end.
 
-    Raises what a refused one raises.
+    Raises the error of a refused request.
     """
     contract = await server.contract()
     choices = min(choices, contract.limits.max_n if contract.limits else choices)
@@ -127,7 +129,7 @@ async def probe(bench: Bench, server: Server, limit_s: float | None = None) -> f
 
 
 async def quiet(server: Server) -> None:
-    """Waits until the server says that no request is left."""
+    """Waits until the server reports no request."""
 
     async def idle() -> bool:
         return await server.unfinished() == 0

@@ -1,4 +1,4 @@
-"""The malformed requests, and those beyond a limit, that a server of version 2 refuses. G6 uses them."""
+"""Malformed requests, and requests beyond a limit, that a server of version 2 refuses. G6 uses them."""
 
 import json
 from dataclasses import dataclass, field
@@ -42,7 +42,7 @@ BODIES = ["/v1/completions", "/init_process_group", "/request_weight_update", "/
 
 @dataclass(frozen=True)
 class BadHttp:
-    """A request that is refused whatever route it asks for."""
+    """A request that is refused on every route."""
 
     what: str
     method: str
@@ -50,7 +50,7 @@ class BadHttp:
     status: int
     code: str
     body: bytes = field(default=b"", repr=False)
-    length: int | None = None  # the Content-Length, where it is not that of the body
+    length: int | None = None  # the Content-Length, if it differs from the body's
     chunked: bool = False  # whether the body is sent in chunks, without a Content-Length
 
 
@@ -73,7 +73,7 @@ def bad_http(limits: Limits) -> list[BadHttp]:
 
 
 def _too_large(limits: Limits) -> list[BadHttp]:
-    """Returns bodies of a byte too many: those that are declared so are refused before they are sent."""
+    """Returns bodies one byte too long; a declared length is refused before the body is sent."""
     by_path = {
         "/v1/completions": limits.max_generation_bytes,
         "/v1/chat/completions": limits.max_generation_bytes,
@@ -98,7 +98,7 @@ def beyond_limits(limits: Limits, model: str, join: dict[str, Any]) -> list[BadR
         *({"temperature": t} for t in (limits.min_temperature / 2, 1e-38) if limits.min_temperature),
     ]
     found = [BadRequest(path, body | change, 422, "invalid_request") for change in changes]
-    # Bytes come first: a long text may exceed the limit of bodies too.
+    # The limit on bytes is checked first: a long text may exceed it too.
     body["prompt"] = long
     fits = len(json.dumps(body)) <= limits.max_generation_bytes
     answer = (422, "invalid_request") if fits else (413, "too_large")
@@ -108,7 +108,7 @@ def beyond_limits(limits: Limits, model: str, join: dict[str, Any]) -> list[BadR
         {"timeout_s": LONGEST_S},
         {"epoch": 2**60},
         {"run": "a\nb"},
-        {"rank_offset": join["world_size"]},  # no rank of the server has room in the group
+        {"rank_offset": join["world_size"]},  # beyond the last rank of the group
     ]
     for change in joins:
         found.append(BadRequest("/init_process_group", join | change, 422, "invalid_request"))
@@ -116,7 +116,7 @@ def beyond_limits(limits: Limits, model: str, join: dict[str, Any]) -> list[BadR
 
 
 async def check_bad_http(server: Server, contract: ContractInfo) -> int:
-    """Sends each request of `bad_http`. Returns their number; raises GuaranteeError for a wrong answer."""
+    """Sends the requests of `bad_http`, returns their number. Raises GuaranteeError for a wrong response."""
     requests = bad_http(contract.limits or Limits())
     for bad in requests:
         status, answer = await _ask(server, bad)
@@ -132,9 +132,10 @@ async def check_bad_http(server: Server, contract: ContractInfo) -> int:
 
 
 async def _ask(server: Server, bad: BadHttp) -> Answer:
-    """Returns the answer.
+    """Returns the response.
 
-    A server may close the connection while a body still comes, which may cost its answer: it is asked again.
+    A server may close the connection before it has read the body, and the response may be lost: the request
+    is then repeated.
     """
     if bad.chunked:
         headers = {"Transfer-Encoding": "chunked"}
@@ -147,5 +148,5 @@ async def _ask(server: Server, bad: BadHttp) -> Answer:
         if answer[0] or not answer[1].get("closed"):
             return answer
     if bad.chunked:
-        return bad.status, {"error": {"code": bad.code}}  # refused, in words that were lost
+        return bad.status, {"error": {"code": bad.code}}  # refused, but the response was lost
     return answer

@@ -1,4 +1,4 @@
-"""Requests in flight: they are started, kept running across an update, and must be complete at the end."""
+"""Requests in flight: they are started, run during an update, and must be complete at the end."""
 
 import asyncio
 import contextlib
@@ -18,8 +18,8 @@ from contracts.conformance.inference.trainer_peer import TrainerPeer
 from contracts.conformance.verdicts import GuaranteeError
 
 FIRST_TRY = 96  # tokens of each request in the first attempt
-FEW = 8  # requests in flight per server, where their number matters little
-TOGETHER = 32  # where it does
+FEW = 8  # requests in flight per server, if their number matters little
+TOGETHER = 32  # requests in flight per server, if their number matters
 MANY = 96  # requests in flight per server, at most
 
 Tasks = list[tuple[Server, asyncio.Task[Sample]]]
@@ -29,9 +29,10 @@ Tasks = list[tuple[Server, asyncio.Task[Sample]]]
 async def in_flight(
     bench: Bench, count: int, max_tokens: int, in_lines: bool = False
 ) -> AsyncIterator[Tasks]:
-    """Runs `count` completions on each server; yields once each that can has a token, or one has ended.
+    """Runs `count` completions on each server, and yields while they are being generated.
 
-    Those that still run at the end of the block are cancelled. With `in_lines` every other is as_completed.
+    Each has a token by then, unless one has ended or some wait for slots. At the end of the block, unfinished
+    ones are cancelled. With `in_lines`, every second one is as_completed.
     """
     prompts = [bench.reference.prompt(5 + 3 * (i % 8), seed=i) for i in range(count)]
     tasks: Tasks = []
@@ -42,7 +43,7 @@ async def in_flight(
     async with cancelling([task for _, task in tasks]):
         for server in bench.servers:
             if await side_by_side(server, [task for at, task in tasks if at is server]):
-                # This request is the last one, so once it has its token the others have theirs.
+                # This request was sent last, so once it has its token the others have theirs.
                 await server.complete(bench.reference.prompt(4, seed=count), 1)
         yield tasks
 
@@ -56,9 +57,10 @@ async def complete_across(
 ) -> tuple[list[Sample], float]:
     """Runs completions while `update()` publishes, and returns them with the largest error that `check` gave.
 
-    They are `count` at first. The requests become longer, then more numerous, and `update()` is called again,
-    until some on every server outlast it. Each must be complete, keep the tokens that it had, and pass
-    `check`. One that had no token yet may begin by any version; it is not checked otherwise.
+    The first attempt has `count` short requests. They become longer, then more numerous, until some on every
+    server outlast `update()`, which is called each time. Each must be complete, keep the tokens that it had,
+    and pass `check`. A request that had no token yet may begin with any version, and is not checked
+    otherwise.
     """
     max_tokens = FIRST_TRY
     worst = 0.0
@@ -106,7 +108,7 @@ def check_finished(bench: Bench, server: Server, sample: Sample, max_tokens: int
 
 
 def not_restarted(request: InFlight, sample: Sample, version: int) -> None:
-    """Checks that the first tokens of the request are those it had when `version` was live."""
+    """Checks that the request still begins with the tokens it had when `version` was live."""
     label, start, end = sample.spans[0]
     had = min(request.had, len(sample.token_ids))
     if had and (label != version or end < had):

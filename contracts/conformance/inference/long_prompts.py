@@ -1,6 +1,6 @@
-"""Long prompts that are being read, or wait to be, when weights change with `recompute`. G2 uses it.
+"""Long prompts that are processed, or wait, when weights change with `recompute`. G2 uses it.
 
-A server that reads a prompt in pieces holds keys and values of a request that has no token yet.
+A server that processes a prompt in chunks has keys and values of a request without tokens.
 """
 
 import asyncio
@@ -13,17 +13,17 @@ from contracts.conformance.inference.samples import Sample
 from contracts.conformance.inference.trainer_peer import TrainerPeer
 
 TOKENS = 8  # of each completion
-FEW = 8  # long prompts per server, at least
-MOST = 64  # at most
-LONGEST = 1024  # tokens of a prompt, where the context allows it
+FEW = 8  # long prompts per server in the first attempt
+MOST = 64  # long prompts per server at most
+LONGEST = 1024  # tokens of a prompt, if the context allows it
 PREFIX = 64  # tokens that all prompts share
-PARTS = (0.4, 0.8)  # of the time in which all prompts are read: when weights should change
+PARTS = (0.4, 0.8)  # shares of the time to process all prompts after which the weights should change
 
 
 async def reading_long_prompts(bench: Bench, trainer: TrainerPeer) -> float:
-    """Returns the largest error, in nats, of completions whose prompts were being read during an update.
+    """Returns the largest error, in nats, of completions whose prompts were processed during an update.
 
-    It aims at several moments, because servers read prompts one after the other, or all at once.
+    It tries several moments, because servers process prompts one after the other, or all at once.
     """
     length = min(LONGEST, bench.context - TOKENS)
     update_s, prompt_s = await _durations(bench, trainer, length)
@@ -31,7 +31,7 @@ async def reading_long_prompts(bench: Bench, trainer: TrainerPeer) -> float:
     reading_s = await _reading_s(bench, _prompts(bench, count, length, 0))
     worst = 0.0
     for turn, part in enumerate(PARTS, 1):
-        # The update swaps at about its end.
+        # The server swaps its weights near the end of the update.
         wait_s = max(0.0, part * reading_s - update_s)
         prompts = _prompts(bench, count, length, turn)
         worst = max(worst, await _update_after(bench, trainer, prompts, wait_s))
@@ -39,7 +39,7 @@ async def reading_long_prompts(bench: Bench, trainer: TrainerPeer) -> float:
 
 
 def _prompts(bench: Bench, count: int, length: int, turn: int) -> list[list[int]]:
-    """Returns prompts of different lengths that share a prefix. Those of another turn share no more."""
+    """Returns prompts of different lengths that share a prefix, and nothing more with another `turn`."""
     shared = bench.reference.prompt(PREFIX, seed=1)
     return [
         shared + bench.reference.prompt(length - PREFIX - 16 * (i % 4), seed=100 + MOST * turn + i)
@@ -72,14 +72,14 @@ async def _update_after(bench: Bench, trainer: TrainerPeer, prompts: list[list[i
 
 
 async def _reading_s(bench: Bench, prompts: list[list[int]]) -> float:
-    """Returns the seconds in which idle servers read all prompts."""
+    """Returns the seconds in which idle servers process all prompts."""
     started = asyncio.get_running_loop().time()
     await asyncio.gather(*(server.complete(prompt, 1) for server in bench.servers for prompt in prompts))
     return asyncio.get_running_loop().time() - started
 
 
 async def _durations(bench: Bench, trainer: TrainerPeer, length: int) -> tuple[float, float]:
-    """Returns the seconds of an update, and those in which an idle server reads one long prompt."""
+    """Returns the seconds of an update, and those in which an idle server processes one long prompt."""
     loop = asyncio.get_running_loop()
     started = loop.time()
     version = trainer.version + 1

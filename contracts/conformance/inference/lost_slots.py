@@ -1,4 +1,4 @@
-"""Checks that clients that leave at any moment take no slot with them. G11 uses it."""
+"""Checks that a server frees the slots of clients that disconnect at any moment. G11 uses it."""
 
 import asyncio
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ from contracts.conformance.verdicts import GuaranteeError
 
 
 async def no_slot_is_lost(bench: Bench, server: Server, leavers: int) -> None:
-    """Checks that clients that leave at any moment of their requests take no slot with them."""
+    """Checks that the server frees the slots of clients that disconnect at any moment of their requests."""
     delays = [0.002 * (i % 16) for i in range(leavers)]
     for start in range(0, leavers, CONNECTIONS):
         await asyncio.gather(*(_left(bench, server, delay) for delay in delays[start : start + CONNECTIONS]))

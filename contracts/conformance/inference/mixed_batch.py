@@ -1,7 +1,7 @@
 """One batch of requests that differ in every sampling parameter, in their route and in their form.
 
-It is called by G4 and G9. An engine that samples a batch by one request's parameters, or that treats one
-route differently, is seen only so.
+G4 and G9 call it. Only such a batch reveals an engine that samples a batch with one request's parameters, or
+that treats one route differently.
 """
 
 import asyncio
@@ -17,10 +17,10 @@ from contracts.conformance.inference.sampling import Sampling
 from contracts.conformance.inference.server import Server
 from contracts.limits import Limits
 
-TOKENS = 32  # of a completion: enough that those sent together run together
+TOKENS = 32  # tokens of a completion: enough that requests sent together also run together
 ORDINARY = (None, 0.0, 0.5, 1.0, 1.7, 3.0, 5.0)  # temperatures; None leaves the field out
 TRUNCATED = (Sampling(1.3, top_k=5), Sampling(0.8, top_p=0.7), Sampling(1.6, 8, 0.8), Sampling(1.0, -1, 1.0))
-CUT_GREEDY = (Sampling(0.0, top_k=1), Sampling(0.0, top_p=0.3))  # reported by the whole softmax
+CUT_GREEDY = (Sampling(0.0, top_k=1), Sampling(0.0, top_p=0.3))  # reported under the full softmax
 TEXTS = ("2 + 3 = ", "Once upon a time", "def f(x):\n    return x")
 
 
@@ -63,12 +63,12 @@ def conversation(text: str) -> tuple[str, dict[str, Any]]:
 
 
 async def limits_of(server: Server) -> Limits:
-    """Returns what the server takes; one of version 1 states no limits."""
+    """Returns the server's limits; a server of version 1 states none."""
     return (await server.contract()).limits or Limits()
 
 
 async def mixed(bench: Bench, server: Server, weights: Weights) -> list[Asked]:
-    """Returns at least 40 requests that are to be sent together, in an order that mixes them."""
+    """Returns at least 40 requests to be sent together, in mixed order."""
     limits = await limits_of(server)
     capabilities = await bench.offered("capabilities")
     forms = [False, True] if "stream" in capabilities else [False]
@@ -115,7 +115,7 @@ def ids_of_text(text: str) -> tuple[str, dict[str, Any]]:
 def low_temperatures(bench: Bench, weights: Weights, lowest: float) -> dict[float, list[list[int]]]:
     """Returns, for each low temperature, prompts after which two tokens are about equally likely.
 
-    Only there is one low temperature different from another.
+    Only after such prompts do low temperatures differ from each other.
     """
     temperatures = [t for t in (0.2, 0.1, 0.02) if t >= lowest]
     tolerance = bench.settings.tolerance

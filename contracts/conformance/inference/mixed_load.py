@@ -1,6 +1,6 @@
-"""Many requests in flight at once: short prompts and long ones, single choices and several, streamed or not.
+"""Many requests in flight: short and long prompts, one or several choices, streamed or not.
 
-A fault in one slot of a batch, in a long prompt or in one choice of several shows only among them.
+Only such a mix reveals a fault in one slot of a batch, in a long prompt or in one of several choices.
 """
 
 import asyncio
@@ -16,11 +16,11 @@ from contracts.conformance.inference.timed_stream import TimedStream
 from contracts.conformance.verdicts import GuaranteeError
 
 LONG = 300  # tokens of a long prompt, if the context allows it
-FILLING = 7  # the request whose prompt is as long as the context allows
+FILLING = 7  # index of the request that fills the context
 SHORTEST = 26  # tokens of the short prompts, at most
-CHOICES = 6  # of a request with several
+CHOICES = 6  # choices of a request that has several
 APPEARS_WITHIN_S = 30.0
-QUEUED_FOR_S = 0.5  # how long some must have waited unchanged before they count as queued
+QUEUED_FOR_S = 0.5  # how long the number of running requests must stay constant before others count as queued
 
 
 @dataclass
@@ -31,7 +31,7 @@ class InFlight:
     prompt: list[int]
     task: asyncio.Task[list[Sample]]
     stream: TimedStream | None = None
-    had: int = 0  # tokens that are known to have been sampled before the update was sent
+    had: int = 0  # tokens that were certainly sampled before the update was sent
 
 
 @contextlib.asynccontextmanager
@@ -47,9 +47,10 @@ async def cancelling(tasks: list[asyncio.Task[Any]]) -> AsyncIterator[None]:
 
 @contextlib.asynccontextmanager
 async def mixed_load(bench: Bench, count: int, max_tokens: int) -> AsyncIterator[list[InFlight]]:
-    """Runs `count` requests on each server, and yields once all have a token that can, or one has ended.
+    """Runs `count` requests on each server, and yields while they are being generated.
 
-    Those that still run at the end of the block are cancelled.
+    Each short one has a token by then, unless one has ended or some wait for slots. At the end of the block,
+    unfinished ones are cancelled.
     """
     streams = "stream" in await bench.offered("capabilities")
     requests = []
@@ -64,7 +65,7 @@ async def mixed_load(bench: Bench, count: int, max_tokens: int) -> AsyncIterator
 
 
 def long_prompt(bench: Bench) -> int:
-    """Returns the tokens of a long prompt."""
+    """Returns the length of a long prompt, in tokens."""
     return min(LONG, bench.context // 4)
 
 
@@ -80,7 +81,7 @@ def start(bench: Bench, server: Server, i: int, max_tokens: int, streams: bool, 
 
 
 def _length(bench: Bench, i: int, max_tokens: int) -> int:
-    """Returns the tokens of the i-th prompt. One of a load fills the context with its completion."""
+    """Returns the length of the i-th prompt, in tokens. One request of a load fills the context."""
     if i == FILLING:
         return max(long_prompt(bench), bench.context - max_tokens)
     return long_prompt(bench) if i % 8 == 7 else 5 + 3 * (i % 8)
@@ -95,7 +96,7 @@ async def _started(bench: Bench, server: Server, requests: list[InFlight]) -> No
     if not await side_by_side(server, [request.task for request in requests]):
         _note(requests, 0)
         return
-    # This request is the last one, so once it has its token the short ones before it have theirs.
+    # This request was sent last, so once it has its token the earlier short ones have theirs.
     await server.complete(bench.reference.prompt(4, seed=len(requests)), 1)
     _note(requests, 1)
 
@@ -108,7 +109,7 @@ def _note(requests: list[InFlight], at_least: int) -> None:
 
 
 async def side_by_side(server: Server, tasks: Sequence[asyncio.Task[Any]]) -> bool:
-    """Returns whether the server generates all requests at the same time, or has none that waits."""
+    """Returns whether the server generates all requests at the same time; False if some wait for a slot."""
     loop = asyncio.get_running_loop()
     deadline = loop.time() + APPEARS_WITHIN_S
     since = loop.time()
@@ -135,5 +136,5 @@ async def side_by_side(server: Server, tasks: Sequence[asyncio.Task[Any]]) -> bo
 
 
 async def some_wait(servers: Sequence[Server]) -> bool:
-    """Returns whether requests wait on one of the servers, for it generates fewer at a time than it has."""
+    """Returns whether requests wait on one of the servers because all its slots are in use."""
     return any([(await server.contract()).process.waiting for server in servers])

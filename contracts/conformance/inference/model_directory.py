@@ -1,4 +1,4 @@
-"""What a model directory has besides weights: its end-of-sequence ids and its tokenizer."""
+"""Reads end-of-sequence ids and the tokenizer from a model directory."""
 
 from transformers import (
     AutoTokenizer,

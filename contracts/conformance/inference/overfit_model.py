@@ -7,7 +7,7 @@ import torch.nn.functional as F
 
 from contracts.conformance.inference.reference import Reference, Weights
 
-LARGEST = 20_000_000  # parameters of the largest model that learns in seconds on a CPU
+LARGEST = 20_000_000  # parameters of the largest model that can be overfitted in seconds on a CPU
 STEPS = 500
 MARGIN = 2.0  # nats by which every token must lead, so that rounding does not change the text
 

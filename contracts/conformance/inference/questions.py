@@ -1,4 +1,4 @@
-"""Questions that wait for the end of a weight update. G7 asks them."""
+"""Status requests that wait for the end of a weight update. G7 sends them."""
 
 import asyncio
 import time
@@ -10,14 +10,14 @@ from contracts.conformance.inference.trainer_peer import TrainerPeer
 from contracts.conformance.verdicts import GuaranteeError
 
 POLLS = 32
-SOON_S = 10.0  # far below LONG_S, and far above what an answer takes on a busy machine
+SOON_S = 10.0  # far below LONG_S, and far above the response time of a busy machine
 LONG_S = 60.0
 
 
 async def polls_end_in_time(bench: Bench, run: TrainerPeer) -> None:
-    """Checks that a question with `wait_s` is answered when that is over, or as soon as the update ends.
+    """Checks that a status request with `wait_s` is answered after that time, or as soon as the update ends.
 
-    Many questions at a time keep no other request waiting.
+    Many such requests at a time must not delay other requests.
     """
     version = run.version + 1
     weights = bench.weights(version)
@@ -48,7 +48,7 @@ async def polls_end_in_time(bench: Bench, run: TrainerPeer) -> None:
 
 
 async def _generates_soon(bench: Bench, version: int) -> None:
-    """Checks that generation goes on after a call-off, and does not stand still until the timeout.
+    """Checks that generation continues right after an abort, and not only after the timeout.
 
     A server whose engine restarts is left out.
     """

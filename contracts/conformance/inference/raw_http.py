@@ -1,6 +1,6 @@
-"""One HTTP exchange over a plain connection: for requests that an HTTP client would not send.
+"""One HTTP exchange over a plain connection, for requests that an HTTP client would not send.
 
-It knows no guarantee. The answer may come before the body is sent; then the rest is not sent.
+It knows no guarantee. If the response comes before the body is sent, the rest of the body is not sent.
 """
 
 import asyncio
@@ -17,10 +17,10 @@ PIECE = 2**16  # bytes that are written at a time
 async def exchanged(
     server: Server, method: str, path: str, headers: Mapping[str, str], body: bytes
 ) -> Answer:
-    """Returns the status, 0 if there was no answer, and the decoded body.
+    """Returns the status, or 0 if there was no response, and the decoded body.
 
-    The answer without a status says whether the server closed the connection. It waits as long as for any
-    other answer of the server.
+    Without a response, the body says whether the server closed the connection. The time limit is the server's
+    usual one.
     """
     url = urlsplit(server.url)
     secure = url.scheme == "https"
@@ -47,14 +47,14 @@ def chunked(body: bytes) -> bytes:
 
 
 async def _sent(writer: asyncio.StreamWriter, data: bytes) -> None:
-    with contextlib.suppress(OSError):  # the server has answered, and closed
+    with contextlib.suppress(OSError):  # the server has responded, and closed the connection
         for start in range(0, len(data), PIECE):
             writer.write(data[start : start + PIECE])
             await writer.drain()
 
 
 async def _received(reader: asyncio.StreamReader) -> bytes:
-    """Returns the bytes up to the end of the answer, or of the connection."""
+    """Returns the bytes up to the end of the response or of the connection."""
     data = b""
     with contextlib.suppress(OSError):
         while not _whole(data) and (piece := await reader.read(PIECE)):

@@ -1,15 +1,15 @@
-"""The figures of what a server holds, and the growth between two readings of them. `growth` compares them."""
+"""The figures of a server's resources, and their growth between two readings. `growth` compares them."""
 
 MIB = 2**20
 TOLD = "resident memory, as /contract tells it"
 RESIDENT = "resident memory of its processes"
 ANSWER = "bytes of the answer to GET /contract"
 TAKES = "milliseconds that one takes"
-NAMES = {"resident_bytes": RESIDENT, "descriptors": "file descriptors"}  # of a footprint's fields
+NAMES = {"resident_bytes": RESIDENT, "descriptors": "file descriptors"}  # names of the fields of Footprint
 COUNTED = ("file descriptors", "threads", "processes")
 
-Reading = dict[str, int]  # by the name of the figure
-Readings = dict[str, Reading]  # by the server's address
+Reading = dict[str, int]  # value by name of the figure
+Readings = dict[str, Reading]  # reading by the server's address
 
 
 def differences(before: list[Readings], after: list[Readings]) -> Readings:
@@ -17,9 +17,9 @@ def differences(before: list[Readings], after: list[Readings]) -> Readings:
 
 
 def _difference(before: list[Reading], after: list[Reading]) -> Reading:
-    """Returns the least reading after less the least before, of each figure that every reading has.
+    """Returns the increase of the minimum from `before` to `after`, of each figure that every reading has.
 
-    Each end is the least of a few, because what is held only during an event is no leak.
+    The minimum of several readings is used, because resources held only during an event are no leak.
     """
     names = [name for name in before[0] if all(name in reading for reading in before + after)]
     return {name: min(r[name] for r in after) - min(r[name] for r in before) for name in names}

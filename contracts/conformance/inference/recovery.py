@@ -1,4 +1,4 @@
-"""What must hold of a server after a failed weight update: a correct report, service, and a new epoch."""
+"""Checks a server after a failed weight update: a correct report, service, and a new epoch."""
 
 import asyncio
 
@@ -15,8 +15,8 @@ async def check_failed_update(
 ) -> None:
     """Checks the server after a failed update.
 
-    An untouched server must serve its old weights. A touched one must report that it is unhealthy. One whose
-    engine restarts does neither; `restore_service` waits for it.
+    If its weights are untouched, it must serve them. Otherwise it must report that it is unhealthy. A server
+    whose engine restarts does neither; `restore_service` waits for it.
     """
     if status.state != "failed" or (receive == "staged" and status.touched):
         raise GuaranteeError(f"{server}: {status}", "failed; never touched when staged", what)
@@ -45,7 +45,7 @@ async def check_failed_update(
 
 
 async def _expect_reason(server: Server, status: WeightUpdateStatus, what: str) -> None:
-    """Checks that a failed update says why it failed, and that no other one names an error."""
+    """Checks that a failed update reports why it failed, and that any other update reports no error."""
     failed = status.state == "failed"
     if (await server.contract()).contract >= SINCE and bool(status.error) != failed:
         raise GuaranteeError(
@@ -56,7 +56,7 @@ async def _expect_reason(server: Server, status: WeightUpdateStatus, what: str) 
 
 
 async def restarts(server: Server) -> bool:
-    """Returns whether the server's engine restarts, as it may after a failure. Then it is a fresh server."""
+    """Returns whether the server's engine restarts, as it may after a failure. It is then a fresh server."""
     return (await server.get("/health"))[1].get("status") == "loading"
 
 
@@ -68,7 +68,7 @@ async def check_serving(bench: Bench, server: Server, version: int, what: str) -
 
 
 async def restore_service(bench: Bench, run: TrainerPeer, what: str) -> None:
-    """Joins a new epoch, publishes a complete update and checks it. A server may first restart its engine."""
+    """Joins a new epoch, publishes a complete update and checks it. The engine may restart first."""
     for server in bench.servers:
         await ready_to_join(bench, server, what)
     await run.join()

@@ -1,8 +1,8 @@
 """The reference results: a Hugging Face model on the CPU, in float32, without any cache.
 
-It also makes the weights that are sent. `weights(seed)` differs from every other seed in every tensor, by
-about as much as the tensor's own size. Its distributions are sharp enough to show wrong weights, and almost
-never end a sequence.
+It also makes the weights that are sent. For different seeds, `weights(seed)` differ in every tensor, by about
+the tensor's own size. The model's distributions are sharp enough to reveal wrong weights, and almost never
+end a sequence.
 """
 
 from collections.abc import Mapping, Sequence
@@ -22,7 +22,7 @@ KEPT = 6  # cached sets of weights, each as large as the model
 
 
 class Reference:
-    """A Hugging Face model that computes what a correct server returns.
+    """A Hugging Face model that computes the results of a correct server.
 
     Raises OSError or ValueError if `path` is not a model directory that Hugging Face can load.
     """
@@ -41,13 +41,13 @@ class Reference:
         known = range(len(tokenizer) if tokenizer else config.get_text_config().vocab_size)
         special = {*self.ends, *(tokenizer.all_special_ids if tokenizer else ())}
         self.ordinary = [i for i in known if i not in special]  # ids that any server accepts in a prompt
-        # A tied parameter has one name here; the state dict has them all.
+        # Here a tied parameter has one name; in the state dict it has all its names.
         self._base = {name: p.detach().clone() for name, p in self.model.named_parameters()}
         self.tied = self._tied()
-        self._made: dict[int, Weights] = {}  # sets of weights by seed, the oldest first
+        self._made: dict[int, Weights] = {}  # sets of weights by seed, oldest first
 
     def _tied(self) -> dict[str, str]:
-        """Returns, for each tied name, the name that is sent."""
+        """Returns, for each tied name, the name under which its weight is sent."""
         names = {id(p): name for name, p in self.model.named_parameters()}
         every = self.model.named_parameters(remove_duplicate=False)
         return {name: names[id(p)] for name, p in every if names[id(p)] != name}
@@ -77,7 +77,7 @@ class Reference:
         return self._sharpened(self._without_end(weights))
 
     def _head(self) -> list[str]:
-        """Returns the names under which the output head is sent: its matrix, and its bias if it has one."""
+        """Returns the names under which the output head is sent: its matrix, and its bias if there is one."""
         head = self.model.get_output_embeddings()
         names = {id(p): name for name, p in self.model.named_parameters()}
         return [names[id(p)] for p in head.parameters()]
@@ -103,7 +103,7 @@ class Reference:
     def ending_with(self, weights: Weights, token_id: int) -> dict[str, torch.Tensor]:
         """Returns the weights with the vocabulary rows of `token_id` and end-of-sequence exchanged.
 
-        Where the one model samples `token_id`, the other ends, if the prompt contains neither of them.
+        If the prompt contains neither, the new model ends the sequence where the old one samples `token_id`.
         """
         swapped = dict(weights)
         for name in self.vocabulary():
@@ -112,7 +112,7 @@ class Reference:
         return swapped
 
     def vocabulary(self) -> set[str]:
-        """Returns the names of embedding and output head: what has a row for each token id."""
+        """Returns the names of embedding and output head, which have a row for each token id."""
         names = {id(p): name for name, p in self.model.named_parameters()}
         return {*self._head(), names[id(self.model.get_input_embeddings().weight)]}
 
@@ -126,7 +126,7 @@ class Reference:
     def distribution(
         self, weights: Weights, prompt: Sequence[int], ids: Sequence[int], temperature: float = 1.0
     ) -> torch.Tensor:
-        """Returns `[len(ids), vocabulary]` log-probabilities from which each id was sampled.
+        """Returns the `[len(ids), vocabulary]` log-probabilities from which each id was sampled.
 
         Temperature 0 means the unscaled softmax.
         """

@@ -1,4 +1,4 @@
-"""Checks that refused takeovers leave group, run and requests in flight as they were. G6 uses it."""
+"""Checks that refused takeovers do not change group, run and requests in flight. G6 uses it."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ UNSUPPORTED = "unsupported_backend"
 
 
 async def refused_joins_keep_the_group(bench: Bench, trainer: TrainerPeer) -> None:
-    """Checks that refused takeovers end no request, and that the group takes updates after them."""
+    """Checks that refused takeovers end no request, and that the group still receives updates."""
     tokens = min(400, bench.context - 32)
     other = bench.trainer()
     joins = await other.join_requests(port=1, epoch=1, timeout_s=0.5)
@@ -38,7 +38,7 @@ async def refused_joins_keep_the_group(bench: Bench, trainer: TrainerPeer) -> No
             f"POST {JOIN} {joins[0]}, where nobody listens",
         )
     version = trainer.version + 1
-    await trainer.publish(version, bench.weights(version))  # in the group that the refused joins kept
+    await trainer.publish(version, bench.weights(version))  # in the group from before the refused joins
     for server in bench.servers:
         await bench.check_content(server, bench.weights(version), version, "refused joins, then an update")
 

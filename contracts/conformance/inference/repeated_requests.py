@@ -1,6 +1,7 @@
-"""Requests that are sent before an update and again after it: whatever a server has kept shows. G3 uses it.
+"""Requests that are sent before an update and again after it, to reveal cached results. G3 uses it.
 
-Kept may be keys and values of a prompt's beginning, whole answers to equal requests, or scores.
+A server may have cached keys and values of a prompt's beginning, complete responses to identical requests, or
+scores.
 """
 
 import asyncio
@@ -16,12 +17,12 @@ from contracts.conformance.inference.samples import Sample
 from contracts.conformance.inference.server import Server
 from contracts.conformance.verdicts import GuaranteeError
 
-# Prompts are one token longer than blocks of the usual sizes: all but that token may be cached.
+# Prompts are one token longer than usual block sizes, so that all but that token may be cached.
 MIDDLE = 257  # tokens of a prompt that fills several cache blocks
 LENGTHS = (49, MIDDLE)
-LONG = 385  # tokens of the longest prompt, but for one that fills the context
-MORE_LENGTHS = (17, 33, 65, 129, 513, 769, 1025, 1537)  # thorough
-BODY = {"temperature": 0.0}  # equal requests have equal answers, which a server might keep
+LONG = 385  # tokens of the longest prompt, except one that fills the context
+MORE_LENGTHS = (17, 33, 65, 129, 513, 769, 1025, 1537)  # additional lengths if thorough
+BODY = {"temperature": 0.0}  # identical greedy requests have identical responses, which a server might cache
 CHAT = [{"role": "user", "content": "Say it again, in the same words as before, please."}]
 TEXT = "The same text as before, word for word."
 
@@ -34,10 +35,10 @@ class Repeated:
 
     bench: Bench
     requests: dict[str, Ask]
-    sequences: list[list[int]]  # none where scores are not offered
+    sequences: list[list[int]]  # empty if scores are not offered
 
     async def ask(self) -> None:
-        """Sends all, so that a server may keep something of them."""
+        """Sends all of them, so that a server may cache their results."""
         await asyncio.gather(*(self._ask(server) for server in self.bench.servers))
 
     async def _ask(self, server: Server) -> None:
@@ -47,7 +48,7 @@ class Repeated:
         )
 
     async def check(self, weights: Weights, version: int, how: str) -> float:
-        """Sends all again. Returns the largest error, in nats, against `weights`."""
+        """Sends all of them again. Returns the largest error, in nats, relative to `weights`."""
         return max([await self._check(server, weights, version, how) for server in self.bench.servers])
 
     async def _check(self, server: Server, weights: Weights, version: int, how: str) -> float:
@@ -73,7 +74,7 @@ class Repeated:
         return worst
 
     def prefixes(self) -> "Repeated":
-        """Returns the shorter prompts of these requests alone."""
+        """Returns only the shorter prompts of these requests."""
         short = [f"a prompt of {length} tokens" for length in LENGTHS]
         return Repeated(
             self.bench, {what: self.requests[what] for what in short if what in self.requests}, []
@@ -95,7 +96,7 @@ def completion(prompt: list[int] | str, max_tokens: int = FEW, **fields: Any) ->
 
 
 async def repeated(bench: Bench, longest: int) -> Repeated:
-    """Returns requests of every kind that the servers offer, with a prompt of `longest` tokens at most."""
+    """Returns requests of every kind that the servers offer, with prompts of at most `longest` tokens."""
     capabilities = await bench.offered("capabilities")
     make = bench.reference.prompt
     lengths = [*LENGTHS, *(MORE_LENGTHS if bench.settings.thorough else ())]

@@ -1,6 +1,6 @@
 """Versions that are sent again with other content, and updates that end in unusual ways. G7 uses them.
 
-A server that believes that it holds a version already would serve the wrong weights under the right label.
+A server that assumes it already has a version would serve wrong weights with the right label.
 """
 
 import torch
@@ -11,11 +11,11 @@ from contracts.conformance.inference.recovery import check_failed_update, restor
 from contracts.conformance.inference.trainer_peer import TrainerPeer
 from contracts.conformance.verdicts import GuaranteeError
 
-OTHER = 40  # added to a version's number: the seed of other content for it
+OTHER = 40  # added to a version to get the seed of other content for it
 
 
 async def same_version_other_content(bench: Bench, run: TrainerPeer) -> None:
-    """Sends the live version again to a rebuilt group, with the same and then with other content."""
+    """Sends the live version to a rebuilt group again, first with the same and then with other content."""
     for seed in (run.version, run.version + OTHER):
         await run.join()
         await run.publish(run.version, bench.weights(seed))
@@ -25,9 +25,9 @@ async def same_version_other_content(bench: Bench, run: TrainerPeer) -> None:
 
 
 async def not_finite(bench: Bench, run: TrainerPeer) -> None:
-    """Sends weights of which the last one is not finite. The update must fail, and say what it touched.
+    """Sends weights of which the last value is not finite. The update must fail, and say what it touched.
 
-    An infinity is sent as bfloat16 where every server takes it, and a NaN as the others are.
+    An infinity is sent as bfloat16 if every server accepts it, and a NaN in the usual dtype.
     """
     accepted = await bench.offered("accepts_dtypes")
     await _not_finite(bench, run, torch.nan, None)

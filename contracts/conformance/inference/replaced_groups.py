@@ -1,6 +1,6 @@
-"""Groups and runs that are replaced by newer ones: while they form, and while weights are received.
+"""Groups and runs that are replaced by newer ones, while they form and while weights are received.
 
-It is called by G7. Whatever is replaced has its answer at once, and leaves nothing behind.
+G7 calls it. A replaced request must be answered at once, and leave nothing behind.
 """
 
 import asyncio
@@ -23,7 +23,8 @@ PATH = "/init_process_group"
 async def newer_epoch_replaces_a_forming_group(bench: Bench, run: TrainerPeer) -> None:
     """Checks that a join does not wait for the join of an older epoch, whose group never forms.
 
-    While that one forms, its epoch is taken: another join of it is refused, and does not replace it.
+    While the older group forms, its epoch is in use: another join of that epoch is refused, and does not
+    replace it.
     """
     store = WeightStore(bench.settings.address, 0, LONG_S)
     strict = await _since(bench)
@@ -51,12 +52,12 @@ async def newer_epoch_replaces_a_forming_group(bench: Bench, run: TrainerPeer) -
 
 
 async def _since(bench: Bench) -> bool:
-    """Returns whether every server keeps a contract that says what a replaced request is told."""
+    """Returns whether every server has a contract version that defines the response to a replaced request."""
     return all([(await server.contract()).contract >= SINCE for server in bench.servers])
 
 
 async def _is_joining(bench: Bench, run: TrainerPeer, server: Server) -> None:
-    """Waits until the server says that a group is being joined."""
+    """Waits until the server reports that a group is being joined."""
     update = run.update_request(run.version + 1, bench.weights(run.version + 1))
     code = None
     deadline = asyncio.get_running_loop().time() + SOON_S
@@ -95,9 +96,9 @@ async def runs_in_a_row(bench: Bench, runs: int) -> None:
 
 
 async def takeover_calls_an_update_off(bench: Bench) -> None:
-    """Checks that a run takes over while an update of the old one is received, whose timeout is long.
+    """Checks that a run can take over while an update of the old run, with a long timeout, is received.
 
-    The update touches nothing, and the new run knows nothing of it.
+    The update must touch nothing, and must be unknown to the new run.
     """
     if not await _since(bench):
         return
@@ -108,7 +109,7 @@ async def takeover_calls_an_update_off(bench: Bench) -> None:
         receive = "staged" if staged else "paused"
         request = run.update_request(version, bench.weights(version), timeout_s=LONG_S, receive=receive)
         await run.request_update(request)
-        if staged:  # elsewhere a bucket may be applied as it comes, and the weights be lost
+        if staged:  # otherwise a bucket may be applied when it arrives, and the weights be lost
             await run.send(packed(bench.weights(version), request["bucket_bytes"])[:1])
         other = bench.trainer()
         try:

@@ -1,4 +1,4 @@
-"""How quickly the servers answer: what time limits are measured against, and whether generation resumed."""
+"""Measures how quickly the servers respond, for time limits and to see whether generation resumed."""
 
 import asyncio
 from collections.abc import Sequence
@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from contracts.conformance.inference.bench import SHORT, Bench
 from contracts.conformance.verdicts import GuaranteeError
 
-GRACE_S = 1.5  # what a busy machine may add to any time
-FACTOR = 5.0  # by which an answer may be slower than the same server's at another moment
-TRIES = 3  # measurements, all of which must be slow before that is a verdict
-FIRST_TOKENS = 4  # of a request that is sent for its latency
+GRACE_S = 1.5  # tolerance for a busy machine in any time
+FACTOR = 5.0  # factor by which a response may be slower than the same server's at another moment
+TRIES = 3  # measurements that must all be slow for a verdict
+FIRST_TOKENS = 4  # tokens of a request whose latency is measured
 
 
 @dataclass(frozen=True)
@@ -21,17 +21,17 @@ class Responsiveness:
 
     @property
     def limit_s(self) -> float:
-        """The seconds in which a short completion must be answered where generation goes on."""
+        """The seconds within which a short completion must be answered if generation is running."""
         return GRACE_S + FACTOR * self.idle_s
 
 
 async def responsiveness(bench: Bench) -> Responsiveness:
-    """Measures the quickest short completion of three."""
+    """Measures the quickest of three short completions."""
     return Responsiveness(min([await _answer_s(bench, seed, SHORT) for seed in range(3)]))
 
 
 async def short_answer_s(bench: Bench) -> float:
-    """Returns the seconds in which every server has answered with a few tokens."""
+    """Returns the seconds until every server has responded with a few tokens."""
     return await _answer_s(bench, 3, FIRST_TOKENS)
 
 
@@ -43,7 +43,7 @@ async def _answer_s(bench: Bench, seed: int, tokens: int) -> float:
 
 
 def check_resumed(times: Sequence[float], limit_s: float, what: str) -> None:
-    """Checks that one of the answers just after `live` came within `limit_s`."""
+    """Checks that one of the responses just after `live` came within `limit_s`."""
     if min(times) > limit_s:
         raise GuaranteeError(
             f"{len(times)} times, a request sent just after `live` was answered after {min(times):.1f} s",

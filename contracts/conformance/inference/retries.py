@@ -1,4 +1,4 @@
-"""Requests that are sent again: each gets its first answer again, and nothing is done twice. G6 uses it."""
+"""Repeated requests: each gets the first response again, and nothing is done twice. G6 uses it."""
 
 from contracts.conformance.inference.bad_requests import BadRequest, refused
 from contracts.conformance.inference.bench import Bench
@@ -19,14 +19,14 @@ async def joins_repeat(trainer: TrainerPeer) -> None:
 
 
 async def updates_repeat(bench: Bench, trainer: TrainerPeer) -> None:
-    """Checks that retries of what is live repeat their answers, and that nothing is received again."""
+    """Checks that retries of a live update repeat the response, and that nothing is received again."""
     version = trainer.version + 1
     weights = bench.weights(version)
     await trainer.publish(version, weights)
     for _ in range(2):
         await trainer.request_update(trainer.update_request(version, weights))
         await joins_repeat(trainer)
-    await trainer.publish(version + 1, bench.weights(version + 1))  # not while another is received
+    await trainer.publish(version + 1, bench.weights(version + 1))  # nothing else may be under way
     await trainer.request_update(trainer.update_request(version, weights))  # older than the live one
     for server in bench.servers:
         what = f"publish versions {version} and {version + 1}, and request version {version} again"
@@ -41,7 +41,7 @@ async def call_off_too_early(trainer: TrainerPeer, version: int) -> None:
 
 
 async def call_offs_repeat(bench: Bench, trainer: TrainerPeer) -> None:
-    """Checks that an update that is called off leaves everything as it was, but for the group."""
+    """Checks that an aborted update leaves everything unchanged, except the group."""
     version = trainer.version + 1
     weights = bench.weights(version)
     request = trainer.update_request(version, weights)
@@ -51,7 +51,7 @@ async def call_offs_repeat(bench: Bench, trainer: TrainerPeer) -> None:
     fresh = False
     for server in bench.servers:
         answers: list[Answer] = [await server.post("/abort_weight_update", name)]
-        restarted = await restarts(server)  # then nothing is known of the update afterwards
+        restarted = await restarts(server)  # the server then no longer knows the update
         if not restarted:
             answers.append(await server.post("/abort_weight_update", name))
             answers.append(await server.get(f"/weight_update/{version}"))
@@ -70,7 +70,7 @@ async def call_offs_repeat(bench: Bench, trainer: TrainerPeer) -> None:
         await refused(server, BadRequest("/request_weight_update", after, 409, "no_group"))
     if fresh:
         return
-    await trainer.request_update(request)  # the first answer again, and still no group to receive it in
+    await trainer.request_update(request)  # the first response again, although there is no group
     for server in bench.servers:
         contract = await server.contract()
         if contract.group is not None or contract.weights.state != "live":

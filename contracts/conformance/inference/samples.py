@@ -17,18 +17,18 @@ class Sample:
     prompt_token_ids: list[int]
     token_ids: list[int]
     logprobs: list[float]  # the log-probability of each token, in nats
-    spans: list[tuple[int, int, int]]  # (version, start, end), with one span for each version
+    spans: list[tuple[int, int, int]]  # (version, start, end), one span for each version
     finish_reason: str
     text: str
 
     @property
     def versions(self) -> list[int]:
-        """The label of each token."""
+        """The version that labels each token."""
         return [version for version, start, end in self.spans for _ in range(start, end)]
 
 
 def samples(answer: dict[str, Any]) -> list[Sample]:
-    """Returns the choices of a completion that asked for log-probabilities, after checking their counts."""
+    """Returns the choices of a completion with log-probabilities, after checking their counts."""
     if not isinstance(answer.get("prompt_token_ids"), list):
         raise GuaranteeError(
             f"an answer without prompt_token_ids: it has {sorted(answer)}",
@@ -59,7 +59,7 @@ def samples(answer: dict[str, Any]) -> list[Sample]:
 
 
 def _merged(spans: list[tuple[int, int, int]]) -> list[tuple[int, int, int]]:
-    """Joins neighbouring spans of one version, which a server may list one by one."""
+    """Joins consecutive spans of one version, which a server may list separately."""
     joined: list[tuple[int, int, int]] = []
     for version, start, end in spans:
         if joined and joined[-1][0] == version and joined[-1][2] == start <= end:
@@ -70,7 +70,7 @@ def _merged(spans: list[tuple[int, int, int]]) -> list[tuple[int, int, int]]:
 
 
 def check_counts(sample: Sample) -> None:
-    """Checks that every token has one log-probability and one label, and that versions never go back."""
+    """Checks that every token has one log-probability and one label, and that versions never decrease."""
     if len(sample.logprobs) != len(sample.token_ids):
         raise GuaranteeError(
             f"{len(sample.token_ids)} token_ids, {len(sample.logprobs)} log-probabilities",
@@ -96,7 +96,7 @@ def check_counts(sample: Sample) -> None:
 
 
 def _is_logprob(value: object) -> bool:
-    """Returns whether `value` is the logarithm of a probability, but for rounding."""
+    """Returns whether `value` is the logarithm of a probability, up to rounding."""
     return isinstance(value, int | float) and math.isfinite(value) and value < 1e-3
 
 

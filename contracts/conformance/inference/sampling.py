@@ -1,7 +1,7 @@
 """The distributions from which a correct server samples: temperature, then `top_k`, then `top_p`.
 
-It is called by the checks of G4 and G9. A low temperature multiplies the errors of logits, so the comparison
-allows for more there.
+G4 and G9 call it. A low temperature multiplies the errors of logits, so the comparison allows for larger
+errors there.
 """
 
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ import torch
 
 @dataclass(frozen=True)
 class Sampling:
-    """The sampling parameters of a request; those that are None are left out of it."""
+    """The sampling parameters of a request. Parameters that are None are not sent."""
 
     temperature: float | None = None
     top_k: int | None = None
@@ -19,12 +19,12 @@ class Sampling:
 
     @property
     def fields(self) -> dict[str, float]:
-        """Returns the fields of a request."""
+        """Returns the parameters as fields of a request."""
         return {name: value for name, value in vars(self).items() if value is not None}
 
     @property
     def divisor(self) -> float:
-        """The number that divides the logits: 1 for greedy sampling and by default."""
+        """The divisor of the logits: 1 for greedy sampling and by default."""
         return self.temperature or 1.0
 
     @property
@@ -32,7 +32,7 @@ class Sampling:
         return self.temperature == 0
 
     def slack(self, tolerance: float) -> float:
-        """Returns the nats by which a scaled logit may be off."""
+        """Returns the allowed error of a scaled logit, in nats."""
         return tolerance * max(1.0, 1 / self.divisor)
 
     def distribution(self, log_p: torch.Tensor) -> torch.Tensor:
@@ -51,7 +51,7 @@ class Sampling:
         return log_p
 
     def certain(self, log_p: torch.Tensor, tolerance: float) -> torch.Tensor:
-        """Returns `[tokens]` booleans: whether logits within the tolerance truncate alike."""
+        """Returns `[tokens]` booleans: whether truncation is the same for all logits within the tolerance."""
         slack = self.slack(tolerance)
         scaled = (log_p.double() / self.divisor).log_softmax(-1)
         sure = torch.ones(len(log_p), dtype=torch.bool)
@@ -66,7 +66,7 @@ class Sampling:
             ordered = scaled.sort(-1, descending=True).values
             mass = ordered.exp().cumsum(-1)
             sure &= (mass[:, :-1] - self.top_p).abs().amin(-1) > min(2 * slack, 0.5)
-            # Two tokens at the cut may change places.
+            # Two tokens at the threshold may exchange their places.
             kept = (mass - ordered.exp() < self.top_p).sum(-1, keepdim=True)
             following = kept.clamp(max=ordered.shape[-1] - 1)
             apart = ordered.gather(-1, kept - 1) - ordered.gather(-1, following)

@@ -1,6 +1,6 @@
-"""`/score`, where it is declared: log-probabilities of given ids, compared with the reference.
+"""Checks `/score`, if it is declared: log-probabilities of given ids, compared with the reference.
 
-It is called by G4.
+G4 calls it.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ from contracts.conformance.verdicts import GuaranteeError
 
 LENGTHS = (40, 1, 2, 97, 3, 17, 64, 1, 8, 33, 5, 250)
 TEMPERATURES = (None, 0.7, 1.0, 0.2, 3.0)
-LONG = 700  # tokens of the longest sequence, if the context has room for it
+LONG = 700  # tokens of the longest sequence, if the context allows it
 
 
 async def check_scores(bench: Bench, server: Server, weights: Weights, version: int) -> float:
@@ -31,7 +31,7 @@ async def check_scores(bench: Bench, server: Server, weights: Weights, version: 
     temperatures = [t and min(t, limits.max_temperature) for t in TEMPERATURES]
     lengths = [min(length, bench.context) for length in (*LENGTHS, LONG)]
     sequences = [bench.reference.prompt(length, seed=50 + i) for i, length in enumerate(lengths)]
-    sequences.append(sequences[0])  # one that comes twice
+    sequences.append(sequences[0])  # a repeated sequence
     orders = []
     for seed, _ in enumerate(temperatures):
         order = sequences[:]
@@ -72,7 +72,7 @@ def _reference(bench: Bench, weights: Weights, ids: list[int]) -> torch.Tensor:
 def _off(
     bench: Bench, log_p: torch.Tensor, ids: list[int], scores: list[float], sampling: Sampling, where: str
 ) -> float:
-    """Returns the largest error in nats. Raises GuaranteeError if one is beyond its bounds."""
+    """Returns the largest error in nats. Raises GuaranteeError if an error exceeds its bounds."""
     chosen = torch.tensor(ids[1:])
     lowest, highest = sampling.bounds(log_p, chosen, bench.settings.tolerance)
     given = torch.tensor(scores, dtype=torch.float64)

@@ -1,6 +1,6 @@
-"""`/score` beside updates: each answer is computed by the weights of one version, and names it.
+"""Checks `/score` during updates: each response is computed by the weights of one version, and names it.
 
-It is called by G5, where `score` is declared.
+G5 calls it if `score` is declared.
 """
 
 import asyncio
@@ -15,13 +15,13 @@ from contracts.conformance.inference.server import Server
 from contracts.conformance.inference.trainer_peer import TrainerPeer
 from contracts.conformance.verdicts import GuaranteeError
 
-LENGTH = 12  # tokens of the sequence that is scored again and again
+LENGTH = 12  # tokens of the sequence that is scored repeatedly
 MANY = 64  # sequences of one request
 UPDATES = 3
 
 
 async def check_scores_beside_updates(bench: Bench, trainer: TrainerPeer) -> None:
-    """Scores many sequences in one request, again and again, while versions are published."""
+    """Scores many sequences in one request, repeatedly, while versions are published."""
     sequence = bench.reference.prompt(LENGTH, seed=LENGTH)
     first = trainer.version
     tasks = [asyncio.create_task(_score_until(server, sequence, first + UPDATES)) for server in bench.servers]
@@ -46,7 +46,7 @@ async def check_scores_beside_updates(bench: Bench, trainer: TrainerPeer) -> Non
 
 
 async def _score_until(server: Server, sequence: list[int], version: int) -> list[dict[str, Any]]:
-    """Returns the answers up to the first one of `version`."""
+    """Returns the responses up to the first one of `version`."""
     count = min(MANY, (await limits_of(server)).max_sequences)
     body = {"sequences": [sequence] * count}
     answers = []

@@ -1,6 +1,6 @@
-"""Seeds, where they are declared: choice i is sampled with `seed` + i, and equal seeds give equal ids.
+"""Checks seeds, if they are declared: choice i is sampled with `seed` + i, and equal seeds give equal ids.
 
-It is called by G4. Rounding differs between batches and may change a token, so an unequal pair is sent again.
+G4 calls it. Rounding differs between batches and may change a token, so an unequal pair is sent again.
 """
 
 import asyncio
@@ -14,11 +14,11 @@ from contracts.conformance.inference.server import Server
 from contracts.conformance.verdicts import GuaranteeError
 
 SEEDS = (0, 7, -7, 8, 1_000_003, 2**31 + 5, 2**62 + 99)
-TEMPERATURE = 5.0  # at a lower one, a model may repeat one token for ever
+TEMPERATURE = 5.0  # at a lower one, a model may repeat one token endlessly
 TOKENS = 24
-BY_CHANCE = -35.0  # log-probability of a completion that two requests may both give
+BY_CHANCE = -35.0  # log-probability above which two requests may give the same completion by chance
 CHOICES = 4
-TRIES = 6  # of a pair that should be equal
+TRIES = 6  # attempts for a pair that should be equal
 
 
 async def check_seeds(bench: Bench, server: Server, streams: bool, in_lines: bool) -> None:
@@ -83,7 +83,7 @@ async def _alike(
     expected: str,
     choice: int = 0,
 ) -> None:
-    """Checks that choice `choice` of a request equals the first one of its counterpart."""
+    """Checks that choice `choice` of a request equals the first choice of its counterpart."""
     for _ in range(TRIES - 1):
         if one.token_ids == other.token_ids:
             return

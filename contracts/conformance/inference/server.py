@@ -1,4 +1,4 @@
-"""One inference server: what it says of itself, and how it generates."""
+"""One inference server: what it reports about itself, and its generation routes."""
 
 import asyncio
 from collections.abc import Callable
@@ -14,8 +14,8 @@ from contracts.conformance.verdicts import GuaranteeError
 from contracts.errors import ErrorCode
 from contracts.inference import ContractInfo
 
-AGAIN_S = 0.25  # after which a server that was overloaded is asked again
-TRIES = 80  # of such a request
+AGAIN_S = 0.25  # delay after which an overloaded server is asked again
+TRIES = 80  # attempts for such a request
 Chunks = list[dict[str, Any]]
 
 
@@ -24,10 +24,10 @@ class Server(HttpClient):
 
     def __init__(self, http: aiohttp.ClientSession, url: str, token: str | None):
         super().__init__(http, url, token)
-        self._model: str | None = None  # its name, which does not change while the server runs
+        self._model: str | None = None  # the model's name, which does not change while the server runs
 
     async def contract(self) -> ContractInfo:
-        """Returns `GET /contract`. Raises GuaranteeError if it is not what the contract lists."""
+        """Returns `GET /contract`. Raises GuaranteeError unless it has the contract's fields."""
         status, body = await self.get("/contract")
         if status != 200:
             raise GuaranteeError(
@@ -68,7 +68,7 @@ class Server(HttpClient):
         in_lines: bool = False,
         **fields: Any,
     ) -> Sample:
-        """Returns one completion of `prompt`, streamed or as_completed if that is set."""
+        """Returns one completion of `prompt`, optionally streamed or as_completed."""
         body = {"prompt": prompt, "max_tokens": max_tokens, "logprobs": True, **fields}
         if stream:
             return streamed(await self.stream("/v1/completions", body))[0]
@@ -89,7 +89,7 @@ class Server(HttpClient):
     async def generate(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
         """Returns the body of the response. Raises GuaranteeError unless the status is 200.
 
-        One that the server is too busy for is sent again.
+        If the server is overloaded, the request is sent again.
         """
         body = {"model": await self.model()} | body
         for _ in range(TRIES):
@@ -104,11 +104,11 @@ class Server(HttpClient):
         return answer
 
     async def lines(self, path: str, body: dict[str, Any]) -> Chunks:
-        """Returns the lines of an answer whose choices come as they complete."""
+        """Returns the lines of a response whose choices arrive as they complete."""
         return [line for _, line in await self.timed_lines(path, body)]
 
     async def joined_lines(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
-        """Returns the lines of an answer as one answer, whose choices are in the order of their indices."""
+        """Returns the lines of a response as one response, with its choices in the order of their indices."""
         lines = await self.lines(path, body)
         choices = [choice for line in lines for choice in line["choices"]]
         in_order = sorted(choices, key=lambda choice: choice.get("index", 0))
@@ -117,7 +117,7 @@ class Server(HttpClient):
     async def timed_lines(self, path: str, body: dict[str, Any]) -> list[tuple[float, dict[str, Any]]]:
         """Returns the lines, each with the time in seconds at which it was complete.
 
-        Raises GuaranteeError unless each of them has choices.
+        Raises GuaranteeError unless each line has choices.
         """
         body = {"model": await self.model()} | body | {"as_completed": True}
         for _ in range(TRIES):
@@ -163,7 +163,7 @@ class Server(HttpClient):
 
 
 def _overloaded(status: int, answer: dict[str, Any]) -> bool:
-    """Returns whether the server takes no more at the moment. Then it wants to be asked again later."""
+    """Returns whether the server accepts no more at the moment; the request must be repeated later."""
     error = answer.get("error")
     return status == 503 and isinstance(error, dict) and error.get("code") == ErrorCode.OVERLOADED
 

@@ -1,13 +1,13 @@
 """The settings of the inference kit.
 
 A correct server passes with the defaults, unless it computes in bfloat16, takes long to restart, or reaches
-this machine by another address.
+this machine under another address.
 """
 
 from dataclasses import dataclass, field
 from typing import Any
 
-PATIENCE = 5  # times timeout_s
+PATIENCE = 5  # factor of timeout_s
 
 
 def setting(default: object, help_text: str) -> Any:
@@ -34,7 +34,7 @@ class Settings:
 
     @property
     def patience_s(self) -> float:
-        """The `timeout_s` of joins and updates that are not late on purpose: a machine may be busy."""
+        """The `timeout_s` of joins and updates without a deliberate delay: the machine may be busy."""
         return PATIENCE * self.timeout_s
 
     def __post_init__(self) -> None:

@@ -1,6 +1,6 @@
-"""Several prompts in one request, where `openai` is declared: each is answered as it would be alone.
+"""Checks several prompts in one request, if `openai` is declared: each is completed as it would be alone.
 
-It is called by G9.
+G9 calls it.
 """
 
 from typing import Any
@@ -15,12 +15,12 @@ from contracts.conformance.inference.usage import check_usage
 PATH = "/v1/completions"
 TOKENS = 8
 SEED = 11
-TEMPERATURE = 5.0  # at a lower one, a model may repeat one token for ever
-TRIES = 6  # of choices that should be equal: rounding differs between batches
+TEMPERATURE = 5.0  # at a lower one, a model may repeat one token endlessly
+TRIES = 6  # attempts for choices that should be equal: rounding differs between batches
 
 
 async def check_several_prompts(bench: Bench, server: Server, capabilities: list[str]) -> None:
-    """Sends lists of prompts, of ids and of texts, whole and streamed, with seeds and without."""
+    """Sends lists of prompts, of ids and of texts, streamed or not, with seeds and without."""
     prompts = [bench.reference.prompt(length, seed=length) for length in (5, 9, 3)]
     n = min(2, (await limits_of(server)).max_n)
     body: dict[str, Any] = {"prompt": prompts, "max_tokens": TOKENS, "n": n, "logprobs": True}
@@ -43,7 +43,7 @@ async def check_several_prompts(bench: Bench, server: Server, capabilities: list
 
 
 def samples_of_each(answer: dict[str, Any]) -> list[Sample]:
-    """Returns the choices of an answer, in order, each with its own prompt."""
+    """Returns the choices of a response, in order, each with its own prompt."""
     found = []
     for choice in sorted(answer["choices"], key=lambda choice: choice["index"]):
         own = {"prompt_token_ids": choice.get("prompt_token_ids"), "choices": [choice]}

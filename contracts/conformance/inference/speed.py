@@ -1,7 +1,7 @@
-"""Measures how fast a server generates, and compares it with what it did before.
+"""Measures how fast a server generates, and compares it with its earlier speed.
 
-G8 calls it, because a slot, a cache block or a lock that is lost shows as fewer tokens a second, whatever the
-server tells. Nothing is judged in absolute numbers: a server is compared with itself.
+G8 calls it, because a slot, a cache block or a lock that leaks reduces throughput, whatever the server
+reports. Nothing is judged in absolute numbers: a server is only compared with itself.
 """
 
 import asyncio
@@ -14,36 +14,36 @@ from contracts.conformance.inference.reference import Reference
 from contracts.conformance.inference.server import Server
 from contracts.conformance.verdicts import GuaranteeError
 
-AT_A_TIME = 16  # requests that are generated side by side
-TOKENS = 32  # tokens of each
+AT_A_TIME = 16  # requests that run concurrently
+TOKENS = 32  # tokens of each request
 SINGLE = 5  # requests of one token, one after the other; the fastest counts
-SLOWER = 0.65  # of the earlier throughput that must be left
-LATER = 2.0  # times the earlier latency that a request may take
-BUSY = 0.15  # of this machine's processors: others work on it while the server is idle
-BUSY_SLOWER = 0.3  # in place of SLOWER then, and of LATER the next
+SLOWER = 0.65  # share of the earlier throughput that must remain
+LATER = 2.0  # factor by which latency may grow
+BUSY = 0.15  # share of processors in use, with an idle server, above which this machine is busy
+BUSY_SLOWER = 0.3  # replaces SLOWER on a busy machine, as the next replaces LATER
 BUSY_LATER = 5.0
 SLACK_S = 0.02
 TRIES = 6  # measurements before a verdict
-PAUSE_S = 2.0  # between two of them: a busy neighbour may leave
-IDLE_S = 0.2  # without requests, in which it is seen how busy this machine is
-STEPS = 200_000  # of the loop that measures this machine
+PAUSE_S = 2.0  # between two measurements: other load may end
+IDLE_S = 0.2  # time without requests in which the machine's load is measured
+STEPS = 200_000  # iterations of the loop that measures this machine
 
 
 @dataclass(frozen=True)
 class Speed:
-    """What was measured of one server."""
+    """The measurements of one server."""
 
-    tokens_per_s: float  # of AT_A_TIME requests together
+    tokens_per_s: float  # of AT_A_TIME concurrent requests
     latency_s: float  # of a request of one token
-    machine_s: float  # seconds that a fixed piece of work took here at that time
+    machine_s: float  # seconds that a fixed computation took on this machine at that time
     busy: float  # share of this machine's processors in use before the requests were sent
 
     def left_of(self, earlier: "Speed") -> float:
-        """Returns the share of the earlier throughput, as if this machine were as fast as it was."""
+        """Returns the share of the earlier throughput, corrected for a slowdown of this machine."""
         return self.tokens_per_s / earlier.tokens_per_s * self._slowdown(earlier)
 
     def is_as_good_as(self, earlier: "Speed") -> bool:
-        """Returns whether throughput and latency are about what they were."""
+        """Returns whether throughput and latency are about the same as earlier."""
         latency = self.latency_s / self._slowdown(earlier)
         slower, later = (BUSY_SLOWER, BUSY_LATER) if self.busy > BUSY else (SLOWER, LATER)
         return self.left_of(earlier) >= slower and latency <= later * earlier.latency_s + SLACK_S
@@ -68,7 +68,7 @@ async def measure_speed(server: Server, reference: Reference) -> Speed | None:
 
 
 async def check_speed(server: Server, reference: Reference, earlier: Speed, after: str) -> float:
-    """Measures again until the speed is about the earlier one, and returns the share that is left.
+    """Measures until the speed is about the same as earlier, and returns the remaining share of throughput.
 
     Raises GuaranteeError if it never is.
     """
@@ -99,14 +99,14 @@ async def _seconds_of_one(server: Server, reference: Reference, i: int) -> float
 
 
 async def _busy() -> float:
-    """Returns the share of this machine's processors that is in use while the kit asks for nothing."""
+    """Returns the share of this machine's processors that is in use while the kit sends no requests."""
     psutil.cpu_percent(None)
     await asyncio.sleep(IDLE_S)
     return float(psutil.cpu_percent(None)) / 100
 
 
 def _machine_seconds() -> float:
-    """Returns the seconds of a fixed piece of work, which a busy machine makes longer."""
+    """Returns the seconds of a fixed computation, which takes longer on a busy machine."""
     began = time.monotonic()
     total = 0
     for i in range(STEPS):

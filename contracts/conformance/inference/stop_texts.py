@@ -1,6 +1,7 @@
-"""How a completion ends by a stop string: where its text ends, and with which token its ids.
+"""Checks how a completion ends at a stop string: the end of its text, and the last of its ids.
 
-Each is compared with the same completion that ran on. It is called by G9, where `stop_strings` is declared.
+Each completion is compared with the same one without the stop string. G9 calls it if `stop_strings` is
+declared.
 """
 
 import random
@@ -15,9 +16,9 @@ from contracts.conformance.inference.texts import texts_of
 
 NEVER = "never met: 5f3a9c"
 CHOICES = 4
-STOPS = 300  # strings, of which a few are met
-WAYS = 3  # to decode ids
-PROMPTS = 8  # of which one and its completion do not repeat a character
+STOPS = 300  # strings, of which a few occur
+WAYS = 3  # ways to decode ids
+PROMPTS = 8  # tried until one prompt and its completion repeat no character
 
 
 async def check_stop_strings(bench: Bench, server: Server, streams: bool, in_lines: bool) -> None:
@@ -40,7 +41,7 @@ async def check_stop_strings(bench: Bench, server: Server, streams: bool, in_lin
 
 
 async def _check_prompt_is_not_searched(bench: Bench, server: Server) -> None:
-    """Checks a stop string that the prompt's last character and the completion's first one would make."""
+    """Checks a stop string made of the prompt's last character and the completion's first."""
     for seed in range(PROMPTS):
         prompt = bench.reference.prompt(6, seed=seed)
         free = await server.complete(prompt, SHORT, temperature=0)
@@ -67,7 +68,7 @@ async def _check_each_choice(bench: Bench, server: Server) -> None:
         ended = {*sample.token_ids[-1:]} & {*bench.reference.ends}
         length = len(sample.token_ids) == SHORT and sample.finish_reason == "length"
         found = _ends(bench, sample.prompt_token_ids, sample.token_ids, stops)
-        # A tokenizer may decode in several ways: one of them explains both the ids and the reason.
+        # A tokenizer may decode in several ways; one of them must explain both the ids and the reason.
         right = any(
             sample.finish_reason == "stop" if met else bool(ended) or length
             for ids, met in found
@@ -89,14 +90,14 @@ async def _check_end(
     stream: bool = False,
     in_lines: bool = False,
 ) -> None:
-    """Checks that the text ends before the first of the strings, and the ids with what completes it."""
+    """Checks that the text ends before the first stop string, and the ids with what completes it."""
     prompt = free.prompt_token_ids
     sample = await server.complete(prompt, SHORT, stream, in_lines, temperature=0, stop=stops)
     where = f"{server}: complete {prompt} greedily with stop {stops!r}, stream {stream}, in lines {in_lines}"
     text = free.text
     reason = free.finish_reason
     if met := [(text.index(stop) + len(stop), text.index(stop)) for stop in stops if stop in text]:
-        first = min(end for end, _ in met)  # of those that end together, the first of the list
+        first = min(end for end, _ in met)  # if several end at the same place, the first in the list
         text = text[: next(start for end, start in met if end == first)]
         reason = "stop"
     expect(
@@ -118,7 +119,7 @@ async def _check_end(
 def _ends(
     bench: Bench, prompt: list[int], token_ids: list[int], stops: list[str]
 ) -> list[tuple[list[int], bool]]:
-    """Returns the ids up to the first after which their text has a stop string, and whether it has one.
+    """Returns the ids up to the first whose text contains a stop string, and whether one occurs.
 
     There is an entry for each way to decode, and none without a tokenizer.
     """

@@ -1,6 +1,6 @@
-"""How completions end: at the first of their stop tokens, by end-of-sequence, or at their length.
+"""Checks how completions end: at the first of their stop tokens, by end-of-sequence, or at their length.
 
-It is called by G9.
+G9 calls it.
 """
 
 from collections.abc import Iterator
@@ -15,11 +15,11 @@ from contracts.conformance.inference.server import Server
 from contracts.conformance.verdicts import GuaranteeError
 
 LENGTHS = (1, 2, 3, 7, 16, 33)
-TOGETHER = 40  # requests, at least
+TOGETHER = 40  # requests sent together, at least
 
 
 async def check_stops(bench: Bench, server: Server, weights: Weights, streams: bool) -> None:
-    """Sends requests with other stop tokens and lengths each, all together, and checks how each ends."""
+    """Sends requests with different stop tokens and lengths, all together, and checks how each ends."""
     prompt = bench.reference.prompt(6)
     free = await server.complete(prompt, SHORT, temperature=0)
     several = (await limits_of(server)).max_n > 1
@@ -49,12 +49,12 @@ async def check_stops(bench: Bench, server: Server, weights: Weights, streams: b
 
 
 def _stops(bench: Bench, seed: int) -> list[int]:
-    """Returns a seventh of the tokens of a small vocabulary, at most 64, in any order."""
+    """Returns a seventh of the tokens of a small vocabulary, at most 64, in random order."""
     return bench.reference.prompt(max(2, min(64, len(bench.reference.ordinary) // 7)), seed=900 + seed)
 
 
 def _lists_with_each(sampled: list[int], bench: Bench) -> Iterator[list[int]]:
-    """Yields lists of stop tokens with one or two of those sampled greedily, at every place of the list."""
+    """Yields lists of stop tokens with one or two greedily sampled ones, at every position of the list."""
     others = [token_id for token_id in bench.reference.ordinary if token_id not in sampled][:5]
     distinct = list(dict.fromkeys(sampled))
     for i, token_id in enumerate(distinct[1:6]):

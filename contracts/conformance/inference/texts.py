@@ -1,6 +1,6 @@
-"""Text and token ids agree with the model's own tokenizer and chat template, in both directions.
+"""Checks that text and token ids agree with the model's tokenizer and chat template, in both directions.
 
-It is called by G9. A model without a tokenizer leaves nothing to compare with.
+G9 calls it. For a model without a tokenizer there is nothing to compare with.
 """
 
 from typing import Any
@@ -32,7 +32,7 @@ SAMPLED = 12  # completions whose text is compared with their ids
 
 
 async def check_texts(bench: Bench, server: Server, streams: bool) -> None:
-    """Sends texts, conversations and ids together, and compares with what the tokenizer makes of them."""
+    """Sends texts, conversations and ids together, and compares them with the tokenizer's results."""
     await _check_choices_of_texts(bench, server, streams)
     tokenizer = bench.reference.tokenizer
     if tokenizer is None:
@@ -74,7 +74,7 @@ def template_ids(
 
 
 async def _check_choices_of_texts(bench: Bench, server: Server, streams: bool) -> None:
-    """Checks prompts of unusual ids, and that the text of sampled ids is what they decode to."""
+    """Checks prompts of unusual ids, and that the text of sampled ids equals their decoding."""
     ordinary = bench.reference.ordinary
     prompts = [
         ordinary[-8:],
@@ -100,9 +100,9 @@ async def _check_choices_of_texts(bench: Bench, server: Server, streams: bool) -
 
 
 def check_text(bench: Bench, sample: Sample, where: str) -> None:
-    """Checks that the text is that of the ids.
+    """Checks that the text is the decoding of the ids.
 
-    The text of the token that stops may be left out, and that of an unfinished character.
+    The text of the stop token, and of an incomplete character, may be missing.
     """
     tokenizer = bench.reference.tokenizer
     if tokenizer is None:
@@ -116,7 +116,7 @@ def check_text(bench: Bench, sample: Sample, where: str) -> None:
 
 
 def texts_of(tokenizer: PreTrainedTokenizerBase, prompt: list[int], part: list[int]) -> list[str]:
-    """Returns three texts of ids, alone and after the prompt: a word's first space may differ."""
+    """Returns three decodings of ids, alone and after the prompt: a word's first space may differ."""
 
     def decode(token_ids: list[int], **more: bool) -> str:
         return str(tokenizer.decode(token_ids, skip_special_tokens=True, **more))

@@ -1,6 +1,6 @@
 """The trainer's side of the contract: a run that joins groups and makes weight updates.
 
-Every method that names no server sends to all of them, because they are one weight group.
+Methods without a server argument send to all servers, because they form one weight group.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ from contracts.inference import WeightUpdateStatus
 
 
 class TrainerPeer(GroupPeer):
-    """One run of a trainer. `tied` has the name that is sent, by the name that is not."""
+    """One run of a trainer. `tied` maps each tied name to the name under which its weight is sent."""
 
     def __init__(self, servers: Sequence[Server], tied: dict[str, str], settings: Settings):
         super().__init__(servers, settings)
@@ -28,7 +28,7 @@ class TrainerPeer(GroupPeer):
         self.version = 0
 
     def update_request(self, version: int, weights: Weights, **changes: object) -> dict[str, Any]:
-        """Returns a request to update to `weights` as `version`; `changes` replace its fields."""
+        """Returns a request for an update to `weights` as `version`; `changes` replace its fields."""
         request = {
             "run": self.run,
             "epoch": self.epoch,
@@ -96,12 +96,12 @@ class TrainerPeer(GroupPeer):
     async def outcomes(self, version: int) -> list[WeightUpdateStatus]:
         """Returns how the update ended on each server.
 
-        Raises GuaranteeError if one does not report it in time.
+        Raises GuaranteeError if a server does not report it in time.
         """
         return await asyncio.gather(*(self.outcome(server, version) for server in self.servers))
 
     async def outcome(self, server: Server, version: int) -> WeightUpdateStatus:
-        """Returns how the update ended on one server. Raises GuaranteeError if it does not say so in time."""
+        """Returns how the update ended on one server. Raises GuaranteeError if it is not reported in time."""
         limit = self.settings.timeout_s + self.settings.grace_s
         try:
             async with asyncio.timeout(limit + 1):

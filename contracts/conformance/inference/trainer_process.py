@@ -1,7 +1,7 @@
 """Ranks of the weight group in separate processes, so that they can be killed and stalled.
 
-Nothing here knows HTTP: the check sends requests to the servers. The process hosts the store, joins and
-broadcasts as far as it is told, reports what it has reached, and waits.
+This module does not use HTTP: the check sends requests to the servers. A process hosts the store, joins and
+broadcasts on command, reports each completed command, and waits.
 """
 
 import os
@@ -38,7 +38,7 @@ class GroupProcess:
 
     def terminate(self, how: str) -> None:
         """Ends the process: `killed`, or `stalled`, which stops it with its sockets open."""
-        assert self._process.pid is not None  # it was started
+        assert self._process.pid is not None  # the process has been started
         os.kill(self._process.pid, signal.SIGKILL if how == "killed" else signal.SIGSTOP)
 
     def close(self) -> None:
@@ -62,7 +62,7 @@ class GroupSpec:
 def trainer(pipe: Connection, address: str, timeout_s: float) -> None:
     """Runs rank 0: sends its port, receives a `GroupSpec`, joins, and broadcasts the buckets it receives.
 
-    It sends a message after each of these. A broadcast that fails ends it, as it ends a trainer's group.
+    It sends a message after each of these. A failed broadcast ends the process, as it ends a trainer's group.
     Otherwise it waits forever.
     """
     torch.set_num_threads(1)
@@ -83,9 +83,9 @@ def trainer(pipe: Connection, address: str, timeout_s: float) -> None:
 
 
 def receiver(pipe: Connection, spec: GroupSpec, port: int, rank: int) -> None:
-    """Runs another member: joins, and receives buckets of the sizes that it is sent. Then it waits forever.
+    """Runs another member: joins, and receives buckets of the sizes it is told. Then it waits forever.
 
-    It sends a message when it is ready, has joined, and has received.
+    It sends a message when it is ready, when it has joined, and when it has received them.
     """
     torch.set_num_threads(1)
     pipe.send("ready")

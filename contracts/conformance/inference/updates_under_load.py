@@ -1,4 +1,4 @@
-"""Many weight updates while clients send requests: none is lost, and the labels are right. G8 calls it."""
+"""Many weight updates while clients send requests: no request is lost, and labels are right. G8 calls it."""
 
 import asyncio
 import itertools
@@ -15,18 +15,18 @@ from contracts.conformance.inference.trainer_peer import TrainerPeer
 from contracts.conformance.verdicts import GuaranteeError
 
 CLIENTS = 12  # clients per server
-TOKENS = (48, 48, 6)  # tokens of a request, by client in turn: short ones come in at more moments
-ARRIVING = 64  # clients per server whose requests are short
-ARRIVE_FOR_S = 0.2  # before an update
+TOKENS = (48, 48, 6)  # tokens of a request, by client in turn; short requests arrive at more moments
+ARRIVING = 64  # clients per server that send short requests
+ARRIVE_FOR_S = 0.2  # duration of arrivals before an update
 SETS = 5  # sets of weights, published in turn
-# None of so many lost means fewer than 1 in 1,000 with 95 % confidence: 0.999 ** 3000 is below 0.05.
+# With no loss in so many, fewer than 1 in 1,000 are lost, with 95 % confidence: 0.999 ** 3000 is below 0.05.
 THOROUGH_ANSWERS = 3000
-THOROUGH_UPDATES = 4  # times as many
+THOROUGH_UPDATES = 4  # factor of updates if thorough
 THOROUGH_WITHIN_S = 900.0
 
 
 class Answer(NamedTuple):
-    """A response of a server. since: the version that was live when the request was sent."""
+    """A server's response. `since` is the version that was live when the request was sent."""
 
     server: Server
     sample: Sample
@@ -56,7 +56,7 @@ async def updates_under_load(bench: Bench, trainer: TrainerPeer, growth: Growth,
 
 
 async def updates_among_arrivals(bench: Bench, trainer: TrainerPeer) -> None:
-    """Publishes a version in each mode while short requests arrive without a gap."""
+    """Publishes a version in each mode while short requests arrive continuously."""
 
     async def arrive(server: Server, seed: int) -> None:
         while True:
@@ -78,9 +78,9 @@ async def updates_among_arrivals(bench: Bench, trainer: TrainerPeer) -> None:
 async def _client(
     bench: Bench, trainer: TrainerPeer, server: Server, seed: int, stop: asyncio.Event, answers: Answers
 ) -> None:
-    """Sends one request after the other.
+    """Sends one request after another.
 
-    Each must be complete, and not older than the version that was live when it began.
+    Each response must be complete, and not older than the version that was live when the request was sent.
     """
     tokens = TOKENS[seed % len(TOKENS)]
     for i in itertools.count():
@@ -108,7 +108,7 @@ async def _update(bench: Bench, trainer: TrainerPeer, clients: list[asyncio.Task
     async with cancelling([publish]):
         await asyncio.wait([publish, *clients], return_when=asyncio.FIRST_COMPLETED)
         for client in clients:
-            if client.done():  # during updates a client only ends by a failure
+            if client.done():  # a client ends during updates only if it fails
                 client.result()
         await publish
     return time.monotonic() - began
@@ -120,5 +120,5 @@ def weights_of(bench: Bench, version: int) -> Weights:
 
 
 def mode_of(kv_cache: list[str], version: int) -> str:
-    """Returns the mode in which `version` is published, of those that every server offers."""
+    """Returns the cache mode for publishing `version`, one of those that every server offers."""
     return kv_cache[version % len(kv_cache)]

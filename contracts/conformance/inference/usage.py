@@ -1,4 +1,4 @@
-"""The numbers of tokens that an answer reports, whole and at the end of a stream. It is called by G9."""
+"""Checks the token counts that a response reports, and those at the end of a stream. G9 calls it."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -23,7 +23,7 @@ def check_usage(usage: Any, prompts: Sequence[Sequence[int]], found: Sequence[Sa
 
 
 async def check_usages(bench: Bench, server: Server, streams: bool) -> None:
-    """Checks the usage of several choices, and that of a stream which asks for it."""
+    """Checks the usage of several choices, and of a stream that requests it."""
     path = "/v1/completions"
     prompt = bench.reference.prompt(6)
     n = min(2, (await limits_of(server)).max_n)

@@ -4,13 +4,13 @@ import torch
 
 from contracts.conformance.inference.reference import Reference, Weights
 
-LAST_ROWS = 4  # of the vocabulary's tables
-GROWTH = 2.0  # by which every matrix between them grows
+LAST_ROWS = 4  # rows of each vocabulary table
+GROWTH = 2.0  # factor of every matrix between them
 SHRINKAGE = 0.5
 
 
 def partly_new(reference: Reference, old: Weights, new: Weights) -> dict[str, Weights]:
-    """Returns, by description, `old` with one kind of tensor of `new`."""
+    """Returns, by description, `old` with one kind of tensor taken from `new`."""
     kinds = {
         "only biases and norms changed": [name for name in old if old[name].dim() == 1],
         "only embedding and head changed": reference.vocabulary(),
@@ -22,7 +22,7 @@ def partly_new(reference: Reference, old: Weights, new: Weights) -> dict[str, We
 
 
 def scaled(reference: Reference, weights: Weights, factor: float) -> Weights:
-    """Returns the weights with every matrix but those of the vocabulary multiplied by `factor`."""
+    """Returns the weights with every matrix except the vocabulary's multiplied by `factor`."""
     vocabulary = reference.vocabulary()
     return {
         name: tensor * factor if tensor.dim() > 1 and name not in vocabulary else tensor
@@ -33,7 +33,7 @@ def scaled(reference: Reference, weights: Weights, factor: float) -> Weights:
 def with_the_last_rows_in_use(reference: Reference, weights: Weights) -> Weights:
     """Returns the weights with the vocabulary's most frequent rows exchanged with its last ones.
 
-    So completions are full of the highest ids.
+    Completions then contain mostly the highest ids.
     """
     logits = reference.distribution(weights, reference.prompt(8), reference.prompt(32, seed=1))
     frequent = logits.exp().mean(0).topk(LAST_ROWS).indices

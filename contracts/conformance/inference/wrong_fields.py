@@ -1,6 +1,6 @@
-"""Requests with one field that is wrong, made from the JSON Schema of a wire model: each field, in each way.
+"""Requests with one wrong field, made from the JSON Schema of a wire model: each field, in each way.
 
-It is called by G6. It knows neither routes nor codes.
+G6 calls it. It knows neither routes nor codes.
 """
 
 from collections.abc import Iterator
@@ -10,8 +10,8 @@ from typing import Any
 from contracts.wire import Request
 
 NEW_FIELD = "no_such_field"
-MANY = 5000  # items of a list that is one too long, at most, unless everything is tried
-WRONG_VALUES: dict[str, list[Any]] = {  # of each type: what no reader takes for it
+MANY = 5000  # items of a list that is one too long, at most, unless thorough
+WRONG_VALUES: dict[str, list[Any]] = {  # by type: values that no reader accepts as that type
     "integer": ["x", {}, 1.5],
     "number": ["x", {}],
     "string": [7, {}, ["x"]],
@@ -26,7 +26,7 @@ class WrongField:
     """A body with one wrong field."""
 
     body: dict[str, Any]
-    field: str  # its name, and for one of a list's items also the item's
+    field: str  # its name; for an item of a list, followed by the item's field
     how: str  # missing, null, type, unknown, or bound
 
 
@@ -34,7 +34,7 @@ def wrong_fields(model: type[Request], valid: dict[str, Any], thorough: bool = F
     """Yields `valid`, a body that `model` accepts, with each field wrong in each way."""
     schema = model.model_json_schema()
     for wrong in _of_object(schema, schema.get("$defs", {}), valid, thorough):
-        if not _accepted(model, wrong.body):  # what is wrong for one form of a field may be another's
+        if not _accepted(model, wrong.body):  # what is wrong for one type of a field may be valid as another
             yield wrong
 
 
@@ -79,7 +79,7 @@ def _wrong_values(
     for value in wrong:
         if not _types_of(value) & taken:
             yield "type", value
-    if len(types - {"null"}) == 1:  # of several types, a value beyond one's bounds may be another's
+    if len(types - {"null"}) == 1:  # a value beyond the bounds of one type may be valid as another
         for option in options:
             for value in _beyond(option, valid, thorough):
                 yield "bound", value
@@ -119,7 +119,7 @@ def _beyond(option: dict[str, Any], valid: object, thorough: bool) -> Iterator[o
 def _wrong_items(
     option: dict[str, Any], definitions: dict[str, Any], valid: object, thorough: bool
 ) -> Iterator[tuple[str, str, object]]:
-    """Yields (field of the item, how, value) for a list or an object whose last item alone is wrong."""
+    """Yields (field of the item, how, value) for a list or an object in which only the last item is wrong."""
     if isinstance(valid, list) and valid and "items" in option:
         item = _resolved(option["items"], definitions)
         if "properties" in item:

@@ -1,4 +1,4 @@
-"""The test bench of every trainer check: the adapter, models to load, and ranks to run programs on."""
+"""The test bench of every trainer check: the adapter, models to load, and ranks that run programs."""
 
 import itertools
 from collections.abc import Callable
@@ -14,7 +14,7 @@ from contracts.trainer import OptimizerSpec, WorkerSpec
 
 @dataclass(frozen=True)
 class Bench:
-    """The adapter under test, and the means to run a program on every rank of it."""
+    """The adapter under test, and the means to run a program on all its ranks."""
 
     adapter: str  # package.module.Class
     options: dict[str, object]  # arguments of its constructor
@@ -36,9 +36,9 @@ class Bench:
     ) -> list[Any]:
         """Runs `program(worker, spec, *args)` on every rank of a new trainer. Returns the results by rank.
 
-        With `may_refuse` the result of a rank whose `init_worker` raises ValueError is a Refusal.
+        With `may_refuse`, the result of a rank whose `init_worker` raises ValueError is a Refusal.
 
-        Raises GuaranteeError if a rank fails; `doing` tells the reader how to reproduce that.
+        Raises GuaranteeError if a rank fails; `doing` describes for the reader how to reproduce it.
         """
         folder = self.new_directory()
         with ReservedPort() as port:
@@ -64,5 +64,5 @@ class Bench:
             world_size=self.ranks,
             master_port=port,
             device=self.device,
-            timeout_s=2 * self.patience_s,  # so the kit gives up first, and reports where
+            timeout_s=2 * self.patience_s,  # so that the kit times out first, and reports where
         )

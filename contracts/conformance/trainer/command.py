@@ -70,7 +70,7 @@ def run(arguments: argparse.Namespace) -> int:
         "patience_s": arguments.patience_s,
     }
     try:
-        with redirect_stdout(StringIO()):  # what a backend prints does not belong into the table or the JSON
+        with redirect_stdout(StringIO()):  # a backend's output does not belong in the table or the JSON
             verdicts = check_trainer(arguments.adapter, only=arguments.only, **asked)
     except ValueError as error:
         print(f"cannot check: {one_line(error)}", file=sys.stderr)
@@ -92,7 +92,7 @@ def command_line(
     device: str = "cpu",
     patience_s: float = 120,
 ) -> str:
-    """Returns the shell command that does the same as `check_trainer` with these arguments."""
+    """Returns the shell command equivalent to `check_trainer` with these arguments."""
     command = ["python", "-m", "contracts.conformance", "trainer", "--adapter", adapter]
     for key, value in (options or {}).items():
         command += ["--option", f"{key}={json.dumps(value)}"]

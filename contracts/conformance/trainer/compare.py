@@ -7,7 +7,7 @@ import torch
 from contracts.conformance.trainer.rank_programs import Tensors
 from contracts.conformance.verdicts import GuaranteeError
 
-SMALL = 0.02  # part of the global norm that replaces a smaller norm, which float32 noise would dominate
+SMALL = 0.02  # share of the global norm that replaces a smaller norm, in which float32 noise would dominate
 
 
 def compare(
@@ -19,11 +19,11 @@ def compare(
     reproduce: str,
     rounding_errors: dict[str, float] | None = None,
 ) -> float:
-    """Returns the largest error, relative to the tensor's own norm or to a small part of the global one.
+    """Returns the largest error, relative to the tensor's own norm or to a small share of the global norm.
 
         noun: what is compared, e.g. "gradient".
         right: what it should be.
-        rounding_errors: the norm, by name, by which a correct tensor may be misread; it is allowed for.
+        rounding_errors: by name, the norm by which rounding may change a correct tensor; it is allowed for.
 
     Raises GuaranteeError beyond `tolerance`.
     """
@@ -48,7 +48,7 @@ def compare(
 
 
 def _multiple(actual: Tensors, expected: Tensors) -> str:
-    """Returns a note if all tensors are the same multiple of what they should be, else an empty string."""
+    """Returns a note if all tensors are the same multiple of the expected ones, else an empty string."""
     a, e = (torch.cat([t.flatten() for t in tensors.values()]) for tensors in (actual, expected))
     if not e.any() or not a.isfinite().all():
         return ""

@@ -1,8 +1,8 @@
-"""Reads gradients through `step()`, because the contract has no other way to see them.
+"""Reads gradients through `step()`, because the contract has no other access to them.
 
 With betas (0, 0), no weight decay and no clipping, AdamW's update is Δ = lr · g / (|g| + ε). So |g| = |Δ| · ε
 / (lr − |Δ|). With ε near the gradient's elements and lr near the weights', Δ is much larger than the rounding
-of float32 weights. The rounding leaves an error of some 1e-6 of a tensor's norm. It is computed and allowed
+of float32 weights. The rounding leaves an error of about 1e-6 of a tensor's norm. It is computed and allowed
 for.
 """
 
@@ -16,7 +16,7 @@ from contracts.conformance.verdicts import GuaranteeError
 from contracts.records import TrainingSequence
 from contracts.trainer import OptimizerSpec
 
-TOLERANCE = 1e-4  # float32 itself leaves some 3e-5: a gradient in float64 is off by that
+TOLERANCE = 1e-4  # float32 itself has an error of about 3e-5 from a gradient in float64
 
 
 def readable_optimizer(reference: Reference, sequences: list[TrainingSequence]) -> OptimizerSpec:
@@ -50,7 +50,7 @@ def _gradient(before: torch.Tensor, after: torch.Tensor, spec: OptimizerSpec) ->
 
 
 def rounding_errors(after: Tensors, expected: Tensors, spec: OptimizerSpec) -> dict[str, float]:
-    """Returns the norm by which each tensor's gradient may be misread if it is as expected.
+    """Returns the norm by which rounding may change the measured gradient of each tensor.
 
     Updated weights are rounded to float32, and so are a few intermediate results of the size of Δ.
     """
@@ -68,7 +68,7 @@ def check_gradients(
 ) -> float:
     """Checks every step's gradient, and the norm that every rank reports. Returns the largest error.
 
-    The expected gradient is the reference's sum over all sequences, at the weights before the step.
+    The expected gradient is the reference's sum over all sequences, with the weights before the step.
     """
     worst = 0.0
     for number, step in enumerate(steps):
@@ -78,7 +78,7 @@ def check_gradients(
         reproduce = f"{reference.model.config.model_type}, {describe(step)}"
         found = gradients(before, after, spec)
         norm = float(torch.nn.utils.get_total_norm(list(expected.values())))
-        # Without a gradient no weight moves.
+        # Without a gradient, no weight changes.
         allowed = rounding_errors(after, expected, spec) if norm else None
         right = "the plain sum" + _expected_sum(step)
         worst = max(worst, compare(found, expected, TOLERANCE, "gradient", right, reproduce, allowed))
@@ -104,6 +104,6 @@ def describe(step: Step) -> str:
 
 
 def _expected_sum(step: Step) -> str:
-    """Returns text that names the divisors by which a wrong sum is usually off."""
+    """Returns text that lists the divisors by which a wrong sum is usually off."""
     ranks = len(step.rows[0]) if step.rows else 0
     return f" over {len(step.rows)} row(s) of {ranks} rank(s), divided by nothing"

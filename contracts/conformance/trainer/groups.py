@@ -1,7 +1,7 @@
-"""Makes training sequences that begin alike, as a group's members do.
+"""Makes training sequences with common prefixes, as the members of a group have them.
 
-A backend may compute their prompt once. The group of `sequences.make_long_pack` is small, and part of a pack
-in which little is alike.
+A backend may compute a common prompt once. The group of `sequences.make_long_pack`, in contrast, is small and
+part of a pack with few common tokens.
 """
 
 import numpy as np
@@ -10,21 +10,21 @@ from msgspec.structs import replace
 from contracts.conformance.trainer.sequences import make_sequences
 from contracts.records import TrainingSequence
 
-MEMBERS = 10  # of the large group
-LONG = 60  # tokens that they have in common, the last of which are learnt from
-SHORT_PROMPT = 20  # tokens before the first that is learnt from
-LONG_PROMPT = 46  # the same, of two sequences
-LATE_PLACE = 40  # where the prompts of these two differ
-TURN_TOKENS = 30  # of a sequence that another one continues
+MEMBERS = 10  # members of the large group
+LONG = 60  # common tokens; the last of them are in the loss
+SHORT_PROMPT = 20  # tokens before the first one in the loss
+LONG_PROMPT = 46  # the same, for two sequences
+LATE_PLACE = 40  # position at which the prompts of these two differ
+TURN_TOKENS = 30  # tokens of a sequence that is a prefix of another
 CLOSE_TEMPERATURES = (0.8, 0.84)
 
 
 def make_groups(model: str, seed: int) -> list[TrainingSequence]:
     """Returns random groups of one temperature each.
 
-    Members of the first have a long beginning in common, and learn from a part of it. Two sequences differ in
-    their first token alone, and two late in their prompts. One continues another, and two equal ones have
-    temperatures that are close.
+    The first group has a long common prefix, part of which is in the loss. Two sequences differ only in their
+    first token, and two late in their prompts. One continues another. Two identical ones have similar
+    temperatures.
     """
     lengths = [LONG + 4 + member % 5 for member in range(MEMBERS)] + [50, 50, 56, 60, TURN_TOKENS, 50, 35, 35]
     first, *others = make_sequences(model, lengths, seed)
@@ -54,7 +54,7 @@ def make_groups(model: str, seed: int) -> list[TrainingSequence]:
 
 
 def _alike(first: TrainingSequence, other: TrainingSequence, length: int) -> TrainingSequence:
-    """Returns the other sequence with the first tokens and the temperature of the first one."""
+    """Returns `other` with the first `length` tokens and the temperature of `first`."""
     return replace(other, token_ids=_joined(first, other, length), temperature=first.temperature)
 
 
@@ -63,7 +63,7 @@ def _joined(first: TrainingSequence, other: TrainingSequence, length: int) -> np
 
 
 def _other_at(token_ids: np.ndarray, place: int) -> np.ndarray:
-    """Returns the tokens with another one at a place: the first of them that differs from it."""
+    """Returns the tokens with a different one at `place`: the first of them that differs from it."""
     changed = token_ids.copy()
     changed[place] = next(token for token in token_ids if token != token_ids[place])
     return changed

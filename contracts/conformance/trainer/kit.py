@@ -73,7 +73,7 @@ def _try(guarantee: Guarantee, bench: Bench) -> Verdict:
     began = time.monotonic()
     try:
         measured = CHECKS[guarantee](bench)
-    except Exception as error:  # any error that a wrong adapter causes is a verdict
+    except Exception as error:  # any error that an incorrect adapter causes is a verdict
         return Verdict.of_failure(guarantee, error, time.monotonic() - began)
     return Verdict(guarantee, "pass", measured, time.monotonic() - began)
 

@@ -1,4 +1,4 @@
-"""The models that the kit makes for trainers: tiny ones, and such as do more than a plain decoder."""
+"""The models that the kit makes for trainers: tiny ones, and ones that do more than a plain decoder."""
 
 import json
 import os
@@ -25,7 +25,7 @@ from transformers import (
 
 from contracts.conformance.tiny_model import VOCABULARY, make_scaled_model, make_tiny_model
 
-WINDOW = 24  # tokens, fewer than some sequences have
+WINDOW = 24  # tokens, fewer than in some sequences
 SIZES: dict[str, Any] = {
     "vocab_size": len(VOCABULARY),
     "hidden_size": 64,
@@ -41,7 +41,7 @@ SIZES: dict[str, Any] = {
 
 
 def make_model(path: Path, tied: bool, layers: int = 2, vocabulary: int = len(VOCABULARY)) -> str:
-    """Writes a tiny model whose biases and norms are random too, with a generation config of its own.
+    """Writes a tiny model with random biases and norms too, and a generation config of its own.
 
     Returns its path.
     """
@@ -55,7 +55,7 @@ def make_model(path: Path, tied: bool, layers: int = 2, vocabulary: int = len(VO
 
 
 def told_to_be_narrow(model: str, directory: Path) -> str:
-    """Returns the model with a config that names bfloat16, which says nothing about the weights there are."""
+    """Returns the model with a config that names bfloat16, although its weights are float32."""
     shutil.copytree(Path(model).resolve(), directory, copy_function=os.symlink)
     config = directory / "config.json"
     told = json.loads(config.read_text()) | {"dtype": "bfloat16", "torch_dtype": "bfloat16"}
@@ -112,7 +112,7 @@ def _with_dropout(path: Path) -> str:
     return _saved(LlamaForCausalLM(LlamaConfig(**SIZES, attention_dropout=0.5)), path)
 
 
-# What is special about a model, to make it; a trainer scores it as it is, or refuses it.
+# Special models by their special feature; a trainer scores each correctly, or refuses it.
 SPECIAL_MODELS: dict[str, Callable[[Path], str]] = {
     "divides its logits after the head": _scaled,
     "has a head with a bias": _with_bias_in_the_head,

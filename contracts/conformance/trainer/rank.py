@@ -15,7 +15,7 @@ import torch
 from contracts.conformance.trainer.recording_worker import RecordingWorker, import_adapter
 from contracts.trainer import WorkerSpec
 
-OTHERS_S = 10.0  # how long a rank that refused its model is there for the others
+OTHERS_S = 10.0  # how long a rank that refused its model stays available to the others
 
 
 @dataclass(frozen=True)
@@ -34,10 +34,10 @@ def run_rank(
     args: tuple[object, ...],
     may_refuse: bool = False,
 ) -> None:
-    """Runs `program` on a new worker, and leaves files in `folder`. The process ends with `close`.
+    """Runs `program` on a new worker, and writes files to `folder`. The process ends after `close`.
 
-    RANK.result holds what `program` returned, RANK.error the last line of what it raised, RANK.position the
-    call it is in, and RANK.log what it printed.
+    RANK.result has the result of `program`, RANK.error the last line of its error, RANK.position its current
+    contract call, and RANK.log its output.
     """
     os.setsid()
     threading.Thread(target=_end_with_parent, daemon=True).start()
@@ -53,7 +53,7 @@ def run_rank(
         torch.save(result, folder / f"{spec.rank}.partial")
         worker.close()
         (folder / f"{spec.rank}.partial").rename(folder / f"{spec.rank}.result")
-        os._exit(0)  # threads end with it: what close() does not finish is lost
+        os._exit(0)  # ends all threads: work that close() has not finished is lost
     except BaseException as error:
         last = str(error).strip().splitlines()[-1:]
         (folder / f"{spec.rank}.error").write_text(": ".join([type(error).__name__, *last]))
@@ -86,7 +86,7 @@ def _end_with_parent() -> None:
 
 
 def _keep_quiet(log: Path) -> None:
-    """Redirects what the backend prints to a file, because it does not belong in the table."""
+    """Redirects the backend's output to a file, because it does not belong in the table."""
     sys.stdout.flush()
     sys.stderr.flush()
     with log.open("w") as file:

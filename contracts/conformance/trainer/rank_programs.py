@@ -1,4 +1,4 @@
-"""Programs that ranks run in several checks, through the contract alone."""
+"""Programs that ranks run in several checks, using only the contract."""
 
 import math
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ Tensors = dict[str, torch.Tensor]
 
 @dataclass(frozen=True)
 class StepsRecord:
-    """The steps of a program, as one rank saw them.
+    """The results of a program's steps on one rank.
 
     `weights` has one more element: the weights before the first step.
     """
@@ -39,7 +39,7 @@ def run_steps(
 ) -> StepsRecord:
     """Makes every step, and returns weights, reports and losses.
 
-    `directory` is where a step that exports or saves writes to.
+    A step that exports or saves writes to `directory`.
     """
     weights = [weight_copies(worker)]
     reports = []
@@ -80,7 +80,10 @@ def accumulate(worker: RecordingWorker, spec: WorkerSpec, step: Step, number: in
 def _forward(
     worker: RecordingWorker, step: Step, batch: PackedBatch, waiting: list[torch.Tensor]
 ) -> TokenScores:
-    """Returns the scores, after the backwards that wait if the backend refuses a forward before them."""
+    """Returns the scores of `batch`.
+
+    If the backend refuses a forward before the waiting backwards, it runs those first.
+    """
     try:
         scores: TokenScores = worker.forward(batch, entropy=step.entropy)
         return scores

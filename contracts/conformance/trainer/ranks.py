@@ -1,7 +1,7 @@
-"""Starts one new process per rank, from a fork server that has already imported what it needs.
+"""Starts one new process per rank, from a fork server that has already imported its modules.
 
-A rank runs `program(worker, spec, *args)`; its result is returned in a file. The first rank that raises, dies
-or takes longer than the patience ends them all.
+A rank runs `program(worker, spec, *args)`, and returns its result in a file. The first rank that raises, dies
+or exceeds the time limit ends them all.
 """
 
 import contextlib
@@ -35,7 +35,7 @@ def run_ranks(
     patience_s: float,
     may_refuse: bool = False,
 ) -> list[Any]:
-    """Returns what `program` returned on each rank. Raises RankFailedError; no process outlives the call."""
+    """Returns the results of `program` by rank. Raises RankFailedError; no process outlives the call."""
     context = fork_server()
     processes = [
         context.Process(target=run_rank, args=(folder, adapter, options, spec, program, args, may_refuse))

@@ -1,4 +1,4 @@
-"""A worker that only exposes the contract, and records which call it is in."""
+"""A worker that exposes only the contract, and records which call it is in."""
 
 import importlib
 from collections.abc import Callable, Iterator
@@ -18,7 +18,7 @@ def import_adapter(path: str) -> type[TrainerWorker]:
         raise ValueError(f"{path!r} is not a path to a class, package.module.Class")
     try:
         found = getattr(importlib.import_module(module), name)
-    except Exception as error:  # whatever the module of an adapter raises
+    except Exception as error:  # the module of an adapter may raise anything
         raise ValueError(f"cannot import {path}: {type(error).__name__}: {error}") from error
     if not (isinstance(found, type) and issubclass(found, TrainerWorker)):
         raise ValueError(f"{path} is not a contracts.trainer.TrainerWorker")
@@ -30,7 +30,7 @@ def import_adapter(path: str) -> type[TrainerWorker]:
 class RecordingWorker:
     """A proxy of `worker` with only the methods of the contract.
 
-    The file `position_file` always holds where it is: "in forward()", "after step()".
+    The file `position_file` always contains its position: "in forward()", "after step()".
     """
 
     def __init__(self, worker: TrainerWorker, position_file: Path):
@@ -51,7 +51,7 @@ class RecordingWorker:
         return call
 
     def _each(self, name: str, items: Iterator[Any]) -> Iterator[Any]:
-        """Yields the items of a generator, which works when it is asked for the next one."""
+        """Yields the items of a generator, and records the position while it computes the next one."""
         self._position_file.write_text(f"in {name}()")
         for item in items:
             self._position_file.write_text(f"after {name}() yielded {item[0]}")

@@ -11,7 +11,7 @@ from contracts.trainer import OptimizerSpec, PackedBatch, TokenScores
 
 
 class Reference:
-    """The model of a directory, to score and differentiate with any weights that a worker gathered."""
+    """The model of a directory, which scores and differentiates with any weights that a worker gathered."""
 
     def __init__(self, path: str):
         self.path = path
@@ -21,7 +21,7 @@ class Reference:
 
     @property
     def context(self) -> int:
-        """The longest sequence, in tokens, that the model takes."""
+        """The longest sequence, in tokens, that the model accepts."""
         return getattr(self.model.config.get_text_config(), "max_position_embeddings", None) or 2048
 
     def weights(self) -> Tensors:
@@ -31,7 +31,7 @@ class Reference:
     def groups(self) -> dict[torch.nn.Parameter, list[str]]:
         """Returns the names of each parameter.
 
-        A tied one has several, of which transformers uses the first.
+        A tied parameter has several, of which transformers uses the first.
         """
         groups: dict[torch.nn.Parameter, list[str]] = {}
         for name, parameter in self.model.named_parameters(remove_duplicate=False):
@@ -39,7 +39,7 @@ class Reference:
         return groups
 
     def named(self, weights: Tensors) -> Tensors:
-        """Returns `weights` under the names of `weights()`; of a tied weight any of its names is accepted.
+        """Returns `weights` under the names of `weights()`; a tied weight may have any of its names.
 
         Raises GuaranteeError if a parameter is missing.
         """
@@ -101,8 +101,8 @@ class Reference:
 def learning_rate(spec: OptimizerSpec, closed_steps: int) -> float:
     """Returns the learning rate of the step that follows `closed_steps` others.
 
-    Linear warm-up makes the first step at lr / warmup_steps. Linear decay makes the step after the warm-up at
-    lr.
+    With linear warm-up, the first step has lr / warmup_steps. With linear decay, the step after the warm-up
+    has lr.
     """
     if closed_steps < spec.warmup_steps:
         return spec.lr * (closed_steps + 1) / spec.warmup_steps

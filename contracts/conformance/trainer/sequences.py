@@ -1,4 +1,4 @@
-"""Random training sequences, each at its own temperature, and how steps cut them into rows."""
+"""Makes random training sequences, each at its own temperature, and divides steps into rows."""
 
 import itertools
 from dataclasses import dataclass
@@ -15,12 +15,12 @@ from contracts.trainer import PackedBatch, TokenScores
 LENGTHS = [5, 17, 1, 32, 2, 9, 24, 13]
 ENTROPY_BONUS = 0.1
 GROUP_LENGTHS = [40, 34, 47, 40, 40]  # of the sequences of a group
-ALIKE = 18  # tokens with which all of a group begin, more than a page of a cache often has
-PROMPT = 27  # tokens before the first that is learnt from
-WARMER = 0.2  # by how much the temperature of one of them is higher
+ALIKE = 18  # tokens of the group's common prefix, more than a page of a cache often has
+PROMPT = 27  # tokens before the first one in the loss
+WARMER = 0.2  # difference between the temperature of the last member and that of the others
 BLOCK = 4096  # tokens, more than a chunk of the head or a block of attention usually has
-CHUNK = 1024  # predictions; a chunk of the head is often a power of two up to it
-BLOCK_OPTIONS = ("head_chunk", "attention_block")  # options by which a backend declares them
+CHUNK = 1024  # predictions; the size of a head's chunk is often a power of two up to this
+BLOCK_OPTIONS = ("head_chunk", "attention_block")  # options by which a backend declares these sizes
 Rows = list[list[list[TrainingSequence]]]  # [row][rank][sequence]
 Order = Literal["in turn", "forwards first", "last first"]
 Call = Literal["probe", "gather", "export", "save"]
@@ -28,17 +28,17 @@ Call = Literal["probe", "gather", "export", "save"]
 
 @dataclass(frozen=True)
 class Step:
-    """One optimizer step: its micro-batches, and what is special about it."""
+    """One optimizer step: its micro-batches, and its special conditions."""
 
     name: str  # the name in messages, e.g. "one micro-batch a sequence"
     rows: Rows
-    scale: float = 1.0  # factor of the loss; one that is not finite applies on one rank only
+    scale: float = 1.0  # factor of the loss; if it is not finite, it applies to one rank only
     spoilt: int = -1  # that rank; -1 is the last
     reset: bool = False  # whether the optimizer is reset before the step
-    entropy: bool = True  # whether entropies are asked for, and have a part in the loss
-    order: Order = "in turn"  # how forwards and backwards follow each other
+    entropy: bool = True  # whether entropies are requested, and are part of the loss
+    order: Order = "in turn"  # the order of forwards and backwards
     probe: tuple[TrainingSequence, ...] = ()  # scored with grad=False before each backward
-    before_step: tuple[Call, ...] = ()  # made between the last backward and `step`
+    before_step: tuple[Call, ...] = ()  # calls between the last backward and `step`
 
     @property
     def sequences(self) -> list[TrainingSequence]:
@@ -73,8 +73,7 @@ def make_sequences(model: str, lengths: list[int], seed: int) -> list[TrainingSe
 def long_lengths(options: dict[str, object], context: int) -> list[int]:
     """Returns the lengths of a pack longer than two of each block that a backend declares, or than BLOCK.
 
-    One sequence is long and most are short, at places where no power of two ends. None is longer than
-    `context`.
+    One sequence is long and most are short, and none ends at a power of two. None is longer than `context`.
     """
     declared = [size for name in BLOCK_OPTIONS if isinstance(size := options.get(name), int)]
     least = 0 if len(declared) == len(BLOCK_OPTIONS) else BLOCK
@@ -87,9 +86,10 @@ def long_lengths(options: dict[str, object], context: int) -> list[int]:
 
 
 def make_long_pack(model: str, options: dict[str, object], context: int, seed: int) -> list[TrainingSequence]:
-    """Returns a pack of `long_lengths`, and a group that only a part of a prompt tells apart.
+    """Returns a pack of `long_lengths`, and a group whose prompts differ only in part.
 
-    It has one prediction more than a multiple of `CHUNK`: the last chunk of a head is that one.
+    The number of predictions is one more than a multiple of `CHUNK`, so that a head's last chunk has one
+    prediction.
     """
     lengths = long_lengths(options, context)
     predictions = sum(length - 1 for length in [*lengths, *GROUP_LENGTHS])
@@ -100,9 +100,9 @@ def make_long_pack(model: str, options: dict[str, object], context: int, seed: i
 
 
 def _group(model: str, seed: int) -> list[TrainingSequence]:
-    """Returns sequences of one temperature that begin alike, differ within their prompts, and after them.
+    """Returns sequences of one temperature with a common prefix, which differ later in their prompts.
 
-    The last two have the tokens of the first and other advantages, the last also another temperature.
+    The last two have the tokens of the first but other advantages; the last also has another temperature.
     """
     first, *others, again, warmer = make_sequences(model, GROUP_LENGTHS, seed)
     alike = [
@@ -122,7 +122,7 @@ def _group(model: str, seed: int) -> list[TrainingSequence]:
 
 
 def without_a_signal(sequences: list[TrainingSequence]) -> list[TrainingSequence]:
-    """Returns them, some with advantages of 0 alone, and some with no token to learn from."""
+    """Returns the sequences, some with all advantages 0, and some with no token in the loss."""
     changes: tuple[dict[str, float], ...] = ({}, {"advantages": 0.0}, {"loss_mask": False})
     return [
         replace(s, **{name: np.full_like(getattr(s, name), value) for name, value in change.items()})
@@ -146,12 +146,12 @@ def split_evenly(sequences: list[TrainingSequence], ranks: int) -> Rows:
 
 
 def all_in_one(sequences: list[TrainingSequence], ranks: int) -> Rows:
-    """Returns one row, whose only micro-batch with sequences is that of the first rank."""
+    """Returns one row, in which only the first rank's micro-batch has sequences."""
     return [[sequences, *([[]] * (ranks - 1))]]
 
 
 def all_on_rank(sequences: list[TrainingSequence], rank: int, ranks: int) -> Rows:
-    """Returns one micro-batch per sequence, all on one rank; those of the others are empty."""
+    """Returns one micro-batch per sequence, all on one rank; the other ranks' are empty."""
     return [[[sequence] if r == rank else [] for r in range(ranks)] for sequence in sequences]
 
 

@@ -1,7 +1,8 @@
-"""Inference servers that break one guarantee each: a few lines over the scripted server, a file a guarantee.
+"""Inference servers that break one guarantee each: a few lines over the scripted server.
 
-Every mutant names the guarantee that has to catch it, and those that its fault cannot but break as well.
-`python -m tests.conformance.broken_servers KeepsThePrefixCache 8001` serves one.
+Every mutant names the guarantee that must catch it, and the guarantees that it necessarily breaks as well.
+Files are named after guarantees or kinds of fault. `python -m tests.conformance.broken_servers
+KeepsThePrefixCache 8001` serves one.
 """
 
 import importlib
@@ -22,9 +23,9 @@ for module in sorted(Path(__file__).parent.glob("[!_]*.py")):
 
 
 def serve(name: str, port: int) -> None:
-    """Serves a mutant until it is killed; runs in a process of its own, which it may spoil."""
+    """Serves a mutant until it is killed. It runs in a process of its own, which the mutant may change."""
     torch.set_num_threads(1)
     os.environ[TOKEN_VARIABLE] = TOKEN
     options = arguments(__doc__).parse_args(["--port", str(port)])
-    logging.disable()  # what fails is the kit's to tell
+    logging.disable()  # only the kit reports failures
     run(MUTANTS[name].make(options), options)

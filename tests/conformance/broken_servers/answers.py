@@ -1,4 +1,4 @@
-"""Broken servers. G6: the codes of refusals, and what is refused without a reason."""
+"""Broken servers. G6: the codes of refusals, and refusals without a reason."""
 
 from contracts.errors import ContractError, ErrorCode
 from inference_adapters import app, error_answers, generation_routes

@@ -42,7 +42,7 @@ def streams_arrays_of_all_tokens_so_far(options):
 
 
 def without_checking(option: str) -> None:
-    """Takes a request with this option as it takes one without, where options are checked."""
+    """Handles a request with this option as one without, when options are checked."""
     right = generation_routes.check_options
     generation_routes.check_options = lambda body: right(body.model_copy(update={option: False}))
 

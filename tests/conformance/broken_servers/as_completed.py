@@ -1,4 +1,4 @@
-"""Broken servers whose choices come as they complete: their lines, seeds, labels, refusals and readers."""
+"""Broken servers with `as_completed`: faults in lines, seeds, labels, refusals and readers."""
 
 from dataclasses import replace
 
@@ -60,7 +60,7 @@ def sends_the_choices_of_a_prompt_together(options):
 
 
 def changed_line(change):
-    """Changes the answer that a line holds, of which the completion and the index are known."""
+    """Changes the response in a line, given the completion and the index."""
     right = completions.Completion.alone
 
     def alone(self, index):

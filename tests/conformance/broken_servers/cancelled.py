@@ -1,4 +1,4 @@
-"""Broken servers. G11: what a closed connection must end."""
+"""Broken servers. G11: work that must end with its connection."""
 
 import asyncio
 
@@ -10,7 +10,7 @@ from tests.conformance.broken_servers.mutants import mutant
 
 @mutant("G11", "tokens take|no answer to POST", timed=True)
 class HidesWorkForClientsThatLeft(ScriptedEngine):
-    """`/contract` forgets a request whose connection is closed, and its work goes on."""
+    """`/contract` no longer counts a request whose connection is closed, but its work continues."""
 
     hidden: set[asyncio.Task] = set()
 
@@ -71,7 +71,7 @@ class LosesTheSlotOfWhoLeaves(ScriptedEngine):
 
 @mutant("G11", ": 503", also="G2 G3 G5 G8")
 class RefusesTheThirdRequest(ScriptedEngine):
-    """What it says is a refusal, so the kit must not tell of a request that never showed."""
+    """Its response is a refusal, so the kit must not report a request that never appeared."""
 
     def generate(self, prompt_token_ids, sampling):
         if len(self._sequences) >= 2:

@@ -48,7 +48,7 @@ class SaysLiveBeforeItIs(ScriptedEngine):
 
 @mutant("G1", "greedy token|log-probability", also="G3 G4 G5 G6 G7 G8 G9")
 class DiscardsTheVersionThatItHolds(ScriptedEngine):
-    """It takes part in the broadcast, and throws away what came, whichever run it is from."""
+    """Takes part in the broadcast, and discards the weights, even if they come from another run."""
 
     def apply_weights(self, tensors, tied, version, kv_cache):
         if version != self._version:
@@ -56,7 +56,7 @@ class DiscardsTheVersionThatItHolds(ScriptedEngine):
 
 
 class Repeating(ScriptedEngine):
-    """It notes the content of each version when it is requested first."""
+    """Records the content of each version when it is first requested."""
 
     def __init__(self, token_delay_s):
         super().__init__(token_delay_s)
@@ -70,7 +70,7 @@ class Repeating(ScriptedEngine):
 
 @mutant("G1", "greedy token|log-probability", also="G2 G3 G4 G5 G6 G7 G8 G9")
 class IgnoresAVersionOnceRequested(Repeating):
-    """An update that was called off has set the number, so its repetition is taken for a retry."""
+    """An aborted update has used the version number, so its repetition is mistaken for a retry."""
 
     def apply_weights(self, tensors, tied, version, kv_cache):
         if not self.again:
@@ -110,7 +110,7 @@ class NeverWritesTheLastRows(ScriptedEngine):
 
 @mutant("G1", "log-probability|greedy token", also="G2 G3 G4 G5 G6 G7 G8 G9")
 class ClipsToTheScaleOfTheFirstUpdate(ScriptedEngine):
-    """Scales of quantised matrices are computed once."""
+    """Computes the scales of quantised matrices only once."""
 
     largest = None
 
@@ -123,7 +123,7 @@ class ClipsToTheScaleOfTheFirstUpdate(ScriptedEngine):
 
 @mutant("G1", "log-probability|greedy token", also="G2 G3 G4 G5 G6 G7 G8 G9")
 class SkipsAnUpdateWhoseMatricesAreEqual(ScriptedEngine):
-    """It compares the largest tensor to see whether anything changed."""
+    """Compares only the largest tensor to detect changes."""
 
     def apply_weights(self, tensors, tied, version, kv_cache):
         if torch.equal(tensors[scripted.EMBED].float(), self._weights[scripted.EMBED]):
@@ -134,7 +134,7 @@ class SkipsAnUpdateWhoseMatricesAreEqual(ScriptedEngine):
 
 @mutant("G1", "log-probability|greedy token", also="G2 G3 G5 G8")
 class ServesAStaleReplicaUnderLoad(ScriptedEngine):
-    """What is beyond 16 requests goes to a replica, which swaps half a second after `live`."""
+    """Requests beyond 16 go to a replica, which swaps weights half a second after `live`."""
 
     def __init__(self, token_delay_s):
         super().__init__(token_delay_s)

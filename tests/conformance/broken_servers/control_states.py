@@ -1,4 +1,4 @@
-"""Broken servers. G6: what meets an update under way, retries, and refusals that change something."""
+"""Broken servers. G6: requests during an update, retries, and refusals that change something."""
 
 from contracts.errors import ContractError, ErrorCode
 from inference_adapters import weight_updates

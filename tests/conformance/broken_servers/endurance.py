@@ -1,4 +1,4 @@
-"""Broken servers. G8: what one holds grows with what it has done, or it gets slower, or loses requests."""
+"""Broken servers. G8: resources grow with the work done, speed decreases, or requests are lost."""
 
 import asyncio
 import os
@@ -133,7 +133,7 @@ def keeps_memory_of_streams(options):
 
 
 class Slots(ScriptedEngine):
-    """It generates so many completions at a time, and queues the others."""
+    """Generates a limited number of completions at a time, and queues the others."""
 
     slots = 24
 

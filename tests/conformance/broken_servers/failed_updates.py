@@ -1,4 +1,4 @@
-"""Broken servers. G7: updates that are repeated, that fail, and that are waited for."""
+"""Broken servers. G7: updates that are repeated, that fail, and that requests wait for."""
 
 import asyncio
 
@@ -13,7 +13,7 @@ OF_A_RUN = "G1 G2 G3 G4 G5 G6 G8 G9 G11"  # each begins with a run that takes ov
 
 @mutant("G7", "greedy token|log-probability", also=OF_A_RUN)
 class ThrowsTheLiveVersionAway(ScriptedEngine):
-    """It takes part in the broadcast, and keeps what it has."""
+    """Takes part in the broadcast, and keeps its own weights."""
 
     def apply_weights(self, tensors, tied, version, kv_cache):
         if version != self._version:
@@ -22,7 +22,7 @@ class ThrowsTheLiveVersionAway(ScriptedEngine):
 
 @mutant("G7", "greedy token|log-probability|labels")
 class KeepsHalfOfAFailedUpdate(ScriptedEngine):
-    """A tensor that came before the failure is taken for that of the repetition."""
+    """Mistakes a tensor from before the failure for one of the repetition."""
 
     kept: dict = {}
 

@@ -1,4 +1,4 @@
-"""Broken servers. G7: nothing waits for ever."""
+"""Broken servers. G7: nothing waits forever."""
 
 import asyncio
 
@@ -54,7 +54,7 @@ class SaysUntouchedAfterHalfAnUpdate(ScriptedEngine):
 
 @mutant(
     "G7", "broadcast of version . did not end", also="G2 G3 G4 G5 G6 G8 G9 G11"
-)  # whose version 1 is the one that it happens to hold
+)  # its version 1 is the one that the server already has
 class SkipsTheVersionThatItHolds(ScriptedEngine):
     async def receive_weights(self, request, progress):
         if request.version != self._version:

@@ -1,4 +1,4 @@
-"""Broken servers. G6: what each route must refuse, field by field."""
+"""Broken servers. G6: refusals on each route, field by field."""
 
 from fastapi.exceptions import RequestValidationError
 from starlette.responses import JSONResponse

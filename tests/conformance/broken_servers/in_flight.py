@@ -45,7 +45,7 @@ class IgnoresRecompute(ScriptedEngine):
 
 @mutant("G2", "sampled by version|labelled 2: log-probability", also="G5 G7")
 class FinishesWithOldWeights(ScriptedEngine):
-    """Offers only `keep`, and keeps more than keys and values; the labels change as they should."""
+    """Offers only `keep`, and keeps the old weights too, while the labels change correctly."""
 
     def info(self):
         return super().info().model_copy(update={"kv_cache": ["keep"]})
@@ -131,7 +131,7 @@ class RecomputesShortSequencesOnly(ScriptedEngine):
 
 @mutant("G2", "log-probability", also="G5 G8", timed=True)
 class HoldsPromptsThatAreBeingRead(ScriptedEngine):
-    """Prompts are read before they get a slot; `recompute` does not reach those that have none."""
+    """Prompts are processed before they get a slot; `recompute` does not reach requests without one."""
 
     def __init__(self, token_delay_s):
         super().__init__(token_delay_s)
@@ -183,7 +183,7 @@ class StopsAfterTheSecondBucketOfAStagedTransfer(ScriptedEngine):
 
 @mutant("G2", "no token of a request in flight|no answer to POST", also="G5 G7 G8")
 class HoldsRequestsInFlightForAStagedTransfer(ScriptedEngine):
-    """New requests are answered meanwhile."""
+    """New requests are answered during the transfer."""
 
     held = frozenset()
 
@@ -204,7 +204,7 @@ class HoldsRequestsInFlightForAStagedTransfer(ScriptedEngine):
 
 @mutant("G2", "no token of a request in flight|no answer to POST", also="G5 G7 G8")
 class HoldsManyRequestsForAStagedTransfer(HoldsRequestsInFlightForAStagedTransfer):
-    """A few have all ended before the transfer begins, as on a busy machine."""
+    """With few requests, all have ended before the transfer begins, as on a busy machine."""
 
     async def receive_weights(self, request, progress):
         few = len(self._sequences) < 12

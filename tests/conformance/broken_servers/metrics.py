@@ -1,4 +1,4 @@
-"""Broken servers. G10: what `/metrics` tells, and to whom."""
+"""Broken servers. G10: the content of `/metrics`, and who may read it."""
 
 from contracts.metrics import PAUSED_SECONDS
 from inference_adapters import metrics_route

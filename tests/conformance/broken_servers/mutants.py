@@ -1,4 +1,4 @@
-"""The registry of broken servers: what each breaks, and how it is made."""
+"""The registry of broken servers: the guarantee that each breaks, and how it is made."""
 
 import argparse
 from collections.abc import Callable
@@ -13,11 +13,11 @@ TOKEN_DELAY_S = 0.002
 @dataclass(frozen=True)
 class Mutant:
     make: Callable[[argparse.Namespace], ScriptedEngine]
-    own: str  # the guarantee that names the fault
-    says: str  # what the kit measures: a regular expression
-    also: frozenset[str]  # those that it breaks as well
-    thorough: bool = False  # whether only the longer depth sees it
-    timed: bool = False  # whether it is seen by how long something takes, which a busy machine hides
+    own: str  # the guarantee that must catch the fault
+    says: str  # a regular expression for the kit's measurement
+    also: frozenset[str]  # other guarantees that it breaks
+    thorough: bool = False  # whether only the longer depth detects it
+    timed: bool = False  # whether it is detected by timing, which a busy machine can hide
 
     @property
     def caught_by(self) -> frozenset[str]:
@@ -45,4 +45,4 @@ def mutant(own: str, says: str, also: str = "", thorough: bool = False, timed: b
 
 @mutant("none", "")
 class Correct(ScriptedEngine):
-    """The control: it passes everything."""
+    """The control: it passes every guarantee."""

@@ -1,4 +1,4 @@
-"""Broken servers. G9: what ordinary clients of OpenAI's API ask for, alternatives and stop strings."""
+"""Broken servers. G9: requests of ordinary OpenAI clients, alternatives and stop strings."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""Broken servers. Faults that show under one condition: a full context, a called-off update, many choices."""
+"""Broken servers. Faults that appear under one condition: a full context, an aborted update, many choices."""
 
 import asyncio
 from dataclasses import replace
@@ -52,7 +52,7 @@ class ScoresByTheWeightsOfSeveralVersions(ScriptedEngine):
 
 
 class Blocks(ScriptedEngine):
-    """A server that keeps the state after each full block of a prompt, and reads on from the last one."""
+    """A server that keeps the state after each full block of a prompt, and continues from the last one."""
 
     def __init__(self, token_delay_s):
         super().__init__(token_delay_s)
@@ -78,7 +78,7 @@ class Blocks(ScriptedEngine):
 
 @mutant("G3", "greedy token|log-probability", also="G1 G2 G5 G6 G7 G8 G9")
 class ReleasesOldBlocksIntoTheCache(Blocks):
-    """The cache is emptied by an update, and requests in flight return their blocks to it at their end."""
+    """An update empties the cache, but requests in flight return their blocks to it when they end."""
 
     def __init__(self, token_delay_s):
         super().__init__(token_delay_s)

@@ -1,4 +1,4 @@
-"""Broken servers. G7: what is told of groups, runs and updates that newer ones replace."""
+"""Broken servers. G7: responses about groups, runs and updates that newer ones have replaced."""
 
 from contracts.errors import ContractError, ErrorCode
 from inference_adapters.weight_updates import NOTICE_S, WeightUpdates, _Update

@@ -1,4 +1,4 @@
-"""Broken servers. G4: sampling parameters, alone and side by side."""
+"""Broken servers. G4: sampling parameters, alone and in one batch."""
 
 from dataclasses import replace
 
@@ -13,7 +13,7 @@ _right = scripted._sample
 
 
 def resampled(change) -> type[ScriptedEngine]:
-    """An engine that samples with `change(self, parameters)` instead of the parameters of the request."""
+    """Returns an engine that samples with `change(self, parameters)` instead of the request's parameters."""
 
     class Resamples(ScriptedEngine):
         def _generate(self, prompt, sampling):
@@ -23,7 +23,7 @@ def resampled(change) -> type[ScriptedEngine]:
 
 
 def side_by_side(parameters_of) -> type[ScriptedEngine]:
-    """An engine that samples each token by `parameters_of(requests in flight, own parameters)`."""
+    """Returns an engine that samples each token by `parameters_of(requests in flight, own parameters)`."""
 
     class Mixes(ScriptedEngine):
         def __init__(self, *arguments):
@@ -43,7 +43,7 @@ def side_by_side(parameters_of) -> type[ScriptedEngine]:
 
 
 class _Mixed:
-    """Sampling parameters that are decided anew for each token."""
+    """Sampling parameters that are chosen again for each token."""
 
     def __init__(self, batch, own, parameters_of):
         self.batch = batch
@@ -181,7 +181,7 @@ def knows_only_the_twenty_likeliest(options):
 
 @mutant("G4", "of their distributions")
 def never_draws_the_unlikely(options):
-    """A silent min_p: what is reported is the whole distribution."""
+    """Applies a silent min_p, but reports the complete distribution."""
 
     def cut(logits, sampling, generator):
         p = torch.softmax(logits / (sampling.temperature or 1), -1)

@@ -8,7 +8,7 @@ from inference_adapters.scripted import BIAS, ScriptedEngine
 from tests.conformance.broken_servers.mutants import mutant
 
 
-@mutant("G3", "greedy token|log-probability", also="G1 G2 G5 G6 G7 G8 G9")  # wherever a prompt comes again
+@mutant("G3", "greedy token|log-probability", also="G1 G2 G5 G6 G7 G8 G9")  # wherever a prompt is repeated
 class KeepsThePrefixCache(ScriptedEngine):
     def __init__(self, token_delay_s):
         super().__init__(token_delay_s)
@@ -20,7 +20,7 @@ class KeepsThePrefixCache(ScriptedEngine):
 
 @mutant("G3", "greedy token|log-probability", also="G1 G2 G5 G6 G7 G8 G9")
 class FillsTheCacheAfterTheUpdate(ScriptedEngine):
-    """Emptied by every update, and filled by requests that began before it."""
+    """The cache is emptied by every update, and then filled by requests that began before it."""
 
     def __init__(self, token_delay_s):
         super().__init__(token_delay_s)
@@ -43,7 +43,7 @@ class FillsTheCacheAfterTheUpdate(ScriptedEngine):
 
 
 class Caching(ScriptedEngine):
-    """A server that keeps the states of prompts. `key` says which prompts are alike; None is not kept."""
+    """A server that caches the states of prompts. `key` says which prompts are equal; None is not cached."""
 
     emptied_by = ("keep", "recompute")
 
@@ -113,9 +113,9 @@ class EmptiesTheCacheBeforeTheTransfer(Caching):
 
 @mutant("G3", WRONG)
 class CachesAnswersThatCrossedAnUpdate(ScriptedEngine):
-    """At its end a request becomes a prefix, as older weights have read it.
+    """When a request ends, it becomes a cached prefix, as older weights have read it.
 
-    All of it, because the scripted state forgets what an attention's keys and values would still hold.
+    All of it is cached, because the scripted state does not retain what an attention's keys and values would.
     """
 
     def __init__(self, token_delay_s):
@@ -137,7 +137,7 @@ class CachesAnswersThatCrossedAnUpdate(ScriptedEngine):
 
 
 class Remembering(ScriptedEngine):
-    """A server that answers an equal request as before."""
+    """A server that repeats its response to an identical request."""
 
     def __init__(self, token_delay_s):
         super().__init__(token_delay_s)

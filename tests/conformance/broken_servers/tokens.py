@@ -9,7 +9,7 @@ from tests.conformance.broken_servers.mutants import mutant
 
 
 def resampled(change) -> type[ScriptedEngine]:
-    """An engine that samples with `change(parameters)` instead of the parameters of the request."""
+    """Returns an engine that samples with `change(parameters)` instead of the request's parameters."""
 
     class Resamples(ScriptedEngine):
         def _generate(self, prompt, sampling):

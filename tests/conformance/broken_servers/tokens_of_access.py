@@ -5,7 +5,7 @@ from tests.conformance.broken_servers.mutants import mutant
 
 
 def checked_by(allows):
-    """Replaces the check of the token: `allows(scope, expected)` lets a request pass besides."""
+    """Replaces the check of the token: `allows(scope, expected)` additionally accepts a request."""
     right = app.BearerToken.__call__
 
     async def check(self, scope, receive, send):

@@ -1,4 +1,4 @@
-"""Broken servers that were written from the text alone: updates that fail."""
+"""Broken servers that were written from the contract's text alone: updates that fail."""
 
 import asyncio
 import time
@@ -75,7 +75,7 @@ def fails_to_say_what_is_not_finite(options):
 
 @mutant("G7", "receiving|no answer|after", also=OTHERS)
 class CannotCancelABroadcast(ScriptedEngine):
-    """It waits for a silent peer for half an hour, whatever it is told."""
+    """Waits for a silent peer for half an hour, whatever the timeout is."""
 
     async def receive_weights(self, request, progress):
         patient = request.model_copy(update={"timeout_s": 1800.0})
@@ -93,7 +93,7 @@ class CannotCancelABroadcast(ScriptedEngine):
 
 @mutant("G7", "no answer", also=OTHERS)
 class StaysPausedAfterACallOff(ScriptedEngine):
-    """The thread that receives holds the pause until the timeout of the update that was called off."""
+    """The receiving thread holds the pause until the timeout of the aborted update."""
 
     async def receive_weights(self, request, progress):
         started = time.monotonic()

@@ -1,4 +1,4 @@
-"""Broken servers that were written from the text alone: requests, and who may send them."""
+"""Broken servers that were written from the contract's text alone: requests, and who may send them."""
 
 import asyncio
 import json
@@ -124,7 +124,7 @@ def fails_on_deep_nesting(options):
 
 
 class Faulting(ScriptedEngine):
-    """An id beyond the vocabulary is looked up, and the device is lost."""
+    """Looks up an id beyond the vocabulary, and loses the device."""
 
     dead = False
 
@@ -215,7 +215,7 @@ def keeps_the_connection_behind_a_proxy(options):
 
 @mutant("G11", "are there|requests", also=OTHERS)
 class ReadsALongPromptToItsEnd(ScriptedEngine):
-    """One step reads a prompt, a millisecond for each token, and nothing ends it."""
+    """Processes a prompt in one step, a millisecond per token, which nothing can interrupt."""
 
     async def _generate(self, prompt, sampling):
         self._sequences.add(one := scripted._Sequence([], torch.zeros(scripted.HIDDEN)))

@@ -1,4 +1,4 @@
-"""Broken servers that were written from the text alone: draws, labels and ids."""
+"""Broken servers that were written from the contract's text alone: draws, labels and ids."""
 
 import asyncio
 import random
@@ -17,7 +17,7 @@ WRONG = "greedy token|log-probability"
 
 
 class Speculating(Stepwise):
-    """It drafts what followed the last two tokens when they were there before."""
+    """Predicts the tokens that followed the last two tokens when these occurred before."""
 
     def draft(self, ids):
         last = ids[-2:]
@@ -38,7 +38,7 @@ class Speculating(Stepwise):
 class ReportsTheDraftsLogprob(Speculating):
     def verify(self, one, guess, log_p):
         if float(torch.rand((), generator=one.generator)) < float(log_p[guess].exp()):
-            return guess, -0.1  # of the draft
+            return guess, -0.1  # the prediction
         rest = log_p.exp()
         rest[guess] = 0
         token_id = int(torch.multinomial(rest, 1, generator=one.generator))
@@ -84,7 +84,7 @@ def shares_one_generator_among_choices(options):
 
 @mutant("G5", "labelled|labels", also=OTHERS)
 class LabelsAtDelivery(ScriptedEngine):
-    """A queue lies between engine and front end, which is slow with many streams."""
+    """There is a queue between engine and front end, which is slow with many streams."""
 
     async def _generate(self, prompt, sampling):
         deltas: asyncio.Queue = asyncio.Queue()
@@ -112,7 +112,7 @@ class LabelsAtDelivery(ScriptedEngine):
 
 @mutant("G5", "labelled", also=OTHERS)
 class LabelsTheLaunchedStepAsNew(Stepwise):
-    """The scheduler is a step ahead: what the old weights have launched gets the new label."""
+    """The scheduler is one step ahead: the step that the old weights have started gets the new label."""
 
     def apply_weights(self, tensors, tied, version, kv_cache):
         for one in self.begun():
@@ -122,7 +122,7 @@ class LabelsTheLaunchedStepAsNew(Stepwise):
 
 @mutant("G5", "labels|labelled|contract says", also=OTHERS)
 class PollsTheVersionOnceASecond(ScriptedEngine):
-    """Half of the requests come to a second front end, which learns the version late."""
+    """Half of the requests go to a second front end, which learns the version late."""
 
     copy = 0
 

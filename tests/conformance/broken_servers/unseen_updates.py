@@ -1,4 +1,4 @@
-"""Broken servers that were written from the text alone: what happens at an update."""
+"""Broken servers that were written from the contract's text alone: behaviour at an update."""
 
 import asyncio
 import time
@@ -16,7 +16,7 @@ WRONG = "greedy token|log-probability"
 
 
 class Stepwise(ScriptedEngine):
-    """The scripted engine's loop, with a place for what happens at a swap."""
+    """The scripted engine's loop, with a hook for the swap of weights."""
 
     async def _generate(self, prompt, sampling):
         generator = self._generator
@@ -73,7 +73,7 @@ class Stepwise(ScriptedEngine):
 
 @mutant("G1", WRONG, also=OTHERS)
 class ReplaysGraphsOfTheOldWeights(ScriptedEngine):
-    """Weights are rebound, and decoding at captured batch sizes reads the old memory."""
+    """Weights are replaced by reference, but decoding at captured batch sizes reads the old memory."""
 
     captured_sizes = (1, 2, 4, 8)
     reading = False
@@ -113,7 +113,7 @@ class ReplaysGraphsOfTheOldWeights(ScriptedEngine):
 
 @mutant("G1", WRONG, also=OTHERS)
 class AssignsInTheModelsOrder(ScriptedEngine):
-    """Tensors of one shape in one bucket are taken in the model's order, not in that of the request."""
+    """Tensors of one shape in one bucket are assigned in the model's order, not in the request's."""
 
     def buffered(self, bucket):
         assigned = {}
@@ -126,9 +126,9 @@ class AssignsInTheModelsOrder(ScriptedEngine):
 
 @mutant("G2", WRONG, also=OTHERS)
 class RecomputesNoSharedBlocks(Stepwise):
-    """Choices of one request share their prompt, and what is shared is not computed anew.
+    """Choices of one request share their prompt, and shared blocks are not recomputed.
 
-    The whole state is kept, because the scripted state forgets what keys and values would still hold.
+    The complete state is kept, because the scripted state does not retain what keys and values would.
     """
 
     def apply_weights(self, tensors, tied, version, kv_cache):
@@ -141,7 +141,7 @@ class RecomputesNoSharedBlocks(Stepwise):
 
 @mutant("G2", WRONG, also=OTHERS)
 class ThrowsATokenAwayAtTheSwap(Stepwise):
-    """A step was under way at the pause: its token is in the sequence, and nobody gets it."""
+    """A step was running at the pause: its token is in the sequence, but is not delivered."""
 
     def apply_weights(self, tensors, tied, version, kv_cache):
         for one in self.begun():
@@ -151,7 +151,7 @@ class ThrowsATokenAwayAtTheSwap(Stepwise):
 
 @mutant("G2", WRONG, also=OTHERS)
 class SamplesATokenTwiceAtTheSwap(Stepwise):
-    """A step was under way at the pause: its token is delivered, and its position sampled again."""
+    """A step was running at the pause: its token is delivered, and its position sampled again."""
 
     def apply_weights(self, tensors, tied, version, kv_cache):
         for one in self.begun():
@@ -171,7 +171,7 @@ class EndsWhatOnePassCannotRecompute(Stepwise):
 
 
 class Radix(ScriptedEngine):
-    """Prompts share the states of what they begin with alike; the last token is always computed."""
+    """Prompts share the states of their common prefix; the last token is always computed."""
 
     def __init__(self, token_delay_s):
         super().__init__(token_delay_s)
@@ -209,7 +209,7 @@ class Radix(ScriptedEngine):
 
 @mutant("G3", WRONG, also=OTHERS)
 class IgnoresThatItsCacheIsInUse(Radix):
-    """The reset is refused while a request runs, and nobody looks at the answer."""
+    """The reset is refused while a request runs, and the refusal is ignored."""
 
     def apply_weights(self, tensors, tied, version, kv_cache):
         if kv_cache == "recompute" or not self._sequences:
@@ -219,7 +219,7 @@ class IgnoresThatItsCacheIsInUse(Radix):
 
 @mutant("G8", "did not end|failed|no answer|receiving", also=OTHERS)
 class StopsOnlyWhenNoPromptWaits(ScriptedEngine):
-    """An update waits until no prompt is left to read; prompts are read one after the other."""
+    """An update waits until no prompt is left to process; prompts are processed one after the other."""
 
     unread = 0
 

@@ -56,7 +56,7 @@ class RaisesTheLabelWhenAnUpdateIsRequested(ScriptedEngine):
 
 @mutant("G5", "labelled .*log-probability|labels", also="G2 G8")
 class LabelsWithTheVersionAtArrival(ScriptedEngine):
-    """Only the first token: the request waited for an update."""
+    """Affects only the first token, of a request that waited for an update."""
 
     async def _generate(self, prompt, sampling):
         at_arrival = self._version
@@ -90,7 +90,7 @@ class LabelsOneTokenTooEarly(ScriptedEngine):
 
 @mutant("G5", "weight_versions|labelled", also="G8")
 class LabelsEachChoiceLikeTheFirst(ScriptedEngine):
-    """Every other completion is slower, so two choices do not cross an update at the same token."""
+    """Every second completion is slower, so that two choices do not cross an update at the same token."""
 
     begun = 0
 
@@ -142,7 +142,7 @@ def says_live_while_receiving(options):
 
 @mutant("G5", "labelled .*log-probability", also="G8")
 class KeepsTheLabelUnderLoad(ScriptedEngine):
-    """With more than 16 requests in flight, the label is raised late."""
+    """With more than 16 requests in flight, the label is updated late."""
 
     async def _generate(self, prompt, sampling):
         first = None

@@ -1,4 +1,4 @@
-"""Inference servers that are odd, and keep the contract: the kit has to pass each on every guarantee.
+"""Inference servers that are unusual but keep the contract: the kit must pass each on every guarantee.
 
 Each is a few lines over the scripted server. `python -m tests.conformance.odd_servers OneSlot 8001` serves
 one.
@@ -22,10 +22,10 @@ for module in MODULES.split():
 
 
 def serve(name: str, port: int) -> None:
-    """Serves one until it is killed; runs in a process of its own, which it may change."""
+    """Serves one until it is killed. It runs in a process of its own, which the server may change."""
     torch.set_num_threads(1)
     os.environ[TOKEN_VARIABLE] = TOKEN
     odd = ODD[name]
     options = arguments(__doc__).parse_args(["--host", odd.host, "--port", str(port)])
-    logging.disable()  # what fails is the kit's to tell
+    logging.disable()  # only the kit reports failures
     run(odd.make(), options, limits=odd.limits)

@@ -1,4 +1,4 @@
-"""Odd servers: what their answers look like."""
+"""Odd servers: the form of their responses."""
 
 import asyncio
 import json
@@ -12,7 +12,7 @@ MORE = {"queue_s": 0.25, "metrics": {"blocks": [1, 2]}, "kv_transfer_params": No
 
 
 def widened(value: object) -> object:
-    """The value with more fields in each of its objects."""
+    """Returns the value with additional fields in each of its objects."""
     if isinstance(value, list):
         return [widened(item) for item in value]
     if isinstance(value, dict):
@@ -21,12 +21,12 @@ def widened(value: object) -> object:
 
 
 def by_text(name: str, value: object) -> bool:
-    """Whether these are the classic log-probabilities by text, which are no object with fields."""
+    """Returns whether these are the classic log-probabilities by text, not an object with fields."""
     return name == "top_logprobs" and not any("logprob" in each for each in value or [])
 
 
 def turned(value: object) -> object:
-    """The value with the fields of each of its objects in the opposite order."""
+    """Returns the value with the fields of each of its objects in reverse order."""
     if isinstance(value, list):
         return [turned(item) for item in value]
     if isinstance(value, dict):
@@ -57,7 +57,7 @@ def writes_events_without_a_space():
 
 @odd(on="G2 G3 G5")
 def splits_spans():
-    """It gives a span for every four tokens, whatever their version."""
+    """Returns a span for every four tokens, whatever their version."""
     right = completions.spans
 
     def spans(versions):
@@ -72,7 +72,7 @@ def splits_spans():
 
 @odd(on="G2 G4 G9")
 def begins_and_ends_streams_without_tokens():
-    """The first chunk has the prompt alone, and the last the finish reason and the spans alone."""
+    """The first chunk has only the prompt, and the last one only the finish reason and the spans."""
     right = generation_routes._events
 
     async def events(completion, deltas):
@@ -120,7 +120,7 @@ def tells_its_contract_late():
 
 @odd(on="G1 G2")
 def tells_no_seconds():
-    """It does not measure how long updates take."""
+    """Does not measure the duration of updates."""
     right = WeightUpdates.status
 
     async def status(self, version, wait_s):

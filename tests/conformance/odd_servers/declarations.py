@@ -1,4 +1,4 @@
-"""Odd servers: what they offer, and what they take."""
+"""Odd servers: the features they declare, and the requests they accept."""
 
 from fastapi import APIRouter
 
@@ -67,7 +67,7 @@ SMALL = Limits(max_n=4, min_temperature=0.01, max_connections=128, max_generatio
 
 @odd(limits=SMALL, on="G4 G6")
 class HasSmallLimits(ScriptedEngine):
-    """It takes less than the contract's limits, and says so."""
+    """Accepts less than the contract's limits, and declares it."""
 
     limits = SMALL
 

@@ -10,12 +10,12 @@ from tests.conformance.odd_servers.registry import odd
 
 @odd(token_delay_s=0.05, on="G4 G11")
 class Slow(ScriptedEngine):
-    """It needs 50 ms for each token."""
+    """Needs 50 ms per token."""
 
 
 @odd(on="G2 G5 G9")
 class InBursts(ScriptedEngine):
-    """It hands over its tokens sixteen at a time."""
+    """Delivers its tokens sixteen at a time."""
 
     burst = 16
 
@@ -36,13 +36,13 @@ class InBursts(ScriptedEngine):
 
 @odd(token_delay_s=0.016, on="G9")
 class InRareBursts(InBursts):
-    """It hands over 64 tokens after a second of silence."""
+    """Delivers 64 tokens after a second of silence."""
 
     burst = 64
 
 
 class Slots(ScriptedEngine):
-    """It generates a few completions at a time; the others wait in the order in which they came."""
+    """Generates a few completions at a time; the others wait in the order in which they arrived."""
 
     slots = 2
 
@@ -103,7 +103,7 @@ class HasASmallContext(ScriptedEngine):
 
 @odd(on="G2 G3")
 class StopsAtTheAcceptance(ScriptedEngine):
-    """It pauses as soon as a `paused` update is accepted, and not when its first bucket comes."""
+    """Pauses as soon as a `paused` update is accepted, and not when its first bucket arrives."""
 
     async def receive_weights(self, request, progress):
         if request.receive == "staged":
@@ -118,7 +118,7 @@ class StopsAtTheAcceptance(ScriptedEngine):
 
 @odd(on="G2 G3 G5")
 class GeneratesWhileItReceives(ScriptedEngine):
-    """It stops for a `paused` update as late as for a staged one: when the weights are applied."""
+    """Stops for a `paused` update as late as for a staged one: when the weights are applied."""
 
     async def receive_weights(self, request, progress):
         await super().receive_weights(request.model_copy(update={"receive": "staged"}), progress)

@@ -1,4 +1,4 @@
-"""Changes the answers of a server on their way: what they contain, how they are written, how they travel."""
+"""Changes the responses of a server on their way: their content, their encoding, their transport."""
 
 import json
 from collections.abc import Awaitable, Callable, Mapping
@@ -12,7 +12,7 @@ BEFORE: Mapping[str, Callable[[], Awaitable[None]]] = {}
 
 
 def changing_answers(**changes: object) -> None:
-    """Puts `Changed` with `changes` around the application of the server that is started next."""
+    """Wraps `Changed` with `changes` around the application of the next server that is started."""
     right = serve.create_app
 
     def create_app(*arguments, **options):
@@ -59,7 +59,7 @@ class Changed:
 
 
 class Answer:
-    """One answer on its way."""
+    """One response on its way."""
 
     def __init__(self, changed: Changed, send: Send):
         self.changed = changed

@@ -16,7 +16,7 @@ class Odd:
     host: str  # where it listens
     path: str  # what precedes every route
     limits: Limits | None
-    on: tuple[str, ...]  # the guarantees that the oddity bears on most
+    on: tuple[str, ...]  # the guarantees that its peculiarity affects most
 
     def url(self, port: int) -> str:
         host = f"[{self.host}]" if ":" in self.host else self.host
@@ -35,7 +35,7 @@ def odd(
 ) -> Callable:
     """Registers an engine class, or a function that changes the server around an ordinary engine.
 
-    `on` are the guarantees that it bears on most, by their codes.
+    `on` are the codes of the guarantees that it affects most.
     """
 
     def register(strange: Callable) -> Callable:

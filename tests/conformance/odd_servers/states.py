@@ -1,4 +1,4 @@
-"""Odd servers: what they keep over an update, and what they lose by a failed one."""
+"""Odd servers: the state they keep over an update, and the state they lose by a failed one."""
 
 import asyncio
 
@@ -12,7 +12,7 @@ RESTART_S = 0.5
 
 @odd(on="G1 G5 G6 G7")
 class RestartsAfterAFailedUpdate(ScriptedEngine):
-    """It starts its engine anew once it has told that an update failed, and is a fresh server then."""
+    """Restarts its engine once it has reported that an update failed, and is then a fresh server."""
 
     restarts = 0
 
@@ -58,7 +58,7 @@ class RestartsAfterAFailedUpdate(ScriptedEngine):
 
 @odd(on="G1 G3")
 class KeepsCachesOfOlderWeights(ScriptedEngine):
-    """It keeps the states after its prompts over updates, and uses only those of the live weights."""
+    """Keeps the states after its prompts over updates, and uses only those of the live weights."""
 
     def __init__(self, *arguments):
         super().__init__(*arguments)

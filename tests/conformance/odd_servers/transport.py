@@ -1,4 +1,4 @@
-"""Odd servers: how their answers travel."""
+"""Odd servers: the transport of their responses."""
 
 from tests.conformance.odd_servers.middleware import changing_answers
 from tests.conformance.odd_servers.registry import odd
@@ -11,13 +11,13 @@ def closes_every_connection():
 
 @odd(on="G2 G9")
 def sends_in_small_pieces():
-    """A piece ends within an event, or within a character."""
+    """Sends pieces that end within an event, or within a character."""
     changing_answers(piece=7)
 
 
 @odd(host="::1", on="G6 G10")
 def listens_at_ipv6():
-    """It has an address of version 6 only."""
+    """Has only an IPv6 address."""
 
 
 @odd(path="/engines/one", on="G1 G6 G10")

@@ -1,6 +1,6 @@
 """Trainers that break one guarantee each: a few lines over a correct one, in files by guarantee.
 
-Every mutant names the guarantee that has to catch it, and those that its fault cannot but break as well.
+Every mutant names the guarantee that must catch it, and the guarantees that it necessarily breaks as well.
 """
 
 import importlib

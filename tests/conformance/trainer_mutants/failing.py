@@ -1,4 +1,4 @@
-"""Trainers of which a rank fails. They are no mutants: the kit reports their ranks."""
+"""Trainers with a failing rank. They are not mutants: the kit reports their ranks."""
 
 import os
 import signal
@@ -32,7 +32,7 @@ class Hangs(FSDPTrainer):
 
 
 class RefusesAtOnceOnRankZero(FSDPTrainer):
-    """Rank 1 refuses too, once it has waited in vain for a key of the store that rank 0 hosts."""
+    """Rank 1 also refuses, after waiting in vain for a key of the store that rank 0 hosts."""
 
     def init_worker(self, spec: WorkerSpec) -> None:
         make_store = listening_store if spec.rank == 0 else connected_store

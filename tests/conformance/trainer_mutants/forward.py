@@ -107,7 +107,7 @@ class TakesTheTemperatureOfTheFirstSequence(FSDPTrainer):
 
 @mutant("T1", "after a step, logprob .grad=False. of token")
 class ScoresWithTheWeightsThatWereGathered(PlainTrainer):
-    """Without a gradient it scores by a copy of the model, which only `gather_weights` refreshes."""
+    """Without a gradient it scores with a copy of the model, which only `gather_weights` refreshes."""
 
     def gather_weights(self) -> Iterator[tuple[str, torch.Tensor | None]]:
         self._copy = copy.deepcopy(self._model)
@@ -148,7 +148,7 @@ class RefusesOnRank0Alone(PlainTrainer):
 
 @mutant("T1", "entropy .grad=False. of token")
 class ForgetsTheOrderOfEntropies(FSDPTrainer):
-    """Sorts sequences by their length, and restores the order of log-probabilities alone."""
+    """Sorts sequences by length, and restores the order of log-probabilities only."""
 
     def forward(self, batch: PackedBatch, grad: bool = True, entropy: bool = False) -> TokenScores:
         scores = super().forward(batch, grad, entropy)

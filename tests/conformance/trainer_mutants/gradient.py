@@ -56,7 +56,7 @@ class PretendsThatTheEntropyHasAGradient(FSDPTrainer):
 
 
 class _Scaled(torch.autograd.Function):
-    """Changes the gradient by a function, which is called in backward."""
+    """Changes the gradient with a function, which is called in backward."""
 
     @staticmethod
     def forward(ctx, tensor, change):
@@ -69,7 +69,7 @@ class _Scaled(torch.autograd.Function):
 
 
 def scaled(tensor: torch.Tensor, change: Callable[[torch.Tensor], torch.Tensor]) -> torch.Tensor:
-    """Returns the tensor, whose gradient is what `change` returns of it."""
+    """Returns the tensor. Its gradient is replaced by what `change` returns for it."""
     return _Scaled.apply(tensor, change)
 
 
@@ -79,7 +79,7 @@ def _with_gradient(scores: TokenScores, change: Callable[[torch.Tensor], torch.T
 
 @mutant("T2", "gradient of .* is off|gradient norm")
 class KeepsOnlyTheLastForward(FSDPTrainer):
-    """The state that backward needs is of the forward that came last."""
+    """Backward uses the state of the last forward."""
 
     def forward(self, batch: PackedBatch, grad: bool = True, entropy: bool = False) -> TokenScores:
         scores = super().forward(batch, grad, entropy)

@@ -34,7 +34,7 @@ class HoldsTheLogitsOfProbes(FSDPTrainer):
 
 @mutant("T7", "grows by .* the full logits are held")
 class KeepsTheLogitsOfUnusedEntropies(PlainTrainer):
-    """Computes both scores in one checkpoint, which keeps what it computes again until both have used it."""
+    """Computes both scores in one checkpoint, which keeps recomputed tensors until both have used them."""
 
     def _score(
         self, hidden: torch.Tensor, token_ids: torch.Tensor, temperature: torch.Tensor

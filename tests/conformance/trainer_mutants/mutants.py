@@ -11,12 +11,12 @@ MUTANTS: list["Mutant"] = []
 @dataclass(frozen=True)
 class Mutant:
     trainer: type[TrainerWorker]
-    breaks: str  # the guarantee that it is made to break
-    says: str  # in the verdict, as a regular expression
+    breaks: str  # the guarantee that it must break
+    says: str  # a regular expression for the verdict
     ranks: int = 1
-    tied: bool = True  # the head of the model that it is tried on, of the kit's two
-    also: frozenset[str] = frozenset()  # the other guarantees that cannot hold either
-    why: str = ""  # they cannot
+    tied: bool = True  # which of the kit's two models it is tried on: the one with a tied head
+    also: frozenset[str] = frozenset()  # other guarantees that it necessarily breaks
+    why: str = ""  # the reason for `also`
     patience_s: float = 60
 
 

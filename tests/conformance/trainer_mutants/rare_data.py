@@ -1,4 +1,4 @@
-"""Broken trainers of T1 and T2 that only some models or some data show."""
+"""Broken trainers of T1 and T2 whose fault only some models or some data reveal."""
 
 import torch
 

@@ -1,4 +1,4 @@
-"""Broken trainers of T1 and T2 that compute what sequences have in common wrongly."""
+"""Broken trainers of T1 and T2 that handle common prefixes wrongly."""
 
 from collections import Counter
 from dataclasses import replace
@@ -78,7 +78,7 @@ class CachesBlocksWithoutTheirParents(PlainTrainer):
 
 @mutant(**WRONG_GRADIENT, also="T6", why="equal members are there too")
 class LearnsEqualTokensOnce(PlainTrainer):
-    """Tokens with the same beginning have the states of the first of them, without their gradient."""
+    """Tokens with the same prefix have the states of the first of them, without their gradient."""
 
     def _hidden(self, batch: PackedBatch) -> torch.Tensor:
         hidden = super()._hidden(batch)
@@ -117,7 +117,7 @@ class SharesAcrossCloseTemperatures(PlainTrainer):
 
 
 class Weighted(PlainTrainer):
-    """Scores are right, and the gradient by each token's state has a factor."""
+    """Scores are right, but the gradient by each token's state is multiplied by a factor."""
 
     def _hidden(self, batch: PackedBatch) -> torch.Tensor:
         hidden = super()._hidden(batch)
@@ -130,7 +130,7 @@ class Weighted(PlainTrainer):
 
 @mutant(**WRONG_GRADIENT)
 class LearnsFromLeavesAlone(Weighted):
-    """A sequence that another one continues has no gradient."""
+    """A sequence that is a prefix of another one has no gradient."""
 
     def factors(self, batch: PackedBatch) -> torch.Tensor:
         rows = [tuple(token_ids.tolist()) for token_ids in split(batch, batch.token_ids)]
@@ -162,7 +162,7 @@ class LearnsFromEightMembers(Weighted):
 
 
 class KeepsPrompts(PlainTrainer):
-    """A prompt that was there in an earlier forward has its states, without a gradient."""
+    """A prompt from an earlier forward keeps its states, without a gradient."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -120,7 +120,7 @@ class CountsTiedWeightsTwice(PlainTrainer):
 
 @mutant("T3", "update of .* is off by")
 class SchedulesMatricesAlone(PlainTrainer):
-    """Has a second group of parameters, whose rate stays as it was made."""
+    """Has a second group of parameters, whose learning rate never changes."""
 
     def reset_optimizer(self) -> None:
         super().reset_optimizer()

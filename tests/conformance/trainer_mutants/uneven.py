@@ -30,7 +30,7 @@ class RefusesEmptyBatches(FSDPTrainer):
     patience_s=20,
 )
 class MeetsOnlyWhereThereIsWork(FSDPTrainer):
-    """Its ranks wait for each other in every forward of a batch that is not empty."""
+    """Its ranks wait for each other in every forward of a batch with sequences."""
 
     def forward(self, batch: PackedBatch, grad: bool = True, entropy: bool = False) -> TokenScores:
         if not batch.num_tokens:
@@ -48,7 +48,7 @@ class MeetsOnlyWhereThereIsWork(FSDPTrainer):
     why="packs of one rank are longer there",
 )
 class MeetsInEveryChunk(FSDPTrainer):
-    """Its ranks wait for each other once for each chunk of the head."""
+    """Its ranks wait for each other once per chunk of the head."""
 
     def forward(self, batch: PackedBatch, grad: bool = True, entropy: bool = False) -> TokenScores:
         for _ in range(1 + batch.num_tokens // 1024):

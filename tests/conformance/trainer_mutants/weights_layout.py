@@ -1,4 +1,4 @@
-"""Broken trainers of T4 whose weights are in another dtype, order or file than is read."""
+"""Broken trainers of T4 whose weights have another dtype, order or file than expected."""
 
 import shutil
 from collections.abc import Iterator

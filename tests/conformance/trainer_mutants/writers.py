@@ -12,7 +12,7 @@ from contracts.trainer import SaveHandle, WorkerSpec
 from examples.plain_trainer import PlainTrainer
 from tests.conformance.trainer_mutants.mutants import mutant
 
-SLOW_S = 1.0  # which a writer takes where no other writes to the same directory
+SLOW_S = 1.0  # duration of a write if no other one goes to the same directory
 
 
 @dataclass(frozen=True)

@@ -1,1 +1,1 @@
-"""Hostile requests: what they are, and clients that send them to a server."""
+"""Hostile requests, and clients that send them to a server."""

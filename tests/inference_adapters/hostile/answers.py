@@ -1,4 +1,4 @@
-"""What is wrong with a server's answer to a hostile request."""
+"""Finds faults in a server's responses to hostile requests."""
 
 import asyncio
 import contextlib
@@ -9,19 +9,19 @@ from urllib.parse import urlsplit
 from contracts.errors import ErrorCode
 from tests.inference_adapters.hostile.http_bytes import Hostile
 
-PATIENCE_S = 2.0  # for the answer to a mutation, which may ask for the longest completion there is
-LIMIT_S = 60.0  # for the answer to a request of the table
+PATIENCE_S = 2.0  # for the response to a mutation, which may request the longest possible completion
+LIMIT_S = 60.0  # for the response to a request of the table
 CODES = {code.code: code for code in ErrorCode}
 FIELDS = {"code", "message", "type", "param"}  # of an error
 
 
 async def fault_of(url: str, request: Hostile, answers: Counter[int]) -> str | None:
-    """What is wrong with the answer, or None. Raises TimeoutError where the request may take long."""
+    """Returns the fault of the response, or None. Raises TimeoutError if the request may take long."""
     address = urlsplit(url)
     must_answer = request.statuses is not None
     reader, writer = await asyncio.open_connection(address.hostname, address.port)
     try:
-        with contextlib.suppress(ConnectionError):  # a server may refuse what it has not read to its end
+        with contextlib.suppress(ConnectionError):  # it may refuse a request before it has read all of it
             writer.write(request.data)
             await writer.drain()
         if request.hang_up == "unread":
@@ -64,7 +64,7 @@ def _fault_of_answer(request: Hostile, received: bytes, answers: Counter[int]) -
     if request.statuses is not None and status not in request.statuses:
         return f"{shown} is none of {request.statuses}"
     if status < 400:
-        return shown if b"engine_failed" in body else None  # in a stream
+        return shown if b"engine_failed" in body else None  # also in a stream
     if request.data.startswith(b"HEAD"):
         return None
     try:

@@ -1,4 +1,4 @@
-"""Sends hostile requests, many at a time, beside a client that only generates, and judges the answers."""
+"""Sends many hostile requests at a time, next to a client that only generates, and checks the responses."""
 
 import asyncio
 import itertools
@@ -15,24 +15,24 @@ from tests.inference_adapters.hostile.table import table
 from tests.inference_adapters.servers import Server
 
 AT_A_TIME = 16
-NORMAL = 11  # answers to the normal client, before it is stopped
+NORMAL = 11  # responses to the normal client, before it is stopped
 COUNT = int(os.environ.get("HOSTILE_REQUESTS", "500"))
 SEED = int(os.environ.get("SEED", "0"))
 MEBIBYTE = 2**20
-# What the requests that are under way at a time take together, most of all the long texts, and the allocator
-# may keep for the next ones. It does not grow with their number: a leak of 10 kB a request exceeds it.
+# Memory of the requests that are in progress together, most of all the long texts. The allocator may keep it
+# for later requests. It does not grow with their number: a leak of 10 kB per request exceeds it.
 MOST_GROWN = 96 * MEBIBYTE
 
 
 @dataclass
 class Onslaught:
-    """What came of it."""
+    """The results of sending hostile requests."""
 
     sent: int = 0
     given_up: int = 0
     faults: list[str] = field(default_factory=list)
-    answers: Counter[int] = field(default_factory=Counter)  # how many of each status
-    normal: int = 0  # answers to the normal client
+    answers: Counter[int] = field(default_factory=Counter)  # count by status
+    normal: int = 0  # responses to the normal client
     grown_bytes: int = 0  # by which the engine's processes grew after the first part
 
     def count_normal(self) -> None:
@@ -40,7 +40,7 @@ class Onslaught:
 
 
 def harm_nobody(server: Server, model: str, token: str | None = None) -> None:
-    """Asserts that a server withstands the requests: the same process, every answer right, memory flat."""
+    """Asserts that a server withstands the requests: the same process, correct responses, flat memory."""
     outcome = asyncio.run(onslaught(server, model, COUNT, SEED, token))
     print(outcome)
     assert server.process.poll() is None
@@ -63,7 +63,7 @@ async def onslaught(
             for stream in (False, True)
         ]
         try:
-            # The table has every kind of request: what is cached or grown once is there after it.
+            # The table has every kind of request, so after it one-time growth and caching are complete.
             await _send_all(server, itertools.islice(requests, min(count // 2, 450)), outcome)
             before = await _resident_bytes(http)
             await _send_all(server, requests, outcome)
@@ -104,7 +104,7 @@ async def _wait_for_normal(outcome: Onslaught, normal: list[asyncio.Task]) -> No
 
 
 async def _resident_bytes(http: aiohttp.ClientSession) -> int:
-    """Of an engine that has at most the normal client's requests left."""
+    """Returns the resident memory of an engine that has at most the normal client's requests left."""
     async with asyncio.timeout(30):
         while True:
             async with http.get("/contract") as answer:

@@ -1,4 +1,4 @@
-"""Connections that break off, and what is hardly HTTP."""
+"""Connections that break off, and bytes that are barely HTTP."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -7,7 +7,7 @@ from tests.inference_adapters.hostile.http_bytes import TEXT, Hostile, http
 
 
 def of_connections(valid: dict[str, dict[str, Any]], token: str | None) -> Iterator[Hostile]:
-    """Connections that break off, and what is hardly HTTP."""
+    """Yields connections that break off, and bytes that are barely HTTP."""
     long = valid[TEXT] | {"max_tokens": 200, "temperature": 0, "n": 1}
     whole = http(TEXT, long, token=token)
     stream = http(TEXT, long | {"stream": True}, token=token)

@@ -1,6 +1,6 @@
 """Requests as bytes, and a valid body for each route.
 
-JSON is written by hand, because the numbers and characters that matter are those which no library writes.
+JSON is written by hand, because no library writes the numbers and characters that matter.
 """
 
 import json
@@ -12,7 +12,7 @@ DEEP = 100_000
 
 
 class Raw(str):
-    """JSON as it stands."""
+    """JSON that is written unchanged."""
 
 
 BIG = Raw("1" + "0" * 400)
@@ -21,12 +21,12 @@ SURROGATE = Raw('"\\ud800"')
 
 @dataclass(frozen=True)
 class Hostile:
-    """One connection's worth."""
+    """The bytes of one connection."""
 
     name: str
     data: bytes
     statuses: range | tuple[int, ...] | None = (
-        None  # those that are right; None: whatever is no server's failure
+        None  # the allowed ones; None: any that reports no failure of the server
     )
     hang_up: Literal["after the answer", "unread", "after a byte"] = "after the answer"
     is_http: bool = True
@@ -65,7 +65,7 @@ JOIN, UPDATE, ABORT = "/init_process_group", "/request_weight_update", "/abort_w
 
 
 def valid_bodies(model: str) -> dict[str, dict[str, Any]]:
-    """A body for every route that takes one."""
+    """Returns a body for every route that takes one."""
     message = {"role": "user", "content": "1 + 1 ="}
     call = {"id": "c", "type": "function", "function": {"name": "f", "arguments": '{"a": 1}'}}
     said = {"role": "assistant", "content": None, "tool_calls": [call]}

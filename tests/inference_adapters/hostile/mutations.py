@@ -42,11 +42,11 @@ FIELDS = [  # of other APIs, and some that vLLM honours
     "max_completion_tokens", "return_token_ids", "return_tokens_as_token_ids", "include_reasoning",
     "thinking_token_budget", "repetition_detection", "reasoning_effort", "media_io_kwargs", "detokenize",
 ]  # fmt: skip
-KEPT = ("timeout_s", "takeover")  # a valid request to join waits as long as it says
+KEPT = ("timeout_s", "takeover")  # a valid request to join waits for its own timeout
 
 
 def mutations(model: str, token: str | None, seed: int) -> Iterator[Hostile]:
-    """Endlessly many, the same ones for the same seed."""
+    """Yields an endless sequence, which depends only on the seed."""
     drawn = random.Random(seed)
     valid = valid_bodies(model)
     while True:
@@ -64,7 +64,7 @@ def mutations(model: str, token: str | None, seed: int) -> Iterator[Hostile]:
 def _mutate(body: Any, drawn: random.Random, generates: bool) -> None:
     """Replaces, drops or adds one thing, somewhere in the body."""
     places = list(_places(body))
-    if not places:  # all was dropped before
+    if not places:  # everything has been removed
         return
     holder, key = drawn.choice(places)
     match drawn.choices(("replace", "drop", "add"), (6, 1, 2 if generates else 1))[0]:
@@ -79,7 +79,7 @@ def _mutate(body: Any, drawn: random.Random, generates: bool) -> None:
 
 
 def _places(value: Any) -> Iterator[tuple[Any, Any]]:
-    """Every (dict or list, key) in it."""
+    """Yields every (dict or list, key) in the value."""
     items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     for key, item in items:
         if key not in KEPT:
@@ -88,7 +88,7 @@ def _places(value: Any) -> Iterator[tuple[Any, Any]]:
 
 
 def _mutated_bytes(body: bytes, drawn: random.Random) -> bytes:
-    """One in eight is broken as text too."""
+    """Returns the mutated body, of which one in eight is also broken as text."""
     if drawn.random() > 1 / 8 or not body:
         return body
     at = drawn.randrange(len(body))

@@ -1,4 +1,4 @@
-"""The client that only generates, while others send hostile requests to the same server."""
+"""The client that only generates, while other clients send hostile requests to the same server."""
 
 import itertools
 import json
@@ -11,7 +11,7 @@ TOKENS = 12
 
 
 async def generate(http: aiohttp.ClientSession, model: str, count: Callable[[], None], stream: bool) -> None:
-    """Generates again and again, greedily, and wants the same each time; counts the answers."""
+    """Generates repeatedly and greedily, expects the same result each time, and counts the responses."""
     first: dict[int, list[int]] = {}
     for number in itertools.count():
         which = number % len(PROMPTS)

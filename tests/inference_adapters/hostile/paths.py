@@ -1,4 +1,4 @@
-"""Bodies that are no JSON object, and paths that a server of the contract does not have."""
+"""Bodies that are not JSON objects, and paths that a server of the contract does not have."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""The table of hand-written requests. Every engine must give each one of its statuses."""
+"""The table of hand-written requests. Every engine must respond to each with one of its statuses."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -25,7 +25,7 @@ from tests.inference_adapters.hostile.values import MESSAGES, PROMPTS, SAMPLING,
 
 
 def table(model: str, token: str | None) -> list[Hostile]:
-    """Hand-written requests. Every engine must give each one of its statuses."""
+    """Returns the hand-written requests. Every engine must respond to each with one of its statuses."""
     valid = valid_bodies(model)
     return [
         *_of_fields(valid, token),

@@ -1,4 +1,4 @@
-"""Wrong values of the fields of a generation request, each with the statuses that are right."""
+"""Wrong values of the fields of a generation request, each with the allowed statuses."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What clients of OpenAI's API get, the same from every engine: run on each by `CHECKS`."""
+"""Checks that clients of OpenAI's API get the same from every engine; `CHECKS` runs them on each."""
 
 from tests.inference_adapters.openai_surface import (
     forced_calls,

@@ -1,6 +1,6 @@
-"""A server seen by OpenAI's client, and the list of checks.
+"""A server accessed through OpenAI's client, and the list of checks.
 
-OpenAI's client builds its objects without a look at their types. So each answer is read again, strictly.
+OpenAI's client builds its objects without checking types. So each response is also parsed strictly.
 """
 
 import json
@@ -18,13 +18,13 @@ from openai.types.chat import ChatCompletion, ChatCompletionChunk
 from tests.inference_adapters.servers import contract
 
 MESSAGES = [{"role": "user", "content": "1 + 1 ="}]
-NAME = "a-name"  # besides the model's own: `--served-model-name`
+NAME = "a-name"  # in addition to the model's own: `--served-model-name`
 TOKENS = 12
 
 
 @dataclass
 class Surface:
-    """A server, seen by OpenAI's client."""
+    """A server, accessed through OpenAI's client."""
 
     url: str
     token: str | None = None
@@ -35,7 +35,7 @@ class Surface:
         )
         self.contract = contract(self.url, self.token)
         self.model = self.contract["model"]
-        self.strict = self.contract["engine"] != "vllm"  # vLLM honours more, and reads types more loosely
+        self.strict = self.contract["engine"] != "vllm"  # vLLM has more fields and checks types less strictly
 
     def chat(self, **fields: Any) -> ChatCompletion:
         return ChatCompletion.model_validate(
@@ -57,7 +57,10 @@ class Surface:
         return [ChatCompletionChunk.model_validate(chunk) for chunk in chunks]
 
     def text_stream(self, **fields: Any) -> list[Completion]:
-        """The client's type wants the finish reason of a whole answer, which a chunk does not have."""
+        """Returns the chunks of a stream.
+
+        It fills in finish reasons, which the client's type requires in each chunk.
+        """
         chunks = list(self._events("completions", PROMPT_FIELDS, fields))
         for choice in [choice for chunk in chunks for choice in chunk["choices"]]:
             choice["finish_reason"] = choice["finish_reason"] or "stop"
@@ -75,7 +78,10 @@ class Surface:
                     yield json.loads(line[6:])
 
     def _asked(self, usual: dict, fields: dict) -> dict:
-        """The client itself takes only fields that it knows, so all of them go as its `extra_body`."""
+        """Returns the client's arguments.
+
+        Most fields go in `extra_body`, because the client accepts only known ones.
+        """
         named = {name: fields[name] for name in ("messages", "prompt", "model") if name in fields}
         asked = usual | {"model": self.model} | named
         others = {name: value for name, value in fields.items() if name not in named}

@@ -1,4 +1,4 @@
-"""A call is forced where the server can do it, and refused by name elsewhere."""
+"""Checks that a call is forced if the server supports it, and otherwise refused by name."""
 
 import json
 
@@ -36,7 +36,7 @@ def a_call_is_forced_or_refused_by_name(server: Surface) -> None:
 
 
 def _is_a_call(server: Surface, asked: dict, choice: object) -> None:
-    """Draws at temperature 1, at which a random model would otherwise hardly ever call."""
+    """Samples at temperature 1, at which a random model would otherwise almost never call."""
     answer = server.chat(**asked, n=16, logprobs=True)
     ended = [one for one in answer.choices if one.finish_reason != "length"]
     assert ended  # the others filled their tokens with white space and further calls

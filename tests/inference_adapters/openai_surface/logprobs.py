@@ -1,4 +1,4 @@
-"""The likeliest tokens of each position, and the two forms of log-probabilities."""
+"""Checks the most likely tokens of each position, and the two forms of log-probabilities."""
 
 import math
 

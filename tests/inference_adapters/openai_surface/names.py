@@ -1,4 +1,4 @@
-"""Names of the model, and what the server says of itself."""
+"""Checks names of the model, and the server's description of itself."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""What asks for nothing is taken, and what is not done is refused by its name."""
+"""Checks that fields without effect are accepted, and that unsupported ones are refused by name."""
 
 from typing import Any
 
@@ -27,7 +27,7 @@ def neutral_values_change_nothing(server: Surface) -> None:
 @check
 def what_is_asked_and_not_done_is_refused_by_name(server: Surface) -> None:
     asked: dict[str, Any] = {"store": True, "metadata": {"a": "b"}, "modalities": ["audio"]}
-    if server.strict:  # vLLM does some of these
+    if server.strict:  # vLLM supports some of these
         asked |= {"presence_penalty": 0.5, "frequency_penalty": -1, "logit_bias": {"5": 1}, "min_p": 0.1}
         asked |= {"response_format": {"type": "json_object"}, "parallel_tool_calls": False}
         asked |= {"repetition_penalty": 1.1, "ignore_eos": True, "echo": True, "best_of": 3}

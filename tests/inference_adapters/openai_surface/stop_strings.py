@@ -5,7 +5,10 @@ from tests.inference_adapters.openai_surface.client import Surface, check
 
 @check
 def a_stop_string_ends_the_completion(server: Surface) -> None:
-    """At the token that completes it, which is in the ids; the text ends before it."""
+    """Checks that it ends at the token that completes the string.
+
+    The ids include that token; the text ends before the string.
+    """
     free = server.chat(logprobs=True).choices[0]
     text = free.message.content
     pieces = [token.token for token in free.logprobs.content]

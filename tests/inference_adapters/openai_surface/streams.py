@@ -27,7 +27,7 @@ def a_stream_tells_its_usage_if_asked(server: Surface) -> None:
 
 @check
 def the_clients_own_stream_takes_several_choices(server: Surface) -> None:
-    """It wants the first chunks in the order of the choices."""
+    """The client requires the first chunks in the order of the choices."""
     with server.client.chat.completions.stream(
         model=server.model, messages=MESSAGES, max_tokens=TOKENS, temperature=1, n=4
     ) as stream:

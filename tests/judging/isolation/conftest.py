@@ -24,7 +24,7 @@ JUDGE = "tests.judging.hostile_judge.ExecutingJudge"
 
 @dataclass
 class Court:
-    """A pool, and what its texts try to harm."""
+    """A pool, and the objects that its texts try to harm."""
 
     workers: Workers
     runner: asyncio.Runner
@@ -32,7 +32,7 @@ class Court:
     victim: int
 
     def judged(self, text: str) -> Judgement | None:
-        """Returns the judgement, or None where the text raised."""
+        """Returns the judgement, or None if the text raised."""
         names = PREAMBLE.format(
             marker=str(self.marker), service=os.getpid(), victim=self.victim, numbers=NUMBERS
         )
@@ -46,7 +46,7 @@ class Court:
         return judgement is not None and judgement.success
 
     def survivors(self) -> list[psutil.Process]:
-        """Returns the processes that are left of verdicts, a moment after the last one."""
+        """Returns the remaining processes of verdicts, a moment after the last one."""
         ends = time.monotonic() + 1
         while time.monotonic() < ends and (left := self._left()):
             time.sleep(0.01)

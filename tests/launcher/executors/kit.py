@@ -19,17 +19,17 @@ from pipelinerl.launcher.executors.base import Ended, Executor, Fate, Placed, Pr
 from pipelinerl.paths import ROOT
 from tests.pipeline.runs import processes_of, wait_for
 
-WITHIN_S = 60.0  # whatever takes as long as the machine is busy
-GONE_S = 3.0  # for what must not outlive its owner
+WITHIN_S = 60.0  # for anything that takes long on a busy machine
+GONE_S = 3.0  # for processes that must not outlive their owner
 ORPHAN = "setsid sleep 1000 & sleep 1000 & echo started; "  # the first child is in a session of its own
 
 
 @dataclass
 class Bench:
-    """An executor, and where it is tried."""
+    """An executor, and the directory and kind of a test."""
 
     executor: Executor
-    directory: Path  # of this test; what it starts has it in its environment
+    directory: Path  # of this test; processes that it starts have it in their environment
     kind: str  # of the executor, for owner.py
 
     @property
@@ -40,7 +40,7 @@ class Bench:
         return self.executor.look()["job"]
 
     def wait(self, *kinds: type, within_s: float = WITHIN_S) -> Fate:
-        """Waits until the fate of the job is of one of these kinds."""
+        """Waits until the fate of the job is one of these kinds."""
         return wait_for(lambda: isinstance(fate := self.fate(), kinds) and fate, within_s)
 
     def place(self, port: int | None = None, gpus: int = 0, cpus: float = 0.5) -> Placed:
@@ -73,7 +73,7 @@ def test_how_a_job_ends_is_told_and_its_place_is_used_again(bench: Bench):
 
 
 def test_a_log_that_is_full_begins_anew_and_no_line_is_lost(bench: Bench):
-    """Of 30 kB in files of 10 kB, the last two are kept; the job ends with what a pipe still holds."""
+    """Of 30 kB in files of 10 kB, the last two are kept; the job's last output is still in its pipe."""
     bench.place()
     bench.log.parent.mkdir()
     bench.log.write_text("of an earlier process\n")
@@ -160,7 +160,7 @@ def test_nothing_that_a_job_started_outlives_it(bench: Bench, how: str):
 
 
 def start_owner(bench: Bench, script: str) -> subprocess.Popen[bytes]:
-    """Starts a launcher of this job, to be killed."""
+    """Starts a launcher of this job, which a test kills."""
     command = [sys.executable, "-m", "tests.launcher.executors.owner", bench.kind, str(bench.log), script]
     return subprocess.Popen(command, cwd=ROOT, env=os.environ | {"PYTHONPATH": str(ROOT)})
 

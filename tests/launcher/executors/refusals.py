@@ -1,4 +1,4 @@
-"""What is said, in one line and in time, where a cluster must not be used: tests of `test_ray.py`."""
+"""Refusals, in one line and in time, if a cluster must not be used: tests of `test_ray.py`."""
 
 import json
 import socket
@@ -20,7 +20,7 @@ SOON_S = 15.0  # until a refusal; Ray itself tries for 20 s
 
 
 def refused(environment: dict[str, str], allow_unauthenticated: bool = False) -> str:
-    """Returns the words of the refusal."""
+    """Returns the message of the refusal."""
     with pytest.raises(PlanError) as error:
         access(environment, allow_unauthenticated)
     assert "\n" not in str(error.value)
@@ -68,7 +68,7 @@ def test_with_a_wrong_token_the_launcher_says_so_at_once(nodes: RayNodes, tmp_pa
 def test_workers_that_find_no_place_are_waited_for_as_long_as_is_said(
     bench: Bench, nodes: RayNodes, tmp_path: Path
 ):
-    """Every node is large enough; but others have what they need."""
+    """Every node is large enough, but other jobs occupy it."""
     bench.place(cpus=2.5)
     overrides = (*MINIATURE, "executor=ray", "streams=redis", "executor.place_timeout_s=3")
     began = time.monotonic()
@@ -112,7 +112,7 @@ def test_another_version_of_ray(nodes: RayNodes):
 
 
 def metadata(nodes: RayNodes, changes: dict[str, str]) -> dict[str, str]:
-    """Changes what the head says of its versions, in a process of its own; returns what it said before."""
+    """Changes the versions that the head reports, in a separate process. Returns the earlier ones."""
     code = (
         "import json, sys; from ray._raylet import GcsClient\n"
         "client, changes = GcsClient(address=sys.argv[1]), json.loads(sys.argv[2])\n"
@@ -128,7 +128,7 @@ def metadata(nodes: RayNodes, changes: dict[str, str]) -> dict[str, str]:
 
 @pytest.mark.long
 def test_a_cluster_that_lets_everybody_in(nodes: RayNodes):
-    """A token that nobody asks for protects nothing."""
+    """The cluster is refused, because a token that it does not require protects nothing."""
     with RayNodes(with_token=False) as unprotected:
         there = nodes.environment | {"RAY_ADDRESS": unprotected.address}
         assert "lets in whoever has no token" in refused(there)

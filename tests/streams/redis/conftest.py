@@ -14,7 +14,7 @@ def streams(redis_url, tmp_path) -> RedisStreams:
 
 @pytest.fixture
 def admin(redis_url) -> redis.Redis:
-    """Another client of the server, which sees and may do everything."""
+    """Returns another client of the server, which may do everything."""
     return redis.Redis.from_url(redis_url)
 
 

@@ -1,4 +1,4 @@
-"""What the tests of streams on Redis write, read back and break."""
+"""The records that the tests of streams on Redis write, read back and corrupt."""
 
 import redis
 

@@ -62,7 +62,7 @@ async def _published(
 
 
 def _variants(bench: Bench, seed: int) -> Iterator[tuple[str, Weights]]:
-    """Yields weights, each of which differs from the one before in one respect."""
+    """Yields weights, each of which differs from the previous ones in one respect."""
     reference = bench.reference
     weights = bench.weights(seed)
     yield "again", weights

@@ -1,4 +1,4 @@
-"""G2: requests that run during an update complete with the right spans; those that arrive then wait."""
+"""G2: requests that run during an update complete with the right spans; requests that arrive then wait."""
 
 from contracts.conformance.inference.arrivals import requests_arrive
 from contracts.conformance.inference.bench import Bench
@@ -19,13 +19,13 @@ from contracts.conformance.inference.server import Server
 from contracts.conformance.inference.trainer_peer import TrainerPeer
 from contracts.conformance.verdicts import GuaranteeError
 
-SEVERAL = 3  # updates that one request crosses
+SEVERAL = 3  # updates during one request
 HOLD_S = 2.5  # a pause between two buckets
-LONG_HOLD_S = 65.0  # one that is longer than the usual limits of a proxy
+LONG_HOLD_S = 65.0  # a pause longer than the usual time limits of proxies
 
 
 async def in_flight(bench: Bench) -> str:
-    """Publishes weights while requests run, and while requests arrive, in every offered mode."""
+    """Publishes weights while requests run and while requests arrive, in every offered mode."""
     crossed = 0
     worst = 0.0
     receives = await bench.receive_modes()
@@ -54,7 +54,7 @@ async def in_flight(bench: Bench) -> str:
 
 
 class _Across:
-    """Updates that requests cross."""
+    """Runs updates while requests are in flight."""
 
     def __init__(self, bench: Bench, trainer: TrainerPeer, speed: Responsiveness):
         self.bench = bench
@@ -66,7 +66,7 @@ class _Across:
     ) -> tuple[list[Sample], float]:
         """Publishes `count` versions while `together` requests run on each server.
 
-        Returns the requests with the largest error, in nats.
+        Returns the requests, and the largest error in nats.
         """
         bench = self.bench
         modes: dict[int, str] = {}
@@ -82,7 +82,7 @@ class _Across:
             return await short_answer_s(bench)
 
         async def update() -> None:
-            if await some_wait(bench.servers):  # one more would have its answer after all others only
+            if await some_wait(bench.servers):  # another request would be answered only after all queued ones
                 for _ in range(count):
                     await publish()
                 return

@@ -10,9 +10,9 @@ from contracts.conformance.inference.samples import Sample
 from contracts.conformance.inference.server import Server
 from contracts.conformance.inference.trainer_peer import TrainerPeer
 
-HELD = 200  # tokens of the request that crosses the update, at first
-BETWEEN = 300  # distinct prompts that push the first ones into a slower cache, if there is one
-OTHER = 2000  # what is added to a version to seed other content for it
+HELD = 200  # tokens of the request that runs during the update, in the first attempt
+BETWEEN = 300  # distinct prompts that evict the first ones to a slower cache, if there is one
+OTHER = 2000  # added to a version to get the seed of other content for it
 
 
 async def stale_cache(bench: Bench) -> str:
@@ -34,7 +34,7 @@ async def stale_cache(bench: Bench) -> str:
 
 
 class _Update:
-    """Updates between equal requests."""
+    """Runs updates between identical requests."""
 
     def __init__(self, bench: Bench, trainer: TrainerPeer):
         self.bench = bench
@@ -43,7 +43,7 @@ class _Update:
         self.filled = False
 
     async def across(self, kv_cache: str, receive: str) -> float:
-        """Returns the largest error, in nats, of requests that came before an update and come again."""
+        """Returns the largest error, in nats, of requests sent before an update and again after it."""
         bench = self.bench
         version = self.trainer.version + 1
         how = f"kv_cache {kv_cache}, {receive}"
@@ -51,7 +51,7 @@ class _Update:
         requests = await repeated(bench, LONG if self.filled else bench.context)
         self.filled = True
         await requests.ask()
-        await requests.ask()  # the second fills the cache blocks that the first did not
+        await requests.ask()  # the second time fills cache blocks that the first did not
         if bench.settings.thorough:
             await self._fill()
         prompt = bench.reference.prompt(min(MIDDLE, bench.context // 4), seed=MIDDLE)
@@ -67,7 +67,7 @@ class _Update:
             worst = max(worst, await meanwhile.check(weights, version, f"{how}, sent during it"))
             found = [(server, await task) for server, task in held]
         if all(len(set(sample.versions)) == 1 for _, sample in found):
-            self.held_tokens *= 4  # a fast server had finished before the update
+            self.held_tokens *= 4  # the server had finished before the update
         for server, sample in found:
             worst = max(worst, await self._second_turn(server, sample, version, how))
         return max(worst, await requests.prefixes().check(weights, version, f"{how}, later"))
@@ -76,7 +76,7 @@ class _Update:
         return min(self.held_tokens, self.bench.context // 2)
 
     async def _publish(self, kv_cache: str, receive: str) -> Repeated:
-        """Publishes the next version. Returns requests that were sent while it was received."""
+        """Publishes the next version. Returns the requests that were sent while it was received."""
         bench = self.bench
         version = self.trainer.version + 1
         weights = bench.weights(version)
@@ -100,7 +100,7 @@ class _Update:
         return requests
 
     async def _second_turn(self, server: Server, sample: Sample, version: int, how: str) -> float:
-        """Returns the largest error, in nats, of a prompt that is a prompt and the answer that crossed."""
+        """Returns the largest error, in nats, of a turn that continues a response from during the update."""
         turn = [*sample.prompt_token_ids, *sample.token_ids][: self.bench.context - FEW]
         reproduce = f"{server}: publish version {version} ({how}) while a request runs, continue its answer"
         again = await server.complete(turn, FEW)
@@ -114,7 +114,7 @@ class _Update:
 
 
 async def _taken_over(bench: Bench, version: int) -> float:
-    """Returns the largest error, in nats, after another run has published the same version anew."""
+    """Returns the largest error, in nats, after another run publishes the same version with other content."""
     requests = await repeated(bench, LONG)
     await requests.ask()
     trainer = bench.trainer()

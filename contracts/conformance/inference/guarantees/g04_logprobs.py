@@ -1,4 +1,4 @@
-"""G4: the log-probability of a token is that under the distribution it was sampled from."""
+"""G4: a token's log-probability is that under the distribution from which the token was sampled."""
 
 import torch
 
@@ -21,15 +21,15 @@ from contracts.conformance.inference.seeds import check_seeds, check_without_see
 from contracts.conformance.inference.server import Server
 from contracts.conformance.verdicts import GuaranteeError
 
-ALONE = (0.0, 0.6, 1.0, 1.7)  # temperatures of requests that run by themselves
-CHOICES = 64  # of one request, if the server takes as many
-REQUESTS = 8  # for one distribution
-ECHOED = Sampling(1.1)  # after prompts that repeat themselves; no other request has this temperature
-THOROUGH = 8  # times as many batches and draws with `thorough`
+ALONE = (0.0, 0.6, 1.0, 1.7)  # temperatures of requests that are sent alone
+CHOICES = 64  # choices of one request, if the server accepts so many
+REQUESTS = 8  # requests for one distribution
+ECHOED = Sampling(1.1)  # for prompts that repeat themselves; no other request has this temperature
+THOROUGH = 8  # factor of batches and draws with `thorough`
 
 
 async def logprobs(bench: Bench) -> str:
-    """Checks log-probabilities alone and in mixed batches, and that tokens are drawn by them."""
+    """Checks log-probabilities alone and in mixed batches, and that tokens follow these distributions."""
     capabilities = await bench.offered("capabilities")
     worst = 0.0
     together = 0
@@ -65,7 +65,7 @@ async def logprobs(bench: Bench) -> str:
 
 
 async def _mixed(bench: Bench, server: Server, weights: Weights, asked: list[Asked], draws: Draws) -> float:
-    """Returns the largest error in nats of requests that were sent together, at temperatures from 1 on."""
+    """Returns the largest error, in nats, of requests sent together, at temperatures of at least 1."""
     worst = 0.0
     for one, choices in zip(asked, await send_together(server, asked), strict=True):
         where = f"{server}: send, together with others, {one}"
@@ -112,7 +112,7 @@ def _distributions(bench: Bench, weights: Weights, asked: Asked, choices: list[S
     """Returns the `[tokens, vocabulary]` log-probabilities, at temperature 1, of all tokens of `choices`."""
     given = asked.prompt.get("prompt")
     prompt = given if isinstance(given, list) else choices[0].prompt_token_ids
-    found: dict[tuple[int, ...], torch.Tensor] = {}  # by length and all tokens but the last, which is unread
+    found: dict[tuple[int, ...], torch.Tensor] = {}  # by length and all tokens but the last, unread one
     rows = []
     for sample in choices:
         read = (len(sample.token_ids), *sample.token_ids[:-1])
@@ -125,7 +125,7 @@ def _distributions(bench: Bench, weights: Weights, asked: Asked, choices: list[S
 async def _many_choices(
     bench: Bench, server: Server, weights: Weights, truncation: bool
 ) -> list[list[Asked]]:
-    """Returns requests of few tokens with many choices: enough draws to know each distribution."""
+    """Returns requests with few tokens and many choices: enough draws to test each distribution."""
     limits = await limits_of(server)
     n = min(CHOICES, limits.max_n)
     samplings = [Sampling(1.0), Sampling(1.7), Sampling(min(5.0, limits.max_temperature))]

@@ -1,4 +1,4 @@
-"""G5: the label of a token is the version that sampled it."""
+"""G5: a token's label is the version that sampled it."""
 
 import asyncio
 
@@ -20,9 +20,9 @@ UPDATES = 4
 
 
 async def versions(bench: Bench) -> str:
-    """Publishes several versions while requests run, and checks labels against the weights they name.
+    """Publishes several versions while requests run, and compares labels with the weights they name.
 
-    Then an update fails, and runs with lower versions take over.
+    Then one update fails, and runs with lower versions take over.
     """
     recompute = "recompute" in await bench.offered("kv_cache")
     kv_cache = "recompute" if recompute else "keep"
@@ -35,7 +35,7 @@ async def versions(bench: Bench) -> str:
         async def several_updates() -> None:
             before = trainer.version
             found = await under_load(bench, updates)
-            # With `keep`, the new weights may read the rest of a prompt that the old ones began.
+            # With `keep`, the new weights may read the rest of a prompt that the old weights began.
             beside[:] = [one for one in found if recompute or one[1].spans[0][0] == before]
 
         async def updates() -> None:
@@ -62,7 +62,7 @@ async def versions(bench: Bench) -> str:
 
 
 async def _fresh(bench: Bench, server: Server, version: int) -> None:
-    """Checks that a request that begins after `live` has only that label and comes from that version."""
+    """Checks that a request that begins after `live` has only this label and comes from this version."""
     await bench.check_content(server, bench.weights(version), version, f"publish version {version}")
     weights = (await server.contract()).weights
     if (weights.version, weights.state) != (version, "live"):
@@ -76,8 +76,8 @@ async def _fresh(bench: Bench, server: Server, version: int) -> None:
 def _labelled(bench: Bench, trainer: TrainerPeer, server: Server, sample: Sample, recompute: bool) -> float:
     """Returns the largest error, in nats, of tokens under the weights that their labels name.
 
-    With `recompute`, every span is checked, because all its keys and values are of its own version. Without
-    it, only the tokens before the first update are.
+    With `recompute`, every span is checked, because all its keys and values come from its own version.
+    Otherwise only the tokens before the first update are checked.
     """
     worst = 0.0
     for version, start, end in sample.spans if recompute else sample.spans[:1]:

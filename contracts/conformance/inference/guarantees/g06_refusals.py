@@ -33,7 +33,7 @@ from contracts.limits import Limits
 
 
 async def refusals(bench: Bench) -> str:
-    """Sends bad requests and retries, and checks the codes and that completions stay the same."""
+    """Sends bad requests and retries, and checks the codes and that completions do not change."""
     tried = 0
     async with bench.new_run() as trainer:
         before = [await _greedy(bench, server) for server in bench.servers]
@@ -51,7 +51,7 @@ async def refusals(bench: Bench) -> str:
         for server in bench.servers:
             await ready_to_join(bench, server, "an update is called off")
         await trainer.join()
-        version = trainer.version + 2  # the one between them was called off
+        version = trainer.version + 2  # the version between them was aborted
         await call_off_too_early(trainer, version)
         await trainer.publish(version, bench.weights(version))
         for server in bench.servers:
@@ -61,7 +61,7 @@ async def refusals(bench: Bench) -> str:
 
 
 async def _all_refused(bench: Bench, trainer: TrainerPeer, index: int) -> int:
-    """Sends one server every bad request. Returns their number."""
+    """Sends every bad request to one server. Returns their number."""
     server = bench.servers[index]
     contract = await server.contract()
     join = (await trainer.join_requests(port=1, epoch=trainer.epoch + 1, timeout_s=0.5))[index]
@@ -90,7 +90,7 @@ async def _all_refused(bench: Bench, trainer: TrainerPeer, index: int) -> int:
 
 
 async def _state(server: Server) -> tuple[Any, ...]:
-    """Returns what `/contract` says of run, group and weights."""
+    """Returns run, group and weights from `/contract`."""
     contract = await server.contract()
     return contract.run, contract.group, contract.weights
 
@@ -106,7 +106,7 @@ async def _same_state(server: Server, before: tuple[Any, ...], what: str) -> Non
 
 
 async def _unknown_updates(server: Server) -> None:
-    """Checks what is answered to questions for updates that were never requested."""
+    """Checks the responses to status requests for updates that were never requested."""
     for version, codes in (("999999", {404}), ("0", {404}), ("x", {404, 422}), ("-1", {404, 422})):
         status, body = await server.get(f"/weight_update/{version}")
         if status not in codes or "error" not in body:

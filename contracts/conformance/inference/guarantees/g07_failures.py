@@ -29,13 +29,13 @@ from contracts.conformance.inference.trainer_peer import TrainerPeer
 from contracts.conformance.inference.trainer_process import GroupProcess, trainer
 from contracts.conformance.verdicts import GuaranteeError
 
-SLOWER = (1, 3)  # times timeout_s, for buckets that come slowly
+SLOWER = (1, 3)  # factors of timeout_s, for buckets that come slowly
 RUNS = 3
 MANY_RUNS = 20
 
 
 async def failures(bench: Bench) -> str:
-    """Makes updates slow, repeated, taken over and interrupted, and checks that every server recovers."""
+    """Makes updates slow, repeats, replaces and interrupts them, and checks that every server recovers."""
     async with bench.new_run() as run:
         await _slow_trainer(bench, run)
         await same_version_other_content(bench, run)
@@ -60,9 +60,9 @@ async def failures(bench: Bench) -> str:
 
 
 async def _slow_trainer(bench: Bench, run: TrainerPeer) -> None:
-    """Checks that `timeout_s` limits the time between two buckets, not that of all of them.
+    """Checks that `timeout_s` limits the time between two buckets, not the total time.
 
-    A busy machine may make a pause longer than it is meant to be; then a longer timeout is tried.
+    On a busy machine a pause may exceed the timeout; a longer timeout is then tried.
     """
     for factor in SLOWER:
         try:
@@ -95,7 +95,7 @@ async def _slow_update(bench: Bench, run: TrainerPeer, timeout_s: float) -> None
 async def _taken_over(bench: Bench) -> None:
     """Checks that requests in flight end with `abort` when a run at a lower version takes over.
 
-    The number of requests grows until a fast server still has some at that moment.
+    The number of requests is increased until even a fast server has some left at that moment.
     """
     what = "a run at version 1 is taken over by one at version 0"
     in_lines = "as_completed" in await bench.offered("capabilities")
@@ -129,7 +129,7 @@ async def _taken_over(bench: Bench) -> None:
 
 
 async def _before_joining(bench: Bench, run: TrainerPeer, end: str) -> float:
-    """Returns the seconds until every server has reported that rank 0, whose store is up, never joined."""
+    """Returns the seconds until every server has reported that rank 0 never joined, despite its store."""
     what = f"the trainer is {end} before it joins"
     with closing(GroupProcess(trainer, bench.settings.address, bench.settings.timeout_s)) as process:
         port = await next_message(process, bench)

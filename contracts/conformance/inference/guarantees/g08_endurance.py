@@ -1,7 +1,7 @@
 """G8: over many updates under load, memory stays flat, labels stay right and no request is lost.
 
-Whatever a server holds is looked at: memory, file descriptors, threads, processes and slots. Slots are seen
-by measured throughput. It is asked for many updates, groups and requests, one kind after the other.
+All resources of a server are measured: memory, file descriptors, threads, processes and slots. Slots show in
+measured throughput. The server gets many updates, then many groups, then many requests.
 """
 
 from contracts.conformance.inference.bench import Bench
@@ -21,7 +21,7 @@ CERTAIN = 3.0  # the rule of three: none of n lost means fewer than 3 in n with 
 
 
 async def endurance(bench: Bench) -> str:
-    """Makes updates, groups and requests in large numbers, and checks what is lost and what stays behind."""
+    """Makes updates, groups and requests in large numbers, and checks for lost requests and leaks."""
     growth = Growth(bench)
     answers: Answers = []
     async with bench.new_run() as trainer:
@@ -42,7 +42,7 @@ async def endurance(bench: Bench) -> str:
 
 
 async def _speeds(bench: Bench) -> list[Speed | None]:
-    """Returns the speed of each server as the kit met it, or else its speed at this point."""
+    """Returns the speed of each server at the kit's start, or otherwise its speed now."""
     first = bench.speeds or [None] * len(bench.servers)
     return [
         speed or await measure_speed(server, bench.reference)
@@ -51,7 +51,7 @@ async def _speeds(bench: Bench) -> list[Speed | None]:
 
 
 async def _check_speeds(bench: Bench, before: list[Speed | None], after: str) -> float:
-    """Returns the smallest share of the throughput that is left."""
+    """Returns the smallest remaining share of the throughput."""
     left = [
         await check_speed(server, bench.reference, speed, after)
         for server, speed in zip(bench.servers, before, strict=True)

@@ -1,4 +1,4 @@
-"""The weight groups of G8: new epochs, takeovers and failed updates, after which a server holds no more."""
+"""The weight groups of G8: new epochs, takeovers and failed updates, which must leak nothing."""
 
 import asyncio
 import itertools
@@ -11,18 +11,18 @@ from contracts.conformance.inference.recovery import restore_service
 from contracts.conformance.inference.trainer_peer import TrainerPeer
 from contracts.conformance.verdicts import GuaranteeError
 
-GROUPS = 8  # in a round
+GROUPS = 8  # groups in a round
 THOROUGH_GROUPS = 60
-TAKEN_OVER = 3  # every so many groups another run takes over
-FAILED = 8  # updates that fail, in a round
+TAKEN_OVER = 3  # every third group belongs to another run, which takes over
+FAILED = 8  # failed updates in a round
 THOROUGH_FAILED = 24
-QUICK_S = 1.0  # a failure and its recovery that take longer are repeated by `--thorough` only
+QUICK_S = 1.0  # only `--thorough` repeats a failure and recovery that take longer
 TRIES = 3  # of a failure that is slow
-SETS = 5  # of weights, published in turn
+SETS = 5  # sets of weights, published in turn
 
 
 async def check_groups(bench: Bench, growth: Growth) -> int:
-    """Joins group after group and checks that nothing stays of the old ones. Returns their number."""
+    """Joins group after group and checks that nothing remains of the old ones. Returns their number."""
     trainer = bench.trainer()
     numbers = itertools.count()
 
@@ -48,7 +48,7 @@ async def check_groups(bench: Bench, growth: Growth) -> int:
 
 
 async def _failed_updates(bench: Bench, growth: Growth, trainer: TrainerPeer) -> None:
-    """Loses the trainer in the middle of updates: their buffers must not stay."""
+    """Fails updates midway by losing the trainer: their buffers must be freed."""
 
     async def event() -> float:
         began = time.monotonic()

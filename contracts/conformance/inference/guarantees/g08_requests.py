@@ -1,6 +1,6 @@
-"""The requests of G8: finished, streamed, cancelled and refused ones, after which a server holds no more.
+"""The requests of G8: finished, streamed, cancelled and refused ones, which must leak nothing.
 
-Many choices of one request are cancelled too, because a server counts its places by choices.
+Requests with many choices are cancelled too, because a server counts its slots by choices.
 """
 
 import asyncio
@@ -18,14 +18,14 @@ from contracts.errors import ErrorCode
 from contracts.limits import MAX_N
 
 AT_A_TIME = 16
-REFUSED_AT_A_TIME = 64  # of many choices each: places that were kept would all be taken
-TOKENS = 4  # of a request that finishes
+REFUSED_AT_A_TIME = 64  # with many choices each: slots that leak would all be used up
+TOKENS = 4  # tokens of a request that finishes
 EVENTS = 8  # batches of each kind
 THOROUGH_EVENTS = 100
-LONG = 512  # tokens of a prompt that takes a while to be read
-LEAVES_AFTER_S = 0.02  # the longest time after which a client hangs up
+LONG = 512  # tokens of a prompt that takes some time to process
+LEAVES_AFTER_S = 0.02  # the longest time after which a client disconnects
 IDLE_WITHIN_S = 30.0
-NO_TOKEN = 2**31 - 1  # in no vocabulary
+NO_TOKEN = 2**31 - 1  # an id that no vocabulary has
 
 Batch = Callable[[Server], Awaitable[None]]
 
@@ -78,7 +78,7 @@ async def _finished(bench: Bench, server: Server, seeds: Iterator[int], stream: 
 
 
 async def _cancelled(bench: Bench, server: Server, seeds: Iterator[int]) -> None:
-    """Hangs up at different moments: before a request is scheduled, while its prompt is read, later."""
+    """Disconnects at different moments: before a request is scheduled, during its prompt, later."""
     streams = "stream" in await bench.offered("capabilities")
     lengths = [8, min(LONG, bench.context // 2)]
     bodies = [
@@ -100,7 +100,7 @@ async def _choices(bench: Bench, server: Server, seeds: Iterator[int]) -> None:
 
 
 async def _hang_up(server: Server, bodies: list[dict[str, Any]]) -> None:
-    """Sends the requests and closes their connections, whatever was answered by then."""
+    """Sends the requests and closes their connections, whether they have been answered or not."""
     model = (await server.contract()).model
     asked = [
         asyncio.create_task(server.post("/v1/completions", {"model": model, "temperature": 1} | body))
@@ -113,7 +113,7 @@ async def _hang_up(server: Server, bodies: list[dict[str, Any]]) -> None:
 
 
 async def _refused(bench: Bench, server: Server) -> None:
-    """Sends requests that are refused at different points of their way."""
+    """Sends requests that are refused at different stages."""
     contract = await server.contract()
     most = contract.limits.max_n if contract.limits else MAX_N
     body = {"model": contract.model, "prompt": bench.reference.prompt(8), "max_tokens": 4, "n": most}
@@ -128,7 +128,7 @@ async def _refused(bench: Bench, server: Server) -> None:
     bodies = list(itertools.islice(itertools.cycle(bodies), REFUSED_AT_A_TIME))
     answers = await asyncio.gather(*(server.post("/v1/completions", each) for each in bodies))
     for (status, answer), each in zip(answers, bodies, strict=True):
-        full = answer.get("error", {}).get("code") == ErrorCode.OVERLOADED  # it takes fewer choices at a time
+        full = answer.get("error", {}).get("code") == ErrorCode.OVERLOADED  # it takes fewer choices
         if status < 400 or (status >= 500 and not full):
             raise GuaranteeError(
                 f"{server}: {status} {answer}",

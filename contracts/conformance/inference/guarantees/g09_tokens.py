@@ -1,4 +1,4 @@
-"""G9: tokens go in and out unchanged, by every path, end-of-sequence included."""
+"""G9: tokens pass through unchanged by every route and form, end-of-sequence included."""
 
 from typing import Any
 
@@ -29,10 +29,10 @@ OPTIONAL = ("stream", "stop_strings", "top_logprobs", "arrays", "as_completed", 
 
 
 async def tokens(bench: Bench) -> str:
-    """Sends ids, text and conversations by every offered path, and checks that the tokens agree."""
+    """Sends ids, text and conversations in every offered form, and checks that the tokens agree."""
     capabilities = await bench.offered("capabilities")
     streams = "stream" in capabilities
-    untimed: list[str] = []  # servers whose choices were not of unlike lengths
+    untimed: list[str] = []  # servers whose choices had too similar lengths
     async with bench.new_run() as trainer:
         for server in bench.servers:
             await _tokens_in(bench, server)
@@ -91,9 +91,9 @@ async def _tokens_in(bench: Bench, server: Server) -> None:
 
 
 async def _chat(bench: Bench, server: Server) -> bool:
-    """Checks that text and chat prompts give the same completion as their own prompt ids.
+    """Checks that text and chat prompts give the same completion as their prompt ids.
 
-    Returns False for a model without a chat template, for which no conversation is tried.
+    Returns False for a model without a chat template, with which no conversation is tried.
     """
     status, models = await server.get("/v1/models")
     model = (await server.contract()).model
@@ -116,7 +116,7 @@ async def _as_ids(bench: Bench, server: Server, sample: Sample) -> None:
 
 
 def _same(bench: Bench, one: Sample, other: Sample, reproduce: str) -> None:
-    """Checks that two paths give one greedy completion.
+    """Checks that two forms of a request give the same greedy completion.
 
     Their ids may differ by rounding, but each must be greedy.
     """

@@ -1,4 +1,4 @@
-"""G9 where `tools` is declared: tools and results reach the model, and a sampled call is a call."""
+"""G9 if `tools` is declared: tools and results reach the model, and a sampled call is returned as a call."""
 
 import json
 from collections.abc import Sequence
@@ -31,7 +31,7 @@ CallsAndReason = tuple[list[tuple[str, object]], str]  # names and arguments, an
 async def tools(
     bench: Bench, trainer: TrainerPeer, messages: list[dict[str, Any]], version: int, streams: bool
 ) -> str:
-    """Checks tools on every server and returns what was tried. `version` is one that may be published."""
+    """Checks tools on every server and returns a summary. `version` is a version that may be published."""
     for server in bench.servers:
         prompt = await _check_tools_shown(server, messages)
     call_ids = _call_ids(bench, messages)
@@ -68,7 +68,7 @@ async def tools(
 
 
 async def _check_uncalled(server: Server, body: dict[str, Any]) -> None:
-    """Checks that a call is text with `tool_choice` none, and that one which is cut short is text too."""
+    """Checks that a call is returned as text with `tool_choice` none, or if it is incomplete."""
     cut = body["max_tokens"] // 2
     for changes, reason in (({"tool_choice": "none"}, "stop"), ({"max_tokens": cut}, "length")):
         choice = (await server.generate(PATH, body | changes))["choices"][0]

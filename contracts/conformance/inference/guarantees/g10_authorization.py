@@ -1,7 +1,7 @@
 """G10: with a token configured, every route but `/health` responds 401 without it.
 
-A server of version 2 also proves that it knows the token, to a client that has not sent it. What `/metrics`
-tells to who has the token is checked here too.
+A server of version 2 also proves that it knows the token, to a client that has not sent it. The content of
+`/metrics`, requested with the token, is checked here too.
 """
 
 import base64
@@ -33,7 +33,7 @@ ROUTES = [
     ("POST", "/score"),
     ("GET", "/metrics"),
 ]
-OTHERS = [  # an engine may have them, and nobody without the token may learn which
+OTHERS = [  # routes that an engine may have; without the token, nobody may learn which
     ("GET", "/"),
     ("GET", "/no_such_route"),
     ("POST", "/v1/no_such_route"),
@@ -52,8 +52,8 @@ OTHERS = [  # an engine may have them, and nobody without the token may learn wh
     ("GET", "/init_process_group"),
 ]
 WRONG_BODIES = {"a body that is no JSON": b"{", "a body that is no UTF-8": b'{"model": "\xff"}'}
-HUGE = str(2**40)  # bytes, beyond every limit
-FEW = [ROUTES[0], ROUTES[4], ROUTES[8], OTHERS[1]]  # each wrong form is tried at
+HUGE = str(2**40)  # bytes, beyond any limit
+FEW = [ROUTES[0], ROUTES[4], ROUTES[8], OTHERS[1]]  # routes at which each wrong form is tried
 
 
 async def authorization(bench: Bench) -> str:
@@ -89,7 +89,7 @@ async def authorization(bench: Bench) -> str:
 
 
 def _wrong_headers(token: str) -> dict[str, dict[str, str]]:
-    """Returns headers that do not show the token, by what they are."""
+    """Returns headers that do not prove knowledge of the token, by description."""
     values = {
         "a token with one character more": f"Bearer {token}x",
         "a token with one character less": f"Bearer {token[:-1]}",
@@ -119,7 +119,7 @@ def _wrong_headers(token: str) -> dict[str, dict[str, str]]:
 
 
 async def _closed_whatever_is_sent(server: Server, path: str) -> None:
-    """Checks that a body that would be refused, or its length, is not looked at without the token."""
+    """Checks that without the token neither a bad body nor its length is examined."""
     for what, body in WRONG_BODIES.items():
         await _closed(server, "POST", path, f"no token and {what}", {}, body)
     await _closed(server, "POST", path, "no token and a huge body", {"Content-Length": HUGE})
@@ -128,7 +128,7 @@ async def _closed_whatever_is_sent(server: Server, path: str) -> None:
 async def _closed(
     server: Server, method: str, path: str, what: str, headers: dict[str, str], body: bytes = b"{}"
 ) -> None:
-    """Checks that the request is answered 401, before its body is looked at."""
+    """Checks that the response is 401, before the request's body is examined."""
     answer = await asked(server, method, path, headers, body)
     error = answer[1].get("error")
     code = error.get("code") if isinstance(error, dict) else None

@@ -1,6 +1,6 @@
 """G11: a closed connection frees its slot within a second.
 
-`/contract` must say so, and the work must really stop: that is measured by the server's speed.
+`/contract` must report it, and the work must really stop, which is measured by the server's speed.
 """
 
 import asyncio
@@ -38,7 +38,7 @@ async def cancellation(bench: Bench) -> str:
     """Closes the connections of running requests and checks how soon the server is idle."""
     slowest = 0.0
     counts = []
-    after_a_line: list[Server] = []  # where clients left that had the first line of several
+    after_a_line: list[Server] = []  # servers whose clients disconnected after the first of several lines
     capabilities = await bench.offered("capabilities")
     forms: list[Form] = ["whole"]
     if "stream" in capabilities:
@@ -67,7 +67,7 @@ async def cancellation(bench: Bench) -> str:
 
 
 async def _closed_in_time(bench: Bench, server: Server, count: int, form: Form) -> float:
-    """Returns the seconds of the first attempt in which the server is idle in time."""
+    """Returns the seconds until the server is idle, from the first attempt in which that was in time."""
     for attempt in range(ATTEMPTS):
         try:
             return await _closed(bench, server, count, form)
@@ -86,7 +86,7 @@ def _tokens(bench: Bench) -> int:
 async def _enough(bench: Bench, server: Server) -> int:
     """Returns a number of requests that takes longer than 1.5 times `WITHIN_S`, at half the length.
 
-    That many requests of full length cannot all end by themselves before the last slot must be free.
+    Requests of full length, in that number, cannot all end by themselves before the last slot must be free.
     """
     count = 2
     while count <= MOST_REQUESTS:

@@ -1,6 +1,6 @@
 """T1: packed scores equal an unpacked Hugging Face forward, token for token.
 
-A model that does more than a plain decoder is scored so too, or refused when the worker starts.
+A model that does more than a plain decoder must be scored correctly too, or refused when the worker starts.
 """
 
 from contracts.conformance.trainer.bench import Bench
@@ -43,7 +43,7 @@ def check(bench: Bench) -> str:
 
 
 def _check_special(bench: Bench, special: str, model: str) -> None:
-    """Checks that a model that does more than a plain decoder is scored as it is, or refused at start."""
+    """Checks that a model that does more than a plain decoder is scored correctly, or refused at start."""
     reference = Reference(model)
     packs = make_packs(reference, bench)[:1]
     doing = f"init_worker with a model that {special}, forward, backward, step, forward again"

@@ -11,15 +11,15 @@ from contracts.conformance.trainer.sequences import LENGTHS, make_long_pack, mak
 from contracts.token_fields import TokenField
 
 FIELD = "confidence"
-COLD = 0.2  # a temperature; a lower one multiplies rounding beyond the tolerance
+COLD = 0.2  # a temperature; a lower one multiplies rounding errors beyond the tolerance
 TOKEN_FIELDS = {FIELD: TokenField(dtype="float32", fill=0.0)}
 
 
 def make_packs(reference: Reference, bench: Bench) -> list[list[Pack]]:
     """Returns packs as [pack][rank].
 
-    The second repeats the first one's sequences at odd indices, among other neighbours. In the fourth all
-    ranks but the first are idle. The last has sequences at a low temperature.
+    The second pack repeats the first one's sequences at odd indices, among other sequences. In the fourth,
+    all ranks but the first are idle. The last has sequences at a low temperature.
     """
     model = reference.path
     first, other = (_of_every_rank(bench, model, LENGTHS, seed) for seed in (10, 50))
@@ -41,7 +41,7 @@ def long_packs(reference: Reference, bench: Bench) -> list[Pack]:
 
 
 def group_packs(reference: Reference, bench: Bench) -> list[Pack]:
-    """Returns packs of sequences that begin alike."""
+    """Returns packs of sequences with common prefixes."""
     return [_with_token_fields(make_groups(reference.path, 90 + rank)) for rank in range(bench.ranks)]
 
 

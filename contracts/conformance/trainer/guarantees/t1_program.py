@@ -1,4 +1,4 @@
-"""The program that each rank runs in T1: it scores packs, and the first again after a step."""
+"""The program that each rank runs in T1: it scores packs, and the first one again after a step."""
 
 from dataclasses import dataclass
 
@@ -18,13 +18,13 @@ class Result:
     """The scores of one rank."""
 
     weights: Tensors
-    scored: list[Scored]  # of each pack
-    stepped_weights: Tensors  # after a step
-    stepped: Scored  # of the first pack, with these weights, before they were gathered
+    scored: list[Scored]  # scores of each pack
+    stepped_weights: Tensors  # the weights after a step
+    stepped: Scored  # scores of the first pack with these weights, computed before they were gathered
 
 
 def score(worker: RecordingWorker, spec: WorkerSpec, packs: list[list[Pack]]) -> Result:
-    """Returns this rank's scores of each pack, and of the first again after a step."""
+    """Returns this rank's scores of each pack, and of the first pack again after a step."""
     weights = weight_copies(worker)
     scored = [_score(worker, pack[spec.rank]) for pack in packs]
     worker.step()

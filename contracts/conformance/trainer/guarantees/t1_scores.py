@@ -33,7 +33,7 @@ def cpu(scores: TokenScores) -> TokenScores:
 
 
 def check_form(pack: Pack, scored: Scored) -> None:
-    """Checks what scores there are, their shapes, dtypes and gradients, and that the batch is unchanged."""
+    """Checks which scores there are, their shapes, dtypes and gradients, and that the batch is unchanged."""
     tokens = sum(len(s.token_ids) for s in pack)
     doing = f"forward a pack of {len(pack)} sequences"
     if [one.entropy is not None for one in (scored.bare, scored.probe, scored.scores)] != [False, True, True]:
@@ -54,7 +54,7 @@ def check_form(pack: Pack, scored: Scored) -> None:
 
 
 def check_isolation(pack: Pack, scored: list[Scored]) -> None:
-    """Checks that the same sequence at the same place has the same scores among other neighbours."""
+    """Checks that a sequence at the same position has the same scores among other sequences."""
     lengths = [len(sequence.token_ids) for sequence in pack]
     ones, others = (one.scores.logprobs.split(lengths) for one in scored[:2])
     for i in range(1, len(lengths), 2):
@@ -72,7 +72,7 @@ def check_scores(reference: Reference, pack: Pack, scored: Scored, when: str = "
     """Checks every score of a pack, and returns the largest error. `when` says when it was scored."""
     with torch.no_grad():
         right = reference.scores(pack)
-    found = [  # no entropy is None: each was asked for
+    found = [  # entropies cannot be None here, because all were requested
         ("logprob", "logprobs", scored.scores),
         ("logprob (grad=False)", "logprobs", scored.bare),
         ("entropy", "entropy", scored.scores),

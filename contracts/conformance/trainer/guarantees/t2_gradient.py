@@ -1,4 +1,4 @@
-"""T2: the gradient is the plain sum over micro-batches and ranks, however the step is cut.
+"""T2: the gradient is the plain sum over micro-batches and ranks, however the step is divided.
 
 The gradient flows through log-probabilities and entropies, because the kit's objective uses both. No other
 call that the contract allows before `step` changes it.
@@ -30,7 +30,7 @@ from contracts.trainer import OptimizerSpec
 
 
 def check(bench: Bench) -> str:
-    """Trains on the same sequences, cut in several ways, and checks each gradient."""
+    """Trains on the same sequences, divided in several ways, and checks each gradient."""
     worst = 0.0
     cuts = 0
     for number, model in enumerate(bench.models):
@@ -41,7 +41,7 @@ def check(bench: Bench) -> str:
         if number == 0:
             orders = _orders(sequences, bench.ranks)
             sessions[0] += [_long_step(bench, reference, sequences), *_groups(bench, reference, sequences)]
-            sessions += [orders[:4], orders[4:]]  # in few steps weights stay small
+            sessions += [orders[:4], orders[4:]]  # with few steps per session, weights stay small
         for steps in sessions:
             worst = max(worst, _check_steps(bench, reference, spec, steps))
             cuts += len(steps)
@@ -68,7 +68,10 @@ def _long_step(bench: Bench, reference: Reference, like: list[TrainingSequence])
 
 
 def _groups(bench: Bench, reference: Reference, like: list[TrainingSequence]) -> list[Step]:
-    """Returns steps with such a gradient, of sequences that begin alike: in one micro-batch or several."""
+    """Returns steps of sequences with common prefixes, in one micro-batch or several.
+
+    Their gradients are about as large as that of the sequences `like`.
+    """
     sequences = make_groups(reference.path, seed=4)
     scale = _scale(reference, like, sequences)
     return [
@@ -86,9 +89,9 @@ def _norm(gradients: Tensors) -> float:
 
 
 def _orders(sequences: list[TrainingSequence], ranks: int) -> list[Step]:
-    """Returns steps with other calls, or another order of them, between the first forward and `step`.
+    """Returns steps with other calls, or calls in another order, between the first forward and `step`.
 
-    The loss changes its sign from one to the next, so that the weights do not grow.
+    The loss changes its sign from step to step, so that the weights do not grow.
     """
     rows = round_robin(sequences, ranks, 2)
     other = tuple(reversed(sequences))

@@ -1,4 +1,4 @@
-"""T3: a step is torch's AdamW: clipping, weight decay, schedule, skipped updates, reset moments."""
+"""T3: a step equals torch's AdamW: clipping, weight decay, schedule, skipped updates, reset moments."""
 
 import math
 
@@ -14,8 +14,8 @@ from contracts.conformance.verdicts import GuaranteeError
 from contracts.records import TrainingSequence
 from contracts.trainer import OptimizerSpec, StepReport
 
-TOLERANCE = 1e-4  # relative to the norm of an update, which is some 1e-2 of that of the weights
-ROUNDING = 2 * 2**-24  # of a weight: an update in float64 is rounded to float32 once, torch's twice
+TOLERANCE = 1e-4  # relative to the norm of an update, which is about 1e-2 of the weights' norm
+ROUNDING = 2 * 2**-24  # relative to a weight: an update in float64 is rounded to float32 once, torch's twice
 SPEC = OptimizerSpec(
     lr=1e-2,
     eps=1e-4,  # about the size of clipped gradients: wrong clipping shows, but float noise does not
@@ -100,9 +100,9 @@ def _replay(reference: Reference, results: list[StepsRecord], steps: list[Step])
 
 
 def _rates_after_reset(rates: list[float], number: int, reported: float) -> list[float]:
-    """Returns the rates by step if the schedule goes on, or those if the step `number` begins it again.
+    """Returns the learning rates by step, restarted at step `number` if the worker restarts them there.
 
-    The contract does not define which; the rate that is reported tells.
+    The contract does not define whether it does; the reported rate tells.
     """
     restarted = rates[:number] + [learning_rate(SPEC, step) for step in range(len(rates) - number)]
     return restarted if math.isclose(reported, restarted[number], rel_tol=1e-6) else rates

@@ -1,4 +1,4 @@
-"""The items of an iteration: every parameter is there exactly once, complete, and as it was loaded."""
+"""Checks the items of an iteration: every parameter occurs exactly once, complete, and as it was loaded."""
 
 from dataclasses import dataclass
 
@@ -49,7 +49,7 @@ def check_complete(reference: Reference, iteration: list[Gathered], manifest: We
         )
     shapes = {p.name: p.shape for p in manifest.parameters}
     for one in iteration:
-        assert one.tensor is not None  # on rank 0: _check_ranks
+        assert one.tensor is not None  # rank 0 yields tensors: checked by _check_ranks
         if tuple(one.tensor.shape) != shapes[one.name]:
             wrong = f"{one.name} has shape {tuple(one.tensor.shape)} and in the manifest {shapes[one.name]}"
             raise GuaranteeError(wrong, "the manifest's shapes", DOING)
@@ -62,7 +62,7 @@ def check_values(reference: Reference, iterations: list[list[Gathered]]) -> None
         for one in iteration:
             if not one.contiguous:
                 raise GuaranteeError(f"{one.name} is not contiguous", "full, contiguous tensors", DOING)
-            assert one.tensor is not None  # on rank 0: _check_ranks
+            assert one.tensor is not None  # rank 0 yields tensors: checked by _check_ranks
             if one.tensor.shape != weights[one.name].shape:
                 wrong = f"{one.name} has shape {list(one.tensor.shape)}"
                 raise GuaranteeError(wrong, f"the checkpoint's {list(weights[one.name].shape)}", DOING)

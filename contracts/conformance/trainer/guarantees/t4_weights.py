@@ -1,4 +1,4 @@
-"""T4: the manifest matches the iteration; every parameter is there exactly once, and is exported."""
+"""T4: the manifest matches the iteration; every parameter occurs exactly once, and is exported."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,9 +22,9 @@ DTYPES = ("bfloat16", "float32")
 
 @dataclass(frozen=True)
 class Result:
-    """What one rank saw."""
+    """The observations of one rank."""
 
-    manifests: list[WeightManifest]  # of each dtype, in the order of DTYPES
+    manifests: list[WeightManifest]  # one for each dtype, in the order of DTYPES
     iterations: list[list[Gathered]]  # two of the loaded weights, and one after a step
     changed: list[str]  # names of tensors that changed before their iteration ended
 
@@ -32,8 +32,8 @@ class Result:
 def gather(worker: RecordingWorker, spec: WorkerSpec, step: Step, directory: Path) -> Result:
     """Returns the manifests, two iterations over the loaded weights, and one after an optimizer step.
 
-    The gradient is there before the second. The weights after the step are exported before they are
-    gathered, and replace an export of those that were loaded.
+    The gradient exists before the second iteration. The weights after the step are exported before they are
+    gathered, and replace an export of the loaded weights.
     """
     manifests = [worker.weight_manifest(dtype) for dtype in DTYPES]
     changed: list[str] = []
@@ -49,7 +49,7 @@ def gather(worker: RecordingWorker, spec: WorkerSpec, step: Step, directory: Pat
 
 
 def _iteration(worker: RecordingWorker, changed: list[str]) -> list[Gathered]:
-    """Returns copies of all items, and adds to `changed` the names of those that do not stay as they were."""
+    """Returns copies of all items, and adds to `changed` the names of tensors that do not stay valid."""
     items = []
     copies = []
     for name, tensor in worker.gather_weights():
@@ -96,7 +96,7 @@ def check(bench: Bench) -> str:
 
 
 def _check_manifests(manifests: list[WeightManifest], first: list[WeightManifest], rank: int) -> None:
-    """Checks the dtypes that were asked for, and that nothing else differs between manifests."""
+    """Checks that manifests have the requested dtypes, and differ in nothing else."""
     for manifest, dtype in zip(manifests, [*DTYPES, DTYPES[0]], strict=True):
         if wrong := [p for p in manifest.parameters if p.dtype != dtype]:
             raise GuaranteeError(

@@ -30,19 +30,19 @@ DOING = (
 
 @dataclass(frozen=True)
 class Continued:
-    """What one rank did after the checkpoint."""
+    """The results of one rank after the checkpoint."""
 
-    scores: torch.Tensor  # log-probabilities of its first batch, before anything else
+    scores: torch.Tensor  # log-probabilities of its first batch, computed before anything else
     steps: StepsRecord
 
 
 def save_and_go_on(
     worker: RecordingWorker, spec: WorkerSpec, steps: list[Step], directory: Path
 ) -> Continued:
-    """Saves twice to the same directory, trains on, and returns the last steps.
+    """Saves twice to the same directory, continues training, and returns the last steps.
 
-    The second save replaces the first, which is one step older. It is waited for only after weights and
-    moments have changed, because it must hold those of the moment it was called.
+    The second save replaces the first, which is one step older. `wait` is called only after weights and
+    moments have changed, because the save must contain the state at the time of the call.
     """
     run_steps(worker, spec, steps[: BEFORE - 1])
     worker.save(directory).wait()
@@ -99,7 +99,7 @@ def check(bench: Bench) -> str:
 
 
 def _check_scores(rank: int, whole: torch.Tensor, loaded: torch.Tensor) -> None:
-    """Checks that the loaded weights score as those that were saved, before a step is made."""
+    """Checks that the loaded weights give the same scores as the saved ones, before any step."""
     off = float((whole - loaded).abs().max()) if len(whole) else 0.0
     if not off <= SCORES_TOLERANCE:
         raise GuaranteeError(

@@ -1,4 +1,4 @@
-"""The second half of T5: a save holds the moment it was called, is not lost, and is not taken by mistake."""
+"""The second half of T5: a save has the state at its call, is not lost, and is not mistaken for another."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -26,9 +26,9 @@ BLOCKED = "one rank: save to a directory that cannot be made, because its parent
 def save_at_once(
     worker: RecordingWorker, spec: WorkerSpec, steps: list[Step], waited: Path, closed: Path
 ) -> list[Tensors]:
-    """Returns the weights when it saved to `waited`, and those a step later, when it saved to `closed`.
+    """Saves to `waited`, makes a step and saves to `closed`. Returns the weights of both saves.
 
-    It saves to `closed` twice, before and after the step, and waits for neither.
+    It also saves to `closed` before the step, and does not wait for either of the saves to `closed`.
     """
     run_steps(worker, spec, steps[:1])
     accumulate(worker, spec, steps[1])
@@ -36,7 +36,7 @@ def save_at_once(
     handle = worker.save(waited)
     worker.save(closed)
     worker.step()
-    worker.save(closed)  # replaces the former one, whichever is written first
+    worker.save(closed)  # replaces the earlier one, whichever is written first
     if spec.rank == 0:
         handle.wait()
     return [before, weight_copies(worker)]
@@ -45,9 +45,9 @@ def save_at_once(
 def load_over(
     worker: RecordingWorker, spec: WorkerSpec, steps: list[Step], waited: Path, closed: Path
 ) -> list[Tensors]:
-    """Loads both in a worker that has made other steps.
+    """Loads both checkpoints in a worker that has made other steps.
 
-    It returns the weights of `waited`, those after the next step, and the weights of `closed`.
+    Returns the weights of `waited`, those after the next step, and the weights of `closed`.
     """
     run_steps(worker, spec, steps[2:])
     worker.load(waited)
@@ -75,7 +75,7 @@ def try_to_save(worker: RecordingWorker, spec: WorkerSpec, directory: Path) -> b
 
 
 def check_save(bench: Bench) -> None:
-    """Checks saves that steps or the end of the worker follow at once, and those that must fail."""
+    """Checks saves that are followed at once by steps or by the worker's end, and saves that must fail."""
     model = make_model(bench.directory / "wide", tied=False, vocabulary=VOCABULARY)
     steps = [
         Step(f"step {seed}", split_evenly(make_sequences(model, LENGTHS, seed), bench.ranks))

@@ -1,7 +1,8 @@
 """T6: ranks with different amounts of work, or none, all finish the step, with the right gradient.
 
-Rows are as the pipeline makes them: every rank calls `forward` and `backward` for every row, if need be with
-an empty batch. With one rank no rank waits for another, but empty batches and empty steps are still tried.
+Rows are as in the pipeline: every rank calls `forward` and `backward` for every row, with an empty batch if
+it has no sequences. With one rank no rank waits for another, but empty batches and empty steps are still
+tried.
 """
 
 from contracts.conformance.trainer.bench import Bench
@@ -42,7 +43,7 @@ def _steps(bench: Bench, reference: Reference) -> list[Step]:
     nothing: Rows = [[[] for _ in range(ranks)]]
     one_token = make_sequences(model, [1], seed=7)
     long = make_long_pack(model, bench.options, reference.context, seed=8)
-    scale = 1 / len(sequences)  # its tokens are many, and with few steps weights stay small
+    scale = 1 / len(sequences)  # there are many tokens, and with few steps weights stay small
     return [
         Step(
             "several blocks on rank 0, no more than one on others",

@@ -1,6 +1,6 @@
 """T7: peak memory of forward and backward does not grow with vocabulary × length.
 
-Gathering the weights to send them holds few of them at a time.
+Gathering the weights holds only few of them at a time.
 """
 
 import itertools
@@ -23,11 +23,11 @@ VOCABULARY = 12_000
 SHORT = 2048  # tokens of the smaller pack
 LONG = 3584  # tokens of the larger pack
 LENGTH = 64  # tokens of each sequence, few enough that attention needs little memory
-ALLOWED = 0.4  # copies of the additional logits; one in bfloat16 is 0.5, and activations are less
-LAYERS = 24  # equal layers, each some 4 % of the weights
-ALLOWED_GATHERED = 0.4  # part of all weights; two copies of a layer and the next one are 0.2
+ALLOWED = 0.4  # copies of the additional logits; one in bfloat16 counts 0.5, and activations less
+LAYERS = 24  # equal layers, each about 4 % of the weights
+ALLOWED_GATHERED = 0.4  # share of all weights; two copies of a layer and the next layer are 0.2
 MIB = 2**20
-LEARNING = {  # whether entropies are asked for, and whether the loss uses them
+LEARNING = {  # whether entropies are requested, and whether the loss uses them
     "forward(entropy=False) and backward": (False, False),
     "forward(entropy=True) and backward": (True, True),
     "forward(entropy=True) and backward of a loss without entropies": (True, False),
@@ -40,14 +40,14 @@ SCORING = {
 
 @dataclass(frozen=True)
 class Measured:
-    """The bytes that one rank allocated, beyond those held before."""
+    """The bytes that one rank allocated in addition to those held before."""
 
-    learning: dict[str, list[int]]  # the peaks of each pack's forward and backward, by the keys of LEARNING
-    scoring: dict[str, list[int]]  # those of its forward with grad=False, by the keys of SCORING
+    learning: dict[str, list[int]]  # peaks of each pack's forward and backward, by the keys of LEARNING
+    scoring: dict[str, list[int]]  # peaks of each pack's forward with grad=False, by the keys of SCORING
 
 
 def measure(worker: RecordingWorker, spec: WorkerSpec, packs: list[list[TrainingSequence]]) -> Measured:
-    """Measures packs of more and most tokens. The first one, of few, allocates gradients and buffers."""
+    """Measures all packs but the first, a small one that allocates gradients and buffers."""
     _learn(worker, packs[0], True, True)
 
     def peaks(work: Callable[..., None], cases: Mapping[str, tuple[bool, ...]]) -> dict[str, list[int]]:
@@ -64,14 +64,14 @@ def _probe(worker: RecordingWorker, pack: list[TrainingSequence], entropy: bool)
 
 
 def _learn(worker: RecordingWorker, pack: list[TrainingSequence], entropy: bool, in_loss: bool) -> None:
-    """Keeps the scores until backward ends, as a learner does that reports the entropy."""
+    """Runs forward and backward. It keeps the scores until then, like a learner that reports entropy."""
     batch = PackedBatch.pack(pack)
     scores = worker.forward(batch, entropy=entropy)
     worker.backward(objective(scores, batch, in_loss))
 
 
 def peak_bytes(device: str, work: Callable[[], None]) -> int:
-    """Returns the bytes that torch allocated; resident memory would measure fragmentation of the C heap."""
+    """Returns the peak bytes that torch allocated; resident memory would include fragmentation."""
     if device == "cuda":
         torch.cuda.synchronize()
         torch.cuda.reset_peak_memory_stats()
@@ -85,9 +85,9 @@ def peak_bytes(device: str, work: Callable[[], None]) -> int:
 
 
 def gather(worker: RecordingWorker, spec: WorkerSpec) -> tuple[int, int]:
-    """Returns the peak bytes of two iterations together, beyond those held before, and those of all tensors.
+    """Returns the peak bytes of two iterations, beyond those held before, and the bytes of all tensors.
 
-    What an iteration leaves behind counts.
+    Memory that an iteration does not free counts too.
     """
     yielded = 0
 
