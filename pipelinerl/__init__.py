@@ -1,1 +1,2 @@
-"""The pipeline: the actor, the preprocessor and the trainer, which stream to each other and run concurrently."""
+"""The pipeline: the actor, the preprocessor and the trainer, which run concurrently and stream to each other.
+"""

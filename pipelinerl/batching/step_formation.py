@@ -1,7 +1,7 @@
 """Finished groups -> the rows of a step: advantages, filters, staleness, weights, packing. Pure, no I/O.
 
-A step takes all of a group, or the group is dropped with a reason. A failed member stays in its group, but has
-no tokens and does not count in the baseline.
+A step takes all of a group, or the group is dropped with a reason. A failed member stays in its group, but
+has no tokens and does not count in the baseline.
 """
 
 from collections import Counter

@@ -8,7 +8,7 @@ from typing import Any
 
 @asynccontextmanager
 async def in_background(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
-    """Runs `work` while the block runs, then cancels it. An exception of `work` is raised at the block's end."""
+    """Runs `work` while the block runs, then cancels it. Its exception is raised at the block's end."""
     task = asyncio.create_task(work)
     try:
         yield

@@ -11,7 +11,7 @@ from functools import cached_property
 from contracts.records import Completion
 
 ANSWER = "~the answer~"
-BEFORE = [{"role": "user", "content": "question"}, {"role": "assistant", "content": ANSWER}]  # stands for any earlier turn
+BEFORE = [{"role": "user", "content": "question"}, {"role": "assistant", "content": ANSWER}]  # any turns
 
 
 class ChatTemplate:
@@ -45,7 +45,7 @@ class ChatTemplate:
             raise ValueError(f"the chat template of {self._model_path} cannot continue from sampled tokens")
         sampled = completion.token_ids.tolist()
         new = tokenizer(after, add_special_tokens=False)["input_ids"]
-        if completion.finish_reason == "stop" and sampled[-1] in new:  # the model has sampled its end-of-turn token
+        if completion.finish_reason == "stop" and sampled[-1] in new:  # its end token is sampled
             end = new.index(sampled[-1])
             if not tokenizer.decode(new[:end]).strip():
                 new = new[end + 1 :]

@@ -31,9 +31,9 @@ class ProvingConnector(aiohttp.TCPConnector):
     """A connector that uses a new connection only after its server has shown that it knows the token.
 
     The challenge is sent once the connection is open, so the process that listens then must answer it. The
-    connections of a server that dies close with it. A process that takes over the port must answer a challenge
-    before it is sent anything. One case stays undetected: a process that accepts the connection, then gives
-    the port to a real server at once.
+    connections of a server that dies close with it. A process that takes over the port must answer a
+    challenge before it is sent anything. One case stays undetected: a process that accepts the connection,
+    then gives the port to a real server at once.
     """
 
     def __init__(self, token: str, **options: float):

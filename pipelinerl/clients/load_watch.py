@@ -96,7 +96,7 @@ def _metrics(lines: Iterable[str]) -> Iterable[Metric]:
 
 
 def _load(metrics: Iterable[Metric], time: float) -> Load:
-    """Returns the load. Raises KeyError if a metric is missing, and ValueError if its value is not a count."""
+    """Returns the load. Raises KeyError if a metric is missing, and ValueError if a value is no count."""
     values = {(s.name, s.labels.get("state")): s.value for metric in metrics for s in metric.samples}
     if not all(isfinite(value) and value >= 0 for value in values.values()):
         raise ValueError("a metric that counts is not a number")

@@ -90,7 +90,7 @@ class Reference:
     def finished(self) -> list[ScoredRow]:
         """Returns the rows that have their scores by now, in the order of their `begin`.
 
-        A row waits for the rows begun before it. Raises NoScoresError for a row that the server does not score.
+        A row waits for the rows begun before it. Raises NoScoresError if the server does not score a row.
         """
         self._tell_of_silence()
         rows = []

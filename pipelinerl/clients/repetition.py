@@ -14,7 +14,7 @@ def repeats(token_ids: np.ndarray, window: int, times: int) -> bool:
     longest = min(window, len(token_ids) // times)
     if longest == 0:
         return False
-    before = token_ids[-longest - 1 : -1][::-1]  # [longest] the tokens at distances p = 1, 2, ... before the last
+    before = token_ids[-longest - 1 : -1][::-1]  # [longest] the tokens p = 1, 2, ... before the last
     periods = np.flatnonzero(before == token_ids[-1]) + 1
     return any(_has_period(token_ids[-p * times :], p) for p in periods)
 

@@ -54,7 +54,7 @@ class Routing:
         return [*self._routed, *(url for url, server in self._others.items() if server.in_flight)]
 
     def set_servers(self, urls: Iterable[str]) -> list[str]:
-        """Routes only to these servers, and ends their rests. Returns the servers that it no longer routes to."""
+        """Routes only to these servers, and ends their rests. Returns the servers that are removed."""
         known = self._others | self._routed
         before = self._routed
         self._routed = {url: known.pop(url, None) or Server(url, self._limit, self._limit) for url in urls}
@@ -99,7 +99,7 @@ class Routing:
         server.share = min(2 * server.share, server.limit)
 
     def failed(self, server: Server, now: float) -> None:
-        """Counts a failure of the server. Further failures while it rests have the same cause: not counted."""
+        """Counts a failure. Failures while the server rests have the same cause, and are not counted."""
         server.share = 1
         if now >= server.rests_until:
             rest_s = SHORTEST_REST_S * 2 ** min(server.strikes, MOST_DOUBLINGS)
@@ -107,7 +107,7 @@ class Routing:
             server.rests_until = now + min(rest_s, LONGEST_REST_S)
 
     def set_limit(self, url: str, limit: int) -> None:
-        """Changes how many requests the server may have. Requests in flight beyond that are not interrupted."""
+        """Changes how many requests the server may have. Requests in flight are not interrupted."""
         server = self.find(url)
         if server:
             server.share = limit if server.share == server.limit else min(server.share, limit)
@@ -119,7 +119,7 @@ class Routing:
     # --- silence ------------------------------------------------------------------------------
 
     def leave_out(self, url: str) -> bool:
-        """Takes a silent server out of service. Returns False, and does nothing, if no other is in service."""
+        """Takes a silent server out of service. Returns False and does nothing if no other is in service."""
         server = self.find(url)
         if server is None or not self.has_other(url):
             return False

@@ -49,7 +49,7 @@ class ScoreRequests:
         self._deadline_s = deadline_s
         self._silence_s = silence_s
         self._on_silence = on_silence
-        self._heard_at = 0.0  # time of the last answer, or of the last failure that shows a sign of the server
+        self._heard_at = 0.0  # time of the last answer, or of a failure that is a sign of life
         self._limits = Limits()
 
     async def ready(self, timeout_s: float) -> None:
@@ -75,7 +75,7 @@ class ScoreRequests:
         self._limits = info.limits or self._limits
 
     async def score(self, sequences: list[list[int]], temperature: float) -> list[np.ndarray]:
-        """Returns the log-probabilities of each sequence of T ids: `[T - 1]` float32, without the first token.
+        """Returns the log-probabilities of each sequence of T ids: `[T - 1]` float32, all but the first.
 
         Raises NoScoresError if the server refuses, or does not answer in time.
         """

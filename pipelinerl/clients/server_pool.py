@@ -42,8 +42,8 @@ class _Place:
 class ServerPool:
     """A pool that assigns requests to its least busy servers.
 
-    No server gets more than `limit` requests at a time, or the number given to `set_limit`. Requests get their
-    places in the order of their arrival, and a freed place wakes one of them.
+    No server gets more than `limit` requests at a time, or the number given to `set_limit`. Requests get
+    their places in the order of their arrival, and a freed place wakes one of them.
     """
 
     def __init__(self, limit: int):
@@ -74,7 +74,7 @@ class ServerPool:
         return self._routing.urls
 
     def set_limit(self, url: str, limit: int) -> None:
-        """Changes how many requests the server may have. Requests in flight beyond that are not interrupted."""
+        """Changes how many requests the server may have. Requests in flight are not interrupted."""
         self._routing.set_limit(url, limit)
         self._hand_out()
 

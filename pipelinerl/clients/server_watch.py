@@ -1,7 +1,7 @@
 """Asks every server of some pools for its health, every few seconds, and tells the pools which are silent.
 
-Used by the actor. Any answer counts: a server that loads weights keeps its requests. `/health` needs no token,
-so none is sent.
+Used by the actor. Any answer counts: a server that loads weights keeps its requests. `/health` needs no
+token, so none is sent.
 """
 
 import asyncio

@@ -43,7 +43,7 @@ class SharedRequests:
 
 
 class _Shared:
-    """A request shared by several callers, each with its own choice. A caller that leaves affects no other."""
+    """A request shared by several callers, each with its own choice. One that leaves affects no other."""
 
     def __init__(self, session: aiohttp.ClientSession, url: str, asked: Asked):
         self._session = session
