@@ -48,7 +48,8 @@ class Heartbeat:
     def of_wait(self, longest_s: float) -> Callable[[], None]:
         """Returns a function for another thread to call while the worker waits in calls that have a timeout.
 
-        longest_s: the longest such wait. If the worker's own beats stop for longer, the function does nothing.
+        longest_s: the longest such wait. After a longer time without a beat of the worker's own, the function
+            does nothing.
         """
 
         def beat() -> None:

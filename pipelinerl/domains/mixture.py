@@ -102,7 +102,7 @@ class Mixture(Domain):
 
 
 def names_in_mixture(part: str, domain: Domain) -> dict[str, str]:
-    """Returns the mixture's names for a part's verifiers; a verifier without a specification keeps its name."""
+    """Returns the mixture's names for a part's verifiers; one without a specification keeps its name."""
     return {name: f"{part}/{name}" if spec else name for name, spec in domain.verifiers.items()}
 
 

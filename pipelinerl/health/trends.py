@@ -14,7 +14,7 @@ class Level:
 
     def __init__(self, window: int):
         self._values: deque[float] = deque(maxlen=window)
-        self._overlapping: deque[float] = deque(maxlen=window)  # levels that share values with the current one
+        self._overlapping: deque[float] = deque(maxlen=window)  # levels that share values with the last
         self.first = math.nan
         self.lowest = math.inf  # lowest level that shares no value with the current one
 

@@ -79,7 +79,7 @@ class Math(Verified):
         answer = await client.chat(problem.messages)
         judgement = await self.judged(client, problem, answer.text)
         attempt = judged_attempt([answer.completion], judgement)
-        word = judgement.word if judgement.word in OUTCOMES else "undecided"  # a hostile text may forge an outcome
+        word = judgement.word if judgement.word in OUTCOMES else "undecided"  # a text may forge one
         counts = {f"judged_{outcome}": float(outcome == word) for outcome in OUTCOMES}
         return replace(attempt, reward=self._rewards[word], metrics=attempt.metrics | counts)
 
