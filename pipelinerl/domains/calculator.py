@@ -63,7 +63,7 @@ class Calculator(Domain):
         return self._problem(index, heldout=True)
 
     async def rollout(self, client: ChatClient, problem: Problem) -> Attempt:
-        """Returns the attempt. Metrics: turns, the number of answers; tool_calls; tool_errors, failed calls."""
+        """Returns the attempt. Metrics: turns (number of answers), tool_calls, tool_errors (failed calls)."""
         answers = [await client.chat(problem.messages, tools=problem.tools)]
         errors = 0
         while answers[-1].tool_calls and len(answers) < self._turns:

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
-REUSED = "_reused_"  # key of a verifier's options: the verifier evaluates no text, so its worker may judge several
+REUSED = "_reused_"  # key of a verifier's options: it evaluates no text, so its worker may judge many
 Int = Annotated[int, Field(strict=True)]
 
 

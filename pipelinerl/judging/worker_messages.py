@@ -117,7 +117,7 @@ def checked(judgement: Judgement) -> Judgement:
 
 
 def names_in(judgement: Judgement) -> set[str]:
-    """Returns the judgement's own words that become names of metrics, without the outcomes of all verifiers."""
+    """Returns the judgement's own words that become names of metrics, without common outcomes."""
     own = {judgement.outcome} if judgement.word not in WORDS_OF_ALL else set()
     return {*own, *judgement.components, *judgement.metrics}
 

@@ -74,7 +74,7 @@ class Workers:
         return self._template.process if self._template and not self._template.is_lost else None
 
     async def start(self) -> None:
-        """Starts the template, which imports the verifiers. Raises TemplateError with the reason if it fails."""
+        """Starts the template, which imports the verifiers. Raises TemplateError with the reason."""
         await self._running()
 
     async def __aenter__(self) -> "Workers":

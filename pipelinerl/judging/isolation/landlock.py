@@ -15,7 +15,7 @@ VERSION = 1  # flag of CREATE_RULESET: asks for the version of the interface
 PATH_BENEATH = 1  # kind of rule
 READ_FILE = 1 << 2
 READ_DIRECTORY = 1 << 3
-RIGHTS = {1: 13, 2: 14, 3: 15, 4: 15}  # version -> number of file rights that the kernel knows; 16 in newer ones
+RIGHTS = {1: 13, 2: 14, 3: 15, 4: 15}  # version -> number of file rights; 16 in newer ones
 BIND_AND_CONNECT_TCP = 0b11  # from version 4
 ABSTRACT_SOCKETS_AND_SIGNALS = 0b11  # from version 6
 

@@ -40,7 +40,7 @@ def strongest_level(readable: Sequence[str]) -> tuple[Level, str]:
 
 
 def why_not_sealed(readable: Sequence[str]) -> str:
-    """Returns a message why `sealed` fails in this process's children, or "" if it withstands all programs."""
+    """Returns why `sealed` fails in this process's children, or "" if it withstands all programs."""
     try:
         confinement = Confinement(Level.SEALED, LIMITS, readable)
     except OSError as error:

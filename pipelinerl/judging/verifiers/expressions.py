@@ -68,7 +68,7 @@ def formula(text: str, local_dict: dict[str, Any] | None = None) -> Any:
 
 
 def _known_names() -> dict[str, Any]:
-    """Returns the names for evaluating a formula: those that it may use, and those that the parser inserts."""
+    """Returns the names for evaluating a formula: those it may use, and those the parser inserts."""
     known = {name: getattr(sympy, name) for name in (*FUNCTIONS, *CONSTANTS, "Symbol", "Function")}
     return {"__builtins__": {}, **known}
 

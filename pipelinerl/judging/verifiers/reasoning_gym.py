@@ -37,7 +37,7 @@ class ReasoningGymVerifier(Verifier):
         return text.strip() if answer is None else answer
 
     def judge(self, task: dict[str, Any], answer: str) -> Judgement:
-        """Returns the judgement. An answer for which the scorer raises is wrong, and counted in the metrics."""
+        """Returns the judgement. An answer for which the scorer raises is wrong, and counted."""
         try:
             score = float(self._scorer.score_answer(answer, task))
         except (MemoryError, RecursionError):
