@@ -15,10 +15,11 @@ names, and readers ignore names that they do not know. A number that is not fini
     actor         step = live weight version. For the rollouts that finished since the previous line:
                   reward_mean, reward_<component>, success_rate, success_<domain> if there are several,
                   length_mean, length_max (sampled tokens), truncated_share, generation_tokens_per_s. For
-                  the time since then, places_s seconds, shares of the places for requests: places_busy;
-                  blocked_<word> (free, for the reason in `Admission.blocked_by`). Shares of the rollouts
-                  under way: outside_requests (without a request), judged_share (waiting for a judgement).
-                  Also in_flight, rollouts_finished.
+                  the time since then, places_s seconds: places_busy, the share of the places for requests
+                  in use; blocked_<word>, the share of the time in which a free place was not taken, by the
+                  word of `Admission.blocked_by`. Shares of the rollouts under way: outside_requests
+                  (without a request), judged_share (waiting for a judgement). Also in_flight,
+                  rollouts_finished.
                   Every ten seconds: in_flight, including evaluations; rollouts_under_way;
                   rollouts_finished, and attempts_finished at held-out problems, since the process began.
                   At an evaluation, with step = the version at its beginning: heldout_success,

@@ -39,7 +39,7 @@ class Fifo:
         return row
 
     def close_step(self, group_ids: list[int]) -> MicroBatchRow:
-        """Returns the row that closes the step, with the remaining rollouts. The next row begins a new step."""
+        """Returns the row that closes the step, with the remaining rollouts."""
         row = self._take_row(group_ids, closes_step=True)
         self._step = self._step + 1
         self._index = 0

@@ -209,7 +209,7 @@ class Preprocessor:
 
 
 class EventWatch:
-    """A reader that watches an event stream for the record that ends a phase, and passes on earlier records."""
+    """A watch for the record that ends a phase in an event stream. It passes on earlier records."""
 
     def __init__(
         self,

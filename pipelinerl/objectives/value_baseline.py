@@ -18,7 +18,7 @@ from pipelinerl.objectives.base import Objective, TokenSums
 
 @dataclass(frozen=True)
 class ValueBaseline:
-    """An objective with a learned baseline. It needs a trainer with a value head (`trainer.value_head=true`)."""
+    """An objective with a learned baseline. The trainer needs a value head (`trainer.value_head=true`)."""
 
     needs_values = True
     learned_baseline = True

@@ -2,7 +2,7 @@
 
 With `max_lag`, a group is admitted while `started − settled + group_size ≤ (max_lag + 1) × batch_size`.
 Trained groups settle when their step's version is live, dropped groups at once. So the oldest group always
-settles, and admission cannot deadlock. With `max_lag` 0, every group is sampled by the version that it trains.
+settles, and admission cannot deadlock. With `max_lag` 0, the version that a group trains has sampled it.
 
 The queue is bounded too: `started − settled + group_size ≤ pace + STEPS_AHEAD × batch_size`. The pace is the
 number of rollouts that settle while a group is generated. By Little's law, so many must be under way for the

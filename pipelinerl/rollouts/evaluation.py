@@ -1,6 +1,6 @@
 """Held-out success: attempts at each held-out problem, at temperature 1, and the mean success of each set.
 
-A problem's domain names its set (`aime_2024`). The success of a set is avg@k, with k attempts at each problem.
+A problem's domain names its set (`aime_2024`). The success of a set is avg@k, with k attempts per problem.
 """
 
 import asyncio

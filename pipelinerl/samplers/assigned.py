@@ -7,7 +7,7 @@ from pipelinerl.samplers.base import Sampler
 
 
 def assigned(seed: int, node: str, version: int, count: int, problems: int) -> int:
-    """Returns the index of the problem, among `problems`, for the node's draw `count` (from 0) at a version."""
+    """Returns the problem, from 0 to `problems` - 1, for the node's draw `count` (from 0) at a version."""
     return random.Random(f"{seed}/{node}/{version}/{count}").randrange(problems)
 
 

@@ -14,8 +14,8 @@ class Curriculum(Sampler):
     pacing of competence-based curricula (Platanios and others, 2019, arXiv 1903.09848). Kimi k1.5 also goes
     from easy to hard (arXiv 2501.12599, §2.3.4).
 
-    The seed decides the order of equally difficult problems. A draw depends only on the seed and the number of
-    draws before it.
+    The seed decides the order of equally difficult problems. A draw depends only on the seed and the number
+    of draws before it.
     """
 
     def __init__(self, domain: Domain, seed: int, start_share: float, ramp_draws: int):

@@ -16,8 +16,8 @@ class DifficultyPools(Sampler):
     """A sampler that draws a pool by weight, among pools that are not empty, then any of its problems.
 
     The pools are those of INTELLECT-3 (arXiv 2512.16144); bounds and weights are ours. A problem is hard if
-    its latest group's success was at most `hard_up_to`, normal up to `normal_up_to`, and easy above. A problem
-    that was never drawn is normal.
+    its latest group's success was at most `hard_up_to`, normal up to `normal_up_to`, and easy above. A new
+    problem is normal.
 
     weights: the weight of each pool, whatever its size.
     """
