@@ -64,7 +64,7 @@ def _parts(run_dir: Path) -> dict[str, list]:
         "rollouts": rollouts,
         "spans of training": list(_spans(run_dir, "trainer-0", "learn")),
         "spans of the optimizer": list(_spans(run_dir, "trainer-0", "optimizer")),
-        "spans of publishing after the first": [span["d"] for span in published][1:],  # the first one waits for servers
+        "spans of publishing after the first": [span["d"] for span in published][1:],  # the first waits
         "pauses of servers": [seconds for seconds in paused if seconds is not None],
     }
     missing = [name for name, part in parts.items() if not part]

@@ -1,4 +1,4 @@
-"""Makes the records of rollouts that a simulated server has sampled, for the preprocessor. Pure computation."""
+"""Makes the records of simulated rollouts, for the preprocessor. Pure computation."""
 
 import numpy as np
 

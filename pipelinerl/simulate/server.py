@@ -76,7 +76,7 @@ class Server:
         self._now = now
 
     def pause(self, begin: float, until: float) -> None:
-        """Pauses all requests from `begin` to `until`, which may be in the future. Replaces an earlier pause."""
+        """Pauses all requests from `begin` to `until`, perhaps in the future. Replaces an earlier pause."""
         self._paused = (begin, until)
 
     def _paused_s(self, now: float) -> float:

@@ -40,7 +40,7 @@ class Launch:
     rollouts: list[Rollout] = field(default_factory=list)
     shares: list[RowShare] = field(default_factory=list)
     packed: bool = False  # whether the row that closes its step was recorded
-    masked: dict[str, str] = field(default_factory=dict)  # rollout of its step -> reason of the filter that masked it
+    masked: dict[str, str] = field(default_factory=dict)  # rollout of its step -> filter's reason
     settled: list[Settled] = field(default_factory=list)
     resumed: Resumed | None = None
 

@@ -46,7 +46,7 @@ STOP_TIMEOUT_S = 30.0  # time for the server to save its data before it is kille
 class RedisServer:
     """A Redis server that runs between `__enter__` and `__exit__`.
 
-    `url` is valid before, and stays the same if the object is entered again, because the object keeps its port.
+    `url` is valid before, and stays the same if the object is entered again, because the port is kept.
     """
 
     command = ("redis-server", "-")  # everybody can see a command line, so the configuration comes from stdin

@@ -1,4 +1,4 @@
-"""Does something now and then while a block waits."""
+"""Calls a function at intervals while a block runs."""
 
 import threading
 from collections.abc import Callable, Iterator

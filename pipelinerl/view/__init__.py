@@ -1,5 +1,5 @@
-"""A run seen from outside: its metrics for trackers, its rollouts as parquet, read from its directory.
+"""Views of a run, read from its directory: its metrics for trackers, its rollouts as parquet.
 
-Called by users' commands, and by the launcher for the names of trackers alone. No process that computes a run
-imports it. Must not know how to change a run.
+Called by users' commands, and by the launcher only for the names of trackers. No worker of a run imports it.
+Must not know how to change a run.
 """
