@@ -1,2 +1,1 @@
-"""The pipeline: the actor, the preprocessor and the trainer, which run concurrently and stream to each other.
-"""
+"""The pipeline: the actor, the preprocessor and the trainer run concurrently, and stream to each other."""

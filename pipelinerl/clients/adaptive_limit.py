@@ -13,9 +13,7 @@ from dataclasses import dataclass
 from math import ceil, log
 from statistics import fmean
 
-MOST = (
-    128  # a server may refuse more than 256 choices, and counts a request's choices until all have ended
-)
+MOST = 128  # a server may refuse more than 256 choices, and counts a request's choices until all have ended
 FACTOR = 1.5  # ratio of the limit on trial to the current one, or the inverse
 WORTH = 0.5
 APART = 1.15  # smallest ratio between two numbers of requests whose speeds are compared

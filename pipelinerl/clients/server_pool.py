@@ -171,12 +171,12 @@ class ServerPool:
         if server := self._routing.find(url):
             self._routing.failed(server, asyncio.get_running_loop().time())
 
-    # --- what the watch hears -----------------------------------------------------------------
+    # --- silence ------------------------------------------------------------------------------
 
     def leave_out(self, url: str) -> None:
         """Stops sending requests to a silent server, and cancels those in flight on it.
 
-        Does nothing if no other server is in service.
+        Does nothing if no other server is in service: requests then wait for this one.
         """
         if self._routing.leave_out(url):
             self._call_off(url)

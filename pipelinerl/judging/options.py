@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
-REUSED = "_reused_"  # key of a verifier's options: it evaluates no text, so its worker may judge many
+REUSED = "_reused_"  # in a verifier's specification: it evaluates no text, so its worker may judge many
 Int = Annotated[int, Field(strict=True)]
 
 

@@ -4,7 +4,7 @@
     ρ = π / π_prox
 
 π_prox is the policy at the step's beginning. In the first of a step's `epochs`, ρ is 1, and the gradient
-equals that of plain importance sampling; the clip acts from the second epoch on. A token whose behaviour
+equals that of plain importance sampling. The clip acts from the second epoch on. A token whose behaviour
 weight π_prox / μ is above the cap is left out, because nothing else bounds that weight.
 Source: AReaL, arXiv 2505.24298, §5.2, eq. 5 (ε = 0.2), after arXiv 2110.00641. The cap is
 behav_imp_weight_cap = 5 in AReaL's code.

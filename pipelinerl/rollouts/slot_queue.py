@@ -1,7 +1,7 @@
 """The queue for slots, which are places for requests on the servers. Pure state, no I/O.
 
-It decides which rollout starts or resumes when another one frees its slot. A rollout that its segment's
-budget has cut short waits behind the rollouts that have not started, and before any new group.
+It decides which rollout starts or resumes when another one frees its slot. Rollouts of started groups that
+have not begun come first, then rollouts that their segment's budget has cut short, then any new group.
 """
 
 import asyncio

@@ -1,5 +1,5 @@
 """Scripts for sbatch, which start a run inside a SLURM allocation, or add nodes to a live run.
 
-Called only by the command `python -m pipelinerl.slurm`. Must not know what a run does: the scripts start Ray
-and launch.py. It submits nothing.
+Called by the command `python -m pipelinerl.slurm`. Must not know what a run does: the scripts start Ray and
+launch.py. It submits nothing.
 """

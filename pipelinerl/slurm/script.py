@@ -33,7 +33,7 @@ TOLD_BEFORE_S = 60  # SLURM signals the batch script so long before the time lim
 
 def script(arguments: list[str]) -> str:
     """Returns the script for the arguments of the command. Raises PlanError if they are invalid."""
-    conf_directory()  # raises where launch.py is missing too
+    conf_directory()  # exists only in a checkout, like launch.py
     own, separator, of_launch = split(arguments)
     settings = read_settings(own)
     if "join" in settings:

@@ -91,7 +91,8 @@ def latest_launch(streams: Streams) -> Resumed:
 def results_left(results: Sequence[Evaluated], version: int) -> list[Evaluated]:
     """Returns the evaluations that stay valid after rolling back to `version`.
 
-    They are those sampled only by versions up to it. A run that starts again at version 0 evaluates it anew.
+    Only versions up to `version` have sampled in them. A run that starts again at version 0 repeats its
+    evaluation.
     """
     return [result for result in results if result.last_version <= version and version > 0]
 

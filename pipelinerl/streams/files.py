@@ -135,7 +135,7 @@ class FileWriter(StreamWriter):
         self._protected = from_offset
 
     def trim(self, before_offset: int) -> None:
-        """Deletes whole segments, never the one with the newest record."""
+        """Deletes only complete segments, never the one with the newest record."""
         if self._last is None:
             return
         starts = segment_starts(self._directory)

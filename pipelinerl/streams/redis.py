@@ -5,7 +5,7 @@
     pipelinerl:<run>:names            the set of streams
 
 Offsets are byte positions, so they stay valid after trimming. A writer owns its stream while the server
-lists a connection of its name, so not longer than its process lives, and not while its connection is broken.
+lists a connection of its name. That ends with its process, or when its connection breaks.
 A writer that was replaced meanwhile is refused at its next append. When an append returns, the record is in
 the server's memory. The server's configuration decides what survives the server's own end. A writer must be
 used by one thread only.

@@ -48,7 +48,7 @@ class Probe:
         return True
 
     def score(self, worker: TrainerWorker, version: int) -> dict[str, float]:
-        """Ends the current probe, and returns its metrics. Those of the requests are valid only on rank 0.
+        """Ends the current probe, and returns its metrics. Counts of requests are valid only on rank 0.
 
         `worker` must still hold the weights of `version`. The schedule decides whether to wait for late
         answers; otherwise they are left out.

@@ -87,7 +87,7 @@ class WeightPublisher:
         self._candidates.wait()
 
     def is_stranded(self) -> bool:
-        """Returns whether another server is ready while those of the last publication have left or are silent.
+        """Returns whether every server of the last publication is gone or silent, and another one is ready.
 
         Then no rollout can come, so no step closes, and the new server would never get weights. Must be
         called at intervals while no rollout comes. Servers count as silent after `SILENT_LOOKS` calls in a
@@ -212,7 +212,7 @@ class WeightPublisher:
         return self._leave_out(blame(endings, self._manifest.total_bytes, timed_out))
 
     def _statuses(self, version: int) -> tuple[dict[ServerControl, WeightUpdateStatus], set[ServerControl]]:
-        """Returns the reported statuses, and the members that had failed before the trainer left the group."""
+        """Returns the reported statuses, and the members that failed before the trainer left the group."""
         members = self._groups.members
         early_s = FIRST_S if self._broken else self._weights.live_timeout_s
         early, _ = self._servers.ask(members, lambda s: s.weight_update(version, early_s), together=True)

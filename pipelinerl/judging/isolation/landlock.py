@@ -50,7 +50,7 @@ def ruleset(readable: Sequence[str]) -> int:
 
 
 def restrict(rules: int) -> None:
-    """Applies the ruleset to this thread and its children, irrevocably. Requires no_new_privs."""
+    """Applies the ruleset to this thread and everything it starts, irrevocably. Requires no_new_privs."""
     _called(RESTRICT_SELF, rules, 0)
 
 

@@ -71,7 +71,7 @@ def program() -> bytes:
 
 
 def restrict(instructions: bytes) -> None:
-    """Applies the filter to this thread and its children, irrevocably. Requires no_new_privs."""
+    """Applies the filter to this thread and everything it starts, irrevocably. Requires no_new_privs."""
     filter_ = Program(len(instructions) // INSTRUCTION_BYTES, instructions)
     if LIBC.prctl(PR_SET_SECCOMP, MODE_FILTER, ctypes.byref(filter_), 0, 0):
         code = ctypes.get_errno()

@@ -1,7 +1,7 @@
 """Checks that this process may join a Ray cluster, before it does, so that a refusal is a one-line message.
 
-Called by `executor.py`. A separate process talks to the cluster, because Ray retries a refused connection for
-20 s or more, and reports the reason only in its log.
+Called by `executor.py`. A separate process talks to the cluster. Ray itself would retry a refused connection
+for 20 s or more, and report the reason only in its log.
 """
 
 import json

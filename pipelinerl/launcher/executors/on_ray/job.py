@@ -46,7 +46,7 @@ class RayJob:
         return self.slot is not None and self._lost is None
 
     def calls(self) -> list[Any]:
-        """Returns the pending calls, whose end `hear` must be told of."""
+        """Returns the pending calls. Those that end must be passed to `hear`."""
         if self._lost is not None:
             return []
         return [call for call in (self._placing, self._running, self._keeping) if call is not None]
