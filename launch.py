@@ -103,7 +103,7 @@ def resume_position(run_dir: Path, config: RunConfig) -> Position | None:
     from pipelinerl.launcher.resume import choose
 
     if config.resume is not False:
-        return choose(run_dir, Checkpoints(run_dir), config.resume, config.max_steps)
+        return choose(run_dir, Checkpoints(run_dir), config.resume, config.max_steps, config.stop_at)
     check_run_dir(run_dir)
     return None
 

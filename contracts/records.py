@@ -283,6 +283,7 @@ class TrainingDone(Record, frozen=True, kw_only=True):
     """Says that the last step has closed and its weights are published."""
 
     version: int
+    solved: int | None = None  # version whose evaluation met `stop_at`; None where `max_steps` ended the run
 
 
 class CheckpointSaved(Dated, frozen=True, kw_only=True):

@@ -44,14 +44,14 @@ class Component(Section):
 
 class ModelConfig(Section):
     path: str | None = Field(
-        None, description="Hugging Face model: a directory, or org/name on the hub; null makes a demo model."
+        None, description="Hugging Face model: a directory, or org/name on the hub; null = a demo model."
     )
     hub: str | None = Field(
         None, description="Its name on the hub, if it is from there: the launcher's to give."
     )
     shape: ModelShape | None = Field(None, description="Its shape, for a plan where the model is not.")
     demo: Literal["sums", "thinking", "guessing", "word_problems"] = Field(
-        "sums", description="Which demo model is made: one that was trained on the problems of the domain."
+        "sums", description="Which demo model it is: one that was trained on the problems of the domain."
     )
 
 
@@ -278,6 +278,11 @@ class CheckpointConfig(Section):
     keep: Int = Field(2, ge=1, description="Newest checkpoints that are kept.")
 
 
+class StopAtConfig(Section):
+    success: float = Field(gt=0, le=1, description="Held-out success that each of the evaluations reaches.")
+    evaluations: Int = Field(ge=1, description="Evaluations during training that reach it in a row.")
+
+
 class EvalConfig(Section):
     every: Int | None = Field(ge=1, description="Weight versions between evaluations; null = start and end.")
     problems: Int = Field(ge=1, description="Held-out problems per evaluation, of all sets together.")
@@ -319,7 +324,10 @@ class RunConfig(Section):
     group_size: Int = Field(ge=2, description="Attempts at one problem.")
     max_lag: Int | None = Field(ge=0, description="Oldest weights a trained token may be sampled by.")
     on_stale: Literal["drop", "mask", "keep"] = Field("drop", description="What to do with older tokens.")
-    max_steps: Int = Field(ge=1, description="Optimizer steps of the run.")
+    max_steps: Int = Field(ge=1, description="Optimizer steps of the run, unless stop_at ends it sooner.")
+    stop_at: StopAtConfig | None = Field(
+        None, description="When the run is solved and ends before max_steps; null = never."
+    )
     give_up_after: Int = Field(5000, ge=1, description="Groups dropped in a row that end the run.")
     trackers: list[str] = Field(
         [], description="Where a process beside the run writes its metrics: wandb, trackio, tensorboard."

@@ -56,6 +56,7 @@ class Trainer:
         if resumed.version > 0:
             self._worker.load(self._checkpoints.worker(resumed.version))
         self._version = resumed.version
+        self._is_solved = False
         manifest = self._worker.weight_manifest(config.weights.dtype)
         self._rank_zero = None
         if rank == 0:
@@ -76,7 +77,7 @@ class Trainer:
             )
 
     def run(self) -> None:
-        """Publishes the start version, then trains and publishes step by step until `max_steps`.
+        """Publishes the start version, then trains and publishes step by step until the run is over.
 
         Where the launcher is to begin the workers again, it saves the state and returns before that.
         """
@@ -84,7 +85,8 @@ class Trainer:
         self._send()
         self._end_probe()
         self._spans.taken()  # what came before training belongs to no step
-        while self._version < self._config.max_steps:
+        self._ask_if_solved()
+        while not self._is_over:
             match self._next_task():
                 case PublishWanted():
                     self._send()
@@ -99,6 +101,15 @@ class Trainer:
         self._ranks.wait_for_rank_0(lambda: self._rank_zero.end(self._version))
         self._export()
         self._worker.close()
+
+    @property
+    def _is_over(self) -> bool:
+        return self._is_solved or self._version >= self._config.max_steps
+
+    def _ask_if_solved(self) -> None:
+        """Has rank 0 decide for all ranks whether the evaluations meet `stop_at`."""
+        if self._config.stop_at is not None:
+            self._is_solved = self._ranks.agree(lambda: self._rank_zero.is_solved)
 
     def _next_task(self) -> Record:
         """Ranks wait for data here, together."""
@@ -127,8 +138,9 @@ class Trainer:
         if self._ranks.agree(lambda: self._rank_zero.close_step(self._version, report, statistics)):
             self._send()
         self._ranks.wait_for_rank_0(lambda: self._rank_zero.settle(self._version, report.skipped))
+        self._ask_if_solved()
         every = self._config.checkpoint.every
-        if every and (self._version % every == 0 or self._version == self._config.max_steps):
+        if every and (self._version % every == 0 or self._is_over):
             self._save()
 
     def _leave(self) -> None:

@@ -159,7 +159,8 @@ def kinds_of(shape: Shape) -> list[tuple[Action, str]]:
 def settings_of(plan: Plan) -> list[str]:
     """Returns the settings of launch.py, without the run directory and the number of steps."""
     shape = plan.shape
-    settings = [*SMALL[shape.pair], *PATIENT, *QUICK, "group_size=4", "filters=[]", f"seed={plan.seed}"]
+    settings = [*SMALL[shape.pair], *PATIENT, *QUICK, "group_size=4", "filters=[]", "stop_at=null"]
+    settings += [f"seed={plan.seed}"]
     settings += [f"world.servers={shape.servers}", f"world.trainer_ranks={shape.ranks}"]
     settings += [f"streams={shape.streams}", f"schedule={shape.schedule}", f"max_lag={shape.max_lag}"]
     settings += [f"checkpoint.every={shape.checkpoint_every}"]

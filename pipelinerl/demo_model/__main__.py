@@ -1,9 +1,10 @@
 """Makes a demo model: python -m pipelinerl.demo_model NAME [--out DIR] [--seed N]
 
-A Qwen2 of 0.8 M parameters; a few minutes on two cores. A finished one is kept.
+A Qwen2 of 0.8 M parameters, in half precision; a few minutes on two cores. A finished one is kept, and made
+again where its recipe has changed.
 
-* sums: knows one task (conf/domain/reasoning_gym.yaml: sums of two numbers of one or two digits) and is
-  unreliable at it.
+* sums: the demo's, which is part of the project (pipelinerl/demo_model/checkpoints/sums). It knows one task
+  (conf/domain/reasoning_gym.yaml: sums of two numbers of one or two digits) and is unreliable at it.
 * thinking: the same, after thinking of a random length (conf/domain/thinking_sums.yaml), from the finished
   model of the sums: --from SUMS.
 * guessing: finds a number by halving what is left, and makes errors (conf/domain/guessing.yaml).

@@ -1,8 +1,10 @@
 """Makes a demo model and keeps it: a finished one with the same fingerprint is not made again.
 
-The directory appears under its name only when it is complete.
+The directory appears under its name only when it is complete. Its weights are stored in half precision;
+whoever loads them in float32 gets exactly what is stored.
 """
 
+import hashlib
 import json
 import shutil
 import tempfile
@@ -12,6 +14,7 @@ from functools import partial
 from pathlib import Path
 
 import torch
+from transformers import Qwen2ForCausalLM
 
 from pipelinerl.demo_model.local_client import LocalChatClient
 from pipelinerl.demo_model.prompts import Prompts
@@ -36,6 +39,7 @@ def make_demo_model(out: Path, recipe: Recipe, say: Say = print) -> dict:
     building = Path(tempfile.mkdtemp(prefix=f".{out.name}-", dir=out.parent))
     try:
         stamp = {"fingerprint": recipe.fingerprint, **_make(building, recipe, say)}
+        stamp["weights"] = weights_hash(building)
         (building / STAMP).write_text(json.dumps(stamp, indent=2))  # the last file
         if out.exists():
             shutil.rmtree(out)
@@ -45,6 +49,17 @@ def make_demo_model(out: Path, recipe: Recipe, say: Say = print) -> dict:
         shutil.rmtree(building, ignore_errors=True)
     say(f"{out}: sampled success {stamp['success']:.2f}, {stamp['seconds']:.0f} s")
     return stamp
+
+
+def weights_hash(directory: Path) -> str:
+    """Returns the SHA-256 of a demo model's weights."""
+    return hashlib.sha256((directory / "model.safetensors").read_bytes()).hexdigest()
+
+
+def save_in_half(model: Qwen2ForCausalLM, directory: Path) -> None:
+    """Saves the weights in half precision. The configuration names float32, in which they are loaded."""
+    half = {name: parameter.detach().half() for name, parameter in model.named_parameters()}
+    model.save_pretrained(directory, state_dict=half)
 
 
 def _make(directory: Path, recipe: Recipe, say: Say) -> dict:
@@ -69,7 +84,7 @@ def _make(directory: Path, recipe: Recipe, say: Say) -> dict:
         if stage.named:
             successes.append(client.success(domain, heldout))
             say(f"{stage.named}: sampled success {successes[-1]:.2f}, {time.monotonic() - start:.0f} s")
-    client.model.save_pretrained(directory)
+    save_in_half(client.model, directory)
     return {
         "supervised": successes[0],
         "success": successes[-1],

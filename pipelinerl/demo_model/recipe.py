@@ -68,12 +68,8 @@ class Recipe(abc.ABC):
         """Yields the stages. Each one is trained before the next one is taken."""
 
 
-def domain_file(name: str) -> Path:
-    return conf_directory() / "domain" / f"{name}.yaml"
-
-
 def domain_config(name: str) -> dict[str, Any]:
-    return OmegaConf.to_container(OmegaConf.load(domain_file(name)))
+    return OmegaConf.to_container(OmegaConf.load(conf_directory() / "domain" / f"{name}.yaml"))
 
 
 def configured(name: str, seed: int, **changes: Any) -> Domain:

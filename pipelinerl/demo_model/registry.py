@@ -1,10 +1,15 @@
-"""The demo models by name: where each is kept, and its recipe. `model.demo` names one."""
+"""The demo models by name: where each is kept, and its recipe. `model.demo` names one.
+
+The model of the sums is part of the project: the demo starts from it at once, and everywhere alike. The
+others are made where they are first used.
+"""
 
 from pathlib import Path
 from typing import NamedTuple
 
 from pipelinerl.paths import ROOT
 
+SHIPPED = Path(__file__).resolve().parent / "checkpoints"
 CACHE = ROOT / ".cache"
 RECIPES = "pipelinerl.demo_model.recipes"
 SEED = 2  # one with which the task is learnt well before the stage ends
@@ -17,7 +22,7 @@ class DemoModel(NamedTuple):
 
 
 DEMO_MODELS = {
-    "sums": DemoModel(CACHE / "demo_model", f"{RECIPES}.sums.SumsRecipe"),
+    "sums": DemoModel(SHIPPED / "sums", f"{RECIPES}.sums.SumsRecipe"),
     "thinking": DemoModel(CACHE / "thinking_model", f"{RECIPES}.thinking.ThinkingRecipe", begins_with="sums"),
     "guessing": DemoModel(CACHE / "guessing_model", f"{RECIPES}.guessing.GuessingRecipe"),
     "word_problems": DemoModel(CACHE / "word_problems_model", f"{RECIPES}.word_problems.WordProblemsRecipe"),

@@ -1,4 +1,4 @@
-"""Where the model is: a directory, a repository of the Hugging Face hub, or a demo model that is made here.
+"""Where the model is: a directory, a repository of the Hugging Face hub, or a demo model.
 
 A plan needs neither the model nor a network: `model.shape` describes the model until it is here.
 """

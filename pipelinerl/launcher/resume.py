@@ -13,12 +13,21 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from contracts.records import Resumed, Rollout, SamplerState, StepClosed, TrainingDone, infrastructure
+from pipelinerl.config import StopAtConfig
 from pipelinerl.errors import PlanError
 from pipelinerl.report.run_totals import accounts_of
 from pipelinerl.streams.base import StreamBusyError, Streams, StreamWriter
-from pipelinerl.streams.events import EVENT_STREAMS, latest_launch, recorded, recorded_events
+from pipelinerl.streams.events import (
+    EVENT_STREAMS,
+    latest_launch,
+    recorded,
+    recorded_events,
+    results_left,
+    valid_results,
+)
 from pipelinerl.streams.of_run import recorded_streams
 from pipelinerl.training.checkpoints import START, Checkpoints, Position
+from pipelinerl.training.stopping import Stopping
 
 DATA_STREAMS = ("rollouts", "eval_rollouts", "rows")
 
@@ -27,24 +36,45 @@ class StillAliveError(PlanError):
     """A process of the run holds one of its streams."""
 
 
-def choose(run_dir: Path, checkpoints: Checkpoints, resume: bool | int, max_steps: int) -> Position:
+def choose(
+    run_dir: Path,
+    checkpoints: Checkpoints,
+    resume: bool | int,
+    max_steps: int,
+    stop_at: StopAtConfig | None = None,
+) -> Position:
     """Returns the newest checkpoint, or that of a version. Without any, a run starts again with version 0.
 
-    A run that finished its last step but not its final evaluation can still be resumed."""
+    A run that finished its last step but not its final evaluation can still be resumed.
+    """
     whole = {position.version: position for position in [START, *checkpoints.complete_checkpoints()]}
     version = max(whole) if resume is True else resume
     if version not in whole:
         raise PlanError(f"resume={resume}: there are checkpoints of versions {', '.join(map(str, whole))}")
-    if version > max_steps or (version == max_steps and has_ended(run_dir, checkpoints)):
-        raise PlanError(f"the run has made {version} steps and max_steps is {max_steps}; raise it to resume")
+    if version > max_steps:
+        raise PlanError(all_steps_made(version, max_steps))
+    if checkpoints.final.exists():
+        with recorded_streams(run_dir) as streams:
+            check_unfinished(streams, version, max_steps, stop_at)
     return whole[version]
 
 
-def has_ended(run_dir: Path, checkpoints: Checkpoints) -> bool:
-    if not checkpoints.final.exists():
-        return False
-    with recorded_streams(run_dir) as streams:
-        return accounts_of(streams).ended
+def check_unfinished(streams: Streams, version: int, max_steps: int, stop_at: StopAtConfig | None) -> None:
+    """Raises PlanError where the run has ended and there is nothing to train from `version`."""
+    if not accounts_of(streams).ended:
+        return
+    solved = Stopping(stop_at, results_left(valid_results(streams), version)).solved
+    if solved:
+        raise PlanError(
+            f"the run was solved at step {solved.version}, with held-out success {solved.success:.2f}; "
+            "stop_at=null resumes it all the same"
+        )
+    if version == max_steps:
+        raise PlanError(all_steps_made(version, max_steps))
+
+
+def all_steps_made(version: int, max_steps: int) -> str:
+    return f"the run has made {version} steps and max_steps is {max_steps}; raise it to resume"
 
 
 def launcher_events(streams: Streams) -> StreamWriter:

@@ -20,6 +20,7 @@ from contracts.records import (
     Settled,
     Started,
     StepClosed,
+    TrainingDone,
     WeightsPublished,
 )
 from pipelinerl.judging.level import isolation_of
@@ -98,6 +99,7 @@ class RunTotals:
         self.steps: dict[int, StepClosed] = {}  # by the version that they made
         self.weight_updates = 0
         self.resumed = 0  # how often
+        self.solved_at: int | None = None  # version whose evaluation met `stop_at`
         self.updates_while_generating: set[tuple[str, int]] = set()  # (launch of the run, version)
         self.gaps: list[float] = []  # mean absolute, one a probe
         self.largest_gap: float | None = None
@@ -129,9 +131,12 @@ class RunTotals:
                 self.weight_updates += 1
             case StepClosed():
                 self.steps[event.version] = event
+            case TrainingDone():
+                self.solved_at = event.solved
 
     def _go_back_to(self, version: int) -> None:
         self.resumed += 1
+        self.solved_at = None
         self.steps = {made: step for made, step in self.steps.items() if made <= version}
         self.evaluations = results_left(self.evaluations, version)
 

@@ -1,4 +1,4 @@
-"""The end of a run: `summary.json`, two tables and `reward.png`. Called by the launcher.
+"""The end of a run: `summary.json`, two tables, `reward.png` and the closing lines. Called by the launcher.
 
 What a run that ended early never recorded is null in the summary.
 """
@@ -13,6 +13,7 @@ from rich.table import Table
 from contracts.records import Evaluated, infrastructure
 from contracts.support.files import write_atomically
 from pipelinerl.report.bottleneck import bottleneck
+from pipelinerl.report.closing import closing_lines
 from pipelinerl.report.evaluation_table import print_evaluations
 from pipelinerl.report.reward_plot import draw_rewards
 from pipelinerl.report.run_totals import RunTotals, read_totals
@@ -26,7 +27,7 @@ FAILED = "failed:"  # begins the status of a failed rollout
 
 
 def report(run_dir: Path, streams: Streams, wall_s: float | None = None) -> dict[str, object]:
-    """Prints the tables, writes the summary and the picture; returns the summary."""
+    """Prints tables and closing lines, writes the summary and the picture; returns the summary."""
     totals = read_totals(run_dir, streams)
     summary = summary_of(totals, wall_s)
     print_table(summary, run_dir)
@@ -38,6 +39,7 @@ def report(run_dir: Path, streams: Streams, wall_s: float | None = None) -> dict
     heldout = [(result.version, result.success) for result in totals.evaluations]
     if training or heldout:
         draw_rewards(run_dir / "reward.png", training, heldout)
+    print(*closing_lines(summary, run_dir, totals.accounts.ended), sep="\n")
     return summary
 
 
@@ -60,6 +62,7 @@ def summary_of(totals: RunTotals, wall_s: float | None) -> dict[str, object]:
         "heldout_success_end": evaluations[-1].success if evaluations else None,
         "evaluations": [described(result) for result in evaluations],
         "optimizer_steps": len(totals.steps),
+        "solved_at": totals.solved_at,
         "resumed": totals.resumed,
         "streams_cut": totals.cut,
         "rollouts_from_version": rollouts.first_version if "rollouts" in totals.cut else None,

@@ -9,6 +9,7 @@ import numpy as np
 
 from contracts.records import (
     DropReason,
+    Evaluated,
     MicroBatchRow,
     Pinned,
     PublishWanted,
@@ -31,12 +32,13 @@ from pipelinerl.metrics import MetricsWriter
 from pipelinerl.spans import Spans
 from pipelinerl.streams import Streams, StreamWriter
 from pipelinerl.streams.base import Entry
-from pipelinerl.streams.events import NEEDED_TO_RESUME
+from pipelinerl.streams.events import NEEDED_TO_RESUME, valid_results
 from pipelinerl.training.checkpoint_saver import CheckpointSaver
 from pipelinerl.training.checkpoints import Checkpoints, Position
 from pipelinerl.training.phases import add_phases
 from pipelinerl.training.room import wait_for_room
 from pipelinerl.training.save_requests import SaveRequests
+from pipelinerl.training.stopping import Stopping
 from pipelinerl.training.weight_publisher import WeightPublisher
 
 log = logging.getLogger(__name__)
@@ -87,10 +89,17 @@ class RankZero:
         self._groups: list[int] = []
         self._published = -1  # version of the last publication
         self._health = Health(instantiate(config.health))
+        self._stopping = Stopping(config.stop_at, valid_results(streams))
+
+    @property
+    def is_solved(self) -> bool:
+        """Whether the evaluations that the actor has recorded by now meet `stop_at`."""
+        return self._stopping.solved is not None
 
     def end(self, version: int) -> None:
         self.saver.finish()
-        self._events.append(TrainingDone(version=version))
+        solved = self._stopping.solved
+        self._events.append(TrainingDone(version=version, solved=solved and solved.version))
         self.publisher.close()
 
     def is_unsaved(self, version: int) -> bool:
@@ -188,7 +197,7 @@ class RankZero:
         self._masked_tokens = 0
 
     def _apply_actor_events(self, version: int) -> None:
-        """Pins and releases servers as requested in the actor's events, before `version` is published.
+        """Applies pins, releases and evaluations from the actor's events, before `version` is published.
 
         With `schedule: async`, it first waits until no request is in flight or a save is wanted.
         """
@@ -224,6 +233,8 @@ class RankZero:
                     self.publisher.pin(url)
                 case Released(server=url):
                     self.publisher.release(url)
+                case Evaluated():
+                    self._stopping.observe(entry.record)
             yield entry.record
 
     def published(self, published: WeightsPublished) -> None:

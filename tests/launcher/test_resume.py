@@ -21,6 +21,7 @@ from contracts.records import (
     VersionSpan,
 )
 from contracts.trainer import SaveHandle
+from pipelinerl.config import StopAtConfig
 from pipelinerl.errors import PlanError
 from pipelinerl.launcher.resume import choose, launcher_events, resume, sort_groups
 from pipelinerl.replay import trained_rows
@@ -310,6 +311,28 @@ def test_a_run_that_stopped_between_its_last_step_and_its_end_goes_on_to_its_end
     checkpoints.final.mkdir()
     with pytest.raises(PlanError, match="has made 3 steps and max_steps is 3; raise it to resume"):
         choose(tmp_path, checkpoints, True, max_steps=3)
+
+
+def test_a_solved_run_is_resumed_only_where_it_is_not_solved_yet(tmp_path):
+    streams = FileStreams(tmp_path / "streams")
+    checkpoints = Checkpoints(tmp_path)
+    for version in (2, 5):
+        checkpoints.worker(version).mkdir(parents=True)
+        checkpoints.complete(Position(version, 0), keep=2)
+    checkpoints.final.mkdir()
+    actor = streams.writer("actor_events")
+    for event in (evaluated(0), evaluated(2), evaluated(4), ActorStopped()):
+        actor.append(event)
+
+    def chosen(at: bool | int, stop_at: StopAtConfig | None) -> int:
+        return choose(tmp_path, checkpoints, at, max_steps=9, stop_at=stop_at).version
+
+    solved = StopAtConfig(success=0.5, evaluations=3)
+    with pytest.raises(PlanError, match="the run was solved at step 4, with held-out success 0.50; stop_at="):
+        chosen(True, solved)
+    assert chosen(True, StopAtConfig(success=0.6, evaluations=3)) == 5
+    assert chosen(True, None) == 5
+    assert chosen(2, solved) == 2  # the third evaluation is undone
 
 
 @pytest.mark.parametrize("content", [b"", bytes(40), b'{"version": 8, "roll', b'{"version": 8}', b"[]"])

@@ -28,6 +28,7 @@ MINIATURE = (
     "group_size=4",
     "eval.problems=16",
     "eval.concurrency=16",
+    "stop_at=null",
 )
 SEED = int(os.environ.get("SEED", "0"))  # of `make soak`
 

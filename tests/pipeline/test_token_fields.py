@@ -33,6 +33,7 @@ SMALL = (
     "batch_size=32",
     "group_size=4",
     "eval.problems=16",
+    "stop_at=null",
     "filters=[]",
 )
 CHECKS = '''

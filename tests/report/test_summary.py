@@ -97,6 +97,7 @@ def test_the_summary_is_what_the_records_say(run_dir):
         "heldout_success_end": 0.9,
         "evaluations": [described(0, 0.4), described(2, 0.9)],
         "optimizer_steps": 3,
+        "solved_at": None,
         "resumed": 0,
         "streams_cut": [],
         "rollouts_from_version": None,
@@ -171,6 +172,7 @@ def test_a_run_that_failed_early_has_nulls(tmp_path, what_exists):
             "bottleneck_measured",
             "judging_isolation",
             "rollouts_from_version",
+            "solved_at",
         ),
         *("logprob_gap_mean_abs", "logprob_gap_max_abs", "generation_tokens_per_s", "trained_tokens_per_s"),
     }

@@ -10,7 +10,7 @@ from transformers import PreTrainedTokenizerBase
 
 from pipelinerl.demo_model.examples import Batch, batch_of, example
 from pipelinerl.demo_model.local_client import LocalChatClient
-from pipelinerl.demo_model.recipe import UNRELIABLE, Recipe, Stage, configured, domain_file
+from pipelinerl.demo_model.recipe import UNRELIABLE, Recipe, Stage, configured, domain_config
 from pipelinerl.demo_model.training import adamw, muon_and_adamw
 from pipelinerl.domains.reasoning_gym import ReasoningGym
 
@@ -70,7 +70,7 @@ class SumsRecipe(Recipe):
 
     @property
     def fingerprint(self) -> dict[str, Any]:
-        domain = domain_file(self.asked_as).read_text()
+        domain = domain_config(self.asked_as)
         return {"seed": self.seed, "options": asdict(self.options), "domain": domain}
 
     def domain(self) -> ReasoningGym:

@@ -9,6 +9,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+import torch
 from transformers import PreTrainedTokenizerBase, Qwen2ForCausalLM
 
 from pipelinerl.demo_model.local_client import LocalChatClient
@@ -75,7 +76,7 @@ class ThinkingRecipe(SumsRecipe):
         return {**super().fingerprint, "sums": knows_sums["fingerprint"], **asdict(self.thoughts)}
 
     def initial_model(self, tokenizer: PreTrainedTokenizerBase) -> Qwen2ForCausalLM:
-        return Qwen2ForCausalLM.from_pretrained(self.sums)
+        return Qwen2ForCausalLM.from_pretrained(self.sums, dtype=torch.float32)
 
     def stages(self, client: LocalChatClient, domain: ThinkingSums) -> Iterator[Stage]:
         examples = self.examples(client, domain)

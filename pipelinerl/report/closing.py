@@ -1,0 +1,62 @@
+"""The last lines of a run's report: what was learnt, what bounded the run, and what to do next. Pure."""
+
+import os
+import shlex
+from pathlib import Path
+
+COLUMN = 2  # spaces between a command and its sentence
+
+
+def closing_lines(summary: dict, run_dir: Path, ended: bool) -> list[str]:
+    """Returns the lines. `ended`: whether the run came to its end, and was neither cut short nor failed."""
+    commands = next_commands(summary, run_dir, ended)
+    width = max(map(len, commands)) + COLUMN
+    return [
+        learnt(summary, ended),
+        f"what bounded it: {summary['bottleneck']}",
+        "what to do next:",
+        *(f"  {command:<{width}}{sentence}" for command, sentence in commands.items()),
+    ]
+
+
+def learnt(summary: dict, ended: bool) -> str:
+    """Returns the sentence that says how far held-out success came, in how many steps and how long."""
+    how = "ended" if ended else "stopped before its end"
+    if summary["solved_at"] is not None:
+        how = f"solved at step {summary['solved_at']}"
+    length = f"{summary['optimizer_steps']} steps, {_time(summary)}"
+    start = summary["heldout_success_start"]
+    end = summary["heldout_success_end"]
+    if start is None or len(summary["evaluations"]) < 2:
+        return f"{how}: {length}; held-out success was not measured twice"
+    return f"{how}: held-out success {start:.2f} → {end:.2f} in {length}"
+
+
+def _time(summary: dict) -> str:
+    if summary["wall_s"] is None:
+        return "no recorded time"
+    since = " since it was resumed" if summary["resumed"] else ""
+    return f"{summary['wall_s'] / 60:.1f} minutes{since}"
+
+
+def next_commands(summary: dict, run_dir: Path, ended: bool) -> dict[str, str]:
+    """Returns the commands that suit the end of this run, each with its sentence."""
+    shown = shlex.quote(_as_typed(run_dir))
+    resume = f"python launch.py run_dir={shown} resume=true"
+    if not ended:
+        further = {resume: "resume it from its newest checkpoint"}
+    elif summary["solved_at"] is not None:
+        further = {f"{resume} stop_at=null": "train it further"}
+    else:
+        further = {f"{resume} max_steps={2 * summary['optimizer_steps']}": "train it further"}
+    return {
+        f"python -m pipelinerl.streams group {shown} 0": "read what happened to group 0",
+        **further,
+        "python launch.py --help": "list what another run can change",
+    }
+
+
+def _as_typed(run_dir: Path) -> str:
+    """Returns the path as a user here would type it."""
+    relative = os.path.relpath(run_dir)
+    return str(run_dir) if relative.startswith(os.pardir) else relative

@@ -1,0 +1,32 @@
+"""Whether a run is solved: held-out success has reached `stop_at` in so many evaluations in a row. Pure.
+
+Trainer rank 0 decides with it, between two steps, and records the decision in `TrainingDone`.
+"""
+
+from collections.abc import Iterable
+
+from contracts.records import Evaluated
+from pipelinerl.config import StopAtConfig
+
+
+class Stopping:
+    """Follows the evaluations of a run, in their order.
+
+    solved: the evaluation with which the run was solved first; later ones do not undo it.
+    """
+
+    def __init__(self, stop_at: StopAtConfig | None, results: Iterable[Evaluated] = ()):
+        """`results`: the valid evaluations of earlier launches of the run."""
+        self.solved: Evaluated | None = None
+        self._stop_at = stop_at
+        self._in_a_row = 0
+        for result in results:
+            self.observe(result)
+
+    def observe(self, result: Evaluated) -> None:
+        """Takes the next evaluation into account."""
+        if self._stop_at is None or self.solved is not None:
+            return
+        self._in_a_row = self._in_a_row + 1 if result.success >= self._stop_at.success else 0
+        if self._in_a_row == self._stop_at.evaluations:
+            self.solved = result

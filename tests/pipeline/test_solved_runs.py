@@ -1,0 +1,68 @@
+"""A run that ends when it is solved: how it is decided, recorded, accounted for and resumed."""
+
+import json
+import os
+import signal
+
+from contracts.records import CheckpointSaved, Evaluated, StepClosed, TrainingDone
+from tests.pipeline.runs import (
+    assert_accounted,
+    finish,
+    job_pid,
+    records,
+    resume,
+    start,
+    wait_for_record,
+)
+
+# Half of the attempts of this domain succeed: the evaluations of versions 0 and 2 solve the run.
+EASILY_SOLVED = ("stop_at={success: 0.01, evaluations: 2}", "eval.every=2", "max_steps=1000")
+
+
+def of_kind(run, stream, kind):
+    return [record for record in records(run, stream) if isinstance(record, kind)]
+
+
+def test_a_solved_run_ends_by_itself_and_is_resumed_only_on_demand(tmp_path):
+    run = tmp_path / "run"
+    launcher = start(run, *EASILY_SOLVED, "world.trainer_ranks=2", "+domain.slow=0.5", "+domain.slow_s=0.2")
+    output, err = launcher.communicate(timeout=240)
+    assert launcher.returncode == 0, err
+
+    (done,) = of_kind(run, "trainer_events", TrainingDone)
+    evaluations = of_kind(run, "actor_events", Evaluated)
+    assert done.solved == evaluations[1].version < done.version < 1000
+    assert evaluations[-1].version == done.version
+    assert of_kind(run, "trainer_events", CheckpointSaved)[-1].version == done.version
+    summary = json.loads((run / "summary.json").read_text())
+    assert (summary["solved_at"], summary["optimizer_steps"]) == (done.solved, done.version)
+    assert summary["rollouts_dropped"]["training_done"] > 0 == summary["rollouts_lost"]
+    assert_accounted(run)
+    assert f"solved at step {done.solved}: held-out success" in output
+
+    status, err = finish(resume(run))
+    assert status == 2 and len(err.strip().splitlines()) == 1
+    assert f"the run was solved at step {done.solved}, with held-out success" in err
+    assert "stop_at=null" in err
+
+    status, err = finish(resume(run, "stop_at=null", f"max_steps={done.version + 2}"))
+    assert status == 0, err
+    summary = json.loads((run / "summary.json").read_text())
+    assert (summary["solved_at"], summary["optimizer_steps"]) == (None, done.version + 2)
+    assert_accounted(run)
+
+
+def test_a_solved_run_that_was_killed_before_its_end_is_resumed_to_its_end(tmp_path):
+    """The last evaluation takes seconds, so there is time to kill the actor in it."""
+    run = tmp_path / "run"
+    launcher = start(run, *EASILY_SOLVED, "restarts=0", "+domain.slow=1", "+domain.slow_s=1")
+    wait_for_record(run, "trainer_events", TrainingDone)
+    os.kill(job_pid(run, "pipelinerl.actor"), signal.SIGKILL)
+    assert finish(launcher)[0] == 1
+    steps = len(of_kind(run, "trainer_events", StepClosed))
+
+    status, err = finish(resume(run))
+    assert status == 0, err
+    first, second = of_kind(run, "trainer_events", TrainingDone)
+    assert second == first and len(of_kind(run, "trainer_events", StepClosed)) == steps
+    assert_accounted(run)

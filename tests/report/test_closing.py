@@ -1,0 +1,64 @@
+"""The last lines of a report, which a newcomer reads first."""
+
+from pathlib import Path
+
+import pytest
+
+from pipelinerl.report.closing import closing_lines
+
+RUN = Path.cwd() / "runs" / "my run"
+SOLVED = {
+    "solved_at": 30,
+    "optimizer_steps": 32,
+    "evaluations": [{}, {}],
+    "heldout_success_start": 0.184,
+    "heldout_success_end": 0.968,
+    "wall_s": 144.0,
+    "resumed": 0,
+    "bottleneck": "generation bound: the trainer waited",
+}
+
+
+def test_a_solved_run_ends_with_what_was_learnt_what_bounded_it_and_what_is_next():
+    assert closing_lines(SOLVED, RUN, ended=True) == [
+        "solved at step 30: held-out success 0.18 → 0.97 in 32 steps, 2.4 minutes",
+        "what bounded it: generation bound: the trainer waited",
+        "what to do next:",
+        "  python -m pipelinerl.streams group 'runs/my run' 0               read what happened to group 0",
+        "  python launch.py run_dir='runs/my run' resume=true stop_at=null  train it further",
+        "  python launch.py --help                                          list what another run can change",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("changes", "ended", "first", "command"),
+    [
+        (
+            {"solved_at": None},
+            True,
+            "ended: held-out success 0.18 → 0.97 in 32 steps, 2.4 minutes",
+            "resume=true max_steps=64 ",
+        ),
+        (
+            {"solved_at": None, "evaluations": [{}], "resumed": 1},
+            False,
+            "stopped before its end: 32 steps, 2.4 minutes since it was resumed; held-out success was not "
+            "measured twice",
+            "resume=true  ",
+        ),
+        (
+            {"solved_at": None, "heldout_success_start": None, "wall_s": None},
+            False,
+            "stopped before its end: 32 steps, no recorded time; held-out success was not measured twice",
+            "resume=true  ",
+        ),
+    ],
+)
+def test_another_end_is_said_as_it_was(changes, ended, first, command):
+    lines = closing_lines(SOLVED | changes, RUN, ended)
+    assert lines[0] == first
+    assert command in lines[4]
+
+
+def test_a_run_elsewhere_is_named_by_its_whole_path(tmp_path):
+    assert f"group {tmp_path}/run 0" in closing_lines(SOLVED, tmp_path / "run", ended=True)[3]
