@@ -1,1 +1,1 @@
-"""The pipeline: actor, preprocessor and trainer, streaming to each other without a stop."""
+"""The pipeline: the actor, the preprocessor and the trainer run concurrently, and stream to each other."""

@@ -1,7 +1,7 @@
 """Advantages: how much better an attempt was than its group. Rewards [G] -> advantages [G].
 
-A new one is a class like these and a file in `conf/advantage/`. A group of one has the advantage 0, except
-where a value head is the baseline.
+To add an advantage, write a class like these and a file in `conf/advantage/`. The advantage in a group of one
+is 0, except where a value head is the baseline.
 """
 
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ import numpy as np
 
 
 class UnfitRewardsError(ValueError):
-    """A group's rewards are outside of what the advantage is defined for; `reason` counts the group."""
+    """The advantage is not defined for a group's rewards. The group is counted as dropped for `reason`."""
 
     def __init__(self, reason: str, message: str):
         super().__init__(message)
@@ -47,10 +47,10 @@ class GroupMean:
 
 @dataclass(frozen=True)
 class MaxRL:
-    """A_i = (r_i − mean) / mean, for rewards that are not negative (MaxRL, arXiv 2602.02710). It leads
-    towards maximum likelihood of success: a rare success counts for more. 0 where the mean is 0.
+    """A_i = (r_i − mean) / mean, for rewards that are not negative (MaxRL, arXiv 2602.02710).
 
-    Raises UnfitRewardsError for a negative reward. The mean may be close to 0, where nothing bounds the rest.
+    It approximates maximum likelihood of success: a rare success counts for more. A_i is 0 if the mean is 0.
+    Raises UnfitRewardsError for a negative reward: with a mean close to 0, the advantages have no bound.
     """
 
     needs_rewards_from_zero = True
@@ -64,7 +64,7 @@ class MaxRL:
 
 @dataclass(frozen=True)
 class Return:
-    """A_i = r_i: for an objective that takes a learned value off (`objectives/value_baseline.py`)."""
+    """A_i = r_i, for an objective that subtracts a learned value (`objectives/value_baseline.py`)."""
 
     needs_values = True
     learned_baseline = True

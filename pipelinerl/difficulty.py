@@ -43,22 +43,22 @@ from pipelinerl.errors import PlanError
 from pipelinerl.launcher.compose import compose_config
 from pipelinerl.rollouts.runner import RolloutRunner, RolloutSpec
 
-GIVE_UP_AFTER = 64  # attempts that failed in a row: it is not the problems
+GIVE_UP_AFTER = 64  # failed attempts in a row, which the problems cannot have caused
 
 
 @dataclass
 class Measurement:
-    """The same number of attempts at each of the first training problems."""
+    """The attempts at the first training problems, the same number at each."""
 
     attempt: RolloutRunner
     problems: int
     attempts: int
-    system: str | None  # prompt, in place of the domain's own
-    _successes: dict[int, list[float]] = field(default_factory=lambda: defaultdict(list))  # of each problem
+    system: str | None  # system prompt that replaces the domain's own
+    _successes: dict[int, list[float]] = field(default_factory=lambda: defaultdict(list))  # by problem
     _failed_in_a_row: int = 0
 
     async def run(self, concurrency: int) -> None:
-        """Raises PlanError where all attempts fail."""
+        """Makes all attempts. Raises PlanError after too many failures in a row."""
         work = itertools.product(range(self.problems), range(self.attempts))
         await asyncio.gather(*(self._work_off(work) for _ in range(concurrency)))
 
@@ -76,7 +76,7 @@ class Measurement:
             raise PlanError(f"{GIVE_UP_AFTER} attempts in a row failed, the last with {rollout.status}")
 
     def verdicts(self, low: float, high: float) -> Iterator[tuple[str, Listed]]:
-        """What becomes of each problem, in order."""
+        """Yields for each problem, in order, whether it is kept, and its line of the list."""
         for index in range(self.problems):
             problem = self.attempt.domain.train_problem(index)
             successes = self._successes[index]

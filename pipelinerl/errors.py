@@ -1,4 +1,4 @@
-"""The errors that end a run for a reason which a restart does not remove."""
+"""The errors that end a run because a restart would not help."""
 
 
 class PlanError(Exception):
@@ -6,4 +6,4 @@ class PlanError(Exception):
 
 
 class GaveUpError(Exception):
-    """A worker ends the run, because going on would bring nothing. It is not started again."""
+    """A worker ends the run because training cannot make progress. The worker is not restarted."""

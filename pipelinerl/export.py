@@ -25,7 +25,7 @@ from pipelinerl.training.checkpoints import Checkpoints
 
 
 def export(run_dir: Path, version: int | None, out: Path) -> None:
-    """Writes a checkpoint of the run as a Hugging Face model: that of `version`, or the newest.
+    """Writes a checkpoint of the run, the one of `version` or the newest, as a Hugging Face model.
 
     Raises PlanError if `out` exists or there is no such checkpoint.
     """
@@ -53,7 +53,7 @@ def export(run_dir: Path, version: int | None, out: Path) -> None:
 
 
 def _results(run_dir: Path) -> list[Evaluated]:
-    """Returns the evaluations of the run; none if its streams cannot be read, which ends no export."""
+    """Returns the evaluations of the run. Returns none if its streams cannot be read: export continues."""
     try:
         with recorded_streams(run_dir) as streams:
             return valid_results(streams)

@@ -1,8 +1,8 @@
-"""Filters: which rollouts of a finished group are worth training on. What is left out is named and counted.
+"""Filters: which rollouts of a finished group are worth training on. Excluded rollouts are counted by reason.
 
-A filter has a `reason` and is a callable: (rollouts of the group, advantages [G] of [turns]) -> keep [G].
-A group of which nothing is kept is dropped for that reason, and replaced. In other groups, the rollouts that
-are not kept stay in the baseline and leave the loss. A filter of your own brings a reason of its own.
+A filter has a `reason` and is a callable: (rollouts [G], advantages: G arrays, each [turns]) -> keep [G].
+A group in which no rollout is kept is dropped for that reason, and replaced. In other groups, the rollouts
+that are not kept stay in the baseline but leave the loss. Your own filter may have its own reason.
 """
 
 from collections.abc import Sequence
@@ -26,9 +26,11 @@ DECIMALS = 6  # sums of several terms are equal only up to rounding
 
 @dataclass(frozen=True)
 class ZeroAdvantage:
-    """Drops a group whose rewards are all equal: compared with each other, they teach nothing. Sampling
-    continues until other groups fill the step (DAPO, arXiv 2503.14476, §3.2, which asks for equal
-    success)."""
+    """Drops a group whose rewards are all equal, because all of its advantages would be 0.
+
+    Sampling continues until other groups fill the step. DAPO (arXiv 2503.14476, §3.2) compares success
+    instead of rewards.
+    """
 
     reason = DropReason.ZERO_ADVANTAGE
 
@@ -41,9 +43,9 @@ class ZeroAdvantage:
 
 @dataclass(frozen=True)
 class Overlong:
-    """Leaves truncated rollouts out of the loss, because what they would have said is not known.
+    """Leaves truncated rollouts out of the loss, because their complete answers are not known.
 
-    They ran into the token limit or out of time (DAPO, arXiv 2503.14476, §3.4).
+    They reached the token limit or the time limit (DAPO, arXiv 2503.14476, §3.4).
     """
 
     reason = DropReason.OVERLONG
@@ -54,11 +56,13 @@ class Overlong:
 
 @dataclass(frozen=True)
 class AdvantageRange:
-    """Leaves rollouts out of the loss whose advantage is larger than rewards can explain. It checks values
-    that come from elsewhere (INTELLECT-2, arXiv 2505.07291, sanity checks: value bounds).
+    """Leaves rollouts out of the loss whose advantage is larger than their rewards allow.
+
+    It is a sanity check of values from external sources (INTELLECT-2, arXiv 2505.07291, sanity checks: value
+    bounds).
     """
 
-    largest: float  # absolute
+    largest: float  # largest absolute advantage
 
     reason = DropReason.ADVANTAGE_RANGE
 

@@ -1,7 +1,7 @@
-"""A worker's signs of life: it beats while it works and while it waits, and not while it hangs.
+"""A worker's heartbeat, which continues while the worker works or waits, and stops when it hangs.
 
 The actor, the preprocessor and each trainer rank touch a file of their own, `RUN_DIR/heartbeats/NAME`. The
-launcher sees that the file changes (`launcher/liveness.py`), and ends a worker that is silent for
+launcher watches the file (`launcher/liveness.py`), and ends a worker that is silent for
 `world.heartbeat_timeout_s`. Before that, the worker's stacks are written to its log.
 """
 
@@ -15,11 +15,14 @@ from concurrent.futures import FIRST_COMPLETED, Future, wait
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-EVERY_S = 1.0  # the shortest time between two beats that are written, and between two in a wait
+EVERY_S = 1.0  # shortest time between two written beats, and time between two beats in a wait
 
 
 class Heartbeat:
-    """silence_s: after which the stacks of the process are written to stderr, which is its log."""
+    """The heartbeat of one worker.
+
+    silence_s: time without a beat after which the worker's stacks are written to stderr, its log.
+    """
 
     def __init__(self, run_dir: Path, name: str, silence_s: float):
         self._path = beat_path(run_dir, name)
@@ -31,9 +34,9 @@ class Heartbeat:
         self.beat()
 
     def beat(self) -> None:
-        """Says that the worker is alive. Must be called from its main loop and from every wait in it.
+        """Records that the worker is alive. Must be called from its main loop and from every wait in it.
 
-        A call from another thread than the one that made this object says nothing of the worker.
+        Calls from threads other than the one that created this object are ignored.
         """
         now = time.monotonic()
         if now < self._next or threading.get_ident() != self._thread:
@@ -43,9 +46,10 @@ class Heartbeat:
         self._write()
 
     def of_wait(self, longest_s: float) -> Callable[[], None]:
-        """Returns what another thread calls while the worker is in waits that end by themselves.
+        """Returns a function for another thread to call while the worker waits in calls that have a timeout.
 
-        longest_s: of one of them. A worker that does not come back for longer has fallen silent.
+        longest_s: the longest such wait. After a longer time without a beat of the worker's own, the function
+            does nothing.
         """
 
         def beat() -> None:
@@ -59,7 +63,7 @@ class Heartbeat:
         faulthandler.dump_traceback_later(self._silence_s)
 
     def wait_for(self, futures: Sequence[Future]) -> None:
-        """Beats until one of the futures is done."""
+        """Waits until one of the futures is done, and beats meanwhile."""
         while not wait(futures, EVERY_S, FIRST_COMPLETED).done:
             self.beat()
 
@@ -84,9 +88,9 @@ def beat_path(run_dir: Path, name: str) -> Path:
 
 
 def _touch(path: Path) -> None:
-    """Sets the file's time. A file that is there needs no room on the disk for it.
+    """Sets the file's modification time, which needs no disk space if the file exists.
 
-    A disk that fails for once costs one beat.
+    An error of the disk costs one beat.
     """
     with contextlib.suppress(OSError):
         path.touch()

@@ -1,39 +1,39 @@
 """Metrics: one file of JSON lines per process, `RUN_DIR/metrics/<process>.jsonl`.
 
-A line is `{"time": unix seconds, "step": n, <name>: number or null, ...}`. The process that writes it chooses
-the names, and a reader takes those that it knows. A number that is not finite is null.
+A line is `{"time": unix seconds, "step": n, <name>: number or null, ...}`. The writing process chooses the
+names, and readers ignore names that they do not know. A number that is not finite is written as null.
 
     trainer       step = optimizer steps closed. At a step: loss, grad_norm, learning_rate, ess,
                   ratio_max_abs_log, lag_mean, lag_max, trained_tokens, trained_tokens_per_s; the
                   objective's own sums, per token; alarm_<name>: 1 when a warning sign begins;
-                  step_s, and of those seconds wait_s, learn_s, optimizer_s, quiesce_s, publish_s,
-                  probe_s and save_s: see `pipelinerl.spans`.
+                  step_s and its parts wait_s, learn_s, optimizer_s, quiesce_s, publish_s, probe_s and
+                  save_s: see `pipelinerl.spans`.
                   At a publication: weight_version, publish_seconds, publish_paused_s, publish_bytes,
-                  servers, and publish_<phase>_s of open, gather, send and confirm. At a probe:
+                  servers, and publish_<phase>_s for open, gather, send and confirm. At a probe:
                   logprob_gap_mean_abs, logprob_gap_max_abs; probe_unanswered: requests without a token of
-                  that version by the time when the weights had to change.
-    actor         step = live weight version. Of the rollouts that finished since the line before:
-                  reward_mean, reward_<component>, success_rate, success_<domain> where there are several,
-                  length_mean, length_max (sampled tokens), truncated_share, generation_tokens_per_s. Of the
-                  time since then, places_s seconds: places_busy (of the places for requests),
-                  blocked_<word> (a free place was not taken, by `Admission.blocked_by`),
-                  outside_requests and judged_share (of the rollouts that had begun, those without a
-                  request, and those that waited for a judgement). in_flight, rollouts_finished.
-                  Every ten seconds: in_flight, of
-                  evaluations too; rollouts_under_way; rollouts_finished and, of held-out problems,
-                  attempts_finished since the process began. At an evaluation, with step = the
-                  version that it began with: heldout_success, heldout_success_<set> where there are several,
-                  heldout_failed, and the versions that took part: heldout_first_version,
-                  heldout_last_version.
+                  that version when the weights had to change.
+    actor         step = live weight version. For the rollouts that finished since the previous line:
+                  reward_mean, reward_<component>, success_rate, success_<domain> if there are several,
+                  length_mean, length_max (sampled tokens), truncated_share, generation_tokens_per_s. For
+                  the time since then, places_s seconds: places_busy, the share of the places for requests
+                  in use; blocked_<word>, the share of the time in which a free place was not taken, by the
+                  word of `Admission.blocked_by`. Shares of the rollouts under way: outside_requests
+                  (without a request), judged_share (waiting for a judgement). Also in_flight,
+                  rollouts_finished.
+                  Every ten seconds: in_flight, including evaluations; rollouts_under_way;
+                  rollouts_finished, and attempts_finished at held-out problems, since the process began.
+                  At an evaluation, with step = the version at its beginning: heldout_success,
+                  heldout_success_<set> if there are several, heldout_failed, and the range of versions
+                  that sampled: heldout_first_version, heldout_last_version.
     judging       step = answers judged. Every few seconds: waiting, answers; busy_share of the workers' time;
-                  restarts of the process that they come from. By verifier: seconds_<name>_p50 and _p99 of a
+                  restarts of the template process. By verifier: seconds_<name>_p50 and _p99 of a
                   judgement, queue_s_<name>_p99 before it; undecided_<why>_<name> since the start.
-    preprocessor  step = step formed. Since the start: dropped_<reason>: groups, and masked_<reason>:
-                  rollouts of others, left out of the loss; zero_advantage_solved, _hopeless: groups
-                  without a signal that all members solved, or none; groups; sampled_tokens, useful_tokens
+    preprocessor  step = step formed. Since the start: dropped_<reason>, groups; masked_<reason>, rollouts of
+                  other groups left out of the loss; zero_advantage_solved and _hopeless, groups with equal
+                  rewards that all members solved, or none; groups; sampled_tokens, useful_tokens
                   (in the loss) and useful_share; reference_s: seconds of scoring, summed over rows.
-    run           step = optimizer steps closed. What the last steps measure (`pipelinerl.report`), and
-                  bottleneck_<finding>: 1 for the one that was found, 0 for the others.
+    run           step = optimizer steps closed. Measurements over the last steps (`pipelinerl.report`), and
+                  bottleneck_<finding>: 1 for the finding, 0 for the others.
 """
 
 import io
@@ -55,13 +55,13 @@ def metrics_path(run_dir: Path, process: str) -> Path:
 
 
 class LineFile:
-    """Appends lines to a file, each handed to the operating system at once.
+    """A file of appended lines, each passed to the operating system at once.
 
-    Those that cannot be written are left out, which is said once: no process ends for them.
+    Lines that cannot be written are dropped, with one message. The process continues.
     """
 
     def __init__(self, path: Path, what: str):
-        """`what` names the lines where they are said to be left out."""
+        """`what` names the lines in the message about dropped lines."""
         self._path = path
         self._what = what
         self._file: io.FileIO | None = None
@@ -93,13 +93,13 @@ class LineFile:
 
 
 class MetricsWriter:
-    """Writes the metrics of one process."""
+    """A writer of the metrics of one process."""
 
     def __init__(self, run_dir: str | Path, process: str):
         self._lines = LineFile(metrics_path(Path(run_dir), process), "metrics")
 
     def write(self, step: int, **values: float) -> None:
-        """Writes numbers of any kind that `float` takes, one-element tensors included."""
+        """Writes one line. Values may be anything that `float` accepts, such as one-element tensors."""
         numbers = {name: _finite(value) for name, value in values.items()}
         self._lines.append(json.dumps({"time": time.time(), "step": step, **numbers}, allow_nan=False))
 
@@ -108,9 +108,9 @@ class MetricsWriter:
 
 
 class MetricsTail:
-    """Reads a metrics file as it grows: each call gives the lines that were completed since the last.
+    """A reader of a growing metrics file. Each read yields the lines completed since the last read.
 
-    position: the end, in bytes, of the line that was given last.
+    position: the end, in bytes, of the line that was yielded last.
     """
 
     def __init__(self, path: Path, from_end: bool = False, begin: int = 0):
@@ -131,12 +131,12 @@ class MetricsTail:
 
 
 def read_metrics(path: Path) -> Iterator[dict]:
-    """The lines of a metrics file, without a torn last one; none when there is no file."""
+    """Yields the complete lines of a metrics file, or none if there is no file."""
     return MetricsTail(path).read()
 
 
 def _parsed(line: bytes) -> dict | None:
-    """What a line says; None for what a loss of power has left of one."""
+    """Returns the content of a line, or None if a loss of power damaged it."""
     try:
         return json.loads(line)
     except ValueError:
@@ -149,7 +149,7 @@ def _finite(value: float) -> float | None:
 
 
 def _cut_torn_line(path: Path) -> None:
-    """A process that was killed may have left half a line, which the next would be glued to."""
+    """Removes an incomplete last line, which a killed process may have left."""
     with path.open("rb+") as file:
         whole = file.read()
         file.truncate(whole.rfind(b"\n") + 1)

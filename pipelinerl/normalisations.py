@@ -1,8 +1,8 @@
-"""Normalisations: what one token weighs in the loss of a step. The weights travel with the sequences.
+"""Normalisations: the weight of one token in the loss of a step. Each sequence carries its weight.
 
-A normalisation is a callable: (groups being packed, rollouts of the step) -> weights, one array [G] a
-group. `whole_step` says whether it must see all groups of a step at once; then rows leave only when their
-step is full. Below, B counts the rollouts of the step, failed ones included.
+A normalisation is a callable: (groups being packed, rollouts of the step) -> weights, one array [G] per
+group. `whole_step` is true if it needs all groups of a step at once; then rows leave only when their step is
+full. Below, B is the number of rollouts of the step, failed ones included.
 """
 
 from collections.abc import Sequence
@@ -15,8 +15,8 @@ import numpy as np
 class GroupTokens(NamedTuple):
     """A group that is being packed."""
 
-    size: int  # its members, failed ones included
-    tokens: np.ndarray  # [G] sampled tokens in the loss, of each rollout that is in it
+    size: int  # number of members, failed ones included
+    tokens: np.ndarray  # [G] sampled tokens in the loss, for each rollout in the loss
 
 
 class Normalisation(Protocol):
@@ -27,8 +27,10 @@ class Normalisation(Protocol):
 
 @dataclass(frozen=True)
 class PerSequence:
-    """1/B: every token of the step weighs the same, and a long rollout more than a short one. A gradient does
-    not depend on the lengths of the others. (REINFORCE; PipelineRL, arXiv 2509.19128.)
+    """1/B: every token of the step weighs the same, and a long rollout more than a short one.
+
+    A rollout's gradient does not depend on the lengths of other rollouts. (REINFORCE; PipelineRL, arXiv
+    2509.19128.)
     """
 
     whole_step = False
@@ -41,7 +43,7 @@ class PerSequence:
 class PerStepToken:
     """1/N, where N is the number of the step's tokens in the loss: the mean over tokens.
 
-    This is DAPO's token-level loss (arXiv 2503.14476, §3.3) as it is implemented; its eq. 12 is of one group.
+    This is DAPO's token-level loss (arXiv 2503.14476, §3.3) as implemented; eq. 12 there is for one group.
     """
 
     whole_step = True
@@ -66,8 +68,10 @@ class PerGroupToken:
 
 @dataclass(frozen=True)
 class PerRolloutToken:
-    """The mean over the tokens of each rollout, then over rollouts: GRPO's (arXiv 2402.03300, eq. 3). A token
-    of a short rollout weighs more than one of a long."""
+    """The mean over the tokens of each rollout, then over rollouts, as in GRPO (arXiv 2402.03300, eq. 3).
+
+    A token of a short rollout weighs more than a token of a long one.
+    """
 
     whole_step = False
 
@@ -77,8 +81,7 @@ class PerRolloutToken:
 
 @dataclass(frozen=True)
 class PerTokenLimit:
-    """1/(B · L_max): all tokens weigh the same, whatever lengths there are (Dr. GRPO, arXiv 2503.20783,
-    §3.2)."""
+    """1/(B · L_max): the same for all tokens and all lengths (Dr. GRPO, arXiv 2503.20783, §3.2)."""
 
     max_tokens: int  # L_max
 

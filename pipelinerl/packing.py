@@ -1,16 +1,16 @@
 """Packing: finished rollouts -> rows of micro-batches, one micro-batch per data-parallel rank.
 
-Pure state, no I/O. All sequences of a rollout travel in one micro-batch.
+Pure state, no I/O. All sequences of a rollout are in one micro-batch.
 """
 
 from contracts.records import MicroBatchRow, TrainingSequence
 
 
 class Fifo:
-    """Takes rollouts in order of arrival, each into the emptiest rank's micro-batch; a row leaves when
-    the next one fits nowhere.
+    """Packs rollouts in order of arrival, each into the micro-batch of the rank with the fewest tokens.
 
-    A rollout longer than `micro_batch_tokens` gets a micro-batch of its own.
+    A row is complete when the next rollout fits into none of its micro-batches. A rollout longer than
+    `micro_batch_tokens` gets its own micro-batch.
     """
 
     def __init__(self, micro_batch_tokens: int, ranks: int, first_step: int = 0):
@@ -28,7 +28,7 @@ class Fifo:
         self._masked = 0
 
     def add_rollout(self, sequences: list[TrainingSequence], masked_tokens: int = 0) -> MicroBatchRow | None:
-        """Takes one rollout's sequences; returns the row that had to leave before it fitted."""
+        """Adds one rollout's sequences. Returns the complete row if the rollout did not fit into it."""
         tokens = sum(len(s.token_ids) for s in sequences)
         emptiest = min(self._tokens)
         row = self._take_row(group_ids=[]) if emptiest and emptiest + tokens > self._budget else None
@@ -39,7 +39,7 @@ class Fifo:
         return row
 
     def close_step(self, group_ids: list[int]) -> MicroBatchRow:
-        """The row that closes the step, with what is left; the next row begins the next step."""
+        """Returns the row that closes the step, with the remaining rollouts."""
         row = self._take_row(group_ids, closes_step=True)
         self._step = self._step + 1
         self._index = 0

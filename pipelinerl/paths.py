@@ -1,10 +1,10 @@
-"""Where the project's own files are."""
+"""The paths of the project's own files."""
 
 from pathlib import Path
 
 from pipelinerl.errors import PlanError
 
-ROOT = Path(__file__).resolve().parents[1]  # of launch.py, conf/ and the engines' environments
+ROOT = Path(__file__).resolve().parents[1]  # directory of launch.py, conf/ and the engines' environments
 
 OWNER_ALONE = 0o700  # the mode of a run's directories: its logs and streams hold prompts and settings
 

@@ -37,7 +37,7 @@ from pipelinerl.streams.events import latest_launch
 from pipelinerl.streams.of_run import open_streams
 
 POLL_S = 0.1  # between two reads of the trainer's events
-SCORES_POLL_S = 0.01  # between two looks for rows that the reference server has scored
+SCORES_POLL_S = 0.01  # between two checks for rows that the reference server has scored
 METRICS_EVERY_S = 1.0
 
 
@@ -69,16 +69,16 @@ class Preprocessor:
                 wait_for=self._heartbeat.wait_for,
                 on_silence=self._condemn_reference,
             )
-        self._row_begins: dict[int, int] = {}  # step that is not closed -> where its first row begins
+        self._row_begins: dict[int, int] = {}  # open step -> offset of its first row
         self._rows.protect(self._rows.end)
-        self._in_rows: dict[int, list[int]] = {}  # step that is not closed by the trainer -> its groups
-        self._begins: dict[int, int] = {}  # group in no closed step -> where its first rollout begins
+        self._in_rows: dict[int, list[int]] = {}  # step that the trainer has not closed -> its groups
+        self._begins: dict[int, int] = {}  # group in no closed step -> offset of its first rollout
         self._counts = GroupCounts()
         self._dropped_in_a_row = 0  # groups dropped since the last one that was kept
         self._next_metrics = 0.0
 
     def run(self) -> None:
-        """Forms steps until the trainer is done, then settles every remaining group by name."""
+        """Forms steps until the trainer is done, then settles every remaining group."""
         trainer = self._watch("trainer_events", TrainingDone, self._on_trainer_event)
         while not trainer.seen():
             for rollout in self._read(timeout_s=self._patience_s):
@@ -93,7 +93,7 @@ class Preprocessor:
         return SCORES_POLL_S if self._reference and self._reference.is_busy else POLL_S
 
     def _read(self, timeout_s: float) -> Iterator[Rollout]:
-        """What comes, and first, in a resumed run, what is replayed of the time before."""
+        """Yields new rollouts. In a resumed run, recorded rollouts of earlier launches come first."""
         before = self._ends.get("rollouts", 0)
         self._heartbeat.beat()
         for entry in self._rollouts.read(self._offset, timeout_s):
@@ -111,9 +111,10 @@ class Preprocessor:
         return EventWatch(reader, self._ends.get(name, 0), kind, on_event, self._heartbeat.beat)
 
     def _on_trainer_event(self, event: Record) -> None:
-        """Rows stay until the step that they belong to has closed: the trainer may not have read them.
+        """Releases the rows and groups of closed steps.
 
-        So do its groups, which would be left if the training ended now.
+        Rows of other steps stay, because the trainer may not have read them. Their groups must still be
+        settled if training ends now.
         """
         if isinstance(event, StepClosed):
             self._in_rows = {step: ids for step, ids in self._in_rows.items() if step >= event.version}
@@ -164,7 +165,10 @@ class Preprocessor:
             self._write_metrics()
 
     def _count_dropped(self) -> None:
-        """A solved task, a hopeless one or a broken verifier would otherwise keep the run going for ever."""
+        """Counts a dropped group. Raises GaveUpError after too many in a row.
+
+        Otherwise a solved task, a hopeless one or a broken verifier would keep the run going for ever.
+        """
         self._dropped_in_a_row += 1
         if self._dropped_in_a_row >= self._config.give_up_after:
             dropped = ", ".join(f"{reason} {count}" for reason, count in self._counts.dropped.items())
@@ -189,8 +193,10 @@ class Preprocessor:
         self._next_metrics = time.monotonic() + METRICS_EVERY_S
 
     def _settle_rest(self, trained_steps: int) -> None:
-        """Groups in rows that were not trained, in the open step, or not yet read. Those that the
-        actor had not finished are the actor's to settle."""
+        """Settles the groups in untrained rows, in the open step, and in unread rollouts.
+
+        The actor settles the groups that it had not finished.
+        """
         self._watch("actor_events", ActorStopped).wait()
         left = [group for step, groups in self._in_rows.items() if step >= trained_steps for group in groups]
         left += self._formation.open_groups
@@ -203,7 +209,7 @@ class Preprocessor:
 
 
 class EventWatch:
-    """Watches an event stream for the one record that ends a phase, and hands on those before it."""
+    """A watch for the record that ends a phase in an event stream. It passes on earlier records."""
 
     def __init__(
         self,
@@ -222,7 +228,7 @@ class EventWatch:
         self.event: Record | None = None
 
     def seen(self) -> bool:
-        """Polls the stream at most every POLL_S."""
+        """Returns whether the record has come. Polls the stream at most every POLL_S."""
         if self.event is None and time.monotonic() >= self._next_poll:
             self._poll(timeout_s=0)
             self._next_poll = time.monotonic() + POLL_S

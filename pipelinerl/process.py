@@ -1,4 +1,4 @@
-"""What every process of a run does first: its arguments, its configuration, its log."""
+"""The common start of a run's processes: reads the arguments and the configuration, and sets up the log."""
 
 import logging
 import os
@@ -13,15 +13,15 @@ from contracts.support.token import TOKEN_VARIABLE
 from pipelinerl.config import RunConfig, load_config
 from pipelinerl.errors import GaveUpError
 
-REFUSED = 2  # the exit status of a process that would only end in the same way again
+REFUSED = 2  # exit status of a process that a restart would not help
 REFERENCE_VARIABLE = "PIPELINERL_REFERENCE"  # the reference server's URL
-REDIS_VARIABLE = "PIPELINERL_REDIS_URL"  # of the streams, with its password; the launcher's user may set it
+REDIS_VARIABLE = "PIPELINERL_REDIS_URL"  # the streams' server, with its password; the user may set it
 
 
 def process_main(name: str, work: Callable[[RunConfig, Path, str | None], None]) -> None:
-    """Run `work(config, run_dir, token)`; SIGTERM ends the process at once, quietly.
+    """Runs `work(config, run_dir, token)`. SIGTERM ends the process at once, without a traceback.
 
-    Where it raises GaveUpError, the exit status is REFUSED.
+    If `work` raises GaveUpError, the exit status is REFUSED.
     """
     parser = command_parser(
         f"pipelinerl.{name}",

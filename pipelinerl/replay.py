@@ -38,8 +38,7 @@ from pipelinerl.training.ranks import Ranks
 
 
 async def replay_actor(config: RunConfig, url: str, groups: int, out: Path) -> None:
-    """Makes `groups` groups of attempts at training problems, sampled by the weights that the server
-    holds."""
+    """Makes `groups` groups of attempts at training problems, sampled by the server's current weights."""
     domain = build_domain(config)
     sampler = build_sampler(config, domain)
     rollouts = open_streams(config, out).writer("rollouts")
@@ -66,7 +65,7 @@ async def replay_actor(config: RunConfig, url: str, groups: int, out: Path) -> N
 
 
 def replay_trainer(config: RunConfig, run_dir: Path, out: Path) -> None:
-    """Trains every step of the recorded rows, with all ranks' shares in this one process."""
+    """Trains every step of the recorded rows, with the micro-batches of all ranks in this one process."""
     worker = instantiate(config.trainer)
     with ReservedPort() as port:
         spec = WorkerSpec(
@@ -96,7 +95,7 @@ def replay_trainer(config: RunConfig, run_dir: Path, out: Path) -> None:
 def trained_rows(streams: Streams) -> Iterator[MicroBatchRow]:
     """Yields the rows of every step that the run closed, in order.
 
-    A resumed run has formed some steps more than once; the last time counts.
+    A resumed run may have formed a step several times; the last one counts.
     """
     steps = 0
     for event in recorded_events(streams):
@@ -132,7 +131,7 @@ def main() -> None:
     except (OSError, PlanError) as error:
         sys.exit(f"replay: {error}")
     options.out.mkdir(parents=True)
-    config = config.model_copy(update={"streams": FileStreamsConfig()})  # of what is made here
+    config = config.model_copy(update={"streams": FileStreamsConfig()})  # streams of the new rollouts
     save_config(config, options.out / "config.yaml")
     try:
         if options.process == "actor":

@@ -1,15 +1,15 @@
-"""Spans: what a process of a run did when, one JSON line each, in `RUN_DIR/spans/<process>.jsonl`.
+"""Spans: the timed activities of a run's processes, one JSON line each, in `RUN_DIR/spans/<process>.jsonl`.
 
-A line is `{"n": name, "t": unix seconds at which it began, "d": seconds, ...facts}`. A span may contain
-others. A killed process leaves those that had ended.
+A line is `{"n": name, "t": unix seconds of the begin, "d": seconds, ...facts}`. A span may contain others. If
+a process is killed, only the spans that had ended are in the file.
 
     trainer-<rank>  wait (for the next row), learn (step, tokens: forward, objective and backward of one
                     micro-batch), optimizer, quiesce (`schedule: async`), publish (version), which on rank 0
-                    contains open, send (gather_s: the share of it in which weights were gathered) and
-                    confirm; probe (version: what scoring it took, and waiting for late answers), save
+                    contains open, send (gather_s: its seconds of gathering weights) and confirm;
+                    probe (version: scoring, and waiting for late answers), save
     actor           evaluation (version); each second, places: means of in_flight, capacity,
-                    under_way (rollouts begun) and away (of those, waiting for a judgement), the seconds
-                    for which it was blocked, by the word of `Admission.blocked_by`
+                    under_way (rollouts begun) and away (those waiting for a judgement), and the seconds
+                    in which the actor was blocked, by the word of `Admission.blocked_by`
     preprocessor    score (step, sequences): the reference's work on one row
 """
 
@@ -29,7 +29,7 @@ def spans_path(run_dir: Path, process: str) -> Path:
 
 
 class Spans:
-    """Writes the spans of one process, and adds up how long each kind took."""
+    """A writer of one process's spans, which also sums the seconds of each kind."""
 
     def __init__(self, run_dir: Path, process: str):
         self._lines = LineFile(spans_path(run_dir, process), "spans")
@@ -38,7 +38,7 @@ class Spans:
 
     @contextmanager
     def __call__(self, name: str, **facts: float | str) -> Iterator[None]:
-        """Records the block as a span, also where it raises."""
+        """Records the block as a span, also if it raises."""
         began = time.time()
         since = time.monotonic()
         try:
@@ -53,7 +53,7 @@ class Spans:
         self._lines.append(json.dumps(line, allow_nan=False))
 
     def taken(self) -> tuple[float, dict[str, float]]:
-        """Returns the seconds since the last call, and of those the seconds of each kind that has ended."""
+        """Returns the seconds since the last call, and the seconds of each kind of span that ended since."""
         now = time.monotonic()
         elapsed = now - self._since
         seconds = dict(self._seconds)

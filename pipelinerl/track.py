@@ -38,14 +38,14 @@ def main(arguments: list[str] | None = None) -> int:
     except PlanError as error:
         print(f"track: {one_line(error)}", file=sys.stderr)
         return 2
-    except Exception as error:  # whatever a tracker's library raises, for a disk, a setting or a server
+    except Exception as error:  # a tracker's library may raise any error, for a disk, a setting or a server
         print(f"track: {type(error).__name__}: {one_line(error)}", file=sys.stderr)
         return 1
     return 0
 
 
 def check(run_dir: Path, names: list[str]) -> None:
-    """Raises PlanError for what is no run and for names that cannot be written to."""
+    """Raises PlanError if `run_dir` is no run, or a tracker is unknown or not installed."""
     for name in names:
         if why_not := unknown_tracker(name) or missing_library(name):
             raise PlanError(why_not)
@@ -54,7 +54,7 @@ def check(run_dir: Path, names: list[str]) -> None:
 
 
 def follow(run_dir: Path, names: list[str], once: bool) -> list[str]:
-    """Writes to these trackers until the run has ended; returns how to see what they hold."""
+    """Writes to these trackers until the run has ended. Returns how to view each tracker's content."""
     asked_to_end: list[int] = []
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda number, _: asked_to_end.append(number))

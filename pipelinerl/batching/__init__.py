@@ -1,5 +1,5 @@
-"""What the preprocessor does: finished groups become the rows of a step.
+"""The preprocessor's computation: it turns finished groups into the rows of a step.
 
-Called by `pipelinerl.preprocessor`; the trainer's probe uses `sequences`. It is pure computation: it must not
+Called by `pipelinerl.preprocessor`; the trainer's probe uses `sequences`. It is pure computation and must not
 know streams, servers or processes.
 """

@@ -1,6 +1,6 @@
-"""Credit: which turn of a rollout has earned which advantage. Group -> an advantage for every completion.
+"""Credit assignment: the advantage of each turn of a rollout. Group -> an advantage for every completion.
 
-`config.credit` chooses; a rollout of one turn has the same either way.
+`config.credit` selects the function. For rollouts of one turn, both functions give the same advantages.
 """
 
 from collections.abc import Callable, Sequence
@@ -11,11 +11,11 @@ import numpy as np
 from contracts.records import Rollout
 
 Advantage = Callable[[np.ndarray], np.ndarray]  # rewards [G] -> advantages [G]
-TurnAdvantages = list[np.ndarray]  # [G] of [turns]
+TurnAdvantages = list[np.ndarray]  # G arrays, each [turns]
 
 
 def whole_trajectory(rollouts: Sequence[Rollout], advantage: Advantage) -> TurnAdvantages:
-    """Every turn has the advantage of the rollout's whole reward."""
+    """Returns the same advantage for every turn of a rollout: that of its total reward."""
     advantages = advantage(np.array([r.reward for r in rollouts], dtype=np.float32))
     turns = [len(rollout.completions) for rollout in rollouts]
     ends = accumulate(turns)
@@ -24,10 +24,11 @@ def whole_trajectory(rollouts: Sequence[Rollout], advantage: Advantage) -> TurnA
 
 
 def per_turn(rollouts: Sequence[Rollout], advantage: Advantage) -> TurnAdvantages:
-    """A turn has the advantage of its return to go, compared with the group's rollouts that have this turn.
+    """Returns the advantage of each turn's return to go, among the group's rollouts that have this turn.
 
-    Reward that the domain gave to no turn (`Rollout.turn_rewards`) belongs to the last one. Turn-level
-    advantages are those of MT-GRPO, arXiv 2505.11821; these are of returns to go, normalised once.
+    Reward that the domain assigned to no turn (`Rollout.turn_rewards`) is added to the last turn. Turn-level
+    advantages come from MT-GRPO, arXiv 2505.11821. Here they are computed from returns to go, and normalised
+    once.
     """
     returns = [_returns_to_go(rollout) for rollout in rollouts]
     advantages = [np.zeros_like(r) for r in returns]
@@ -40,7 +41,7 @@ def per_turn(rollouts: Sequence[Rollout], advantage: Advantage) -> TurnAdvantage
 
 
 def _returns_to_go(rollout: Rollout) -> np.ndarray:
-    """[turns] float32"""
+    """Returns the sum of rewards from each turn on: [turns] float32."""
     earned = np.zeros(len(rollout.completions), dtype=np.float32)
     earned[: len(rollout.turn_rewards)] = rollout.turn_rewards
     if len(earned):

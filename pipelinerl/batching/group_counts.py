@@ -1,4 +1,4 @@
-"""What has become of the groups since the process began, counted for the metrics. Pure state."""
+"""Counts of trained and dropped groups since the process began, for the metrics. Pure state."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -7,24 +7,24 @@ from contracts.records import DropReason, MicroBatchRow, Rollout
 
 
 class GroupCounts:
-    """Counts groups that were dropped, by reason, and the tokens of those that were not."""
+    """Counts of dropped groups, by reason, and of the tokens in the other groups."""
 
     def __init__(self) -> None:
         self.dropped: Counter[str] = Counter()  # groups, by reason
         self.failures: Counter[str] = Counter()  # rollouts, by status
-        self._without_signal: Counter[str] = Counter()  # of those with equal rewards: solved, hopeless
+        self._without_signal: Counter[str] = Counter()  # groups with equal rewards: solved, hopeless
         self._groups = 0
         self._sampled = 0  # tokens
         self._in_rows = 0  # tokens in the loss
 
     def sampled(self, group: Sequence[Rollout]) -> None:
-        """Counts a group that has come."""
+        """Counts a group that the actor has sampled."""
         self._groups += 1
         self._sampled += sum(rollout.sampled_tokens for rollout in group)
         self.failures.update(rollout.status for rollout in group if rollout.failed)
 
     def drop(self, group: Sequence[Rollout], reason: str) -> None:
-        """Counts what its successes say where the group has no signal; `dropped` is the caller's to count."""
+        """Counts a group without signal as solved or hopeless. The caller increments `dropped` itself."""
         if reason != DropReason.ZERO_ADVANTAGE:
             return
         successes = {rollout.metrics.get("success") for rollout in group if not rollout.failed}

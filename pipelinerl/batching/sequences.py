@@ -7,7 +7,7 @@ import numpy as np
 from contracts.records import Array, Completion, Rollout, TrainingSequence
 from contracts.token_fields import TokenField
 
-Turn = tuple[Completion, float]  # and its advantage
+Turn = tuple[Completion, float]  # a completion and its advantage
 
 
 def training_sequences(
@@ -16,10 +16,12 @@ def training_sequences(
     last_segments: bool = False,
     token_fields: Mapping[str, TokenField] = {},
 ) -> list[TrainingSequence]:
-    """One sequence per chain of turns. A turn whose prompt exactly extends the tokens so far is merged into
-    their sequence; otherwise a new sequence begins. `advantages`: one a completion. `last_segments`: leave
-    all but the last segment of each completion out of the loss. `token_fields`: the declared ones; a
-    completion without one has its fill.
+    """Returns one sequence per chain of turns.
+
+    A turn whose prompt exactly extends the tokens so far is merged into their sequence. Otherwise a new
+    sequence begins. `advantages` holds one number per completion. `last_segments` leaves all but the last
+    segment of each completion out of the loss. `token_fields` are the declared fields; where a completion
+    lacks one, the field's fill value is used.
     """
     chains: list[list[Turn]] = []
     before: Completion | None = None
@@ -72,7 +74,7 @@ def _merge(
     return TrainingSequence(
         rollout_id=rollout.rollout_id,
         group_id=rollout.group_id,
-        loss_weight=0.0,  # the normalisation's to say, when the step is packed
+        loss_weight=0.0,  # the normalisation sets it when the step is packed
         temperature=last.temperature,
         token_ids=token_ids,
         loss_mask=loss_mask,
@@ -88,7 +90,7 @@ def _first_in_loss(completion: Completion, last_segments: bool) -> int:
 
 
 def _merge_field(name: str, field: TokenField, chain: list[Turn], length: int) -> Array:
-    """[length]: a completion without the field has its fill."""
+    """Returns the field's values, [length]. A completion without the field has its fill value."""
     merged = np.full(length, field.fill, field.array_dtype)
     for completion, _ in chain:
         start = len(completion.prompt_token_ids)

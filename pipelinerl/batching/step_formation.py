@@ -1,7 +1,7 @@
 """Finished groups -> the rows of a step: advantages, filters, staleness, weights, packing. Pure, no I/O.
 
-The group is the unit: a step takes all of it, or it is dropped with a reason. A member that failed stays in
-its group, without tokens and without part in the baseline.
+A step takes all of a group, or the group is dropped with a reason. A failed member stays in its group, but
+has no tokens and does not count in the baseline.
 """
 
 from collections import Counter
@@ -42,25 +42,25 @@ class Groups:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a group: rows that left with it, or the reason why it was dropped."""
+    """The outcome of adding a group: the rows that it completed, or the reason why it was dropped."""
 
     rows: list[MicroBatchRow]
     dropped: str | None = None
 
 
 class _BufferedGroup(NamedTuple):
-    """A group of the step that is not packed yet."""
+    """A group of the step being formed, before it is packed."""
 
     draw: int
     size: int  # failed members included
-    rollouts: list[list[TrainingSequence]]  # the sequences of each that is in the loss
+    rollouts: list[list[TrainingSequence]]  # for each rollout in the loss, its sequences
 
 
 class StepFormation:
-    """Puts whole groups into steps of exactly `batch_size` rollouts, first come, first served.
+    """Forms steps of exactly `batch_size` rollouts from complete groups, in the order of their arrival.
 
-    buffer_whole_step: rows leave only when their step is full, with its groups in the order of their draws.
-    So the order in which groups arrive makes no difference. A normalisation over the whole step implies it.
+    buffer_whole_step: returns rows only when their step is full, with groups in the order of their draws.
+    Then the order of arrival makes no difference. A normalisation over the step requires it.
     """
 
     def __init__(
@@ -86,7 +86,7 @@ class StepFormation:
         self._batch_size = batch_size
         self._buffer_whole_step = buffer_whole_step or normalisation.whole_step
         self.step = first_step
-        self.open_groups: list[int] = []  # of the step being formed
+        self.open_groups: list[int] = []  # groups in the step being formed
         self.masked: Counter[str] = Counter()  # rollouts that filters took out of the loss, by reason
         self._open_masked: dict[str, list[str]] = {}  # reason -> rollouts of the open groups
         self._rollouts = 0
@@ -120,7 +120,7 @@ class StepFormation:
         return Outcome(rows + ([self._close()] if full else []))
 
     def _carries_token_fields(self, rollout: Rollout) -> bool:
-        """Whether it has those that are declared now: a run can be resumed with others."""
+        """Returns whether the rollout has the declared fields: a resumed run may declare other ones."""
         try:
             for completion in rollout.completions:
                 check_token_fields(self._token_fields, completion.token_fields, len(completion.token_ids))
@@ -131,7 +131,7 @@ class StepFormation:
     def _masked_by_filters(
         self, rollouts: Sequence[Rollout], advantages: TurnAdvantages
     ) -> dict[str, str] | str:
-        """Returns why each rollout that leaves the loss does so, by its id; the reason alone, if all do."""
+        """Returns the reason for each rollout that filters exclude, by id; one reason if they exclude all."""
         masked: dict[str, str] = {}
         for group_filter in self._filters:
             keeps = group_filter(rollouts, advantages)
@@ -172,5 +172,5 @@ class StepFormation:
 
 
 def _in_loss(sequences: list[TrainingSequence]) -> int:
-    """Tokens."""
+    """Returns the number of tokens in the loss."""
     return sum(sequence.tokens_in_loss for sequence in sequences)

@@ -1,57 +1,55 @@
-"""Finds how many requests a server should get at a time. Pure state, no I/O; times are the caller's.
+"""Finds how many requests a server should get at a time. Pure state, no I/O; the caller passes the times.
 
-A higher limit and a lower one are tried by turns, and the server's speeds are compared. One more request must
-be worth at least half of what the others are worth on average:
+It alternately tries a higher and a lower limit, and compares the server's speeds. An additional request must
+add at least half as much speed as the others add on average:
 
     log(speed with more / speed with fewer) >= WORTH * log(more / fewer)
 
-More and fewer are what the server had under way, on average, those included that wait at the server. Beyond
-that point, more requests make each answer slower, and so older in weights, for little speed.
+Here, more and fewer are mean numbers of requests under way, including those that wait at the server. Beyond
+that point, more requests add little speed, while each answer becomes slower and so its weights older.
 """
 
 from dataclasses import dataclass
 from math import ceil, log
 from statistics import fmean
 
-MOST = (
-    128  # the contract lets a server refuse more than 256 choices; those of a request count until all ended
-)
-FACTOR = 1.5  # between the limit that is kept and the one that is tried
+MOST = 128  # a server may refuse more than 256 choices, and counts a request's choices until all have ended
+FACTOR = 1.5  # ratio of the limit on trial to the current one, or the inverse
 WORTH = 0.5
-APART = 1.15  # between two numbers of requests that are compared
-WINDOW_S = 10.0  # of one measurement
-SETTLES_S = 10.0  # before it, in which as many requests are under way as the limit says
-FULL = 0.8  # of the limit: so many requests are under way while something can be measured
-OVERFULL = 1.1  # of the limit: more are left over from a higher one
-LONGEST_GAP_S = 10.0  # between two looks, without pauses; after a longer one the server is as if never seen
-LONGEST_TRIAL_S = 120.0  # without a verdict, for example because so many requests do not come
-LONGEST_REST = 32  # windows between trials; it doubles with each that brought nothing
+APART = 1.15  # smallest ratio between two numbers of requests whose speeds are compared
+WINDOW_S = 10.0  # length of one measurement
+SETTLES_S = 10.0  # time with as many requests as the limit allows, before a measurement
+FULL = 0.8  # share of the limit that must be under way during a measurement
+OVERFULL = 1.1  # share of the limit; if more are under way, they are left over from a higher limit
+LONGEST_GAP_S = 10.0  # between two observations, without pauses; after a longer gap, measuring starts over
+LONGEST_TRIAL_S = 120.0  # a trial without a result ends then, for example because too few requests come
+LONGEST_REST = 32  # windows between trials; the number doubles with each failed trial
 
 
 @dataclass(frozen=True)
 class Load:
-    """What a server says of itself, at a time in seconds."""
+    """A server's load, as it reports it at a time in seconds."""
 
     time: float
     sampled_tokens: float  # since the server started
     paused_s: float  # since the server started, in updates that have ended
-    under_way: float  # completions that are generated, or wait at the server
+    under_way: float  # completions that the server generates or keeps waiting
 
 
 @dataclass(frozen=True)
 class Interval:
-    """The time between two looks, without the pauses that the server has told of."""
+    """The time between two observations, without the pauses that the server reported."""
 
     seconds: float
     tokens: float
-    under_way: float  # at its end
+    under_way: float  # completions at the interval's end
 
 
 @dataclass(frozen=True)
 class Measured:
-    """One window.
+    """The result of one window.
 
-    limit: that it was measured under. speed: tokens a second. under_way: requests, on average.
+    limit: the limit in force. speed: tokens per second. under_way: the mean number of requests.
     """
 
     limit: int
@@ -60,7 +58,7 @@ class Measured:
 
 
 class AdaptiveLimit:
-    """The limit of one server. start: before anything is known of it."""
+    """The limit of one server. start: the limit before the first measurement. most: its upper bound."""
 
     def __init__(self, start: int, most: int = MOST):
         self._start = start
@@ -70,15 +68,15 @@ class AdaptiveLimit:
 
     def _start_over(self) -> None:
         self.limit = self._start
-        self._kept: Measured | None = None  # its neighbours are tried
+        self._kept: Measured | None = None  # its limit's neighbours are tried
         self._upwards = True
-        self._failed = 0  # trials in a row that brought nothing
+        self._failed = 0  # trials in a row that found no better limit
         self._rest = 0  # windows until the next trial
-        self._tried_s = 0.0  # of this trial, without the time in which requests were left over
+        self._tried_s = 0.0  # length of this trial, without the time in which requests were left over
         self._begin_anew()
 
     def observe(self, load: Load) -> None:
-        """Takes the next look at the server into account."""
+        """Takes the server's next reported load into account."""
         before = self._last
         self._last = load
         if before is None:
@@ -104,13 +102,13 @@ class AdaptiveLimit:
 
     def _begin_window(self) -> None:
         self._window: list[Interval] = []
-        self._newest: Interval | None = None  # is left out of the window if a pause has begun in it
+        self._newest: Interval | None = None  # not yet in the window, because a pause may have begun in it
         self._pausing = False
 
     def _add(self, interval: Interval) -> None:
-        """Adds an interval to the window, unless a pause begins, goes on or ends in it.
+        """Adds an interval to the window, unless it contains a part of a longer pause.
 
-        A server tells of a pause at its end. One that is shorter than an interval is taken off.
+        A server reports a pause when it ends. A pause shorter than an interval is subtracted.
         """
         if self._pausing or not interval.tokens or interval.seconds <= 0:
             self._newest = None
@@ -153,11 +151,11 @@ class AdaptiveLimit:
         return min(max(other, 1), self._most)
 
     def _judge(self, kept: Measured, tried: Measured) -> None:
-        """Keeps the limit that is tried and goes on in its direction, or returns and turns."""
+        """Keeps the limit on trial and continues in its direction, or restores the old one and reverses."""
         fewer, more = sorted((kept, tried), key=lambda measured: measured.under_way)
         ratio = more.under_way / fewer.under_way
         if ratio < APART:
-            return  # the window says nothing yet
+            return  # the numbers of requests are too close to compare
         is_worth_it = log(more.speed / fewer.speed) >= WORTH * log(ratio)
         if tried == (more if is_worth_it else fewer):
             self._kept = tried
@@ -167,7 +165,7 @@ class AdaptiveLimit:
             self._return_to(kept)
 
     def _return_to(self, kept: Measured) -> None:
-        """Ends a trial that brought nothing. The next one is in the other direction."""
+        """Ends a trial that found no better limit. The next trial is in the other direction."""
         self.limit = kept.limit
         self._upwards = not self._upwards
         self._failed += 1

@@ -1,4 +1,4 @@
-"""The bodies of servers' answers, read within a limit: a broken server may send one without an end."""
+"""Reads the bodies of servers' answers within a limit, because a broken server may send an endless body."""
 
 from collections.abc import AsyncIterator
 
@@ -6,7 +6,7 @@ import aiohttp
 
 
 class TooLongAnswerError(aiohttp.ClientError):
-    """A server's answer is longer than any that keeps the contract."""
+    """A server's answer is longer than the contract allows."""
 
 
 async def body_of(response: aiohttp.ClientResponse, longest: int) -> bytes:

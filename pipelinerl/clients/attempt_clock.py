@@ -1,4 +1,4 @@
-"""The time of one attempt, which stands still while it waits for what no server is to blame for."""
+"""The time limit of one attempt, which pauses during waits that are no server's fault."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
@@ -6,10 +6,13 @@ from contextlib import asynccontextmanager, contextmanager, suppress
 
 
 class AttemptClock:
-    """timeout: of the attempt, which may wait for several things at once."""
+    """A time limit that can be paused. The attempt may be in several such waits at once.
+
+    timeout: the attempt's own timeout, already entered.
+    """
 
     def __init__(self, timeout: asyncio.Timeout):
-        self._before_the_end = {timeout: 0.0}  # seconds, of each limit
+        self._before_the_end = {timeout: 0.0}  # for each limit, how many seconds early it ends
         self._timeout = timeout
         self._waits = 0
         self._left_s = 0.0
@@ -24,7 +27,7 @@ class AttemptClock:
 
     @asynccontextmanager
     async def ending_early(self, seconds: float) -> AsyncIterator[None]:
-        """Raises TimeoutError where the block is not over `seconds` before the time is."""
+        """Raises TimeoutError in the block if it still runs `seconds` before the attempt's time ends."""
         end = self._timeout.when()
         async with asyncio.timeout_at(None if end is None else end - seconds) as limit:
             self._before_the_end[limit] = seconds

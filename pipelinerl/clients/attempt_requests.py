@@ -1,7 +1,7 @@
-"""The requests of one attempt: each goes from server to server until one answers it.
+"""The requests of one attempt: each is sent to one server after another until one answers it.
 
-What a server did not take, or let go of, is asked elsewhere as it was, with the same seed. A wrong answer
-ends the attempt. It knows no HTTP and no prompt.
+A request that a server did not take, or dropped, is sent to another unchanged, with the same seed. A wrong
+answer ends the attempt. The module must not know HTTP or prompts.
 """
 
 import asyncio
@@ -20,13 +20,15 @@ from pipelinerl.domains.base import Answer
 
 log = logging.getLogger(__name__)
 
-MOST_BROKEN_CONNECTIONS = 3  # by one request: it may be what the servers die of
-HELD_SHARE = 0.5  # of an attempt's time: a server that held a request for longer made it time out
+MOST_BROKEN_CONNECTIONS = 3  # of one request, which then may be what makes servers crash
+HELD_SHARE = 0.5  # share of an attempt's time; a server that held a request for longer caused its timeout
 
 
 class AttemptRequests:
-    """avoid: the server that failed last. The next request goes to another, if one is in service.
-    out_of_time: whether a completion was ended because the attempt's time was.
+    """The requests of one attempt, and the failures of servers that it has seen.
+
+    avoid: the server that failed last. The next request goes to another, if one is in service.
+    out_of_time: whether a completion was cut short because the attempt's time ended.
     """
 
     def __init__(self, pool: ServerPool, avoid: str | None = None):
@@ -34,14 +36,14 @@ class AttemptRequests:
         self.avoid = avoid
         self.out_of_time = False
         self._began: float | None = None  # loop time of the first request
-        self._unanswered: ServerUnavailableError | None = None  # why the request that waits does
+        self._unanswered: ServerUnavailableError | None = None  # why the waiting request has no answer
         self._cut_off: list[tuple[str, float]] = []  # servers, and seconds that they held a request
 
     async def ask(self, send: Callable[[str], Awaitable[Answer]]) -> Answer:
         """Returns the answer of the first server that gives one.
 
-        Raises RequestRefusedError where two servers refuse the request, or the only one does.
-        Raises ServerFaultError where an answer is wrong.
+        Raises RequestRefusedError if two servers refuse the request, or the only one does.
+        Raises ServerFaultError if an answer is wrong.
         """
         avoid = self.avoid
         refused_by = None
@@ -102,9 +104,9 @@ class AttemptRequests:
         return self._unanswered or error
 
     def end_completion(self, error: TimeoutError) -> None:
-        """Notes that a completion ends with the tokens that it has, because the time is over.
+        """Records that a completion ends with the tokens that it has, because the time is over.
 
-        Raises what a server said that did not take its last request.
+        Raises the server's error instead, if a server did not take the last request.
         """
         cause = self.cause_of(error)
         if isinstance(cause, RequestError) and cause.server:

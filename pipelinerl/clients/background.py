@@ -1,4 +1,4 @@
-"""Runs work beside a block of code, for as long as the block runs."""
+"""Runs a coroutine in the background while a block of code runs."""
 
 import asyncio
 from collections.abc import AsyncIterator, Coroutine
@@ -8,7 +8,7 @@ from typing import Any
 
 @asynccontextmanager
 async def in_background(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
-    """Runs `work` while the block runs, then cancels it. Raises what it raised, at the block's end."""
+    """Runs `work` while the block runs, then cancels it. Its exception is raised at the block's end."""
     task = asyncio.create_task(work)
     try:
         yield

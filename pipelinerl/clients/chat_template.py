@@ -1,8 +1,8 @@
-"""The tokens between two answers of a conversation, so that no sampled token is ever tokenised again.
+"""Renders the tokens between two answers of a conversation, so that sampled tokens are never re-tokenised.
 
-A conversation that is rendered and tokenised anew at every turn may differ from what the model sampled. The
-same text may have other token ids, and the template may leave thoughts out. Then a turn no longer extends the
-turns before it. Here only what is new is rendered, and put behind the ids as they were sampled.
+If every turn rendered and tokenised the conversation anew, it could differ from what the model sampled. The
+same text may have other token ids, and the template may drop the model's thinking. Then a turn no longer
+extends the turns before it. So only the new messages are rendered, and appended to the sampled ids.
 """
 
 import threading
@@ -11,7 +11,7 @@ from functools import cached_property
 from contracts.records import Completion
 
 ANSWER = "~the answer~"
-BEFORE = [{"role": "user", "content": "question"}, {"role": "assistant", "content": ANSWER}]  # stand for any
+BEFORE = [{"role": "user", "content": "question"}, {"role": "assistant", "content": ANSWER}]  # any turns
 
 
 class ChatTemplate:
@@ -28,9 +28,9 @@ class ChatTemplate:
         return AutoTokenizer.from_pretrained(self._model_path, local_files_only=True)
 
     def prompt_after(self, completion: Completion, messages: list[dict[str, str]]) -> list[int]:
-        """Returns the prompt of the turn that follows `completion` and then `messages`.
+        """Returns the prompt of the next turn: `completion` with its prompt, followed by `messages`.
 
-        Raises ValueError for a template that leaves out what an earlier turn says.
+        Raises ValueError for a template that leaves out the text of earlier turns.
         """
         with self._one_at_a_time:
             return self._prompt_after(completion, messages)
@@ -45,7 +45,7 @@ class ChatTemplate:
             raise ValueError(f"the chat template of {self._model_path} cannot continue from sampled tokens")
         sampled = completion.token_ids.tolist()
         new = tokenizer(after, add_special_tokens=False)["input_ids"]
-        if completion.finish_reason == "stop" and sampled[-1] in new:  # it has sampled its end itself
+        if completion.finish_reason == "stop" and sampled[-1] in new:  # its end token is sampled
             end = new.index(sampled[-1])
             if not tokenizer.decode(new[:end]).strip():
                 new = new[end + 1 :]

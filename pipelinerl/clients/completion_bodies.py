@@ -1,6 +1,6 @@
-"""The bodies of completions: only what a rollout needs of them, checked by type while they are read.
+"""Reads the bodies of completions: the fields that a rollout needs, with their types checked.
 
-Called by `completions`. Tokens come in lists, or in arrays where these were asked for.
+Called by `completions`. Tokens come in lists, or in arrays if the request asked for arrays.
 """
 
 from dataclasses import dataclass
@@ -67,7 +67,7 @@ _arrays = msgspec.json.Decoder(_ArrayBody)
 
 @dataclass(frozen=True)
 class CompletionBody:
-    """The first choice of an answer."""
+    """The content of an answer's first choice."""
 
     prompt_token_ids: Array  # [P] int32
     token_ids: Array  # [T] int32
@@ -79,7 +79,7 @@ class CompletionBody:
 
 
 def read_body(raw: bytes, arrays: bool) -> CompletionBody:
-    """Returns what the body says. Raises msgspec.MsgspecError, ValueError or RecursionError."""
+    """Returns the body's content. Raises msgspec.MsgspecError, ValueError or RecursionError."""
     return _in_arrays(raw) if arrays else _in_lists(raw)
 
 

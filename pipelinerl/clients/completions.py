@@ -1,6 +1,6 @@
-"""Completions by one server: the request, and its answer checked against the contract.
+"""Completions by one server: sends the request, and checks the answer against the contract.
 
-Used by `SharedRequests` and the probe. It decides whose fault a failure is, and never what follows from it.
+Used by `SharedRequests` and the probe. It decides whose fault a failure is, but not how to react to it.
 """
 
 from collections.abc import Iterator
@@ -27,15 +27,15 @@ from pipelinerl.domains.base import Answer
 
 Prompt = list[dict[str, str]] | list[int]  # a conversation, or token ids
 
-TOO_LONG = "context_length_exceeded"  # the same at every server
+TOO_LONG = "context_length_exceeded"  # another server would refuse it too
 OF_THE_REQUEST = {TOO_LONG, "invalid_request", "unsupported_parameter", "bad_request", "too_large"}
-WHOLE = {"stop", "length", "tool_calls"}  # finish reasons; with any other the completion is not whole
-LONGEST_PROMPT = 2**24  # bytes of an answer: the ids of the longest prompt
-HIGHEST_LOGPROB = 0.01  # by rounding
-LOWEST_LOGPROB = -1e4  # vLLM says -9999 where it means -inf
-BYTES_OF_A_TOKEN = 2**10  # of an answer: its id, its log-probability, its text
+WHOLE = {"stop", "length", "tool_calls"}  # finish reasons; with any other, the completion is incomplete
+LONGEST_PROMPT = 2**24  # bytes of an answer for the ids of the longest prompt
+HIGHEST_LOGPROB = 0.01  # above 0 because of rounding
+LOWEST_LOGPROB = -1e4  # vLLM reports -inf as -9999
+BYTES_OF_A_TOKEN = 2**10  # bytes of an answer for a token's id, log-probability and text
 LONGEST_CODE = 64  # characters of an error's code; it becomes part of a rollout's status
-TAKES_NOTHING = {429, 502, 503, 504}  # status codes of a server, or of a proxy, that did not begin
+TAKES_NOTHING = {429, 502, 503, 504}  # status codes of a server or proxy that did not begin with the request
 
 
 @dataclass(frozen=True)
@@ -43,16 +43,16 @@ class Sampling:
     model: str
     temperature: float
     max_tokens: int
-    seed: int | None = None  # None = not repeatable
-    vocabulary: int | None = None  # tokens that the model has; None = not known
+    seed: int | None = None  # None = sampling is not repeatable
+    vocabulary: int | None = None  # size of the model's vocabulary; None = not known
 
 
 @dataclass(frozen=True)
 class Asked:
     """A request for completions of a prompt.
 
-    tools: what the model may call, in a conversation.
-    arrays: whether tokens are asked for in arrays; the server must declare them.
+    tools: the tools that the model may call, in a conversation.
+    arrays: whether to ask for tokens in arrays; the server must declare this capability.
     """
 
     prompt: Prompt
@@ -66,7 +66,7 @@ class Asked:
 
     @property
     def body(self) -> dict[str, Any]:
-        """The JSON of the request for one completion."""
+        """The JSON body of a request for one completion."""
         body = {
             "model": self.sampling.model,
             "messages" if self._is_chat else "prompt": self.prompt,
@@ -84,11 +84,11 @@ class Asked:
 
     @property
     def longest_answer(self) -> int:
-        """The most bytes of an answer with one completion."""
+        """The largest size in bytes of an answer with one completion."""
         return LONGEST_PROMPT + BYTES_OF_A_TOKEN * self.sampling.max_tokens
 
     def answer_of(self, raw: bytes, url: str) -> Answer:
-        """Returns what the server's answer says, checked. Raises a ServerFaultError."""
+        """Returns the completion in the server's answer. Raises a ServerFaultError if it is invalid."""
         try:
             answer = _answer(raw, self.sampling, url, self.arrays)
             _check_prompt(answer.completion.prompt_token_ids, None if self._is_chat else self.prompt)
@@ -116,7 +116,7 @@ async def complete(session: aiohttp.ClientSession, url: str, asked: Asked) -> An
 
 @contextmanager
 def connection_faults() -> Iterator[None]:
-    """Raises what went wrong with the connection as a ServerFaultError."""
+    """Turns the connection errors of the block into ServerFaultErrors."""
     try:
         yield
     except TooLongAnswerError as error:
@@ -130,7 +130,7 @@ def connection_faults() -> Iterator[None]:
 
 
 def error_of(status: int, body: bytes) -> Exception:
-    """Returns the error that an answer with another status than 200 stands for."""
+    """Returns the error for an answer whose status is not 200."""
     code = _code(body) or str(status)
     if status in TAKES_NOTHING:
         return ServerUnavailableError(code)
@@ -165,7 +165,7 @@ def _answer(raw: bytes, sampling: Sampling, url: str, arrays: bool) -> Answer:
         logprobs=body.logprobs,
         spans=body.spans,
         temperature=sampling.temperature,
-        # A call ends a completion as anything else that the model says does.
+        # To a rollout, a completion that ends with a tool call has ended like any other.
         finish_reason="stop" if body.finish_reason == "tool_calls" else body.finish_reason,
         server=url,
     )
@@ -174,7 +174,10 @@ def _answer(raw: bytes, sampling: Sampling, url: str, arrays: bool) -> Answer:
 
 
 def _check_prompt(prompt: Array, sent: Prompt | None) -> None:
-    """sent: the ids that were sent; None for a conversation, which the server tokenises."""
+    """Raises ValueError if the answer names another prompt than the one that was sent.
+
+    sent: the ids that were sent; None for a conversation, which the server tokenises.
+    """
     if not len(prompt):
         raise ValueError("a prompt of no tokens")
     if sent is not None and prompt.tolist() != sent:

@@ -1,4 +1,4 @@
-"""Asks for several completions of one prompt in one HTTP exchange, and has each when it is complete.
+"""Asks for several completions of one prompt in one HTTP exchange, and yields each when it is complete.
 
 The server must declare the capability `as_completed`.
 """
@@ -16,7 +16,7 @@ from pipelinerl.clients.completions import Asked, connection_faults, error_of
 from pipelinerl.clients.faults import ConnectionBrokenError, InvalidResponseError, ServerFaultError
 from pipelinerl.domains.base import Answer
 
-ENDS_WITHIN_S = 1.0  # after the last choice; until then the connection can serve another request
+ENDS_WITHIN_S = 1.0  # time for the end of the body after the last choice; then the connection can be reused
 STATUSES = {code.code: code.http_status for code in ErrorCode}
 
 
@@ -38,8 +38,8 @@ async def complete_each(
 ) -> AsyncIterator[tuple[int, Answer | ServerFaultError]]:
     """Yields the index, from 0 to `n` - 1, and the completion of each choice, in the order in which they end.
 
-    A choice that is wrong by itself is yielded as what is wrong with it. Raises RequestRefusedError or a
-    ServerFaultError where no more choices can come.
+    If only one choice is invalid, its error is yielded in place of its completion. Raises RequestRefusedError
+    or a ServerFaultError if no more choices can come.
     """
     body = asked.body | {"n": n, "as_completed": True}
     missing = set(range(n))
@@ -58,7 +58,7 @@ async def complete_each(
 
 
 async def _read_end(response: aiohttp.ClientResponse) -> None:
-    """Reads the end of the body. A connection whose body goes on, or does not end, is closed."""
+    """Reads the end of the body. If the body does not end in time, the connection is closed."""
     with suppress(aiohttp.ClientError, TimeoutError):
         async with asyncio.timeout(ENDS_WITHIN_S):
             await response.content.read(1)
@@ -72,7 +72,7 @@ def _answer_or_fault(asked: Asked, line: bytes, url: str) -> Answer | ServerFaul
 
 
 def _index_of(line: bytes, missing: set[int], url: str) -> int:
-    """Returns the index of the line's choice, one of those that are missing. Raises a ServerFaultError."""
+    """Returns the index of the line's choice. Raises a ServerFaultError if it is not in `missing`."""
     try:
         read = msgspec.json.decode(line, type=_Line)
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:

@@ -1,4 +1,4 @@
-"""The ways in which a request to a server fails, by who is to blame.
+"""The errors of a request to a server, by whether the server or the request caused them.
 
 Raised by `completions`. `ServerPool` counts a `ServerFaultError` against the server; `attempt_requests`
 decides whether another server is asked.
@@ -8,15 +8,15 @@ decides whether another server is asked.
 class RequestError(Exception):
     """The request was not answered. The message is the contract's code, or says what happened."""
 
-    server: str | None = None  # the one that it was sent to
+    server: str | None = None  # URL of the server that got the request
 
 
 class ServerFaultError(RequestError):
-    """The server is to blame."""
+    """The server caused the failure."""
 
 
 class ServerUnavailableError(ServerFaultError):
-    """The server did not take the request, or let go of it. Another server is asked, at no cost."""
+    """The server did not take the request, or dropped it. The request is sent to another server."""
 
 
 class ConnectionBrokenError(ServerUnavailableError):
@@ -32,4 +32,4 @@ class InvalidResponseError(ServerFaultError):
 
 
 class RequestRefusedError(RequestError):
-    """The server refused this request, as any other server may."""
+    """The server refused this request. Any other server might refuse it too."""

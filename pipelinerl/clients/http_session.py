@@ -1,19 +1,19 @@
-"""The HTTP session that actor, publisher, probe and preprocessor speak to servers with."""
+"""The HTTP session through which the actor, publisher, probe and preprocessor talk to servers."""
 
 import aiohttp
 from aiohttp.client_proto import ResponseHandler
 
 from pipelinerl.clients.server_proof import ServerProofs
 
-# Many servers close an idle connection after 5 s; a POST that meets that very moment is lost.
+# Many servers close an idle connection after 5 s; a POST sent at that moment is lost.
 KEEP_ALIVE_S = 2.0
 
 
 def open_session(token: str | None, timeout_s: float | None = None) -> aiohttp.ClientSession:
-    """Any number of connections at once; `timeout_s` is for a whole request.
+    """Returns a session without a limit on connections. `timeout_s` bounds a request from start to end.
 
-    The token goes only to servers that know it. Answers are not decompressed: a few kilobytes could become
-    gigabytes.
+    The token is sent only to servers that prove they know it. Answers are not decompressed, because a few
+    kilobytes could become gigabytes.
     """
     headers = {"Accept-Encoding": "identity"}
     if token:
@@ -30,9 +30,10 @@ def open_session(token: str | None, timeout_s: float | None = None) -> aiohttp.C
 class ProvingConnector(aiohttp.TCPConnector):
     """A connector that uses a new connection only after its server has shown that it knows the token.
 
-    The challenge is sent once the connection is open, so the proof is of who listens at that time. Only a
-    process that accepts a connection and leaves its port to a real server at once could be missed. A server
-    that dies takes its connections along. A process that takes its port is asked before it is sent anything.
+    The challenge is sent once the connection is open, so the process that listens then must answer it. The
+    connections of a server that dies close with it. A process that takes over the port must answer a
+    challenge before it is sent anything. One case stays undetected: a process that accepts the connection,
+    then gives the port to a real server at once.
     """
 
     def __init__(self, token: str, **options: float):

@@ -12,13 +12,13 @@ LISTENING = "0A"  # <net/tcp_states.h>
 def is_own_listener(address: str) -> bool:
     """Returns whether every socket that listens at `address` (`host:port`) belongs to our user.
 
-    It is False where none listens.
+    It returns False if no socket listens there.
     """
     host, _, port = address.rpartition(":")
     wanted = ipaddress.ip_address(host.strip("[]"))
     owners = {
         uid for found, uid in _listeners(int(port)) if found == wanted or found.is_unspecified
-    }  # a socket at 0.0.0.0 or :: takes every address
+    }  # a socket at 0.0.0.0 or :: listens at every address
     return owners == {os.getuid()}
 
 
@@ -33,7 +33,7 @@ def _listeners(port: int) -> list[tuple[ipaddress.IPv4Address | ipaddress.IPv6Ad
 
 
 def _address(digits: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
-    """Returns the address that the kernel prints as words of 32 bits in the machine's own byte order."""
+    """Parses an address, which the kernel prints as 32-bit words in the machine's byte order."""
     words = [int(digits[i : i + 8], 16) for i in range(0, len(digits), 8)]
     address = ipaddress.ip_address(struct.pack(f"={len(words)}I", *words))
     mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None

@@ -1,6 +1,6 @@
-"""The async client that rollouts talk to: chat completions, token for token.
+"""The async client that rollouts sample through: chat completions with their exact tokens.
 
-Every response is checked against the contract before it is used. A server's failure may end one attempt, and
+Every response is checked against the contract before it is used. A server's failure may end one attempt, but
 never the run.
 """
 
@@ -29,7 +29,7 @@ from pipelinerl.domains.base import Answer
 from pipelinerl.judging.client import JudgeError, JudgingClient
 from pipelinerl.judging.wire import Judgement
 
-AHEAD = 10  # versions that this process may not have heard of yet
+AHEAD = 10  # versions that may be published before this process learns of them
 
 
 async def at_once() -> None:
@@ -38,17 +38,17 @@ async def at_once() -> None:
 
 @dataclass
 class LLMClient:
-    """Samples from whichever server of the pool is least busy.
+    """A client that samples from the least busy server of the pool.
 
     segments: whether completions are made in several requests.
-    turn: waited for between two requests of one completion, and before one that follows a judgement.
-    decode: text of sampled tokens; without one, the texts of its segments are put together.
-    template: of the model; without one, a conversation cannot continue token for token.
-    judge: the judging service, where the domain has verifiers.
-    away: entered while a judgement is waited for.
-    in_time: entered while tokens are added to others; raises TimeoutError when the time for it is over.
-    newest: the newest version that is known of, where that is known.
-    forms: knows in which forms servers answer; without it all are asked for lists, one at a time.
+    turn: awaited between two requests of one completion, and before a request that follows a judgement.
+    decode: decodes sampled tokens; if None, the texts of the segments are concatenated.
+    template: the model's chat template; if None, conversations of several turns raise ValueError.
+    judge: client of the judging service, if the domain has verifiers.
+    away: context entered while the attempt waits for a judgement.
+    in_time: context of requests that extend earlier tokens; raises TimeoutError when their time is over.
+    newest: returns the newest published version, if that is known.
+    forms: knows in which forms servers answer; if None, all are asked for lists, one completion at a time.
     """
 
     session: aiohttp.ClientSession
@@ -64,13 +64,13 @@ class LLMClient:
     in_time: Callable[[], AbstractAsyncContextManager[None]] = nullcontext
     newest: Callable[[], int] | None = None
     forms: ServerForms | None = None
-    _requests: int = 0  # their number
-    _was_away: bool = False  # since the last request of this attempt
+    _requests: int = 0  # number of seeded requests
+    _was_away: bool = False  # whether a judgement followed the last request of this attempt
 
     def of_attempt(self, name: str, avoid: str | None = None) -> "LLMClient":
-        """Returns a client for one attempt alone; `avoid` is the server that the one before failed on.
+        """Returns a client for a single attempt. `avoid` is the server on which the previous attempt failed.
 
-        Where sampling is seeded, its n-th request always has the same seed.
+        If sampling is seeded, its n-th request always has the same seed.
         """
         sampling = self.sampling
         if sampling.seed is not None:
@@ -83,11 +83,11 @@ class LLMClient:
         after: Answer | None = None,
         tools: list[dict] | None = None,
     ) -> Answer:
-        """Returns the server's next message, in segments where the policy says so.
+        """Returns the model's next message, sampled in segments if the policy asks for them.
 
         `after` is the answer that `messages` continue: its tokens stay as they were sampled. `tools` are
-        given with the first message of a conversation. Where the attempt's time ends, the answer ends
-        with the tokens that it has, as at the token limit.
+        passed with the first message of a conversation. If the attempt's time ends, the answer ends with the
+        tokens that it has, as at the token limit.
         Raises RequestRefusedError or a ServerFaultError.
         """
         prompt = await self._prompt(messages, after)
@@ -105,12 +105,12 @@ class LLMClient:
             completion = self.segments.stopped(joined(completion, more.completion))
         text = self.decode(completion.token_ids) if self.decode and completion.segments else "".join(texts)
         calls = answer.tool_calls
-        if tools and (after or completion.segments):  # the server was asked for text
+        if tools and (after or completion.segments):  # the server returned text, with tool calls unparsed
             text, calls = parse_tool_calls(text)
         return Answer(text, completion, calls)
 
     async def judged(self, verifier: str, task: Any, text: str) -> Judgement:
-        """Returns the judgement of a verifier, by the name that the domain gives it. Raises JudgeError."""
+        """Returns a verifier's judgement on `text`; the domain names the verifier. Raises JudgeError."""
         if self.judge is None:
             raise JudgeError(f"no judging service runs, because the domain names no verifier {verifier}")
         with self.away():
@@ -124,7 +124,7 @@ class LLMClient:
             raise ValueError(
                 "a conversation of several turns needs the model's tokenizer, to keep its tokens"
             )
-        # Loading a tokenizer takes seconds, in which the connections to the servers would be lost.
+        # Loading a tokenizer takes seconds; in the event loop, it would cost the connections to the servers.
         return await asyncio.to_thread(self.template.prompt_after, after.completion, messages)
 
     async def _first(self, prompt: Prompt, tools: list[dict] | None) -> Answer:
@@ -139,7 +139,7 @@ class LLMClient:
         return await self._request(prompt_of_next(completion), left)
 
     async def _if_in_time(self, request: Coroutine[Any, Any, Answer]) -> Answer | None:
-        """Returns None where the time is over first."""
+        """Returns the answer, or None if the time is over before it."""
         try:
             async with self.in_time():
                 return await request
@@ -157,7 +157,7 @@ class LLMClient:
         sampling = replace(self.sampling, max_tokens=self.segments.budget(max_tokens), seed=seed)
         attempt = self.attempt or AttemptRequests(self.pool)
 
-        sent: list[float] = []  # when, to each server in turn
+        sent: list[float] = []  # time of sending, for each server tried
 
         async def send(url: str) -> Answer:
             sent.append(time.time())
@@ -175,5 +175,5 @@ class LLMClient:
 
 
 def _hashed(text: str) -> int:
-    """31 bits: what every engine takes as a seed."""
+    """Returns 31 bits of the text's hash, a seed that every engine accepts."""
     return int.from_bytes(blake2b(text.encode(), digest_size=4).digest(), "big") >> 1

@@ -1,7 +1,6 @@
-"""Looks at the load of the servers of a pool, and gives each server the number of requests that it is worth.
+"""Polls the load of a pool's servers, and adapts how many requests each server gets.
 
-Used by the actor where `inference.concurrency` is null. A server without `/metrics` keeps the number that it
-began with.
+Used by the actor if `inference.concurrency` is null. A server without `/metrics` keeps its initial number.
 """
 
 import asyncio
@@ -34,14 +33,14 @@ async def adapting(
 ) -> AsyncIterator[None]:
     """Adapts how many requests the servers of the pool get, while the block runs.
 
-    Each of them begins with `at_first`. `on_more` is called when the pool takes more requests than before.
+    Each server begins with `at_first`. `on_more` is called when the pool takes more requests than before.
     """
     async with in_background(_LoadWatch(pool, session, at_first, on_more).run()):
         yield
 
 
 class _LoadWatch:
-    """It looks at every server of the pool, again and again."""
+    """A loop that polls every server of the pool."""
 
     def __init__(
         self, pool: ServerPool, session: aiohttp.ClientSession, at_first: int, on_more: Callable[[], None]
@@ -80,7 +79,7 @@ class _LoadWatch:
 
 
 async def _load_of(session: aiohttp.ClientSession, url: str) -> Load | None:
-    """Returns None where the server does not tell."""
+    """Returns the server's load, or None if it does not report it."""
     timeout = aiohttp.ClientTimeout(total=ANSWER_TIMEOUT_S)
     try:
         async with session.get(f"{url}/metrics", timeout=timeout, allow_redirects=False) as answer:
@@ -91,13 +90,13 @@ async def _load_of(session: aiohttp.ClientSession, url: str) -> Load | None:
 
 
 def _metrics(lines: Iterable[str]) -> Iterable[Metric]:
-    """Yields the metrics that say how busy the server is; an engine has hundreds of others."""
+    """Returns the metrics that tell how busy the server is; an engine has hundreds of others."""
     ours = [line for line in lines if line.startswith(NAMES)]
     return text_string_to_metric_families("\n".join(ours) + "\n")
 
 
 def _load(metrics: Iterable[Metric], time: float) -> Load:
-    """Raises KeyError if one of the metrics is missing, and ValueError for what is no number of things."""
+    """Returns the load. Raises KeyError if a metric is missing, and ValueError if a value is no count."""
     values = {(s.name, s.labels.get("state")): s.value for metric in metrics for s in metric.samples}
     if not all(isfinite(value) and value >= 0 for value in values.values()):
         raise ValueError("a metric that counts is not a number")

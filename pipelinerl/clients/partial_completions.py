@@ -1,4 +1,4 @@
-"""Completions made in several requests: a token budget for each, and what they add up to.
+"""Completions made in several requests: the token budget of each request, and the joined completion.
 
 A completion that its budget cuts short is resumed later from its own tokens, unless it has begun to repeat
 itself. These are the partial rollouts of Kimi k1.5 (arXiv 2501.12599, §2.6.2). Pure, no I/O.
@@ -17,7 +17,7 @@ from pipelinerl.config import RepetitionConfig, RolloutConfig
 
 @dataclass(frozen=True)
 class SegmentPolicy:
-    segment_tokens: int | None = None  # None = everything in one request
+    segment_tokens: int | None = None  # None = the completion is made in one request
     repetition: RepetitionConfig | None = None
 
     @classmethod
@@ -25,17 +25,17 @@ class SegmentPolicy:
         return cls(config.segment_tokens, config.repetition)
 
     def budget(self, left: int) -> int:
-        """Returns the token budget of the next request; `left` is what the completion may still have."""
+        """Returns the token budget of the next request; the completion may still get `left` tokens."""
         return min(left, self.segment_tokens or left)
 
     def unfinished(self, completion: Completion, max_tokens: int) -> bool:
-        """Returns whether its segment's budget cut the completion short."""
+        """Returns whether the budget of its last segment cut the completion short."""
         begin = completion.segments[-1] if completion.segments else 0
         full = len(completion.token_ids) - begin == self.segment_tokens
         return completion.finish_reason == "length" and full and len(completion.token_ids) < max_tokens
 
     def stopped(self, completion: Completion) -> Completion:
-        """Returns the completion, ended for repetition if it was cut short and repeats itself."""
+        """Returns the completion, marked as ended for repetition if it was cut short and repeats itself."""
         rule = self.repetition
         cut_short = completion.finish_reason == "length"
         if rule and cut_short and repeats(completion.token_ids, rule.window, rule.times):
@@ -44,7 +44,7 @@ class SegmentPolicy:
 
 
 def without_tokens(prompt: list[int], temperature: float) -> Completion:
-    """Returns a completion that was cut short before its first token."""
+    """Returns a completion without tokens, which was cut short before its first one."""
     return Completion(
         prompt_token_ids=np.array(prompt, dtype=np.int32),
         token_ids=np.empty(0, dtype=np.int32),

@@ -1,7 +1,7 @@
-"""The reference policy: a frozen server, outside the weight group, that scores what is trained on.
+"""The reference policy: a frozen server, outside the weight group, that scores the training sequences.
 
-It is one more server with the model that the run began with. Used by the preprocessor when `reference` is
-configured, for KL terms. Its requests run in a thread of their own, several rows at a time.
+It serves the model that the run began with. The preprocessor uses it for KL terms if `reference` is
+configured. Its requests run in a thread of their own, several rows at a time.
 """
 
 import asyncio
@@ -32,7 +32,7 @@ def _do_nothing(_: str) -> None:
 
 
 class ScoredRow(NamedTuple):
-    """A row with its scores, and when they were asked for."""
+    """A row with its scores, and the time when they were requested."""
 
     row: MicroBatchRow
     began: float  # unix seconds
@@ -40,11 +40,13 @@ class ScoredRow(NamedTuple):
 
 
 class Reference:
-    """start_timeout_s: within which the server must be ready. score_timeout_s: of one request.
+    """A client of the reference server.
 
-    A request may be sent again for as long as both together: the server may start anew meanwhile.
-    wait_for: waits until one of the futures is done, in the way of the process that waits.
-    on_silence: is called with words, in the caller's thread, where the server has been silent for long.
+    start_timeout_s: how long the server may take to be ready.
+    score_timeout_s: timeout of one request. A request is retried for the sum of both times, because the
+        server may restart meanwhile.
+    wait_for: waits until one of the futures is done, in the manner of the calling process.
+    on_silence: is called with a message, in the caller's thread, if the server has been silent for long.
     """
 
     def __init__(
@@ -56,7 +58,7 @@ class Reference:
         wait_for: Callable[[Sequence[Future]], object] = _wait,
         on_silence: Callable[[str], object] = _do_nothing,
     ):
-        """Waits until the server is ready. Raises TimeoutError, or ValueError where it cannot score."""
+        """Waits until the server is ready. Raises TimeoutError, or ValueError if it cannot score."""
         self._wait_for = wait_for
         self._on_silence = on_silence
         self._silence: Future[str] = Future()
@@ -75,7 +77,7 @@ class Reference:
             raise
 
     def begin(self, row: MicroBatchRow) -> None:
-        """Begins to score a row. Waits while as many as allowed are under way."""
+        """Begins to score a row. Waits while the highest number of rows is under way."""
         while len(unfinished := [f for f in self._under_way if not f.done()]) >= ROWS_UNDER_WAY:
             self._wait_for([*unfinished, self._silence])
             self._tell_of_silence()
@@ -86,9 +88,9 @@ class Reference:
         return bool(self._under_way)
 
     def finished(self) -> list[ScoredRow]:
-        """Returns the rows that have their scores by now, in the order in which they were begun.
+        """Returns the rows that have their scores by now, in the order of their `begin`.
 
-        Raises NoScoresError for a row that the server does not score.
+        A row waits for the rows begun before it. Raises NoScoresError if the server does not score a row.
         """
         self._tell_of_silence()
         rows = []
@@ -97,7 +99,7 @@ class Reference:
         return rows
 
     def _hear_silence(self, words: str) -> None:
-        """Runs in the thread of the requests."""
+        """Passes the message to the caller's thread; runs in the thread of the requests."""
         if not self._silence.done():
             self._silence.set_result(words)
 
@@ -118,7 +120,7 @@ class Reference:
     async def _with_scores(self, row: MicroBatchRow) -> MicroBatchRow:
         """Returns the row with `reference_logprobs` in each sequence: `[T]` float32, 0 at the first token.
 
-        All were sampled at the run's temperature.
+        The scores are computed at the run's temperature.
         """
         sequences = [s for micro_batch in row.micro_batches for s in micro_batch]
         if not sequences:

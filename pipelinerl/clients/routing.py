@@ -1,7 +1,7 @@
 """Decides which server gets the next request. Pure state, no I/O.
 
-A server that fails a request rests, each time longer, and then begins with one request. Every good answer
-doubles its share until it has all of it again: slow start, as load balancers have it. Times are the caller's.
+A server that fails a request gets none for a while, each time longer, and then begins with one request. Every
+good answer doubles its share, up to its limit: the slow start of load balancers. The caller passes the times.
 """
 
 from collections.abc import Iterable
@@ -9,25 +9,28 @@ from dataclasses import dataclass
 
 SHORTEST_REST_S = 0.2  # after the first failure of a server; doubles with each
 LONGEST_REST_S = 10.0
-MOST_DOUBLINGS = 10  # the rest has its full length long before
+MOST_DOUBLINGS = 10  # the rest reaches its longest duration before that
 
 
 @dataclass(eq=False)
 class Server:
     url: str
-    limit: int  # the most requests that it may have at a time
-    share: int  # those that it may have now, fewer after a failure
+    limit: int  # the most requests that the server may have at a time
+    share: int  # the most that it may have now, fewer after a failure
     in_flight: int = 0
     strikes: int = 0  # failures since its last good answer
     rests_until: float = 0.0
-    left_out: bool = False  # it is silent
+    left_out: bool = False  # whether the server is out of service because it is silent
 
     def takes_more(self, now: float) -> bool:
         return self.in_flight < self.share and now >= self.rests_until and not self.left_out
 
 
 class Routing:
-    """limit: the most requests that a server may have at a time, until `set_limit` gives it another."""
+    """The state of all servers, and the choice of one for each request.
+
+    limit: the most requests that a server may have at a time, until `set_limit` changes it.
+    """
 
     def __init__(self, limit: int):
         self._limit = limit
@@ -36,7 +39,7 @@ class Routing:
 
     @property
     def capacity(self) -> int:
-        """The requests that may be in flight. Those on servers that are not routed to come on top."""
+        """The number of requests that may be in flight. Those on removed servers are added to the limits."""
         on_others = sum(server.in_flight for server in self._others.values())
         return sum(server.limit for server in self._routed.values()) + on_others
 
@@ -47,34 +50,34 @@ class Routing:
 
     @property
     def urls(self) -> list[str]:
-        """The servers that are routed to, and the others that still have requests."""
+        """The servers that are routed to, and removed servers that still have requests."""
         return [*self._routed, *(url for url, server in self._others.items() if server.in_flight)]
 
     def set_servers(self, urls: Iterable[str]) -> list[str]:
-        """Routes to these alone, and ends their rests. Returns those that are not routed to any more."""
+        """Routes only to these servers, and ends their rests. Returns the servers that are removed."""
         known = self._others | self._routed
         before = self._routed
         self._routed = {url: known.pop(url, None) or Server(url, self._limit, self._limit) for url in urls}
         self._others = known
         for url, server in self._routed.items():
             server.rests_until = 0.0
-            server.left_out = server.left_out and url in before  # one that is named anew has been spoken with
+            server.left_out = server.left_out and url in before  # a new server has just answered
         return [url for url in before if url not in self._routed]
 
     def forget(self, url: str) -> None:
-        """The server has left the run. Another one at the same URL inherits nothing from it."""
+        """Forgets a server that left the run. A later server at the same URL starts without its state."""
         self._routed.pop(url, None)
         self._others.pop(url, None)
 
     @property
     def is_empty(self) -> bool:
-        """Whether no server is routed to."""
+        """Whether there is no server to route to."""
         return not self._routed
 
     def choose(self, now: float, avoid: str | None = None) -> Server | None:
         """Returns the least busy server that takes a request, or None.
 
-        `avoid` is not chosen as long as another server is in service.
+        `avoid` is not chosen while another server is in service.
         """
         if avoid is not None and not self.has_other(avoid):
             avoid = None
@@ -82,7 +85,7 @@ class Routing:
         return min(free, key=lambda server: server.in_flight, default=None)
 
     def has_other(self, url: str) -> bool:
-        """Returns whether a server beside `url` is in service."""
+        """Returns whether a server other than `url` is in service."""
         return any(s.url != url and not s.left_out for s in self._routed.values())
 
     def next_end_of_a_rest(self, now: float) -> float | None:
@@ -96,7 +99,7 @@ class Routing:
         server.share = min(2 * server.share, server.limit)
 
     def failed(self, server: Server, now: float) -> None:
-        """Counts a failure. What else fails while it rests is of the same cause, and counts once."""
+        """Counts a failure. Failures while the server rests have the same cause, and are not counted."""
         server.share = 1
         if now >= server.rests_until:
             rest_s = SHORTEST_REST_S * 2 ** min(server.strikes, MOST_DOUBLINGS)
@@ -104,7 +107,7 @@ class Routing:
             server.rests_until = now + min(rest_s, LONGEST_REST_S)
 
     def set_limit(self, url: str, limit: int) -> None:
-        """Changes how many requests the server may have; what it has beyond that ends as it would have."""
+        """Changes how many requests the server may have. Requests in flight are not interrupted."""
         server = self.find(url)
         if server:
             server.share = limit if server.share == server.limit else min(server.share, limit)
@@ -116,7 +119,7 @@ class Routing:
     # --- silence ------------------------------------------------------------------------------
 
     def leave_out(self, url: str) -> bool:
-        """Chooses this server no more. False where no other is in service: then requests wait for it."""
+        """Takes a silent server out of service. Returns False and does nothing if no other is in service."""
         server = self.find(url)
         if server is None or not self.has_other(url):
             return False
@@ -125,7 +128,7 @@ class Routing:
         return True
 
     def take_back(self, url: str) -> None:
-        """The server answers again."""
+        """Puts a server that answers again back into service."""
         server = self.find(url)
         if server and server.left_out:
             server.left_out = False

@@ -1,6 +1,6 @@
-"""Requests to `/score` of one server, each sent again until it is answered or its time is over.
+"""Requests to `/score` of one server, each retried until it is answered or its time is over.
 
-Used by `Reference`. It knows no rows.
+Used by `Reference`. It must not know rows.
 """
 
 import asyncio
@@ -18,21 +18,22 @@ from pipelinerl.clients.answer_bodies import body_of
 log = logging.getLogger(__name__)
 
 POLL_S = 0.2
-ANSWER_TIMEOUT_S = 10.0  # for answers that wait for nothing
+ANSWER_TIMEOUT_S = 10.0  # for `/health` and `/contract`
 FIRST_PAUSE_S = 0.2  # before a request is sent again; doubles with each
 LONGEST_PAUSE_S = 10.0
-NEARLY = 0.95  # of a silence: clocks are read at other moments than a timeout begins
-LONGEST_ANSWER = 2**30  # bytes: the scores of a whole row
+NEARLY = 0.95  # share of `silence_s` that counts as a silence, because timeouts and clocks differ slightly
+LONGEST_ANSWER = 2**30  # bytes, enough for the scores of a row
 
 
 class NoScoresError(Exception):
-    """The server does not score what it was asked."""
+    """The server does not score the requested sequences."""
 
 
 class ScoreRequests:
-    """deadline_s: within which a request must have been answered, however often it was sent.
+    """The requests to one server's `/score`.
 
-    on_silence: is called with words where a request had no answer for `silence_s`, nor had any other.
+    deadline_s: how long a request is retried.
+    on_silence: is called with a message if no request has been answered for `silence_s`.
     """
 
     def __init__(
@@ -48,11 +49,11 @@ class ScoreRequests:
         self._deadline_s = deadline_s
         self._silence_s = silence_s
         self._on_silence = on_silence
-        self._heard_at = 0.0  # an answer, or a failure that says something of the server
+        self._heard_at = 0.0  # time of the last answer, or of a failure that is a sign of life
         self._limits = Limits()
 
     async def ready(self, timeout_s: float) -> None:
-        """Waits for the server. Raises TimeoutError, or ValueError where it cannot score."""
+        """Waits for the server. Raises TimeoutError, or ValueError if it cannot score."""
         deadline = time.monotonic() + timeout_s
         while time.monotonic() < deadline:
             try:
@@ -74,9 +75,9 @@ class ScoreRequests:
         self._limits = info.limits or self._limits
 
     async def score(self, sequences: list[list[int]], temperature: float) -> list[np.ndarray]:
-        """Returns `[T - 1]` float32 for each sequence of T ids.
+        """Returns the log-probabilities of each sequence of T ids: `[T - 1]` float32, all but the first.
 
-        Raises NoScoresError where the server refuses, or its time is over.
+        Raises NoScoresError if the server refuses, or does not answer in time.
         """
         most = self._limits.max_sequences
         parts = [sequences[at : at + most] for at in range(0, len(sequences), most)]
@@ -104,7 +105,7 @@ class ScoreRequests:
             pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
 
     def _listen(self, error: Exception, first_sent: float) -> None:
-        """Tells of a silence that is too long. A connection that is refused or reset is none."""
+        """Reports a silence that is too long. A refused or reset connection ends a silence."""
         now = time.monotonic()
         seconds = now - max(first_sent, self._heard_at)
         if not isinstance(error, TimeoutError):

@@ -1,4 +1,4 @@
-"""The control side of the inference contract, as the trainer's rank 0 speaks it over HTTP."""
+"""The control side of the inference contract over HTTP, used by the trainer's rank 0."""
 
 import json
 
@@ -14,10 +14,10 @@ from contracts.inference import (
 from contracts.wire import Request
 from pipelinerl.clients.answer_bodies import body_of
 
-ANSWER_TIMEOUT_S = 10.0  # for answers that wait for nothing
+ANSWER_TIMEOUT_S = 10.0  # for requests that the server answers at once
 LONGEST_ANSWER = 2**20  # bytes
 LONGEST_MESSAGE = 2000  # characters of an error, for the log
-GRACE_S = 5.0  # beyond the time that a server itself may wait
+GRACE_S = 5.0  # added to the time that the server itself may wait
 
 
 class ContractRefusalError(Exception):
@@ -30,7 +30,7 @@ class ContractRefusalError(Exception):
 
 
 class InvalidAnswerError(aiohttp.ClientError):
-    """The server's answer is none of the contract's."""
+    """The server's answer does not conform to the contract."""
 
 
 class ServerControl:
@@ -42,7 +42,7 @@ class ServerControl:
         return ContractInfo.model_validate(await self._call("GET", "/contract", wait_s))
 
     async def health_status(self) -> str:
-        """What the server says of itself: ready, or why not. A 200 without the contract's body is ready."""
+        """Returns the server's status: "ready", or why it is not. Any answer with status 200 means ready."""
         timeout = aiohttp.ClientTimeout(total=ANSWER_TIMEOUT_S)
         async with self._session.get(f"{self.url}/health", timeout=timeout) as response:
             if response.status == 200:
@@ -81,7 +81,7 @@ class ServerControl:
 
 
 def _object(body: bytes) -> dict | None:
-    """Returns None where it is no JSON object, for instance a proxy's page."""
+    """Returns the JSON object in the body, or None if there is none, as in a proxy's error page."""
     try:
         read = json.loads(body)
     except (ValueError, RecursionError):

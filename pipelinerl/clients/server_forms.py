@@ -1,7 +1,7 @@
-"""Asks a server for completions in the forms that its `/contract` states: in arrays, several in one request.
+"""Asks a server for completions in the forms that its `/contract` declares: arrays, and several per request.
 
-Used by `LLMClient`. A server without them is asked for lists, one completion at a time. Each is asked once
-for its contract, and again after it was not available or answered wrongly: another may have its port.
+Used by `LLMClient`. Servers without these forms are asked for lists, one completion at a time. A server's
+contract is fetched once, and again after the server failed, because another server may listen at its port.
 """
 
 import aiohttp
@@ -15,7 +15,7 @@ from pipelinerl.clients.shared_requests import SharedRequests
 from pipelinerl.domains.base import Answer
 
 NOT_TAKEN = "unsupported_parameter"
-ANSWER_TIMEOUT_S = 10.0  # of `/contract`
+ANSWER_TIMEOUT_S = 10.0  # for `/contract`
 LONGEST_CONTRACT = 2**20  # bytes
 
 
@@ -29,8 +29,10 @@ class _Contract(msgspec.Struct):
 
 
 class Forms(msgspec.Struct, frozen=True):
-    """arrays: whether a server answers in arrays.
-    choices: how many completions one request may ask for, as they complete.
+    """The forms of completions that a server offers.
+
+    arrays: whether it answers in arrays.
+    choices: how many completions one request may ask for, each sent when it is complete.
     """
 
     arrays: bool = False
@@ -38,7 +40,7 @@ class Forms(msgspec.Struct, frozen=True):
 
 
 class ServerForms:
-    """Knows which forms servers have. All attempts of a process share one object."""
+    """The forms that each server offers. All attempts of a process share one object."""
 
     def __init__(self, session: aiohttp.ClientSession):
         self._session = session
@@ -58,20 +60,20 @@ class ServerForms:
         except RequestRefusedError as error:
             if forms == Forms() or str(error) != NOT_TAKEN:
                 raise
-        self._forms[url] = Forms()  # it may be another server than the one that was asked
+        self._forms[url] = Forms()  # another server than the one that declared its forms may listen here
         return await complete(self._session, url, Asked(prompt, sampling, tools))
 
     async def _in(self, forms: Forms, url: str, asked: Asked) -> Answer:
         sampling = asked.sampling
         most = min(forms.choices, MAX_TOKENS_OF_CHOICES // sampling.max_tokens)
-        # A seed is one choice's own, and a server may refuse several greedy choices.
+        # A seed belongs to one choice, and a server may refuse several greedy choices.
         if most < 2 or sampling.seed is not None or sampling.temperature == 0:
             return await complete(self._session, url, asked)
         return await self._shared.complete(url, asked, most)
 
     async def _forms_of(self, url: str) -> Forms:
         if url not in self._forms:
-            self._forms[url] = Forms()  # no other request waits for the answer
+            self._forms[url] = Forms()  # other requests do not wait for the contract
             declared = None
             try:
                 declared = await self._declared(url)
@@ -83,7 +85,7 @@ class ServerForms:
         return self._forms[url]
 
     async def _declared(self, url: str) -> Forms | None:
-        """Returns None where the server did not answer, and is to be asked again."""
+        """Returns the declared forms, or None if the server did not answer and must be asked again."""
         timeout = aiohttp.ClientTimeout(total=ANSWER_TIMEOUT_S)
         asked = self._session.get(f"{url}/contract", timeout=timeout, allow_redirects=False)
         try:
@@ -92,7 +94,7 @@ class ServerForms:
             contract = msgspec.json.decode(body, type=_Contract)
         except (aiohttp.ClientError, TimeoutError):
             return None
-        except (msgspec.MsgspecError, ValueError, RecursionError):  # no answer of the contract's
+        except (msgspec.MsgspecError, ValueError, RecursionError):  # the answer is not a contract
             return Forms()
         limits = contract.limits or _Limits()
         choices = limits.max_n if "as_completed" in contract.capabilities else 1

@@ -1,8 +1,8 @@
-"""The servers that may get traffic, and the requests that wait for one.
+"""The servers that may get requests, and the requests that wait for a server.
 
-The actor names the servers after every `WeightsPublished`, and those that have left the run. The gate closes
-them all for `schedule: async`; `ServerWatch` says which are silent. Which server is next is `Routing`'s to
-decide. It must not know HTTP.
+The actor sets the servers after every `WeightsPublished`, and removes those that left the run. It closes the
+gate to all servers for `schedule: async`. `server_watch` reports silent servers, and `Routing` chooses the
+server of each request. The module must not know HTTP.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ class _Waiting:
 
 @dataclass(eq=False)
 class _Place:
-    """A request's place on a server, and the means to call the request off."""
+    """A request's place on a server, through which the request can be cancelled."""
 
     server: Server
     limit: asyncio.Timeout = field(default_factory=lambda: asyncio.timeout(None))
@@ -40,9 +40,10 @@ class _Place:
 
 
 class ServerPool:
-    """Hands out servers, the least busy first, never more than `limit` requests to each, or `set_limit`'s.
+    """A pool that assigns requests to its least busy servers.
 
-    Requests get their places in the order in which they came, and a freed place wakes one of them.
+    No server gets more than `limit` requests at a time, or the number given to `set_limit`. Requests get
+    their places in the order of their arrival, and a freed place wakes one of them.
     """
 
     def __init__(self, limit: int):
@@ -52,14 +53,14 @@ class ServerPool:
         self._open = True
         self._no_request: list[asyncio.Future[None]] = []
         self._has_server = asyncio.Event()
-        self._clocks: set[AttemptClock] = set()  # of the attempts under way
+        self._clocks: set[AttemptClock] = set()  # clocks of the attempts under way
         self._timer: asyncio.TimerHandle | None = None
 
     @property
     def capacity(self) -> int:
-        """The requests that the pool may have in flight.
+        """The number of requests that the pool may have in flight.
 
-        Those still on removed servers do not count against it.
+        Requests still on removed servers do not count against it.
         """
         return self._routing.capacity
 
@@ -69,18 +70,18 @@ class ServerPool:
 
     @property
     def urls(self) -> list[str]:
-        """The servers that requests are on, or may be sent to."""
+        """The servers that have requests or may get some."""
         return self._routing.urls
 
     def set_limit(self, url: str, limit: int) -> None:
-        """Changes how many requests the server may have; what it has beyond that ends as it would have."""
+        """Changes how many requests the server may have. Requests in flight are not interrupted."""
         self._routing.set_limit(url, limit)
         self._hand_out()
 
     async def set_servers(self, urls: Iterable[str], sparing: Collection[str] = ()) -> None:
-        """Routes requests to these servers alone.
+        """Routes requests only to these servers.
 
-        What is in flight on the others is called off, except on those to spare.
+        Cancels the requests in flight on the other servers, except on those in `sparing`.
         """
         for url in self._routing.set_servers(urls):
             if url not in sparing:
@@ -89,9 +90,9 @@ class ServerPool:
         self._servers_changed()
 
     def forget(self, url: str, drains: bool = False) -> None:
-        """Takes out a server that has left the run. Another one at the same URL inherits nothing from it.
+        """Removes a server that left the run. A later server at the same URL starts without its state.
 
-        What is in flight on it is called off, unless it drains. If no server is left, requests wait for one.
+        Cancels the requests in flight on it, unless it drains. If no server is left, requests wait for one.
         """
         if not drains:
             self._call_off(url)
@@ -112,7 +113,7 @@ class ServerPool:
 
     @property
     def is_empty(self) -> bool:
-        """Whether there is no server that a request could be sent to, or wait for."""
+        """Whether the pool has no server."""
         return self._routing.is_empty
 
     async def some_server(self) -> None:
@@ -121,7 +122,7 @@ class ServerPool:
 
     @contextmanager
     def timing(self, clock: AttemptClock) -> Iterator[None]:
-        """Lets the time of an attempt stand still while the pool has no server."""
+        """Pauses the attempt's clock while the pool has no server."""
         self._clocks.add(clock)
         if self.is_empty:
             clock.stop()
@@ -131,7 +132,7 @@ class ServerPool:
             self._clocks.discard(clock)
 
     async def close_gate(self) -> None:
-        """Starts no further request, and returns when none is in flight."""
+        """Holds back further requests, and waits until none is in flight."""
         self._open = False
         while self.in_flight:
             none_left = asyncio.get_running_loop().create_future()
@@ -146,8 +147,8 @@ class ServerPool:
     async def server(self, avoid: str | None = None) -> AsyncIterator[str]:
         """Yields the URL to send one request to; not `avoid`, if another server is in service.
 
-        ServerFaultError inside counts against that server. Raises ServerUnavailableError where the request is
-        called off.
+        A ServerFaultError in the block counts against that server. Raises ServerUnavailableError if the
+        request is cancelled by the pool.
         """
         place = await self._place(avoid)
         try:
@@ -166,28 +167,28 @@ class ServerPool:
             self._leave(place)
 
     def count_against(self, url: str) -> None:
-        """Counts a failure against the server that was learned of later."""
+        """Counts a failure against a server after its request has ended."""
         if server := self._routing.find(url):
             self._routing.failed(server, asyncio.get_running_loop().time())
 
-    # --- what the watch hears -----------------------------------------------------------------
+    # --- silence ------------------------------------------------------------------------------
 
     def leave_out(self, url: str) -> None:
-        """Sends nothing to a server that is silent, and calls off what is in flight on it.
+        """Stops sending requests to a silent server, and cancels those in flight on it.
 
-        Where there is no other, its requests wait for it.
+        Does nothing if no other server is in service: requests then wait for this one.
         """
         if self._routing.leave_out(url):
             self._call_off(url)
             self._hand_out()  # some may have waited for this one, to avoid another
 
     def take_back(self, url: str) -> None:
-        """The server answers again, and begins with one request."""
+        """Puts a server that answers again back into service. It begins with one request."""
         self._routing.take_back(url)
         self._hand_out()
 
     def has_other(self, url: str) -> bool:
-        """Returns whether a server beside `url` is in service."""
+        """Returns whether a server other than `url` is in service."""
         return self._routing.has_other(url)
 
     # --- waiting ------------------------------------------------------------------------------
@@ -206,7 +207,7 @@ class ServerPool:
         try:
             return await waiting.place
         except asyncio.CancelledError:
-            if not waiting.place.cancelled():  # it was given a place meanwhile
+            if not waiting.place.cancelled():  # the request got a place meanwhile
                 self._leave(waiting.place.result())
             elif waiting in self._waiting:
                 self._waiting.remove(waiting)
@@ -226,12 +227,12 @@ class ServerPool:
             self._no_request.clear()
 
     def _hand_out(self) -> None:
-        """Gives the places that are free to the requests that have waited longest."""
+        """Gives free places to the requests that have waited longest."""
         now = asyncio.get_running_loop().time()
         passed_over: list[_Waiting] = []
         while self._open and self._waiting and self._routing.choose(now):
             waiting = self._waiting.popleft()
-            if waiting.place.done():  # cancelled, and not yet gone
+            if waiting.place.done():  # the request was cancelled, but is not removed yet
                 continue
             server = self._routing.choose(now, waiting.avoid)
             if server is None:
@@ -245,7 +246,7 @@ class ServerPool:
         self._set_timer(now)
 
     def _set_timer(self, now: float) -> None:
-        """Hands out again when the next rest ends."""
+        """Schedules `_hand_out` for the end of the next server's rest."""
         end = self._routing.next_end_of_a_rest(now) if self._waiting else None
         if self._timer and self._timer.when() != end:
             self._timer.cancel()

@@ -1,7 +1,7 @@
-"""Asks a server to show that it knows the token, before the token is sent to it.
+"""Asks a server to prove that it knows the token, before the token is sent to it.
 
-A server of version 1 of the contract cannot show it. It is trusted when it runs on this machine under our own
-user, because a process of ours may know the token anyway.
+A server of version 1 of the contract cannot prove it. It is trusted if it runs on this machine under our own
+user, because our processes may know the token anyway.
 """
 
 import asyncio
@@ -22,11 +22,11 @@ LONGEST_ANSWER = 2**16
 
 
 class UnprovenServerError(aiohttp.ClientConnectionError):
-    """The server did not show that it knows the token. Nothing was sent to it."""
+    """The server did not prove that it knows the token. Only the challenge was sent to it."""
 
 
 class ServerProofs:
-    """The challenges of one session."""
+    """The challenges to servers of one HTTP session."""
 
     def __init__(self, token: str):
         self._token = token
@@ -34,9 +34,9 @@ class ServerProofs:
         self._told: set[str] = set()
 
     async def require(self, origin: URL, connection: asyncio.Transport) -> None:
-        """Returns once the server has proved itself to a challenge sent after this call.
+        """Waits until the server has answered a challenge sent after this call.
 
-        Raises UnprovenServerError, or what aiohttp raises when there is no answer.
+        Raises UnprovenServerError, or aiohttp's error if there is no answer.
         """
         host, port = connection.get_extra_info("peername")[:2]
         here = connection.get_extra_info("sockname")[0] == host
@@ -66,7 +66,7 @@ class ServerProofs:
                 f"{origin} does not know the token, so it was not sent: give the server the run's "
                 "PIPELINERL_TOKEN, or see whose process listens there"
             )
-        if origin.scheme == "http" and health.address != peer:  # TLS has shown who it is
+        if origin.scheme == "http" and health.address != peer:  # TLS authenticates the server
             raise UnprovenServerError(
                 f"{origin} is {peer}, and its proof is of the server at {health.address}, so the token was "
                 "not sent: give the server's own address, or reach it through https"
@@ -74,7 +74,7 @@ class ServerProofs:
 
 
 class _Asked:
-    """The challenges to one server: one at a time, each for all connections opened before it was sent."""
+    """The challenges to one server, one at a time. Each covers all connections opened before it was sent."""
 
     def __init__(self) -> None:
         self._turn = asyncio.Lock()
@@ -84,7 +84,7 @@ class _Asked:
         if self._next is None:
             self._next = asyncio.create_task(self._in_turn(ask))
             self._next.add_done_callback(_retrieve)
-        await asyncio.shield(self._next)  # others wait for it too
+        await asyncio.shield(self._next)  # other connections wait for the task too
 
     async def _in_turn(self, ask) -> None:
         async with self._turn:
@@ -93,14 +93,14 @@ class _Asked:
 
 
 def _retrieve(task: asyncio.Task[None]) -> None:
-    """Has asyncio log no failure that all who waited for it have given up."""
+    """Retrieves the task's exception, so that asyncio does not log it if nobody waits any more."""
     if not task.cancelled():
         task.exception()
 
 
 async def _health(origin: URL, peer: str, challenge: str) -> Health:
-    """Returns the server's `/health`, asked over a connection of its own."""
-    # The connection goes to the same process: a name may stand for several addresses.
+    """Returns the answer to `/health`, fetched over a new connection."""
+    # A name may stand for several addresses, so the connection goes to the peer's own address.
     where = URL(f"http://{peer}") if origin.scheme == "http" else origin
     timeout = aiohttp.ClientTimeout(total=ANSWER_TIMEOUT_S)
     async with (
@@ -112,5 +112,5 @@ async def _health(origin: URL, peer: str, challenge: str) -> Health:
             if answer.status == 503 and isinstance(body, dict) and "error" in body:
                 raise aiohttp.ClientConnectionError(f"{origin} took no question: {body['error']}")
             return Health.model_validate(body)
-        except (ValueError, RecursionError):  # of a server that refuses the question
+        except (ValueError, RecursionError):  # the server does not understand the challenge
             return Health(status="unknown")

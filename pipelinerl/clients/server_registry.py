@@ -1,7 +1,7 @@
-"""Which servers a run has, as its launcher says. Pure state, no I/O.
+"""The servers of a run, according to its launcher. Pure state, no I/O.
 
-Folds the records of `launcher_events`. Who is a server is what they say, never who answers. A server that
-left may come back at the same URL: that is another joining, which inherits nothing from the one before.
+It is computed from the records of `launcher_events`, never from which addresses answer. A server that left
+may come back at the same URL: that is a new joining, without state of the earlier one.
 """
 
 from dataclasses import dataclass
@@ -11,21 +11,24 @@ from contracts.records import Record, Resumed, ServerJoined, ServerLeft
 
 @dataclass(frozen=True, eq=False)
 class Joining:
-    """One joining of one server. Two of them are never equal, whatever their names and URLs are."""
+    """A server's joining of the run. Two joinings are never equal, even with the same name and URL."""
 
-    name: str  # of the job
+    name: str  # name of the server's job
     url: str
-    number: int = 0  # as the launcher counts them
+    number: int = 0  # the launcher's count of joinings
 
 
 @dataclass(frozen=True)
 class Leaving:
     joining: Joining
-    drains: bool = False  # whether it may still end the requests that it has
+    drains: bool = False  # whether it may still finish the requests that it has
 
 
 class ServerRegistry:
-    """latest: the last joining of every name in this launch of the run, whether or not it has left."""
+    """The joinings of a run's servers.
+
+    latest: the last joining of every name in this launch of the run, whether or not it has left.
+    """
 
     def __init__(self) -> None:
         self.latest: dict[str, Joining] = {}
@@ -37,7 +40,7 @@ class ServerRegistry:
         return [joining for joining in self.latest.values() if joining in self._present]
 
     def observe(self, record: Record) -> list[Leaving]:
-        """Takes the next record of the launcher into account. Returns who left."""
+        """Takes the launcher's next record into account. Returns the servers that left."""
         match record:
             case Resumed():
                 leavings = [Leaving(joining) for joining in self.present]

@@ -1,7 +1,7 @@
-"""Asks every server of some pools how it is, every few seconds, and tells the pools which are silent.
+"""Asks every server of some pools for its health, every few seconds, and tells the pools which are silent.
 
-Used by the actor. A server that answers is there, whatever it answers: one that loads weights keeps its
-requests. `/health` needs no token, so none is sent.
+Used by the actor. Any answer counts: a server that loads weights keeps its requests. `/health` needs no
+token, so none is sent.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ State = Literal["ready", "busy"]
 
 EVERY_S = 2.0
 ANSWER_TIMEOUT_S = 4.0
-MISSES = 3  # in a row, after which a server is left out
+MISSES = 3  # missing answers in a row after which a server is left out
 
 
 @asynccontextmanager
@@ -35,7 +35,7 @@ async def watching(pools: Sequence[ServerPool]) -> AsyncIterator[None]:
 class _Watch:
     def __init__(self, pools: Sequence[ServerPool]):
         self._pools = pools
-        self._misses: Counter[str] = Counter()  # in a row
+        self._misses: Counter[str] = Counter()  # missing answers in a row, by server
 
     async def run(self) -> None:
         timeout = aiohttp.ClientTimeout(total=ANSWER_TIMEOUT_S)
@@ -49,7 +49,7 @@ class _Watch:
         urls = sorted({url for pool in self._pools for url in pool.urls})
         self._misses = Counter({url: self._misses[url] for url in urls})  # without servers that have left
         states = await asyncio.gather(*(_state(session, url) for url in urls))
-        if any(states):  # otherwise it may be this end that hears nothing
+        if any(states):  # if no server answers, this machine's network may be the cause
             for url, state in zip(urls, states, strict=True):
                 self._note(url, state)
 
@@ -71,7 +71,7 @@ class _Watch:
 
 
 async def _state(session: aiohttp.ClientSession, url: str) -> State | None:
-    """Returns None where the server does not answer."""
+    """Returns the server's state, or None if it does not answer."""
     try:
         async with session.get(f"{url}/health", allow_redirects=False) as answer:
             return "ready" if answer.status == 200 else "busy"

@@ -1,6 +1,7 @@
-"""Sends equal requests to one server as one: a group's members that begin together are choices of it.
+"""Sends equal requests to one server as one request, of which each caller gets one choice.
 
-Each member has its choice as soon as that is complete, so none waits for the longest. Used by `ServerForms`.
+The members of a group that begin together share a request in this way. Each member gets its choice as soon as
+it is complete, without waiting for the longest. Used by `ServerForms`.
 """
 
 import asyncio
@@ -17,14 +18,14 @@ from pipelinerl.domains.base import Answer
 
 
 class SharedRequests:
-    """Joins equal requests. All attempts of a process share one object."""
+    """Merges equal requests. All attempts of a process share one object."""
 
     def __init__(self, session: aiohttp.ClientSession):
         self._session = session
         self._gathering: dict[tuple[str, str], _Shared] = {}
 
     async def complete(self, url: str, asked: Asked, most: int) -> Answer:
-        """Returns one completion, like `completions.complete`, perhaps of a request that others share.
+        """Returns one completion, like `completions.complete`; others may share the HTTP request.
 
         most: how many may share it.
         """
@@ -42,7 +43,7 @@ class SharedRequests:
 
 
 class _Shared:
-    """Holds one request. Each of those who joined has a choice of their own: who leaves takes no other's."""
+    """A request shared by several callers, each with its own choice. One that leaves affects no other."""
 
     def __init__(self, session: aiohttp.ClientSession, url: str, asked: Asked):
         self._session = session
@@ -54,11 +55,11 @@ class _Shared:
 
     @property
     def joined(self) -> int:
-        """How many wait for a choice."""
+        """The number of callers that wait for a choice."""
         return len(self._waiting)
 
     async def answer(self) -> Answer:
-        """Returns the choice of who joins by this."""
+        """Joins the request, and returns the caller's choice."""
         answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         self._waiting.append(answer)
         try:
@@ -69,7 +70,7 @@ class _Shared:
                 self._exchange.cancel()
 
     def send(self) -> None:
-        """Begins the exchange, for those who have joined."""
+        """Starts the HTTP exchange for the callers that have joined."""
         self._outstanding = len(self._waiting)
         if self._waiting:
             self._exchange = asyncio.create_task(self._exchanged(list(self._waiting)))
@@ -90,7 +91,7 @@ class _Shared:
 
     def _tell(self, member: asyncio.Future[Answer], answer: Answer | ServerFaultError) -> None:
         self._outstanding -= 1
-        if member.done():  # it has left
+        if member.done():  # the caller has left
             return
         if isinstance(answer, ServerFaultError):
             member.set_exception(answer)

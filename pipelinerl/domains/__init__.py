@@ -1,4 +1,4 @@
-"""Domains: what to train on. A domain has problems, and says how a rollout at one is made and judged.
+"""Domains: what to train on. A domain has problems, and defines how to make and judge a rollout at a problem.
 
 Built by `pipelinerl.components` from the configuration. Must not know servers, groups or batches.
 """

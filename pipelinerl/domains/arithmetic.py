@@ -1,6 +1,6 @@
-"""The value of an arithmetic expression that a model wrote: + - * / and parentheses, and nothing else.
+"""Computes the value of an arithmetic expression that a model wrote: only + - * / and parentheses.
 
-Nothing is executed: the expression is parsed, and every node of it must be one that is known here.
+No code is executed: the expression is parsed, and each node must be of a kind that this module knows.
 """
 
 import ast
@@ -19,8 +19,10 @@ OPERATIONS = {
 
 
 def calculate(expression: str) -> str:
-    """Whole numbers are exact as long as nothing is divided. Raises ValueError, with a message for the
-    model."""
+    """Returns the value; integers are exact unless there is a division.
+
+    Raises ValueError, with a message for the model.
+    """
     if len(expression) > LONGEST:
         raise ValueError(f"the expression is longer than {LONGEST} characters")
     try:

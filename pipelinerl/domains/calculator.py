@@ -1,7 +1,6 @@
-"""Domain: arithmetic that is too long for a model's head, with a calculator as its tool.
+"""Domain: arithmetic that is too long for the model to do without a tool, with a calculator as its tool.
 
-A call ends a turn; its result, or what was wrong with it, is the next message. The first answer without a
-call is judged.
+A tool call ends a turn; its result or error is the next message. The first answer without a call is judged.
 """
 
 import json
@@ -32,13 +31,13 @@ TOOL = {
 
 
 class Calculator(Domain):
-    """Success is that the last number of the judged answer is the value.
+    """Expressions to evaluate. An answer is right if its last number is the expression's value.
 
-    digits: of each number in a problem.
-    prompt: how a problem is asked; {expression} stands for it.
-    turns: answers of the model, calls and the one that is judged together.
-    train_size, heldout_size: problems; which ones follows from their index alone.
-    seed: the run's.
+    digits: the number of digits of each number in a problem.
+    prompt: template of the question; {expression} stands for the expression.
+    turns: the most answers of the model, tool calls and the judged answer together.
+    train_size, heldout_size: numbers of problems; a problem depends only on its index and the seed.
+    seed: the run's seed.
     """
 
     name = "calculator"
@@ -64,7 +63,7 @@ class Calculator(Domain):
         return self._problem(index, heldout=True)
 
     async def rollout(self, client: ChatClient, problem: Problem) -> Attempt:
-        """Metrics: turns, the answers given; tool_calls, and tool_errors, those that had no result."""
+        """Returns the attempt. Metrics: turns (number of answers), tool_calls, tool_errors (failed calls)."""
         answers = [await client.chat(problem.messages, tools=problem.tools)]
         errors = 0
         while answers[-1].tool_calls and len(answers) < self._turns:
@@ -84,7 +83,10 @@ class Calculator(Domain):
         )
 
     def _problem(self, index: int, heldout: bool) -> Problem:
-        """The first expression drawn that belongs to this side: no expression belongs to both."""
+        """Returns the first expression drawn that belongs to this side, training or held-out.
+
+        No expression belongs to both.
+        """
         drawn = random.Random(f"{self.name} {heldout} {index}")
         expression = self._expression(drawn)
         while is_held_out(expression) != heldout:

@@ -10,11 +10,13 @@ NUMBER = re.compile(r"\s*(\d{1,9})\s*")
 
 
 class Guessing(Domain):
-    """Success is to name the number within the turns; an answer that is no number ends the attempt.
+    """Numbers to guess. An attempt succeeds if it names the number within the turns.
+
+    An answer that is not a number ends the attempt.
 
     highest: the numbers are 1 to this one. An eighth of them, always the same, are held out.
-    turns: answers of the model; halving what is left needs at most highest.bit_length() of them.
-    seed: the run's; which numbers are held out does not depend on it.
+    turns: the most answers of the model; a binary search needs at most highest.bit_length().
+    seed: the run's seed; the held-out numbers do not depend on it.
     """
 
     name = "guessing"
@@ -39,7 +41,7 @@ class Guessing(Domain):
         return self._problem(self._heldout[index])
 
     async def rollout(self, client: ChatClient, problem: Problem) -> Attempt:
-        """Metrics: turns, the answers that were given."""
+        """Returns the attempt. Metrics: turns, the number of answers."""
         answers = [await client.chat(problem.messages)]
         while (reply := reply_to(answers[-1].text, problem.data)) and len(answers) < self._turns:
             messages = [{"role": "user", "content": reply}]
@@ -58,7 +60,7 @@ class Guessing(Domain):
 
 
 def reply_to(text: str, number: int) -> str | None:
-    """None ends the conversation: the number was named, or none was."""
+    """Returns the reply, or None at the conversation's end: the text names `number`, or no number."""
     guess = NUMBER.fullmatch(text)
     if guess is None or int(guess[1]) == number:
         return None

@@ -13,15 +13,15 @@ from pipelinerl.judging.wire import Judgement
 
 @dataclass(frozen=True, kw_only=True)
 class PartProblem(Problem):
-    own: Problem  # as its part made it
+    own: Problem  # the problem as its part made it
 
 
 @dataclass(frozen=True)
 class PartClient:
-    """The client that a part is given, whose own verifiers are known by the part's name too."""
+    """The client that a part is given. It adds the part's name to the names of the part's verifiers."""
 
     client: ChatClient
-    names: Mapping[str, str]  # of a verifier in the part -> in the mixture
+    names: Mapping[str, str]  # a verifier's name in the part -> its name in the mixture
 
     async def chat(self, *conversation: Any, **options: Any) -> Answer:
         return await self.client.chat(*conversation, **options)
@@ -31,12 +31,15 @@ class PartClient:
 
 
 class Mixture(Domain):
-    """Training problems of the parts one after another; held-out problems of the parts in turn, until those
-    of a part run out. Every problem carries the name of its part, also in its id: two may be of one task.
+    """A domain that combines the problems of several domains, its parts.
 
-    domains: the parts, by name. Difficulty labels are compared as they are. For a curriculum over several
-        parts, let them mean the same, or draw with a curriculum in each part.
-    seed: the run's; the parts have been given their own.
+    Training indices cover the parts one after another. Held-out problems alternate between the parts, until
+    those of a part run out. Every problem carries the name of its part, also in its id, because two parts may
+    have the same task.
+
+    domains: the parts, by name. Difficulty labels of all parts are compared without conversion. For a
+        curriculum over several parts, give the labels one meaning, or use a curriculum in each part.
+    seed: the run's seed; the parts already have their own.
     """
 
     name = "mixture"
@@ -105,13 +108,13 @@ class Mixture(Domain):
         await self._opened.aclose()
 
     def _place(self, index: int) -> tuple[str, int]:
-        """The part, and the index within it."""
+        """Returns the part of a training problem, and the index within it."""
         name = next(name for name, problems in self.parts.items() if index in problems)
         return name, self.parts[name].index(index)
 
 
 def names_in_mixture(part: str, domain: Domain) -> dict[str, str]:
-    """Returns the names of a part's verifiers; those that are configured elsewhere keep theirs."""
+    """Returns the mixture's names for a part's verifiers; one without a specification keeps its name."""
     return {name: f"{part}/{name}" if spec else name for name, spec in domain.verifiers.items()}
 
 
@@ -121,7 +124,7 @@ def _named(part: str, own: Problem) -> PartProblem:
 
 
 def in_turn(sizes: Mapping[str, int]) -> list[tuple[str, int]]:
-    """Part and index within it: the first of each part, the second of each, ..."""
+    """Returns pairs of a part and an index within it: the first of each part, the second of each, ..."""
     return [
         (name, index) for index in range(max(sizes.values())) for name, size in sizes.items() if index < size
     ]

@@ -1,11 +1,11 @@
-"""Domain: any task of the reasoning-gym library, by name; problems and scorer are the library's own.
+"""Domain: any task of the reasoning-gym library, by name, with the library's problems and scorer.
 
-The scorer runs in the judging service: several evaluate the answer as Python.
+The scorer runs in the judging service, because several scorers evaluate the answer as Python.
 
-A rollout is one chat turn. Training and held-out problems never share a question: the text of a question
-alone decides on which side it falls, whatever the seed. So a model trained under one seed can be judged under
-another. Seeds alone would not do: two seeds of a small task ask the same questions. Training follows the
-task's own distribution; a held-out question is asked once, unless the task runs out of them.
+A rollout is one chat turn. Training and held-out problems never share a question: only the text of a question
+decides whether it is held out. So a model trained under one seed can be judged under another. Different seeds
+would not separate them, because two seeds of a small task ask the same questions. Training follows the task's
+own distribution. A held-out question is asked once, unless the task runs out of them.
 """
 
 import difflib
@@ -23,10 +23,10 @@ from reasoning_gym.utils import SYSTEM_PROMPTS
 
 from pipelinerl.domains.base import Problem, Verified
 
-HELDOUT_ONE_IN = 10  # of a task's distinct questions
-MAX_DRAWS = 400  # so many draws miss one question in ten once in 10^18, unless there is none
-BLOCK = 1000  # positions per dataset of the library; some tasks make all questions of one in advance
-FORMULAS = (  # tasks whose answers sympy's parser reads, which executes what it has read as Python
+HELDOUT_ONE_IN = 10  # share of a task's distinct questions
+MAX_DRAWS = 400  # if one question in ten fits, all of these draws miss with a probability of 10^-18
+BLOCK = 1000  # positions per dataset of the library; some tasks make all its questions in advance
+FORMULAS = (  # tasks whose answers are read by sympy's parser, which executes them as Python
     "countdown",
     "intermediate_integration",
     "polynomial_multiplication",
@@ -41,13 +41,13 @@ class ReasoningGym(Verified):
 
     task: its name in the library.
     task_options: fields of the task's config; the library's defaults otherwise.
-    prompt_pattern: regular expression whose first group cuts the prompt out of the question; null shows
-        the whole question.
+    prompt_pattern: regular expression whose first group extracts the prompt from the question; null shows
+        the full question.
     system_prompt: name of one of the library's system prompts, which tell a chat model how to mark its
         answer; null sends none.
     difficulty_keys: entries of the library's metadata whose sum labels a problem's difficulty, like
         num_terms and num_digits of chain_sum; null gives no labels.
-    presets: by task, the arguments above that hold where none are given.
+    presets: by task, defaults for the arguments above.
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class ReasoningGym(Verified):
         self._dataset = functools.lru_cache(maxsize=64)(self._new_dataset)
         self._heldout: list[Problem] = []
         self._heldout_questions: set[str] = set()
-        self._heldout_position = train_size  # where the search for the next one goes on
+        self._heldout_position = train_size  # where the search for the next held-out question continues
         self._heldout_exhausted = False
 
         for option in self._options:
@@ -97,7 +97,7 @@ class ReasoningGym(Verified):
         return float(sum(metadata[key] for key in self._difficulty_keys))
 
     def train_problem(self, index: int) -> Problem:
-        """Follows from seed and index alone."""
+        """Returns the problem, which depends only on the seed and the index."""
         return self._problem(f"train/{index}", self._train_entry(index))
 
     def heldout_problem(self, index: int) -> Problem:
@@ -122,7 +122,7 @@ class ReasoningGym(Verified):
         return Problem(f"{self.name}/{place}", self._messages(entry["question"]), entry)
 
     def _train_entry(self, index: int) -> dict[str, Any]:
-        """One position, drawn again while it is not for training."""
+        """Returns the entry at a position. Draws again while the question is held out."""
         for draw in range(MAX_DRAWS):
             entry = self._entry(index, draw)
             if not is_heldout(entry["question"]):
@@ -140,8 +140,8 @@ class ReasoningGym(Verified):
         )
 
     def _new_dataset(self, block: int, draw: int) -> ProceduralDataset:
-        """The library's questions for the positions of one block: another draw, other questions."""
-        # Not seed + 1: the library adds the index to its seed, so neighbours would ask the same.
+        """Returns the library's questions for the positions of one block. Each draw has other questions."""
+        # Not seed + 1: the library adds the index to its seed, so neighbouring seeds share questions.
         seed = random.Random(f"{self._seed}/{block}/{draw}").randrange(2**31)
         try:
             return create_dataset(self.name, **self._options, seed=seed, size=BLOCK)
@@ -170,12 +170,12 @@ def is_heldout(question: str) -> bool:
 
 
 def _option_names(task: str) -> list[str]:
-    """What a user may set; seed and size are the domain's."""
+    """Returns the options that a user may set; the domain itself sets seed and size."""
     return [field.name for field in fields(DATASETS[task][1]) if field.name not in ("seed", "size")]
 
 
 def _numbers(metadata: Mapping[str, Any]) -> list[str]:
-    """The entries that can be summed; `source_` ones say where an entry stands, not what it is."""
+    """Returns the numeric entries. `source_` entries tell a question's position, not its difficulty."""
     return [
         key
         for key, value in metadata.items()

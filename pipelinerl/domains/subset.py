@@ -1,6 +1,6 @@
-"""Some of a domain's training problems: those named, or those listed in a file of `pipelinerl.difficulty`.
+"""A subset of a domain's training problems: given indices, or the lines of a file of `pipelinerl.difficulty`.
 
-Held-out problems, rollouts and judgements are the inner domain's.
+The inner domain provides held-out problems, rollouts and judgements.
 """
 
 from bisect import bisect_left
@@ -14,7 +14,7 @@ from pipelinerl.domains.base import Domain, Problem, Wrapped
 
 
 class Selection(Wrapped):
-    """The training problems with these indices, which grow; here they are 0, 1, 2, ..."""
+    """The training problems with the given indices, in ascending order, renumbered 0, 1, 2, ..."""
 
     def __init__(self, domain: Domain, indices: Sequence[int]):
         super().__init__(domain)
@@ -26,7 +26,7 @@ class Selection(Wrapped):
 
     @property
     def parts(self) -> dict[str, range]:
-        """The parts of the inner domain that have a problem here."""
+        """The parts of the inner domain that have a problem in the selection."""
         found = {}
         for name, problems in self._domain.parts.items():
             here = range(
@@ -44,7 +44,7 @@ class Selection(Wrapped):
 
 
 class Listed(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One line of the file: a training problem, and what share of the attempts at it succeeded."""
+    """One line of the file: a training problem, and the share of attempts that succeeded at it."""
 
     index: int
     problem_id: str
@@ -53,12 +53,13 @@ class Listed(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Subset(Selection):
-    """The training problems that the file lists. A problem's difficulty is the share of failures measured
-    when the file was made, so a curriculum needs no other label.
+    """The training problems that the file lists.
 
-    domain: the domain, of the same options and seed, that the file was made of.
+    A problem's difficulty is the share of failures in the file, so a curriculum needs no other label.
+
+    domain: the domain that the file was made for, with the same options and seed.
     path: the file.
-    seed: the run's; the inner domain has been given its own.
+    seed: the run's seed; the inner domain already has its own.
     """
 
     def __init__(self, domain: Domain, path: str | None, seed: int = 0):
@@ -74,7 +75,10 @@ class Subset(Selection):
 
     @cached_property
     def train_size(self) -> int:
-        """Raises ValueError where the file was made of other problems: only now are they fetched."""
+        """The number of problems. Raises ValueError if the file was made for other problems.
+
+        The check is made here, because it fetches the problems.
+        """
         for line in self._listed:
             _check_same(self._path, line, self._domain)
         return len(self._listed)

@@ -1,8 +1,8 @@
-"""Domain: the problems of another one, each with a length that its prompt asks the answer to have.
+"""Domain: the problems of another domain, with prompts that ask for an answer of a certain length.
 
 The lengths come from a small set, as in INTELLECT-2 (arXiv 2505.07291, length rewards; the idea is L1's,
-arXiv 2503.04697). How well they are kept is for a reward to say (`rewards/target_length.py`): the wrapped
-domain judges answers as it does without this one.
+arXiv 2503.04697). A reward measures how well answers keep them (`rewards/target_length.py`). The wrapped
+domain judges answers as usual.
 """
 
 import random
@@ -13,14 +13,14 @@ from pipelinerl.domains.base import Attempt, ChatClient, Domain, Problem, Wrappe
 
 
 class TargetLength(Wrapped):
-    """A problem's length follows from seed and problem id alone.
+    """A domain that asks for a length in each prompt. The length depends only on the seed and the problem id.
 
-    domain: the one that is wrapped; it brings its own seed.
-    lengths: to choose from, in sampled tokens, end-of-sequence included.
-    template: what becomes of the last user message; {prompt} and {length} stand for what it was, and for
-        the length.
+    domain: the wrapped domain, which has its own seed.
+    lengths: lengths to choose from, in sampled tokens, end-of-sequence included.
+    template: template of the last user message; {prompt} stands for the original message, {length} for the
+        length.
 
-    Metrics of an attempt: target_length, and target_length_error: by how many tokens it was missed.
+    Metrics of an attempt: target_length, and target_length_error, the distance to it in tokens.
     """
 
     def __init__(self, domain: Domain, lengths: Sequence[int], template: str, seed: int = 0) -> None:
@@ -56,7 +56,7 @@ class TargetLength(Wrapped):
         if not of_user:
             raise ValueError(f"problem {problem.problem_id} has no user message to state a length in")
         last = messages[of_user[-1]]
-        # A prompt may hold braces of its own, and is put in last.
+        # The prompt is inserted last, because it may contain braces.
         content = self._template.replace("{length}", str(self.target_length(problem)))
         messages[of_user[-1]] = last | {"content": content.replace("{prompt}", last["content"])}
         return replace(problem, messages=messages)

@@ -1,10 +1,10 @@
 """Domain: a task of reasoning-gym answered after thinking of any length, for recipes that shape lengths.
 
-An answer is "......=-37": thinking, a mark, and what is judged. So the length of the thinking neither helps
-nor harms. What it costs, or how much is asked for, is decided by a reward, or by a domain around this one.
+An answer is "......=-37": thinking, a mark, and the result, which is judged. So the length of the thinking
+does not affect the judgement. A reward may penalise length, or a wrapping domain may ask for a length.
 
-The mark makes the end of thinking a decision of its own. Without it, "no more thinking" and "the first digit"
-are one token, and whatever makes right digits likelier makes thinking shorter.
+The mark makes the end of thinking a separate decision. Without it, "no more thinking" and "the first digit"
+would be one token, and training for right digits would also shorten the thinking.
 """
 
 from collections.abc import Mapping
@@ -18,7 +18,7 @@ MARK = "="
 
 
 class ThinkingSums(ReasoningGym):
-    """What follows the last mark is judged; without one there is no answer.
+    """A task whose answer follows the last mark. A text without a mark has no answer.
 
     Metrics of an attempt: thinking, its length in characters.
     """

@@ -1,9 +1,8 @@
-"""Warning signs in the metrics of optimizer steps, named when they begin. Pure state, no I/O.
+"""Warning signs in the metrics of optimizer steps, reported when they begin. Pure state, no I/O.
 
-Trainer rank 0 calls `observe` once per step, and logs and records what it gets. The signs are those that
-INTELLECT-2 saw before its runs collapsed (arXiv 2505.07291, training instability), and the effective
-sample size. Nothing is known of steps before the first one observed: a resumed run begins with empty
-windows.
+Trainer rank 0 calls `observe` once per step, and logs and records the returned alarms. The signs are those
+that INTELLECT-2 saw before its runs collapsed (arXiv 2505.07291, training instability), and the effective
+sample size. A resumed run begins with empty windows, without the metrics of earlier steps.
 """
 
 import math
@@ -15,7 +14,7 @@ from pipelinerl.health.trends import Collapse, Growth, Level, Rule
 
 
 class Alarm(StrEnum):
-    """The value is for metrics, the sentence for people."""
+    """A warning sign. Its value names the metric `alarm_<value>`; its sentence is for logs."""
 
     def __new__(cls, value: str, sentence: str):
         member = str.__new__(cls, value)
@@ -43,9 +42,9 @@ class Alarm(StrEnum):
 
 @dataclass(frozen=True)
 class HealthRules:
-    """The numbers in the rules that `Health` states."""
+    """The thresholds of the rules that `Health` documents."""
 
-    window: int  # steps; over 20 or fewer, noise and quick learning alone raise alarms
+    window: int  # steps; with 20 or fewer, noise and quick learning alone raise alarms
     grad_norm_growth: float
     grad_norm_floor: float
     clip_fraction_growth: float
@@ -71,10 +70,10 @@ class HealthRules:
 
 
 class Health:
-    """Raises an alarm when its condition begins, and again only after it had ended.
+    """The alarms of a run. An alarm is raised when its condition begins, and again only after it has ended.
 
-    The *level* of a metric is the median of its last `window` finite values; without so many there is none.
-    *lowest* is the smallest level whose window shares no value with the last one. A level *rises* if the
+    The *level* of a metric is the median of its last `window` finite values; with fewer values there is none.
+    *lowest* is the smallest level whose window shares no value with the current one. A level *rises* if the
     medians of the three thirds of its window ascend strictly.
 
     grad_norm_rising       begins when level(grad_norm) > T = max(grad_norm_growth · lowest, grad_norm_floor)
@@ -99,7 +98,7 @@ class Health:
         }
 
     def observe(self, metrics: Mapping[str, float | None]) -> list[Alarm]:
-        """The alarms that begin with this step."""
+        """Returns the alarms that begin with this step."""
         return [a for a, watch in self._watches.items() if watch.begins_with(metrics.get(watch.metric))]
 
     @property
@@ -118,7 +117,7 @@ class Watch:
         self.active = False
 
     def begins_with(self, value: float | None) -> bool:
-        """Takes the metric's next value, and says whether the alarm begins with it."""
+        """Takes the metric's next value. Returns whether the alarm begins with it."""
         if value is None or not math.isfinite(value):
             return False
         self._level.push(float(value))

@@ -1,4 +1,4 @@
-"""Levels: a noisy metric smoothed, and whether it has grown or collapsed. Pure state; for the rules."""
+"""Smooths noisy metrics into levels, and detects growth and collapse. Pure state; used by the rules."""
 
 import math
 from collections import deque
@@ -10,13 +10,13 @@ import numpy as np
 
 
 class Level:
-    """The level of a metric: the median of its last `window` values. Without so many there is none."""
+    """The level of a metric: the median of its last `window` values. With fewer values there is none."""
 
     def __init__(self, window: int):
         self._values: deque[float] = deque(maxlen=window)
-        self._overlapping: deque[float] = deque(maxlen=window)  # levels that share values with this one
+        self._overlapping: deque[float] = deque(maxlen=window)  # levels that share values with the last
         self.first = math.nan
-        self.lowest = math.inf  # of the levels that share no value with this one
+        self.lowest = math.inf  # lowest level that shares no value with the current one
 
     def push(self, value: float) -> None:
         self._values.append(value)
@@ -44,7 +44,7 @@ class Level:
 
 
 class Rule(Protocol):
-    """Two conditions of a level that exists, with a margin between them: noise does not toggle them."""
+    """The two conditions by which an alarm begins and ends. A margin keeps noise from toggling it."""
 
     def begins(self, level: Level) -> bool: ...
 
@@ -60,7 +60,7 @@ class Growth:
     growth: float
     floor: float
     margin: float
-    fall: float = 0.0  # share of the first level
+    fall: float = 0.0  # decrease, as a share of the first level
 
     def begins(self, level: Level) -> bool:
         fallen = level.lowest <= (1 - self.fall) * level.first

@@ -43,7 +43,7 @@ log = logging.getLogger(__name__)
 
 
 class JudgingRefusedError(Exception):
-    """The service cannot be what the configuration asks for."""
+    """The service cannot run as the configuration requires."""
 
 
 async def main(run_dir: Path, options: JudgingConfig) -> None:
@@ -68,13 +68,13 @@ async def main(run_dir: Path, options: JudgingConfig) -> None:
 
 
 def own_modules(options: JudgingConfig) -> set[str]:
-    """Returns the modules of verifiers that are the user's own."""
+    """Returns the modules of verifiers that are not part of this package."""
     modules = {spec["_target_"].rpartition(".")[0] for spec in options.verifiers.values()}
     return {module for module in modules if module.partition(".")[0] != "pipelinerl"}
 
 
 def isolation(options: JudgingConfig) -> tuple[Level, str]:
-    """Returns the level of the workers, and why it is no stronger one. Raises JudgingRefusedError."""
+    """Returns the workers' level, and why it is not a stronger one. Raises JudgingRefusedError."""
     if options.isolation == Level.PROCESS:
         return Level.PROCESS, "judging.isolation=process"
     level, why_not = strongest_level(imported_paths())
@@ -88,7 +88,7 @@ def isolation(options: JudgingConfig) -> tuple[Level, str]:
 
 
 def workers_at(level: Level, options: JudgingConfig) -> Workers:
-    """Returns the workers that the configuration asks for, not started yet."""
+    """Returns the configured workers, before their start."""
     judge = {"verifiers": options.verifiers, "max_characters": options.max_characters}
     limits = Limits(memory_bytes=options.memory_bytes, cpu_s=ceil(options.verdict_s) + 1)
     setup = Setup(BUILD_JUDGE, judge, level, limits, reused=options.reused)

@@ -1,4 +1,4 @@
-"""A judging service without a run: for a command, or a test, that judges by itself."""
+"""Runs a judging service for a command or a test that has no run."""
 
 import asyncio
 import os
@@ -21,7 +21,7 @@ RESTART_S = 1.0  # between the end of a service and its successor
 
 
 class JudgingEndedError(PlanError):
-    """The service could not be started; the message is its last words."""
+    """The service could not be started. The message is the last line of its log."""
 
 
 @asynccontextmanager
@@ -49,7 +49,7 @@ async def judging_service(options: JudgingConfig) -> AsyncIterator[JudgingClient
 
 
 async def _kept_running(run_dir: Path) -> None:
-    """Raises JudgingEndedError where the first service ends before it listens."""
+    """Restarts the service whenever it ends. Raises JudgingEndedError if one ends before it listens."""
     socket = run_dir / "socket" / "judging"
     log = run_dir / "log"
     while True:
@@ -80,8 +80,8 @@ def service_command(run_dir: Path) -> tuple[str, ...]:
 
 
 def service_environment(socket: Path) -> dict[str, str]:
-    """Returns the environment of the service, which is made from nothing."""
-    importable = os.pathsep.join([str(ROOT), os.getcwd()])  # parts of one's own, from where one works
+    """Returns the environment of the service, which inherits only a few variables."""
+    importable = os.pathsep.join([str(ROOT), os.getcwd()])  # a user's verifiers are found from here
     return clean_environment(
         {"PYTHONPATH": importable, "PYTHONUNBUFFERED": "1", SOCKET_VARIABLE: str(socket)}
     )

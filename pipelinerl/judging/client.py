@@ -1,4 +1,4 @@
-"""The side of the judging service that rollouts see: one connection, made again whenever it breaks."""
+"""The client of the judging service, used by rollouts. It reconnects whenever its connection breaks."""
 
 import asyncio
 import itertools
@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 
 
 class JudgeError(Exception):
-    """No judgement could be had, through no fault of the answer."""
+    """The answer could not be judged, and did not cause the failure."""
 
 
 class ConnectionLostError(Exception):
@@ -34,7 +34,7 @@ class ConnectionLostError(Exception):
 
 
 class Connection:
-    """One connection to the service; several questions may be open on it."""
+    """One connection to the service, on which several questions may wait for replies."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter):
         self._writer = writer
@@ -44,7 +44,7 @@ class Connection:
 
     @property
     def is_lost(self) -> bool:
-        """Tells whether the reader has ended or a write has failed, which shows first."""
+        """Whether the reader has ended or a write has failed; either may be noticed first."""
         return self._reading.done() or self._writer.is_closing()
 
     async def ask(self, verifier: str, task: bytes, text: str) -> Reply:
@@ -82,23 +82,23 @@ class Connection:
 
 
 class JudgingClient:
-    """Asks for judgements. What was asked when the service ended is asked again, of its successor."""
+    """A client of the judging service. If the service ends, open questions are sent again to the next one."""
 
     def __init__(self, socket: str | Path, options: JudgingConfig):
         self._socket = str(socket)
         self._options = options
         self._connecting: asyncio.Task[Connection] | None = None
-        self.waiting = 0  # judgements that were asked for and have not come
+        self.waiting = 0  # questions without a judgement
 
     async def judged(self, verifier: str, task: Any, text: str) -> Judgement:
-        """Returns the judgement of the named verifier on a text. `task` is what it needs, of any type.
+        """Returns the judgement of the named verifier on a text. `task` is the verifier's input, of any type.
 
-        Raises JudgeError when the verifier failed too often or gave no reply in time, and for a task that is
+        Raises JudgeError if the verifier failed too often or gave no reply in time, and for a task that is
         too long to send.
         """
         if len(text) > LONGEST_TEXT:
             return undecided("length")
-        readable = text.encode(errors="replace").decode()  # half a surrogate pair cannot be sent
+        readable = text.encode(errors="replace").decode()  # lone surrogates cannot be encoded
         self.waiting += 1
         try:
             return await self._tried(verifier, pickle.dumps(task), readable)
@@ -144,7 +144,7 @@ class JudgingClient:
                 continue
 
     async def _connection(self) -> Connection:
-        """Returns the connection; the same attempt to connect serves all that wait for one."""
+        """Returns the connection. All callers that wait share one attempt to connect."""
         known = self._connecting
         if known is None or (known.done() and (known.cancelled() or known.result().is_lost)):
             self._connecting = asyncio.create_task(self._connect())

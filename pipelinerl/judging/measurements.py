@@ -1,4 +1,4 @@
-"""What judging costs, by verifier: a line of metrics every few seconds."""
+"""Measures judging, by verifier, and writes a line of metrics every few seconds."""
 
 import time
 from collections import Counter, defaultdict
@@ -11,20 +11,20 @@ import numpy as np
 from pipelinerl.judging.wire import Judgement
 from pipelinerl.metrics import MetricsWriter
 
-WINDOW = 1000  # judgements of a verifier that a quantile is of, at most
+WINDOW = 1000  # the most judgements of a verifier in a quantile
 
 
 @dataclass
 class OfVerifier:
-    """Since the last line, but for the counts."""
+    """The measurements of one verifier. Times are of the questions since the last line."""
 
     seconds: list[float] = field(default_factory=list)
     queue_s: list[float] = field(default_factory=list)
-    undecided: Counter[str] = field(default_factory=Counter)  # since the start, by reason
+    undecided: Counter[str] = field(default_factory=Counter)  # counts since the start, by reason
 
 
 class Measured:
-    """One question, from its arrival to its reply."""
+    """The measurement of one question, from its arrival to its reply."""
 
     def __init__(self, of: OfVerifier, all_: "Measurements"):
         self._of = of
@@ -33,17 +33,17 @@ class Measured:
         self._began: float | None = None
 
     def begin(self) -> None:
-        """A worker has it."""
+        """Records that a worker takes the question."""
         self._began = time.monotonic()
         self._of.queue_s.append(self._began - self._arrived)
 
     def judged(self, judgement: Judgement) -> None:
-        """It has a judgement."""
+        """Records the judgement."""
         if judgement.word == "undecided":
             self._of.undecided[judgement.outcome.partition(":")[2]] += 1
 
     def end(self) -> None:
-        """It has been replied to, whatever the reply."""
+        """Records the reply, with or without a judgement."""
         if self._began is not None:
             spent_s = time.monotonic() - self._began
             self._of.seconds.append(spent_s)
@@ -51,7 +51,7 @@ class Measured:
 
 
 class Measurements:
-    """workers: how many there are, of which a share is busy."""
+    """The measurements of all verifiers. workers: the number of workers, for the share that is busy."""
 
     def __init__(self, workers: int):
         self._workers = workers
@@ -59,11 +59,11 @@ class Measurements:
         self._since = time.monotonic()
         self.waiting = 0
         self.judged = 0
-        self.busy_s = 0.0  # of all workers, since the last line
+        self.busy_s = 0.0  # busy seconds of all workers, since the last line
 
     @contextmanager
     def question(self, verifier: str) -> Iterator[Measured]:
-        """Measures a question while it is entered."""
+        """Measures one question, which arrives when the block begins and has its reply when it ends."""
         measured = Measured(self._verifiers[verifier], self)
         self.waiting += 1
         try:
@@ -74,7 +74,7 @@ class Measurements:
             measured.end()
 
     def write(self, writer: MetricsWriter, restarts: int) -> None:
-        """Writes a line: the judgements since the last one."""
+        """Writes a line with the judgements since the last line."""
         now = time.monotonic()
         busy = self.busy_s / (self._workers * (now - self._since))
         values = {"waiting": self.waiting, "busy_share": min(1.0, busy), "restarts": restarts}

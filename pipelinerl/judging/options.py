@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
-REUSED = "_reused_"  # in a verifier's specification: it evaluates nothing of a text, and may share a process
+REUSED = "_reused_"  # in a verifier's specification: it evaluates no text, so its worker may judge many
 Int = Annotated[int, Field(strict=True)]
 
 
@@ -58,7 +58,7 @@ class JudgingConfig(BaseModel):
 
     @property
     def reused(self) -> list[str]:
-        """The verifiers whose workers judge one text after another."""
+        """The names of the verifiers whose workers judge one text after another."""
         return [name for name, spec in self.verifiers.items() if spec.get(REUSED)]
 
     @property

@@ -1,7 +1,7 @@
-"""The judging service: questions come over a Unix socket, workers answer them, and nothing is ever lost.
+"""The judging service: receives questions over a Unix socket, and has workers answer them.
 
-The service looks into neither the texts nor the tasks. It counts on being ended at any time: those who
-asked ask its successor.
+The service parses neither the texts nor the tasks. It may be ended at any time without losing questions:
+clients send them again to the next service.
 """
 
 import asyncio
@@ -17,13 +17,13 @@ from pipelinerl.judging.options import JudgingConfig
 from pipelinerl.judging.wire import FrameError, Question, Reply, frame, read_frame
 from pipelinerl.judging.workers import TemplateError, VerifierError, WorkerLostError, Workers
 
-LONGEST_QUEUE = 10_000  # questions; while it is full, each connection has one more read, and waits
+LONGEST_QUEUE = 10_000  # questions; while the queue is full, the service stops reading further ones
 PEER = struct.Struct("3i")  # <sys/socket.h>: ucred
 log = logging.getLogger(__name__)
 
 
 class Service:
-    """askers: the user ids that may ask."""
+    """The service's connections and workers. askers: the user ids that may ask."""
 
     def __init__(
         self, workers: Workers, options: JudgingConfig, measurements: Measurements, askers: set[int]
@@ -53,7 +53,7 @@ class Service:
             writer.close()
 
     async def _next(self, reader: asyncio.StreamReader) -> Question | None:
-        """Returns the next question, for which there is room from here on. Raises FrameError, and OSError."""
+        """Waits for a place in the queue, and returns the next question. Raises FrameError, and OSError."""
         await self._room.acquire()
         question = None
         try:
@@ -64,7 +64,7 @@ class Service:
         return question
 
     def _check(self, connection: socket.socket) -> None:
-        if sys.platform != "linux":  # the directory's mode is what keeps others out
+        if sys.platform != "linux":  # there, only the directory's mode keeps other users out
             return
         _, uid, _ = PEER.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, PEER.size))
         if uid not in self._askers:
@@ -75,7 +75,7 @@ class Service:
         try:
             writer.write(reply)
             await writer.drain()
-        except OSError:  # who asked has gone
+        except OSError:  # the client has gone
             return
 
     async def _reply(self, question: Question) -> Reply:
@@ -104,9 +104,9 @@ class Service:
 
 
 def bound(path: Path) -> socket.socket:
-    """Returns a socket in a directory of its own, which this user alone can enter.
+    """Returns a socket in its own directory, which only this user can enter.
 
-    Raises OSError for a directory that is another user's.
+    Raises OSError if the directory belongs to another user.
     """
     path.parent.mkdir(mode=0o700, exist_ok=True)
     status = path.parent.lstat()

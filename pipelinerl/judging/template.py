@@ -1,6 +1,6 @@
-"""The pool's side of the template, and of a worker: processes, channels, and what is read from them.
+"""Handles through which the pool controls the template process and the workers that it forks.
 
-Used by the pool. Must not know verifiers or judgements' meaning.
+Used by the pool. Must not know verifiers or the meaning of judgements.
 """
 
 import asyncio
@@ -26,16 +26,16 @@ from pipelinerl.judging.worker_messages import (
 )
 
 IMPORT_S = 300  # the longest that the verifiers' imports may take
-START_S = 30  # the longest that a worker may take to start, and to be reaped
+START_S = 30  # the longest that a worker may take to start, or its end to be reported
 COMMAND = (sys.executable, "-m", "pipelinerl.judging.worker")
 
 
 class TemplateError(Exception):
-    """The template cannot make the verifiers, or cannot confine workers: the message says why."""
+    """The template cannot make the verifiers or confine workers. The message gives the reason."""
 
 
 class WorkerLostError(Exception):
-    """A worker, or the template, is gone through no fault of the text."""
+    """A worker or the template is gone, and the judged text did not cause it."""
 
 
 class Template:
@@ -82,7 +82,7 @@ class Template:
         return self._process.pid
 
     async def worker(self) -> "Worker":
-        """Returns a new worker that is confined. Raises WorkerLostError."""
+        """Returns a new, confined worker. Raises WorkerLostError."""
         ours, theirs = socket.socketpair()
         number = next(self._numbers)
         ended = asyncio.get_running_loop().create_future()
@@ -111,7 +111,7 @@ class Template:
         return worker
 
     def end(self, number: int) -> None:
-        """Has a worker killed, if it is there."""
+        """Asks the template to kill a worker that has not ended."""
         if number in self._ended:
             try:
                 self._control.send(msgspec.msgpack.encode(End(number)))
@@ -119,7 +119,7 @@ class Template:
                 self.lose()
 
     def lose(self) -> None:
-        """Kills the template; its workers end with it, by themselves."""
+        """Kills the template. Its workers then end by themselves."""
         if self.is_lost:
             return
         self.is_lost = True
@@ -128,7 +128,7 @@ class Template:
             self._process.kill()
         for ended in self._ended.values():
             ended.set_exception(WorkerLostError("the template of the workers is gone"))
-            ended.exception()  # nobody may be waiting for it
+            ended.exception()  # if nobody waits for the future, asyncio would log its exception
         self._ended.clear()
 
     async def close(self) -> None:
@@ -151,7 +151,7 @@ class Template:
 
 
 class Worker:
-    """A confined process that waits for a question. `asked` counts those that it was sent."""
+    """A confined process that waits for a question. `asked` counts the questions sent to it."""
 
     def __init__(
         self,
@@ -169,7 +169,7 @@ class Worker:
         self._writer = writer
 
     async def ask(self, question: bytes) -> bytes | None:
-        """Returns the worker's frame, empty where it announces more than is read, or None where it ended."""
+        """Returns the worker's frame, b"" if it announces too long a frame, or None if the worker ended."""
         self.asked += 1
         with suppress(OSError, asyncio.IncompleteReadError):
             self._writer.write(framed(question))
@@ -179,7 +179,7 @@ class Worker:
         return None
 
     async def ended(self) -> Ended:
-        """Returns how the worker ended, once it has. Raises WorkerLostError where nobody can say."""
+        """Waits for the worker's end, and returns how it ended. Raises WorkerLostError if that is unknown."""
         try:
             async with asyncio.timeout(START_S):
                 return await asyncio.shield(self._ended)
@@ -192,7 +192,7 @@ class Worker:
         return self._ended.done()
 
     def end(self) -> None:
-        """Has the process killed, if it is there."""
+        """Closes the channel, and asks the template to kill the process."""
         self._writer.close()
         self._template.end(self._number)
 

@@ -1,4 +1,4 @@
-"""What crosses the socket between rollouts and the judging service: frames of bounded length."""
+"""The messages between rollouts and the judging service: frames of bounded length on a socket."""
 
 import asyncio
 import struct
@@ -9,16 +9,16 @@ import msgspec
 Message = TypeVar("Message", bound=msgspec.Struct)
 
 LONGEST_FRAME = 32 << 20  # bytes
-LONGEST_TEXT = 4 << 20  # characters of a text that is sent at all
+LONGEST_TEXT = 4 << 20  # characters; a longer text is not sent
 LENGTH = struct.Struct(">I")
 
 
 class Judgement(msgspec.Struct, frozen=True):
-    """What a verifier says of one answer.
+    """A verifier's judgement on one answer.
 
-    outcome: right, wrong, no_answer, undecided:<why>, or a word of the verifier's own. The answer itself is
-        why an undecided one is undecided: time, memory, length, processes or output.
-    components: parts of the reward by name, which add up to it.
+    outcome: right, wrong, no_answer, undecided:<why>, or a word of the verifier's own. An answer is undecided
+        if it exceeded a limit, which <why> names: time, memory, length, processes or output.
+    components: parts of the reward by name; their sum is the reward.
     """
 
     reward: float
@@ -34,14 +34,14 @@ class Judgement(msgspec.Struct, frozen=True):
 
 
 def undecided(why: str) -> Judgement:
-    """Returns the judgement of an answer that went beyond a limit."""
+    """Returns the judgement on an answer that exceeded the limit `why`."""
     return Judgement(0.0, False, f"undecided:{why}")
 
 
 class Question(msgspec.Struct, frozen=True):
     """One answer to judge.
 
-    task: what the verifier needs, pickled by the asker. Only a worker opens it.
+    task: the verifier's input, pickled by the client. Only a worker unpickles it.
     """
 
     number: int
@@ -51,7 +51,7 @@ class Question(msgspec.Struct, frozen=True):
 
 
 class Reply(msgspec.Struct, frozen=True):
-    """The judgement on a question, or why the service could not come to any."""
+    """The judgement on a question, or the reason why the service has none."""
 
     number: int
     judgement: Judgement | None = None
@@ -59,7 +59,7 @@ class Reply(msgspec.Struct, frozen=True):
 
 
 class FrameError(Exception):
-    """The other side sent what is no frame."""
+    """The other side sent an invalid frame, or a message is too long for one."""
 
 
 def frame(message: msgspec.Struct) -> bytes:

@@ -46,13 +46,13 @@ Judge = Callable[[str, bytes, str], Judgement]  # (verifier's name, task, text)
 
 
 class Template:
-    """Forks workers and reaps them, on request of the pool."""
+    """The process that forks workers at the pool's request, and reaps them."""
 
     def __init__(self, control: socket.socket, judge: Judge, confinement: Confinement):
         self._control = control
         self._judge = judge
         self._confinement = confinement
-        self._workers: dict[int, int] = {}  # by process, the pool's number
+        self._workers: dict[int, int] = {}  # process id -> the pool's number of the worker
         self._decode = msgspec.msgpack.Decoder(Start | End).decode
 
     def serve(self) -> None:
@@ -103,7 +103,7 @@ class Template:
                 os.kill(process, signal.SIGKILL)
 
     def _reap(self) -> None:
-        """Reaps all that ended. What a worker left behind was adopted by this process, and is killed."""
+        """Reaps ended children, and kills the processes that workers left behind, which it has adopted."""
         with suppress(ChildProcessError):
             while (ended := os.wait4(-1, os.WNOHANG))[0]:
                 process, status, used = ended
@@ -115,7 +115,7 @@ class Template:
                     os.kill(stray, signal.SIGKILL)
 
     def _strays(self) -> set[int]:
-        """Returns the adopted children; none on a kernel that does not list children."""
+        """Returns the adopted children, or none if the kernel does not list children."""
         with suppress(OSError), open("/proc/thread-self/children") as children:
             return {int(child) for child in children.read().split()} - self._workers.keys()
         return set()
@@ -128,7 +128,7 @@ class Template:
 
 
 class Worker:
-    """Gives verdicts in a process of its own, until the pool ends it. Most workers give one."""
+    """A process that gives verdicts until the pool ends it. Most workers give one."""
 
     def __init__(self, channel: int, judge: Judge, confinement: Confinement):
         self._channel = channel
@@ -136,7 +136,7 @@ class Worker:
         self._confinement = confinement
 
     def run(self) -> None:
-        """Does not return."""
+        """Confines the process, then answers questions. Does not return."""
         try:
             self._confinement.enter()
         except (OSError, ValueError) as error:
@@ -156,13 +156,13 @@ class Worker:
             return Judged(self._judge(question.verifier, question.task, question.text))
         except (MemoryError, RecursionError):
             return Failed("memory")
-        except BlockingIOError as error:  # EAGAIN: the kernel's answer to a process or a thread too many
+        except BlockingIOError as error:  # EAGAIN: the limit on processes and threads is exceeded
             return Failed("processes", str(error)[:WORDS])
         except BaseException as error:
             return Failed("error", f"{type(error).__name__}: {error}"[:WORDS])
 
     def _read(self, length: int) -> bytes:
-        """Ends the process where the pool has nothing for it to do."""
+        """Returns the next `length` bytes. Ends the process if the pool has closed the channel."""
         data = bytearray()
         while len(data) < length:
             part = os.read(self._channel, length - len(data))
@@ -177,7 +177,7 @@ class Worker:
 
 
 def _encoded(answer: Judged | Failed) -> bytes:
-    """Returns the answer's bytes; where a verifier returned no judgement, those of a failure that says so."""
+    """Returns the answer's bytes, or those of a failure if the verifier returned no valid judgement."""
     try:
         frame = msgspec.msgpack.encode(answer)
         msgspec.msgpack.decode(frame, type=Judged | Failed)
@@ -187,9 +187,9 @@ def _encoded(answer: Judged | Failed) -> bytes:
 
 
 def main() -> None:
-    """Makes the judge that the pool names, says whether that worked, and serves."""
+    """Makes the judge that the pool names, reports whether that succeeded, and serves."""
     control = socket.socket(fileno=os.dup(0))
-    first_when_memory_ends()  # rather than the trainer; before the kernel closes /proc/self to this user
+    first_when_memory_ends()  # not the trainer; must precede the loss of access to /proc/self
     undumpable()
     adopt_orphans()
     die_with_parent()

@@ -1,7 +1,7 @@
-"""What crosses between the pool, the template and the workers, and how much of it.
+"""The messages between the pool, the template and the workers, and their limits.
 
-Called by `workers` and `worker`. Must not know verifiers. The pool parses nothing that a worker sends but
-one bounded frame of declared types: a worker that evaluated a hostile text may send anything.
+Called by `workers` and `worker`. Must not know verifiers. A worker that evaluated a hostile text may send
+anything, so the pool parses only one bounded frame of declared types from it.
 """
 
 import math
@@ -17,23 +17,23 @@ HEADER_BYTES = 4  # the length of a frame, big-endian
 READY = b"\x01"  # a worker's first byte, once it is confined
 LONGEST_ANSWER = 1 << 16  # bytes
 LONGEST_CONTROL = 1 << 18  # bytes of a message between pool and template
-LARGEST_NUMBER = 1e12  # of a judgement; advantages are computed in 32 bits, squares too
-MOST_NUMBERS = 64  # components, and metrics, of a judgement
-WORDS = 300  # characters of an error that are told
-WORDS_OF_ALL = ("right", "wrong", "no_answer", "undecided")  # outcomes of any verifier
-LIMITS = ("time", "memory", "length", "processes", "output")  # that a text may have met
+LARGEST_NUMBER = 1e12  # in a judgement; advantages are computed in float32, with squares
+MOST_NUMBERS = 64  # the most components, and the most metrics, of a judgement
+WORDS = 300  # characters of an error that are reported
+WORDS_OF_ALL = ("right", "wrong", "no_answer", "undecided")  # outcomes that every verifier may use
+LIMITS = ("time", "memory", "length", "processes", "output")  # limits that a text may exceed
 NAME = re.compile(r"[\w./:+\- ]{1,80}", re.ASCII)
 
 
 class Setup(msgspec.Struct, frozen=True):
-    """What the template is told once: the first message to it.
+    """The first message to the template.
 
-    maker: `package.module.name` of what makes the judge; it is called once, in the template, with the
-        options. What it imports and warms up is there in every worker.
+    maker: `package.module.name` of the function that makes the judge. The template calls it once, and every
+        worker inherits what it has imported and cached.
     options: its keyword arguments.
-    readable: paths besides those of Python and the imported packages.
-    reused: verifiers that evaluate nothing of a text: their workers judge one text after another. All others
-        have a worker for each text, for what is evaluated can change its process.
+    readable: readable paths besides those of Python and the imported packages.
+    reused: verifiers that evaluate no text, so their workers judge one text after another. All others have a
+        worker for each text, because evaluated text can change its process.
     """
 
     maker: str
@@ -45,34 +45,34 @@ class Setup(msgspec.Struct, frozen=True):
 
 
 class Ready(msgspec.Struct, frozen=True, tag=True):
-    """The template has its judge; or, with words, it has not."""
+    """The template has made its judge, or failed with `error`."""
 
     error: str = ""
 
 
 class Start(msgspec.Struct, frozen=True, tag=True):
-    """Asks the template for a worker; the worker's end of the channel comes with it."""
+    """A request to the template to start a worker. The worker's end of its channel is sent along."""
 
     worker: int
 
 
 class End(msgspec.Struct, frozen=True, tag=True):
-    """Asks the template to end a worker, which may have ended by itself."""
+    """A request to the template to end a worker, which may already have ended."""
 
     worker: int
 
 
 class Ended(msgspec.Struct, frozen=True, tag=True):
-    """A worker is gone. `code` is its exit status, or less than 0: the signal that ended it."""
+    """A worker has ended. `code` is its exit status, or minus the number of the signal that ended it."""
 
     worker: int
     code: int
     cpu_s: float
-    memory_bytes: int  # the most that was resident
+    memory_bytes: int  # peak resident memory
 
 
 class Asked(msgspec.Struct, frozen=True):
-    """What a worker is asked."""
+    """A question to a worker."""
 
     verifier: str
     task: bytes
@@ -80,25 +80,25 @@ class Asked(msgspec.Struct, frozen=True):
 
 
 class Failed(msgspec.Struct, frozen=True, tag=True):
-    """A worker has no judgement: `why` is memory, processes, output or error."""
+    """A worker's reply without a judgement. `why` is memory, processes, output or error."""
 
     why: str
     words: str = ""
 
 
 class Judged(msgspec.Struct, frozen=True, tag=True):
-    """A worker has a judgement."""
+    """A worker's reply with a judgement."""
 
     judgement: Judgement
 
 
 def framed(message: bytes) -> bytes:
-    """Returns the message with its length before it."""
+    """Returns the message, preceded by its length."""
     return len(message).to_bytes(HEADER_BYTES) + message
 
 
 def checked(judgement: Judgement) -> Judgement:
-    """Returns the judgement as it is. Raises ValueError for one that must not reach a log or a loss."""
+    """Returns the judgement unchanged. Raises ValueError if it must not reach a log or a loss."""
     named = (judgement.components, judgement.metrics)
     numbers = [judgement.reward, *(number for numbers in named for number in numbers.values())]
     if not all(map(math.isfinite, numbers)):
@@ -117,18 +117,18 @@ def checked(judgement: Judgement) -> Judgement:
 
 
 def names_in(judgement: Judgement) -> set[str]:
-    """Returns the words of a judgement that become names of metrics, without those that every one may use."""
+    """Returns the judgement's own words that become names of metrics, without common outcomes."""
     own = {judgement.outcome} if judgement.word not in WORDS_OF_ALL else set()
     return {*own, *judgement.components, *judgement.metrics}
 
 
 def without_names(judgement: Judgement) -> Judgement:
-    """Returns what the judgement is worth, in words that every one may use."""
+    """Returns the judgement's reward and success, with an outcome that every verifier may use."""
     of_all = judgement.word in WORDS_OF_ALL
     outcome = judgement.outcome if of_all else "right" if judgement.success else "wrong"
     return Judgement(judgement.reward, judgement.success, outcome)
 
 
 def printable(words: str) -> str:
-    """Returns the beginning of words of a worker as one line, which a log and a terminal can take."""
+    """Returns the beginning of a worker's message as one line that is safe for a log and a terminal."""
     return " ".join("".join(c if c.isprintable() else " " for c in words[:WORDS]).split())

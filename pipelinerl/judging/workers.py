@@ -1,11 +1,11 @@
-"""The pool of judging's workers: a verdict is given by a process that ends with it.
+"""The pool of judging's workers: a worker process gives one verdict, and ends.
 
-Used by the judging service. Must not know the service's clients. It is no pool of a library:
-those receive results as pickles. A worker that has evaluated a hostile text may send one that executes here.
+Used by the judging service. Must not know the service's clients. Process pools of libraries would not do,
+because they unpickle results: a worker that evaluated a hostile text could send a pickle that executes here.
 
-A worker lives for one verdict because a text that is evaluated can change its process: the scorer would
-say "right" to every later text. A fork costs 10 to 15 ms of CPU time with sympy and reasoning-gym imported.
-Verifiers that evaluate nothing may share a worker (`Setup.reused`). What a text can still do is to decide
+A worker lives for one verdict because evaluated text can change its process. For example, the scorer would
+then say "right" to every later text. A fork costs 10 to 15 ms of CPU time with sympy and reasoning-gym
+imported. Verifiers that evaluate no text may reuse a worker (`Setup.reused`). A hostile text can still decide
 its own verdict.
 """
 
@@ -32,10 +32,10 @@ from pipelinerl.judging.worker_messages import (
     without_names,
 )
 
-TRIES = 3  # for a verdict whose worker is lost
-MOST_NAMES = 1000  # that judgements may hold, all together
-MOST_TEXTS = 1000  # of a worker that is reused, against leaks
-KILLS = 2  # of a worker by somebody else, after which its text is taken to be the cause
+TRIES = 3  # for a verdict, if its worker is lost
+MOST_NAMES = 1000  # different names of metrics in all judgements together
+MOST_TEXTS = 1000  # judged by a reused worker before it is replaced, against leaks
+KILLS = 2  # of workers by the kernel, after which the text is taken to be the cause
 
 log = logging.getLogger(__name__)
 
@@ -43,17 +43,17 @@ __all__ = ["Setup", "TemplateError", "VerifierError", "WorkerLostError", "Worker
 
 
 class VerifierError(Exception):
-    """The verifier raised: the message names the exception."""
+    """The verifier raised an exception, which the message names."""
 
 
 class Workers:
-    """Gives verdicts, `workers` at a time; who comes later waits.
+    """A pool of workers that gives verdicts, `workers` at a time. Further questions wait.
 
-    setup: of the template.
-    workers: processes that judge at the same time.
-    verdict_s: wall time of one verdict, from when its worker has the text.
+    setup: the template's setup.
+    workers: the number of processes that judge at the same time.
+    verdict_s: the longest wall time of a verdict, from when its worker has the text.
 
-    restarts: of the template.
+    restarts: how often the template was restarted.
     """
 
     def __init__(self, setup: Setup, workers: int, verdict_s: float):
@@ -70,11 +70,11 @@ class Workers:
 
     @property
     def template_process(self) -> int | None:
-        """The process that the workers are forked from."""
+        """The process id of the template, from which workers are forked."""
         return self._template.process if self._template and not self._template.is_lost else None
 
     async def start(self) -> None:
-        """Imports the verifiers. Raises TemplateError with the reason where they cannot be had."""
+        """Starts the template, which imports the verifiers. Raises TemplateError with the reason."""
         await self._running()
 
     async def __aenter__(self) -> "Workers":
@@ -90,16 +90,19 @@ class Workers:
             await self._template.close()
 
     async def judged(self, verifier: str, task: bytes, text: str) -> Judgement:
-        """Returns the judgement; `undecided:<why>` for a text that went beyond a limit.
+        """Returns the judgement; `undecided:<why>` for a text that exceeded a limit.
 
-        Raises VerifierError, WorkerLostError, and TemplateError where the template cannot start again.
+        Raises VerifierError, WorkerLostError, and TemplateError if the template cannot be restarted.
         """
         question = msgspec.msgpack.encode(Asked(verifier, task, text))
         async with self._places:
             return await self._judged(question, verifier in self._setup.reused)
 
     async def _judged(self, question: bytes, is_reused: bool) -> Judgement:
-        """Returns what a worker that is there says, or else a new one, on which no other text counts."""
+        """Returns the judgement of an idle worker if it decides, else of a new worker.
+
+        Only a new worker's failure is certainly caused by this text.
+        """
         while is_reused and self._idle:
             worker = self._idle.pop()
             if worker.is_lost:
@@ -147,7 +150,7 @@ class Workers:
         return judgement or await worker.ended()
 
     def _read(self, frame: bytes) -> Judgement:
-        """Returns what a worker's frame says. It may have been written by the text that was judged."""
+        """Returns the judgement in a worker's frame, which the judged text may have forged."""
         try:
             answer = self._decode(frame)
             if isinstance(answer, Judged):
@@ -160,10 +163,10 @@ class Workers:
         return undecided(answer.why if answer.why in ("memory", "processes") else "output")
 
     def _with_few_names(self, judgement: Judgement) -> Judgement:
-        """Returns the judgement; without its names where they are too many, with all before it.
+        """Returns the judgement, without its names if all judgements together would have too many.
 
-        They become names of metrics, and a text that forges its judgement could make endless ones. The
-        judgements on other texts are worth what they were.
+        The names become names of metrics, and texts that forge judgements could invent any number of them.
+        Reward and success stay the same.
         """
         names = self._names | names_in(judgement)
         if len(names) > MOST_NAMES:
@@ -172,7 +175,7 @@ class Workers:
         return judgement
 
     def _why(self, ended: Ended) -> str:
-        """Returns which limit a worker met that ended without an answer."""
+        """Returns the limit that was exceeded by a worker that ended without an answer."""
         limit_s = self._setup.limits.cpu_s
         if ended.code == -signal.SIGXCPU or (limit_s is not None and ended.cpu_s > limit_s):
             return "time"
@@ -190,5 +193,5 @@ class Workers:
 
 
 def is_decided(answered: Judgement | Ended | None) -> TypeGuard[Judgement]:
-    """Returns whether this is a judgement that no limit was in the way of."""
+    """Returns whether this is a judgement that no limit prevented."""
     return isinstance(answered, Judgement) and not answered.outcome.startswith("undecided:")

@@ -2,8 +2,8 @@
 
     J = Σ_tokens  w · sg(clip(r, 1 − ε_low, 1 + ε_high)) · A · log π
 
-Source: MiniMax-M1, arXiv 2506.13585, eq. 4 and 5. The paper sets no lower bound (ε_low = 1 here) and tunes
-ε_high, which it does not state.
+Source: MiniMax-M1, arXiv 2506.13585, eq. 4 and 5. The paper sets no lower bound (ε_low = 1 here), and does
+not state its tuned ε_high.
 """
 
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""The clipped surrogate, which several objectives share.
+"""The clipped surrogate, shared by several objectives.
 
 min(ρ A, clip(ρ, 1 − ε_low, 1 + ε_high) A)        arXiv 1707.06347, eq. 7
 """
@@ -14,7 +14,7 @@ def check_epsilons(low: float, high: float) -> None:
 def clipped_surrogate(
     ratio: torch.Tensor, advantages: torch.Tensor, epsilon_low: float, epsilon_high: float
 ) -> torch.Tensor:
-    """Elementwise; `ratio` and `advantages` of one shape."""
+    """Returns the clipped surrogate, elementwise. `ratio` and `advantages` have the same shape."""
     clipped = ratio.clamp(1 - epsilon_low, 1 + epsilon_high)
     return torch.minimum(ratio * advantages, clipped * advantages)
 
@@ -22,7 +22,7 @@ def clipped_surrogate(
 def clip_is_active(
     ratio: torch.Tensor, advantages: torch.Tensor, epsilon_low: float, epsilon_high: float
 ) -> torch.Tensor:
-    """Where the clip takes the gradient away: bool, of the same shape."""
+    """Returns where the clip removes the gradient: bool, of the same shape."""
     too_high = (ratio > 1 + epsilon_high) & (advantages > 0)
     too_low = (ratio < 1 - epsilon_low) & (advantages < 0)
     return too_high | too_low

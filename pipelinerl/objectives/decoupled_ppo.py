@@ -3,11 +3,11 @@
     J = Σ_tokens  w · (π_prox / μ) · min(ρ A, clip(ρ, 1 − ε_low, 1 + ε_high) A)   where π_prox / μ ≤ cap,
     ρ = π / π_prox
 
-π_prox is the policy that the step began with. In the first of a step's `epochs` ρ is 1, and the gradient
-that of plain importance sampling; the clip acts from the second on. A token whose behaviour weight π_prox / μ
-is above the cap is left out, because nothing else bounds that weight.
-Source: AReaL, arXiv 2505.24298, §5.2, eq. 5 (ε = 0.2), after arXiv 2110.00641. The cap is that of AReaL's
-code, behav_imp_weight_cap = 5.
+π_prox is the policy at the step's beginning. In the first of a step's `epochs`, ρ is 1, and the gradient
+equals that of plain importance sampling. The clip acts from the second epoch on. A token whose behaviour
+weight π_prox / μ is above the cap is left out, because nothing else bounds that weight.
+Source: AReaL, arXiv 2505.24298, §5.2, eq. 5 (ε = 0.2), after arXiv 2110.00641. The cap is
+behav_imp_weight_cap = 5 in AReaL's code.
 """
 
 import math

@@ -1,4 +1,4 @@
-"""A bonus for entropy, exact, of the distribution that tokens are sampled from. A regulariser.
+"""A regulariser: a bonus for the exact entropy of the distribution from which tokens are sampled.
 
     L = −α · Σ_tokens  w · H(π(· | before))
 

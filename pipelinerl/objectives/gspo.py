@@ -1,9 +1,9 @@
-"""GSPO: ratio and clip of whole rollouts.
+"""GSPO: one ratio and one clip per rollout.
 
     J = Σ_rollouts  w · min(s A, clip(s, 1 − ε_low, 1 + ε_high) A),    s = exp(mean over tokens of log r)
 
 w is the mean weight of a rollout's tokens: 1/B by default, as in the paper. A is the mean of their
-advantages, which are equal unless each turn has its own. All sequences of a rollout enter one s.
+advantages, which are equal unless each turn has its own. s is computed over all sequences of a rollout.
 Source: arXiv 2507.18071, eq. 5 to 7; ε = 3e-4 and 4e-4 (§5.1).
 """
 

@@ -1,4 +1,4 @@
-"""A penalty for leaving a reference policy, by the k3 estimator of the KL divergence. A regulariser.
+"""A regulariser: a penalty on the distance to a reference policy, by the k3 estimator of the KL divergence.
 
     L = β · Σ_tokens  w · (exp(d) − d − 1),    d = log ref − log π, at most 20
 
@@ -16,7 +16,7 @@ from pipelinerl.objectives.base import MAX_LOG_RATIO, TokenSums
 
 @dataclass(frozen=True)
 class KlToReference:
-    """Needs a `reference` server, which scores every token by the model that the run began with."""
+    """The penalty. It needs a `reference` server, which scores every token with the run's initial model."""
 
     needs_reference = True
 

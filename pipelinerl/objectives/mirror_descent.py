@@ -1,10 +1,10 @@
-"""Online policy mirror descent of Kimi k1.5: a squared penalty keeps each rollout near where it was sampled.
+"""Online policy mirror descent of Kimi k1.5: a squared penalty keeps π near the policy that sampled.
 
     J = Σ_rollouts  w · ( Σ_tokens A log π  −  τ/2 · (Σ_tokens log r)² )
 
-Let A = r_j − mean of the group's rewards (`advantage=group_mean`, without std). Then its gradient is the
-paper's, where w = 1/B and the reference is the policy that sampled. The paper resets the optimizer at every
-iteration (`reset_optimizer_every=1`), which several updates in one (`epochs`) make sense of.
+With A = r_j − mean of the group's rewards (`advantage=group_mean`, without std) and w = 1/B, the gradient is
+the paper's. Its reference is the policy that sampled. The paper resets the optimizer at every iteration
+(`reset_optimizer_every=1`), which is useful with several updates per iteration (`epochs`).
 Source: arXiv 2501.12599, §2.3.2, eq. 3. The paper does not state τ. `mirror_penalty` in the metrics is
 the sum of the squares, per token of the step.
 """

@@ -1,9 +1,9 @@
-"""The clipped surrogate of PPO and GRPO, with a bound of its own on each side.
+"""The clipped surrogate of PPO and GRPO, with separate lower and upper bounds.
 
     J = Σ_tokens  w · min(r A, clip(r, 1 − ε_low, 1 + ε_high) A)
 
-Source: PPO, arXiv 1707.06347, eq. 7 (ε = 0.2); GRPO, arXiv 2402.03300, eq. 3; a higher upper bound is
-DAPO's clip-higher, arXiv 2503.14476, §3.1 (0.2 and 0.28, §4.1).
+Source: PPO, arXiv 1707.06347, eq. 7 (ε = 0.2); GRPO, arXiv 2402.03300, eq. 3. A higher upper bound is called
+clip-higher in DAPO, arXiv 2503.14476, §3.1 (0.2 and 0.28, §4.1).
 """
 
 from dataclasses import dataclass

@@ -2,7 +2,7 @@
 
     J = Σ_tokens  w · sg(min(r, c)) · A · log π
 
-Source: arXiv 2509.19128, §2.1, eq. 5, and §5 (c = 5), with the ratio token by token, as its code has it.
+Source: arXiv 2509.19128, §2.1, eq. 5, and §5 (c = 5). The ratio is per token, as in the paper's code.
 """
 
 from dataclasses import dataclass

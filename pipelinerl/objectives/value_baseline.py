@@ -1,9 +1,9 @@
-"""Any objective with a learned baseline: what the value head expected is taken off the return.
+"""Any objective with a learned baseline: the value head's prediction is subtracted from the return.
 
     A = R − sg(V),    L = L_policy(A) + β · Σ_tokens  w · ½ (V − R)²
 
-R is what the records carry as advantage (`advantage=value` leaves rewards as they are). V is what the
-backend's value head says of the state before each token. This is GAE with λ = 1 and no discount.
+R is the advantage in the records (`advantage=value` leaves rewards unchanged). V is the value head's
+prediction at the state before each token. This is GAE with λ = 1 and no discount.
 Source: GAE, arXiv 1506.02438, with λ = γ = 1, as in Open-Reasoner-Zero, arXiv 2503.24290, §2.2.
 """
 
@@ -18,7 +18,7 @@ from pipelinerl.objectives.base import Objective, TokenSums
 
 @dataclass(frozen=True)
 class ValueBaseline:
-    """Needs a trainer with a value head (`trainer.value_head=true`)."""
+    """An objective with a learned baseline. The trainer needs a value head (`trainer.value_head=true`)."""
 
     needs_values = True
     learned_baseline = True

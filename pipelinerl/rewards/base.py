@@ -1,14 +1,13 @@
-"""What a reward term is: an addition to the reward of each member of a group, seen from the whole group.
+"""The interface of reward terms. A term is an addition to each member's reward, computed from all the group.
 
-The actor calls every configured term when a group is complete. It adds what the term returns to
-`Rollout.reward`, and records it in `Rollout.reward_components` under the term's name. A term is pure and
-knows of a rollout only what the record says. The length L of a rollout is that of what it sampled, over all
-its turns.
+The actor calls every configured term when a group is complete. It adds the returned values to
+`Rollout.reward`, and records them in `Rollout.reward_components` under the term's name. A term is a pure
+function of the rollouts' records. The length L of a rollout is its number of sampled tokens, over all turns.
 
-A term that may be negative has `subtracts = True`. One that depends on the token limit has `max_tokens`. A
-plan in which either cannot be is refused.
+A term that may be negative has `subtracts = True`. A term that depends on the token limit has `max_tokens`.
+The launcher refuses a plan that conflicts with either.
 
-A new one is a class like these, one test, and its path under `rewards` in the configuration.
+To add a term, write a class like these and a test, and add its path under `rewards` in the configuration.
 """
 
 from collections.abc import Sequence
@@ -23,10 +22,12 @@ class RewardTerm(Protocol):
     name: str
 
     def __call__(self, rollouts: Sequence[Rollout], version: int) -> np.ndarray:
-        """[G] float64: for each of the group's rollouts that did not fail. `version`: of the weights that
-        were live when the group ended."""
+        """Returns the additions for the group's rollouts, without failed ones: [G] float64.
+
+        `version` is the weight version that was live when the group ended.
+        """
 
 
 def lengths(rollouts: Sequence[Rollout]) -> np.ndarray:
-    """[G] float64, tokens"""
+    """Returns the lengths in tokens: [G] float64."""
     return np.array([rollout.sampled_tokens for rollout in rollouts], dtype=np.float64)

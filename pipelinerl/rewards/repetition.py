@@ -1,8 +1,8 @@
-"""Repetition: a penalty for a rollout that was stopped because it went round in circles.
+"""Repetition: a penalty for a rollout that was stopped because it repeated itself.
 
     −penalty   where metrics["repetition"] is 1
 
-The client stops such an answer (`pipelinerl.clients.repetition`), and the attempt records that it did.
+The client stops such an answer (`pipelinerl.clients.repetition`), and the attempt records it.
 """
 
 import math

@@ -1,4 +1,4 @@
-"""Target length: an answer as long as the prompt asks for.
+"""Target length: a penalty on the distance to the length that the prompt asks for.
 
     −α |L* − L|
 

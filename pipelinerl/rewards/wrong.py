@@ -2,7 +2,7 @@
 
     −penalty   where metrics["success"] is not 1
 
-With a domain that rewards a right answer by 1 and another by 0, a penalty of 1 makes it 1 and −1.
+If a domain rewards right answers with 1 and wrong ones with 0, a penalty of 1 gives 1 and −1.
 Source: DAPO, arXiv 2503.14476.
 """
 

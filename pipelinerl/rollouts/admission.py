@@ -1,31 +1,31 @@
 """Admission: whether another group may start. Pure state, no I/O; all counts are rollouts.
 
 With `max_lag`, a group is admitted while `started − settled + group_size ≤ (max_lag + 1) × batch_size`.
-Trained groups settle when the version they made is live, dropped ones at once. So the oldest group always
-settles, and admission cannot deadlock. With `max_lag` 0 every group is sampled by the version that it trains.
+Trained groups settle when their step's version is live, dropped groups at once. So the oldest group always
+settles, and admission cannot deadlock. With `max_lag` 0, the version that a group trains has sampled it.
 
 The queue is bounded too: `started − settled + group_size ≤ pace + STEPS_AHEAD × batch_size`. The pace is the
-number of rollouts that settle while a group is generated. By Little's law, as many must be under way for the
-trainer to go on at its speed. So `STEPS_AHEAD × batch_size` rollouts wait in front of it. Until the pace has
+number of rollouts that settle while a group is generated. By Little's law, so many must be under way for the
+trainer to keep its speed. So `STEPS_AHEAD × batch_size` rollouts wait for the trainer. Until the pace has
 been measured, it is the number of requests that the servers take.
 
-This bound holds while `batch_size` rollouts are finished and not settled. Then the trainer has a step to
-close, which settles its groups.
+This bound applies only while `batch_size` rollouts are finished and not settled. Then the trainer can close a
+step, which settles its groups.
 """
 
 from pipelinerl.config import RunConfig
 
-STEPS_AHEAD = 2.5  # a step being trained, one that waits for the trainer, and half of one being formed
-REMEMBERED_STEPS = 4  # over whose groups the pace is averaged
+STEPS_AHEAD = 2.5  # one step being trained, one that waits for the trainer, and half of one being formed
+REMEMBERED_STEPS = 4  # the pace is averaged over the groups of so many steps
 
 
 class Pace:
-    """Averages how many rollouts settle while a group is generated, over the last groups that finished.
+    """The mean number of rollouts that settle while a group is generated, over the last finished groups.
 
-    A group that began before anything had settled says nothing.
+    Groups that began before any rollout had settled are ignored.
 
-    weight: of one group in the average.
-    rollouts: the average; None before the first group that says something.
+    weight: weight of one group in the exponential average.
+    rollouts: the average, or None before the first group that counts.
     """
 
     def __init__(self, weight: float):
@@ -37,7 +37,7 @@ class Pace:
         self._settled_at_start[group_id] = settled
 
     def finish(self, group_id: int, settled: int, in_flight: int) -> None:
-        """Takes a group into account. The first one is averaged with `in_flight`."""
+        """Takes a finished group into account. The first one is averaged with `in_flight`."""
         before = self._settled_at_start.pop(group_id)
         if before:
             average = in_flight if self.rollouts is None else self.rollouts
@@ -45,10 +45,10 @@ class Pace:
 
 
 class Admission:
-    """Decides whether another group may start.
+    """The counts of rollouts that decide whether another group may start.
 
     in_flight: requests that all servers together take. It changes with the servers and their limits.
-    most_judging: rollouts that may wait for a verdict; None = twice `in_flight`.
+    most_judging: the most rollouts that may wait for a verdict; None = twice `in_flight`.
     """
 
     def __init__(
@@ -66,13 +66,13 @@ class Admission:
         self._most_judging = most_judging
         self.in_flight = in_flight
         self.started = 0
-        self.finished = 0  # in groups that are written
+        self.finished = 0  # rollouts in groups that are written
         self.settled = 0
-        self.judging = 0  # that wait for a verdict
+        self.judging = 0  # rollouts that wait for a verdict
         self.gate_open = True  # whether requests may be sent (`schedule: async`)
 
     def blocked_by(self) -> str | None:
-        """Returns the word for what keeps a group from starting, or None if one may start."""
+        """Returns the word for the reason why no group may start, or None if one may."""
         if not self.gate_open:
             return "gate"
         if self.judging > (self._most_judging or 2 * self.in_flight):
@@ -100,7 +100,7 @@ class Admission:
 
 
 def admission_of(config: RunConfig) -> Admission:
-    """Returns the admission of a run that begins."""
+    """Returns the admission at the beginning of a run."""
     return Admission(
         config.batch_size,
         config.group_size,

@@ -1,6 +1,6 @@
-"""Held-out success: attempts at each held-out problem, at temperature 1, and what they add up to by set.
+"""Held-out success: attempts at each held-out problem, at temperature 1, and the mean success of each set.
 
-A problem's domain names its set (`aime_2024`); the success of a set is avg@k over its k attempts at each.
+A problem's domain names its set (`aime_2024`). The success of a set is avg@k, with k attempts per problem.
 """
 
 import asyncio
@@ -33,7 +33,7 @@ class HeldOut:
 
 
 def held_out(domain: Domain, config: EvalConfig) -> list[HeldOut]:
-    """Returns what an evaluation attempts. Raises ValueError if `attempts_of` names a set that it lacks."""
+    """Returns the problems of an evaluation. Raises ValueError if `attempts_of` names an unknown set."""
     indices = range(min(config.problems, domain.heldout_size))
     problems = [domain.heldout_problem(index) for index in indices]
     names = [problem.domain or domain.name for problem in problems]
@@ -47,8 +47,10 @@ def held_out(domain: Domain, config: EvalConfig) -> list[HeldOut]:
 
 
 class Place:
-    """The place of one attempt among those that are made at a time. It is given up once, and not taken back:
-    an attempt that waits for its judgement has asked for nearly all that it needs."""
+    """The place of one attempt among the concurrent ones. It is released once, and not taken again.
+
+    An attempt releases it when it waits for its judgement, and then needs few further requests.
+    """
 
     def __init__(self, limit: asyncio.Semaphore):
         self._limit = limit
@@ -72,7 +74,7 @@ async def attempt_all(
     version: int,
     keep: Callable[[Rollout], Awaitable[object]],
 ) -> None:
-    """Makes all attempts; `keep` gets each rollout as it ends."""
+    """Makes all attempts. `keep` is called with each rollout when it ends."""
     limit = asyncio.Semaphore(concurrency)
 
     async def one(problem: Problem, spec: RolloutSpec) -> None:

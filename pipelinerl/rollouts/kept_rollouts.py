@@ -1,18 +1,18 @@
-"""Which part of `rollouts` must stay, whatever its size. Pure state, no I/O.
+"""Decides which part of the stream `rollouts` retention must keep. Pure state, no I/O.
 
-With checkpoints it is what the oldest kept one needs, which includes all that nobody has read yet. Without
-any it is what belongs to a group that is not settled.
+With checkpoints, it is the part that the oldest kept checkpoint needs, which includes all unread records.
+Without checkpoints, it is the part from the first unsettled group on.
 """
 
 from collections.abc import Iterable
 
 
 class KeptRollouts:
-    """`checkpoint`: the offset that the oldest kept checkpoint needs, or None where there are none."""
+    """The offsets to keep. `checkpoint` is the offset that the oldest kept checkpoint needs, or None."""
 
     def __init__(self, checkpoint: int | None):
         self.checkpoint = checkpoint
-        self._begins: dict[int, int] = {}  # group that is not settled -> where its first rollout begins
+        self._begins: dict[int, int] = {}  # unsettled group -> offset of its first rollout
 
     def written(self, group_id: int, begin: int) -> None:
         self._begins[group_id] = begin
@@ -22,6 +22,6 @@ class KeptRollouts:
             self._begins.pop(group_id, None)
 
     def begin(self, end: int) -> int:
-        """Returns from where on `rollouts`, which ends at `end`, must stay."""
+        """Returns the offset from which `rollouts`, which ends at `end`, must be kept."""
         unsettled = next(iter(self._begins.values()), end)  # groups are written in the order of offsets
         return unsettled if self.checkpoint is None else self.checkpoint

@@ -1,4 +1,4 @@
-"""An attempt's wait for a judgement: it holds no place on a server, and its time stands still."""
+"""An attempt's wait for a judgement, during which it holds no place on a server and its clock is paused."""
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
@@ -9,9 +9,9 @@ LeavePlace = Callable[[], AbstractContextManager[None]]
 
 
 class Pause:
-    """One attempt's. It may wait for several judgements at once.
+    """The waits of one attempt, which may wait for several judgements at once.
 
-    leave_place: gives the place to another attempt while it is entered.
+    leave_place: context in which the attempt's place is free for another attempt.
     """
 
     def __init__(self, clock: AttemptClock, leave_place: LeavePlace):

@@ -1,4 +1,4 @@
-"""The groups that the actor has started and that are not complete yet. Pure state, no I/O."""
+"""The groups that the actor has started but not completed. Pure state, no I/O."""
 
 from dataclasses import dataclass, field
 
@@ -9,13 +9,13 @@ from pipelinerl.rollouts.runner import RolloutSpec
 
 @dataclass
 class PendingGroup:
-    index: int  # of its problem
+    index: int  # index of the group's problem
     problem: Problem
     finished: list[Rollout] = field(default_factory=list)
 
     @property
     def success(self) -> float | None:
-        """The share that solved the problem, among the members that did not fail."""
+        """The share of members that solved the problem, without failed members."""
         successes = [rollout.metrics["success"] for rollout in self.finished if not rollout.failed]
         return sum(successes) / len(successes) if successes else None
 

@@ -1,5 +1,7 @@
-"""A server that is kept out of the weight group while an evaluation runs on it: which weights it
-holds, and whether it still answers."""
+"""A server that gets no new weights while an evaluation runs on it.
+
+It checks which weights the server holds, and whether it still answers.
+"""
 
 import asyncio
 from collections.abc import Coroutine
@@ -13,7 +15,7 @@ from pipelinerl.clients.server_pool import ServerPool
 
 POLL_S = 1.0
 ANSWER_TIMEOUT_S = 4.0
-MISSES = 3  # in a row, after which it counts as gone
+MISSES = 3  # missing answers in a row after which the server counts as gone
 
 
 class PinnedServerLostError(Exception):
@@ -33,7 +35,7 @@ class WeightsReplacedError(PinnedServerLostError):
 
 
 class PinnedServer:
-    """run: the run whose weights the server must hold."""
+    """A server out of the weight group. run: the id of the run whose weights it must hold."""
 
     def __init__(self, session: aiohttp.ClientSession, url: str, run: str):
         self.url = url
@@ -42,11 +44,11 @@ class PinnedServer:
         self._gone = asyncio.Event()
 
     def leave(self) -> None:
-        """Says that the server has left the run."""
+        """Records that the server has left the run."""
         self._gone.set()
 
     async def pool(self, concurrency: int) -> ServerPool:
-        """Returns a pool that holds this server alone."""
+        """Returns a pool with only this server."""
         pool = ServerPool(concurrency)
         await pool.set_servers([self.url])
         return pool
@@ -62,9 +64,9 @@ class PinnedServer:
         return weights.version
 
     async def while_there(self, version: int, work: Coroutine[None, None, None]) -> None:
-        """Waits for `work`, and cancels it when the server is gone or holds another version.
+        """Waits for `work`. Cancels it, and raises PinnedServerLostError, if the server is lost.
 
-        Raises PinnedServerLostError then.
+        A server that holds another version counts as lost.
         """
         working = asyncio.create_task(work)
         watching = asyncio.create_task(self._watch(version))

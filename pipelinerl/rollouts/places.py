@@ -1,7 +1,7 @@
-"""The places for requests on the servers: how many are taken, and why the others are not. Pure state.
+"""Measures the places for requests on the servers: how many are taken, and why others are free. Pure state.
 
-The actor looks at them ten times a second. What it sees is added up per weight version for the metrics, and
-per second for the spans.
+The actor samples them ten times a second. The samples are summed per weight version for the metrics, and per
+second for the spans.
 """
 
 import time
@@ -12,30 +12,30 @@ from pipelinerl.spans import Spans
 
 LOOK_S = 0.1
 LINE_S = 1.0
-NO_SERVERS = "servers"  # the word for why nothing is generated where there is no server
+NO_SERVERS = "servers"  # the value of `blocked_by` if there is no server
 
 
 @dataclass(frozen=True)
 class Look:
-    """The places at one moment. blocked_by: why a free place is not taken; None where none is free."""
+    """The places at one moment. blocked_by: why a free place is not taken; None if no place is free."""
 
-    in_flight: int  # requests of training
+    in_flight: int  # requests of training rollouts
     capacity: int
-    under_way: int  # rollouts that have begun, without those that wait for a place
-    away: int  # of those, waiting for a judgement
+    under_way: int  # rollouts that have begun, except those that wait for a place
+    away: int  # those rollouts under way that wait for a judgement
     blocked_by: str | None
 
 
 @dataclass
 class PlaceSums:
-    """Sums over looks, each weighed by the seconds since the one before."""
+    """Sums over the samples, each weighted by the seconds since the previous one."""
 
     seconds: float = 0.0
     sums: Counter[str] = field(default_factory=Counter)
     blocked: Counter[str] = field(default_factory=Counter)
 
     def add(self, look: Look, seconds: float) -> None:
-        """Adds what held for the last `seconds`."""
+        """Adds a sample with the weight `seconds`."""
         self.seconds += seconds
         for name in ("in_flight", "capacity", "under_way", "away"):
             self.sums[name] += getattr(look, name) * seconds
@@ -43,7 +43,7 @@ class PlaceSums:
             self.blocked[look.blocked_by] += seconds
 
     def metrics(self) -> dict[str, float]:
-        """Returns shares of the time and of the places, with the seconds that they are of."""
+        """Returns shares of the time and of the places, and the number of seconds."""
         if not self.seconds:
             return {}
         outside = max(0.0, self.sums["under_way"] - self.sums["in_flight"])
@@ -56,22 +56,22 @@ class PlaceSums:
         }
 
     def means(self) -> dict[str, object]:
-        """Returns the facts of a span."""
+        """Returns the mean values, as facts of a span."""
         means = {name: round(value / self.seconds, 3) for name, value in self.sums.items()}
         return {**means, "blocked": {word: round(seconds, 3) for word, seconds in self.blocked.items()}}
 
 
 class PlaceTimes:
-    """Takes the looks, and gives each second to the spans and each version to the metrics."""
+    """The sums of the current second, which go to the spans, and of the current version, for the metrics."""
 
     def __init__(self, spans: Spans):
         self._spans = spans
-        self._last: float | None = None  # when it was looked last
+        self._last: float | None = None  # time of the last sample
         self._of_version = PlaceSums()
         self._of_second = PlaceSums()
 
     def look(self, look: Look) -> None:
-        """Counts what is there now as what was there since the last call. The first call counts nothing."""
+        """Adds a sample for the time since the last call. The first call adds nothing."""
         now = time.monotonic()
         seconds = 0.0 if self._last is None else now - self._last
         self._last = now

@@ -1,4 +1,4 @@
-"""Regular metrics of the actor, also while no weights are published."""
+"""Writes the actor's metrics regularly, also while no weights are published."""
 
 import asyncio
 import logging
@@ -11,7 +11,7 @@ log = logging.getLogger(__name__)
 
 @asynccontextmanager
 async def pulsing(write: Callable[[], None], every_s: float = EVERY_S) -> AsyncIterator[None]:
-    """Calls `write` again and again while the block runs."""
+    """Calls `write` every `every_s` seconds while the block runs."""
 
     async def repeat() -> None:
         while True:

@@ -1,4 +1,4 @@
-"""Adding the configured terms to the rewards of a whole group. Pure, no I/O."""
+"""Adds the configured terms to the rewards of a complete group. Pure, no I/O."""
 
 from collections.abc import Sequence
 
@@ -8,11 +8,11 @@ import numpy as np
 from contracts.records import Rollout
 from pipelinerl.rewards.base import RewardTerm
 
-TASK = "task"  # the component that is the domain's own reward, where it names none
+TASK = "task"  # component of the domain's own reward, if the domain names no components
 
 
 def with_terms(group: list[Rollout], terms: Sequence[RewardTerm], version: int) -> list[Rollout]:
-    """The group with what each term adds, recorded by name. A member that failed has no reward."""
+    """Returns the group with each term's addition, recorded by name. Failed members get no reward."""
     good = [rollout for rollout in group if not rollout.failed]
     if not terms or not good:
         return group

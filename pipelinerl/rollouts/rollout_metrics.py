@@ -1,4 +1,4 @@
-"""The actor's metrics: rewards and generation speed, a line per weight version."""
+"""The actor's metrics: rewards and generation speed, one line per weight version."""
 
 import time
 from collections import defaultdict
@@ -21,7 +21,7 @@ class RolloutMetrics:
         self._rewards: list[float] = []
         self._successes: list[float] = []
         self._components: defaultdict[str, list[float]] = defaultdict(list)
-        self._of_domain: defaultdict[str, list[float]] = defaultdict(list)  # successes
+        self._of_domain: defaultdict[str, list[float]] = defaultdict(list)  # domain -> successes
         self._lengths: list[int] = []  # sampled tokens of each rollout
         self._truncated = 0
         self._since = time.monotonic()
@@ -38,7 +38,7 @@ class RolloutMetrics:
                 self._components[name].append(value)
 
     def write(self, version: int, in_flight: int, places: Mapping[str, float]) -> None:
-        """Writes the rollouts that finished since the last call, and how the places were taken meanwhile."""
+        """Writes metrics of the rollouts that finished since the last call, and of the places meanwhile."""
         values = {"in_flight": in_flight, "rollouts_finished": self._finished, **places}
         if self._lengths:
             values["length_mean"] = mean(self._lengths)
@@ -60,11 +60,11 @@ class RolloutMetrics:
         }
 
     def attempted(self) -> None:
-        """Counts an attempt at a held-out problem that has finished."""
+        """Counts a finished attempt at a held-out problem."""
         self._attempts += 1
 
     def write_progress(self, version: int, in_flight: int, under_way: int) -> None:
-        """What is under way now, and what has finished since the process began."""
+        """Writes how much is under way now, and how much has finished since the process began."""
         self._writer.write(
             version,
             in_flight=in_flight,

@@ -1,7 +1,7 @@
-"""One member of a group: an attempt at a problem, with its retries, as a `Rollout` record.
+"""Makes one member of a group: an attempt at a problem, with its retries, as a `Rollout` record.
 
-Whatever goes wrong (a server, a verifier, a malformed answer, time) ends here as a failed rollout with a
-named reason. Only cancellation leaves this module as an exception.
+Every failure (of a server, a verifier, an answer's form, or for time) becomes a failed rollout with a named
+reason. Only cancellation leaves this module as an exception.
 """
 
 import asyncio
@@ -32,33 +32,35 @@ from pipelinerl.rollouts.pause import LeavePlace, Pause
 
 log = logging.getLogger(__name__)
 
-TO_JUDGE_S = 5.0  # of an attempt's time, for what its domain does with an answer that the time cut short
-TO_JUDGE_SHARE = 0.1  # of a short time, instead
+TO_JUDGE_S = 5.0  # part of an attempt's time that is left for its domain, if an answer is cut short
+TO_JUDGE_SHARE = 0.1  # the share that is left instead, if the time is short
 OF_A_SERVER = RequestRefusedError | ServerUnavailableError | ServerFailedError
 
 
 class InvalidRewardError(Exception):
-    """The domain's reward is not a finite number, or its turns are not those of the attempt."""
+    """The domain's reward is not a finite number, or has other turns than the attempt."""
 
 
 @dataclass(frozen=True)
 class RolloutSpec:
-    """What identifies a rollout: a member of a group, or of the attempts at a held-out problem. There the
-    group is the problem's index."""
+    """The identity of a rollout: a member of a group, or one of the attempts at a held-out problem.
+
+    For a held-out problem, the group is the problem's index.
+    """
 
     group_id: int
     rollout_id: str
-    seed_name: str  # the same in every run that comes to the same attempt
-    draw: int = -1  # of its group
+    seed_name: str  # name for the seed; the same attempt has it in every run
+    draw: int = -1  # draw of its group
 
 
 @dataclass(frozen=True)
 class RolloutRunner:
-    """Makes attempts at problems.
+    """A callable that makes attempts at problems.
 
-    token_fields: the declared ones, which every attempt must give. None where rollouts are not trained on:
-        they are recorded without any.
-    leave_place: gives the attempt's place to another while it waits for a judgement.
+    token_fields: the declared token fields, which every attempt must have. None if the rollouts are not
+        trained on: then they are recorded without fields.
+    leave_place: context in which the attempt's place is free for another, while it waits for a judgement.
     """
 
     run: str
@@ -73,7 +75,7 @@ class RolloutRunner:
         to_judge_s = min(TO_JUDGE_S, TO_JUDGE_SHARE * self.policy.timeout_s)
         reason = ""
         own_failures = 0
-        failed_on = None  # a server
+        failed_on = None  # URL of a server
         for retry in range(self.policy.retries + 1):
             client = self.client.of_attempt(f"{spec.seed_name} {own_failures}", failed_on)
             try:
@@ -93,10 +95,10 @@ class RolloutRunner:
                 failed_on = client.attempt.avoid
                 reason = failure_reason(error)
                 name = spec.rollout_id
-                # What a server failed at is asked again as it was, with the same seed.
+                # After a server's failure, the attempt is repeated unchanged, with the same seed.
                 own_failures += not isinstance(error, OF_A_SERVER)
                 log.warning("rollout %s, attempt %d failed: %s: %s", name, retry + 1, reason, error)
-                if isinstance(error, JudgeError):  # another sample would meet the same judge
+                if isinstance(error, JudgeError):  # another sample would have the same judge
                     break
         return Rollout(
             run=self.run,
@@ -157,7 +159,7 @@ class RolloutRunner:
 
 
 def failure_reason(error: Exception) -> str:
-    """The word that counts failures of this kind."""
+    """Returns the word under which failures of this kind are counted."""
     match error:
         case TimeoutError():
             return "timeout"

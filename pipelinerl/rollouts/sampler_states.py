@@ -1,18 +1,18 @@
-"""The states of the sampler, of which a run that resumes needs the newest that is on the disk."""
+"""The stream of the sampler's states. A resumed run needs the newest state that is on the disk."""
 
 from contracts.records import SamplerState
 from pipelinerl.streams import StreamWriter
 
 
 class SamplerStates:
-    """Keeps the two newest states: the one before the newest is on the disk since the last checkpoint."""
+    """The two newest states. The older one is on the disk since the last checkpoint."""
 
     def __init__(self, writer: StreamWriter):
         self._writer = writer
-        self._newest = 0  # where it begins
+        self._newest = 0  # offset of the newest state
 
     def append(self, state: SamplerState) -> None:
-        """Records the state at a checkpoint that is complete, and lets those before the last one go."""
+        """Appends the state at a complete checkpoint, and deletes all but the last state before it."""
         self._writer.trim(self._newest)
         self._newest = self._writer.end
         self._writer.append(state)

@@ -1,7 +1,7 @@
 """The queue for slots, which are places for requests on the servers. Pure state, no I/O.
 
-It decides which rollout starts or resumes when another one frees its slot. A rollout that its segment's
-budget has cut short waits behind the rollouts that have not started, and before any new group.
+It decides which rollout starts or resumes when another one frees its slot. Rollouts of started groups that
+have not begun come first, then rollouts that their segment's budget has cut short, then any new group.
 """
 
 import asyncio
@@ -36,14 +36,14 @@ class SlotQueue:
         try:
             await slot
         finally:
-            if slot in self._between_segments:  # called off meanwhile
+            if slot in self._between_segments:  # the wait was cancelled
                 self._between_segments.remove(slot)
 
     @contextmanager
     def leave_slot(self) -> Iterator[None]:
-        """Frees the caller's slot while it is entered. A finished rollout needs none afterwards.
+        """Frees the caller's slot while the block runs. The caller has no slot afterwards.
 
-        A rollout that goes on asks for one with `yield_slot`.
+        A rollout that continues asks for a slot with `yield_slot`.
         """
         self.away += 1
         self._on_slot_freed()
@@ -54,7 +54,7 @@ class SlotQueue:
 
     @property
     def between_segments(self) -> int:
-        """The number of rollouts that have started and hold no slot."""
+        """The number of started rollouts that wait for a slot."""
         return len(self._between_segments)
 
     def pop_new(self) -> RolloutSpec | None:
@@ -62,10 +62,13 @@ class SlotQueue:
         return self._new.popleft() if self._new else None
 
     def resume_one(self) -> bool:
-        """Gives a slot to the rollout that has waited longest between two segments. False if none waits."""
+        """Gives a slot to the rollout that has waited longest between two segments.
+
+        Returns False if none waits.
+        """
         while self._between_segments:
             slot = self._between_segments.popleft()
-            if not slot.done():  # called off, and not yet gone
+            if not slot.done():  # otherwise its wait was cancelled
                 slot.set_result(None)
                 return True
         return False

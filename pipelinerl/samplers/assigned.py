@@ -1,4 +1,4 @@
-"""Problems that a node cannot choose: they follow from node, version and count, so anyone can check them."""
+"""Assigned problems: they are a function of node, version and count, so anyone can check a node's draws."""
 
 import random
 
@@ -7,19 +7,19 @@ from pipelinerl.samplers.base import Sampler
 
 
 def assigned(seed: int, node: str, version: int, count: int, problems: int) -> int:
-    """The problem, of so many, that is due as draw `count` (from 0) of the node under the weight version."""
+    """Returns the problem, from 0 to `problems` - 1, for the node's draw `count` (from 0) at a version."""
     return random.Random(f"{seed}/{node}/{version}/{count}").randrange(problems)
 
 
 class Assigned(Sampler):
-    """Fixed data sampling (INTELLECT-2, arXiv 2505.07291, sanity checks), against nodes that pick easy
-    problems.
+    """Fixed data sampling, which keeps nodes from picking easy problems.
 
-    The paper seeds with address · step + submissions, which is the same for all nodes at step 0, and repeats
-    itself at later ones. Here the run's seed, the node, the version and the count are hashed together.
+    It is a sanity check of INTELLECT-2 (arXiv 2505.07291). The paper seeds with address · step + submissions,
+    which is equal for all nodes at step 0, and repeats at later steps. Here the run's seed, the node, the
+    version and the count are hashed together.
 
-    node: its name; each node of a run has one of its own. The draws of a launch are counted anew. In a
-    resumed run, those before it have moved the count of the version that it began with.
+    node: the node's name, unique in the run. Each launch counts its draws from 0. In a resumed run, earlier
+        draws have moved the count of the version that it began with.
     """
 
     def __init__(self, domain: Domain, seed: int, node: str):

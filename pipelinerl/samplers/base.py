@@ -1,7 +1,7 @@
-"""What a sampler is: pure state that decides which training problem comes next.
+"""The interface of samplers. A sampler is pure state that chooses the next training problem.
 
-Built with the domain and the run's seed. The actor saves its state with every checkpoint. A resumed run
-loads the last state that was saved, and continues from it.
+It is built with the domain and the run's seed. The actor saves its state with every checkpoint. A resumed run
+loads the last saved state, and continues from it.
 """
 
 import abc
@@ -19,14 +19,14 @@ class Sampler(abc.ABC):
 
     @abc.abstractmethod
     def next(self, version: int) -> int:
-        """Index of the next training problem. `version`: of the weights that are live."""
+        """Returns the index of the next training problem. `version` is the live weight version."""
 
     def observe(self, problem: int, success: float) -> None:  # noqa: B027
-        """A group at `problem` has ended: the share of its members that solved it, from 0 to 1."""
+        """Takes the result of a group at `problem`: the share of its members that solved it, from 0 to 1."""
 
     @abc.abstractmethod
     def state_dict(self) -> dict[str, Any]:
-        """Returns the sampler's state as MessagePack can carry it, with strings as keys."""
+        """Returns the sampler's state, with string keys, in types that MessagePack supports."""
 
     @abc.abstractmethod
     def load_state_dict(self, state: dict[str, Any]) -> None: ...

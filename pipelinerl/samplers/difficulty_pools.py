@@ -1,4 +1,4 @@
-"""Three pools by how the latest group at a problem fared: easy, normal and hard."""
+"""Three pools of problems, easy, normal and hard, by the success of the latest group at each problem."""
 
 import random
 from collections.abc import Mapping
@@ -13,13 +13,13 @@ POOLS = ("easy", "normal", "hard")
 
 
 class DifficultyPools(Sampler):
-    """Draws a pool by its weight among those that hold problems, and then any problem of it. The pools are
-    those of INTELLECT-3 (arXiv 2512.16144); bounds and weights are ours.
+    """A sampler that draws a pool by weight, among pools that are not empty, then any of its problems.
 
-    A problem is hard where its latest group's success was at most `hard_up_to`, normal up to `normal_up_to`,
-    and easy above. One that was never seen is normal.
+    The pools are those of INTELLECT-3 (arXiv 2512.16144); bounds and weights are ours. A problem is hard if
+    its latest group's success was at most `hard_up_to`, normal up to `normal_up_to`, and easy above. A new
+    problem is normal.
 
-    weights: by pool, however many problems it holds.
+    weights: the weight of each pool, whatever its size.
     """
 
     def __init__(
@@ -39,7 +39,7 @@ class DifficultyPools(Sampler):
         self._normal_up_to = normal_up_to
         self._weights = weights
         self._draws = 0
-        self._success: dict[int, float] = {}  # of each problem's latest group
+        self._success: dict[int, float] = {}  # problem -> success of its latest group
         self._pools = np.full(domain.train_size, POOLS.index("normal"), dtype=np.int8)
 
     def next(self, version: int) -> int:

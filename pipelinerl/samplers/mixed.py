@@ -1,4 +1,4 @@
-"""Several domains: which of them the next problem is from, and then which of its problems."""
+"""Several domains: chooses the domain of the next problem, and then one of its problems."""
 
 import random
 from collections.abc import Callable, Mapping
@@ -10,14 +10,16 @@ from pipelinerl.samplers.base import Sampler
 
 
 class Mixed(Sampler):
-    """Draws the part by p ∝ weight, or with `adapt` by p ∝ weight · max(1 − s, floor). s is an exponential
-    average of the part's success, 0 until a group of it has ended. Each part has a sampler of its own, which
-    sees no other part's problems.
+    """A sampler that draws a part of the mixture, then a problem by the part's own sampler.
+
+    A part is drawn by p ∝ weight, or with `adapt` by p ∝ weight · max(1 − s, floor). s is an exponential
+    average of the part's success, 0 until its first group has ended. A part's sampler sees no problems of
+    other parts.
 
     sampler: makes the sampler of a part, given `domain` and `seed`.
-    weights: by the part's name; 1 where none is given, 0 to leave the part out.
+    weights: weights by the part's name; 1 by default, 0 to leave the part out.
     rate: how far a group moves s towards its own success.
-    floor: what is left of a part's weight when all its problems are solved.
+    floor: the share of a part's weight that stays when all its problems are solved.
     """
 
     def __init__(
@@ -80,5 +82,5 @@ class Mixed(Sampler):
 
 
 def _seed_of(part: str, seed: int) -> int:
-    """Parts of one size are not drawn from in the same order."""
+    """Returns a seed for each part, so that parts of the same size have different orders."""
     return random.Random(f"{seed}/{part}").randrange(2**31)

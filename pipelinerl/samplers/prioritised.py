@@ -1,4 +1,4 @@
-"""Problems that are rarely solved come often."""
+"""Draws problems with a low success rate more often."""
 
 import random
 from typing import Any
@@ -13,8 +13,8 @@ class Prioritised(Sampler):
     """p_i ∝ max(1 − s_i, floor), with s_i the tracked success of problem i, 0 until it is seen (Kimi k1.5,
     arXiv 2501.12599, §2.3.4).
 
-    rate: how far a group moves s_i towards its own success; at 1, only the latest counts.
-    floor: what a solved problem weighs, so that it still comes sometimes.
+    rate: how far a group moves s_i towards its own success; at 1, only the latest group counts.
+    floor: the weight of a solved problem, so that it is still drawn sometimes.
     """
 
     def __init__(self, domain: Domain, seed: int, rate: float, floor: float):
@@ -25,7 +25,7 @@ class Prioritised(Sampler):
         self._rate = rate
         self._floor = floor
         self._draws = 0
-        self._success: dict[int, float] = {}  # of the problems seen
+        self._success: dict[int, float] = {}  # success of the problems seen
         self._weights = np.ones(domain.train_size)
 
     def next(self, version: int) -> int:

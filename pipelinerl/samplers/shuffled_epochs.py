@@ -1,4 +1,4 @@
-"""Every problem once per epoch, in an order that depends on the seed and the epoch alone."""
+"""Draws every problem once per epoch, in an order that depends only on the seed and the epoch."""
 
 import random
 

@@ -1,4 +1,4 @@
-"""A run under a simulated clock: real admission, lag and batching, and devices that only take time.
+"""Simulation of a run: real admission, lag and batching, with a simulated clock and simulated devices.
 
-Called by users' command and by benchmarks. Must not know processes, HTTP and torch.
+Called by the user's command and by benchmarks. Must not know processes, HTTP and torch.
 """

@@ -1,4 +1,4 @@
-"""Which lengths and times a simulated run has: of a recorded run, of the model's shape, or as given."""
+"""The lengths and times of a simulated run: from a recorded run, the model's shape, or the command line."""
 
 import argparse
 from dataclasses import dataclass, fields, replace
@@ -14,7 +14,7 @@ PROMPT_TOKENS = 200
 
 @dataclass(frozen=True)
 class Inputs:
-    """What a simulated run takes from outside."""
+    """The inputs of a simulated run."""
 
     rates: Rates
     lengths: Lengths
@@ -22,7 +22,7 @@ class Inputs:
     source: str
 
     def described(self) -> str:
-        """Returns the numbers, for people."""
+        """Returns the numbers as text."""
         given = ", ".join(f"{field.name} {getattr(self.rates, field.name):.3g}" for field in fields(Rates))
         prompts = f"prompts of {self.prompt_tokens} tokens"
         return "\n".join([f"times {self.source}: {given}", prompts, *self._cut()])
@@ -38,7 +38,7 @@ class Inputs:
 
 
 def inputs_of(config: RunConfig, shape: ModelShape | None, given: argparse.Namespace) -> Inputs:
-    """Returns the inputs that a command asks for. Raises ValueError where one is missing."""
+    """Returns the inputs that a command asks for. Raises ValueError if one is missing."""
     longest = config.sampling.max_tokens
     lengths = lengths_of(given.lengths, longest) if given.lengths else None
     if given.like:
@@ -60,7 +60,7 @@ def inputs_of(config: RunConfig, shape: ModelShape | None, given: argparse.Names
 
 
 def _prompt_tokens(config: RunConfig, given: argparse.Namespace, otherwise: int) -> int:
-    """Returns what the command gives, or else `otherwise`. Raises ValueError if it is out of range."""
+    """Returns the command's number, by default `otherwise`. Raises ValueError if it is out of range."""
     prompt_tokens = otherwise if given.prompt_tokens is None else given.prompt_tokens
     most = config.sampling.max_prompt_tokens
     if not 1 <= prompt_tokens <= most:

@@ -6,21 +6,21 @@ from dataclasses import dataclass
 
 import numpy as np
 
-DRAWS = 1000  # for a mean or a share
+DRAWS = 1000  # samples for a mean or a share
 
 
 @dataclass(frozen=True)
 class Lengths:
-    """A distribution that is cut at `longest` tokens.
+    """A distribution of lengths, truncated at `longest` tokens.
 
-    draw: returns a length before it is cut.
+    draw: returns a length before truncation.
     """
 
     draw: Callable[[np.random.Generator], float]
     longest: int
 
     def __call__(self, random: np.random.Generator) -> int:
-        """Returns the tokens of one answer."""
+        """Returns the number of tokens of one answer."""
         return round(max(1, min(self.draw(random), self.longest)))
 
     @property
@@ -35,9 +35,10 @@ class Lengths:
 
 
 def lengths_of(text: str, longest: int) -> Lengths:
-    """Returns the distribution that a command names; nothing is longer than `longest`.
+    """Returns the distribution that a command names, truncated at `longest`.
 
-    `constant:N`; `lognormal:MEDIAN,SIGMA`, where SIGMA is that of the logarithm. Raises ValueError.
+    The forms are `constant:N` and `lognormal:MEDIAN,SIGMA`, where SIGMA is the logarithm's standard
+    deviation. Raises ValueError for another form.
     """
     kind, _, numbers = text.partition(":")
     try:

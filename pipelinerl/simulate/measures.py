@@ -1,4 +1,4 @@
-"""What is measured of a simulated run. Pure."""
+"""The measurements of a simulated run. Pure computation."""
 
 from collections import Counter
 from dataclasses import dataclass, field
@@ -11,11 +11,11 @@ from pipelinerl.simulate.trainer import Doing
 
 @dataclass(frozen=True)
 class CompleteGroup:
-    """A group that was generated.
+    """A generated group.
 
-    lengths: of its answers, in tokens.
-    lag: of its oldest token, when its last reward was there.
-    dropped: the reason, or None if a step took it.
+    lengths: lengths of its answers, in tokens.
+    lag: lag of its oldest token when its last reward came.
+    dropped: the reason why it was dropped, or None if a step took it.
     """
 
     lengths: list[int]
@@ -25,17 +25,17 @@ class CompleteGroup:
 
 @dataclass
 class Measures:
-    """Counts of what was sampled, trained and dropped, and what the time went to."""
+    """Counts of sampled, trained and dropped groups and tokens, and the use of the time."""
 
     seconds: float = 0.0
-    occupied: float = 0.0  # mean share of the servers' places that were taken
+    occupied: float = 0.0  # mean share of the servers' places in use
     trainer: dict[Doing, float] = field(default_factory=dict)  # shares of the time
     groups: list[CompleteGroup] = field(default_factory=list)
     trained_lengths: list[int] = field(default_factory=list)
     lags: Counter[int] = field(default_factory=Counter)  # trained tokens by lag
 
     def completed(self, group: list[Rollout], live: int, dropped: str | None) -> None:
-        """Counts a group that was complete while the version `live` was."""
+        """Counts a group that was completed while version `live` was live."""
         oldest = min(rollout.versions[0] for rollout in group)
         lengths = [rollout.sampled_tokens for rollout in group]
         self.groups.append(CompleteGroup(lengths, live - oldest, dropped))
@@ -50,7 +50,7 @@ class Measures:
                     self.lags[int(lag)] += int(tokens)
 
     def end(self, seconds: float, occupied: float, trainer: dict[Doing, float]) -> None:
-        """Takes what is known at the end."""
+        """Records the totals at the end of the run."""
         self.seconds = seconds
         self.occupied = occupied
         self.trainer = {doing: spent / seconds for doing, spent in trainer.items()}

@@ -1,4 +1,4 @@
-"""Whether a simulated run would have the memory that it takes for granted. Pure."""
+"""Checks whether the servers would have the memory that a simulation assumes. Pure computation."""
 
 from collections.abc import Iterator
 
@@ -8,7 +8,7 @@ from pipelinerl.launcher.gpu_memory import longest_sequence, sequences_held
 
 
 def warned_of_memory(config: RunConfig, shape: ModelShape | None) -> Iterator[str]:
-    """Yields a line where a server has more requests than it holds of the longest sequences."""
+    """Yields a warning if a server gets more requests than its memory holds sequences of full length."""
     if shape is None or not config.world.gpus:
         return
     held = sequences_held(config, shape)

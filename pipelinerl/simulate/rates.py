@@ -1,4 +1,4 @@
-"""How long the devices of a simulated run take. Pure."""
+"""The service times of the devices of a simulated run. Pure computation."""
 
 import math
 from dataclasses import asdict, dataclass
@@ -10,13 +10,13 @@ from contracts.model_shape import ModelShape
 class Rates:
     """Service times in seconds.
 
-    decode_s: one token of a server that generates for one request.
-    decode_per_request_s: what each further request of the same server adds to it.
-    train_tokens_per_s: tokens that one trainer rank trains, prompts included.
-    optimizer_s: one update of the optimizer.
-    update_s: from the end of a step until its weights are live; the trainer waits.
-    paused_s: the part of it in which servers stand still.
-    judging_s: from an answer to its reward.
+    decode_s: time of one token, on a server with one request.
+    decode_per_request_s: additional time of a token for each further request on the same server.
+    train_tokens_per_s: tokens per second that one trainer rank trains, prompts included.
+    optimizer_s: time of one optimizer update.
+    update_s: time from the end of a step until its weights are live, while the trainer waits.
+    paused_s: the part of `update_s` in which servers are paused.
+    judging_s: time from an answer to its reward.
     """
 
     decode_s: float
@@ -45,13 +45,13 @@ class Rates:
 
 @dataclass(frozen=True)
 class Device:
-    """An accelerator by its data sheet, and the shares of it that are assumed to be reached."""
+    """An accelerator's data sheet, and the assumed utilisation."""
 
     flops: float  # dense bfloat16
     memory_bytes_per_s: float
     network_bytes_per_s: float
-    train_share: float = 0.4  # of the peak: an assumption
-    decode_share: float = 0.6  # of the memory's bandwidth: an assumption
+    train_share: float = 0.4  # assumed share of the peak
+    decode_share: float = 0.6  # assumed share of the memory bandwidth
 
 
 # NVIDIA's data sheets of the H100 SXM and the H200; the network is one NVLink or InfiniBand port, assumed.
@@ -64,10 +64,10 @@ DEVICES = {
 def by_arithmetic(
     device: Device, shape: ModelShape, gpus_per_server: int, ranks: int, mean_context: float
 ) -> Rates:
-    """Returns the rates of a model in bfloat16 by its shape alone.
+    """Returns the rates of a model in bfloat16, computed only from its shape.
 
-    Decoding reads all weights once a token, and each request's keys and values. Training computes six
-    operations a parameter and token, and two more because activations are computed again.
+    Decoding reads all weights, and each request's keys and values, once per token. Training computes six
+    operations per parameter and token, and two more to recompute activations.
     """
     weights = 2 * shape.parameters
     bandwidth = device.memory_bytes_per_s * device.decode_share * gpus_per_server

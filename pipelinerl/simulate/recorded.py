@@ -1,4 +1,4 @@
-"""What a recorded run says of lengths and service times. Reads its directory."""
+"""Reads lengths and service times from the directory of a recorded run."""
 
 import json
 from collections import Counter
@@ -19,9 +19,9 @@ from pipelinerl.streams.of_run import recorded_streams
 
 @dataclass(frozen=True)
 class Recorded:
-    """Lengths in tokens, and rates.
+    """The lengths of a recorded run, in tokens, and its rates.
 
-    turns: the most that one rollout has.
+    turns: the largest number of turns in a rollout.
     """
 
     lengths: list[int]
@@ -31,7 +31,7 @@ class Recorded:
 
 
 def recorded_inputs(run_dir: Path) -> Recorded:
-    """Returns what the run measured. Raises ValueError where it recorded too little."""
+    """Returns the run's measurements. Raises ValueError if it recorded too little."""
     rollouts, learnt, optimizer, published_s, paused_s = _parts(run_dir).values()
     config = load_config(run_dir)
     update_s = float(np.median(published_s))
@@ -55,7 +55,7 @@ def recorded_inputs(run_dir: Path) -> Recorded:
 
 
 def _parts(run_dir: Path) -> dict[str, list]:
-    """Returns what the times are told by, each with its name. Raises ValueError where one is empty."""
+    """Returns the records from which the times are computed, by name. Raises ValueError if one is empty."""
     with recorded_streams(run_dir) as streams:
         rollouts = [rollout for rollout in recorded(streams, "rollouts") if rollout.completions]
     published = _spans(run_dir, "trainer-0", "publish")
@@ -64,7 +64,7 @@ def _parts(run_dir: Path) -> dict[str, list]:
         "rollouts": rollouts,
         "spans of training": list(_spans(run_dir, "trainer-0", "learn")),
         "spans of the optimizer": list(_spans(run_dir, "trainer-0", "optimizer")),
-        "spans of publishing after the first": [span["d"] for span in published][1:],  # it waits for servers
+        "spans of publishing after the first": [span["d"] for span in published][1:],  # the first waits
         "pauses of servers": [seconds for seconds in paused if seconds is not None],
     }
     missing = [name for name, part in parts.items() if not part]
@@ -77,7 +77,7 @@ def _parts(run_dir: Path) -> dict[str, list]:
 
 def _update_of_optimizer_s(learnt: list[dict], optimizer: list[dict], epochs: int) -> float:
     """Returns the seconds of one update. The spans of the optimizer contain all epochs but the first."""
-    epoch_s: Counter[int] = Counter()  # by step
+    epoch_s: Counter[int] = Counter()  # step -> seconds of an epoch
     for span in learnt:
         epoch_s[span["step"]] += span["d"]
     updates_s = [span["d"] - (epochs - 1) * epoch_s[span["step"]] for span in optimizer]
@@ -85,7 +85,10 @@ def _update_of_optimizer_s(learnt: list[dict], optimizer: list[dict], epochs: in
 
 
 def _decoding(rollouts: list[Rollout], paused_s: float, servers: int) -> tuple[float, float]:
-    """Returns the line through the seconds a token, over the other requests that a server had meanwhile."""
+    """Fits the seconds per token as a line over the number of other requests on the same server.
+
+    Returns the seconds with no other request, and the additional seconds for each.
+    """
     completions = [c for rollout in rollouts for c in rollout.completions if len(c.token_ids)]
     began = np.array([c.began for c in completions])
     ended = np.array([c.ended for c in completions])
@@ -102,7 +105,7 @@ def _decoding(rollouts: list[Rollout], paused_s: float, servers: int) -> tuple[f
 
 
 def _mean_in_flight(began: np.ndarray, ended: np.ndarray) -> np.ndarray:
-    """Returns how many requests were under way on average while each of them was."""
+    """Returns for each request how many requests were under way, on average, during it."""
     times = np.concatenate([began, ended])
     order = np.argsort(times)
     times = times[order]

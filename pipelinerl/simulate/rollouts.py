@@ -1,4 +1,4 @@
-"""Rollouts that a simulated server has sampled, as the records that the preprocessor takes. Pure."""
+"""Makes the records of simulated rollouts, for the preprocessor. Pure computation."""
 
 import numpy as np
 

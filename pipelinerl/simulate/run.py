@@ -1,4 +1,4 @@
-"""The simulated run: who acts next, and what follows from it. Pure."""
+"""The simulated run: finds the next event, and applies its effects. Pure computation."""
 
 import heapq
 import itertools
@@ -25,9 +25,9 @@ class StalledError(RuntimeError):
 
 
 class SimulatedRun:
-    """A run of `max_steps`, from the moment at which version 0 is live to that of the last version.
+    """A run of `max_steps`, from the time when version 0 is live until the last version is live.
 
-    success: the share of problems' attempts that are right; 0 or 1 leaves no group with a signal.
+    success: the share of attempts that are right; with 0 or 1, no group has a signal.
     """
 
     def __init__(self, config: RunConfig, rates: Rates, lengths: Lengths, success: float, prompt_tokens: int):
@@ -42,12 +42,12 @@ class SimulatedRun:
         self._groups = Groups(config.group_size)
         self._servers = [Server(rates) for _ in range(config.world.servers)]
         self._trainer = Trainer(rates, config.epochs)
-        self._waiting: deque[tuple[int, int]] = deque()  # members of open groups that hold no place
-        self._judged: list[tuple[float, int, Rollout]] = []  # with when their reward is there
+        self._waiting: deque[tuple[int, int]] = deque()  # members of open groups without a place
+        self._judged: list[tuple[float, int, Rollout]] = []  # rollouts, each with the time of its reward
         self._numbers = itertools.count()
         self._next_group = 0
-        self._made = 0  # versions
-        self._live = 0  # the version that servers have
+        self._made = 0  # number of versions made
+        self._live = 0  # version that the servers hold
         self._to_settle = 0  # rollouts of the step whose weights are being published
         self._dropped_in_a_row = 0
         self._now = 0.0
@@ -147,7 +147,7 @@ class SimulatedRun:
     # --- the clock ----------------------------------------------------------------------------
 
     def _act(self) -> None:
-        """Goes to the next moment at which something happens, and lets it happen."""
+        """Advances the clock to the next event, and applies it."""
         if self._trainer.doing is Doing.QUIESCING and not any(server.running for server in self._servers):
             self._publish()
         server = min(self._servers, key=Server.next_end)

@@ -1,4 +1,7 @@
-"""A simulated inference server: all requests go on at the same speed, which their number decides. Pure."""
+"""A simulated inference server. All requests have the same speed, which depends on their number.
+
+Pure computation.
+"""
 
 import heapq
 import math
@@ -12,7 +15,7 @@ from pipelinerl.simulate.rates import Rates
 
 @dataclass(frozen=True)
 class Request:
-    """A request on a server. `begin`: the tokens that each request of the server had gained before it."""
+    """A request on a server. `begin` is the server's token counter at the request's start."""
 
     group_id: int
     member: int
@@ -21,17 +24,17 @@ class Request:
 
 
 class Server:
-    """Its `gained` is the number of tokens that a request has gained which was there from the start."""
+    """A simulated server. Its token counter, `_gained`, counts the tokens of a request that never ends."""
 
     def __init__(self, rates: Rates, version: int = 0):
         self._rates = rates
         self._gained = 0.0
         self._now = 0.0
-        self._paused = (0.0, 0.0)  # from, until
+        self._paused = (0.0, 0.0)  # begin and end of the pause
         self._running: list[tuple[float, int, Request]] = []
         self._number = 0
-        self._switches = [(0.0, version)]  # (tokens gained, version that samples from there on)
-        self.busy_s = 0.0  # summed over its requests
+        self._switches = [(0.0, version)]  # (token counter, version from there on)
+        self.busy_s = 0.0  # seconds summed over the requests
 
     @property
     def running(self) -> int:
@@ -42,14 +45,14 @@ class Server:
         return self._switches
 
     def start(self, now: float, group_id: int, member: int, tokens: int) -> None:
-        """Begins a request for that many tokens."""
+        """Begins a request for `tokens` tokens."""
         self.go_to(now)
         request = Request(group_id, member, tokens, self._gained)
         heapq.heappush(self._running, (self._gained + tokens, self._number, request))
         self._number += 1
 
     def next_end(self) -> float:
-        """Returns when the next request ends if none starts before; infinite if there is none."""
+        """Returns when the next request ends, if none starts before. Returns infinity without requests."""
         if not self._running:
             return math.inf
         left = max(0.0, self._running[0][0] - self._gained)
@@ -60,12 +63,12 @@ class Server:
         return end + max(0.0, until - max(self._now, begin))
 
     def end_one(self) -> Request:
-        """Goes to the next end, and returns the request that ends there."""
+        """Advances to the next end of a request, and returns the request."""
         self.go_to(self.next_end())
         return heapq.heappop(self._running)[2]
 
     def go_to(self, now: float) -> None:
-        """Lets its requests go on until `now`."""
+        """Advances the requests to the time `now`."""
         if self._running:
             seconds = now - self._now - self._paused_s(now)
             self._gained += seconds / self._rates.token_s(self.running)
@@ -73,21 +76,21 @@ class Server:
         self._now = now
 
     def pause(self, begin: float, until: float) -> None:
-        """Lets nothing go on between two moments, which may be yet to come. Forgets an earlier pause."""
+        """Pauses all requests from `begin` to `until`, perhaps in the future. Replaces an earlier pause."""
         self._paused = (begin, until)
 
     def _paused_s(self, now: float) -> float:
-        """Returns how many of the seconds until `now` are of the pause."""
+        """Returns the paused seconds between the last advance and `now`."""
         begin, until = self._paused
         return max(0.0, min(now, until) - max(self._now, begin))
 
     def update(self, now: float, version: int) -> None:
-        """Labels what is sampled from now on."""
+        """Sets the version of the tokens sampled from `now` on."""
         self.go_to(now)
         self._switches.append((self._gained, version))
 
     def spans(self, request: Request) -> list[VersionSpan]:
-        """Returns which versions sampled the tokens of a request that has ended."""
+        """Returns the versions that sampled the tokens of an ended request."""
         at = request.begin + np.arange(request.tokens)
         first = [gained for gained, _ in self._switches]
         index = np.searchsorted(first, at, side="right") - 1

@@ -1,4 +1,4 @@
-"""The table of simulated runs. Pure."""
+"""Formats simulated runs as a table. Pure computation."""
 
 import numpy as np
 
@@ -20,7 +20,7 @@ HEAD = f"| {' | '.join(COLUMNS)} |\n{'|---' * len(COLUMNS)}|"
 
 
 def row_of(config: RunConfig, found: Measures) -> str:
-    """Returns the line of one run."""
+    """Returns the table row of one run."""
     waits = found.trainer[Doing.WAITING] + found.trainer[Doing.QUIESCING]
     cells = (
         config.schedule,

@@ -1,4 +1,4 @@
-"""A simulated trainer: it trains rows in order, and publishes after each step. Pure."""
+"""A simulated trainer: it trains rows in order, and publishes after each step. Pure computation."""
 
 import math
 from collections import deque
@@ -9,21 +9,21 @@ from pipelinerl.simulate.rates import Rates
 
 
 class Doing(Enum):
-    """What the trainer does at a moment."""
+    """The trainer's activity."""
 
-    WAITING = auto()  # for a row
+    WAITING = auto()  # waits for a row
     TRAINING = auto()
-    QUIESCING = auto()  # for the requests in flight to end
+    QUIESCING = auto()  # waits until no request is in flight
     PUBLISHING = auto()
 
 
 class Trainer:
-    """Says when it next changes what it does. It trains each step's rows `epochs` times."""
+    """A simulated trainer, which trains each step's rows `epochs` times. `until`: end of its activity."""
 
     def __init__(self, rates: Rates, epochs: int):
         self._rates = rates
         self._epochs = epochs
-        self._epoch_s = 0.0  # what the first epoch of the step has taken
+        self._epoch_s = 0.0  # seconds of the step's first epoch so far
         self._rows: deque[MicroBatchRow] = deque()
         self._row: MicroBatchRow | None = None
         self.doing = Doing.WAITING
@@ -32,13 +32,13 @@ class Trainer:
         self._since = 0.0
 
     def put(self, rows: list[MicroBatchRow], now: float) -> None:
-        """Gives it rows to train."""
+        """Adds rows to train."""
         self._rows += rows
         if self.doing is Doing.WAITING:
             self.train_next(now)
 
     def train_next(self, now: float) -> None:
-        """Begins the next row, or to wait for one."""
+        """Begins the next row, or begins to wait for one."""
         if not self._rows:
             self._row = None
             self.change(Doing.WAITING, now, math.inf)
@@ -54,17 +54,17 @@ class Trainer:
         self.change(Doing.TRAINING, now, now + seconds)
 
     def _closing_s(self, epoch_s: float) -> float:
-        """Returns what a step takes beyond its first epoch: all updates, and the other epochs."""
+        """Returns the seconds of a step beyond its first epoch: all updates, and the other epochs."""
         return self._epochs * self._rates.optimizer_s + (self._epochs - 1) * epoch_s
 
     @property
     def row(self) -> MicroBatchRow:
-        """The row that it trains, or has just trained."""
+        """The row being trained, or just trained."""
         assert self._row is not None
         return self._row
 
     def change(self, doing: Doing, now: float, until: float) -> None:
-        """Begins something else."""
+        """Begins another activity at `now`, which lasts until `until`."""
         self.seconds[self.doing] += now - self._since
         self.doing = doing
         self._since = now

@@ -1,5 +1,5 @@
-"""Scripts for sbatch: a run inside an allocation of SLURM, and nodes that join one that is running.
+"""Scripts for sbatch, which start a run inside a SLURM allocation, or add nodes to a live run.
 
-Called by nothing but the command `python -m pipelinerl.slurm`. Must not know what a run does: it starts Ray
-and launch.py, and submits nothing.
+Called by the command `python -m pipelinerl.slurm`. Must not know what a run does: the scripts start Ray and
+launch.py. It submits nothing.
 """

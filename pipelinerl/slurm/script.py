@@ -1,6 +1,6 @@
-"""The text of a script: what a user sets, and then the parts that are the same for all (*.sh).
+"""Writes the text of a script: the user's settings, followed by the common parts (*.sh).
 
-Called by the command. It must not know SLURM's state: all is done when the script runs.
+Called by the command. It must not know SLURM's state, because everything happens when the script runs.
 """
 
 import re
@@ -13,7 +13,7 @@ from pipelinerl.paths import ROOT, conf_directory
 
 HERE = Path(__file__).parent
 COUNTS = ("nodes", "gpus", "cpus")
-SBATCH = {  # setting: the option of sbatch
+SBATCH = {  # setting -> option of sbatch
     "nodes": "nodes",
     "gpus": "gpus-per-node",
     "cpus": "cpus-per-task",
@@ -27,13 +27,13 @@ SBATCH = {  # setting: the option of sbatch
     "qos": "qos",
     "reservation": "reservation",
 }
-FIXED = {"executor": "ray", "streams": "redis"}  # of launch.py, on a cluster
-TOLD_BEFORE_S = 60  # the batch script hears of the time limit so long before it
+FIXED = {"executor": "ray", "streams": "redis"}  # keys of launch.py on a cluster
+TOLD_BEFORE_S = 60  # SLURM signals the batch script so long before the time limit
 
 
 def script(arguments: list[str]) -> str:
-    """Returns the script for the arguments of the command. Raises PlanError where they are no good."""
-    conf_directory()  # launch.py is beside it
+    """Returns the script for the arguments of the command. Raises PlanError if they are invalid."""
+    conf_directory()  # exists only in a checkout, like launch.py
     own, separator, of_launch = split(arguments)
     settings = read_settings(own)
     if "join" in settings:
@@ -50,7 +50,7 @@ def script(arguments: list[str]) -> str:
 
 
 def split(arguments: list[str]) -> tuple[list[str], bool, list[str]]:
-    """Returns what is before `--`, whether there is one, and what is after it."""
+    """Returns the arguments before `--`, whether there is a `--`, and the arguments after it."""
     if "--" not in arguments:
         return arguments, False, []
     at = arguments.index("--")
@@ -58,7 +58,7 @@ def split(arguments: list[str]) -> tuple[list[str], bool, list[str]]:
 
 
 def read_settings(arguments: list[str]) -> dict[str, str]:
-    """Returns the settings by name. Raises PlanError for one that sbatch would misread or not know."""
+    """Returns the settings by name. Raises PlanError for a setting that sbatch would misread or not know."""
     settings: dict[str, str] = {}
     for argument in arguments:
         name, equals, value = argument.partition("=")
@@ -82,7 +82,7 @@ def read_settings(arguments: list[str]) -> dict[str, str]:
 
 
 def value_of(key: str, arguments: list[str]) -> str:
-    """Returns the value of a key on launch.py's command line. Raises PlanError where it is not there once."""
+    """Returns the value of a key on launch.py's command line. Raises PlanError unless it occurs once."""
     values = [value for name, _, value in (argument.partition("=") for argument in arguments) if name == key]
     if len(values) != 1:
         raise PlanError(f"set {key} once after --, to a directory that all nodes see")
@@ -90,14 +90,14 @@ def value_of(key: str, arguments: list[str]) -> str:
 
 
 def absolute(key: str, value: str) -> Path:
-    """Returns the directory. Raises PlanError for a relative one: the nodes may be in other directories."""
+    """Returns the directory. Raises PlanError for a relative path, which may differ between nodes."""
     if not value.startswith("/") or not Path(value).name:
         raise PlanError(f"{key}={value}: set an absolute path, of a directory that all nodes see")
     return Path(value)
 
 
 def for_a_cluster(arguments: list[str]) -> list[str]:
-    """Returns launch.py's arguments with those that a cluster needs. Raises PlanError for others."""
+    """Returns launch.py's arguments plus those that a cluster needs. Raises PlanError if they conflict."""
     if any(re.fullmatch("plan=(true|yes|on|1)", argument, re.IGNORECASE) for argument in arguments):
         raise PlanError("plan=true needs no job of SLURM's: give it to launch.py itself")
     added = []
@@ -111,7 +111,7 @@ def for_a_cluster(arguments: list[str]) -> list[str]:
 
 
 def assemble(body: str, settings: dict[str, str], run_dir: Path, arguments: list[str]) -> str:
-    """Returns the whole text: sbatch's options, the user's values, and the parts in shell."""
+    """Returns the text of the script: sbatch's options, the user's values, and the shell parts."""
     values = {
         "python": sys.executable,
         "launch": str(ROOT / "launch.py"),
@@ -129,20 +129,20 @@ def assemble(body: str, settings: dict[str, str], run_dir: Path, arguments: list
 
 
 def options(settings: dict[str, str], run_dir: Path) -> list[str]:
-    """Returns the options of sbatch, one a line of the script."""
+    """Returns the options of sbatch, one per line of the script."""
     given = [
         f"--{SBATCH[name]}={value}" for name, value in settings.items() if (name, value) != ("gpus", "0")
     ]
     whole = [] if "cpus" in settings else ["--exclusive"]
     if "cpus" not in settings and "mem" not in settings:
-        whole.append("--mem=0")  # all of a node
+        whole.append("--mem=0")  # all memory of a node
     name = re.sub(r"[^\w.-]", "-", run_dir.name, flags=re.ASCII)
     return [
         f"--job-name={name}",
         *given,
         "--ntasks-per-node=1",
         *whole,
-        "--no-kill",  # the run decides what the loss of a node means
+        "--no-kill",  # the run itself handles the loss of a node
         "--no-requeue",
         f"--signal=B:TERM@{TOLD_BEFORE_S}",
     ]

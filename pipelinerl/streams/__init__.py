@@ -1,7 +1,7 @@
-"""Streams carry records between the processes of a run: the interface, two backends, how a run opens them.
+"""Streams carry records between the processes of a run: the interface, two backends, and their opening.
 
-Called by the launcher, the actor, the preprocessor and the trainer, and by all that reads a run. Must not
-know what a record means, except `events`, `launched_servers` and `show`.
+Called by the launcher, the actor, the preprocessor, the trainer, and commands that read a run. Must not know
+what a record means, except `events`, `launched_servers` and `show`.
 """
 
 from pipelinerl.streams.base import (

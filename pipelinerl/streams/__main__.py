@@ -35,13 +35,13 @@ def main() -> int:
     except (InvalidInputError, DamagedConfigError, StreamError) as error:
         print(f"pipelinerl.streams: {error}", file=sys.stderr)
         return 1
-    except BrokenPipeError:  # `| head` has seen enough; nothing must be flushed to it at exit
+    except BrokenPipeError:  # `| head` has closed the pipe; nothing must be flushed at exit
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
 
 
 def parse_arguments() -> argparse.Namespace:
-    """Returns the options of the command line; `command` is the function that carries it out."""
+    """Returns the options of the command line. `command` is the function to call."""
     parser = command_parser("pipelinerl.streams", __doc__)
     commands = parser.add_subparsers(required=True)
     listing = commands.add_parser("list", help="name the streams, with their records")

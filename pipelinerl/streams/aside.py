@@ -1,6 +1,7 @@
-"""Streams from asyncio: appends happen in one thread, in the order in which they were asked for.
+"""Streams for asyncio: appends happen in one thread, in the order of the calls.
 
-An append may have to wait, for a Redis server that is away or for room on a disk. The event loop runs on.
+An append may have to wait for a Redis server that does not answer, or for space on a disk. The event loop is
+not blocked.
 """
 
 import asyncio
@@ -17,14 +18,14 @@ Result = TypeVar("Result")
 
 
 class Aside:
-    """A thread for all that a process asks of its streams. It does not keep the process from ending."""
+    """A thread for a process's calls to its streams. It is a daemon: the process can end without it."""
 
     def __init__(self) -> None:
         self._asked: queue.SimpleQueue[tuple[Callable[[], object], Future]] = queue.SimpleQueue()
         threading.Thread(target=self._work, daemon=True, name="streams").start()
 
     async def do(self, work: Callable[[], Result]) -> Result:
-        """Returns what `work` returns. It is done also where the task that asks for it is cancelled."""
+        """Runs `work` in the thread, and returns its result. `work` runs even if the caller is cancelled."""
         done: Future[Result] = Future()
         self._asked.put((work, done))
         return await asyncio.shield(asyncio.wrap_future(done))
@@ -46,7 +47,7 @@ class AsideWriter:
         self._aside = aside
 
     async def append(self, *records: Record) -> None:
-        """Returns when all of them have been appended. Appends of other tasks come before or after them."""
+        """Waits until all records are appended. Records of other tasks come before or after all of them."""
 
         def append_all() -> None:
             for record in records:

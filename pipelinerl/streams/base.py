@@ -1,7 +1,7 @@
 """The stream interface: an append-only sequence of records with one writer and many readers.
 
-An offset is an opaque int that only grows: where a record begins, or where the next one will. 0 is
-the beginning of every stream.
+An offset is an opaque, increasing int: the place where a record begins, or where the next one will begin.
+Every stream begins at 0.
 """
 
 import abc
@@ -15,7 +15,7 @@ from contracts.records import Dated, Record
 
 
 class StreamError(RuntimeError):
-    """A stream cannot do what was asked; the message names the stream and the offset."""
+    """A call on a stream failed. The message names the stream and the offset."""
 
 
 class StreamBusyError(StreamError):
@@ -23,36 +23,36 @@ class StreamBusyError(StreamError):
 
 
 class StreamFullError(StreamError):
-    """There is no room for the record where the stream is kept."""
+    """The stream's storage is full."""
 
 
 class StreamTrimmedError(StreamError):
-    """The offset lies before what retention has kept."""
+    """Retention has deleted the records at the offset."""
 
 
 class StreamCorruptError(StreamError):
-    """What is stored is not what was appended."""
+    """The stored data differ from what was appended."""
 
 
 def do_nothing() -> None:
-    """Does nothing, where nobody has to hear of a wait."""
+    """Does nothing. The default callback for waits."""
 
 
 class Entry(NamedTuple):
     record: Record
-    next_offset: int  # read from here for what follows
+    next_offset: int  # offset after this record, to read on from
 
 
 class StreamWriter(abc.ABC):
-    """The only writer of a stream. Opening it repairs what a crash tore."""
+    """The only writer of a stream. Opening it removes a record that a crash left incomplete."""
 
     end: int  # the offset after the newest record
 
     def append(self, record: Record) -> int:
-        """Durable against a crash of this process; returns the offset after the record.
+        """Appends a record, durable against a crash of this process. Returns the offset after the record.
 
-        It waits for as long as there is no room for the record where the stream is kept, and says so once.
-        A `Dated` record that has no time is given the present one.
+        While the storage is full, it waits, and logs that once. A `Dated` record without a time gets the
+        current time.
         """
         if isinstance(record, Dated) and not record.at:
             record = msgspec.structs.replace(record, at=time.time())
@@ -60,20 +60,19 @@ class StreamWriter(abc.ABC):
 
     @abc.abstractmethod
     def _append(self, record: Record) -> int:
-        """Appends the record as it is; returns the offset after it."""
+        """Appends the record unchanged. Returns the offset after it."""
 
     @abc.abstractmethod
     def last(self) -> Record | None:
-        """The newest record, so that a restarted writer knows what it has written."""
+        """Returns the newest record, so that a restarted writer knows what it has written."""
 
     @abc.abstractmethod
     def protect(self, from_offset: int) -> None:
-        """Retention by size keeps everything from here on, whatever its size."""
+        """Makes retention by size keep all records from the offset on."""
 
     @abc.abstractmethod
     def trim(self, before_offset: int) -> None:
-        """Deletes records that lie wholly before the offset; it may keep some of them, and deletes no
-        others."""
+        """Deletes records that end before the offset. It may keep some of them, but deletes no others."""
 
     @abc.abstractmethod
     def close(self) -> None: ...
@@ -84,13 +83,13 @@ class StreamReader(abc.ABC):
     def read(self, from_offset: int = 0, timeout_s: float | None = None) -> Iterator[Entry]:
         """Yields entries from the offset on, waiting for more; ends after `timeout_s` without one.
 
-        `timeout_s` 0 yields only what is there; None waits for ever. A stream that does not exist yet is
-        empty. Raises StreamTrimmedError for an offset that retention has deleted, 0 included.
+        With `timeout_s` 0 it yields only existing records; None waits for ever. A stream that does not exist
+        yet is empty. Raises StreamTrimmedError for an offset that retention has deleted, 0 included.
         """
 
     @abc.abstractmethod
     def first_offset(self) -> int:
-        """Returns where the records that retention has kept begin; 0 while nothing was deleted."""
+        """Returns the offset of the first record that retention has kept; 0 if none was deleted."""
 
 
 class Streams(abc.ABC):
@@ -98,14 +97,14 @@ class Streams(abc.ABC):
 
     @abc.abstractmethod
     def writer(self, name: str) -> StreamWriter:
-        """Opens the stream for writing. Raises StreamBusyError when another live process writes to it."""
+        """Opens the stream for writing. Raises StreamBusyError if another live process writes to it."""
 
     @abc.abstractmethod
     def reader(self, name: str) -> StreamReader: ...
 
     @abc.abstractmethod
     def sync(self, names: Sequence[str]) -> None:
-        """Returns when all that has been appended to these streams would outlast a loss of power."""
+        """Waits until all records appended to these streams would survive a loss of power."""
 
     @abc.abstractmethod
     def names(self) -> list[str]: ...

@@ -1,6 +1,6 @@
-"""The event streams: tailing them from asyncio, and reading a run's whole history.
+"""The event streams: tails them from asyncio, and reads a run's history.
 
-A run that was resumed has several launches: each `Resumed`, in the launcher's stream, begins another one.
+A resumed run has several launches: each `Resumed` in the launcher's stream begins another one.
 """
 
 import asyncio
@@ -28,14 +28,14 @@ FRESH_RUN = Resumed(
 
 
 def tail(reader: StreamReader, from_offset: int, queue: "asyncio.Queue[Record | BaseException]") -> None:
-    """Puts every record of the stream into `queue` until the process ends, and any error of reading.
+    """Puts every record of the stream, and any error of reading, into `queue` until the process ends.
 
     Starts one daemon thread per stream.
     """
     loop = asyncio.get_running_loop()
 
     def put(item: Record | BaseException) -> None:
-        with contextlib.suppress(RuntimeError):  # the loop has closed: nothing reads the queue any more
+        with contextlib.suppress(RuntimeError):  # the loop is closed, so nothing reads the queue
             loop.call_soon_threadsafe(queue.put_nowait, item)
 
     def pump() -> None:
@@ -51,7 +51,7 @@ def tail(reader: StreamReader, from_offset: int, queue: "asyncio.Queue[Record | 
 def recorded_events(streams: Streams, names: Sequence[str] = EVENT_STREAMS) -> Iterator[Record]:
     """Yields every event of these streams so far: those of each launch, then the `Resumed` that followed.
 
-    A stream that an earlier launch did not have began after it.
+    A stream that did not exist in a launch begins in a later one.
     """
     begin = dict.fromkeys(names, 0)
     for resumed in resumptions(streams):
@@ -65,7 +65,7 @@ def recorded_events(streams: Streams, names: Sequence[str] = EVENT_STREAMS) -> I
 
 
 def recorded(streams: Streams, name: str, begin: int = 0, end: int | None = None) -> Iterator[Record]:
-    """Yields the records between two offsets; retention may have deleted the first of them."""
+    """Yields the records between two offsets, except the first ones if retention has deleted them."""
     reader = streams.reader(name)
     begin = max(begin, reader.first_offset())
     if end is not None and begin >= end:
@@ -91,7 +91,8 @@ def latest_launch(streams: Streams) -> Resumed:
 def results_left(results: Sequence[Evaluated], version: int) -> list[Evaluated]:
     """Returns the evaluations that stay valid after rolling back to `version`.
 
-    They are those sampled only by versions up to it. A run that starts again at version 0 evaluates it anew.
+    Only versions up to `version` have sampled in them. A run that starts again at version 0 repeats its
+    evaluation.
     """
     return [result for result in results if result.last_version <= version and version > 0]
 

@@ -3,10 +3,10 @@
     <directory>/<stream>/00000000000000000000.records    a segment (see `segments`)
     <directory>/<stream>/writer.lock                     held by the live writer, names its process
 
-An append is handed to the operating system before it returns, so it survives a crash of the process. It
+An append is passed to the operating system before it returns, so it survives a crash of the process. It
 survives a loss of power once a later segment has begun, or `sync` was called. The lock belongs to the
-writer's open file. It is free once the process is gone, and it is shared with a child made by a bare `fork`.
-A writer or reader serves one thread.
+writer's open file. It is released when the process ends, and shared with a child made by a bare `fork`.
+A writer or reader must be used by one thread only.
 """
 
 import contextlib
@@ -43,8 +43,8 @@ LONGEST_PAUSE_S = 0.025
 class FileStreams(Streams):
     """Streams in a directory. `keep_bytes` bounds the disk that each stream takes.
 
-    Beyond it a writer deletes older segments, except protected ones. It keeps all events, because they are
-    the ledger of the run.
+    Above the bound, a writer deletes older segments, except protected ones. It keeps all events, because they
+    are the ledger of the run.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class FileStreams(Streams):
         keep_bytes: int | None = None,
         on_wait: Callable[[], object] = do_nothing,
     ):
-        """on_wait: is called every second in a wait for room on the disk."""
+        """on_wait: is called every second while the writer waits for space on the disk."""
         self._on_wait = on_wait
         self._directory = Path(directory)
         self._segment_bytes = segment_bytes
@@ -100,11 +100,11 @@ class FileWriter(StreamWriter):
         self._segment_bytes = segment_bytes
         self._keep_bytes = keep_bytes
         self._protected: int | None = None
-        self._framed = bytearray(HEADER_BYTES)  # the record being appended: it keeps its memory for the next
+        self._framed = bytearray(HEADER_BYTES)  # the record being appended; its memory is reused
         directory.mkdir(parents=True, exist_ok=True)
         self._lock = _lock_writer(directory / "writer.lock")
         starts = segment_starts(directory) or [0]
-        self._start = starts[-1]  # of the segment that is appended to
+        self._start = starts[-1]  # offset of the last segment
         self._file = segment_path(directory, self._start).open("ab", buffering=0)
         try:
             self._last, self.end = self._find_end(starts)
@@ -119,7 +119,7 @@ class FileWriter(StreamWriter):
         seal(data)
         filled = self.end - self._start
         if filled and filled + len(data) > self._segment_bytes:
-            os.fsync(self._file.fileno())  # an error here would not come twice, so it is not waited out
+            os.fsync(self._file.fileno())  # not retried: a second fsync would not report the error
             self._when_there_is_room(self._roll)
         self._when_there_is_room(lambda: append_whole(self._file, data, self.end - self._start))
         self._last = self.end
@@ -135,7 +135,7 @@ class FileWriter(StreamWriter):
         self._protected = from_offset
 
     def trim(self, before_offset: int) -> None:
-        """Deletes whole segments, never the one with the newest record."""
+        """Deletes only complete segments, never the one with the newest record."""
         if self._last is None:
             return
         starts = segment_starts(self._directory)
@@ -148,7 +148,10 @@ class FileWriter(StreamWriter):
         self._lock.close()
 
     def _find_end(self, starts: list[int]) -> tuple[int | None, int]:
-        """Where the newest record begins (in the segment before, if the last is empty), and the end."""
+        """Returns the offset of the newest record, or None without records, and the end of the stream.
+
+        If the last segment is empty, the newest record is in an earlier one.
+        """
         last = None
         end = starts[-1]
         for start in reversed(starts):
@@ -167,7 +170,7 @@ class FileWriter(StreamWriter):
         when_there_is_room(write, self._directory.name, f"the disk of {self._directory}", self._on_wait)
 
     def _roll(self) -> None:
-        """Begins another segment: the one before is on the disk."""
+        """Begins another segment. The caller has synced the one before."""
         following = segment_path(self._directory, self.end).open("ab", buffering=0)
         self._file.close()
         self._file = following
@@ -195,8 +198,8 @@ class FileReader(StreamReader):
                     pause = SHORTEST_PAUSE_S
                     waiting_since = None
             except StreamCorruptError:
-                # A poll is not atomic: it may miss a segment that begins, or mix a torn tail with
-                # what a restarted writer puts in its place. Only damage stays.
+                # A poll is not atomic: it may miss a new segment, or mix an incomplete last record with
+                # the one that a restarted writer puts in its place. Only real damage is seen twice.
                 if suspect == offset:
                     raise
                 suspect = offset
@@ -215,7 +218,7 @@ class FileReader(StreamReader):
         return next(iter(segment_starts(self._directory)), 0)
 
     def _available(self, offset: int) -> Iterator[Entry]:
-        """The records that are complete by now."""
+        """Yields the complete records from the offset on."""
         starts = segment_starts(self._directory)
         if not starts and offset:
             raise StreamError(f"no stream in {self._directory}, so there is no offset {offset} in it")
@@ -251,7 +254,7 @@ def _decode(payload: memoryview, path: Path, offset: int) -> Record:
 
 
 def _lock_writer(path: Path) -> TextIO:
-    """Locks the file at `path` while it is open. Raises StreamBusyError if another process has it."""
+    """Opens and locks the file at `path`. Raises StreamBusyError if another process holds the lock."""
     lock = path.open("a+")
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -264,6 +267,6 @@ def _lock_writer(path: Path) -> TextIO:
         os.truncate(path, 0)
         os.write(lock.fileno(), str(os.getpid()).encode())
     except OSError as error:
-        if not lacks_room(error):  # who holds the lock is then not named
+        if not lacks_room(error):  # without space, the file does not name the holder
             raise
     return lock

@@ -1,6 +1,6 @@
-"""What a run has recorded about one group, launch by launch. `group_story` tells it in words.
+"""Collects what a run has recorded about one group, launch by launch. `group_story` formats it as text.
 
-Records are read one at a time, and what concerns other groups is not kept.
+Records are read one at a time, and records of other groups are not kept.
 """
 
 from dataclasses import dataclass, field
@@ -26,43 +26,43 @@ class RowShare(NamedTuple):
     """The group's sequences in one micro-batch of a row."""
 
     step: int
-    index: int  # of the row within the step
+    index: int  # index of the row within the step
     rank: int
-    masked_tokens: int  # of the row, all groups together
+    masked_tokens: int  # masked tokens of the row, all groups together
     sequences: list[TrainingSequence]
 
 
 @dataclass
 class Launch:
-    """What one launch of the run recorded about the group. A resumption ends all launches but the newest."""
+    """One launch's records about the group. Each launch but the newest ended with a resumption."""
 
     started: Started | None = None
     rollouts: list[Rollout] = field(default_factory=list)
     shares: list[RowShare] = field(default_factory=list)
     packed: bool = False  # whether the row that closes its step was recorded
-    masked: dict[str, str] = field(default_factory=dict)  # rollout of its step -> reason of a filter
+    masked: dict[str, str] = field(default_factory=dict)  # rollout of its step -> filter's reason
     settled: list[Settled] = field(default_factory=list)
     resumed: Resumed | None = None
 
 
 class GroupHistory:
-    """The launches of a run as one group saw them, and the groups that share its draw."""
+    """The launches of a run with their records about one group, and the groups that share its draw."""
 
     def __init__(self, group_id: int):
         self.group_id = group_id
         self.launches = [Launch()]
         self.started: Started | None = None  # None: there is no such group
-        self.groups = 0  # that were started in all
-        self.began = 0.0  # unix seconds of the first thing recorded; 0 if no record has a time
-        self._draws: dict[int, list[int]] = {}  # draw -> its groups, in the order of starting
+        self.groups = 0  # number of groups started in the run
+        self.began = 0.0  # unix seconds of the first record; 0 if no record has a time
+        self._draws: dict[int, list[int]] = {}  # draw -> its groups, in the order of their start
 
     @property
     def of_same_draw(self) -> list[int]:
-        """The groups that had the draw of this one, itself included, in the order of starting."""
+        """The groups with this group's draw, itself included, in the order of their start."""
         return self._draws[self.started.draw]
 
     def observe(self, record: Record) -> None:
-        """Takes the next record of the run."""
+        """Takes the run's next record into account."""
         launch = self.launches[-1]
         match record:
             case Started():
@@ -82,7 +82,7 @@ class GroupHistory:
         self.observe_time(record)
 
     def observe_time(self, record: Record | None) -> None:
-        """Takes the time of a record, if it has one, into account for the run's beginning."""
+        """Updates the run's beginning with the time of a record, if it has one."""
         match record:
             case Dated(at=at) | Rollout(started_at=at) if at:
                 self.began = min(self.began or at, at)
@@ -98,7 +98,7 @@ class GroupHistory:
 
 
 def read_history(streams: Streams, group_id: int) -> GroupHistory:
-    """Returns what all streams say about the group; `started` is None if they do not know it."""
+    """Returns the group's history from all streams. `started` is None if there is no such group."""
     history = GroupHistory(group_id)
     history.observe_time(next(recorded(streams, "launcher_events"), None))
     for record in recorded_events(streams, STREAMS):

@@ -1,4 +1,4 @@
-"""What happened to one group, in order and in words. Used by `python -m pipelinerl.streams group`."""
+"""Formats the history of one group as text, in order. Used by `python -m pipelinerl.streams group`."""
 
 import time
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ from pipelinerl.streams.group_words import (
 from pipelinerl.streams.show import printable
 
 TIME_COLUMN = 14  # characters
-NO_TIME = 0.0  # of what the records do not date
+NO_TIME = 0.0  # time of an event that the records do not date
 
 
 class Line(NamedTuple):
@@ -25,7 +25,7 @@ class Line(NamedTuple):
 
 
 def tell(history: GroupHistory) -> Iterator[str]:
-    """Yields the lines of the story of a group that was started."""
+    """Yields the lines of a started group's history."""
     if history.began:
         began = time.strftime("%F %T", time.localtime(history.began))
         yield f"group {history.group_id}; seconds since the run began at {began}"
@@ -81,7 +81,7 @@ class _Teller:
         )
 
     def _left_out(self, launch: Launch) -> Iterator[str]:
-        """Yields a line about each member that is in no row of the group's step."""
+        """Yields a line for each member that is in no row of the group's step."""
         in_rows = {sequence.rollout_id for share in launch.shares for sequence in share.sequences}
         masked = {
             member: why for member, why in launch.masked.items() if member.startswith(f"{self._group}-")
@@ -99,7 +99,7 @@ class _Teller:
         yield from (Line(NO_TIME, f"  {change}") for change in changes)
 
     def _changes(self, resumed: Resumed) -> Iterator[str]:
-        """Yields what a resumption means for the group."""
+        """Yields the effects of a resumption on the group."""
         made = self._settled.version if self._settled else None
         if made is not None and made > resumed.version:
             yield f"version {made} is undone, and so is what it did with the group"

@@ -1,4 +1,4 @@
-"""What records say about a group, in words. Used by `group_story`."""
+"""Describes records about a group as text. Used by `group_story`."""
 
 from collections.abc import Iterator
 
@@ -28,7 +28,7 @@ def describe_drop(reason: str) -> str:
 
 
 def describe_left_out(rollout: Rollout | None, reason: str | None) -> str:
-    """Returns why a rollout is in no row of its group's step. `reason`: that of the filter, if recorded."""
+    """Returns why a rollout is in no row of its group's step. `reason`: the filter's reason, if recorded."""
     if reason:
         return f"left out of the loss as {reason}, it counts in the baseline alone"
     if rollout and rollout.failed:
@@ -60,7 +60,7 @@ def describe_share(share: RowShare) -> Iterator[str]:
 
 
 def describe_sequence(sequence: TrainingSequence, step: int) -> str:
-    """Returns the advantages of a sequence, what of it is in the loss, and the lag of that."""
+    """Returns a sequence's advantages, how many of its tokens are in the loss, and their lag."""
     sampled = sequence.versions >= 0
     advantages = ", ".join(f"{value:.4g}" for value in np.unique(sequence.advantages[sampled]))
     lags = step - sequence.versions[sequence.loss_mask]
@@ -69,7 +69,7 @@ def describe_sequence(sequence: TrainingSequence, step: int) -> str:
 
 
 def describe_settled(settled: Settled) -> str:
-    """Returns what became of the groups that an event names."""
+    """Returns the outcome of the groups that an event names."""
     if settled.reason is None:
         return f"trained: its step made version {settled.version}"
     return describe_drop(settled.reason)

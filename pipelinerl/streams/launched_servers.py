@@ -1,6 +1,6 @@
-"""Reads from the launcher's events which servers the newest launch of a run has.
+"""Reads the servers of a run's newest launch from the launcher's events.
 
-Used by the actor and by trainer rank 0, which reads them in every wait for a server.
+Used by the actor and by trainer rank 0, which reads them during every wait for a server.
 """
 
 import threading
@@ -12,19 +12,19 @@ from pipelinerl.streams.base import Streams
 
 
 class LaunchedServers:
-    """Its methods may be called from several threads."""
+    """The servers of a run, as read from the launcher's events. Its methods are thread-safe."""
 
     def __init__(self, streams: Streams, on_refresh: Callable[[], object] = lambda: None):
-        """on_refresh: is called at each look at the launcher's events, thus in every wait for a server."""
+        """on_refresh: is called by each `refresh`, and so during every wait for a server."""
         self._on_refresh = on_refresh
         self._reader = streams.reader("launcher_events")
         self._lock = threading.Lock()
         self._registry = ServerRegistry()
-        self.offset = 0  # after the last record that was read
-        self.changed_at = time.monotonic()  # when a change was last read
+        self.offset = 0  # offset after the last record read
+        self.changed_at = time.monotonic()  # time when a change was last read
 
     def refresh(self) -> list[Leaving]:
-        """Reads what the launcher has written by now. Returns who has left since the call before."""
+        """Reads the launcher's new events. Returns the servers that left since the last call."""
         self._on_refresh()
         leavings = []
         with self._lock:
@@ -38,7 +38,7 @@ class LaunchedServers:
 
     @property
     def present(self) -> list[Joining]:
-        """The servers of the run, as far as it was read."""
+        """The servers of the run, as of the last `refresh`."""
         with self._lock:
             return self._registry.present
 

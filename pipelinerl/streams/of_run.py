@@ -1,8 +1,8 @@
-"""Opening the streams of a run: from its own processes, and from outside.
+"""Opens the streams of a run, for its own processes and for other commands.
 
-The saved configuration says where they are, without a password. The launcher passes the URL of a run's own
-Redis server to the processes that it starts, in the environment. The user sets the URL of another server
-there, if it is more than an address.
+The saved configuration holds their location, without a password. For a run's own Redis server, the launcher
+passes the URL to its processes in the environment. For a user's server with a password, the user sets the URL
+in the environment.
 """
 
 import os
@@ -34,8 +34,8 @@ def open_streams(
 ) -> Streams:
     """Opens the streams of a run as its processes do.
 
-    `url` is the Redis server, by default the one that the environment names. `on_wait` is called every few
-    seconds where an append waits for room on a disk, or any call for the server.
+    `url` is the Redis server, by default the one in the environment. `on_wait` is called every few seconds
+    while an append waits for space on a disk, or a call waits for the server.
     """
     options = config.streams
     if options.backend == "files":
@@ -47,7 +47,7 @@ def open_streams(
 def recorded_streams(run_dir: Path) -> Iterator[Streams]:
     """Opens the streams of a run for reading, whether the run is alive or not.
 
-    The run's own Redis server is started for as long as the block lasts, unless it is running.
+    If the run has its own Redis server and it is not running, it is started for the block.
     """
     options = _saved_options(run_dir)
     if options.backend == "files":
@@ -65,7 +65,7 @@ def _saved_options(run_dir: Path) -> StreamsConfig:
 
 
 def _existing(url: str, name: str) -> RedisStreams:
-    """The streams of a run that has begun, on a server of the user's."""
+    """Returns the streams of a run on the user's server. Raises StreamError if there are none."""
     streams = RedisStreams(url, name)
     if not streams.names():
         raise StreamError(
@@ -76,24 +76,24 @@ def _existing(url: str, name: str) -> RedisStreams:
 
 
 class StreamsLocation(NamedTuple):
-    """Where the streams of a run are, for its launcher."""
+    """The location of a run's streams, for its launcher."""
 
-    options: StreamsConfig  # as they are saved
-    url: str | None = None  # of the Redis server
-    server: RedisServer | None = None  # the run's own: to be entered
+    options: StreamsConfig  # the options to save
+    url: str | None = None  # URL of the Redis server
+    server: RedisServer | None = None  # the run's own server, which the launcher must enter
 
 
 def resolve_streams(config: RunConfig, run_dir: Path, address: str = LOOPBACK) -> StreamsLocation:
-    """Returns where the streams of a run will be; starts nothing. Raises StreamError if there is no server.
+    """Returns the location of a run's streams. Starts nothing. Raises StreamError if there is no server.
 
-    `address`: where a server of the run's own will listen.
+    `address`: the address at which the run's own server will listen.
     """
     options = config.streams
     if options.backend == "files":
         return StreamsLocation(options)
     begun = config.resume is not False
     given = os.environ.get(REDIS_VARIABLE)
-    # What is saved is an address alone, and none where the server is the run's own.
+    # The saved URL has no password, and there is none for the run's own server.
     url = options.url and (given or options.url) if begun else options.url or given
     if options.run and not begun:
         raise StreamError(f"streams.run={options.run}: the launcher names a new run; leave it out")

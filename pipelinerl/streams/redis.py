@@ -1,14 +1,14 @@
 """Streams on a Redis server, for the processes of more than one machine.
 
     pipelinerl:<run>:stream:<name>    a Redis Stream; an entry's ID is `<offset after the record>-0`
-    pipelinerl:<run>:writer:<name>    who writes it, and its end (see `redis_scripts`)
+    pipelinerl:<run>:writer:<name>    its writer and its end (see `redis_scripts`)
     pipelinerl:<run>:names            the set of streams
 
-Offsets are byte positions, so they outlive trimming. A writer owns its stream for as long as the server
-lists a connection of its name. That is no longer than its process lives, and not while its connection is
-broken. A writer that was replaced meanwhile is refused at its next append. An append that returned is in the
-server's memory: what survives the server's own end is for its configuration to say. A writer serves one
-thread.
+Offsets are byte positions, so they stay valid after trimming. A writer owns its stream while the server
+lists a connection of its name. That ends with its process, or when its connection breaks.
+A writer that was replaced meanwhile is refused at its next append. When an append returns, the record is in
+the server's memory. The server's configuration decides what survives the server's own end. A writer must be
+used by one thread only.
 """
 
 import math
@@ -37,8 +37,8 @@ from pipelinerl.streams.redis_connection import Connection
 from pipelinerl.streams.redis_scripts import APPEND, CLAIM, TRIM
 from pipelinerl.streams.room import when_there_is_room
 
-LONGEST_BLOCK_S = 5.0  # of one XREAD; well below the time that an answer may take
-READ_ENTRIES = 32  # by one XREAD: a few are megabytes each
+LONGEST_BLOCK_S = 5.0  # longest block of an XREAD, well below the time limit of an answer
+READ_ENTRIES = 32  # the most entries of an XREAD; an entry may have megabytes
 
 
 class Keys(NamedTuple):
@@ -49,13 +49,16 @@ class Keys(NamedTuple):
 
 
 class RedisStreams(Streams):
-    """`run` begins every key, so runs can share a server. `keep_bytes` bounds the memory that each stream
-    takes, as in FileStreams: protected records and events stay."""
+    """Streams on a Redis server. Every key contains `run`, so runs can share a server.
+
+    `keep_bytes` bounds the memory that each stream takes, as in FileStreams: protected records and events
+    stay.
+    """
 
     def __init__(
         self, url: str, run: str, keep_bytes: int | None = None, on_wait: Callable[[], object] = do_nothing
     ):
-        """on_wait: is called every few seconds in a wait for the server."""
+        """on_wait: is called every few seconds while a call waits for the server."""
         self._on_wait = on_wait
         self._url = url
         self._prefix = f"pipelinerl:{run}"
@@ -70,7 +73,7 @@ class RedisStreams(Streams):
         return RedisReader(self._connection, self._keys(name))
 
     def sync(self, names: Sequence[str]) -> None:
-        """Does nothing: when an append is on the server's disk is for its configuration to say."""
+        """Does nothing, because the server's configuration decides when an append is on its disk."""
 
     def names(self) -> list[str]:
         names = self._connection.call(lambda client: client.smembers(f"{self._prefix}:names"))
@@ -117,7 +120,7 @@ class RedisWriter(StreamWriter):
         self._protected = from_offset
 
     def trim(self, before_offset: int) -> None:
-        """Exactly what lies before the offset, without the newest record."""
+        """Deletes exactly the records before the offset, except the newest record."""
         before = max(min(before_offset, self.end - 1), 0)
         holder = self._run(TRIM, [self._keys.stream, self._keys.writer], [self._holder, before])
         self._check_holder(holder)
@@ -126,7 +129,7 @@ class RedisWriter(StreamWriter):
         self._connection.close()
 
     def _let_go(self, end: int) -> int:
-        """Before which offset, with a record that ends there."""
+        """Returns the offset before which retention may delete, if the newest record ends at `end`."""
         if self._keep_bytes is None:
             return 0
         limit = max(end - self._keep_bytes, 0)
@@ -195,7 +198,7 @@ class RedisReader(StreamReader):
         return begin_of(*found[0], self._keys) if found else 0
 
     def _poll(self, offset: int, wait_s: float) -> list[tuple[bytes, dict[bytes, bytes]]]:
-        """What follows the offset, or nothing after so long or less."""
+        """Returns the entries after the offset. Waits for them for at most `wait_s`."""
         block = math.ceil(1000 * min(wait_s, LONGEST_BLOCK_S)) if wait_s > 0 else None
         position = {self._keys.stream: f"{offset}-0"}
         found = self._connection.call(lambda client: client.xread(position, READ_ENTRIES, block))
@@ -226,6 +229,6 @@ def connection_name(purpose: str) -> str:
 
 
 def format_holder(holder: str) -> str:
-    """Returns the holder of a stream's writer, which is a connection name, as text."""
+    """Returns the holder of a stream's writer, given as a connection name, for messages."""
     host, process, *_ = holder.split(":")
     return f"process {process} on {host}"

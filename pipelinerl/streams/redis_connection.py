@@ -1,7 +1,7 @@
-"""A connection to a Redis server: what is retried, for how long, and the error when it fails.
+"""A connection to a Redis server, with retries, their time limits, and errors with the server's address.
 
-A command may have arrived although its answer was lost, so only commands that may run twice are given to
-`call`. Messages show only scheme, host, port and database of a URL.
+A command may have arrived although its answer was lost, so `call` must only get commands that may run twice.
+Messages show only scheme, host, port and database of a URL.
 """
 
 import time
@@ -18,7 +18,7 @@ from pipelinerl.process import REDIS_VARIABLE
 from pipelinerl.streams.base import StreamError, StreamFullError, do_nothing
 
 RECONNECT_TIMEOUT_S = 60.0  # longest wait for a server that does not answer
-LOADING_TIMEOUT_S = 600.0  # longest wait for one that reads its data
+LOADING_TIMEOUT_S = 600.0  # longest wait for a server that loads its data
 CONNECT_TIMEOUT_S = 5.0  # longest time for one attempt to connect
 ANSWER_TIMEOUT_S = 15.0  # longest wait for one answer
 BACKOFF = ExponentialBackoff(base=0.01, cap=0.5)  # seconds between two attempts
@@ -35,8 +35,11 @@ class Connection:
         answer_timeout_s: float = ANSWER_TIMEOUT_S,
         on_wait: Callable[[], object] = do_nothing,
     ):
-        """`name`: as the server's CLIENT LIST shows it. Connects at the first call.
-        `on_wait` is called after each attempt that failed."""
+        """Connects at the first call.
+
+        `name`: the connection's name in the server's CLIENT LIST.
+        `on_wait`: is called after each failed attempt.
+        """
         self._on_wait = on_wait
         self.server = without_secrets(url)
         ours = {
@@ -49,13 +52,13 @@ class Connection:
         try:
             pool = redis.ConnectionPool.from_url(url)
             pool.connection_kwargs.update(ours)
-            pool.connection_class(**pool.connection_kwargs)  # refuses an option that it does not know
+            pool.connection_class(**pool.connection_kwargs)  # raises for an unknown option
         except (RedisError, TypeError, ValueError) as error:
             raise StreamError(f"the URL of the Redis server {self.server} is wrong: {error}") from None
         self._client = redis.Redis.from_pool(pool)
 
     def call(self, command: Callable[[redis.Redis], Answer], within_s: float = RECONNECT_TIMEOUT_S) -> Answer:
-        """Returns the command's answer, after any number of broken connections. Raises StreamError."""
+        """Returns the command's answer. Retries after broken connections. Raises StreamError."""
         began = time.monotonic()
 
         def give_up(error: Exception) -> None:
@@ -82,7 +85,7 @@ class Connection:
         self.call(lambda client: client.ping(), within_s)
 
     def state(self) -> State:
-        """Returns what the server does, after one attempt: a refusal is an answer, too."""
+        """Returns the server's state after one attempt. A server that refuses a command is not silent."""
         try:
             self._client.ping()
         except BusyLoadingError:
@@ -98,7 +101,7 @@ class Connection:
 
 
 def without_secrets(url: str) -> str:
-    """Scheme, host, port and database. Raises StreamError for what is no URL of a Redis server."""
+    """Returns scheme, host, port and database of a URL. Raises StreamError if it is no Redis URL."""
     try:
         parts = urlsplit(url)
         host = parts.hostname

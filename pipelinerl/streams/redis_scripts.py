@@ -1,11 +1,11 @@
-"""What a writer does on the Redis server, each in one step that nothing comes between.
+"""A writer's operations on the Redis server, as scripts that run atomically.
 
-Next to the stream there is its `writer` hash. `holder` is the name of the connection that may write, and
-`end` the offset after the newest record. Every script may run twice with the same arguments.
+Each stream has a `writer` hash. `holder` is the name of the connection that may write, and `end` the offset
+after the newest record. Every script may run twice with the same arguments.
 """
 
 # KEYS: writer, names. ARGV: holder to replace ('' = none), new holder, name of the stream.
-# The offset of the end, or null when another has become the holder meanwhile.
+# Returns the offset of the end, or null if another connection has become the holder meanwhile.
 CLAIM = """
 local holder = redis.call('HGET', KEYS[1], 'holder') or ''
 if holder ~= ARGV[1] and holder ~= ARGV[2] then return false end
@@ -16,7 +16,7 @@ return redis.call('HGET', KEYS[1], 'end')
 """
 
 # KEYS: stream, writer. ARGV: holder, offset before, offset after, record, offset before which to trim.
-# Holder and end as they are then; if they are not those of the caller, nothing was written.
+# Returns the holder and the end afterwards. If they are not the caller's, nothing was written.
 APPEND = """
 local holder, reached = unpack(redis.call('HMGET', KEYS[2], 'holder', 'end'))
 if holder == ARGV[1] and reached == ARGV[2] then
@@ -28,7 +28,7 @@ end
 return {holder, reached}
 """
 
-# KEYS: stream, writer. ARGV: holder, offset before which to trim. The holder, as in APPEND.
+# KEYS: stream, writer. ARGV: holder, offset before which to trim. Returns the holder, as in APPEND.
 TRIM = """
 local holder = redis.call('HGET', KEYS[2], 'holder')
 if holder == ARGV[1] then redis.call('XTRIM', KEYS[1], 'MINID', ARGV[2] .. '-1') end

@@ -1,9 +1,8 @@
-"""A Redis server of a run's own: it listens on one address, its data are in `<run_dir>/redis`.
+"""A run's own Redis server: it listens on one address, and its data are in `<run_dir>/redis`.
 
-The process that enters it ends it, and it ends with the thread that started it. Its password is made anew for
-each `RedisServer`. The processes of the run get it in their environment. Commands that read the run meanwhile
-get it from the file `url`, which only the user may read. The lock keeps a second server from using the same
-data.
+The process that enters it ends it, and it ends with the thread that started it. Each `RedisServer` has a new
+password. The processes of the run get the password in their environment. Commands that read the run get it
+from the file `url`, which only the user may read. A lock keeps a second server from using the same data.
 """
 
 import fcntl
@@ -39,17 +38,18 @@ appendonly yes
 appendfsync everysec
 save ""
 """
-ASK_TIMEOUT_S = 5.0  # longest wait for its answer to one question for its state
+ASK_TIMEOUT_S = 5.0  # longest wait for an answer about the server's state
 POLL_S = 0.02
-STOP_TIMEOUT_S = 30.0  # time to write what is left before it is killed
+STOP_TIMEOUT_S = 30.0  # time for the server to save its data before it is killed
 
 
 class RedisServer:
-    """Runs between `__enter__` and `__exit__`. `url` holds before, and again if it is entered again, because
-    its port is kept as long as this object exists.
+    """A Redis server that runs between `__enter__` and `__exit__`.
+
+    `url` is valid before, and stays the same if the object is entered again, because the port is kept.
     """
 
-    command = ("redis-server", "-")  # a command line is seen by all: the configuration comes otherwise
+    command = ("redis-server", "-")  # everybody can see a command line, so the configuration comes from stdin
 
     def __init__(self, directory: Path, address: str = LOOPBACK):
         self._directory = directory
@@ -81,7 +81,7 @@ class RedisServer:
             raise StreamBusyError(
                 f"a Redis server runs over {self._directory}: the run is alive, or being read"
             ) from None
-        (self._directory / "url").unlink(missing_ok=True)  # of one that was killed
+        (self._directory / "url").unlink(missing_ok=True)  # left by a killed server
         self.start()
         try:
             self._wait_until_ready()
@@ -101,7 +101,7 @@ class RedisServer:
         self._lock.close()
 
     def start(self) -> None:
-        """Starts the process, which then reads its data: at first, and again once it has ended."""
+        """Starts the process, which then loads its data. May be called again after the process has ended."""
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
                 self.command,
@@ -109,7 +109,7 @@ class RedisServer:
                 stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=subprocess.STDOUT,
-                pass_fds=[self._lock.fileno()],  # held by the server too
+                pass_fds=[self._lock.fileno()],  # the server process holds the lock too
                 start_new_session=True,
                 preexec_fn=partial(die_with_parent, signal.SIGKILL),
             )
@@ -126,7 +126,7 @@ class RedisServer:
 
     @property
     def state(self) -> State:
-        """What the process answers within ASK_TIMEOUT_S."""
+        """The state that the process reports within ASK_TIMEOUT_S."""
         return self._connection.state()
 
     @property
@@ -135,11 +135,11 @@ class RedisServer:
 
     @property
     def last_words(self) -> str:
-        """The last line of the log, or nothing."""
+        """Returns the last line of the log, or "" if it is empty."""
         return "".join(self.log.read_text(errors="replace").strip().splitlines()[-1:])
 
     def kill(self) -> None:
-        """Ends the process at once, and returns when it is gone."""
+        """Kills the process, and waits until it is gone."""
         self._process.kill()
         self._process.wait()
 
@@ -156,9 +156,9 @@ class RedisServer:
 
 @contextmanager
 def served(directory: Path, within_s: float = RECONNECT_TIMEOUT_S) -> Iterator[str]:
-    """Yields the URL of a server over these data: of the one that runs, or of one that runs for the block.
+    """Yields the URL of a server with these data: the running one, or one that is started for the block.
 
-    One that is starting or ending is waited for. Raises StreamBusyError where it does neither in time.
+    Waits for a server that is starting or ending. Raises StreamBusyError if it does neither in time.
     """
     own = RedisServer(directory)
     deadline = time.monotonic() + within_s
@@ -173,7 +173,10 @@ def served(directory: Path, within_s: float = RECONNECT_TIMEOUT_S) -> Iterator[s
 
 
 def _entered_or_running(own: RedisServer, directory: Path, held: ExitStack) -> str | None:
-    """Returns the URL of `own`, where no other runs over these data, or of the other, if that answers."""
+    """Returns the URL of `own`, or, if another server runs with these data, that server's URL.
+
+    Returns None if the other server does not answer.
+    """
     try:
         return held.enter_context(own).url
     except StreamBusyError:

@@ -1,4 +1,4 @@
-"""Waits for room where the records of a stream are kept: somebody may make some, and the run goes on."""
+"""Waits while the storage of a stream is full, so that the run continues once somebody frees space."""
 
 import logging
 import time
@@ -17,9 +17,9 @@ Result = TypeVar("Result")
 def when_there_is_room(
     write: Callable[[], Result], stream: str, place: str, on_wait: Callable[[], object]
 ) -> Result:
-    """Returns what `write` returns. It is tried again every second for as long as there is no room.
+    """Returns the result of `write`, which is retried every second while the storage is full.
 
-    That is said once, of this stream in this place. `write` must leave nothing behind when it raises.
+    The wait is logged once, with the stream and the place. If `write` raises, it must leave nothing behind.
     """
     waited = False
     while True:

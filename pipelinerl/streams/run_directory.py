@@ -1,10 +1,10 @@
-"""Checks that what a user named is the directory of a run, before any of its streams is opened."""
+"""Checks that a path given by the user is the directory of a run, before any stream is opened."""
 
 from pathlib import Path
 
 
 class InvalidInputError(Exception):
-    """What was asked for does not exist; the message is the one line that the user sees."""
+    """The user asked for something that does not exist. The message is the line that the user sees."""
 
 
 def check_run(run_dir: Path) -> None:

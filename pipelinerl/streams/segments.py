@@ -1,11 +1,12 @@
-"""Segment files: how the records of one stream are stored on disk. Used by `files`; knows bytes, not records.
+"""Segment files, which store the records of one stream. Used by `files`; must not know what a record is.
 
-A stream is a folder of append-only segments. A segment's name is the offset at which it starts; offsets are
-byte positions in the stream as a whole. A record is a header and its payload. The header has a checksum of
-its own, so that a damaged length is not mistaken for a record still being written.
+A stream is a directory of append-only segments. A segment's name is the offset at which it starts; offsets
+are byte positions in the stream, across its segments. A record is a header and its payload. The header has
+its own checksum, so that a damaged length is not mistaken for a record still being written.
 
-A segment is on the disk before a later one begins, so a loss of power can only harm the last one. What the
-disk has not got reads as zeros there, in whole blocks or from any byte on. The stream ends where that begins.
+A segment is on the disk before a later one begins, so a loss of power can only damage the last one. Data that
+did not reach the disk read as zeros there, in complete blocks or from any byte on. The stream ends where they
+begin.
 """
 
 import os
@@ -19,9 +20,9 @@ from pipelinerl.streams.base import StreamCorruptError, StreamError
 _HEADER = struct.Struct("<III")  # payload length, crc32 of the payload, crc32 of these two
 HEADER_BYTES = _HEADER.size
 _CHECKED = 8  # bytes of the header under its own checksum
-_READ_BYTES = 256 * 1024  # arrays of a record keep the whole read alive, so not larger
+_READ_BYTES = 256 * 1024  # not larger, because arrays of a record keep the buffer of the read alive
 _BLOCK = 4096  # bytes of a file that reach the disk together
-_BLANK = 64  # zeros at the end of a block that say that the rest of it was never written
+_BLANK = 64  # so many zeros at a block's end mean that its rest was never written
 _SUFFIX = ".records"
 
 
@@ -37,7 +38,7 @@ def segment_path(directory: Path, start: int) -> Path:
 
 
 def segment_starts(directory: Path) -> list[int]:
-    """Where the segments of a stream start, in order; none when the stream does not exist."""
+    """Returns the start offsets of a stream's segments, in order; none if the stream does not exist."""
     try:
         names = os.listdir(directory)
     except FileNotFoundError:
@@ -46,11 +47,11 @@ def segment_starts(directory: Path) -> list[int]:
 
 
 def read_payloads(path: Path, offset: int, sealed: bool) -> Iterator[tuple[memoryview, int]]:
-    """The complete payloads of one segment from the offset on, each with the offset after it.
+    """Yields the complete payloads of one segment from the offset on, each with the offset after it.
 
-    Stops at a record that is torn or was never written to the disk. In a `sealed` segment, which a later one
-    follows, such a record is corrupt. Nothing is kept between two reads of the file: a restarted writer may
-    replace a torn tail.
+    Stops at a record that is incomplete or was never written to the disk. In a `sealed` segment, which has a
+    successor, such a record is corrupt. Nothing is cached between two reads of the file, because a restarted
+    writer may replace an incomplete record.
     """
     start = int(path.name.removesuffix(_SUFFIX))
     with path.open("rb", buffering=0) as file:
@@ -89,7 +90,7 @@ def read_payloads(path: Path, offset: int, sealed: bool) -> Iterator[tuple[memor
 
 
 def _never_written(file: int, begin: int, size: int) -> bool:
-    """Whether the record there ends in zeros, or a block of the file system does that holds a part of it."""
+    """Returns whether a record ends in zeros, or one of its file system blocks does."""
     reach = (begin + size + _BLOCK - 1) // _BLOCK * _BLOCK  # the end of the record's last block
     data = os.pread(file, reach - begin, begin)
     first = _BLOCK - begin % _BLOCK

@@ -1,4 +1,4 @@
-"""Records as text that a person reads. Used by `python -m pipelinerl.streams show`."""
+"""Formats records as readable text. Used by `python -m pipelinerl.streams show`."""
 
 import time
 from enum import Enum
@@ -65,19 +65,19 @@ def describe_completion(completion: Completion, tokenizer: Tokenizer | None) -> 
 
 
 def text_of(token_ids: np.ndarray, tokenizer: Tokenizer | None) -> str:
-    """Returns the text, indented. Characters that would control the terminal are escaped."""
+    """Returns the tokens as indented text. Characters that would control the terminal are escaped."""
     ids = token_ids.tolist()
     text = tokenizer.decode(ids, skip_special_tokens=False) if tokenizer else " ".join(map(str, ids))
     return "\n".join(f"      {printable(line)}" for line in text.split("\n"))
 
 
 def printable(line: str) -> str:
-    """Returns the line with the characters escaped that would control the terminal."""
+    """Returns the line, with characters escaped that would control the terminal."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in line)
 
 
 def describe_row(row: MicroBatchRow) -> str:
-    """Lag of the tokens in the loss, against the weights that the step starts from."""
+    """Returns a row as text. Lag is that of the tokens in the loss, against the step's initial weights."""
     sequences = [len(rank) for rank in row.micro_batches]
     tokens = [sum(len(sequence.token_ids) for sequence in rank) for rank in row.micro_batches]
     versions = [s.versions[s.loss_mask] for rank in row.micro_batches for s in rank]
@@ -105,8 +105,10 @@ def plain(value: object) -> str:
 
 
 def load_tokenizer(run_dir: Path) -> Tokenizer | None:
-    """The tokenizer of the run's model; none where the run has no model (scripted engine). Read without
-    transformers, which takes seconds to import."""
+    """Returns the tokenizer of the run's model, or None if it has no model, as with the scripted engine.
+
+    It is read without transformers, whose import takes seconds.
+    """
     config = saved_config(run_dir) if (run_dir / "config.yaml").exists() else {}
     file = Path(config.get("model", {}).get("path") or run_dir) / "tokenizer.json"
     return Tokenizer.from_file(str(file)) if file.exists() else None

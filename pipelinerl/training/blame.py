@@ -1,7 +1,7 @@
-"""Who broke a weight update, judged from what every member of the weight group says of it.
+"""Decides which members broke a weight update, from the status that each member of the weight group reports.
 
-One member's failure breaks the group, so most of those that fail are innocent. What a server writes in
-`error` is not read: the contract leaves it free.
+One member's failure breaks the group, so most failures are not the failing member's fault. The text in
+`error` is not parsed, because the contract does not define it.
 """
 
 from collections.abc import Mapping
@@ -13,23 +13,23 @@ Server = TypeVar("Server")
 
 @dataclass(frozen=True)
 class Ending:
-    """How an update ended at one member: `state` is live, failed, receiving (it did not end) or silent."""
+    """The end of an update at one member. `state` is live, failed, receiving (not ended) or silent."""
 
     state: str
     bytes: int = 0
-    first: bool = False  # it had failed while the trainer still held the group
+    first: bool = False  # whether it failed before the trainer left the group
 
 
 @dataclass(frozen=True)
 class Blame(Generic[Server]):
     servers: frozenset[Server]
-    certain: bool  # that each of them failed by itself
+    certain: bool  # whether each of them certainly failed by itself
 
 
 def blame(endings: Mapping[Server, Ending], total_bytes: int, timed_out: bool) -> Blame[Server]:
-    """Returns the fewest members whose failure explains the others'; none if all are live.
+    """Returns the smallest set of members whose failure explains the others'; none if all are live.
 
-    timed_out: the broadcast ended in silence. Then those that wait for the silent one give up first.
+    timed_out: whether the broadcast timed out. Then the members that wait for the silent one fail first.
     """
     own = {s for s, e in endings.items() if _failed_by_itself(e, total_bytes)}
     if own:
@@ -38,14 +38,14 @@ def blame(endings: Mapping[Server, Ending], total_bytes: int, timed_out: bool) -
     if unended:
         return Blame(frozenset(unended), certain=True)
     failed = {s: e for s, e in endings.items() if e.state != "live"}
-    if not timed_out:  # the others learn of it from the trainer, when that leaves the group
+    if not timed_out:  # the others fail only when the trainer leaves the group
         failed = {s: e for s, e in failed.items() if e.first} or failed
-    # A member receives nothing after its failure; whoever it passes buckets on to may have as few.
+    # A member receives nothing after its failure; members to which it forwards buckets may have as few.
     fewest = min((e.bytes for e in failed.values()), default=0)
     suspects = frozenset(s for s, e in failed.items() if e.bytes == fewest)
     return Blame(suspects, certain=len(suspects) < 2)
 
 
 def _failed_by_itself(ending: Ending, total_bytes: int) -> bool:
-    """Whether it does not answer, or failed although it had received everything."""
+    """Returns whether the member does not answer, or failed after it had received everything."""
     return ending.state == "silent" or (ending.state == "failed" and ending.bytes >= total_bytes)

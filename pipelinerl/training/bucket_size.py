@@ -1,15 +1,15 @@
-"""How large the buckets of a weight update are where `weights.bucket_bytes` leaves it open."""
+"""The bucket size of a weight update if `weights.bucket_bytes` does not set it."""
 
-SMALLEST = 2**23  # bytes; a broadcast costs as much time as packing a few MB, which smaller tensors save
+SMALLEST = 2**23  # bytes; a broadcast takes as long as packing a few MB, so smaller tensors are packed
 LARGEST = 2**28
-BUCKETS = 256  # of one update, besides tensors that are larger than a bucket
+BUCKETS = 256  # number of buckets in one update, besides tensors that are larger than a bucket
 
 
 def usual_bucket_bytes(total_bytes: int, backend: str) -> int:
-    """Returns the size for an update of so many bytes.
+    """Returns the bucket size for an update of `total_bytes`.
 
-    A tensor that is larger than a bucket is sent from where it lies; smaller ones are first copied together.
-    NCCL's buckets are packed on a GPU, and its broadcasts are polled: there they are as large as can be.
+    A tensor that is larger than a bucket is sent without a copy. Smaller ones are first packed into buckets.
+    With NCCL, buckets have the largest size, because they are packed on a GPU and broadcasts are polled.
     """
     if backend == "nccl":
         return LARGEST

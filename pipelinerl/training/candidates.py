@@ -1,4 +1,4 @@
-"""Which servers the next weight group is formed of: who is there, not pinned, and not condemned."""
+"""Chooses the servers of the next weight group among those that answer, not pinned and not condemned."""
 
 import logging
 import math
@@ -14,12 +14,12 @@ from pipelinerl.training.servers import Failures, Roll, Servers
 from pipelinerl.training.silent_servers import SilentServers
 
 log = logging.getLogger(__name__)
-MEMBER_TIMEOUT_S = 5.0  # for a server of the last group: one that hangs holds up training once
-OUTSIDER_TIMEOUT_S = 1.0  # for a server outside the group to say that it is there
-FIRST_PAUSE_S = 1.0  # before it is asked again
+MEMBER_TIMEOUT_S = 5.0  # for an answer of a member of the last group; if it hangs, it delays training once
+OUTSIDER_TIMEOUT_S = 1.0  # for an answer of a server outside the group
+FIRST_PAUSE_S = 1.0  # before a silent server is asked again
 LONGEST_PAUSE_S = 32.0
-POLL_S = 0.2  # between two looks at servers that are loading
-SAY_EVERY_S = 10.0  # that a server is waited for
+POLL_S = 0.2  # between two polls of servers that are loading
+SAY_EVERY_S = 10.0  # between two log messages about a wait for servers
 Infos = dict[ServerControl, ContractInfo]
 
 
@@ -36,27 +36,27 @@ class Candidates:
         world: WorldConfig,
         record: Callable[[ServerCondemned], object],
     ):
-        """`needs`: capabilities that every server must have, and what asks for each.
-        `record`: tells the launcher of a server that is to be ended."""
+        """`needs`: capabilities that every server must have, each with the setting that needs it.
+        `record`: tells the launcher to end a server."""
         self._servers = servers
         self._strikes = strikes
         self._needs = needs
         self._start_timeout_s = world.server_start_timeout_s
         self._grace_s = world.server_grace_s
         self._record = record
-        self._asked_since: dict[ServerControl, float] = {}  # first, of those that were not ready since
+        self._asked_since: dict[ServerControl, float] = {}  # time of the first vain question
         self._silent: SilentServers[ServerControl] = SilentServers(FIRST_PAUSE_S, LONGEST_PAUSE_S)
-        self._late: set[ServerControl] = set()  # those that were not within `start_timeout_s`
-        self._late_at = -math.inf  # when one was condemned for that
-        self._refused: dict[ServerControl, Exception] = {}  # what neither a new epoch nor a new process mends
-        self._failing: dict[ServerControl, int] = {}  # to be replaced, by the version that they failed at
-        self.pinned: set[str] = set()  # URLs of servers that are to keep what they serve
-        self.last_failure: str | None = None  # of an update, as a server told it
+        self._late: set[ServerControl] = set()  # servers not ready within `start_timeout_s`
+        self._late_at = -math.inf  # time when a server was last condemned for that
+        self._refused: dict[ServerControl, Exception] = {}  # failures for which no retry helps
+        self._failing: dict[ServerControl, int] = {}  # servers to replace -> version that failed
+        self.pinned: set[str] = set()  # URLs of servers that must keep their weights
+        self.last_failure: str | None = None  # error of an update, as a server reported it
 
     def wait(self) -> None:
-        """Waits until every server is ready, or has had time to be, and names those that are not.
+        """Waits until every server is ready, or has had enough time. Logs the servers that are not ready.
 
-        Once one is ready, the others have as long again as that one took. They join at a later publication.
+        Once one is ready, the others get as much time again. They can join at a later publication.
         """
         began = time.monotonic()
         grace_ends = math.inf
@@ -76,10 +76,11 @@ class Candidates:
             time.sleep(POLL_S)
 
     def choose(self, members: Collection[ServerControl]) -> Infos:
-        """Returns the next group's servers. A pinned one is among them only when there is no other.
+        """Returns the next group's servers. A pinned server is among them only if there is no other.
 
-        Waits while there is none, because the launcher replaces those that end, and those that are condemned.
-        members: those of the last group. Raises NoServersError, or the refusal where all refused for good.
+        Waits while there is none, because the launcher replaces servers that end or are condemned.
+        members: members of the last group. Raises NoServersError, or the refusal if every server has refused
+        permanently.
         """
         began = said = time.monotonic()
         has_condemned = False
@@ -97,13 +98,13 @@ class Candidates:
         return infos
 
     def is_one_ready(self, besides: Collection[ServerControl]) -> bool:
-        """Whether a server could be published to now, apart from these."""
+        """Returns whether a server other than `besides` is ready for a publication."""
         now = time.monotonic()
         others = [s for s in self._look() if s not in besides and self._silent.is_due(s, now)]
         return bool(others and self._roll(dict.fromkeys(others, OUTSIDER_TIMEOUT_S)).ready)
 
     def condemn(self, failures: Failures) -> Failures:
-        """Asks those no more that refused for good. Returns the failures of the others."""
+        """Condemns the servers that refused permanently. Returns the failures of the others."""
         for server, failure in failures.items():
             if _is_hopeless(failure):
                 log.error("%s is left out for the rest of this run: %s", server.url, failure)
@@ -112,9 +113,9 @@ class Candidates:
         return {s: f for s, f in failures.items() if s not in self._refused}
 
     def condemn_failing(self, servers: Iterable[ServerControl]) -> None:
-        """Asks those of them no more that failed update after update. The launcher replaces them.
+        """Condemns those servers that failed update after update. The launcher replaces them.
 
-        Raises NoServersError where a version fails at the replacement of a server that it failed at.
+        Raises NoServersError if a version fails at a server and also at its replacement.
         """
         for server in filter(self._strikes.is_hopeless, servers):
             name = self._servers.joining(server).name
@@ -127,7 +128,7 @@ class Candidates:
             self._tell(server, f"it failed update after update{last}", replaceable=True)
 
     def _roll(self, patience_s: dict[ServerControl, float]) -> Roll:
-        """Asks as `Servers.roll` does. Notes since when those that are not ready have been asked."""
+        """Calls `Servers.roll`. Records since when the servers that are not ready have been asked."""
         now = time.monotonic()
         for server in patience_s:
             self._asked_since.setdefault(server, now)
@@ -138,7 +139,7 @@ class Candidates:
         return roll
 
     def _is_late(self, server: ServerControl) -> bool:
-        """Whether it was first asked in vain so long ago that it should have been ready since."""
+        """Returns whether the server has been asked for longer than it may take to start."""
         asked_since = self._asked_since.get(server, math.inf)
         return time.monotonic() - asked_since > self._start_timeout_s
 
@@ -151,9 +152,9 @@ class Candidates:
             self._tell(server, why, replaceable=True)
 
     def _condemn_silent(self, again: bool) -> None:
-        """Has the launcher replace the servers that are there.
+        """Condemns all present servers, so that the launcher replaces them.
 
-        Raises NoServersError where there is none, or where their replacements are silent too.
+        Raises NoServersError if there is none, or if the replacements are silent too.
         """
         silent = self._look()
         if again or not silent:
@@ -165,16 +166,16 @@ class Candidates:
         self._record(ServerCondemned(joining=joining, url=server.url, why=why, replaceable=replaceable))
 
     def _look(self) -> list[ServerControl]:
-        """Returns the servers that the run has by now, without those that are condemned."""
+        """Returns the run's current servers, except condemned ones."""
         self._servers.refresh()
         self.pinned &= {server.url for server in self._servers.all}
         condemned = self._refused.keys() | self._failing.keys() | self._late
         return [s for s in self._servers.all if s not in condemned]
 
     def _chosen(self, members: Collection[ServerControl]) -> Infos:
-        """Those that are to be published to.
+        """Returns the servers to publish to, which may be none.
 
-        Raises NoServersError if all that are there have failed at this version.
+        Raises NoServersError if all present servers have failed at this version.
         """
         servers = self._look()
         free = [s for s in servers if s.url not in self.pinned]
@@ -191,8 +192,8 @@ class Candidates:
         return infos
 
     def _ready(self, servers: list[ServerControl], members: Collection[ServerControl]) -> tuple[Roll, Infos]:
-        """Returns which of them answer and do what is needed, and whom of these the strikes choose."""
-        # One that is out already, and hangs, must not hold up every publication.
+        """Returns the servers that answer with the needed capabilities, and those that the strikes choose."""
+        # A server outside the group that hangs must not delay every publication.
         late = {s for s in servers if self._is_late(s)}
         now = time.monotonic()
         patience = dict.fromkeys((s for s in servers if s in members), MEMBER_TIMEOUT_S)
@@ -217,7 +218,7 @@ class Candidates:
         return None
 
     def _has_waited_long(self, began: float) -> bool:
-        """Whether a wait has lasted for long, and so have the last words of the launcher and to it."""
+        """Returns whether a wait has lasted too long, without a change of servers or a condemned one."""
         since = max(began, self._servers.launched.changed_at, self._late_at)
         return time.monotonic() > since + self._start_timeout_s
 
@@ -232,9 +233,9 @@ class Candidates:
 
 
 def _is_hopeless(failure: Exception) -> bool:
-    """Whether no new epoch can mend it.
+    """Returns whether the failure would recur in every epoch.
 
-    The weights do not fit, another run took the server over, or it lacks a capability.
+    The weights do not fit, another run took over the server, or it lacks a capability.
     """
     if isinstance(failure, ContractRefusalError):
         return failure.status == 422 or failure.code == "other_run"

@@ -13,9 +13,9 @@ log = logging.getLogger(__name__)
 
 
 class CheckpointSaver:
-    """Saves one checkpoint at a time. An error of writing is raised by the next `poll` or `finish`.
+    """A saver of one checkpoint at a time. The next `poll` or `finish` raises an error of writing.
 
-    One for which there is no room is left out, and those before it stay.
+    A checkpoint for which the disk has no space is left out, and earlier ones stay.
     """
 
     def __init__(
@@ -27,8 +27,8 @@ class CheckpointSaver:
         newest: int = 0,
         wait_for: Callable[[Sequence[Future]], object] = wait,
     ):
-        """newest: version of the newest checkpoint that is complete.
-        wait_for: waits until one of the futures is done, in the way of the process that waits."""
+        """newest: version of the newest complete checkpoint.
+        wait_for: waits until one of the futures is done, in the manner of the calling process."""
         self.newest = newest
         self._wait_for = wait_for
         self._sync_streams = sync_streams
@@ -58,12 +58,12 @@ class CheckpointSaver:
         return CheckpointSaved(version=position.version, rollouts_offset=oldest.rollouts_offset)
 
     def poll(self) -> None:
-        """Announces the checkpoint that has become complete, on the caller's thread: streams serve one."""
+        """Announces a checkpoint that is complete by now, in the caller's thread, which owns the streams."""
         if self._saving and self._saving.done():
             self.finish()
 
     def finish(self) -> None:
-        """Wait for the one that is being written."""
+        """Waits for the checkpoint that is being written."""
         if self._saving:
             self._wait_for([self._saving])
             saved = self._saving.result()

@@ -1,10 +1,10 @@
 """The checkpoints of a run on disk: which are complete, and which are kept.
 
-    RUN_DIR/checkpoints/00000040/worker/          what the trainer backend saved
+    RUN_DIR/checkpoints/00000040/worker/          files of the trainer backend
     RUN_DIR/checkpoints/00000040/position.json    written last: the checkpoint is complete
 
-A checkpoint says where in `rollouts` its future begins; what else a resumed run needs, the event streams
-hold: which groups were started and settled, how many problems were drawn, the sampler's state.
+A checkpoint holds the offset in `rollouts` from which a resumed run reads. Its other state is in the event
+streams: which groups were started and settled, how many problems were drawn, the sampler's state.
 """
 
 import json
@@ -23,10 +23,10 @@ log = logging.getLogger(__name__)
 @dataclass(frozen=True, order=True)
 class Position:
     version: int
-    rollouts_offset: int  # `rollouts` from here on holds all that closed no step up to `version`
+    rollouts_offset: int  # offset in `rollouts`, before every rollout of the steps after `version`
 
 
-START = Position(version=0, rollouts_offset=0)  # needs no checkpoint
+START = Position(version=0, rollouts_offset=0)  # a run's beginning, which needs no checkpoint
 
 
 class Checkpoints:
@@ -35,11 +35,11 @@ class Checkpoints:
 
     @property
     def final(self) -> Path:
-        """The Hugging Face model with which a run ends."""
+        """The directory of the Hugging Face model exported at the run's end."""
         return self._directory / "final"
 
     def worker(self, version: int) -> Path:
-        """What `TrainerWorker.save` and `load` are given."""
+        """Returns the directory for `TrainerWorker.save` and `load`."""
         return self._of(version) / "worker"
 
     def _of(self, version: int) -> Path:
@@ -53,7 +53,7 @@ class Checkpoints:
     def complete(self, position: Position, keep: int) -> Position:
         """Declares the checkpoint at `position` complete, removes the oldest, returns the oldest one kept.
 
-        It is on the disk before it is declared, and its declaration is before an older one is removed.
+        Its files are on the disk before the declaration, and the declaration before an older one is removed.
         """
         sync_tree(self._of(position.version))
         sync(self._directory.parent)
@@ -81,17 +81,17 @@ class Checkpoints:
                 shutil.rmtree(directory)
 
     def leave_out(self, version: int) -> None:
-        """Removes what there is of a checkpoint that could not be completed."""
+        """Removes the files of a checkpoint that could not be completed."""
         (self._of(version) / "position.json").unlink(missing_ok=True)
         shutil.rmtree(self._of(version), ignore_errors=True)
 
     def _remove(self, version: int) -> None:
-        (self._of(version) / "position.json").unlink()  # first: what is half removed is not complete
+        (self._of(version) / "position.json").unlink()  # first: then the rest counts as incomplete
         shutil.rmtree(self._of(version))
 
 
 def _read_position(file: Path) -> Position | None:
-    """Returns what the file says, or None if it is damaged: then its checkpoint is not complete."""
+    """Returns the file's content, or None if it is damaged: then its checkpoint is not complete."""
     try:
         return msgspec.json.decode(file.read_bytes(), type=Position)
     except msgspec.DecodeError:

@@ -1,8 +1,8 @@
 """One rank's learning: micro-batches -> forward, objective, backward; a step's updates when it closes.
 
-With several `epochs` a step makes several updates on the same rollouts (the K of PPO's Algorithm 1, arXiv
-1707.06347). The first begins as micro-batches come, and the others use them again. Each is kept with the
-log-probabilities of the policy that the step began with, which the first epoch has computed.
+With several `epochs`, a step makes several updates on the same rollouts (K in PPO's Algorithm 1, arXiv
+1707.06347). The first epoch runs as micro-batches arrive, and the others reuse them. Each micro-batch is kept
+with the log-probabilities of the step's initial policy, which the first epoch has computed.
 """
 
 from dataclasses import replace
@@ -25,11 +25,11 @@ class Learner:
         self._epochs = config.epochs
         self._reset_every = config.reset_optimizer_every
         self._token_fields = config.token_fields
-        self._kept: list[PackedBatch] = []  # of the step; on the CPU
+        self._kept: list[PackedBatch] = []  # micro-batches of the step, on the CPU
         self._statistics = StepStatistics()
 
     def accumulate(self, sequences: list[TrainingSequence], step: int) -> None:
-        """Adds the gradient of one micro-batch to the update that is being made."""
+        """Adds the gradient of one micro-batch to the current update."""
         batch = PackedBatch.pack(sequences, step, self._token_fields)
         logprobs = self._backward(batch)
         if self._epochs > 1:
@@ -51,7 +51,7 @@ class Learner:
     def close_step(self, version: int, ranks: Ranks) -> tuple[StepReport, dict[str, float]]:
         """Makes the updates of the step that begins with `version`, and reports the last one.
 
-        A step was skipped if all of its updates were.
+        The step counts as skipped only if all of its updates were skipped.
         """
         report = self._worker.step()
         skipped = report.skipped

@@ -1,4 +1,4 @@
-"""Does something now and then while a block waits."""
+"""Calls a function at intervals while a block runs."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def meanwhile(every_s: float, act: Callable[[], object], name: str) -> Iterator[None]:
-    """Calls `act` in a thread of this name every `every_s` seconds, for as long as the block runs."""
+    """Calls `act` every `every_s` seconds, in a thread called `name`, while the block runs."""
     ended = threading.Event()
 
     def repeat() -> None:

@@ -1,4 +1,4 @@
-"""The phases of one publication: which of them its seconds went to."""
+"""Measures the seconds of each phase of a publication."""
 
 import time
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ Item = TypeVar("Item")
 
 
 class Phases:
-    """Gives every moment to the phase that was begun last."""
+    """The seconds of each phase. A phase lasts until the next one begins."""
 
     def __init__(self) -> None:
         self._seconds: dict[str, float] = {}
@@ -19,13 +19,13 @@ class Phases:
         self._since = 0.0
 
     def begin(self, name: str) -> None:
-        """Ends the phase that goes on, and begins this one, again if it has been."""
+        """Ends the current phase, and begins or resumes this one."""
         self._seconds = self.seconds()
         self._name = name
         self._since = time.monotonic()
 
     def inside(self, name: str, items: Iterator[Item]) -> Iterator[Item]:
-        """Yields the items, and gives the time that each takes to come to the phase `name`."""
+        """Yields the items. The time to produce each counts for the phase `name`."""
         around = self._name
         while True:
             self.begin(name)
@@ -44,7 +44,7 @@ class Phases:
 
 
 def add_phases(spans: Spans, published: WeightsPublished) -> None:
-    """Records the phases of a publication that has just ended as spans, one after the other."""
+    """Records the phases of a publication that has just ended as consecutive spans."""
     began = time.time() - published.seconds
     gather_s = published.phases.get("gather", 0.0)
     for name in ("open", "send", "confirm"):

@@ -1,8 +1,8 @@
-"""The probe: do the servers sample from exactly the weights that the trainer holds?
+"""The probe, which checks that the servers sample from exactly the trainer's weights.
 
 Once a version is live, each server completes a few fixed held-out prompts while the trainer learns. Before
-its weights change, the trainer scores the sampled tokens with them. In float32 the difference of
-log-probabilities is numerical noise; anything more is a broken weight path.
+its weights change, the trainer scores the sampled tokens. In float32 the difference of log-probabilities is
+numerical noise; a larger difference means that the weight path is broken.
 """
 
 import time
@@ -23,35 +23,35 @@ from pipelinerl.training.ranks import Ranks
 
 
 class Probe:
-    """Exists on every rank; only rank 0 talks to servers, and decides for all."""
+    """The probe of one rank. Every rank has one; only rank 0 talks to servers, and decides for all ranks."""
 
     def __init__(self, config: RunConfig, domain: Domain, ranks: Ranks, token: str | None):
         self._ranks = ranks
-        self._token_fields = config.token_fields  # of no domain's giving here: their fill
+        self._token_fields = config.token_fields  # the probe's sequences have their fill values
         self._schedule = ProbeSchedule(config.probe.every)
         count = min(config.probe.prompts, domain.heldout_size)
         prompts = [domain.heldout_problem(i).messages for i in range(count)]
         sampling = replace(training_sampling(config), max_tokens=config.probe.max_tokens, seed=None)
         self._requests = ProbeRequests(token, config.probe.timeout_s, prompts, sampling)
-        self._asked = 0  # requests of the probe that is under way
-        self.is_under_way = False  # the same on every rank
+        self._asked = 0  # requests of the current probe
+        self.is_under_way = False  # equal on every rank
 
     def begin(self, version: int, published: WeightsPublished | None) -> None:
-        """Begins to probe the servers, if that is due. `published` counts on rank 0."""
+        """Begins to probe the servers if a probe is due. Only rank 0 needs `published`."""
         self.is_under_way = self._ranks.agree(lambda: self._begin(version, published))
 
     def _begin(self, version: int, published: WeightsPublished) -> bool:
         if not self._schedule.is_due(version, published.joinings):
-            return self.is_under_way  # one of the same weights may be, which are published anew
+            return self.is_under_way  # the same weights may be published again during their probe
         self._schedule.begin(published.joinings)
         self._asked = self._requests.begin(published.servers)
         return True
 
     def score(self, worker: TrainerWorker, version: int) -> dict[str, float]:
-        """Ends the probe that is under way. Returns its metrics, those of the requests on rank 0 alone.
+        """Ends the current probe, and returns its metrics. Counts of requests are valid only on rank 0.
 
-        `worker` still holds the weights of `version`. Late answers are waited for as the schedule says, and
-        left out otherwise.
+        `worker` must still hold the weights of `version`. The schedule decides whether to wait for late
+        answers; otherwise they are left out.
         """
         began = time.monotonic()
         self.is_under_way = False
@@ -63,11 +63,11 @@ class Probe:
         return {**gap, "probe_unanswered": self._asked - len(sequences)}
 
     def close(self) -> None:
-        """Ends what is under way."""
+        """Ends the current requests."""
         self._requests.close()
 
     def _collect(self, version: int, sequences: list[TrainingSequence]) -> bool:
-        """Appends the answers that are of this version, and returns whether there are any."""
+        """Appends the answers sampled by this version, and returns whether there are any."""
         if not self._requests.have_ended and self._schedule.waits(time.monotonic()):
             self._requests.wait()
         sequences.extend(self._sequences(version, self._requests.take()))
@@ -83,7 +83,10 @@ class Probe:
     def _gap(
         self, worker: TrainerWorker, version: int, sequences: list[TrainingSequence]
     ) -> dict[str, float]:
-        """Returns how far the servers' log-probabilities are off. Rank 0 has all the sequences."""
+        """Returns the gap between the servers' log-probabilities and the trainer's.
+
+        Only rank 0 has the sequences.
+        """
         batch = PackedBatch.pack(sequences, version, self._token_fields).to(worker.device)
         scores = worker.forward(batch, grad=False)
         sampled = batch.loss_mask & (batch.versions == version)

@@ -1,4 +1,4 @@
-"""The requests of a probe. They run in a thread of their own, so that training goes on meanwhile."""
+"""The requests of a probe. They run in a thread of their own, so that training continues meanwhile."""
 
 import asyncio
 import time
@@ -12,14 +12,14 @@ from pipelinerl.clients.completions import Asked, Prompt, Sampling, complete
 from pipelinerl.clients.http_session import open_session
 from pipelinerl.training.silent_servers import SilentServers
 
-LONGEST_PAUSE = 64  # for a server that does not answer, in timeouts
+LONGEST_PAUSE = 64  # longest pause before a silent server is asked again, in timeouts
 
 
 class ProbeRequests:
-    """The prompts that each server completes, for one probe at a time."""
+    """The requests of one probe at a time, in which each server completes the prompts."""
 
     def __init__(self, token: str | None, timeout_s: float, prompts: Sequence[Prompt], sampling: Sampling):
-        """timeout_s: the longest wait for a server. One that does not answer is asked ever more rarely."""
+        """timeout_s: the longest wait for a server. A server that does not answer is asked less and less."""
         self._token = token
         self._timeout_s = timeout_s
         self._prompts = prompts
@@ -30,10 +30,10 @@ class ProbeRequests:
         self._servers: list[str] = []
         self._answers: list[Completion] = []
         self._began = 0.0
-        self._under_way: Future[float] | None = None  # when they ended
+        self._under_way: Future[float] | None = None  # its result is the time when the requests ended
 
     def begin(self, servers: Iterable[str]) -> int:
-        """Asks those servers that are to be asked. Returns the number of requests."""
+        """Sends requests to those servers that are due. Returns the number of requests."""
         self.take()
         if not self._thread.is_alive():
             self._thread.start()
@@ -46,16 +46,16 @@ class ProbeRequests:
 
     @property
     def have_ended(self) -> bool:
-        """Whether every request was answered, or has failed."""
+        """Whether every request has been answered or has failed."""
         return self._under_way is None or self._under_way.done()
 
     def wait(self) -> None:
-        """Waits until they have ended, which is at most the timeout after they began."""
+        """Waits until the requests have ended, which takes at most the timeout."""
         if self._under_way:
             wait([self._under_way])
 
     def take(self) -> list[Completion]:
-        """Returns what was answered by now, and ends the requests that were not."""
+        """Returns the answers so far, and cancels the other requests."""
         if self._under_way is None:
             return []
         ended = time.monotonic() if self._under_way.cancel() else self._under_way.result()
@@ -81,9 +81,9 @@ class ProbeRequests:
         self._silent.observe(answered | silent, silent, ended)
 
     async def _ask(self, servers: list[str], answers: list[Completion]) -> float:
-        """Appends what is answered, and returns when all has ended.
+        """Appends the answers, and returns the time when all requests have ended.
 
-        A server that fails here is the publisher's to notice.
+        Failures are ignored, because the publisher notices a server that fails.
         """
         async with open_session(self._token, self._timeout_s) as session:
 
@@ -96,6 +96,6 @@ class ProbeRequests:
 
 
 async def _others_end() -> None:
-    """Waits until every other task of the loop has ended: cancelled ones close their connections."""
+    """Waits until every other task of the loop has ended, so that cancelled ones close their connections."""
     others = asyncio.all_tasks() - {asyncio.current_task()}
     await asyncio.gather(*others, return_exceptions=True)

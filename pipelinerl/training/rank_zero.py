@@ -1,4 +1,4 @@
-"""What only trainer rank 0 does besides training: reads rows, writes events and metrics, publishes, saves."""
+"""The extra duties of trainer rank 0: it reads rows, writes events and metrics, publishes and saves."""
 
 import logging
 from collections import Counter
@@ -42,8 +42,8 @@ from pipelinerl.training.stopping import Stopping
 from pipelinerl.training.weight_publisher import WeightPublisher
 
 log = logging.getLogger(__name__)
-LOOK_S = 1.0  # between two looks at the servers while no row comes
-TIMED = ("wait", "learn", "optimizer", "quiesce", "publish", "probe", "save")  # spans, as a step's metrics
+LOOK_S = 1.0  # between two checks of the servers while no row comes
+TIMED = ("wait", "learn", "optimizer", "quiesce", "publish", "probe", "save")  # spans in a step's metrics
 
 
 class RankZero:
@@ -59,8 +59,8 @@ class RankZero:
         spans: Spans,
     ):
         """`events`: the trainer's own stream.
-        `resumed`: how this launch of the run began.
-        `spans`: those of this rank."""
+        `resumed`: the record of how this launch began.
+        `spans`: this rank's spans."""
         ends = resumed.ends
         self._config = config
         self._run_dir = run_dir
@@ -69,7 +69,7 @@ class RankZero:
         self._save_requests = SaveRequests(streams)
         self.publisher = publisher
         self._reader = streams.reader("rows")
-        self._offset = ends.get("rows", 0)  # of the next row
+        self._offset = ends.get("rows", 0)  # offset of the next row
         self._rows = self._reader.read(self._offset, LOOK_S)
         self._actor_events = streams.reader("actor_events")
         self._actor_offset = ends.get("actor_events", 0)
@@ -82,12 +82,12 @@ class RankZero:
             newest=resumed.version,
             wait_for=heartbeat.wait_for,
         )
-        self._rollouts_offset = 0  # of the last row
+        self._rollouts_offset = 0  # the last row's offset in `rollouts`
         self.metrics = MetricsWriter(run_dir, "trainer")
         self._lags: Counter[int] = Counter()  # lag -> tokens of the step
         self._masked_tokens = 0
         self._groups: list[int] = []
-        self._published = -1  # the version that was published last
+        self._published = -1  # version of the last publication
         self._health = Health(instantiate(config.health))
         self._stopping = Stopping(config.stop_at, valid_results(streams))
 
@@ -101,12 +101,12 @@ class RankZero:
         return TrainingDone(version=version, solved=solved and solved.version)
 
     def is_unsaved(self, version: int) -> bool:
-        """Returns whether there is no checkpoint of `version`, once the one under way is written."""
+        """Waits for a checkpoint being written. Returns whether there is no checkpoint of `version`."""
         self.saver.finish()
         return self.saver.newest < version
 
     def leave(self) -> None:
-        """Ends as `end` does, but training goes on in another process."""
+        """Ends this process's part like `end`, when training continues in another process."""
         self.saver.finish()
         self.publisher.close()
 
@@ -114,7 +114,7 @@ class RankZero:
         self.saver.begin(Position(version, self._rollouts_offset), saving)
 
     def next_task(self, version: int) -> MicroBatchRow | PublishWanted | SaveWanted | TrainingDone:
-        """Waits for the next row, for a request to save, or until `version` must be published once more.
+        """Waits for the next row, for a request to save, or until `version` must be published again.
 
         A solved run is done. That may be known only when no step closes any more, with every problem solved.
         """
@@ -149,9 +149,9 @@ class RankZero:
         self._rollouts_offset = row.rollouts_offset
 
     def close_step(self, version: int, report: StepReport, statistics: dict[str, float]) -> bool:
-        """Records the step that made `version`, and returns whether that is to be published now.
+        """Records the step that made `version`, and returns whether to publish it now.
 
-        Where a save is wanted it is not: the workers that come publish it.
+        If a save is wanted, the next workers publish it instead.
         """
         self.saver.poll()
         self._record_step(version, report, statistics)
@@ -160,15 +160,15 @@ class RankZero:
 
     @property
     def is_save_wanted(self) -> bool:
-        """Whether the launcher is about to begin the workers again."""
+        """Whether the launcher has asked for a save, because it will restart the workers."""
         return self._save_requests.is_wanted()
 
     def wait_for_room(self, size: int) -> None:
-        """Waits until the disk of the run has room for so many bytes."""
+        """Waits until the run's disk has space for `size` bytes."""
         wait_for_room(self._run_dir, size, self._heartbeat.beat)
 
     def _record_step(self, version: int, report: StepReport, statistics: dict[str, float]) -> None:
-        """Writes its event, its metrics and its alarms."""
+        """Writes the step's event, metrics and alarms."""
         tokens = int(statistics["trained_tokens"])
         self._events.append(
             StepClosed(
@@ -200,9 +200,9 @@ class RankZero:
         self._masked_tokens = 0
 
     def _apply_actor_events(self, version: int) -> None:
-        """Takes pins, releases and evaluations from the actor's events, before `version` is published.
+        """Applies pins, releases and evaluations from the actor's events, before `version` is published.
 
-        With `schedule: async` it first waits until no request is in flight, or a save is wanted.
+        With `schedule: async`, it first waits until no request is in flight or a save is wanted.
         """
         if self._config.schedule == "async":
             self._wait_until_quiesced(version)
@@ -214,7 +214,10 @@ class RankZero:
             pass
 
     def _wait_until_quiesced(self, version: int) -> None:
-        """Has no limit of its own: requests have theirs, and the launcher ends an actor that hangs."""
+        """Waits until no request is in flight, or a save is wanted.
+
+        There is no time limit here: requests have limits, and the launcher ends an actor that hangs.
+        """
         self._events.append(PublishWanted(version=version))
         with self._spans("quiesce", version=version):
             self._hear_until_quiesced(version)
@@ -238,9 +241,9 @@ class RankZero:
             yield entry.record
 
     def published(self, published: WeightsPublished) -> None:
-        """Records a publication: its event, and the metrics of a version once."""
+        """Records a publication: its event, and its metrics if the version was not published before."""
         self._events.append(published)
-        if published.version == self._published:  # again, to servers that came later
+        if published.version == self._published:  # published again, to servers that joined later
             return
         self._published = published.version
         add_phases(self._spans, published)
@@ -255,7 +258,7 @@ class RankZero:
         )
 
     def settle(self, version: int, skipped: bool) -> None:
-        """Settles the step's groups, once the version that they made is live."""
+        """Settles the step's groups, once the step's version is live."""
         reason = DropReason.NONFINITE if skipped else None
         rollouts = len(self._groups) * self._config.group_size
         self._events.append(

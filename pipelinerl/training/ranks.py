@@ -1,7 +1,7 @@
-"""The trainer ranks' control group: rank 0 decides and deals out, and the others wait for it together.
+"""The trainer ranks' control group: rank 0 decides and distributes data, and the other ranks wait for it.
 
-It is a gloo group of its own, in addition to the backend's, so that waiting for data never happens inside a
-model's collective. With one rank nothing is sent.
+It is a separate gloo group, in addition to the backend's, so that waiting for data never happens inside a
+model's collective. With one rank, nothing is sent.
 """
 
 import contextlib
@@ -15,9 +15,9 @@ import torch.distributed as dist
 from contracts.records import Record, decode, encode
 from pipelinerl.training.meanwhile import meanwhile
 
-STILL_WAITING = -1  # sent in the place of a number: rank 0 is alive, and has none yet
-SIGNS_PER_TIMEOUT = 4  # how often it says so
-LENGTH_BYTES = 8  # before each record: they are sent at the length of the longest
+STILL_WAITING = -1  # sent instead of a number: rank 0 is alive, but has no number yet
+SIGNS_PER_TIMEOUT = 4  # number of such messages within a timeout
+LENGTH_BYTES = 8  # length before each record, because all are padded to the longest
 
 
 class Ranks:
@@ -31,7 +31,7 @@ class Ranks:
     ):
         """Must be called after `init_worker`, which makes the default process group.
 
-        timeout_s: how long no rank may be silent. Rank 0 may wait for data for longer.
+        timeout_s: how long a rank may be silent. Rank 0 may wait for data for longer.
         beat: is called while the rank waits, at least `SIGNS_PER_TIMEOUT` times in `heartbeat_timeout_s`.
         """
         self._beat = beat
@@ -42,7 +42,7 @@ class Ranks:
         self._group = None if alone else dist.new_group(backend="gloo", timeout=timedelta(seconds=timeout_s))
 
     def scatter(self, make: Callable[[], Sequence[Record]]) -> Record:
-        """Returns each rank's own of the records that `make` returns on rank 0, where alone it is called."""
+        """Returns each rank's own record. `make` is called only on rank 0, and returns one for each rank."""
         if self._group is None:
             return make()[0]
         if self.rank > 0:
@@ -73,15 +73,15 @@ class Ranks:
         return decision
 
     def wait_for_rank_0(self, work: Callable[[], None]) -> None:
-        """Does `work` on rank 0, while the others wait for its end."""
+        """Calls `work` on rank 0, while the other ranks wait for its end."""
         self.agree(lambda: work() is None)
 
     def total(self, values: torch.Tensor) -> torch.Tensor:
-        """Elementwise sum over ranks."""
+        """Returns the elementwise sum over ranks."""
         return self._reduce(values, dist.ReduceOp.SUM)
 
     def maximum(self, values: torch.Tensor) -> torch.Tensor:
-        """Elementwise maximum over ranks."""
+        """Returns the elementwise maximum over ranks."""
         return self._reduce(values, dist.ReduceOp.MAX)
 
     def _received_number(self) -> int:
@@ -95,10 +95,10 @@ class Ranks:
         return int(number)
 
     def _signs_of_life(self) -> contextlib.AbstractContextManager[None]:
-        """Tells the other ranks every now and then that rank 0 waits, for as long as the block runs."""
+        """Tells the other ranks at intervals that rank 0 is waiting, while the block runs."""
 
         def tell() -> None:
-            # Where another rank is gone, the broadcast that follows the block raises it too.
+            # If another rank is gone, the broadcast after the block raises the same error.
             with contextlib.suppress(RuntimeError):
                 self._send_number(STILL_WAITING)
 
@@ -115,7 +115,7 @@ class Ranks:
 
 
 def _buffer_of(data: bytes, length: int) -> torch.Tensor:
-    """Returns the data and its length as a tensor of `length` bytes."""
+    """Returns the data, preceded by its length, as a tensor padded to `length` bytes."""
     buffer = bytearray(length)
     buffer[:LENGTH_BYTES] = len(data).to_bytes(LENGTH_BYTES)
     buffer[LENGTH_BYTES : LENGTH_BYTES + len(data)] = data

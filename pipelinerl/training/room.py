@@ -1,4 +1,4 @@
-"""Waits for room on a disk, before something is written that must not be lost."""
+"""Waits for space on a disk before data are written that must not be lost."""
 
 import logging
 import shutil
@@ -7,23 +7,23 @@ from collections.abc import Callable
 from pathlib import Path
 
 LOOK_EVERY_S = 1.0
-MARGIN = 1 << 20  # bytes, for what is written beside the model
+MARGIN = 1 << 20  # bytes, for other files than the model's
 WEIGHTS = (".safetensors", ".bin", ".pt", ".pth")
 
 log = logging.getLogger(__name__)
 
 
 def size_beside_weights(model: str | None) -> int:
-    """Returns the bytes of a model's tokenizer and configuration; 0 for what is no directory."""
+    """Returns the bytes of a model's tokenizer and configuration; 0 if `model` is not a directory."""
     entries = Path(model).glob("*") if model else []
     files = [file for file in entries if file.is_file() and file.suffix not in WEIGHTS]
     return sum(file.stat().st_size for file in files)
 
 
 def wait_for_room(directory: Path, size: int, on_wait: Callable[[], object]) -> None:
-    """Returns when the disk of the directory has room for `size` bytes. It is said once if it has not.
+    """Waits until the directory's disk has space for `size` bytes. A wait is logged once.
 
-    on_wait: is called at each look.
+    on_wait: is called at each check.
     """
     is_said = False
     while (free := shutil.disk_usage(directory).free) < size + MARGIN:

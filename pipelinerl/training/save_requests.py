@@ -1,4 +1,4 @@
-"""Whether the launcher asks the trainer to save its state and to end, so that the workers begin again."""
+"""Reads the launcher's requests that the trainer save its state and end, so that the workers restart."""
 
 import time
 
@@ -9,7 +9,7 @@ LOOK_EVERY_S = 1.0
 
 
 class SaveRequests:
-    """Reads `launcher_events`. A request counts for the launch of the run in which it was made."""
+    """The requests in `launcher_events`. A request is valid only in the launch in which it was made."""
 
     def __init__(self, streams: Streams):
         self._reader = streams.reader("launcher_events")
@@ -18,7 +18,7 @@ class SaveRequests:
         self._wanted = False
 
     def is_wanted(self) -> bool:
-        """Returns whether a save is wanted. Looks at most every `LOOK_EVERY_S`, and does not wait."""
+        """Returns whether a save is wanted. Reads the stream at most every `LOOK_EVERY_S`. Never waits."""
         now = time.monotonic()
         if now >= self._next_look:
             self._next_look = now + LOOK_EVERY_S

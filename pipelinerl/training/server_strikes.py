@@ -1,9 +1,9 @@
-"""Which servers the next weight group is formed of, judged from how the groups before it ended.
+"""Chooses the servers of the next weight group from the outcomes of earlier groups.
 
-Each failure is a strike. The k-th keeps a server out for 2^(k-1) versions, so one that fails every update
-costs a group ever more rarely. One that comes back is a suspect until an update succeeds. Suspects come back
-by halves, and a group that breaks is put down to those that it was tried with. A version goes on with the
-servers that did not fail it. When there are none, it tries halves, quarters, and at last each alone.
+Each failure is a strike. The k-th strike keeps a server out for 2^(k-1) versions, so a server that fails
+every update breaks groups less and less often. A server that returns is a suspect until an update succeeds.
+Half of the suspects return at a time, and if the group breaks, they are blamed. A version continues with the
+servers that did not fail it. If there are none, it tries halves, quarters, and at last each server alone.
 """
 
 from collections import Counter
@@ -13,9 +13,9 @@ from typing import Generic, TypeVar
 
 from pipelinerl.training.blame import Blame
 
-MOST_REST = 64  # versions; a server that was mended is tried again at last
-MOST_FAILURES = 5  # of one server at one version, before it is given up for that version
-MOST_IN_A_ROW = 5  # certain failures of one server without a success; a new process may do better
+MOST_REST = 64  # longest rest in versions, so that a repaired server is eventually tried again
+MOST_FAILURES = 5  # failures of one server at one version, before it is given up for that version
+MOST_IN_A_ROW = 5  # certain failures of one server without a success, before it should be replaced
 
 Server = TypeVar("Server", bound=Hashable)
 
@@ -24,21 +24,21 @@ Server = TypeVar("Server", bound=Hashable)
 class _Standing:
     strikes: int = 0
     suspect: bool = False
-    rests_until: int = 0  # the first version that it may take part in
-    successes: int = 0  # since its last strike
-    in_a_row: int = 0  # failures since its last success that were certainly its own
+    rests_until: int = 0  # first version in which the server may take part
+    successes: int = 0  # successes since its last strike
+    in_a_row: int = 0  # failures since its last success that it certainly caused
 
 
 class ServerStrikes(Generic[Server]):
     def __init__(self) -> None:
         self._standings: dict[Server, _Standing] = {}
-        self.version = -1  # that is being published
-        self._failures: Counter[Server] = Counter()  # at this version
-        self._doubts: Counter[Server] = Counter()  # those of them that may have been another's
-        self._tried: set[Server] = set()  # suspects in the group that was chosen last
+        self.version = -1  # version being published
+        self._failures: Counter[Server] = Counter()  # failures at this version
+        self._doubts: Counter[Server] = Counter()  # those failures that another server may have caused
+        self._tried: set[Server] = set()  # suspects in the last chosen group
 
     def begin(self, version: int) -> None:
-        """Publishing `version` begins, or is tried again."""
+        """Begins the publication of `version`, or tries it again."""
         if version != self.version:
             self.version = version
             self._failures.clear()
@@ -46,7 +46,7 @@ class ServerStrikes(Generic[Server]):
 
     @property
     def troubled(self) -> bool:
-        """Whether a server of the next group may still be busy with one that broke."""
+        """Whether a server of the next group may still be busy with a broken group."""
         return bool(self._failures or self._tried)
 
     def choose(self, candidates: Sequence[Server]) -> list[Server]:
@@ -63,7 +63,7 @@ class ServerStrikes(Generic[Server]):
         suspects = [s for s in sound if self._standing(s).suspect]
         back = [s for s in suspects if self._standing(s).rests_until <= self.version]
         if trusted and self._failures:
-            return trusted  # a version that broke once takes no further risk
+            return trusted  # after a failure at this version, suspects are not tried
         return trusted + self._half(back) or self._half(suspects)
 
     def _of_failed(self, left: list[Server]) -> list[Server]:
@@ -73,12 +73,12 @@ class ServerStrikes(Generic[Server]):
         return least[: max(1, len(left) >> doubts)]
 
     def _half(self, suspects: list[Server]) -> list[Server]:
-        """Those with the fewest strikes; of one, that one."""
+        """Returns the half of the suspects with the fewest strikes, at least one."""
         ordered = sorted(suspects, key=lambda s: self._standing(s).strikes)
         return ordered[: max(1, len(ordered) // 2)]
 
     def failed(self, blame: Blame[Server]) -> frozenset[Server]:
-        """Records that a group failed through these. Returns which of them get the strike."""
+        """Records that these servers broke a group. Returns those of them that get a strike."""
         servers = blame.servers
         certain = blame.certain
         if not certain and servers & self._tried:
@@ -103,7 +103,7 @@ class ServerStrikes(Generic[Server]):
         standing.rests_until = self.version + min(2 ** (standing.strikes - 1), MOST_REST)
 
     def succeeded(self, servers: Iterable[Server]) -> None:
-        """Records that these serve the version. As many successes as rests were long clear the strikes."""
+        """Records that these servers serve the version. After k strikes, 2^k successes clear them."""
         for server in servers:
             standing = self._standing(server)
             standing.suspect = False

@@ -1,7 +1,7 @@
-"""Asks the run's inference servers, all at once, and tells which of them can be published to.
+"""Asks the run's inference servers concurrently, and tells which of them are ready for a publication.
 
-Which they are is read from the launcher's events, in every wait for an answer too. A server that leaves
-meanwhile is not waited for.
+The servers are read from the launcher's events, also during every wait for an answer. The wait for a server
+ends when it leaves.
 """
 
 import asyncio
@@ -17,15 +17,15 @@ from pipelinerl.clients.server_control import ServerControl
 from pipelinerl.clients.server_registry import Joining
 from pipelinerl.streams.launched_servers import LaunchedServers
 
-ALIVE_TIMEOUT_S = 2.0  # for an answer that proves that somebody is there
-HEAR_S = 0.2  # between two looks at the launcher's events while something is waited for
+ALIVE_TIMEOUT_S = 2.0  # for an answer that proves that the server is alive
+HEAR_S = 0.2  # between two reads of the launcher's events during a wait
 Result = TypeVar("Result")
 Failures = dict[ServerControl, Exception]
 
 
 @dataclass
 class Roll:
-    """Who can be published to, who will be able to once it has loaded, and who did not answer in time."""
+    """The servers that are ready, those that are loading, and those that did not answer in time."""
 
     ready: dict[ServerControl, ContractInfo] = field(default_factory=dict)
     loading: set[ServerControl] = field(default_factory=set)
@@ -33,11 +33,11 @@ class Roll:
 
 
 class ServerLeftError(Exception):
-    """The server, or one that was asked together with it, left the run before it answered."""
+    """The server, or another one asked together with it, left the run before it answered."""
 
 
 class Servers:
-    """Each joining of a server has a control of its own, by which it is known."""
+    """The servers of a run. Each joining of a server is represented by its own ServerControl."""
 
     def __init__(self, launched: LaunchedServers, token: str | None):
         self.launched = launched
@@ -49,7 +49,7 @@ class Servers:
         self.refresh()
 
     def refresh(self) -> None:
-        """Reads which servers the run has by now."""
+        """Reads the run's current servers."""
         self.launched.refresh()
         self.all = [self._control(joining) for joining in self.launched.present]
 
@@ -66,11 +66,11 @@ class Servers:
         return self._controls[joining]
 
     def joining(self, server: ServerControl) -> Joining:
-        """Returns its joining. A server that replaces it has the same name and another number."""
+        """Returns the server's joining. Its replacement has the same name and another number."""
         return self._joinings[server]
 
     def is_one_gone(self, servers: Iterable[ServerControl]) -> bool:
-        """Whether one of them has left the run by now. Any thread may ask."""
+        """Returns whether one of these servers has left the run. It is thread-safe."""
         self.launched.refresh()
         present = self.launched.present
         return any(self._joinings[server] not in present for server in servers)
@@ -84,7 +84,7 @@ class Servers:
         question: Callable[[ServerControl], Awaitable[Result]],
         together: bool = False,
     ) -> tuple[dict[ServerControl, Result], Failures]:
-        """Asks all at once. Returns the answers and the failures, by server."""
+        """Asks all servers concurrently. Returns the answers and the failures, by server."""
         return self.run(self.answers(servers, question, together))
 
     async def answers(
@@ -93,7 +93,7 @@ class Servers:
         question: Callable[[ServerControl], Awaitable[Result]],
         together: bool = False,
     ) -> tuple[dict[ServerControl, Result], Failures]:
-        """Asks all at once, as `ask` does. `together`: whether none is waited for when one of them leaves."""
+        """Asks all servers concurrently, like `ask`. `together`: whether all waits end if a server leaves."""
         asked = {server: asyncio.ensure_future(question(server)) for server in servers}
         await self._wait_for(asked, together)
         answers: dict[ServerControl, Result] = {}
@@ -108,7 +108,7 @@ class Servers:
         return answers, failures
 
     async def _wait_for(self, asked: dict[ServerControl, asyncio.Future], together: bool) -> None:
-        """Waits until each has answered or failed. Calls off the questions to servers that leave."""
+        """Waits until each has answered or failed. Cancels the questions to servers that leave."""
         while pending := [answer for answer in asked.values() if not answer.done()]:
             _, silent = await asyncio.wait(pending, timeout=HEAR_S)
             if silent:
@@ -118,12 +118,12 @@ class Servers:
                     asked[server].cancel()
 
     def roll(self, patience_s: dict[ServerControl, float]) -> Roll:
-        """Asks each for its contract and its health, at most `patience_s` of it."""
+        """Asks each server for its contract and its health, and waits at most its `patience_s`."""
 
         async def look(server: ServerControl) -> tuple[str, ContractInfo | None]:
             async with asyncio.timeout(patience_s[server]):
                 status = await server.health_status()
-                # While it loads, a server may refuse this question.
+                # While it loads, a server may refuse the request for its contract.
                 info = None if status == "loading" else await server.contract(patience_s[server])
                 return status, info
 
@@ -133,13 +133,13 @@ class Servers:
         for server, (status, info) in answers.items():
             if info is None:
                 roll.loading.add(server)
-            # What made a server unhealthy may be that its weights were lost, which an update mends.
+            # A server may be unhealthy because its weights are lost, which an update repairs.
             elif status == "ready" or info.weights.state != "live":
                 roll.ready[server] = info
         return roll
 
     def hear(self, servers: Iterable[ServerControl]) -> set[ServerControl]:
-        """Returns those that answer within `ALIVE_TIMEOUT_S`, whatever they say of themselves."""
+        """Returns the servers that answer within `ALIVE_TIMEOUT_S`, whatever status they report."""
         answers, _ = self.ask(
             servers, lambda server: asyncio.wait_for(server.health_status(), ALIVE_TIMEOUT_S)
         )

@@ -1,6 +1,6 @@
-"""When a server that did not answer in time is asked again: ever more rarely, as others wait meanwhile.
+"""Decides when a silent server is asked again: less and less often, because others wait meanwhile.
 
-Pure state, no I/O. Times are the caller's.
+Pure state, no I/O. The caller passes the times.
 """
 
 from collections.abc import Collection, Hashable, Iterable
@@ -10,16 +10,19 @@ Server = TypeVar("Server", bound=Hashable)
 
 
 class SilentServers(Generic[Server]):
-    """first_pause_s: after the first silence of a server. It doubles with each, up to the longest."""
+    """The pauses of silent servers.
+
+    first_pause_s: pause after a server's first silence. It doubles with each further one, up to the longest.
+    """
 
     def __init__(self, first_pause_s: float, longest_pause_s: float):
         self._first_pause_s = first_pause_s
         self._longest_pause_s = longest_pause_s
-        self._pauses: dict[Server, float] = {}  # of those that did not answer the last time
-        self._asked_again: dict[Server, float] = {}  # when
+        self._pauses: dict[Server, float] = {}  # pauses of servers that did not answer the last time
+        self._asked_again: dict[Server, float] = {}  # time of the next question
 
     def observe(self, asked: Iterable[Server], silent: Collection[Server], now: float) -> None:
-        """Takes into account who was asked, and who of these did not answer in time."""
+        """Takes into account which servers were asked, and which of them did not answer in time."""
         for server in asked:
             pause = self._pauses.pop(server, None)
             if server in silent:
@@ -28,9 +31,9 @@ class SilentServers(Generic[Server]):
                 self._asked_again[server] = now + self._pauses[server]
 
     def is_due(self, server: Server, now: float) -> bool:
-        """Returns whether it is time to ask the server."""
+        """Returns whether the server may be asked now."""
         return server not in self._pauses or now >= self._asked_again[server]
 
     def forget(self) -> None:
-        """Lets every server be asked at once."""
+        """Ends all pauses."""
         self._pauses.clear()

@@ -1,6 +1,6 @@
-"""What a step reports of its tokens: importance weights, lag, entropy, the objective's own sums.
+"""Statistics of a step's tokens: importance weights, lag, entropy, the objective's own sums.
 
-Notation: r = π/μ per token, untruncated; N the unmasked tokens of the step over all ranks.
+Notation: r = π/μ per token, not truncated; N is the number of the step's unmasked tokens over all ranks.
 """
 
 import torch
@@ -9,7 +9,7 @@ from contracts.trainer import PackedBatch, TokenScores
 from pipelinerl.objectives.base import TokenSums, log_ratio
 from pipelinerl.training.ranks import Ranks
 
-LAG_BUCKETS = 9  # the gap is reported for lag 0 .. 7, and 8 or more together
+LAG_BUCKETS = 9  # the gap is reported for each lag from 0 to 7, and for all lags from 8 on together
 
 
 REPORTED = {
@@ -20,14 +20,14 @@ REPORTED = {
 
 
 class StepStatistics:
-    """Sums over the micro-batches of one rank's step; `report` adds the ranks up.
+    """Sums over the micro-batches of one rank's step; `report` reduces them over ranks.
 
-    The sums stay on the batches' device until then, so that no micro-batch waits for the one before it.
+    The sums stay on the batches' device until then, so that no micro-batch waits for the previous one.
     """
 
     def __init__(self):
         self._sums: dict[str, torch.Tensor] = {}  # scalars, float64
-        self._largest: list[torch.Tensor] = []  # |log r|, one a micro-batch
+        self._largest: list[torch.Tensor] = []  # largest |log r| of each micro-batch
         self._by_lag: torch.Tensor | float = 0.0  # [2, LAG_BUCKETS]: Σ|log r|, tokens
 
     def update(self, scores: TokenScores, batch: PackedBatch, loss: torch.Tensor, sums: TokenSums) -> None:
@@ -59,7 +59,7 @@ class StepStatistics:
         self._by_lag = self._by_lag + both.new_zeros(2, LAG_BUCKETS).index_add_(1, lag, both)
 
     def report(self, ranks: Ranks) -> dict[str, float]:
-        """Metrics of the step over all ranks; every rank calls it."""
+        """Returns the step's metrics over all ranks. Every rank must call it."""
         names = sorted(self._sums)
         flat = torch.cat([torch.stack([self._sums[name] for name in names]), self._by_lag.flatten()])
         totals = ranks.total(flat)

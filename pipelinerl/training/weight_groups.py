@@ -1,4 +1,4 @@
-"""Forms the weight groups of one run, one an epoch, and keeps the present one."""
+"""Forms the weight groups of one run, one per epoch, and holds the current one."""
 
 import asyncio
 import logging
@@ -18,7 +18,7 @@ log = logging.getLogger(__name__)
 
 class WeightGroups:
     def __init__(self, run: str, servers: Servers, address: str, backend: str):
-        """`address`: of this machine, where the servers reach it."""
+        """`address`: this machine's address, by which the servers reach it."""
         self._run = run
         self._servers = servers
         self._address = address
@@ -27,10 +27,13 @@ class WeightGroups:
         self._taken: set[ServerControl] = set()  # servers that have joined this run
         self.epoch = 0
         self.group: WeightGroup | None = None
-        self.members: list[ServerControl] = []  # of the last group, whether or not it still is one
+        self.members: list[ServerControl] = []  # members of the last group, even if it has ended
 
     def form(self, infos: Mapping[ServerControl, ContractInfo], timeout_s: float) -> Failures:
-        """Forms the next epoch's group of these servers. Returns who failed to join; then there is none."""
+        """Forms the next epoch's group of these servers.
+
+        Returns the failures to join. If there are any, no group is formed.
+        """
         self.leave()
         self.epoch += 1
         self.members = list(infos)
@@ -63,7 +66,7 @@ class WeightGroups:
             self._store = None
             joined = requests.keys() - failures.keys()
             if isinstance(group, Exception) and all(map(_waited_for_others, failures.values())):
-                # Whoever says that it joined what did not form is the likeliest that the others waited for.
+                # All others timed out, so a server that claims to have joined is the likeliest cause.
                 return dict.fromkeys(joined, group) or failures
             return failures
         self.group = group
@@ -75,14 +78,15 @@ class WeightGroups:
     ) -> dict[ServerControl, InitProcessGroupRequest]:
         group_name = f"{self._run}-{self.epoch}-{secrets.token_hex(8)}"
         world_size = 1 + sum(info.ranks for info in infos.values())
-        # NCCL's ranks connect at their first broadcast, gloo's as they join. A version 1 server expects none.
+        # NCCL ranks connect at their first broadcast, so a probe broadcast is needed; gloo ranks connect when
+        # they join. Servers of version 1 of the contract expect no probe.
         probe = self._backend == "nccl" and all(info.contract >= 2 for info in infos.values())
         requests = {}
         rank_offset = 1
         for server, info in infos.items():
             requests[server] = InitProcessGroupRequest(
                 run=self._run,
-                # One that was silent at the start may belong to an older run until it is heard of again.
+                # A server that was silent at the start may still belong to an older run.
                 takeover=server not in self._taken,
                 epoch=self.epoch,
                 group_name=group_name,
@@ -99,9 +103,9 @@ class WeightGroups:
         return requests
 
     def broken_if_one_leaves(self) -> AbstractContextManager[None]:
-        """Breaks the group, or its rendezvous, when a member leaves the run while the block waits.
+        """Breaks the group, or its rendezvous, if a member leaves the run while the block waits.
 
-        A machine that is silent would be waited for until a timeout.
+        Otherwise the block would wait for a silent machine until a timeout.
         """
         store = self._store
         members = self.members
@@ -120,7 +124,10 @@ class WeightGroups:
 
 
 def blame_for_joining(failures: Failures) -> Blame[ServerControl]:
-    """When one does not come, the others' rendezvous times out through no fault of theirs."""
+    """Returns the blame for a failed rendezvous.
+
+    A server that only timed out while it waited for others is not to blame, if another one failed itself.
+    """
     own = {s for s, f in failures.items() if not _waited_for_others(f)}
     return Blame(frozenset(own or failures), certain=bool(own) or len(failures) == 1)
 

@@ -1,8 +1,8 @@
-"""The weight publisher: puts the trainer's weights into the running servers, on trainer rank 0.
+"""The weight publisher: updates the weights of the running servers, on trainer rank 0.
 
-Owns the run id, the epochs and the weight group. A server that dies or fails an update is left out by
-`server_strikes`; a new epoch is opened with the rest. One that refuses for good, or fails update after
-update, is condemned. A pinned one is left out because the actor asked for it, until it releases it.
+It owns the run id, the epochs and the weight group. A server that dies or fails an update is left out by
+`server_strikes`, and a new epoch begins with the others. A server that refuses permanently, or fails update
+after update, is condemned. A server that the actor has pinned is left out until the actor releases it.
 """
 
 import logging
@@ -35,8 +35,8 @@ from pipelinerl.training.update_times import broken_end_s, rendezvous_s
 from pipelinerl.training.weight_groups import WeightGroups, blame_for_joining
 
 log = logging.getLogger(__name__)
-SILENT_LOOKS = 5  # after which servers that do not answer are taken to hang
-FIRST_S = 1.0  # after a broken broadcast, for those to report it that had failed before
+SILENT_LOOKS = 5  # checks without an answer after which servers are taken to hang
+FIRST_S = 1.0  # after a broken broadcast, time for the reports of members that failed before
 
 
 class WeightPublisher:
@@ -50,9 +50,9 @@ class WeightPublisher:
         needs: Mapping[str, str] | None = None,
         address: str = LOOPBACK,
     ):
-        """`record`: tells the launcher of a server that is to be ended.
-        `needs`: capabilities that every server must have, and what asks for each.
-        `address`: of this machine, where the servers reach it."""
+        """`record`: tells the launcher to end a server.
+        `needs`: capabilities that every server must have, each with the setting that needs it.
+        `address`: this machine's address, by which the servers reach it."""
         self.run = secrets.token_hex(8)
         self._config = config
         self._weights = config.weights
@@ -64,17 +64,17 @@ class WeightPublisher:
         )
         self._strikes: ServerStrikes[ServerControl] = ServerStrikes()
         self._candidates = Candidates(self._servers, self._strikes, needs or {}, config.world, record)
-        self._published: set[ServerControl] = set()  # to whom the last version was
-        self._silent_looks = 0  # in a row, at which none of them answered
+        self._published: set[ServerControl] = set()  # servers of the last publication
+        self._silent_looks = 0  # checks in a row at which none of them answered
         self._broken = False  # whether the last broadcast broke
-        self._timed_out = False  # whether it ended in silence
+        self._timed_out = False  # whether it broke by a timeout
         self._phases = Phases()
         size = usual_bucket_bytes(manifest.total_bytes, backend)
         self._bucket_bytes = config.weights.bucket_bytes or size
         self._packer = BucketPacker() if backend == "gloo" else None  # a GPU's memory is not kept
 
     def pin(self, url: str) -> None:
-        """Leaves the server out of the weight group, for as long as another one answers."""
+        """Leaves the server out of the weight group while another one answers."""
         self._candidates.pinned.add(url)
 
     def release(self, url: str) -> None:
@@ -83,14 +83,15 @@ class WeightPublisher:
     # --- one publication: open, send, confirm -------------------------------------------------
 
     def wait_for_servers(self) -> None:
-        """Waits until every server is ready, or has had its time to be."""
+        """Waits until every server is ready, or has had enough time."""
         self._candidates.wait()
 
     def is_stranded(self) -> bool:
-        """Whether all servers of the last publication have left or are silent, and another one is ready.
+        """Returns whether every server of the last publication is gone or silent, and another one is ready.
 
-        Then no rollout can come, so no step closes, and the new one would never be given weights. Asked now
-        and then while no rollout comes; one is silent that has not answered at `SILENT_LOOKS` in a row.
+        Then no rollout can come, so no step closes, and the new server would never get weights. Must be
+        called at intervals while no rollout comes. Servers count as silent after `SILENT_LOOKS` calls in a
+        row without an answer.
         """
         self._servers.refresh()
         there = self._published.intersection(self._servers.all)
@@ -104,11 +105,11 @@ class WeightPublisher:
         return not there or self._silent_looks >= SILENT_LOOKS
 
     def rollouts_come(self) -> None:
-        """Is told that the servers are not silent."""
+        """Records that rollouts come, so the servers are not silent."""
         self._silent_looks = 0
 
     def open(self, version: int) -> None:
-        """Requests the update until every member of the weight group answered 202. Raises NoServersError."""
+        """Requests the update until every member of the group has answered 202. Raises NoServersError."""
         self._phases = Phases()
         self._phases.begin("open")
         self._strikes.begin(version)
@@ -137,10 +138,10 @@ class WeightPublisher:
         return failures
 
     def send(self, weights: Iterator[tuple[str, torch.Tensor]]) -> None:
-        """Broadcasts. A lost member is kept for `confirm`, so that the caller can exhaust the iterator.
+        """Broadcasts the weights. A lost member raises nothing, so that the caller can exhaust the iterator.
 
-        An error of `weights` is the trainer's own: it is raised, and the group is left, which ends the
-        servers' wait.
+        `confirm` handles a lost member. An error of `weights` itself is raised. Then the trainer leaves the
+        group, which ends the servers' wait.
         """
         self._phases.begin("send")
         self._broken = False
@@ -157,7 +158,7 @@ class WeightPublisher:
                     self._packer,
                 )
         except PeerLostError as error:
-            # Logged as text: the error object keeps the group alive, and with it the others waiting.
+            # Logged as text, because a kept error object would keep the group alive and the others waiting.
             log.warning("broadcast in epoch %d failed: %s", self._groups.epoch, str(error))
             self._broken = True
             self._timed_out = error.timed_out
@@ -166,7 +167,7 @@ class WeightPublisher:
             raise
 
     def confirm(self, version: int) -> WeightsPublished | None:
-        """Waits until every member serves the version. Returns None when it must be published again."""
+        """Waits until every member serves the version. Returns None if it must be published again."""
         self._phases.begin("confirm")
         statuses, first = self._statuses(version)
         gone = self._gone()
@@ -176,7 +177,7 @@ class WeightPublisher:
         if len(live) < len(endings):
             self._groups.leave()
             out = gone or self._blamed(version, endings, statuses)
-            # Those that lost the broadcast through others get it again, and those that have it take part.
+            # Members that lost the broadcast without fault get it again, together with those that have it.
             if not live or len(live) + len(out) < len(endings):
                 return None
         self._published = set(live)
@@ -203,7 +204,7 @@ class WeightPublisher:
         endings: dict[ServerControl, Ending],
         statuses: dict[ServerControl, WeightUpdateStatus],
     ) -> frozenset[ServerControl]:
-        """Returns who broke the update, where no member's leaving explains it. They get a strike."""
+        """Returns the members that broke the update, if no member has left. They get a strike."""
         for server, ending in endings.items():
             if ending.state != "live":
                 self._note(version, server, statuses.get(server))
@@ -211,16 +212,16 @@ class WeightPublisher:
         return self._leave_out(blame(endings, self._manifest.total_bytes, timed_out))
 
     def _statuses(self, version: int) -> tuple[dict[ServerControl, WeightUpdateStatus], set[ServerControl]]:
-        """How the update ended at each member that says so, and who had failed before the group was left."""
+        """Returns the reported statuses, and the members that failed before the trainer left the group."""
         members = self._groups.members
         early_s = FIRST_S if self._broken else self._weights.live_timeout_s
         early, _ = self._servers.ask(members, lambda s: s.weight_update(version, early_s), together=True)
         gone = self._gone()
         if not self._broken and not gone:
             return early, set(early)
-        if gone:  # the others may wait for it, or for each other
+        if gone:  # other members may wait for it, or for each other
             self._call_off(version, [s for s in members if s not in gone])
-        self._groups.leave()  # which ends the wait of those that wait for this end
+        self._groups.leave()  # ends the wait of members that wait for the trainer
         end_s = broken_end_s(self._weights)
         statuses, _ = self._servers.ask(members, lambda s: s.weight_update(version, end_s))
         return statuses, {s for s, status in early.items() if status.state == "failed"}
@@ -250,7 +251,7 @@ class WeightPublisher:
     # --- the weight group ---------------------------------------------------------------------
 
     def _ensure_group(self) -> None:
-        """A group of the candidates that are chosen, the same one as long as those are the same."""
+        """Forms a group of the chosen candidates, or keeps the current one if they are its members."""
         while True:
             infos = self._candidates.choose(self._groups.members)
             if self._groups.group is not None and set(infos) == set(self._groups.members):
@@ -268,7 +269,7 @@ class WeightPublisher:
         return servers
 
     def _faulty(self, failures: Failures) -> Failures:
-        """Returns the failures that somebody is to blame for: none where a member's leaving explains them."""
+        """Returns the failures to blame servers for: none if a member has left the run."""
         return {} if self._gone() else self._candidates.condemn(failures)
 
     def _call_off(self, version: int, accepted: list[ServerControl]) -> None:
@@ -280,7 +281,7 @@ class WeightPublisher:
 def publish(
     worker: TrainerWorker, ranks: Ranks, publisher: WeightPublisher | None, version: int
 ) -> WeightsPublished | None:
-    """Every rank calls this; the publisher, and what was published, exist on rank 0 alone.
+    """Publishes the weights. Every rank must call it; the publisher and the result exist only on rank 0.
 
     Every rank exhausts `gather_weights`, whether or not rank 0 is still sending. Rank 0 decides for all
     whether to publish again. So no rank can wait in a collective that another has left.

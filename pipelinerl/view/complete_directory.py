@@ -1,4 +1,4 @@
-"""Writes a directory that appears complete or not at all, whatever ends its process."""
+"""Writes a directory atomically: it appears complete or not at all, even if the process is killed."""
 
 import os
 import shutil

@@ -1,4 +1,4 @@
-"""The card of a data set of rollouts, by which `datasets` and the hub know its splits."""
+"""The card of a data set of rollouts, which tells `datasets` and the hub its splits."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,7 +10,7 @@ from pipelinerl.streams.show import printable
 
 
 class Split(NamedTuple):
-    name: str  # and its directory
+    name: str  # name of the split and its directory
     rows: int
     cut: bool  # whether retention has deleted the oldest records of its stream
 

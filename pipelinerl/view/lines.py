@@ -1,4 +1,4 @@
-"""The lines of all metrics files of a run, as trackers are given them."""
+"""Reads the lines of all metrics files of a run, for trackers."""
 
 from collections.abc import Iterator, Mapping
 from itertools import islice
@@ -7,22 +7,22 @@ from typing import NamedTuple
 
 from pipelinerl.metrics import MetricsTail
 
-LONGEST_STEP = 2**53  # and more than any run makes
-MOST = 1000  # lines of one file that are given at once
+LONGEST_STEP = 2**53  # more than any run makes
+MOST = 1000  # the most lines of one file returned at once
 
 
 class Line(NamedTuple):
     """One line of a metrics file."""
 
-    process: str  # that wrote it
-    end: int  # of the line in its file, in bytes
+    process: str  # process that wrote the line
+    end: int  # end of the line in its file, in bytes
     time: float  # unix seconds
     step: int
     numbers: dict[str, float]  # by `<process>/<name>`, without null values
 
 
 class MetricsLines:
-    """Reads `RUN_DIR/metrics/*.jsonl` as they grow, each line once. A file may appear at any time."""
+    """A reader of the growing `RUN_DIR/metrics/*.jsonl`, each line once. A file may appear at any time."""
 
     def __init__(self, run_dir: Path):
         self._directory = run_dir / "metrics"
@@ -31,16 +31,16 @@ class MetricsLines:
 
     @property
     def offsets(self) -> dict[str, int]:
-        """How much of each file was read, in bytes, by the process that writes it."""
+        """The number of bytes read from each file, by the process that writes it."""
         return dict(self._begins) | {process: tail.position for process, tail in self._tails.items()}
 
     def seek(self, offsets: Mapping[str, int]) -> None:
-        """Goes on from these offsets, and from the beginning in other files."""
+        """Continues from these offsets, and from the beginning in other files."""
         self._begins = offsets
         self._tails.clear()
 
     def read(self) -> list[Line]:
-        """Returns lines that were completed since the last call, the oldest of each file first."""
+        """Returns lines completed since the last call, the oldest of each file first."""
         lines = []
         for path in sorted(self._directory.glob("*.jsonl")):
             process = path.stem
@@ -51,7 +51,7 @@ class MetricsLines:
 
 
 def _begin(path: Path, offset: int) -> int:
-    """Returns where to go on in a file, which a loss of power may have made shorter than it was."""
+    """Returns the offset to continue from in a file, which a loss of power may have shortened."""
     if path.stat().st_size >= offset:
         return offset
     return path.read_bytes().rfind(b"\n") + 1
@@ -66,7 +66,7 @@ def _read(process: str, tail: MetricsTail) -> Iterator[Line]:
 
 
 def _is_step(value: object) -> bool:
-    """Returns whether trackers take it: they keep 64 bits."""
+    """Returns whether a value is a step that trackers accept: they keep 64 bits."""
     return _is_number(value) and abs(value) < LONGEST_STEP
 
 

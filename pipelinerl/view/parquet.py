@@ -36,7 +36,7 @@ STREAMS = {"train": "rollouts", "held_out": "eval_rollouts"}  # split -> stream
 def export_rollouts(
     run_dir: Path, out: Path, row_group_bytes: int = ROW_GROUP_BYTES, shard_bytes: int = SHARD_BYTES
 ) -> list[Split]:
-    """Writes the recorded rollouts of a run to `out`, and returns its splits, those that have rows.
+    """Writes the recorded rollouts of a run to `out`, and returns the splits that have rows.
 
     Raises InvalidInputError if there is no run, no rollout yet, or `out` is not empty.
     """
@@ -50,7 +50,7 @@ def export_rollouts(
         for name, stream in STREAMS.items():
             shards = ShardWriter(directory / name, SCHEMA, row_group_bytes, shard_bytes)
             for rollout in recorded(streams, stream):
-                # Evaluations number their groups themselves.
+                # Groups of evaluations have their own numbers, which are not those of training groups.
                 row = row_of(rollout, tokenizer, accounts if name == "train" else None)
                 shards.add(row, size_of(rollout))
             shards.close()

@@ -1,4 +1,4 @@
-"""How far a tracker has been written: `RUN_DIR/trackers/<name>.json`, for one process at a time."""
+"""The progress of a tracker, in `RUN_DIR/trackers/<name>.json`, used by one process at a time."""
 
 import fcntl
 import os
@@ -12,18 +12,18 @@ from pipelinerl.errors import PlanError
 
 
 class Progress(msgspec.Struct):
-    """What a process needs to go on with where another has ended."""
+    """The state from which a process continues another one's work."""
 
-    run_id: str  # in the tracker
+    run_id: str  # the run's id in the tracker
     offsets: dict[str, int] = {}  # bytes of each metrics file that the tracker has, by process
-    mark: int | str | None = None  # the adapter's own: what the tracker had at these offsets
-    is_closed: bool = False  # whether the tracker was closed well since it was opened
+    mark: int | str | None = None  # adapter-specific state of the tracker at these offsets
+    is_closed: bool = False  # whether the tracker was closed properly since it was opened
 
 
 class ProgressFile:
-    """Reads and writes the progress. It is locked for as long as this process lives.
+    """The file of the progress, which is locked until this process ends.
 
-    Raises PlanError where another process has it.
+    Raises PlanError if another process has locked it.
     """
 
     def __init__(self, run_dir: Path, name: str):
@@ -42,7 +42,7 @@ class ProgressFile:
         self._lock.flush()
 
     def read(self) -> Progress:
-        """Returns what was written last; before that, a run of its own that has nothing yet."""
+        """Returns the last written progress, or that of a new, empty run if there is none."""
         if not self._path.exists():
             return Progress(run_id=secrets.token_hex(8))
         try:

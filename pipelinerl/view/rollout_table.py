@@ -1,6 +1,6 @@
-"""Rollouts as the rows of a table: the schema, and one record as one row.
+"""Converts rollouts to the rows of a table: the schema, and one row per record.
 
-Maps are lists of (name, value) structs, because the library `datasets` has no maps.
+Maps are lists of (name, value) structs, because the library `datasets` has no map type.
 """
 
 from collections.abc import Iterable, Mapping
@@ -62,7 +62,7 @@ Row = dict[str, object]
 
 
 def row_of(rollout: Rollout, tokenizer: Tokenizer | None, accounts: GroupAccounts | None) -> Row:
-    """Returns a rollout as a row of SCHEMA. `accounts`: of the training groups; None for an evaluation."""
+    """Returns a rollout as a row of SCHEMA. `accounts`: outcomes of training groups; None in evaluations."""
     versions = rollout.versions
     return {
         "run": rollout.run,
@@ -88,7 +88,7 @@ def row_of(rollout: Rollout, tokenizer: Tokenizer | None, accounts: GroupAccount
 
 
 def _outcome(accounts: GroupAccounts, group: int) -> Row:
-    """Returns what became of the group of a rollout."""
+    """Returns the columns for the outcome of a group."""
     settlement = accounts.settlement_of(group)
     row: Row = {"outcome": "in_flight", "undone_versions": accounts.undone.get(group, [])}
     if settlement is None:
@@ -126,7 +126,7 @@ def _values(by_name: Mapping[str, float]) -> list[Row]:
 
 
 def size_of(rollout: Rollout) -> int:
-    """Returns about how many bytes the row of a rollout takes in memory."""
+    """Returns an estimate of the bytes that a rollout's row takes in memory."""
     tokens = sum(len(c.prompt_token_ids) + len(c.token_ids) for c in rollout.completions)
     values = sum(len(array) for c in rollout.completions for array in c.token_fields.values())
     return BYTES_A_ROW + BYTES_A_TOKEN * tokens + 8 * values

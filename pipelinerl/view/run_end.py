@@ -1,12 +1,12 @@
-"""Whether a run has ended, seen from outside of it."""
+"""Finds out whether a run has ended, from files in its directory."""
 
 import fcntl
 import time
 from pathlib import Path
 
-# The launcher holds one of them while it lives, unless the streams are on a Redis server of the user's.
+# A living launcher holds one of these, unless the streams are on the user's own Redis server.
 LOCKS = ("streams/launcher_events/writer.lock", "redis/lock")
-TRY_LOCKS_S = 10.0  # seldom, for a launcher that starts just then would find its lock taken
+TRY_LOCKS_S = 10.0  # seldom, because a launcher that starts at that moment would find its lock taken
 
 
 def end_path(run_dir: Path) -> Path:
@@ -15,7 +15,7 @@ def end_path(run_dir: Path) -> Path:
 
 
 class RunEnd:
-    """Tells whether a run has ended: its summary is there, its launcher says so, or is gone."""
+    """A check for the run's end: its summary exists, its launcher has reported the end, or is gone."""
 
     def __init__(self, run_dir: Path):
         self._signs = [run_dir / "summary.json", end_path(run_dir)]

@@ -5,14 +5,14 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-ROW_GROUP_BYTES = 32 << 20  # of memory, as the caller estimates its rows
-SHARD_BYTES = 256 << 20  # on disk
+ROW_GROUP_BYTES = 32 << 20  # memory of a row group, by the caller's estimates
+SHARD_BYTES = 256 << 20  # size of a shard on disk
 
 
 class ShardWriter:
-    """Writes `<directory>/00000.parquet`, `00001.parquet`, ...; a directory without rows is not made.
+    """A writer of `<directory>/00000.parquet`, `00001.parquet`, ...; without rows, it makes no directory.
 
-    It holds the rows of one row group. A shard ends with the row group that exceeds its bytes.
+    It buffers the rows of one row group. A shard ends with the row group that exceeds `shard_bytes`.
     """
 
     def __init__(
@@ -27,13 +27,13 @@ class ShardWriter:
         self._row_group_bytes = row_group_bytes
         self._shard_bytes = shard_bytes
         self._rows: list[dict[str, object]] = []
-        self._bytes = 0  # of these rows
-        self._shards = 0  # that were begun
+        self._bytes = 0  # size of the buffered rows
+        self._shards = 0  # shards begun
         self._writer: pq.ParquetWriter | None = None
-        self.written = 0  # rows
+        self.written = 0  # rows written
 
     def add(self, row: dict[str, object], size: int) -> None:
-        """Takes a row of about `size` bytes. A column that it lacks is null."""
+        """Adds a row of about `size` bytes. Missing columns are null."""
         self._rows.append(row)
         self._bytes += size
         if self._bytes >= self._row_group_bytes:
@@ -60,7 +60,7 @@ class ShardWriter:
         self._writer = None
 
     def close(self) -> None:
-        """Writes the rows that are left. What is not closed is no complete parquet file."""
+        """Writes the remaining rows. Without this call, the last file is not a valid parquet file."""
         if self._rows:
             self._write_row_group()
         if self._writer:

@@ -1,4 +1,4 @@
-"""The domain: which data sets, how they are asked, and what an outcome is worth."""
+"""The domain: its data sets, how it asks their problems, and the reward of each outcome."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
@@ -20,10 +20,10 @@ JUDGE_MOVED = (
 class Math(Verified):
     """Problems with one answer, which the model puts in a box.
 
-    train, heldout: names of sources. What is held out is no training problem, word for word.
-    sources: data sets by name; the fields of each are `Source`'s.
+    train, heldout: names of sources. Held-out problems are removed from the training problems, by their text.
+    sources: data sets by name; the fields of each are those of `Source`.
     system_prompt: shown before every problem; null shows none.
-    rewards: of each outcome.
+    rewards: the reward of each outcome.
     """
 
     name = "math"
@@ -75,15 +75,15 @@ class Math(Verified):
         return self._problem(*self._heldout[index])
 
     async def rollout(self, client: ChatClient, problem: Problem) -> Attempt:
-        """Metrics: judged_<outcome>, one for each, of which one is 1."""
+        """Returns the attempt. Metrics: judged_<outcome> for each outcome; one of them is 1, the others 0."""
         answer = await client.chat(problem.messages)
         judgement = await self.judged(client, problem, answer.text)
         attempt = judged_attempt([answer.completion], judgement)
-        word = judgement.word if judgement.word in OUTCOMES else "undecided"  # a text may forge another one
+        word = judgement.word if judgement.word in OUTCOMES else "undecided"  # a text may forge one
         counts = {f"judged_{outcome}": float(outcome == word) for outcome in OUTCOMES}
         return replace(attempt, reward=self._rewards[word], metrics=attempt.metrics | counts)
 
-    # Loaded when they are wanted: a plan shows a run whose data is not here.
+    # Loaded at first use, so that a run can be planned on a machine without its data.
 
     @cached_property
     def _rows(self) -> dict[str, Rows]:
@@ -101,7 +101,7 @@ class Math(Verified):
         return [(name, index) for name in self._train_names for index in self._sound(name, held_out)]
 
     def _sound(self, name: str, elsewhere: Collection[str] = ()) -> list[int]:
-        """The rows that have both a problem and an answer, and whose problem is not `elsewhere`."""
+        """Returns the rows that have a problem and an answer, and whose problem is not in `elsewhere`."""
         rows = enumerate(self._rows[name])
         sound = [index for index, row in rows if all(row) and row.problem not in elsewhere]
         if not sound:

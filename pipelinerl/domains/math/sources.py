@@ -1,7 +1,6 @@
 """Data sets of problems with answers: Hugging Face's, or local files, loaded by the library `datasets`.
 
-The library keeps what it has loaded in its cache, resumes a broken download where it stopped, and maps
-the rows into memory.
+The library caches the data, resumes an interrupted download, and maps the rows into memory.
 """
 
 import re
@@ -19,13 +18,13 @@ FILE_FORMATS = {".parquet": "parquet", ".jsonl": "json", ".json": "json"}
 
 @dataclass(frozen=True)
 class Source:
-    """Where problems are found, and which fields of a row hold them.
+    """The location of a data set, and the fields of a row that hold problem and answer.
 
     path: `org/name` of a data set on the Hugging Face hub, or a local .parquet, .jsonl or .json file.
-    split, config: as the hub's data set calls them.
-    problem, answer: fields; dots lead into nested ones.
-    answer_pattern: regular expression whose first group cuts the answer out of the field.
-    made_by: path of a function that writes the file, given its path, where it is missing.
+    split, config: names of a split and a configuration of the hub's data set.
+    problem, answer: names of fields; dots lead into nested fields.
+    answer_pattern: regular expression whose first group extracts the answer from the field.
+    made_by: import path of a function that is called with the file's path, to write a missing file.
     """
 
     path: str
@@ -42,7 +41,7 @@ class Source:
 
     @property
     def is_here(self) -> bool:
-        """Whether the source is a local file that need not be made first."""
+        """Whether the source is a local file that exists or that no function makes."""
         return self.is_local and (self.made_by is None or Path(self.path).is_file())
 
 
@@ -88,7 +87,7 @@ class Rows:
         return self._row(row[self._source.problem], row[self._source.answer])
 
     def __iter__(self) -> Iterator[Row]:
-        """Column by column: row by row takes a hundred times as long."""
+        """Reads whole columns, because reading row by row takes a hundred times as long."""
         columns = (self._rows[field][:] for field in (self._source.problem, self._source.answer))
         return map(self._row, *columns)
 

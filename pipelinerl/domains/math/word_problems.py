@@ -1,8 +1,8 @@
-"""Word problems for domain=math without a network: reasoning-gym's gsm_symbolic, as files in the schema of
-Open-Reasoner-Zero's data set. Short ones, with a small whole answer.
+"""Word problems for domain=math without a network, made from reasoning-gym's gsm_symbolic.
 
-`made_by` of a source names a function of this file. Any process that needs a file makes it, and all make the
-same one.
+The files have the schema of Open-Reasoner-Zero's data set. They hold short problems with small integer
+answers. `made_by` of a source names a function of this file. Any process that needs a file makes it, and
+every process makes the same file.
 """
 
 from collections.abc import Callable
@@ -19,7 +19,7 @@ from pipelinerl.domains.reasoning_gym import ReasoningGym
 TRAIN_PROBLEMS = 2000
 HELDOUT_PROBLEMS = 128
 LONGEST = 170  # characters
-ANSWERS = {str(number) for number in range(21)}  # few: who knows no more than them is right now and then
+ANSWERS = {str(number) for number in range(21)}  # so few that a guess among them is sometimes right
 WITHOUT_THE_LIBRARYS_REQUEST = r"(?s)(.*?) Give the result as your final answer"
 
 
@@ -28,7 +28,7 @@ def make_train(path: Path) -> None:
 
 
 def make_heldout(path: Path) -> None:
-    """None is a training problem, as none of the library's questions is in the domain `reasoning_gym`."""
+    """Writes the held-out problems. As in the domain `reasoning_gym`, none of them is a training problem."""
     _write(path, _gsm_symbolic().heldout_problem, HELDOUT_PROBLEMS)
 
 
@@ -37,7 +37,7 @@ def _gsm_symbolic() -> ReasoningGym:
 
 
 def _write(path: Path, problem: Callable[[int], Problem], size: int) -> None:
-    """Under another name first: several processes may make it at once."""
+    """Writes under a temporary name and renames, because several processes may make the file at once."""
     answers: dict[str, str] = {}
     for index in count():
         if len(answers) == size:

@@ -1,10 +1,10 @@
-"""Isolation: what a process that evaluates text of a model gives up before it does.
+"""Isolation: the rights that a process gives up before it evaluates a model's text.
 
 Called by judging's workers. Must not know verifiers or verdicts.
 
-A process calls `confine` once, alone in its process and after its imports. What is the same for many
-processes is made once: `Confinement(level, limits, readable)`, then `enter()` in each fork of the maker.
-`strongest_level` tries hostile programs, and says which level holds them on this machine.
+A process with one thread calls `confine` once, after its imports. For many processes, one process prepares
+`Confinement(level, limits, readable)`, and each of its forks calls `enter()`. `strongest_level` runs hostile
+programs, and returns the level that withstands them on this machine.
 """
 
 from pipelinerl.judging.isolation.confinement import Confinement, Level, confine

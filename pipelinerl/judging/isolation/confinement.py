@@ -1,4 +1,4 @@
-"""Puts a process that evaluates text of a model under a level of isolation, for good.
+"""Confines a process that evaluates a model's text, irrevocably, at a level of isolation.
 
 Called by judging's workers. Must not know verifiers or verdicts.
 """
@@ -14,17 +14,17 @@ from pipelinerl.judging.isolation.limits import Limits
 
 
 class Level(StrEnum):
-    """How much a worker gives up. SECURITY.md says what each level holds and what it does not."""
+    """How strongly a worker is confined. SECURITY.md documents what each level prevents and what not."""
 
-    PROCESS = "process"  # limits of time, memory and files; few rights; a session of its own
-    SEALED = "sealed"  # and it reads named paths alone, writes none, has no network and no further process
+    PROCESS = "process"  # limits on time, memory and files; few rights; its own session
+    SEALED = "sealed"  # additionally: reads only the given paths, no writing, network or further process
 
 
 class Confinement:
-    """A level made ready, for a maker whose forks enter it: each does so in less than a millisecond.
+    """A prepared level, which the forks of this process enter in less than a millisecond each.
 
-    readable: paths that can be read at `sealed`, with all that is below.
-    Raises OSError with the reason where this machine does not have the level.
+    readable: paths that can be read at `sealed`, directories with their content.
+    Raises OSError with the reason if the level is not available on this machine.
     """
 
     def __init__(self, level: Level, limits: Limits, readable: Sequence[str]):
@@ -42,7 +42,7 @@ class Confinement:
         return set() if self._rules is None else {self._rules}
 
     def enter(self) -> None:
-        """Confines this process, which must have one thread; its output goes nowhere from here on."""
+        """Confines this process, which must have one thread, and discards its output from then on."""
         if len(os.listdir("/proc/self/task")) > 1:
             raise OSError(errno.EBUSY, "a process with several threads cannot be confined")
         _silence()
@@ -60,15 +60,15 @@ class Confinement:
 
 
 def confine(level: Level, limits: Limits, readable: Sequence[str]) -> None:
-    """Confines this process, once and for good, after its imports. It must have one thread.
+    """Confines this process irrevocably. Call it once, after the imports, in a process with one thread.
 
-    Raises OSError with the reason where this machine does not have the level.
+    Raises OSError with the reason if the level is not available on this machine.
     """
     Confinement(level, limits, readable).enter()
 
 
 def _silence() -> None:
-    """Judged text that prints would fill a log."""
+    """Discards the process's output, because judged text that prints could fill a log."""
     nowhere = os.open(os.devnull, os.O_RDWR)
     for descriptor in (0, 1, 2):
         os.dup2(nowhere, descriptor)

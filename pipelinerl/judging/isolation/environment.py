@@ -1,4 +1,4 @@
-"""What a worker sees of its surroundings: few variables, few descriptors, and the files that it needs.
+"""The environment of a worker: few variables, few descriptors, and the files that it needs.
 
 Called by judging's service and workers. Must not know verifiers or verdicts.
 """
@@ -33,7 +33,7 @@ SYSTEM = (
 
 
 def clean_environment(extra: Mapping[str, str]) -> dict[str, str]:
-    """Returns an environment made from nothing: where programs and modules are, and `extra`."""
+    """Returns a minimal environment: the paths of programs and modules, fixed settings, and `extra`."""
     kept = {name: os.environ[name] for name in KEPT if name in os.environ}
     return {"PATH": os.defpath} | kept | FIXED | dict(extra)
 
@@ -41,7 +41,8 @@ def clean_environment(extra: Mapping[str, str]) -> dict[str, str]:
 def imported_paths() -> list[str]:
     """Returns the paths that Python, the system's libraries and the imported packages are read from.
 
-    A directory on PYTHONPATH may hold more than packages, such as a run, so only its packages are here.
+    Only the imported packages of a directory on PYTHONPATH are included, because it may hold other files too,
+    such as a run.
     """
     prefixes = {sys.prefix, sys.base_prefix, sys.exec_prefix, *sysconfig.get_paths().values()}
     own = {path for module in list(sys.modules.values()) if (path := _package_path(module))}
@@ -54,7 +55,7 @@ def close_all_but(kept: set[int]) -> None:
     """Closes every file descriptor of this process, except those given."""
     ends = [-1, *sorted(kept), os.sysconf("SC_OPEN_MAX")]
     for before, after in pairwise(ends):
-        if before + 1 < after:  # an empty range would be taken as one without an end
+        if before + 1 < after:  # closerange takes an empty range for an unbounded one
             os.closerange(before + 1, after)
 
 

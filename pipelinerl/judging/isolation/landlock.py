@@ -1,6 +1,6 @@
-"""Landlock: a process gives up all files but those that it names, for reading. Linux 5.13 and newer.
+"""Landlock: restricts a process to reading the files that it names. Linux 5.13 and newer.
 
-Called by `confine`. Must not know workers or verdicts. The structures are those of linux/landlock.h.
+Called by `confine`. Must not know workers or verdicts. The structures come from linux/landlock.h.
 """
 
 import ctypes
@@ -15,7 +15,7 @@ VERSION = 1  # flag of CREATE_RULESET: asks for the version of the interface
 PATH_BENEATH = 1  # kind of rule
 READ_FILE = 1 << 2
 READ_DIRECTORY = 1 << 3
-RIGHTS = {1: 13, 2: 14, 3: 15, 4: 15}  # by version, how many rights to files the kernel knows; then 16
+RIGHTS = {1: 13, 2: 14, 3: 15, 4: 15}  # version -> number of file rights; 16 in newer ones
 BIND_AND_CONNECT_TCP = 0b11  # from version 4
 ABSTRACT_SOCKETS_AND_SIGNALS = 0b11  # from version 6
 
@@ -30,7 +30,7 @@ class Beneath(ctypes.Structure):
 
 
 def version() -> int:
-    """Returns the version of the kernel's Landlock. Raises OSError where there is none."""
+    """Returns the version of the kernel's Landlock. Raises OSError if the kernel has none."""
     try:
         return _called(CREATE_RULESET, None, 0, VERSION)
     except OSError as error:
@@ -38,7 +38,7 @@ def version() -> int:
 
 
 def ruleset(readable: Sequence[str]) -> int:
-    """Returns the descriptor of a ruleset under which only the given paths, and all below, can be read."""
+    """Returns the descriptor of a ruleset that allows only reading the given paths and their content."""
     known = version()
     handled = Handled((1 << RIGHTS.get(known, 16)) - 1, BIND_AND_CONNECT_TCP, ABSTRACT_SOCKETS_AND_SIGNALS)
     size = 8 if known < 4 else 16 if known < 6 else 24
@@ -50,7 +50,7 @@ def ruleset(readable: Sequence[str]) -> int:
 
 
 def restrict(rules: int) -> None:
-    """Puts this thread, and what it starts, under the ruleset for good. It needs no_new_privs."""
+    """Applies the ruleset to this thread and everything it starts, irrevocably. Requires no_new_privs."""
     _called(RESTRICT_SELF, rules, 0)
 
 

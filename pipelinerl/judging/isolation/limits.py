@@ -1,4 +1,4 @@
-"""The limits of one process: memory, CPU time, files. POSIX's, so that every level has them.
+"""The limits of one process: memory, CPU time, files. They are POSIX limits, so every level has them.
 
 Called by `confine`. Must not know workers or verdicts.
 """
@@ -11,14 +11,14 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class Limits:
-    """What one worker may use.
+    """The resources that one worker may use.
 
-    memory_bytes: address space, beyond what is in use when the limits are set.
-    cpu_s: CPU time of the process from its start; None leaves it to whoever waits.
-    file_bytes: size of a file that it writes.
-    open_files: descriptors.
-    processes: further processes and threads at level `process`; the kernel counts all of the user, and none
-        of root. At `sealed` there is no further process, and threads are bounded by the memory.
+    memory_bytes: address space in addition to what is in use when the limits are set.
+    cpu_s: CPU time of the process from its start; None sets no limit, and the caller must end the process.
+    file_bytes: size of a file that the process writes.
+    open_files: number of descriptors.
+    processes: number of further processes and threads at level `process`. The kernel counts those of the
+        user, and does not limit root. At `sealed` no further process can start, and memory limits threads.
     """
 
     memory_bytes: int
@@ -28,7 +28,7 @@ class Limits:
     processes: int = 0
 
     def apply(self, count_processes: bool) -> None:
-        """Sets the limits, soft and hard, of this process for good; core files are forbidden."""
+        """Sets soft and hard limits of this process, irrevocably, and forbids core files."""
         limits = dict.fromkeys((resource.RLIMIT_CORE, resource.RLIMIT_MSGQUEUE, resource.RLIMIT_MEMLOCK), 0)
         limits[resource.RLIMIT_AS] = address_space() + self.memory_bytes
         limits[resource.RLIMIT_FSIZE] = self.file_bytes
@@ -37,12 +37,12 @@ class Limits:
             limits[resource.RLIMIT_NPROC] = self.processes
         for kind, value in limits.items():
             _limit(kind, value, value)
-        if self.cpu_s is not None:  # a signal that says why, and one second later one that cannot be ignored
+        if self.cpu_s is not None:  # SIGXCPU, and SIGKILL one second later
             _limit(resource.RLIMIT_CPU, self.cpu_s, self.cpu_s + 1)
 
 
 def _limit(kind: int, soft: int, hard: int) -> None:
-    """A limit that is stricter stays."""
+    """Sets a limit, but keeps an existing limit that is stricter."""
     _, given = resource.getrlimit(kind)
     if given != resource.RLIM_INFINITY:
         soft = min(soft, given)

@@ -1,4 +1,4 @@
-"""What a process may do by who it is: root's powers are given up, and the memory is closed to equals.
+"""Drops a process's privileges as root, and closes its memory to other processes of its user.
 
 Called by `confine` and by the judging service. Must not know workers or verdicts.
 """
@@ -20,7 +20,7 @@ PR_SET_CHILD_SUBREAPER = 36
 PR_SET_NO_NEW_PRIVS = 38
 CAPABILITIES_VERSION = 0x20080522
 DAC_READ_SEARCH = 1 << 2  # the capability to read what root reads
-PATIENCE_S = 60  # with an import
+PATIENCE_S = 60  # time for an import
 
 
 class CapabilityHeader(ctypes.Structure):
@@ -28,16 +28,15 @@ class CapabilityHeader(ctypes.Structure):
 
 
 class Capabilities(ctypes.Structure):
-    """The sets of 32 capabilities, as bits."""
+    """Three sets of 32 capabilities, as bits."""
 
     _fields_ = [(name, ctypes.c_uint32) for name in ("effective", "permitted", "inheritable")]
 
 
 def drop_privileges(module: str) -> str | None:
-    """Becomes the user nobody where this is root and nobody can import `module`.
+    """Switches from root to the user nobody, if that user can import `module`. Does nothing for other users.
 
-    Returns why it stays root, in words, or None. Another user's process stays what it is. One that has become
-    nobody ends with its parent.
+    Returns a message if the process stays root, else None. A process that has switched ends with its parent.
     """
     if os.geteuid():
         return None
@@ -46,7 +45,7 @@ def drop_privileges(module: str) -> str | None:
     os.setgroups([])
     os.setresgid(NOBODY, NOBODY, NOBODY)
     os.setresuid(NOBODY, NOBODY, NOBODY)
-    die_with_parent()  # the kernel forgets it when a process becomes another user
+    die_with_parent()  # the kernel clears the setting when the user changes
     return None
 
 
@@ -61,20 +60,20 @@ def adopt_orphans() -> None:
 
 
 def first_when_memory_ends() -> None:
-    """Has the kernel end this process and its forks before others when the machine is out of memory."""
+    """Makes the kernel kill this process and its forks first when the machine runs out of memory."""
     with suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text("1000")
 
 
 def no_new_privileges() -> None:
-    """Lets no program that is executed from here have more rights than this process."""
+    """Prevents programs that this process executes from gaining more rights than it has."""
     _prctl(PR_SET_NO_NEW_PRIVS, 1)
 
 
 def drop_capabilities() -> None:
-    """Gives up root's powers but that to read, which libraries in a closed directory need.
+    """Drops root's capabilities except reading, which libraries in a private directory need.
 
-    Without them the kernel keeps the environment of other processes of root from this one.
+    Without the others, this process cannot read the environment of root's other processes.
     """
     header = CapabilityHeader(CAPABILITIES_VERSION, 0)
     sets = (Capabilities * 2)()

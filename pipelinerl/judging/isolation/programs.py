@@ -1,7 +1,7 @@
-"""Hostile programs that the self-test runs. One that ends without an error got what it must not have.
+"""Hostile programs that the self-test runs. A program that ends without an error has broken the isolation.
 
-Read by the self-test and the tests alone. Each is source text that finds two names. `secret` is the path of
-a file that a worker must not read; `parent` is the process that it must not reach.
+Used only by the self-test and the tests. Each program is source text that uses two names. `secret` is the
+path of a file that a worker must not read; `parent` is the id of a process that it must not reach.
 """
 
 PROGRAMS = {

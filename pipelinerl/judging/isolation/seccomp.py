@@ -1,7 +1,7 @@
-"""Seccomp: a process gives up all system calls but those that computing and reading files need.
+"""Seccomp: restricts a process to the system calls that computing and reading files need.
 
 Called by `confine`. Must not know workers or verdicts. libseccomp writes the filter for this machine's
-architecture; a call in the convention of another one ends the process.
+architecture. A call in the convention of another architecture ends the process.
 """
 
 import ctypes
@@ -14,7 +14,7 @@ PR_SET_SECCOMP = 22
 MODE_FILTER = 2
 INSTRUCTION_BYTES = 8
 CLONE_THREAD = 0x10000
-UNKNOWN = -1  # libseccomp's number of a call that it does not know
+UNKNOWN = -1  # libseccomp's number for a call that it does not know
 
 MEMORY = "brk madvise mmap mprotect mremap munmap membarrier"
 FILES = """access close close_range dup dup2 dup3 faccessat faccessat2 fadvise64 fstat fstatfs getcwd
@@ -30,11 +30,11 @@ getppid getpriority getrandom getresgid getresuid getrlimit getrusage getsid get
 sched_get_priority_max sched_get_priority_min sched_getaffinity sched_getparam sched_getscheduler sched_yield
 set_robust_list set_tid_address sysinfo uname wait4 waitid"""
 ALLOWED = " ".join([MEMORY, FILES, WAITING, SIGNALS, ITSELF]).split()
-ALLOWED_WORDS = {  # of one argument: its place, and the values that are allowed
-    "fcntl": (1, (0, 1, 2, 3, 4, 1030)),  # duplicates, flags; no owner, which signals would be sent to
-    "ioctl": (1, (0x5401, 0x5413, 0x541B, 0x5421, 0x5450, 0x5451)),  # is it a terminal, flags
+ALLOWED_WORDS = {  # call -> index of one argument, and the values allowed for it
+    "fcntl": (1, (0, 1, 2, 3, 4, 1030)),  # duplicates and flags; not the owner, who would get signals
+    "ioctl": (1, (0x5401, 0x5413, 0x541B, 0x5421, 0x5450, 0x5451)),  # terminal tests and flags
     "prctl": (0, (15, 16, 0x53564D41)),  # names of threads and of memory
-    "prlimit64": (2, (0,)),  # reads a limit, and sets none
+    "prlimit64": (2, (0,)),  # only reading a limit
 }
 NO_MORE_PROCESSES = ("fork", "vfork")
 REFUSED = ("socket", "socketpair", "connect", "bind", "execve", "execveat", "kill", "tkill", "tgkill")
@@ -45,7 +45,7 @@ class Program(ctypes.Structure):
 
 
 def program() -> bytes:
-    """Returns the filter as the kernel takes it. Raises OSError without libseccomp."""
+    """Returns the filter in the kernel's format. Raises OSError if libseccomp is missing."""
     try:
         import pyseccomp as library
     except (ImportError, RuntimeError) as error:
@@ -71,7 +71,7 @@ def program() -> bytes:
 
 
 def restrict(instructions: bytes) -> None:
-    """Puts this thread, and what it starts, under the filter for good. It needs no_new_privs."""
+    """Applies the filter to this thread and everything it starts, irrevocably. Requires no_new_privs."""
     filter_ = Program(len(instructions) // INSTRUCTION_BYTES, instructions)
     if LIBC.prctl(PR_SET_SECCOMP, MODE_FILTER, ctypes.byref(filter_), 0, 0):
         code = ctypes.get_errno()
@@ -80,5 +80,5 @@ def restrict(instructions: bytes) -> None:
 
 def _add(library: Any, rules: Any, action: int, name: str, *arguments: Any) -> None:
     number = library.resolve_syscall(library.system_arch(), name)
-    if number != UNKNOWN:  # a libseccomp may be older than a name
+    if number != UNKNOWN:  # an older libseccomp may not know a name
         rules.add_rule(action, number, *arguments)

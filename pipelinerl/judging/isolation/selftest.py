@@ -27,7 +27,7 @@ NOT_CONFINED = 4
 
 
 def strongest_level(readable: Sequence[str]) -> tuple[Level, str]:
-    """Returns the strongest level that holds the hostile programs here, and in words why not a stronger."""
+    """Returns the strongest level that withstands the hostile programs, and why not a stronger one."""
     command = [sys.executable, "-m", "pipelinerl.judging.isolation.selftest", *readable]
     try:
         done = subprocess.run(
@@ -40,7 +40,7 @@ def strongest_level(readable: Sequence[str]) -> tuple[Level, str]:
 
 
 def why_not_sealed(readable: Sequence[str]) -> str:
-    """Returns in words why the level does not hold in this process's children; "" where it does."""
+    """Returns why `sealed` fails in this process's children, or "" if it withstands all programs."""
     try:
         confinement = Confinement(Level.SEALED, LIMITS, readable)
     except OSError as error:
@@ -67,7 +67,7 @@ def outcome(confinement: Confinement, program: str, secret: str) -> int:
 
 
 def _run(confinement: Confinement, program: str, names: dict[str, object]) -> None:
-    """Does not return."""
+    """Runs the program under the confinement, then exits. Does not return."""
     code = NOT_CONFINED
     try:
         signal.alarm(int(LIMITS.cpu_s or 0))

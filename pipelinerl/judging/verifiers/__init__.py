@@ -1,4 +1,4 @@
-"""Verifiers: what decides whether an answer is right. They run in confined workers, and nowhere else.
+"""Verifiers decide whether an answer is right. They run only in confined workers.
 
 Built in a worker from the configuration, which names their classes. Must not know domains, the service or
 the run.

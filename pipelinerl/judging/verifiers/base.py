@@ -1,4 +1,4 @@
-"""What a verifier is, and how a worker uses one."""
+"""The base class of verifiers, and the judge through which a worker calls them."""
 
 import abc
 import pickle
@@ -11,24 +11,24 @@ from pipelinerl.judging.wire import Judgement, undecided
 
 
 class Verifier(abc.ABC):
-    """Base class of verifiers. The constructor is given the configured options; no answer is there yet.
+    """Base class of verifiers. The constructor receives the configured options, before any answer.
 
-    An exception counts as a failure of the verifier: the same answer is judged again.
+    An exception counts as a failure of the verifier, and the same answer is judged again.
     """
 
     def answer_in(self, text: str) -> str | None:
-        """Returns the part of a text that is judged, or None where there is none."""
+        """Returns the part of a text to judge, or None if the text has no answer."""
         return text
 
     @abc.abstractmethod
     def judge(self, task: Any, answer: str) -> Judgement:
-        """Returns the judgement on an answer. `task` is what the domain sent along with it."""
+        """Returns the judgement on an answer. `task` is the object that the domain sent with it."""
 
 
 class Judge:
-    """What a worker calls: it knows verifiers by name.
+    """The verifiers of a worker, called by name.
 
-    max_characters: of the longest answer that a verifier is given.
+    max_characters: length of the longest answer that is passed to a verifier.
     """
 
     def __init__(self, verifiers: Mapping[str, Verifier], max_characters: int):
@@ -38,7 +38,7 @@ class Judge:
     def __call__(self, name: str, task: bytes, text: str) -> Judgement:
         """Returns the judgement. The task is pickled; it comes from the run, never from a model.
 
-        Raises LookupError for a name that is not configured, and what the verifier raises.
+        Raises LookupError for a name that is not configured. Passes on the verifier's exceptions.
         """
         if name not in self._verifiers:
             there = ", ".join(sorted(self._verifiers)) or "none"
@@ -56,9 +56,10 @@ class Judge:
 
 
 def build_judge(verifiers: Mapping[str, Mapping[str, Any]], max_characters: int) -> Judge:
-    """Returns a judge of the configured verifiers: of each `_target_`, the path of a class, and its options.
+    """Returns a judge with the configured verifiers.
 
-    Raises ValueError, naming the verifier, for one that cannot be made.
+    A verifier's specification has the import path of its class as `_target_`, and the class's options. Raises
+    ValueError with the verifier's name if a verifier cannot be made.
     """
     return Judge({name: _made(name, spec) for name, spec in verifiers.items()}, max_characters)
 

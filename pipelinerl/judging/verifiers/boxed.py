@@ -1,4 +1,4 @@
-"""The last \\boxed{...} of a text."""
+"""Finds the last \\boxed{...} of a text."""
 
 import re
 
@@ -6,9 +6,9 @@ TOKEN = re.compile(r"(?P<box>\\boxed\s*\{)|(?P<brace>\{)|(?P<end>\})|\\.", re.DO
 
 
 def last_boxed(text: str) -> str | None:
-    """What stands in the last box that is closed; None where there is none, or nothing in it.
+    """Returns the content of the last closed box, or None if there is no box or it is empty.
 
-    One pass: a text that opens thousands of boxes costs no more than its length."""
+    The text is read once, so a text that opens thousands of boxes takes no longer."""
     opened: list[int | None] = []  # where the content of a box begins; None for a brace
     last = (0, 0)
     for token in TOKEN.finditer(text):

@@ -1,7 +1,7 @@
-"""Answers that a library would evaluate as Python: only literals, and formulas of arithmetic, get through.
+"""Restricts answers that a library would evaluate as Python to literals and arithmetic formulas.
 
-reasoning-gym's scorers call `eval` and sympy's `parse_expr` on answers. In their modules these names are
-given to the functions here. So an answer computes nothing but what it says, and cannot give itself a score.
+reasoning-gym's scorers call `eval` and sympy's `parse_expr` on answers. In their modules, these names are
+replaced by the functions of this file. So an answer cannot execute code, and cannot give itself a score.
 """
 
 import ast
@@ -32,23 +32,23 @@ ELEMENTARY = """sqrt exp log ln sin cos tan sec csc cot asin acos atan asec acsc
 acosh atanh sech csch coth erf erfi Si Ci Ei li gamma Abs Integral Rational Integer Float"""
 FUNCTIONS = frozenset(ELEMENTARY.split())
 CONSTANTS = ("E", "I", "pi", "oo")
-OPENS_AFTER = (OPERATORS - {")"}) | {""}  # a parenthesis that calls nothing
+OPENS_AFTER = (OPERATORS - {")"}) | {""}  # tokens before a parenthesis that is not a call
 SILENT = (tokenize.NEWLINE, tokenize.NL, tokenize.ENDMARKER)
 
 
 class NoFormulaError(ValueError):
-    """The text is more, or less, than a formula."""
+    """The text is not an arithmetic formula."""
 
 
 class Sympy:
-    """The module sympy, whose parser is the one of this file."""
+    """A stand-in for the module sympy, with this file's parser."""
 
     def __getattr__(self, name: str) -> Any:
         return formula if name == "parse_expr" else getattr(sympy, name)
 
 
 def secure() -> None:
-    """Puts the functions of this file in the place of those that the library's modules call."""
+    """Replaces the evaluating functions in the library's modules by those of this file."""
     for name in EVALUATE:
         vars(_module(name))["eval"] = ast.literal_eval
     for name in PARSE:
@@ -58,17 +58,17 @@ def secure() -> None:
 
 
 def formula(text: str, local_dict: dict[str, Any] | None = None) -> Any:
-    """Returns what sympy's `parse_expr` does. Raises NoFormulaError for what is no arithmetic.
+    """Returns the value of sympy's `parse_expr`. Raises NoFormulaError if the text is not arithmetic.
 
-    Allowed are numbers, names, operators, and calls of elementary functions. Any other name is a symbol:
-    sympy itself would take those of Python's own functions, such as `eval`, for these functions.
+    Numbers, names, operators, and calls of elementary functions are allowed. Any other name is a symbol, also
+    the name of a Python builtin such as `eval`, which sympy itself would resolve to the function.
     """
     _check_formula(text)
     return sympy_parser.parse_expr(text, local_dict, global_dict=_known_names())
 
 
 def _known_names() -> dict[str, Any]:
-    """Returns all that a formula is evaluated with: what it may name, and what the parser puts into it."""
+    """Returns the names for evaluating a formula: those it may use, and those the parser inserts."""
     known = {name: getattr(sympy, name) for name in (*FUNCTIONS, *CONSTANTS, "Symbol", "Function")}
     return {"__builtins__": {}, **known}
 

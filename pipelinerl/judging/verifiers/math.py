@@ -1,8 +1,8 @@
-"""Whether a boxed answer equals the reference, by math-verify.
+"""Decides whether a boxed answer equals the reference, by math-verify.
 
-Its options are those under which it agrees best with tests/judging/math_answers.jsonl. They are strict, or
-any two names are equal. Relations are compared to values, for "x = 4". Its own timeouts are off, because they
-would give a silent "wrong".
+The library's options are those that agree best with tests/judging/math_answers.jsonl. Comparison is strict,
+because otherwise any two names would be equal. Relations are compared to values, for answers such as "x = 4".
+The library's own timeouts are off, because they would return "wrong" without notice.
 """
 
 import logging
@@ -18,10 +18,10 @@ EXTRACTION = [LatexExtractionConfig(boxed_match_priority=0), ExprExtractionConfi
 
 
 class MathVerifier(Verifier):
-    """Judges the last box of a text. A task is the reference, as text."""
+    """A verifier of the last box of a text. A task is the reference answer, as text."""
 
     def __init__(self):
-        logging.getLogger("math_verify").setLevel(logging.ERROR)  # it warns that it keeps no time
+        logging.getLogger("math_verify").setLevel(logging.ERROR)  # it warns that timeouts are off
         if not [equal(*pair) for pair in PAIRS][0]:
             raise RuntimeError("math-verify does not work here")
 
@@ -34,7 +34,10 @@ class MathVerifier(Verifier):
 
 
 def equal(reference: str, answer: str) -> bool:
-    """Raises MemoryError and RecursionError where sympy lets them out; any other error is no equality."""
+    """Returns whether the two are equal; False if math-verify raises an error.
+
+    MemoryError and RecursionError are passed on.
+    """
     if reference == answer:
         return True
     try:

@@ -1,7 +1,7 @@
-"""Pairs of a reference and an answer, which lead through most of the grammar of math-verify.
+"""Pairs of a reference and an answer that exercise most of math-verify's grammar.
 
-Each worker is a copy of a process that has judged them. So it need not learn the grammar again, and an
-answer costs a third of the time.
+Each worker is forked from a process that has judged them. So the parser's caches are filled, and judging an
+answer takes a third of the time.
 """
 
 PAIRS = (

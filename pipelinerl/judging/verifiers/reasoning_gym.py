@@ -14,9 +14,9 @@ SOLVED = 0.99  # some of the library's scorers reach 1.0 only up to rounding
 
 
 class ReasoningGymVerifier(Verifier):
-    """The library's score, from 0 to 1. A task is an entry of the library.
+    """A verifier that returns the library's score, from 0 to 1. A task is an entry of a dataset.
 
-    task: its name in the library.
+    task: the name of the library's task.
     options: fields of the task's config.
     after: a mark that the answer follows; null judges the last `<answer>`, or all of a text without one.
     """
@@ -26,7 +26,7 @@ class ReasoningGymVerifier(Verifier):
         self._scorer = create_dataset(task, **options, seed=0, size=1)
         self._after = after
         sample = self._scorer[0]
-        self._scorer.score_answer(sample["answer"], sample)  # loads what it needs before it is confined
+        self._scorer.score_answer(sample["answer"], sample)  # loads its modules before the worker is confined
 
     def answer_in(self, text: str) -> str | None:
         if self._after:
@@ -37,7 +37,7 @@ class ReasoningGymVerifier(Verifier):
         return text.strip() if answer is None else answer
 
     def judge(self, task: dict[str, Any], answer: str) -> Judgement:
-        """An answer at which the scorer stumbles is wrong, and counted."""
+        """Returns the judgement. An answer for which the scorer raises is wrong, and counted."""
         try:
             score = float(self._scorer.score_answer(answer, task))
         except (MemoryError, RecursionError):

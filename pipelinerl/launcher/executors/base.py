@@ -1,8 +1,8 @@
-"""The boundary between the launcher and what the jobs of a run are started on.
+"""The interface between the launcher and the executors that run its jobs.
 
-The launcher asks for places, starts a process in each, and looks how they fare. Two phases are needed because
-the address and the port of a job are known only once it is placed. Who is started again is the launcher's
-decision: an executor never does so by itself.
+The launcher asks for places, starts a process in each, and polls their state. Two phases are needed because
+the address and the port of a job are known only once it is placed. The launcher decides which jobs restart:
+an executor never restarts a job by itself.
 """
 
 from collections.abc import Iterable, Mapping
@@ -13,51 +13,51 @@ from typing import Protocol
 
 @dataclass(frozen=True)
 class Want:
-    """What a job needs before it has a place."""
+    """The resources that a job asks for."""
 
-    name: str  # of the job, by which all methods know it
+    name: str  # the job's name in all methods
     group: str  # the jobs of one group are placed together or not at all
     bundle: str  # the jobs of one bundle of a group are placed on one node
-    cpus: float = 0.0  # cores that are reserved for it
-    gpus: int = 0  # whole GPUs of one node
-    port: int | None = None  # that it listens at: 0 takes a free one, None means that it does not listen
-    host: str | None = None  # address that it listens at; None takes that of its node
+    cpus: float = 0.0  # cores reserved for the job
+    gpus: int = 0  # GPUs, all on one node
+    port: int | None = None  # port to listen at; 0 takes a free one, None if the job does not listen
+    host: str | None = None  # address to listen at; None takes its node's address
 
 
 @dataclass(frozen=True)
 class Slot:
-    """Where a job is placed. Its port stays reserved until the job is dropped."""
+    """A job's place. Its port stays reserved until the job is dropped."""
 
-    node: str  # the node's name, for people
-    address: str  # by which the other nodes reach it
+    node: str  # the node's name, for messages
+    address: str  # the address by which other nodes reach it
     port: int | None = None
     gpus: str = ""  # the value of CUDA_VISIBLE_DEVICES
-    interface: str | None = None  # of the address, for gloo; None where gloo finds it by itself
+    interface: str | None = None  # network interface of the address, for gloo; None if gloo finds it
 
 
 @dataclass(frozen=True)
 class Process:
-    """What to start in a slot."""
+    """A process to start in a slot."""
 
     command: tuple[str, ...]
     environment: dict[str, str]
-    log: Path  # what it prints is appended
-    has_whole_environment: bool = False  # whether `environment` is all that it is given, or beside its node's
-    grace_s: float = 10.0  # to end by itself after SIGTERM, before it is killed
-    ends_if_stopped: bool = False  # whether it is killed once a signal has stopped it (SIGSTOP)
-    log_bytes: int = 64 << 20  # size at which its log is renamed to `log`.1 and another begins
+    log: Path  # file to which its output is appended
+    has_whole_environment: bool = False  # whether `environment` replaces the node's variables or adds to them
+    grace_s: float = 10.0  # seconds between SIGTERM and SIGKILL
+    ends_if_stopped: bool = False  # whether it is killed if a signal stops it (SIGSTOP)
+    log_bytes: int = 64 << 20  # size at which its log is renamed to `log`.1 and a new one begins
 
 
 @dataclass(frozen=True)
 class Waiting:
     """The job has no place yet."""
 
-    needs: str  # what it waits for, for people
+    needs: str  # the missing resources, as a message
 
 
 @dataclass(frozen=True)
 class Placed:
-    """The job has a place, and no process has been started in it."""
+    """The job has a place, in which no process has been started."""
 
     slot: Slot
 
@@ -69,7 +69,7 @@ class Running:
 
 @dataclass(frozen=True)
 class Draining:
-    """The process runs, and its node will be gone at the deadline."""
+    """The process runs on a node that will end at the deadline."""
 
     slot: Slot
     deadline: float  # time.time() at which the node ends
@@ -77,7 +77,7 @@ class Draining:
 
 @dataclass(frozen=True)
 class Ended:
-    """The process has ended, and everything that it started has too. Its place is still reserved."""
+    """The process and everything that it started have ended. Its place is still reserved."""
 
     slot: Slot
     status: int  # exit status, or minus the number of the signal that ended it
@@ -85,9 +85,9 @@ class Ended:
 
 @dataclass(frozen=True)
 class Lost:
-    """The node, or what kept the process there, is gone. The process may live on where nothing reaches it."""
+    """The node or its keeper process is lost. The job's process may still run, out of reach."""
 
-    slot: Slot | None  # the last one
+    slot: Slot | None  # the job's last slot
     why: str
 
 
@@ -96,30 +96,30 @@ Fate = Waiting | Placed | Running | Draining | Ended | Lost
 
 @dataclass(frozen=True)
 class Capacity:
-    """What an executor could place at most, and what is free now. `nodes` has a line for each node."""
+    """The resources of an executor, and which of them are free. `nodes` has a line for each node."""
 
     summary: str
     nodes: list[str]
-    fits: list[str]  # lines that say which of the jobs that were named would have a place now
+    fits: list[str]  # lines that tell which of the given jobs could be placed now
 
 
 class Executor(Protocol):
-    """Places jobs, starts their processes and ends them.
+    """An object that places jobs, starts their processes and ends them.
 
-    Errors that the user can mend are raised as PlanError.
+    Errors that the user can fix are raised as PlanError.
     """
 
-    address: str  # of this machine, by which the nodes reach it
-    notices_within_s: float  # longest time until a lost node shows in `look`; 0 where there is one node
+    address: str  # this machine's address, by which the nodes reach it
+    notices_within_s: float  # longest time until `look` reports a lost node; 0 if there is only one node
 
     def capacity(self, wants: Iterable[Want]) -> Capacity:
-        """Returns what there is, and how much of these would have a place; asks for none."""
+        """Returns the resources, and which of these jobs could be placed. Does not ask for places."""
 
     def ask(self, wants: Iterable[Want]) -> None:
-        """Asks for places; returns at once. Raises PlanError for what can never be placed."""
+        """Asks for places, and returns at once. Raises PlanError for jobs that can never be placed."""
 
     def look(self) -> Mapping[str, Fate]:
-        """Returns the fate of every job that was asked for and not dropped. Never blocks."""
+        """Returns the state of every job that was asked for and not dropped. Never blocks."""
 
     def start(self, name: str, process: Process) -> None:
         """Starts a process in the place of a job that is `Placed`, `Ended`, or not yet started again."""
@@ -128,7 +128,7 @@ class Executor(Protocol):
         """Asks these processes to end: SIGTERM, and SIGKILL after their `grace_s`. Returns at once."""
 
     def drop(self, names: Iterable[str]) -> None:
-        """Kills what is left of these jobs and gives their places back."""
+        """Kills the remaining processes of these jobs, and releases their places."""
 
     def close(self) -> None:
-        """Drops every job. Nothing of them is left on any node that can be reached."""
+        """Drops every job. No process of a job is left on any node that can be reached."""

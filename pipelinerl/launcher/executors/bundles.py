@@ -1,4 +1,7 @@
-"""What jobs ask of a cluster: bundles of resources, in groups that are placed together. Pure."""
+"""Groups and bundles of resources that jobs ask of a cluster. The bundles of a group are placed together.
+
+Pure computation.
+"""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -6,7 +9,7 @@ from dataclasses import dataclass
 
 from pipelinerl.launcher.executors.base import Want
 
-LEAST_CPUS = 0.01  # of a keeper: a group of nothing cannot be made
+LEAST_CPUS = 0.01  # a keeper's cores, because Ray makes no group without resources
 
 
 @dataclass(frozen=True)
@@ -33,14 +36,14 @@ def needs_of(want: Want) -> Resources:
 
 
 def size(wants: Iterable[Want]) -> tuple[float, ...]:
-    """Returns what sorts groups: those of more bundles first, then those of more GPUs, then of more cores."""
+    """Returns the key that sorts groups: most bundles first, then most GPUs, then most cores."""
     bundles = bundles_of(wants)
     total = sum(bundles.values(), Resources())
     return (-len(bundles), -total.gpus, -total.cpus)
 
 
 def bundles_of(wants: Iterable[Want]) -> dict[str, Resources]:
-    """Returns what each bundle of the jobs needs together."""
+    """Returns the total resources of each bundle of the jobs."""
     bundles: dict[str, Resources] = {}
     for want in wants:
         bundles[want.bundle] = bundles.get(want.bundle, Resources()) + needs_of(want)
@@ -53,13 +56,13 @@ def every_bundle_of(wants: Iterable[Want]) -> list[tuple[str, Resources]]:
 
 
 def in_words(needs: Iterable[Resources]) -> str:
-    """Returns bundles such as `{CPU: 2} + 4 x {GPU: 1, CPU: 1}`."""
+    """Returns the bundles as text, such as `{CPU: 2} + 4 x {GPU: 1, CPU: 1}`."""
     counts = Counter(map(str, needs))
     return " + ".join(f"{count} x {each}" if count > 1 else each for each, count in counts.items())
 
 
 def groups_of(wants: Iterable[Want]) -> dict[str, list[Want]]:
-    """Returns the jobs of each group, the largest group first: what is small finds a place beside it."""
+    """Returns the jobs of each group, the largest group first, because small ones fit into what is left."""
     groups: dict[str, list[Want]] = {}
     for want in wants:
         groups.setdefault(want.group, []).append(want)

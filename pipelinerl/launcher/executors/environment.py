@@ -1,4 +1,4 @@
-"""Which of a node's environment variables its jobs are given."""
+"""Selects the environment variables that a node's jobs inherit."""
 
 import re
 from collections.abc import Mapping
@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from contracts.support.token import TOKEN_VARIABLE
 from pipelinerl.process import REDIS_VARIABLE
 
-# Secrets, what Ray gives its own workers, and the launcher's place in a job of torchrun's or SLURM's.
+# Secrets, variables for Ray's own workers, and the launcher's own rank in a job of torchrun or SLURM.
 WITHHELD = re.compile(
     rf"{REDIS_VARIABLE}|{TOKEN_VARIABLE}|RAY_\w+"
     r"|(LOCAL_|GROUP_|ROLE_)?(RANK|WORLD_SIZE)|ROLE_NAME|MASTER_(ADDR|PORT)|TORCHELASTIC_\w+"

@@ -23,18 +23,19 @@ from typing import Any, NoReturn
 
 PR_SET_PDEATHSIG = 1  # <linux/prctl.h>
 PR_SET_CHILD_SUBREAPER = 36
-CANNOT_START = 127  # as a shell has it
-POLL_S = 0.05  # while something that was killed has yet to go
-READ_BYTES = 65536  # of what the job prints, at once
+CANNOT_START = 127  # a shell's exit status for a command that it cannot start
+POLL_S = 0.05  # while killed processes have not ended
+READ_BYTES = 65536  # the most output of the job to read at once
 LEAST_BYTES = 4096
 LONGEST_KILL_S = 10.0  # what cannot be killed within this time is left to the kernel
 
 
 class Log:
-    """Passes what the job prints on to the file that is this process's standard output.
+    """The job's log: copies the job's output to a file, which is this process's standard output.
 
-    A file that has `most_bytes` is renamed to `path`.1, in the place of an earlier one. The next line begins
-    another. What cannot be written, as on a full disk, is dropped: the job does not wait for it.
+    When the file has `most_bytes`, it is renamed to `path`.1, which replaces an earlier one. The next line
+    begins a new file. Output that cannot be written, as on a full disk, is dropped, so that the job never
+    waits for it.
     """
 
     def __init__(self, path: str, most_bytes: int):
@@ -47,7 +48,7 @@ class Log:
         self.is_open = True
 
     def pass_on(self) -> bool:
-        """Passes on what is there, at most so much; returns whether there was anything."""
+        """Copies the available output, at most READ_BYTES. Returns whether there was any."""
         try:
             data = os.read(self.pipe, min(READ_BYTES, max(LEAST_BYTES, self._most_bytes - self._size)))
         except BlockingIOError:
@@ -93,7 +94,7 @@ class Log:
 
 
 class Guard:
-    """Watches one job. Where there is no /proc, it knows of the job's session alone."""
+    """The guard of one job. Without /proc, it can end only the job's own process group."""
 
     def __init__(self, order: dict[str, Any]):
         self._order = order
@@ -104,12 +105,12 @@ class Guard:
         signal.set_wakeup_fd(wakes, warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda *_: None)
         signal.signal(signal.SIGTERM, self._terminate)
-        self._deadline: float | None = None  # when what is left is killed
-        self._status: int | None = None  # as waitpid gives it
+        self._deadline: float | None = None  # when the remaining processes are killed
+        self._status: int | None = None  # status of the job, in waitpid's format
         self._job = 0
 
     def run(self) -> int:
-        """Returns the job's status, as `waitpid` gives it, when nothing that it started is left."""
+        """Runs the job until no process of it is left. Returns its status, in `waitpid`'s format."""
         self._start()
         while not self._is_over():
             heard = [sys.stdin.fileno(), self._wakeup] + [self._log.pipe] * self._log.is_open
@@ -134,7 +135,7 @@ class Guard:
                 if os.getppid() != guard:
                     os._exit(CANNOT_START)
 
-        # Kept: what is dropped takes the status of a job that has ended already.
+        # Kept, because a discarded Popen object would reap the job and lose its status.
         self._process = subprocess.Popen(
             self._order["command"],
             env=self._order["environment"],
@@ -159,7 +160,10 @@ class Guard:
             send(signal.SIGTERM, pid=pid)
 
     def _is_over(self) -> bool:
-        """Whether the job has ended, and its time to clean up too, if it was asked to end."""
+        """Returns whether the job has ended.
+
+        If the job was asked to end, its descendants must have ended too, or its grace must be over.
+        """
         self._reap()
         if self._deadline is None:
             return self._status is not None
@@ -173,7 +177,7 @@ class Guard:
         return POLL_S if self._status is not None else max(0.0, self._deadline - time.monotonic())
 
     def _reap(self) -> None:
-        """Takes note of every child that has ended or was stopped, orphans of the job among them."""
+        """Handles every child that has ended or was stopped, including orphans of the job."""
         while True:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG | os.WUNTRACED)
@@ -202,7 +206,7 @@ class Guard:
 
 
 def descendants() -> list[int]:
-    """Returns the processes below this one that live. An orphan's parent is this process, a subreaper."""
+    """Returns the living descendants of this process, orphans included, because it is a subreaper."""
     children: dict[int, list[int]] = {}
     for entry in os.listdir("/proc") if os.path.isdir("/proc/self") else []:
         if entry.isdigit() and (parent := living_parent(entry)):
@@ -224,7 +228,7 @@ def living_parent(pid: str) -> int | None:
 
 
 def send(number: int, pid: int | None = None, group: int | None = None) -> None:
-    """Signals a process or a group of processes, if it is there and ours."""
+    """Sends a signal to a process or a process group, if it exists and belongs to this user."""
     try:
         if pid is not None:
             os.kill(pid, number)
@@ -235,7 +239,7 @@ def send(number: int, pid: int | None = None, group: int | None = None) -> None:
 
 
 def stand_apart() -> None:
-    """Goes on in a child. This process passes SIGTERM on to it, and ends as it ends."""
+    """Continues in a child process. The parent forwards SIGTERM to it, and ends with its status."""
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
     child = os.fork()
     if child:
@@ -246,7 +250,7 @@ def stand_apart() -> None:
 
 
 def end_as(status: int) -> NoReturn:
-    """Ends this process as the job has ended."""
+    """Ends this process with the job's exit status, or by the signal that ended the job."""
     if os.WIFSIGNALED(status):
         number = os.WTERMSIG(status)
         signal.set_wakeup_fd(-1)
@@ -265,7 +269,7 @@ def set_no_core_file() -> None:
 
 
 def main() -> None:
-    """Reads the order, runs the job, and ends as it has ended."""
+    """Reads the order, runs the job, and ends with its status."""
     if sys.argv[1:] == ["apart"]:
         stand_apart()
     if sys.platform == "linux":

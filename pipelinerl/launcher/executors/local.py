@@ -29,7 +29,7 @@ from pipelinerl.paths import OWNER_ALONE
 
 GUARD = (sys.executable, "-I", "-S", str(Path(__file__).with_name("guard.py")))
 NODE = "this machine"
-PATIENCE_S = 15.0  # for a guard to end; it waits LONGEST_KILL_S at most for what cannot be killed
+PATIENCE_S = 15.0  # time for a guard to end; longer than the guard's own LONGEST_KILL_S
 
 
 @dataclass
@@ -40,13 +40,13 @@ class _Job:
     guard: subprocess.Popen[bytes] | None = None
 
     def kill(self) -> None:
-        """Closes the guard's pipe, on which it kills all that is left."""
+        """Closes the guard's pipe, whereupon the guard kills the remaining processes."""
         if self.guard and self.guard.stdin:
             self.guard.stdin.close()
 
 
 class LocalExecutor(Executor):
-    """gpus: the GPUs that jobs may have, as CUDA_VISIBLE_DEVICES names them."""
+    """The executor of one machine. gpus: the GPUs for jobs, in the notation of CUDA_VISIBLE_DEVICES."""
 
     address = LOOPBACK
     notices_within_s = 0.0
@@ -148,7 +148,7 @@ def _reserved(want: Want) -> ReservedPort | None:
 
 
 def _wait(guard: subprocess.Popen[bytes]) -> None:
-    """A guard that waits for what the kernel cannot end is not waited for."""
+    """Waits for a guard's end. Kills a guard that itself waits for a process that the kernel cannot end."""
     try:
         guard.wait(PATIENCE_S)
     except subprocess.TimeoutExpired:

@@ -1,4 +1,4 @@
-"""What a tracker's adapter does."""
+"""The interface of a tracker's adapter."""
 
 from pathlib import Path
 from typing import Protocol
@@ -6,27 +6,27 @@ from typing import Protocol
 from pipelinerl.view.lines import Line
 from pipelinerl.view.progress import Progress
 
-PROJECT = "pipelinerl"  # that runs are under, where the user names none
+PROJECT = "pipelinerl"  # default project of runs
 
 
 class Tracker(Protocol):
-    """One run in one tracker. Nothing is written between `close` and `open`."""
+    """One run in one tracker. `write` is not called between `close` and `open`."""
 
-    how_to_see: str  # for people, once it is closed
+    how_to_see: str  # message that tells how to view the run, valid after `close`
 
     def __init__(self, run_dir: Path, config: dict): ...
 
     def is_there(self, progress: Progress) -> bool:
-        """Returns whether the tracker still has a place for what was written; a user may have deleted it."""
+        """Returns whether the tracker still has the data of this progress; a user may have deleted them."""
 
     def open(self, progress: Progress) -> None:
-        """Goes on with the run `progress.run_id`, or begins it.
+        """Resumes the run `progress.run_id`, or begins it.
 
-        Sets `progress.offsets` and `progress.mark` to what the run then holds.
+        Sets `progress.offsets` and `progress.mark` to the data that the run then has.
         """
 
     def write(self, lines: list[Line]) -> int | str | None:
         """Writes lines and returns the mark that is saved with their offsets."""
 
     def close(self) -> None:
-        """Returns when all that was written is kept."""
+        """Waits until all written lines are stored durably."""

@@ -1,6 +1,6 @@
 """TensorBoard: one event file, `RUN_DIR/tensorboard/events.out.tfevents.pipelinerl`.
 
-The mark is the size of the file. What was written beyond it by a process that was killed is cut off.
+The mark is the size of the file. Data beyond it, which a killed process wrote, are truncated.
 """
 
 import os
@@ -15,7 +15,7 @@ from pipelinerl.view.lines import Line
 from pipelinerl.view.progress import Progress
 
 NAME = "events.out.tfevents.pipelinerl"
-VERSION = "brain.Event:2"  # from which on a reader keeps all steps, also where they go back
+VERSION = "brain.Event:2"  # from this version on, a reader keeps all steps, even if they decrease
 
 
 class TensorBoard:
@@ -31,7 +31,7 @@ class TensorBoard:
         self._file = self._path.open("ab")
         self._records = RecordWriter(self._file)
         size = self._path.stat().st_size
-        if not isinstance(progress.mark, int) or size < progress.mark:  # deleted, or lost with the power
+        if not isinstance(progress.mark, int) or size < progress.mark:  # deleted, or lost in a loss of power
             progress.offsets = {}
             progress.mark = 0
         self._file.truncate(progress.mark)
@@ -50,7 +50,7 @@ class TensorBoard:
         self._file.close()
 
     def _size(self) -> int:
-        """Returns how long the file is, once all of it is on the disk."""
+        """Syncs the file to the disk, and returns its size."""
         self._file.flush()
         os.fsync(self._file.fileno())
         return self._path.stat().st_size

@@ -1,7 +1,7 @@
 """Trackio: its local database (TRACKIO_DIR), in the project `pipelinerl`.
 
-Each line has an identifier of its own, by which the database takes it once. The lines go to the database
-and not through `trackio.log`. That stamps them with the present time, and drops what it cannot write.
+Each line has its own identifier, so the database stores it only once. The lines are written to the database
+directly, because `trackio.log` stamps them with the current time, and drops lines that it cannot write.
 """
 
 from datetime import UTC, datetime
@@ -22,17 +22,17 @@ class Trackio:
         self.how_to_see = f"trackio show --project {PROJECT}"
 
     def is_there(self, progress: Progress) -> bool:
-        return True  # its database is the user's, and takes each line once
+        return True  # the database is the user's, and stores each line only once
 
     def open(self, progress: Progress) -> None:
         self._fragments = fragments.FragmentWriter()
         self._run_id = progress.run_id
 
     def write(self, lines: list[Line]) -> None:
-        """Returns once the database has the lines, or the directory from which it will take them."""
+        """Writes the lines to the database, or to the directory from which it imports them."""
         identifiers = [f"{self._run_id}:{line.process}:{line.end}:{line.time}" for line in lines]
         times = [datetime.fromtimestamp(line.time, UTC).isoformat() for line in lines]
-        if utils.get_storage_mode() == "jsonl":  # its directory is on a network's file system
+        if utils.get_storage_mode() == "jsonl":  # its directory is on a network file system
             self._write_fragment(lines, identifiers, times)
         else:
             SQLiteStorage.bulk_log(
@@ -45,10 +45,10 @@ class Trackio:
                 log_ids=identifiers,
                 run_id=self._run_id,
             )
-        self._config = None  # once is enough
+        self._config = None  # written once
 
     def close(self) -> None:
-        """Nothing waits to be written."""
+        """Does nothing, because `write` has stored all lines."""
 
     def _write_fragment(self, lines: list[Line], identifiers: list[str], times: list[str]) -> None:
         records = [

@@ -1,8 +1,8 @@
 """Weights & Biases: offline, in `RUN_DIR/trackers/wandb/`, unless WANDB_MODE says otherwise.
 
-An offline run is one file, which only the process that began it can write, and of which some is lost if that
-is killed. So a process that goes on writes the run anew, from the first line of the metrics, and deletes the
-file before it. An online run is resumed by its identifier.
+An offline run is one file, which only the process that began it can write. If that process is killed, a part
+of the file is lost. So the next process writes the run again, from the first line of the metrics, and deletes
+the old file. An online run is resumed by its identifier.
 """
 
 import os
@@ -18,14 +18,14 @@ from pipelinerl.view.progress import Progress
 from pipelinerl.view.trackers.base import PROJECT
 from pipelinerl.view.trackers.wandb_file import rows_of
 
-ONLINE = "online"  # the mark of a run that the server has
+ONLINE = "online"  # the mark of an online run
 
 
 class Wandb:
     def __init__(self, run_dir: Path, config: dict):
         self._run_dir = run_dir
         self._config = config
-        self._rows = 0  # that were given to an offline run
+        self._rows = 0  # rows written to an offline run
         if os.environ.get("WANDB_MODE") == "disabled":
             raise PlanError("WANDB_MODE=disabled writes nowhere: unset it, or leave out wandb")
         self.how_to_see = "wandb sync " + " ".join(shlex.quote(str(path)) for path in self._offline_runs())
@@ -37,7 +37,7 @@ class Wandb:
         return progress.mark == ONLINE or bool(self._offline_runs())
 
     def open(self, progress: Progress) -> None:
-        """Begins an offline run from the first line; goes on with one that is online."""
+        """Begins an offline run from the first line, or resumes an online run."""
         for unfinished in self._offline_runs():
             shutil.rmtree(unfinished)
         self._run = _begun(
@@ -48,7 +48,7 @@ class Wandb:
             mode=os.environ.get("WANDB_MODE", "offline"),
             dir=self._run_dir / "trackers",
             config=self._config,
-            # It follows a run from outside: neither its output nor its load are the run's.
+            # This process is not a part of the run, so neither its output nor its load belongs to it.
             settings=wandb.Settings(console="off", disable_git=True, silent=True, x_disable_stats=True),
         )
         self._run.define_metric("*", step_metric="step")
@@ -66,12 +66,12 @@ class Wandb:
         return self._mark
 
     def close(self) -> None:
-        """Returns when all is kept. Raises PlanError if an offline file lacks lines: a disk may be full."""
+        """Waits until all lines are stored. Raises PlanError if an offline file lacks some: a full disk."""
         offline = self._run.offline
         self._run.finish()
         if not offline:
             return
-        wandb.teardown()  # its program writes the file to its end when it ends
+        wandb.teardown()  # W&B's own process writes the rest of the file when it ends
         (path,) = Path(self._run.dir).parent.glob("*.wandb")
         if (kept := rows_of(path)) < self._rows:
             raise PlanError(
@@ -85,7 +85,7 @@ class Wandb:
 
 
 def _begun(**options: object) -> wandb.Run:
-    """Begins or resumes a run. Raises PlanError where W&B says that the user must do something."""
+    """Begins or resumes a run. Raises PlanError for an error that the user must fix, according to W&B."""
     try:
         return wandb.init(**options)
     except wandb.errors.UsageError as error:

@@ -1,4 +1,4 @@
-"""The records of an offline run of Weights & Biases: protobuf in the log format of LevelDB."""
+"""Reads the records of an offline run of Weights & Biases: protobuf in the log format of LevelDB."""
 
 import struct
 from collections.abc import Iterator
@@ -8,13 +8,13 @@ from wandb.proto.wandb_internal_pb2 import Record
 
 HEADER = 7  # bytes of the file's header, and of each piece's
 BLOCK = 32768
-FULL = 1  # kinds of the pieces of a record; 3 is between the first and the last
+FULL = 1  # kinds of the pieces of a record; kind 3 is a middle piece
 FIRST = 2
 LAST = 4
 
 
 def records_of(path: Path) -> Iterator[Record]:
-    """Yields the records that are whole. W&B has no reader of its file in Python."""
+    """Yields the complete records. W&B has no reader of its file in Python."""
     data = path.read_bytes()
     position = HEADER
     record = b""

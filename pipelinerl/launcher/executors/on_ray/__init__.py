@@ -1,4 +1,5 @@
-"""Jobs on a Ray cluster: each is kept by an actor on its node, in a reservation of its own.
+"""Jobs on a Ray cluster: an actor on the job's node, its keeper, starts each job in a reservation.
 
-Called by the launcher through `executor.RayExecutor`. `cluster` alone imports ray, in runs on a cluster.
+Called by the launcher through `executor.RayExecutor`. Only `cluster` imports ray, and only in runs on a
+cluster.
 """

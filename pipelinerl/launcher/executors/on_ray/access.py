@@ -1,7 +1,7 @@
-"""Whether this process may and can join a Ray cluster, asked before it does: a refusal takes one line.
+"""Checks that this process may join a Ray cluster, before it does, so that a refusal is a one-line message.
 
-Called by `executor.py`. What speaks to the cluster is a process of its own. Where Ray is refused, it tries
-for 20 s and more, and says why in its log.
+Called by `executor.py`. A separate process talks to the cluster. Ray itself would retry a refused connection
+for 20 s or more, and report the reason only in its log.
 """
 
 import json
@@ -25,15 +25,18 @@ ALLOW = "executor.allow_unauthenticated=true"
 
 
 class Access(NamedTuple):
-    """A cluster that lets this process in."""
+    """A cluster that accepts this process."""
 
     address: str
-    version: str  # of Ray
+    version: str  # version of Ray
     authenticated: bool
 
 
 def address_of(environment: Mapping[str, str]) -> str | None:
-    """Returns the address of the cluster; Ray would look for any with "auto", and start one without."""
+    """Returns the cluster's HOST:PORT in RAY_ADDRESS, or None. Raises PlanError for another form.
+
+    With "auto", Ray would take any cluster, and without an address it would start one.
+    """
     address = environment.get("RAY_ADDRESS")
     if address and (":" not in address or "://" in address):
         raise PlanError(f"RAY_ADDRESS={address} is not HOST:PORT of the cluster's head")
@@ -41,12 +44,12 @@ def address_of(environment: Mapping[str, str]) -> str | None:
 
 
 def missing_ray() -> str | None:
-    """Returns what to do where Ray is not installed."""
+    """Returns how to install Ray, or None if it is installed."""
     return None if find_spec("ray") else "executor=ray: ray is not installed: pip install -e '.[ray]'"
 
 
 def access(environment: Mapping[str, str], allow_unauthenticated: bool) -> Access:
-    """Returns how to reach the cluster. Raises PlanError where that is impossible, or open to everybody."""
+    """Returns how to reach the cluster. Raises PlanError if it cannot be reached, or is open to everybody."""
     if lacking := missing_ray():
         raise PlanError(lacking)
     address = address_of(environment)
@@ -79,7 +82,7 @@ def access(environment: Mapping[str, str], allow_unauthenticated: bool) -> Acces
 
 
 def _token(environment: Mapping[str, str]) -> str | None:
-    """Returns what Ray would take for the token, or None where there is none."""
+    """Returns the token that Ray would use, or None if there is none."""
     if environment.get(MODE_VARIABLE, "token") != "token":
         return None
     if token := environment.get("RAY_AUTH_TOKEN"):
@@ -100,7 +103,7 @@ def _source(environment: Mapping[str, str]) -> str:
 
 
 def _probe(address: str, environment: Mapping[str, str], authenticated: bool) -> dict:
-    """Returns what the head tells of the cluster."""
+    """Returns the head's description of the cluster."""
     host, port = address.rsplit(":", 1)
     try:
         socket.create_connection((host.strip("[]"), int(port)), CONNECT_S).close()
@@ -137,6 +140,6 @@ def _check_versions(address: str, found: dict) -> None:
 
 
 def prepare_environment(allowed: Access) -> None:
-    """Sets what Ray reads from this process's environment when it is imported."""
+    """Sets the environment variables that Ray reads when it is imported."""
     os.environ[MODE_VARIABLE] = "token" if allowed.authenticated else "disabled"
-    os.environ["RAY_DEFAULT_PYTHON_VERSION_MATCH_LEVEL"] = "minor"  # Ray's own choice is the patch level
+    os.environ["RAY_DEFAULT_PYTHON_VERSION_MATCH_LEVEL"] = "minor"  # Ray's default is the patch level

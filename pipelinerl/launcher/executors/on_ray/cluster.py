@@ -31,8 +31,8 @@ from pipelinerl.launcher.executors.on_ray import keeper
 from pipelinerl.launcher.executors.on_ray.nodes import Node
 from pipelinerl.launcher.executors.on_ray.watch import View
 
-CALLS = 8  # of one keeper at a time: keep, run, an earlier run, end, finish
-ANSWER_S = 4  # of the head
+CALLS = 8  # concurrent calls of one keeper: keep, run, an earlier run, end, finish
+ANSWER_S = 4  # longest wait for the head's answer
 SHUTDOWN_S = 5.0
 REMOVE_S = 1.0
 METADATA = (b"CLUSTER_METADATA", b"cluster")  # key and namespace of the versions, in the head's store
@@ -40,7 +40,7 @@ Reference = ray.ObjectRef
 
 
 class RayKeeper(keeper.Keeper):
-    """A keeper that knows its node in the cluster."""
+    """A keeper that reports its node in the cluster."""
 
     def place(
         self, port: int | None, host: str | None, gpus: int, launcher: tuple[str, int]
@@ -51,9 +51,9 @@ class RayKeeper(keeper.Keeper):
 
 
 def join(address: str, namespace: str) -> None:
-    """Makes this process a driver of the cluster. Its signals stay as they are."""
+    """Makes this process a driver of the cluster. Its signal handlers stay unchanged."""
     handler = signal.getsignal(signal.SIGTERM)
-    # Ray prints there what look() tells in words.
+    # Ray would print what look() reports.
     ray._private.worker.print_to_stdstream = lambda *_, **__: None
     ray.init(address=address, namespace=namespace, log_to_driver=False, logging_level="ERROR")
     if threading.current_thread() is threading.main_thread():
@@ -67,7 +67,7 @@ def leave() -> None:
 
 
 def try_for(seconds: float, act: Callable[[], object]) -> None:
-    """Does what may fail, or not return, where the head is gone. It goes on in a thread after the time."""
+    """Calls `act`, which may fail or block if the head is gone, in a thread. Waits for it for the time."""
 
     def attempt() -> None:
         with contextlib.suppress(RayError):
@@ -79,19 +79,19 @@ def try_for(seconds: float, act: Callable[[], object]) -> None:
 
 
 def own_address() -> str:
-    """Returns the address of this machine, by which the nodes reach it."""
+    """Returns this machine's address, by which the nodes reach it."""
     return ray.util.get_node_ip_address()
 
 
 def view() -> View:
-    """Returns what there is. Blocks for as long as the head does not answer."""
+    """Returns the cluster's nodes and kinds of nodes. Blocks while the head does not answer."""
     config = state.get_cluster_config()
     kinds = config.node_group_configs if config else []
     return View(nodes(), [resources(dict(kind.resources)) for kind in kinds])
 
 
 def nodes() -> list[Node]:
-    """Returns the nodes that live."""
+    """Returns the living nodes."""
     free = state.available_resources_per_node()
     deadlines = state.get_draining_nodes()  # in ms
     return [
@@ -112,7 +112,7 @@ def resources(given: dict[str, float]) -> Resources:
 
 
 class Group:
-    """Reservations that are made together or not at all. A single one is on one node; several are on few."""
+    """Reservations that are made together or not at all. Ray packs several on as few nodes as it can."""
 
     def __init__(self, name: str, bundles: dict[str, Resources]):
         self._indices = {bundle: index for index, bundle in enumerate(bundles)}
@@ -124,7 +124,7 @@ class Group:
             raise PlanError(f"the head of the Ray cluster does not reserve {name}: {error}") from error
 
     def keeper(self, bundle: str, needs: Resources, guard: str, withheld: str) -> Any:
-        """Returns a keeper that starts once there is a place in the bundle."""
+        """Returns a keeper that starts once its bundle is placed."""
         where = PlacementGroupSchedulingStrategy(self._group, self._indices[bundle])
         options = {"max_concurrency": CALLS, "max_restarts": 0, "max_task_retries": 0}
         options |= {"num_cpus": needs.cpus, "num_gpus": needs.gpus, "scheduling_strategy": where}
@@ -136,7 +136,7 @@ class Group:
 
 @cache
 def keeper_class() -> Any:
-    """Returns the class of actors, which the nodes are sent once."""
+    """Returns the class of actors, which Ray sends to each node once."""
     return ray.remote(RayKeeper)
 
 
@@ -149,13 +149,13 @@ def kill(keeper: Any) -> None:
 
 
 def done(calls: Iterable[Reference], timeout_s: float = 0.0) -> set[Reference]:
-    """Returns the calls that have ended, well or not."""
+    """Returns the calls that have ended, successfully or not."""
     calls = list(calls)
     return set(ray.wait(calls, num_returns=len(calls), timeout=timeout_s)[0]) if calls else set()
 
 
 def outcome(call: Reference) -> Any:
-    """Returns what a call that is done has returned. Raises KeeperLost, or what the keeper raised."""
+    """Returns the result of a call that has ended. Raises KeeperLost, or the keeper's exception."""
     try:
         return ray.get(call)
     except RayActorError as error:
@@ -167,7 +167,7 @@ def outcome(call: Reference) -> Any:
 
 
 class KeeperLost(Exception):
-    """The keeper, or its node, is gone."""
+    """The keeper or its node is lost."""
 
 
 def cause(message: str) -> str:
@@ -177,7 +177,7 @@ def cause(message: str) -> str:
 
 
 def describe(address: str) -> dict[str, Any]:
-    """Returns what the head tells of the cluster, and whether it tells that to whoever asks."""
+    """Returns the head's description of the cluster, and whether the head requires authentication."""
     client = GcsClient(address=address)
     found = json.loads(client.internal_kv_get(*METADATA))
     addresses = [node.node_manager_address for node in client.get_all_node_info(timeout=3).values()]
@@ -193,7 +193,7 @@ def describe(address: str) -> dict[str, Any]:
 
 
 def main() -> None:
-    signal.alarm(ANSWER_S)  # ends this process, whatever it waits for
+    signal.alarm(ANSWER_S)  # ends this process even if a call blocks
     try:
         print(json.dumps(describe(sys.argv[1])))
     except AuthenticationError:

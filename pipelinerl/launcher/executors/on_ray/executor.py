@@ -1,7 +1,7 @@
-"""The executor of a Ray cluster: every job is kept by an actor on its node, behind a guard.
+"""The executor of a Ray cluster: an actor on the job's node, its keeper, starts each job behind a guard.
 
-A job that stands alone has a group of its own, which can be placed anew; the workers have one together. Ray
-places, and tells who is lost. It starts nothing again, and no record, weight or secret is in its store.
+A job that can be restarted alone has its own group, which can be placed again; the workers share one group.
+Ray places groups and reports losses. It restarts nothing, and its store holds no record, weight or secret.
 """
 
 import os
@@ -23,12 +23,12 @@ from pipelinerl.launcher.executors.on_ray.nodes import capacity, fits, free_in_w
 from pipelinerl.launcher.messages import say
 
 GUARD = Path(__file__).parents[1] / "guard.py"
-FINISH_S = 3.0  # for guards to kill what is left; beyond that they go on by themselves
-NOTICES_WITHIN_S = 10.0  # with the health checks of docs/cluster.md, after a node has died
+FINISH_S = 3.0  # longest wait for guards to kill what is left; after that they continue by themselves
+NOTICES_WITHIN_S = 10.0  # after a node's death, with the health checks of docs/cluster.md
 
 
 class RayExecutor(Executor):
-    """Joins the cluster at RAY_ADDRESS when it is first asked for something."""
+    """The executor of the cluster at RAY_ADDRESS, which it joins at the first use."""
 
     notices_within_s = NOTICES_WITHIN_S
 
@@ -47,7 +47,7 @@ class RayExecutor(Executor):
 
     @cached_property
     def _cluster(self) -> Any:
-        """Returns the module that imports ray, once this process has joined the cluster."""
+        """The module that imports ray. The first use joins the cluster."""
         prepare_environment(self._access)
         from pipelinerl.launcher.executors.on_ray import cluster
 
@@ -83,7 +83,7 @@ class RayExecutor(Executor):
 
     def ask(self, wants: Iterable[Want]) -> None:
         wants = list(wants)
-        if not self._watch.is_fresh():  # it would block, as long as the head does not answer
+        if not self._watch.is_fresh():  # asking would block while the head does not answer
             raise PlanError(f"the head of the Ray cluster at {self._access.address} does not answer")
         self._refuse_impossible(wants)
         for name, members in groups_of(wants).items():
@@ -96,7 +96,7 @@ class RayExecutor(Executor):
             self._jobs[want.name] = RayJob(self._cluster, want, keeper, self._lifeline.address)
 
     def _refuse_impossible(self, wants: list[Want]) -> None:
-        """Raises PlanError where no node of the cluster, nor of those it may be given, is large enough."""
+        """Raises PlanError if no node is large enough, including the kinds that an autoscaler may start."""
         if impossible := too_large(wants, self._kinds()):
             raise PlanError(impossible[0])
 
@@ -118,7 +118,7 @@ class RayExecutor(Executor):
         return {name: job.fate(nodes, self._needs(job.want), free) for name, job in self._jobs.items()}
 
     def _needs(self, want: Want) -> str:
-        """Returns what has to be free for the job's group to be placed."""
+        """Returns the resources, as text, that must be free to place the job's group."""
         together = [job.want for job in self._jobs.values() if job.want.group == want.group]
         return in_words(bundles_of(together).values())
 

@@ -1,4 +1,4 @@
-"""One job on a Ray cluster: its keeper, the calls of it that are under way, and what they have told."""
+"""One job on a Ray cluster: its keeper, the keeper's pending calls, and their results."""
 
 import math
 import os
@@ -22,7 +22,10 @@ from pipelinerl.launcher.executors.on_ray.nodes import Node, node_name
 
 
 class RayJob:
-    """`cluster` is the module `cluster`, `keeper` an actor's handle, and `launcher` where that connects."""
+    """One job on a Ray cluster.
+
+    `cluster` is the module `cluster`, `keeper` an actor's handle, and `launcher` the address of the lifeline.
+    """
 
     def __init__(self, cluster: Any, want: Want, keeper: Any, launcher: tuple[str, int]):
         self.want = want
@@ -33,23 +36,23 @@ class RayJob:
         self._placing = keeper.place.remote(want.port, want.host, want.gpus, launcher)
         self._keeping = keeper.keep.remote()
         self._running: Any = None
-        self._number = 0  # of the process that was started last
+        self._number = 0  # number of the process that was started last
         self._status: int | None = None
         self._lost: str | None = None
 
     @property
     def is_reached(self) -> bool:
-        """Whether its keeper runs, and may have started something."""
+        """Whether the job's keeper runs, so that it may have started a process."""
         return self.slot is not None and self._lost is None
 
     def calls(self) -> list[Any]:
-        """Returns the calls whose end is to be heard of."""
+        """Returns the pending calls. Those that end must be passed to `hear`."""
         if self._lost is not None:
             return []
         return [call for call in (self._placing, self._running, self._keeping) if call is not None]
 
     def hear(self, done: set[Any]) -> None:
-        """Takes note of the calls that have ended."""
+        """Takes the results of calls that have ended."""
         try:
             if self._placing in done:
                 self._place(self._cluster.outcome(self._placing))
@@ -68,8 +71,8 @@ class RayJob:
         self.slot = Slot(name, found["address"], found["port"], found["gpus"], found["interface"])
 
     def fate(self, nodes: Mapping[str, Node], needs: str, free: str) -> Fate:
-        """Returns how the job fares. `needs` and `free` say what it waits for, and what there is."""
-        if self._number and self._running is None:  # what has ended is not lost afterwards
+        """Returns the job's state. `needs` and `free` describe what it waits for, and what is free."""
+        if self._number and self._running is None:  # a process that has ended cannot be lost later
             return Ended(self.slot, self._status)
         if self._lost is not None:
             return Lost(self.slot, self._lost)
@@ -92,7 +95,7 @@ class RayJob:
             self._keeper.end.remote(self._number)
 
     def finish(self) -> Any:
-        """Returns a call that ends once nothing of the job is left."""
+        """Returns a call that ends once no process of the job is left."""
         return self._keeper.finish.remote()
 
     def kill(self) -> None:

@@ -1,7 +1,7 @@
-"""What runs on a node for one job: it reserves the job's port, starts the job behind a guard, and ends it.
+"""The keeper of one job on its node: it reserves the job's port, starts the job behind a guard, and ends it.
 
-Made into a Ray actor by `cluster.py`, which sends the class by value. Nodes need not have this package,
-and the class needs the standard library alone. The guard kills the job when this process is gone.
+`cluster.py` makes it a Ray actor, and sends the class by value. Nodes need not have this package, because the
+class uses only the standard library. The guard kills the job when this process is gone.
 """
 
 import json
@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import Any
 
 RAYLET_POLL_S = 0.25
-PATIENCE_S = 15.0  # for a guard to end; it waits 10 s at most for what cannot be killed
-START_S = 10.0  # between a call that starts a process and one that ends it, which may come in another order
-REACH_S = 10.0  # for the launcher to accept a connection
-# Seconds until a launcher whose machine is gone is given up: 15 + 4 x 5.
+PATIENCE_S = 15.0  # time for a guard to end; it waits at most 10 s for processes that cannot be killed
+START_S = 10.0  # a call that ends a process waits so long for the call that starts it, if that comes later
+REACH_S = 10.0  # time for the launcher to accept a connection
+# A launcher whose machine is gone is given up after 15 + 4 x 5 seconds.
 KEEPALIVE = {"TCP_KEEPIDLE": 15, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 4}
 OWNER_ALONE = 0o700
 INTERFACE_VARIABLE = "GLOO_SOCKET_IFNAME"  # torch's
@@ -28,10 +28,10 @@ SIOCGIFADDR = 0x8915  # <linux/sockios.h>
 
 
 class Keeper:
-    """Keeps one job.
+    """The keeper of one job.
 
-    `guard` is the source of guard.py, and `withheld` a pattern of variables that no job is given. Processes
-    are numbered from 1, because calls may arrive in another order than they were made in.
+    `guard` is the source of guard.py, and `withheld` a pattern of variables that jobs do not inherit.
+    Processes are numbered from 1, because calls may arrive in another order than they were made in.
     """
 
     def __init__(self, guard: str, withheld: str):
@@ -40,7 +40,7 @@ class Keeper:
         self._gpus = ""
         self._port: socket.socket | None = None
         self._guard: subprocess.Popen[bytes] | None = None
-        self._number = 0  # of the process that was started last
+        self._number = 0  # number of the process that was started last
         self._finished = False
         self._changed = threading.Condition()
         threading.Thread(target=end_with, args=(os.getppid(),), daemon=True).start()
@@ -48,7 +48,7 @@ class Keeper:
     def place(
         self, port: int | None, host: str | None, gpus: int, address: str, launcher: tuple[str, int]
     ) -> dict[str, Any]:
-        """Reserves the job's port, and returns what its slot needs to know of this node.
+        """Reserves the job's port, and returns the fields of its slot.
 
         `launcher`: host and port of the launcher's lifeline.
         """
@@ -61,7 +61,7 @@ class Keeper:
         return {"host": socket.gethostname(), "port": port, "gpus": self._gpus, "interface": interface}
 
     def keep(self) -> None:
-        """Never returns, so that the call fails when this process or its node is gone."""
+        """Waits for ever, so that the call fails when this process or its node is gone."""
         threading.Event().wait()
 
     def run(self, number: int, process: dict[str, Any]) -> int:
@@ -88,7 +88,7 @@ class Keeper:
         passed = ("command", "grace_s", "ends_if_stopped", "log", "log_bytes")
         order |= {name: process[name] for name in passed}
         with log.open("ab") as file:
-            # Apart, because Ray kills the children of an actor that ends with its driver.
+            # `apart`, because Ray kills an actor's children if the actor ends with its driver.
             guard = subprocess.Popen(
                 [sys.executable, "-I", "-S", f"/dev/fd/{self._source}", "apart"],
                 env={},
@@ -104,7 +104,7 @@ class Keeper:
         return guard
 
     def _environment(self) -> dict[str, str]:
-        """Returns the variables of this node as `ray start` was given them, and which GPUs the job has."""
+        """Returns the variables that `ray start` had on this node, and the job's GPUs."""
         node = environment_of(os.getppid())
         node = {name: value for name, value in node.items() if not self._withheld.fullmatch(name)}
         return node | {"CUDA_VISIBLE_DEVICES": self._gpus}
@@ -117,7 +117,7 @@ class Keeper:
                 self._guard.send_signal(signal.SIGTERM)
 
     def finish(self) -> None:
-        """Kills what is left; returns once nothing is."""
+        """Kills the remaining processes, and waits until they have ended."""
         with self._changed:
             self._finished = True
             self._close_pipe()
@@ -131,21 +131,21 @@ class Keeper:
 
 
 def memory_file(text: str) -> int:
-    """Returns a file descriptor: a program is read from it as /dev/fd/NUMBER. It leaves no file."""
+    """Returns the descriptor of an in-memory file, from which a program runs as /dev/fd/NUMBER."""
     number = os.memfd_create("guard")
     os.write(number, text.encode())
     return number
 
 
 def end_with(parent: int) -> None:
-    """Ends this process when its parent is gone."""
+    """Waits until the parent process is gone, then ends this process."""
     while os.getppid() == parent:
         time.sleep(RAYLET_POLL_S)
     os._exit(1)
 
 
 def end_with_launcher(launcher: tuple[str, int]) -> None:
-    """Connects to the launcher; ends this process when the connection ends. Raises OSError."""
+    """Connects to the launcher, and ends this process when the connection ends. Raises OSError."""
     try:
         connection = socket.create_connection(launcher, REACH_S)
     except OSError as error:
@@ -167,7 +167,7 @@ def end_with_launcher(launcher: tuple[str, int]) -> None:
 
 
 def reserved(address: str, port: int) -> socket.socket:
-    """Returns a socket that keeps a port, 0 for any free one, and lets it be listened at."""
+    """Returns a socket that reserves a port, 0 for any free one, but lets another process listen at it."""
     kept = socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET)
     kept.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
@@ -179,9 +179,9 @@ def reserved(address: str, port: int) -> socket.socket:
 
 
 def environment_of(pid: int) -> dict[str, str]:
-    """Returns the environment that a process was started with, of those variables that this one has too.
+    """Returns the initial environment of a process, restricted to the variables that this process has too.
 
-    Ray sets variables in the processes that it starts, and keeps some of its own from them.
+    Ray sets variables in the processes that it starts, and withholds some of its own.
     """
     entries = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
     pairs = [os.fsdecode(entry).split("=", 1) for entry in entries if b"=" in entry]
@@ -189,7 +189,7 @@ def environment_of(pid: int) -> dict[str, str]:
 
 
 def interface_of(address: str) -> str | None:
-    """Returns the network interface of an IPv4 address; None for another, or for this machine's own."""
+    """Returns the network interface of an IPv4 address; None for other addresses and the loopback."""
     import fcntl
 
     if ":" in address or address.startswith("127."):
@@ -198,7 +198,7 @@ def interface_of(address: str) -> str | None:
         for _, name in socket.if_nameindex():
             try:
                 found = fcntl.ioctl(asking, SIOCGIFADDR, name.encode().ljust(40, b"\0"))
-            except OSError:  # has none
+            except OSError:  # the interface has no IPv4 address
                 continue
             if socket.inet_ntoa(found[20:24]) == address:
                 return name

@@ -1,7 +1,7 @@
-"""The connections by which keepers know that the launcher lives.
+"""The connections by which keepers notice the launcher's end.
 
-A keeper whose node does not answer the head hears nothing of the launcher's end from Ray. The operating
-system closes these connections when the launcher ends, however it does. Nothing is ever sent on them.
+If a node has lost the head, Ray does not tell its keepers of the launcher's end. The operating system closes
+these connections when the launcher ends for any reason. Nothing is sent on them.
 """
 
 import contextlib
@@ -12,7 +12,7 @@ RETRY_S = 1.0  # after a connection that could not be accepted
 
 
 class Lifeline:
-    """Listens on a free port of `address`, and holds each connection for as long as the other end does."""
+    """A listener on a free port of `address`. It keeps each connection open until the other end closes it."""
 
     def __init__(self, address: str):
         family = socket.AF_INET6 if ":" in address else socket.AF_INET
@@ -25,7 +25,7 @@ class Lifeline:
     def close(self) -> None:
         self._closed.set()
         with contextlib.suppress(OSError):
-            self._listening.shutdown(socket.SHUT_RDWR)  # which ends the wait of the thread
+            self._listening.shutdown(socket.SHUT_RDWR)  # ends the thread's wait in accept
         self._listening.close()
         for connection in self._held:
             connection.close()
@@ -43,7 +43,7 @@ class Lifeline:
 
 
 def _has_ended(connection: socket.socket) -> bool:
-    """Whether the keeper at the other end is gone. Closes the connection then."""
+    """Returns whether the keeper at the other end is gone. Closes the connection in that case."""
     try:
         connection.recv(1, socket.MSG_DONTWAIT)
     except BlockingIOError:

@@ -1,4 +1,4 @@
-"""The nodes of a cluster, and what fits on them. It imports no engine and asks nobody."""
+"""The nodes of a cluster, and which bundles fit on them. Pure computation, without ray."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -12,18 +12,18 @@ from pipelinerl.launcher.executors.bundles import (
     in_words,
 )
 
-NAMED_NODES = 8  # in a message
+NAMED_NODES = 8  # the most nodes named in a message
 
 
 @dataclass(frozen=True)
 class Node:
-    """A node that lives."""
+    """A living node."""
 
     id: str
     host: str
     total: Resources
     free: Resources
-    drains_at: float | None = None  # time.time() at which it ends; 0 where nobody said when
+    drains_at: float | None = None  # time.time() at which it ends; 0 if the time is not known
 
     @property
     def name(self) -> str:
@@ -35,7 +35,7 @@ class Node:
 
 
 def node_name(host: str, node_id: str) -> str:
-    """Returns what people call a node: machines may have one name, and a machine several nodes."""
+    """Returns a node's name for messages, with its id: several nodes may have the same host name."""
     return f"{host} ({node_id[:6]})"
 
 
@@ -48,7 +48,7 @@ def free_in_words(nodes: Iterable[Node]) -> str:
 
 
 def largest_in_words(kinds: Iterable[Resources]) -> str:
-    """Returns the different sizes of nodes, largest first."""
+    """Returns the different sizes of nodes as text, largest first."""
     sizes = sorted({(kind.gpus, kind.cpus) for kind in kinds}, reverse=True)
     return ", ".join(str(Resources(cpus, gpus)) for gpus, cpus in sizes) or "nothing"
 
@@ -80,7 +80,7 @@ def too_large(wants: Iterable[Want], kinds: Iterable[Resources]) -> list[str]:
 
 
 def fits(wants: Iterable[Want], nodes: Iterable[Node]) -> str:
-    """Returns a clause that says which groups would have a place now, if nobody else asked for one."""
+    """Returns a clause that tells which groups could be placed now, if nobody else takes free resources."""
     free = [node.free for node in nodes if node.drains_at is None]
     groups = groups_of(wants)
     waiting = []
@@ -95,7 +95,7 @@ def fits(wants: Iterable[Want], nodes: Iterable[Node]) -> str:
 
 
 def after(needs: Iterable[Resources], free: list[Resources]) -> list[Resources] | None:
-    """Returns what is free once all of these have a place, or None where they have not."""
+    """Returns what is free once all of these are placed, or None if they do not fit."""
     left = list(free)
     for bundle in sorted(needs, key=lambda bundle: (-bundle.gpus, -bundle.cpus)):
         holding = [i for i, node in enumerate(left) if node.holds(bundle)]

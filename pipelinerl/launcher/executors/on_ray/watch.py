@@ -1,4 +1,4 @@
-"""Asks the head of a cluster what there is, once a second, in a thread, because the question can block."""
+"""Polls the head of a cluster for its nodes, once a second, in a thread, because the call can block."""
 
 import threading
 import time
@@ -9,14 +9,14 @@ from pipelinerl.launcher.executors.bundles import Resources
 from pipelinerl.launcher.executors.on_ray.nodes import Node
 
 EVERY_S = 1.0
-FRESH_S = 5.0  # since an answer: a question would not block
-SILENT_S = 20.0  # of a head that is gone; Ray ends this process 60 s after its last answer
+FRESH_S = 5.0  # for so long after an answer, a call is not expected to block
+SILENT_S = 20.0  # a head without an answer for so long is gone; after 60 s, Ray would end this process
 
 
 class View(NamedTuple):
-    """Holds what the head has told."""
+    """The head's last answer."""
 
-    nodes: list[Node]  # those that live
+    nodes: list[Node]  # living nodes
     could_be_added: list[Resources]  # kinds of nodes that an autoscaler may start
 
 
@@ -31,13 +31,13 @@ class Watch:
         threading.Thread(target=self._watch, daemon=True).start()
 
     def is_fresh(self) -> bool:
-        """Tells whether the head has answered a short time ago."""
+        """Returns whether the head has answered recently."""
         return time.monotonic() - self._answered_at < FRESH_S
 
     def is_silent(self) -> bool:
-        """Tells whether the head has not answered for so long that it is taken to be gone.
+        """Returns whether the head has not answered for so long that it is taken to be gone.
 
-        Seconds in which nobody asked this do not count: this process may have been stopped.
+        Time without calls of this method does not count, because this process may have been stopped.
         """
         now = time.monotonic()
         self._silence_s += min(now - self._looked_at, EVERY_S)
@@ -51,7 +51,7 @@ class Watch:
         while not self._stopped.wait(EVERY_S):
             try:
                 self.view = self._ask()
-            except Exception:  # of Ray's, of many kinds: no answer, as when it blocks
+            except Exception:  # Ray raises many kinds of errors; they count as no answer
                 continue
             self._answered_at = time.monotonic()
             self._silence_s = 0.0
