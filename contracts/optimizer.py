@@ -3,7 +3,11 @@
 They have their own module because configuration must not import torch.
 """
 
+from typing import Annotated
+
 from pydantic import BaseModel, ConfigDict, Field
+
+Beta = Annotated[float, Field(ge=0, lt=1)]
 
 
 class OptimizerSpec(BaseModel):
@@ -12,7 +16,7 @@ class OptimizerSpec(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     lr: float = Field(gt=0, description="Peak learning rate.")
-    betas: tuple[float, float] = Field((0.9, 0.95), description="AdamW betas.")
+    betas: tuple[Beta, Beta] = Field((0.9, 0.95), description="AdamW betas.")
     eps: float = Field(1e-8, gt=0, description="AdamW epsilon.")
     weight_decay: float = Field(0.0, ge=0, description="Decoupled weight decay.")
     max_grad_norm: float = Field(1.0, gt=0, description="Gradients are clipped to this global norm.")

@@ -33,6 +33,7 @@ Bool = Annotated[bool, Field(strict=True)]
 
 MOST_PROCESSES = 1024  # servers of a run, or trainer ranks
 MOST_ROLLOUTS = 2**20  # of a step
+MOST_ATTEMPTS = 4096  # at a held-out problem
 
 
 class Section(BaseModel):
@@ -233,7 +234,9 @@ class WorldConfig(Section):
     )
     gpus: Int = Field(0, ge=0, description="GPUs of each node to use; 0 runs everything on CPUs.")
     gpu_memory_gib: float = Field(80, gt=0, description="Memory of one of them, which a plan must fit into.")
-    threads: Int = Field(1, ge=1, description="CPU threads of each server and trainer rank.")
+    threads: Int = Field(
+        1, ge=1, le=MOST_PROCESSES, description="CPU threads of each server and trainer rank."
+    )
     server_start_timeout_s: Seconds = Field(600, description="Longest wait for a server to be ready.")
     heartbeat_timeout_s: Seconds = Field(
         900, description="Longest silence of a worker that neither works nor waits; then it is ended."
@@ -296,8 +299,10 @@ class StopAtConfig(Section):
 class EvalConfig(Section):
     every: Int | None = Field(ge=1, description="Weight versions between evaluations; null = start and end.")
     problems: Int = Field(ge=1, description="Held-out problems per evaluation, of all sets together.")
-    attempts: Int = Field(1, ge=1, description="Attempts at each of them, over which success is averaged.")
-    attempts_of: dict[str, Annotated[Int, Field(ge=1)]] = Field(
+    attempts: Int = Field(
+        1, ge=1, le=MOST_ATTEMPTS, description="Attempts at each of them, over which success is averaged."
+    )
+    attempts_of: dict[str, Annotated[Int, Field(ge=1, le=MOST_ATTEMPTS)]] = Field(
         default_factory=dict, description="The same for the problems of one held-out set, by its name."
     )
     concurrency: Int = Field(

@@ -68,6 +68,8 @@ def _check_is_class(name: str, component: Component) -> None:
         found = resolve_name(component.target)
     except Exception:  # building it tells why
         return
+    if name == "trainer" and isinstance(found, type) and not hasattr(found, "needs_model"):
+        raise PlanError(f"{name}._target_={component.target} is no TrainerWorker (contracts/trainer.py)")
     if not isinstance(found, type):
         raise PlanError(
             f"{name}._target_={component.target} is {type(found).__name__} and no class; "

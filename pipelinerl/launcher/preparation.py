@@ -1,6 +1,6 @@
 """What comes before a run's jobs: its parts are checked, and its model is found, made or fetched.
 
-Called by `launch.py`, in a forked process: it imports whatever the configuration names.
+Called by `prepare.py`, in a forked process: it imports whatever the configuration names.
 """
 
 from pathlib import Path

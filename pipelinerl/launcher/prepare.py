@@ -8,6 +8,7 @@ import secrets
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -50,12 +51,12 @@ def prepare(config: RunConfig) -> Iterator[Prepared]:
     """
     token = token_of(None) or secrets.token_hex(16)
     run_dir = Path(config.run_dir or time.strftime("runs/%Y%m%d-%H%M%S")).resolve()
-    position = _position(run_dir, config)
-    # A plan's description builds the same parts, so a plan has nothing to forget.
-    config, model = checked(config) if config.plan else in_forked(lambda: checked(config))
     with ExitStack() as held:
-        executor = held.enter_context(closing(executor_of(config)))
         held.enter_context(naming_full_disk(run_dir))
+        position = _position(run_dir, config)
+        # A plan's description builds the same parts, so a plan has nothing to forget.
+        config, model = checked(config) if config.plan else in_forked(partial(checked, config))
+        executor = held.enter_context(closing(executor_of(config)))
         members = members_of(config)
         asks_none = config.plan and config.executor.backend == "ray"  # a plan needs no cluster
         location = resolve_streams(config, run_dir, LOOPBACK if asks_none else executor.address)

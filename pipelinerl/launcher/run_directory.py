@@ -4,6 +4,7 @@ import os
 import tempfile
 from pathlib import Path
 
+from contracts.support.files import lacks_room
 from pipelinerl.errors import PlanError
 from pipelinerl.paths import OWNER_ALONE
 
@@ -29,6 +30,8 @@ def check_run_dir(run_dir: Path, will_be_made: bool = True) -> None:
         if will_be_made:
             _check_writable(run_dir)
     except OSError as error:
+        if lacks_room(error):
+            raise
         raise PlanError(
             f"run_dir={run_dir} cannot be used: {error.strerror}; set run_dir to another"
         ) from error
@@ -49,9 +52,8 @@ def _check_free(run_dir: Path) -> None:
 
 def _check_writable(run_dir: Path) -> None:
     there = next(parent for parent in (run_dir, *run_dir.parents) if parent.exists())
-    os.rmdir(
-        tempfile.mkdtemp(prefix=".pipelinerl-", dir=there)
-    )  # permissions do not tell of every file system
+    probe = tempfile.mkdtemp(prefix=".pipelinerl-", dir=there)  # permissions do not tell of every file system
+    os.rmdir(probe)
 
 
 def make_run_dir(run_dir: Path) -> None:
@@ -59,6 +61,8 @@ def make_run_dir(run_dir: Path) -> None:
     try:
         run_dir.mkdir(mode=OWNER_ALONE, parents=True, exist_ok=True)
     except OSError as error:
+        if lacks_room(error):
+            raise
         raise PlanError(
             f"run_dir={run_dir} cannot be made: {error.strerror}; set run_dir to another"
         ) from error

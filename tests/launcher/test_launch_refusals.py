@@ -2,6 +2,7 @@
 
 import importlib
 import json
+import shlex
 import socket
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import yaml
 import launch
 from contracts.support.token import TOKEN_VARIABLE
 from pipelinerl.config import save_config
+from pipelinerl.errors import PlanError
 from pipelinerl.launcher.compose import compose_config
 from pipelinerl.training.checkpoints import Checkpoints, Position
 
@@ -61,6 +63,31 @@ class OldPacking:
     ("override", "says"),
     [
         ("batch_sizes=8", "did you mean batch_size?"),
+        ("objctive=ppo_clip", "did you mean objective?"),
+        ("objective=gpso", "did you mean gspo?"),
+        ("+exp=dappo", "did you mean dapo?"),
+        ("+exp.lr=3", "is set by its own key, without exp"),
+        ("+objective=gspo", "write objective=NAME, without the plus"),
+        ("hydra.run.dir=here", "Hydra only composes"),
+        ("run_dir=???", "Missing mandatory value: run_dir"),
+        ("run_dir=''", "run_dir: String should have at least 1 character"),
+        ("seed=99999999999999999999", "seed: Input should be less than 9007199254740992"),
+        ("batch_size=1000000000000000000", "batch_size: Input should be less than or equal to 1048576"),
+        ("world.servers=5000", "world.servers: Input should be less than or equal to 1024"),
+        ("world.threads=100000000", "world.threads"),
+        ("eval.attempts=1000000000", "eval.attempts"),
+        ("sampling.max_tokens=99999999999", "sampling.max_tokens"),
+        ("sampling.temperature=inf", "sampling.temperature"),
+        ("sampling.temperature=1e-9", "sampling.temperature"),
+        ("optimizer.betas=[0.9,1.5]", "optimizer.betas.1: Input should be less than 1"),
+        ("rollout.timeout_s=1e300", "rollout.timeout_s: Input should be less than 86400"),
+        ("inference.base_port=70000", "inference.base_port"),
+        (["schedule=conventional", "max_lag=4"], "leave max_lag out, or set schedule=async"),
+        ("eval.problems=100000", "the domain chain_sum holds out 1000; set eval.problems=1000"),
+        ("objective={_target_: os.getcwd}", "objective._target_=os.getcwd is builtin_function_or_method"),
+        ("objective={_target_: nowhere.Nothing}", "nowhere"),
+        ("domain._target_=os.getcwd", "domain._target_=os.getcwd is"),
+        ("trainer={_target_: builtins.object}", "is no TrainerWorker"),
         ("world.server=2", "did you mean world.servers?"),
         ("streams.keep_byte=9", "did you mean streams.keep_bytes?"),
         ("domain=nonsense", "nonsense"),
@@ -131,6 +158,90 @@ def test_configuration(capsys, override, says):
     overrides = [override] if isinstance(override, str) else override
     line = refused(capsys, *overrides, "plan=true")
     assert line.startswith("launch.py: ") and says in line
+
+
+@pytest.mark.parametrize(
+    ("argument", "says"),
+    [
+        ("run_dir=a=b", """written in quotes inside the shell's: run_dir="'a=b'\""""),
+        ("run_dir=$(a)", """run_dir="'\\$(a)'\""""),
+        ("run_dir=it's", r"""run_dir="'it\\'s'\""""),
+        ("run_dir=~/ü", """run_dir="'~/ü'\""""),
+        ("run_dir=a,b", "a run has one value of each key"),
+        ("rewards=[a", "the list or mapping is not complete"),
+        ("model.shape={a: 1", "the list or mapping is not complete"),
+        ("batch size=3", "'batch size' is not the name of a key"),
+        ("=3", "the name of the key is missing"),
+        ("--multirun", "settings are written KEY=VALUE"),
+        ("", "settings are written KEY=VALUE"),
+    ],
+)
+def test_an_argument_that_cannot_be_read(capsys, argument, says):
+    line = refused(capsys, argument)
+    assert says in line
+    assert "Lexer" not in line and "mismatched" not in line
+
+
+def test_a_value_in_the_quotes_that_a_refusal_names_is_read(tmp_path):
+    for name in ("a=b", "it's", "~/ü", "a,b (c)", 'say "hi"'):
+        with pytest.raises(PlanError) as refusal:
+            compose_config([f"run_dir={name}"])
+        argument = str(refusal.value).rpartition(": ")[2]
+        (typed,) = shlex.split(argument)
+        assert compose_config([typed]).run_dir == name
+
+
+@pytest.mark.parametrize(
+    ("place", "says"),
+    [
+        ("file", "is a file; set run_dir to a new directory"),
+        ("file/run", "which is a file; set run_dir to another"),
+        ("/proc/run", "cannot be used: No such file or directory"),
+        ("n" * 300, "a name in it has 300 bytes, and 255 is the most"),
+        ("/".join(["n" * 200] * 25), "bytes, and"),
+    ],
+)
+def test_a_run_directory_that_cannot_be_made(capsys, tmp_path, place, says):
+    (tmp_path / "file").write_text("precious")
+    assert says in refused(capsys, f"run_dir={tmp_path / place}", "inference=scripted", "trainer=scripted")
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("", "config.json cannot be read"),
+        ('{"a": ', "config.json cannot be read"),
+        ("[]", "it names no model_type"),
+        ('{"model_type": "none"}', "does not recognize this architecture"),
+        ('{"model_type": "qwen2", "num_attention_heads": 0}', "describes no model"),
+    ],
+)
+def test_a_model_whose_configuration_is_broken(capsys, tmp_path, text, says):
+    (tmp_path / "config.json").write_text(text)
+    assert says in refused(capsys, f"model.path={tmp_path}", "plan=true")
+
+
+def test_a_model_that_is_a_file_or_has_no_tokenizer(capsys, tmp_path, model):
+    given = [f"run_dir={tmp_path}/run", "sampling.max_prompt_tokens=48"]
+    file = model / "config.json"
+    assert f"model.path={file} is a file" in refused(capsys, f"model.path={file}", *given)
+    (model / "tokenizer.json").write_text("{")
+    assert "has no usable tokenizer" in refused(capsys, f"model.path={model}", *given)
+
+
+@pytest.mark.parametrize("address", ["203.0.113.9", "no.such.host.invalid"])
+def test_an_address_that_rank_0_could_not_listen_at(capsys, tmp_path, address):
+    given = [f"run_dir={tmp_path}/run", "inference=scripted", "trainer=scripted"]
+    line = refused(capsys, f"weights.master_address={address}", *given)
+    assert f"weights.master_address={address} is no address of this machine" in line
+
+
+def test_more_processes_than_this_machine_could_serve(capsys, tmp_path):
+    given = [f"run_dir={tmp_path}/run", "inference=scripted", "trainer=scripted", "world.servers=1024"]
+    assert "world.servers + world.trainer_ranks = 1025 processes" in refused(
+        capsys, *given, "world.threads=1"
+    )
 
 
 def test_run_directory_that_exists_is_never_overwritten(capsys, tmp_path):
