@@ -165,7 +165,7 @@ def test_configuration(capsys, override, says):
     [
         ("run_dir=a=b", """written in quotes inside the shell's: run_dir="'a=b'\""""),
         ("run_dir=$(a)", """run_dir="'\\$(a)'\""""),
-        ("run_dir=it's", r"""run_dir="'it\\'s'\""""),
+        ("run_dir=it's", "run_dir=\"'it\\\\'s'\""),
         ("run_dir=~/ü", """run_dir="'~/ü'\""""),
         ("run_dir=a,b", "a run has one value of each key"),
         ("rewards=[a", "the list or mapping is not complete"),
