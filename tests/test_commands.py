@@ -35,15 +35,31 @@ def runnable_modules() -> list[str]:
     return [name.removesuffix(".__main__") for name in names]
 
 
+def commands() -> list[str]:
+    names = [name for name in runnable_modules() if name not in STARTED_BY_PROGRAMS]
+    return [name for name in names if name not in NEEDS or find_spec(NEEDS[name])]
+
+
+def is_benchmark(name: str) -> bool:
+    return name.startswith("benchmarks.")
+
+
 def test_every_command_has_help_with_an_example():
-    commands = [name for name in runnable_modules() if name not in STARTED_BY_PROGRAMS]
-    commands = [name for name in commands if name not in NEEDS or find_spec(NEEDS[name])]
-    assert {*COMMANDS} <= {*commands, *NEEDS}
-    wrong = []
-    for begin in range(0, len(commands), AT_A_TIME):
-        helps = {name: Forked("-m", name, "--help") for name in commands[begin : begin + AT_A_TIME]}
-        wrong += [line for name, help in helps.items() if (line := fault_of(name, help))]
-    assert wrong == []
+    assert {*COMMANDS} <= {*commands(), *NEEDS}
+    assert faults_of([name for name in commands() if not is_benchmark(name)]) == []
+
+
+@pytest.mark.engines
+def test_every_benchmark_has_help_with_an_example():
+    assert faults_of([name for name in commands() if is_benchmark(name)]) == []
+
+
+def faults_of(names: list[str]) -> list[str]:
+    faults = []
+    for begin in range(0, len(names), AT_A_TIME):
+        helps = {name: Forked("-m", name, "--help") for name in names[begin : begin + AT_A_TIME]}
+        faults += [line for name, help in helps.items() if (line := fault_of(name, help))]
+    return faults
 
 
 def fault_of(name: str, help: Forked) -> str | None:

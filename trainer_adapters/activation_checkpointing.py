@@ -12,6 +12,7 @@ from functools import partial
 from typing import Literal
 
 import torch
+import torch.nn.attention.varlen  # registers `torch_attn::_varlen_attn`
 from torch.distributed._composable import checkpoint
 from torch.utils.checkpoint import create_selective_checkpoint_contexts
 
@@ -27,6 +28,7 @@ KEPT = [
     aten._scaled_dot_product_efficient_attention.default,
     aten._scaled_dot_product_flash_attention.default,
     aten._scaled_dot_product_flash_attention_for_cpu.default,
+    torch.ops.torch_attn._varlen_attn.default,
 ]
 
 
@@ -36,13 +38,6 @@ def checkpoint_layers(layers: Iterable[torch.nn.Module], kind: Checkpointing) ->
         return
     options = {}
     if kind == "selective":
-        options = {"context_fn": partial(create_selective_checkpoint_contexts, _kept())}
+        options = {"context_fn": partial(create_selective_checkpoint_contexts, KEPT)}
     for layer in layers:
         checkpoint(layer, **options)
-
-
-def _kept() -> list[torch._ops.OpOverload]:
-    """Returns the operators whose results are kept. One is of a module that takes a second to import."""
-    import torch.nn.attention.varlen  # registers `torch_attn::_varlen_attn`
-
-    return [*KEPT, torch.ops.torch_attn._varlen_attn.default]

@@ -16,7 +16,7 @@ from inference_adapters.transformers.engine import TransformersEngine
 
 def main() -> None:
     """Starts the server, or exits with a message if the model cannot be served."""
-    parser = arguments("Serve a Hugging Face model by transformers' continuous batching.")
+    parser = arguments(__doc__)
     parser.add_argument("--model", required=True, help="directory of a Hugging Face causal language model")
     parser.add_argument("--dtype", choices=["float32", "bfloat16"], default="float32")
     parser.add_argument(

@@ -51,8 +51,8 @@ def _check_key(argument: str, section: str, key: str) -> None:
 def _quoted(argument: str) -> str:
     """Returns the argument as one types it in a shell, with its value in quotes that Hydra reads."""
     key, _, value = argument.partition("=")
-    escaped = value.strip("'\"").replace("\\", "\\\\").replace("'", "\\'")
-    return f"{key}=\"'" + re.sub(r'([$`"])', r"\\\1", escaped) + "'\""
+    escaped = value.removeprefix("'").removeprefix('"').replace("\\", "\\\\").replace("'", "\\'")
+    return f"{key}=\"'" + re.sub(r'([$`"\\])', r"\\\1", escaped) + "'\""
 
 
 def _unreadable(argument: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from textwrap import shorten
 from typing import TYPE_CHECKING
 
@@ -18,6 +19,10 @@ from pipelinerl.launcher.model_source import LONGEST_REASON, Model
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
+FILES_OF = {
+    "weights": ("*.safetensors", "pytorch_model*.bin"),
+    "tokenizer": ("tokenizer.json", "*.model", "*.tiktoken", "vocab.*"),
+}
 SAMPLED_PROBLEMS = 64  # of each side, whose prompts are measured
 
 
@@ -29,6 +34,8 @@ def check_model(config: RunConfig, model: Model) -> None:
     if model.state == "here":
         from transformers import AutoTokenizer  # seconds, which a run without a model need not wait
 
+        if not config.plan:
+            _check_files(Path(model.path))
         if why := instantiate(config.trainer).unfit(model.path):
             raise PlanError(f"the trainer cannot train the model in model.path={model.path}: {why}")
         try:
@@ -49,6 +56,13 @@ def check_shape(config: RunConfig, shape: ModelShape) -> None:
     _check_context(config, shape.context)
     if config.world.gpus:
         check_fits(config, shape)
+
+
+def _check_files(directory: Path) -> None:
+    """Refuses an incomplete copy of a model; transformers would make up the tokenizer that is missing."""
+    for part, patterns in FILES_OF.items():
+        if not any(any(directory.glob(pattern)) for pattern in patterns):
+            raise PlanError(f"model.path={directory} has no {part} (none of {', '.join(patterns)})")
 
 
 def _check_template(tokenizer: PreTrainedTokenizerBase, domain: Domain, path: str) -> None:

@@ -165,7 +165,7 @@ def test_configuration(capsys, override, says):
     [
         ("run_dir=a=b", """written in quotes inside the shell's: run_dir="'a=b'\""""),
         ("run_dir=$(a)", """run_dir="'\\$(a)'\""""),
-        ("run_dir=it's", r"""run_dir="'it\\'s'\""""),
+        ("run_dir=it's", "run_dir=\"'it\\\\'s'\""),
         ("run_dir=~/ü", """run_dir="'~/ü'\""""),
         ("run_dir=a,b", "a run has one value of each key"),
         ("rewards=[a", "the list or mapping is not complete"),
@@ -222,12 +222,16 @@ def test_a_model_whose_configuration_is_broken(capsys, tmp_path, text, says):
     assert says in refused(capsys, f"model.path={tmp_path}", "plan=true")
 
 
-def test_a_model_that_is_a_file_or_has_no_tokenizer(capsys, tmp_path, model):
+def test_a_model_that_is_a_file_or_incomplete(capsys, tmp_path, model):
     given = [f"run_dir={tmp_path}/run", "sampling.max_prompt_tokens=48"]
     file = model / "config.json"
     assert f"model.path={file} is a file" in refused(capsys, f"model.path={file}", *given)
     (model / "tokenizer.json").write_text("{")
     assert "has no usable tokenizer" in refused(capsys, f"model.path={model}", *given)
+    (model / "tokenizer.json").unlink()
+    assert "has no tokenizer (none of" in refused(capsys, f"model.path={model}", *given)
+    (model / "model.safetensors").unlink()
+    assert "has no weights (none of" in refused(capsys, f"model.path={model}", *given)
 
 
 @pytest.mark.parametrize("address", ["203.0.113.9", "no.such.host.invalid"])
