@@ -1,4 +1,4 @@
-"""The demo's model is a part of the project: what its recipe makes, in half precision, and no larger than 2 MB."""
+"""The demo's model is a part of the project: what its recipe makes, in half precision, at most 2 MB."""
 
 import json
 
