@@ -33,6 +33,7 @@ from pipelinerl.launcher.compose import compose_config
 GRPO = Path(__file__).parent / "grpo.py"
 SUCCESS = 0.9
 PROBLEMS = 4096
+STEP = ["batch_size=128", "group_size=8"]
 TAIL = ["model.demo=thinking", "domain=thinking_sums", "sampling.max_tokens=20"]
 HEAD = f"| system | samples/s | seconds to {SUCCESS} | CPU ms a sample | success of the last batch |"
 
@@ -134,7 +135,8 @@ def _options() -> argparse.Namespace:
     options = parser.parse_args()
     if shutil.which(options.python) is None:
         refuse(parser, f"--python {options.python} is no program; make the environment as --help says")
-    options.settings = [f"max_steps={options.steps}", *(TAIL if options.tail else []), *options.settings]
+    steps = [*STEP, f"max_steps={options.steps}"]
+    options.settings = [*steps, *(TAIL if options.tail else []), *options.settings]
     composed(parser, [*options.settings, *ours.SETTINGS])
     return options
 

@@ -18,8 +18,6 @@ from pipelinerl.streams.events import recorded, recorded_events
 from pipelinerl.streams.of_run import recorded_streams
 
 SETTINGS = [
-    "batch_size=128",
-    "group_size=8",
     "filters=[]",
     "optimizer.decay_steps=null",
     "eval.every=null",

@@ -24,6 +24,8 @@ def _keys(values: BaseModel, skipped: Collection[str], prefix: str = "") -> Iter
         if isinstance(value, Component):
             yield from _options(name, plain[name])
         elif isinstance(value, BaseModel):
+            if field.default is None:  # a section that null leaves out
+                yield prefix + name, plain[name], field.description or ""
             yield from _keys(value, (), f"{prefix}{name}.")
         elif name not in skipped:
             yield prefix + name, plain[name], field.description or ""

@@ -89,7 +89,7 @@ def test_what_is_plain_and_what_thinks_are_different_models(tmp_path):
         thinking["fingerprint"]["most_thoughts"] == 4
         and thinking["fingerprint"]["sums"] == plain["fingerprint"]
     )
-    assert "ThinkingSums" in thinking["fingerprint"]["domain"]
+    assert "ThinkingSums" in thinking["fingerprint"]["domain"]["_target_"]
     with pytest.raises(ValueError, match="other is not a demo model; make it"):
         make_demo_model(thinks, ThinkingRecipe(0, tmp_path / "other", HASTY))
 
