@@ -7,7 +7,6 @@ that answers from memory stands for the servers, and a domain that judges nothin
 run the CPU seconds of this process count, so other processes do not disturb it. The variants take turns.
 """
 
-import argparse
 import asyncio
 import statistics
 import time
@@ -18,6 +17,7 @@ from typing import NamedTuple
 from benchmarks.arguments import positive_int, positive_seconds
 from benchmarks.canned_server import canned, deltas, response
 from contracts.records import encode
+from contracts.support.command_line import command_parser
 from pipelinerl.clients.completions import Sampling
 from pipelinerl.clients.http_session import open_session
 from pipelinerl.clients.llm_client import LLMClient
@@ -94,7 +94,7 @@ def answers_a_second(tokens: int, arrays: bool, seconds: float) -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser = command_parser("benchmarks.actor", __doc__)
     parser.add_argument("--runs", type=positive_int, default=7)
     parser.add_argument("--seconds", type=positive_seconds, default=2.0, help="CPU seconds of a run")
     options = parser.parse_args()

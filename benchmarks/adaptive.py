@@ -11,15 +11,14 @@ time, and no lag is too large, so that requests are never missing. The table is 
 import argparse
 import json
 import math
-import time
 from collections.abc import Iterable, Iterator
 from itertools import groupby
 from pathlib import Path
 
-from benchmarks.arguments import composed, positive_seconds
+from benchmarks.arguments import composed, new_directory, positive_seconds
 from benchmarks.schedules import EMULATED, launch
+from contracts.support.command_line import command_parser
 from pipelinerl.clients.adaptive_limit import MOST
-from pipelinerl.paths import ROOT
 from pipelinerl.spans import spans_path
 
 TOKEN_S = 0.01  # as in EMULATED
@@ -43,14 +42,14 @@ Held = tuple[int, float, float]  # a limit, and the seconds at which it began an
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser = command_parser("benchmarks.adaptive", __doc__)
     parser.add_argument("--each", type=costs, default="0.0003,0.00005", help="separated by commas")
     parser.add_argument("--seconds", type=positive_seconds, default=300.0, help="of each run, about")
     parser.add_argument("--out", type=Path, default=Path("runs/adaptive"))
     parser.add_argument("settings", nargs="*", help="for every run")
     options = parser.parse_args()
     composed(parser, [*settings_of(options.each[0], options.seconds), *options.settings])
-    out = ROOT / options.out / time.strftime("%Y%m%d-%H%M%S")
+    out = new_directory(parser, options.out)
     print(f"| {' | '.join(HEAD)} |")
     print(f"|{' --- |' * len(HEAD)}")
     for each in options.each:

@@ -6,11 +6,11 @@ Servers and trainer only take time, by the rates below: the figures are the same
 in docs/benchmarks.md.
 """
 
-import argparse
 from collections.abc import Iterator
 from statistics import fmean
 
 from benchmarks.arguments import positive_int
+from contracts.support.command_line import command_parser
 from pipelinerl.config import RunConfig
 from pipelinerl.launcher.compose import compose_config
 from pipelinerl.simulate.lengths import lengths_of
@@ -40,7 +40,7 @@ BALANCED = ((1.0, 32, 8, "long-tailed"), (1.0, 32, 4, "long-tailed"), (1.0, 32, 
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser = command_parser("benchmarks.admission", __doc__)
     parser.add_argument("--steps", type=positive_int, default=100)
     parser.add_argument("--seeds", type=positive_int, default=8)
     options = parser.parse_args()

@@ -1,10 +1,11 @@
-"""What the command lines of the benchmarks share: numbers, names, settings and other checkouts."""
+"""What the command lines of the benchmarks share: numbers, names, settings, directories and checkouts."""
 
 import argparse
 import math
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import NoReturn
@@ -15,6 +16,7 @@ from contracts.support.messages import one_line
 from pipelinerl.config import RunConfig
 from pipelinerl.errors import PlanError
 from pipelinerl.launcher.compose import compose_config
+from pipelinerl.paths import ROOT
 
 SHORTEST_S = 0.01  # in less nothing can be counted
 WHERE = "import pipelinerl; print(pipelinerl.__file__)"
@@ -74,6 +76,16 @@ def composed(parser: argparse.ArgumentParser, overrides: list[str]) -> RunConfig
         return compose_config(overrides)
     except (PlanError, ValidationError) as error:
         refuse(parser, one_line(error))
+
+
+def new_directory(parser: argparse.ArgumentParser, parent: Path) -> Path:
+    """Makes a directory in `parent`, named by the present time, and returns it, or refuses `parent`."""
+    made = ROOT / parent / time.strftime("%Y%m%d-%H%M%S")
+    try:
+        made.mkdir(parents=True)
+    except OSError as error:
+        refuse(parser, f"--out {parent}: no directory can be made there: {error.strerror}")
+    return made
 
 
 def checkout(text: str) -> Path:

@@ -7,7 +7,6 @@ fails every completion. Servers and trainer are scripted, and wait rather than c
 moment at which the server is stopped.
 """
 
-import argparse
 import contextlib
 import os
 import signal
@@ -22,6 +21,7 @@ import psutil
 
 from benchmarks.ratios import ratio_of_medians
 from contracts.records import Record, ServerJoined, StepClosed, WeightsPublished
+from contracts.support.command_line import command_parser
 from pipelinerl.paths import ROOT
 from pipelinerl.streams.of_run import recorded_streams
 
@@ -46,7 +46,7 @@ ONSET_S = 30.0  # of the measured time, in which the server that hangs is detect
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser = command_parser("benchmarks.broken_servers", __doc__)
     parser.add_argument("--runs", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=60)
     parser.add_argument("--answers", choices=["error", "corrupt"], default="error")

@@ -4,7 +4,6 @@ the results: `make grid`.
 python -m benchmarks.grid [--out runs/grid] [key=value ...]     # more settings, for every run
 """
 
-import argparse
 import itertools
 import json
 import statistics
@@ -12,6 +11,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from contracts.support.command_line import command_parser
 from pipelinerl.metrics import metrics_path, read_metrics
 from pipelinerl.paths import ROOT
 
@@ -23,7 +23,7 @@ RUNS = [*itertools.product(ENGINES, TRAINERS), MIXED]
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser = command_parser("benchmarks.grid", __doc__)
     parser.add_argument("--out", type=Path, default=Path("runs/grid"))
     parser.add_argument("settings", nargs="*")
     args = parser.parse_args()

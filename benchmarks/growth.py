@@ -6,7 +6,6 @@ The runs are scripted, as many as numbers of servers, each counted for so many s
 over recorded events of so many groups.
 """
 
-import argparse
 import tempfile
 import time
 from pathlib import Path
@@ -19,6 +18,7 @@ from benchmarks.arguments import composed, positive_int, positive_seconds
 from benchmarks.broken_servers import running, wait_until
 from benchmarks.resume_cost import resume_cpu_s
 from benchmarks.run_processes import jobs_of
+from contracts.support.command_line import command_parser
 from pipelinerl.metrics import MetricsTail, metrics_path
 
 GROUP_SIZE = 4
@@ -47,7 +47,7 @@ class Sample(NamedTuple):
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser = command_parser("benchmarks.growth", __doc__)
     parser.add_argument("--seconds", type=positive_seconds, default=60)
     parser.add_argument("--servers", type=positive_int, nargs="+", default=[1, 64])
     parser.add_argument("--groups", type=positive_int, nargs="+", default=[10_000, 100_000])

@@ -16,6 +16,7 @@ import torch
 from benchmarks.arguments import positive_int
 from benchmarks.ratios import ratio_of_medians
 from contracts.conformance.trainer.guarantees.t7_memory import peak_bytes
+from contracts.support.command_line import command_parser
 from trainer_adapters.output_head import HeadScores, default_chunk
 
 Scores = tuple[torch.Tensor, torch.Tensor | None]
@@ -91,7 +92,7 @@ def row(options: argparse.Namespace, tokens: int, entropy: bool) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser = command_parser("benchmarks.head", __doc__)
     parser.add_argument("--tokens", type=positive_int, nargs="+", default=[1024, 2048, 4096])
     parser.add_argument("--runs", type=positive_int, default=3)
     parser.add_argument("--vocabulary", type=positive_int, default=151_936)

@@ -3,7 +3,6 @@
 python -m benchmarks.judge [--workers 2] [--timeout-s 5]
 """
 
-import argparse
 import asyncio
 import json
 import time
@@ -12,6 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from contracts.support.command_line import command_parser
 from pipelinerl.domains.math.domain import VERIFIER
 from pipelinerl.judging.child import judging_service
 from pipelinerl.judging.client import JudgingClient
@@ -64,7 +64,7 @@ async def judged(judge: JudgingClient, chosen: list[Pair], at_once: int) -> list
 
 
 async def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser = command_parser("benchmarks.judge", __doc__)
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--timeout-s", type=float, default=5.0)
     given = parser.parse_args()

@@ -6,7 +6,6 @@ A run is started, with the follower beside it. Printed are the CPU seconds of th
 and what the run's spans and looks cost: their number times the CPU time of one, measured alone.
 """
 
-import argparse
 import os
 import subprocess
 import sys
@@ -15,6 +14,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from contracts.support.command_line import command_parser
 from pipelinerl.metrics import metrics_path, read_metrics
 from pipelinerl.paths import ROOT
 from pipelinerl.rollouts.places import LOOK_S, Look, PlaceTimes
@@ -24,7 +24,7 @@ CALLS = 20_000
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser = command_parser("benchmarks.observation", __doc__)
     parser.add_argument("--to", default="tensorboard", help="the tracker that is fed")
     parser.add_argument("settings", nargs="*")
     options = parser.parse_args()

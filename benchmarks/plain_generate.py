@@ -7,7 +7,6 @@ AutoModelForCausalLM, each problem is sampled once at temperature 1, and the rat
 run itself measured.
 """
 
-import argparse
 import asyncio
 import json
 from pathlib import Path
@@ -19,6 +18,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from benchmarks.arguments import positive_int, refuse
 from contracts.records import Completion
+from contracts.support.command_line import command_parser
 from contracts.tool_calls import parse_tool_calls
 from pipelinerl.clients.chat_template import ChatTemplate
 from pipelinerl.components import build_domain, judge_of
@@ -88,7 +88,7 @@ async def success(config: RunConfig, checkpoint: Path, problems: int) -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser = command_parser("benchmarks.plain_generate", __doc__)
     parser.add_argument("run_dir", type=Path)
     parser.add_argument("--problems", type=positive_int, default=1000)
     options = parser.parse_args()

@@ -6,7 +6,6 @@ The preprocessor of a run reads, forms and writes every step of the recording, i
 without a trainer. Its start is not counted. Runs of each length, and of another checkout, take turns.
 """
 
-import argparse
 import json
 import shutil
 import subprocess
@@ -20,6 +19,7 @@ import numpy as np
 from benchmarks.arguments import checkout, composed, of_checkout, positive_int, refuse
 from benchmarks.ratios import ratio_of_medians
 from contracts.records import ActorStopped, Completion, Rollout, TrainingDone, VersionSpan
+from contracts.support.command_line import command_parser
 from pipelinerl.config import RunConfig
 from pipelinerl.errors import PlanError
 from pipelinerl.metrics import metrics_path, read_metrics
@@ -32,7 +32,7 @@ VOCABULARY = 32_000
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser = command_parser("benchmarks.preprocess", __doc__)
     parser.add_argument("--runs", type=positive_int, default=5)
     parser.add_argument("--rollouts", type=positive_int, default=16_384)
     parser.add_argument(

@@ -8,7 +8,6 @@ processes that keep their buffers. Counted is from the call until the server has
 CPU seconds are means over the rounds, of all processes together, and of the client that makes requests too.
 """
 
-import argparse
 import contextlib
 import multiprocessing
 import os
@@ -30,6 +29,7 @@ from benchmarks.servers import started
 from contracts.conformance.tiny_model import make_tiny_model
 from contracts.inference import Parameter
 from contracts.records import ServerJoined, WeightsPublished
+from contracts.support.command_line import command_parser
 from contracts.weights import WeightManifest
 from pipelinerl.config import RunConfig
 from pipelinerl.streams.files import FileStreams
@@ -69,7 +69,7 @@ class Weights:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser = command_parser("benchmarks.publish", __doc__)
     parser.add_argument("--rounds", type=positive_int, default=10)
     parser.add_argument("--megabytes", type=float, nargs="+", choices=SHAPES, default=list(SHAPES))
     parser.add_argument("settings", nargs="*")

@@ -7,7 +7,6 @@ rows take turns. What a publication has besides is not here: its HTTP requests, 
 seconds are those of a process with all its threads, and hold the kernel's copies.
 """
 
-import argparse
 import multiprocessing
 import statistics
 import time
@@ -23,6 +22,7 @@ from benchmarks.publish import SHAPES, WARM_UP, model_config, spread
 from benchmarks.ratios import ratio_of_medians
 from contracts.bucket_packer import BucketPacker
 from contracts.inference import Parameter
+from contracts.support.command_line import command_parser
 from contracts.weights import (
     WeightGroup,
     WeightManifest,
@@ -114,7 +114,7 @@ class Receiver(End):
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser = command_parser("benchmarks.publish_passes", __doc__)
     parser.add_argument("--rounds", type=positive_int, default=10)
     parser.add_argument("--bucket-bytes", type=positive_int)
     options = parser.parse_args()

@@ -6,7 +6,6 @@ The table goes to standard output, and into docs/recipes.md between its two mark
 of held-out answers; where prompts ask for a length, the distance to it is beside.
 """
 
-import argparse
 import json
 import re
 import subprocess
@@ -17,6 +16,7 @@ from pathlib import Path
 from statistics import fmean
 
 from contracts.records import Rollout
+from contracts.support.command_line import command_parser
 from pipelinerl.paths import ROOT
 from pipelinerl.streams.events import recorded
 from pipelinerl.streams.of_run import recorded_streams
@@ -29,7 +29,7 @@ TABLE = re.compile(r"(<!-- results -->\n).*(<!-- end -->)", re.DOTALL)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser = command_parser("benchmarks.recipes", __doc__)
     parser.add_argument("--out", type=Path, default=Path("runs/recipes"))
     parser.add_argument("--seeds", default="0", help="separated by commas")
     parser.add_argument("--only", default=",".join(RECIPES), help="recipes, separated by commas")

@@ -7,17 +7,16 @@ Each run is a real one, whose server and trainer sleep instead of computing (ben
 seed have the same lengths and come one after the other. The tables are in docs/benchmarks.md.
 """
 
-import argparse
 import subprocess
 import sys
-import time
 from itertools import product
 from pathlib import Path
 from statistics import fmean, median
 
-from benchmarks.arguments import composed, names_of, seeds
+from benchmarks.arguments import composed, names_of, new_directory, seeds
 from benchmarks.predictions import predicted_tokens_per_s
 from benchmarks.schedule_figures import Figures, figures_of
+from contracts.support.command_line import command_parser
 from pipelinerl.paths import ROOT
 
 MEAN_TOKENS = 50
@@ -79,18 +78,18 @@ HEAD = (
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser = command_parser("benchmarks.schedules", __doc__)
     parser.add_argument("--out", type=Path, default=Path("runs/schedules"))
     parser.add_argument("--seeds", type=seeds, default="0,1", help="separated by commas")
     parser.add_argument("--only", type=names_of(SHAPES), default=",".join(SHAPES), help="of these shapes")
     parser.add_argument("--real", action="store_true", help="the demo instead of emulated devices")
     parser.add_argument("settings", nargs="*", help="for every run")
     options = parser.parse_args()
-    out = ROOT / options.out / time.strftime("%Y%m%d-%H%M%S")
     found: dict[tuple[str, str], list[Figures]] = {}
     shapes = ["demo"] if options.real else options.only
     for shape in shapes:
         composed(parser, [*settings_of(shape, options.seeds[0]), *options.settings])
+    out = new_directory(parser, options.out)
     for seed, shape in product(options.seeds, shapes):
         for schedule in SCHEDULES_OF.get(shape, ("pipeline", "async", "conventional")):
             run_dir = out / f"{shape}-{schedule}-{seed}"

@@ -3,13 +3,13 @@
 python -m benchmarks.server_pool [--requests 4000] [--runs 20]
 """
 
-import argparse
 import asyncio
 import contextlib
 import statistics
 import time
 
 from benchmarks.ratios import ratio_of_medians
+from contracts.support.command_line import command_parser
 from pipelinerl.clients.faults import ServerUnavailableError
 from pipelinerl.clients.server_pool import ServerPool
 
@@ -44,7 +44,7 @@ async def seconds_a_request(failing: int, requests: int) -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser = command_parser("benchmarks.server_pool", __doc__)
     parser.add_argument("--requests", type=int, default=4000)
     parser.add_argument("--runs", type=int, default=20)
     options = parser.parse_args()

@@ -6,7 +6,6 @@ The same 64 concurrent chat completions (log-probabilities) to this adapter and 
 turn.
 """
 
-import argparse
 import asyncio
 import tempfile
 from pathlib import Path
@@ -15,10 +14,11 @@ from benchmarks.servers import started
 from benchmarks.sglang_servers import ADAPTER, BARE, ENVIRONMENT, KEY
 from benchmarks.throughput import throughput
 from contracts.conformance.tiny_model import make_tiny_model
+from contracts.support.command_line import command_parser
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser = command_parser("benchmarks.sglang_adapter", __doc__)
     parser.add_argument("--runs", type=int, default=30, help="of 64 requests, per server")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:

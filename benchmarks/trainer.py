@@ -7,7 +7,6 @@ clipped step of AdamW for the same loss. The plain loop runs transformers' own m
 Groups of 8 sequences begin with the same `--alike` tokens, as with a prompt.
 """
 
-import argparse
 import statistics
 import tempfile
 import time
@@ -19,9 +18,10 @@ import torch
 from torch.profiler import profile
 from transformers import AutoModelForCausalLM, Qwen2Config, Qwen2ForCausalLM
 
-from benchmarks.arguments import positive_int, whole_from
+from benchmarks.arguments import positive_int, refuse, whole_from
 from benchmarks.ratios import ratio_of_medians
 from contracts.records import TrainingSequence
+from contracts.support.command_line import command_parser
 from contracts.support.ports import ReservedPort
 from contracts.trainer import OptimizerSpec, PackedBatch, WorkerSpec
 from trainer_adapters.fsdp import FSDPTrainer
@@ -111,7 +111,7 @@ def cpu_seconds(work: Callable[[], None]) -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser = command_parser("benchmarks.trainer", __doc__)
     parser.add_argument("--runs", type=positive_int, default=20)
     parser.add_argument("--sequences", type=positive_int, default=16)
     parser.add_argument("--length", type=positive_int, default=64)
@@ -122,6 +122,8 @@ def main() -> None:
         "--profile", action="store_true", help="also print the operators of three steps of each"
     )
     options = parser.parse_args()
+    if options.alike >= options.length:
+        refuse(parser, f"--alike {options.alike}: sequences of {options.length} tokens would all be the same")
     with tempfile.TemporaryDirectory() as folder:
         parameters = make_model(Path(folder))
         batch = PackedBatch.pack(make_sequences(options.sequences, options.length, options.alike))

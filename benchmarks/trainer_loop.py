@@ -7,7 +7,6 @@ the first step is left out. CPU seconds are those of all ranks, shares those of 
 and a table of medians with the lowest and the highest value.
 """
 
-import argparse
 import subprocess
 import sys
 import tempfile
@@ -19,6 +18,7 @@ import psutil
 
 from benchmarks.arguments import checkout, composed, of_checkout, positive_int
 from benchmarks.run_processes import jobs_of
+from contracts.support.command_line import command_parser
 from pipelinerl.config import load_config
 from pipelinerl.metrics import metrics_path, read_metrics
 from pipelinerl.paths import ROOT
@@ -29,7 +29,7 @@ Result = dict[str, float]
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser = command_parser("benchmarks.trainer_loop", __doc__)
     parser.add_argument("--runs", type=positive_int, default=3, help="of each checkout")
     parser.add_argument("--against", type=checkout, help="another checkout")
     parser.add_argument("settings", nargs="*")

@@ -7,7 +7,6 @@ vLLM's own server, in turn. Pause: how long generation stands still for an updat
 against a raw gloo broadcast of the same bytes plus vLLM's own reload of the same tensors, in turn.
 """
 
-import argparse
 import asyncio
 import tempfile
 from pathlib import Path
@@ -17,10 +16,11 @@ from benchmarks.throughput import throughput
 from benchmarks.vllm_pause import make_model, pauses
 from benchmarks.vllm_servers import ADAPTER, BARE, ENVIRONMENT
 from contracts.conformance.tiny_model import make_tiny_model
+from contracts.support.command_line import command_parser
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser = command_parser("benchmarks.vllm_adapter", __doc__)
     parser.add_argument("--runs", type=int, default=40, help="of 64 requests, per server")
     parser.add_argument("--updates", type=int, default=20, help="of each kind")
     parser.add_argument("--megabytes", type=int, default=400, help="of weights, for the pause")

@@ -13,15 +13,31 @@ from pipelinerl.errors import PlanError
 CASES = {
     "admission": ["--steps 0", "--steps -1", "--steps x", "--seeds 0"],
     "actor": ["--seconds 0", "--seconds -1", "--seconds nan", "--seconds inf", "--seconds x", "--runs 0"],
-    "trainer": ["--runs 0", "--sequences 0", "--length 0", "--alike -1"],
+    "trainer": ["--runs 0", "--sequences 0", "--length 0", "--alike -1", "--length 8 --alike 8"],
     "publish": ["--rounds 0", "--megabytes 5", "nokey=3", "batch_size=x"],
     "head": ["--tokens 0", "--tokens 8 -1", "--runs 0", "--vocabulary 0", "--hidden 0"],
     "trainer_loop": ["--runs 0", "--against /nope", "nokey=3"],
     "growth": ["--seconds 0", "--seconds -5", "--servers 0", "--groups 0", "--set nokey=3"],
     "preprocess": ["--runs 0", "--rollouts 0", "--rollouts 255", "--against /nope", "nokey=3", "max_lag=-1"],
-    "schedules": ["--only nope", "--only long,nope", "--only=", "--seeds=", "--seeds 0,,1", "nokey=3"],
+    "schedules": [
+        "--out /dev/null",
+        "--only nope",
+        "--only long,nope",
+        "--only=",
+        "--seeds=",
+        "--seeds 0,,1",
+        "nokey=3",
+    ],
     "publish_passes": ["--rounds 0", "--bucket-bytes 0"],
-    "adaptive": ["--each 0", "--each 0.1,x", "--each nan", "--each=", "--seconds 0", "nokey=3"],
+    "adaptive": [
+        "--out /dev/null",
+        "--each 0",
+        "--each 0.1,x",
+        "--each nan",
+        "--each=",
+        "--seconds 0",
+        "nokey=3",
+    ],
     "plain_generate": ["/nope", "/nope --problems 0"],
     "trl.__main__": [
         "--python sh --runs 0",
@@ -47,8 +63,9 @@ def test_a_bad_argument_is_refused(command, arguments, monkeypatch, capsys):
     assert ended.value.code == 2
     assert said.out == ""
     message = said.err.splitlines()[-1]
-    assert message.startswith(f"{command}: ")
-    assert len(message) > len(f"{command}: ") + 20
+    name = f"python -m benchmarks.{command.removesuffix('.__main__')}: "
+    assert message.startswith(name)
+    assert len(message) > len(name) + 20
 
 
 def test_a_setting_that_does_not_exist_is_refused_in_one_line(monkeypatch, capsys):
@@ -57,7 +74,7 @@ def test_a_setting_that_does_not_exist_is_refused_in_one_line(monkeypatch, capsy
     with pytest.raises(SystemExit):
         main()
     said = capsys.readouterr().err
-    assert said.startswith("preprocess: unknown configuration key")
+    assert said.startswith("python -m benchmarks.preprocess: unknown configuration key")
     assert said.count("\n") == 1
 
 

@@ -16,6 +16,7 @@ from benchmarks.chaos.plan import Plan, draw_plan
 from benchmarks.chaos.running import Result, run_plan
 from benchmarks.chaos.saved import json_line
 from benchmarks.chaos.table import faults_table, kinds_table
+from contracts.support.command_line import command_parser
 
 
 def main() -> int:
@@ -36,7 +37,7 @@ def main() -> int:
 
 
 def arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser = command_parser("benchmarks.chaos", __doc__)
     parser.add_argument("--seed", type=int, default=0, help="of the first run")
     parser.add_argument("--runs", type=int, default=1, help="of this seed and the following")
     parser.add_argument("--kills", type=int, default=20, help="faults in each run")

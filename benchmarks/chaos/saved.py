@@ -3,7 +3,6 @@
 python -m benchmarks.chaos.saved runs/chaos/*.json
 """
 
-import argparse
 import json
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -14,6 +13,7 @@ from benchmarks.chaos.plan import Fault, Plan, Shape
 from benchmarks.chaos.recovery import Recovery
 from benchmarks.chaos.running import Outcome, Result
 from benchmarks.chaos.table import kinds_table
+from contracts.support.command_line import command_parser
 
 
 def json_line(result: Result) -> str:
@@ -42,7 +42,7 @@ def _outcome(fields: Mapping[str, Any]) -> Outcome:
 
 def main() -> None:
     """Prints the table of all runs in the files, their number, and every failure with its seed."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser = command_parser("benchmarks.chaos.saved", __doc__)
     parser.add_argument("files", type=Path, nargs="+")
     lines = [line for path in parser.parse_args().files for line in path.read_text().splitlines()]
     results = sorted(map(result_of, lines), key=lambda result: result.plan.seed)

@@ -7,7 +7,6 @@ Parts run one after the other, each for 9 minutes at most; one that fails does n
 status is 1 if a part failed, and 2 if there is no GPU to check anything on.
 """
 
-import argparse
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -19,11 +18,12 @@ from benchmarks.gpu_check.machine import title, versions
 from benchmarks.gpu_check.parts import PARTS
 from benchmarks.gpu_check.running import run_part
 from benchmarks.gpu_check.table import HEAD, make_writable, record, row
+from contracts.support.command_line import command_parser
 
 
 def main(arguments: Sequence[str] | None = None, parts: Mapping[str, str] = PARTS) -> int:
     """Runs the parts that the command line names, or all. Returns the exit status."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser = command_parser("benchmarks.gpu_check", __doc__)
     parser.add_argument("--part", action="append", choices=list(parts), help="may be repeated; default: all")
     parser.add_argument("--dry", action="store_true", help="the same path on a CPU, with tiny sizes")
     parser.add_argument("--out", type=Path, default=Path("runs/gpu-check.md"), help="file of the table")

@@ -6,7 +6,6 @@ A mutant that is in the file already is not run again. The lines that each guara
 first, and kept beside it: give another commit another folder.
 """
 
-import argparse
 import json
 import subprocess
 import sys
@@ -23,6 +22,7 @@ from benchmarks.mutants.draw import drawn
 from benchmarks.mutants.lines import executed_lines
 from benchmarks.mutants.trial import ROOT, tried
 from contracts.conformance.tiny_model import make_tiny_model
+from contracts.support.command_line import command_parser
 
 OTHERS = {"__init__", "deepspeed", "zero_state"}  # not mutated: no kit runs the DeepSpeed backend here
 PATTERNS = {
@@ -48,7 +48,7 @@ def key(record: dict[str, Any]) -> tuple[Any, ...]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser = command_parser("benchmarks.mutants", __doc__)
     parser.add_argument("--part", choices=PATTERNS, required=True)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--sample", type=int, default=100, help="how many mutants")

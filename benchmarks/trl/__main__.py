@@ -25,6 +25,7 @@ from benchmarks.arguments import composed, positive_int, refuse, whole_from
 from benchmarks.ratios import ratio_of_medians
 from benchmarks.trl import ours
 from benchmarks.trl.curves import WARM_UP, Curve
+from contracts.support.command_line import command_parser
 from pipelinerl.components import build_domain
 from pipelinerl.config import RunConfig
 from pipelinerl.demo_model.registry import DEMO_MODELS
@@ -120,7 +121,7 @@ def _with_range(values: list[float], form: str) -> str:
 
 
 def _options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser = command_parser("benchmarks.trl", __doc__)
     parser.add_argument("--python", required=True, help="of the environment that has TRL")
     parser.add_argument("--runs", type=positive_int, default=3)
     parser.add_argument("--steps", type=whole_from(WARM_UP + 1), default=60)

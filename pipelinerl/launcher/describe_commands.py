@@ -11,6 +11,7 @@ COMMANDS = (  # what one types while working with runs, in the order in which on
     "pipelinerl.track",
     "pipelinerl.scale",
     "pipelinerl.export",
+    "pipelinerl.view.timeline",
     "pipelinerl.view.parquet",
     "pipelinerl.simulate",
     "pipelinerl.difficulty",

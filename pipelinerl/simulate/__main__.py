@@ -27,6 +27,7 @@ from pipelinerl.simulate.memory import warned_of_memory
 from pipelinerl.simulate.rates import DEVICES, Rates
 from pipelinerl.simulate.run import SimulatedRun, StalledError
 from pipelinerl.simulate.table import HEAD, row_of
+from pipelinerl.streams.run_directory import InvalidInputError
 
 SCHEDULES = ("pipeline", "async", "conventional")
 STEPS = 30
@@ -47,7 +48,7 @@ def main(arguments: list[str] | None = None) -> int:
         for each in _compared(config) if given.compare else [config]:
             run = SimulatedRun(each, inputs.rates, inputs.lengths, given.success, inputs.prompt_tokens)
             print(row_of(each, run.run()), flush=True)
-    except (PlanError, ValidationError, ValueError, OSError, StalledError) as error:
+    except (PlanError, InvalidInputError, ValidationError, ValueError, OSError, StalledError) as error:
         print(f"simulate: {one_line(error)}", file=sys.stderr)
         return 2
     return 0

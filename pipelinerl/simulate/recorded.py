@@ -15,6 +15,7 @@ from pipelinerl.simulate.rates import Rates
 from pipelinerl.spans import spans_path
 from pipelinerl.streams.events import recorded
 from pipelinerl.streams.of_run import recorded_streams
+from pipelinerl.streams.run_directory import check_run
 
 
 @dataclass(frozen=True)
@@ -31,7 +32,11 @@ class Recorded:
 
 
 def recorded_inputs(run_dir: Path) -> Recorded:
-    """Returns the run's measurements. Raises ValueError if it recorded too little."""
+    """Returns the run's measurements.
+
+    Raises InvalidInputError if there is no run, and ValueError if it recorded too little.
+    """
+    check_run(run_dir)
     rollouts, learnt, optimizer, published_s, paused_s = _parts(run_dir).values()
     config = load_config(run_dir)
     update_s = float(np.median(published_s))

@@ -1,4 +1,4 @@
-"""A picture of a run: each request is a bar, coloured by the weights that sampled its tokens.
+"""Draws a run as a picture: each request is a bar, coloured by the weights that sampled its tokens.
 
     python -m pipelinerl.view.timeline runs/latest --out timeline.svg --versions 20 24
 
@@ -6,7 +6,6 @@ A grey band shows when new weights travelled, and the line at its end when every
 requests of training rollouts; a row holds one request at a time. The format follows from the file's name.
 """
 
-import argparse
 import sys
 from collections.abc import Iterable
 from heapq import heappop, heappush
@@ -15,6 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from contracts.records import Completion, WeightsPublished
+from contracts.support.command_line import command_parser
 from pipelinerl.config import DamagedConfigError
 from pipelinerl.streams import StreamError, Streams
 from pipelinerl.streams.events import recorded
@@ -78,9 +78,7 @@ def rows(completions: Iterable[Completion]) -> list[list[Completion]]:
 
 def main() -> int:
     """Draws the picture that the command line asks for, and returns the exit status."""
-    parser = argparse.ArgumentParser(
-        "python -m pipelinerl.view.timeline", description=__doc__.splitlines()[0]
-    )
+    parser = command_parser("pipelinerl.view.timeline", __doc__)
     parser.add_argument("run_dir", type=Path)
     parser.add_argument("--out", type=Path, required=True, help="the picture")
     parser.add_argument("--versions", type=int, nargs=2, default=(None, None), metavar=("FIRST", "LAST"))
