@@ -17,7 +17,13 @@ from pipelinerl.paths import ROOT
 
 ENGINES = ("transformers", "vllm", "sglang")
 TRAINERS = ("fsdp", "deepspeed")
-STEPS = ("max_steps=50", "stop_at=null")  # as many for every pair
+STEPS = (
+    "max_steps=50",
+    "stop_at=null",
+    "batch_size=128",
+    "group_size=8",
+    "eval.every=20",
+)  # the same for every pair
 MIXED = ("all_engines", "fsdp", "world.servers=3", "world.server_grace_s=300")  # none comes late
 RUNS = [*itertools.product(ENGINES, TRAINERS), MIXED]
 
