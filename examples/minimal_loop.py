@@ -73,9 +73,8 @@ async def main() -> None:
 async def attempt(server: ServerControl, problem: tuple[int, int]) -> Rollout:
     """Returns one answer to a sum, sampled at temperature 1, with the reward 1 if it is right."""
     a, b = problem
-    asked = Asked(
-        [{"role": "user", "content": f"{a} + {b} ="}], Sampling(MODEL, temperature=1.0, max_tokens=8)
-    )
+    prompt = [{"role": "user", "content": f"{a} + {b} ="}]
+    asked = Asked(prompt, Sampling(MODEL, temperature=1.0, max_tokens=8))
     async with open_session(token=None) as session:
         answer = await complete(session, server.url, asked)
     names = {"run": RUN["run"], "rollout_id": token_hex(8), "problem_id": f"{a} + {b}", "domain": "sums"}
@@ -114,8 +113,7 @@ async def publish(worker: TrainerWorker, version: int, group: WeightGroup, serve
     content = {"parameters": list(manifest.parameters), "tied": manifest.tied, "bucket_bytes": size}
     await server.request_weight_update(WeightUpdateRequest(**RUN, **content, version=version))
     send_weights(group, manifest, worker.gather_weights(), size, TIMEOUT_S)
-    status = await server.weight_update(version, wait_s=TIMEOUT_S)
-    assert status.state == "live", status
+    assert (await server.weight_update(version, wait_s=TIMEOUT_S)).state == "live"
 
 
 if __name__ == "__main__":
