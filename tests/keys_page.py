@@ -14,6 +14,7 @@ import yaml
 from pydantic import BaseModel
 
 from pipelinerl.config import Component, RunConfig
+from pipelinerl.launcher.choices import sentence_of
 from pipelinerl.launcher.compose import compose_config
 from pipelinerl.paths import ROOT
 
@@ -111,11 +112,10 @@ def _choices_tables() -> Iterator[str]:
 
 
 def _summary(file: Path) -> str:
-    """Returns the first words of a recipe's comment, or the class and the options of another choice."""
+    """Returns the sentence of a recipe, or the class and the options of another choice."""
     text = file.read_text()
     if text.startswith("# @package _global_"):
-        comment = " ".join(re.match(r"(?:#.*\n)*", text)[0].split("\n# ")[1:])
-        return re.split(r"[:;]|(?<=\w\w\w)\.\s", comment)[0] + "."
+        return sentence_of(file.parent.name, file.stem)
     options = yaml.safe_load(text) or {}
     files = [_file_of(entry) for entry in options.pop("defaults", []) if entry not in ("schema", "_self_")]
     target = options.pop("_target_", None)

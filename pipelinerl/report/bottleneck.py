@@ -164,7 +164,7 @@ def _generation(m: Measurements) -> Bottleneck | None:
     return Bottleneck(
         Finding.GENERATION,
         f"the trainer waited {m.wait:.0%} of the time, and {m.busy:.0%} of the places were taken{_useful(m)}",
-        "choose problems by difficulty (sampler=difficulty_pools) before more servers"
+        "problems that are neither always solved nor never, before more servers"
         if wasted
         else "more servers (world.servers), or more requests to each (inference.concurrency)",
     )

@@ -4,6 +4,8 @@ import os
 import shlex
 from pathlib import Path
 
+from pipelinerl.paths import ROOT
+
 COLUMN = 2  # spaces between a command and its sentence
 
 
@@ -41,9 +43,10 @@ def _time(summary: dict) -> str:
 def next_commands(summary: dict, run_dir: Path, ended: bool) -> dict[str, str]:
     """Returns the commands that suit the end of this run, each with its sentence."""
     shown = shlex.quote(_as_typed(run_dir))
-    resume = f"python launch.py run_dir={shown} resume=true"
+    launch = f"python {shlex.quote(_as_typed(ROOT / 'launch.py'))}"
+    resume = f"{launch} run_dir={shown} resume=true"
     if not ended:
-        further = {resume: "resume it from its newest checkpoint"}
+        further = {resume: "resume it"}
     elif summary["solved_at"] is not None:
         further = {f"{resume} stop_at=null": "train it further"}
     else:
@@ -51,7 +54,7 @@ def next_commands(summary: dict, run_dir: Path, ended: bool) -> dict[str, str]:
     return {
         f"python -m pipelinerl.streams group {shown} 0": "read what happened to group 0",
         **further,
-        "python launch.py --help": "list what another run can change",
+        f"{launch} --help": "list what another run can change",
     }
 
 

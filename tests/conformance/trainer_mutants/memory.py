@@ -11,7 +11,7 @@ from tests.conformance.trainer_mutants.mutants import mutant
 from trainer_adapters.fsdp import FSDPTrainer
 
 
-@mutant("T7", "gather_weights holds .* of all weights at once on rank 0")
+@mutant("T7", "gather_weights holds .* of all weights at once on rank 0", ranks=2)  # one rank copies nothing
 class GathersAllAtOnce(FSDPTrainer):
     def gather_weights(self) -> Iterator[tuple[str, torch.Tensor | None]]:
         yield from list(super().gather_weights())
