@@ -13,14 +13,14 @@ def describe_count(count: int) -> str:
 
 
 def describe_bytes(size: float) -> str:
-    """Returns a number of bytes such as "72.0 GiB", "512 MiB" or "12 bytes"."""
-    if size < BYTES[-1][0]:
+    """Returns a number of bytes such as "72.0 GiB", "512 MiB", "12 bytes" or, if some lack, "-4.0 GiB"."""
+    if abs(size) < BYTES[-1][0]:
         return f"{size:.0f} bytes"
     return _in_units(size, BYTES)
 
 
 def _in_units(amount: float, units: tuple[tuple[float, str], ...]) -> str:
     """Returns the amount in the largest unit of which it is one at least, or else in the smallest."""
-    factor, unit = next((of for of in units if round(amount / of[0], 1) >= 1), units[-1])
+    factor, unit = next((of for of in units if round(abs(amount) / of[0], 1) >= 1), units[-1])
     number = amount / factor
-    return f"{number:.1f} {unit}" if round(number, 1) < 100 else f"{number:.0f} {unit}"
+    return f"{number:.1f} {unit}" if round(abs(number), 1) < 100 else f"{number:.0f} {unit}"

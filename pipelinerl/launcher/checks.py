@@ -56,6 +56,8 @@ def check_problems(config: RunConfig) -> None:
 
 
 def _check_held_out(config: RunConfig, domain: Domain) -> None:
+    if domain.heldout_size == 0:
+        raise PlanError(f"the domain {domain.name} holds out no problems, and every run is evaluated")
     if config.eval.problems > domain.heldout_size:
         raise PlanError(
             f"eval.problems={config.eval.problems}, and the domain {domain.name} holds out "

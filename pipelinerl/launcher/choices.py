@@ -1,6 +1,6 @@
 """The groups of `conf/` and their choices, in the project's `conf/` and in that of the current directory.
 
-A choice is described by the first sentence of the comment that its file begins with.
+A choice is described by the first line of the comment that its file begins with.
 """
 
 from pathlib import Path

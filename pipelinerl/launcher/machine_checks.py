@@ -27,7 +27,7 @@ def check_machine(config: RunConfig) -> None:
         if config.world.gpus > found:
             raise PlanError(f"world.gpus={config.world.gpus}, but torch sees {found}; 0 runs on the CPU")
         _check_processes(config)
-        _check_master_address(config.weights.master_address)
+        check_master_address(config.weights.master_address)
 
 
 def _check_processes(config: RunConfig) -> None:
@@ -41,14 +41,14 @@ def _check_processes(config: RunConfig) -> None:
         )
 
 
-def _check_master_address(address: str | None) -> None:
+def check_master_address(address: str | None) -> None:
     """Refuses an address that trainer rank 0, which is on this machine, could not listen at."""
     if address is None:
         return
     try:
-        family, kind, protocol, _, place = socket.getaddrinfo(address, 0, type=socket.SOCK_STREAM)[0]
-        with socket.socket(family, kind, protocol) as probe:
-            probe.bind(place)
+        family = socket.AF_INET6 if ":" in address else socket.AF_INET  # as the rendezvous store listens
+        with socket.socket(family) as probe:
+            probe.bind((address, 0))
     except (OSError, UnicodeError) as error:
         raise PlanError(
             f"weights.master_address={address} is no address of this machine ({first_line(error)}); leave it "

@@ -9,9 +9,13 @@ from pipelinerl.paths import ROOT
 COLUMN = 2  # spaces between a command and its sentence
 
 
-def closing_lines(summary: dict, run_dir: Path, ended: bool) -> list[str]:
-    """Returns the lines. `ended`: whether the run came to its end, and was neither cut short nor failed."""
-    commands = next_commands(summary, run_dir, ended)
+def closing_lines(summary: dict, run_dir: Path, ended: bool, is_solved: bool) -> list[str]:
+    """Returns the lines.
+
+    ended: whether the run came to its end, and was neither cut short nor failed.
+    is_solved: whether its evaluations meet `stop_at`, also if only the last one, after training, does.
+    """
+    commands = next_commands(summary, run_dir, ended, is_solved)
     width = max(map(len, commands)) + COLUMN
     return [
         learnt(summary, ended),
@@ -40,17 +44,17 @@ def _time(summary: dict) -> str:
     return f"{summary['wall_s'] / 60:.1f} minutes"
 
 
-def next_commands(summary: dict, run_dir: Path, ended: bool) -> dict[str, str]:
+def next_commands(summary: dict, run_dir: Path, ended: bool, is_solved: bool) -> dict[str, str]:
     """Returns the commands that suit the end of this run, each with its sentence."""
     shown = shlex.quote(_as_typed(run_dir))
     launch = f"python {shlex.quote(_as_typed(ROOT / 'launch.py'))}"
     resume = f"{launch} run_dir={shown} resume=true"
     if not ended:
         further = {resume: "resume it"}
-    elif summary["solved_at"] is not None:
-        further = {f"{resume} stop_at=null": "train it further"}
     else:
-        further = {f"{resume} max_steps={2 * summary['optimizer_steps']}": "train it further"}
+        more = "" if summary["solved_at"] is not None else f" max_steps={2 * summary['optimizer_steps']}"
+        unbounded = " stop_at=null" if is_solved else ""
+        further = {f"{resume}{more}{unbounded}": "train it further"}
     return {
         f"python -m pipelinerl.streams group {shown} 0": "read what happened to group 0",
         **further,

@@ -12,6 +12,7 @@ from rich.table import Table
 
 from contracts.records import Evaluated, infrastructure
 from contracts.support.files import write_atomically
+from pipelinerl.config import load_config
 from pipelinerl.report.bottleneck import bottleneck
 from pipelinerl.report.closing import closing_lines
 from pipelinerl.report.evaluation_table import print_evaluations
@@ -20,6 +21,7 @@ from pipelinerl.report.run_totals import RunTotals, read_totals
 from pipelinerl.report.wall_time import Launch
 from pipelinerl.streams import Streams
 from pipelinerl.streams.of_run import recorded_streams
+from pipelinerl.training.stopping import Stopping
 
 OVERALL = ("version", "first_version", "last_version", "pinned", "success", "problems", "failed")
 BY_SET = ("success", "problems", "attempts", "failed")
@@ -43,7 +45,8 @@ def report(run_dir: Path, streams: Streams, launch: Launch | None = None) -> dic
     heldout = [(result.version, result.success) for result in totals.evaluations]
     if training or heldout:
         draw_rewards(run_dir / "reward.png", caption_of(run_dir, totals), training, heldout)
-    print(*closing_lines(summary, run_dir, totals.accounts.ended), sep="\n")
+    is_solved = meets_stop_at(run_dir, totals.evaluations)
+    print(*closing_lines(summary, run_dir, totals.accounts.ended, is_solved), sep="\n")
     return summary
 
 
@@ -92,6 +95,13 @@ def summary_of(totals: RunTotals, launch: Launch | None) -> dict[str, object]:
         "judging_isolation": totals.judging_isolation,
         "wall_s": totals.wall_time.seconds(launch),
     }
+
+
+def meets_stop_at(run_dir: Path, evaluations: list[Evaluated]) -> bool:
+    """Returns whether the evaluations meet `stop_at`, so that training resumes only without it."""
+    if not (run_dir / "config.yaml").is_file():
+        return False
+    return Stopping(load_config(run_dir).stop_at, evaluations).solved is not None
 
 
 def start_of(evaluations: list[Evaluated]) -> float | None:

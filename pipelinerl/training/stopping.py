@@ -1,6 +1,6 @@
 """Whether a run is solved: held-out success has reached `stop_at` in so many evaluations in a row. Pure.
 
-Trainer rank 0 decides with it, between two steps, and records the decision in `TrainingDone`.
+Trainer rank 0 decides with it, before it reads the next row, and records the decision in `TrainingDone`.
 """
 
 from collections.abc import Iterable

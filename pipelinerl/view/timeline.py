@@ -13,11 +13,11 @@ from itertools import groupby
 from pathlib import Path
 from typing import NamedTuple
 
-from contracts.records import Completion, WeightsPublished
+from contracts.records import Completion, Resumed, WeightsPublished
 from contracts.support.command_line import command_parser
 from pipelinerl.config import DamagedConfigError
 from pipelinerl.streams import StreamError, Streams
-from pipelinerl.streams.events import recorded
+from pipelinerl.streams.events import recorded, recorded_events
 from pipelinerl.streams.of_run import recorded_streams
 from pipelinerl.streams.run_directory import InvalidInputError, check_run
 
@@ -40,8 +40,7 @@ def read_timeline(streams: Streams, first: int | None = None, last: int | None =
 
     Raises InvalidInputError if the run has recorded no such time.
     """
-    events = recorded(streams, "trainer_events")
-    live = {event.version: event for event in events if isinstance(event, WeightsPublished)}
+    live = published_versions(streams)
     if not live:
         raise InvalidInputError("the run has published no weights yet")
     newest = max(live)
@@ -57,6 +56,17 @@ def read_timeline(streams: Streams, first: int | None = None, last: int | None =
     shown = [c for c in completions if c.ended > began and c.began < ended]
     published = [event for event in live.values() if began <= event.at <= ended]
     return Timeline(began, ended, published, rows(shown))
+
+
+def published_versions(streams: Streams) -> dict[int, WeightsPublished]:
+    """Returns the last publication of each version, without versions that a resumption has undone."""
+    live: dict[int, WeightsPublished] = {}
+    for event in recorded_events(streams, ("trainer_events",)):
+        if isinstance(event, Resumed):
+            live = {version: published for version, published in live.items() if version <= event.version}
+        elif isinstance(event, WeightsPublished):
+            live[event.version] = event
+    return live
 
 
 def rows(completions: Iterable[Completion]) -> list[list[Completion]]:
@@ -84,6 +94,8 @@ def main() -> int:
     parser.add_argument("--versions", type=int, nargs=2, default=(None, None), metavar=("FIRST", "LAST"))
     parser.add_argument("--rows", type=int, default=ROWS, help="requests at a time that are shown")
     arguments = parser.parse_args()
+    if arguments.rows < 1:
+        parser.error(f"--rows {arguments.rows}: a picture has at least one row")
     if arguments.out.suffix not in FORMATS:
         parser.error(f"--out {arguments.out}: the name of a picture ends in {', '.join(FORMATS)}")
     try:

@@ -55,7 +55,8 @@ def _bars(row: int, requests: list[Completion], began: float) -> Iterator[tuple[
     """Yields the corners and the colour of each span. Tokens are spread evenly over their request."""
     for request in requests:
         start = request.began - began
-        token_s = (request.ended - request.began) / len(request.token_ids)
+        tokens = max(len(request.token_ids), 1)  # one that was aborted may have none
+        token_s = (request.ended - request.began) / tokens
         for span in request.spans:
             left = start + span.start * token_s
             right = start + span.end * token_s

@@ -35,6 +35,8 @@ def test_counts(count, says):
         (1023.99 * 2**20, "1.0 GiB"),
         (72 * 2**30, "72.0 GiB"),
         (5 * 2**40, "5.0 TiB"),
+        (-4 * 2**30, "-4.0 GiB"),
+        (-120 * 2**30, "-120 GiB"),
     ],
 )
 def test_bytes(size, says):

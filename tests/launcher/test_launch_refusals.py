@@ -14,6 +14,7 @@ from contracts.support.token import TOKEN_VARIABLE
 from pipelinerl.config import save_config
 from pipelinerl.errors import PlanError
 from pipelinerl.launcher.compose import compose_config
+from pipelinerl.launcher.machine_checks import check_master_address
 from pipelinerl.training.checkpoints import Checkpoints, Position
 
 
@@ -84,6 +85,7 @@ class OldPacking:
         ("inference.base_port=70000", "inference.base_port"),
         (["schedule=conventional", "max_lag=4"], "leave max_lag out, or set schedule=async"),
         ("eval.problems=100000", "the domain chain_sum holds out 1000; set eval.problems=1000"),
+        ("domain.heldout_size=0", "the domain chain_sum holds out no problems, and every run is evaluated"),
         ("objective={_target_: os.getcwd}", "objective._target_=os.getcwd is builtin_function_or_method"),
         ("objective={_target_: nowhere.Nothing}", "nowhere"),
         ("domain._target_=os.getcwd", "domain._target_=os.getcwd is"),
@@ -239,6 +241,13 @@ def test_an_address_that_rank_0_could_not_listen_at(capsys, tmp_path, address):
     given = [f"run_dir={tmp_path}/run", "inference=scripted", "trainer=scripted"]
     line = refused(capsys, f"weights.master_address={address}", *given)
     assert f"weights.master_address={address} is no address of this machine" in line
+
+
+def test_a_name_is_looked_up_for_the_addresses_that_the_store_listens_at(monkeypatch):
+    """A resolver may name ::1 first for localhost, on a machine without IPv6."""
+    elsewhere = [(socket.AF_INET6, socket.SOCK_STREAM, 6, "", ("2001:db8::1", 0, 0, 0))]
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: elsewhere)
+    check_master_address("localhost")
 
 
 def test_more_processes_than_this_machine_could_serve(capsys, tmp_path):

@@ -1,6 +1,7 @@
 """A run that ends when it is solved: how it is decided, recorded, accounted for and resumed."""
 
 import json
+import re
 import shutil
 
 from contracts.records import CheckpointSaved, Evaluated, StepClosed, TrainingDone
@@ -69,3 +70,21 @@ def test_a_run_is_solved_where_no_step_closes_any_more(tmp_path):
     (done,) = of_kind(run, "trainer_events", TrainingDone)
     assert (result.version, done.version, done.solved) == (0, 0, 0)
     assert_accounted(run)
+
+
+def test_a_run_that_only_its_last_evaluation_solves_is_trained_further_by_the_command_that_it_prints(
+    tmp_path,
+):
+    run = tmp_path / "run"
+    launcher = start(run, "stop_at={success: 0.01, evaluations: 2}", "eval.every=null", "max_steps=2")
+    output, err = launcher.communicate(timeout=240)
+    assert launcher.returncode == 0, err
+    assert [done.solved for done in of_kind(run, "trainer_events", TrainingDone)] == [None]
+
+    status, err = finish(resume(run, "max_steps=4"))
+    assert status == 2 and "the run was solved at step 2" in err
+    (command,) = [line for line in output.splitlines() if line.endswith("train it further")]
+    overrides = re.search(r"resume=true (.*?)  ", command)[1].split()
+    status, err = finish(resume(run, *overrides))
+    assert status == 0, err
+    assert json.loads((run / "summary.json").read_text())["optimizer_steps"] == 4

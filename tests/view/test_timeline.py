@@ -1,13 +1,16 @@
 """The timeline of a run: which requests are in which row, and what the picture shows of them."""
 
 import re
+import sys
 
 import pytest
+from msgspec.structs import replace
 
 from contracts.records import VersionSpan, WeightsPublished
+from pipelinerl.streams.events import FRESH_RUN
 from pipelinerl.streams.files import FileStreams
 from pipelinerl.streams.run_directory import InvalidInputError
-from pipelinerl.view.timeline import Timeline, read_timeline, rows
+from pipelinerl.view.timeline import Timeline, main, read_timeline, rows
 from pipelinerl.view.timeline_plot import colour, draw_timeline
 from tests.builders import completion, rollout
 
@@ -61,6 +64,25 @@ def test_a_time_that_was_not_is_refused(streams, first, last):
         read_timeline(streams, first, last)
 
 
+def test_versions_that_a_resumption_undid_are_left_out(streams):
+    again = streams.writer("trainer_events")
+    resumed = replace(FRESH_RUN, version=2, ends={"trainer_events": again.end})
+    streams.writer("launcher_events").append(resumed)
+    for version in (2, 3):
+        again.append(published(version, 300.0 + 10 * version))
+    timeline = read_timeline(streams)
+    assert [event.version for event in timeline.published] == [0, 1, 2, 3]
+    assert (timeline.began, timeline.ended) == (100.0, 330.0)
+
+
+@pytest.mark.parametrize("given", [["--rows", "0"], ["--out", "picture.txt"]])
+def test_what_is_no_picture_is_refused_in_one_line(monkeypatch, capsys, given):
+    monkeypatch.setattr(sys, "argv", ["timeline", "runs/none", "--out", "picture.svg", *given])
+    with pytest.raises(SystemExit, match="2"):
+        main()
+    assert f"error: {' '.join(given)}: " in capsys.readouterr().err
+
+
 def test_a_run_without_weights_is_refused(tmp_path):
     with pytest.raises(InvalidInputError, match="published no weights yet"):
         read_timeline(FileStreams(tmp_path / "streams"))
@@ -70,6 +92,7 @@ def test_the_picture_has_rows_of_every_server(tmp_path):
     path = tmp_path / "timeline.svg"
     own = {server: [VersionSpan(version, 0, 4)] for version, server in enumerate("abc")}
     requests = [request(0, 4, server, spans=own[server]) for server in "aaabbbccc"]
+    requests.append(completion([1], [], began=4, ended=5, server="a", spans=[], finish_reason="abort"))
     draw_timeline(path, Timeline(0, 4, [], rows(requests)), rows=3)
     drawn = path.read_text()
     assert [f"fill: {colour(version)}" in drawn for version in range(4)] == [True, True, True, False]
