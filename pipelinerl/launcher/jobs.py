@@ -164,8 +164,8 @@ def missing_engine(engine: EngineConfig) -> str | None:
     if engine.python or not engine.package or _own_python(engine) or find_spec(engine.package):
         return None
     return (
-        f"{engine.package} is not installed: run `make {engine.package}-env` for CPUs, or install it for GPUs "
-        f"as docs/{engine.package}.md says, or set the engine's python "
+        f"{engine.package} is not installed: run `make {engine.package}-env` for CPUs, or install it for "
+        f"GPUs as docs/{engine.package}.md says, or set the engine's python "
         f"(inference.python, or inference.others.{engine.package}.python) to an interpreter that has it"
     )
 

@@ -57,7 +57,3 @@ class TimedStream:
         for choice in chunk["choices"]:
             self.arrivals += [now] * len(choice.get("token_ids") or [])
         return [chunk]
-
-    def silence_after(self, moment: float) -> float:
-        """Returns the seconds from `moment` to the next token; 0 if none came after it."""
-        return next((at - moment for at in self.arrivals if at > moment), 0.0)
