@@ -16,6 +16,7 @@ from contracts.tool_calls import ToolCall
 from pipelinerl.judging.wire import Judgement
 
 log = logging.getLogger(__name__)
+OPEN_S = 300.0  # for a domain to open: it may start sandboxes, or fetch data
 CLOSE_S = 5.0  # for a domain to close; less than `world.stop_timeout_s` by default
 
 
@@ -145,9 +146,15 @@ class Domain(abc.ABC):
 async def opened(domain: Domain) -> AsyncIterator[None]:
     """Keeps a domain open for the block.
 
+    Raises TimeoutError, which names the domain, if it does not open within OPEN_S.
+
     A domain that fails to close, or takes longer than CLOSE_S, is logged and ends nothing: its work is done.
     """
-    await domain.open()
+    try:
+        async with asyncio.timeout(OPEN_S):
+            await domain.open()
+    except TimeoutError as error:
+        raise TimeoutError(f"the domain {domain.name} has not opened within {OPEN_S:.0f} s") from error
     try:
         yield
     finally:

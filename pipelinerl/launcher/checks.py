@@ -116,6 +116,7 @@ def _checked(name: str, make):
         cause = error.__cause__ or error
         if missing := re.search(r"No module named '(\w+)'", str(cause)):
             raise PlanError(
-                f"{name} needs the package {missing[1]}: docs/dependencies.md says which extra has it"
+                f"{name} needs {missing[1]}, which is neither in this directory nor installed: "
+                "docs/dependencies.md says which extra has a package"
             ) from error
         raise PlanError(f"{name}: {one_line(cause)}") from error

@@ -73,6 +73,8 @@ def explain(error: Exception, arguments: Iterable[str]) -> str:
     if missing := re.search(r"Could not (?:find|load) '(\w+)/([^']+)'", text):
         return _no_choice(*missing.groups())
     if twice := re.search(r"Multiple values for (\w+)", text):
+        if twice[1] in PARTS_OF_ALL:
+            return f"+{twice[1]}=NAME is given more than once, and a run has one"
         return f"{twice[1]} has a choice already: write {twice[1]}=NAME, without the plus"
     for argument in arguments:
         key = argument.split("=")[0].lstrip("+~")
@@ -106,6 +108,8 @@ def _no_key(argument: str, key: str) -> str:
         return f"{argument}: what is not in the file yet is added with a plus: +{argument}"
     near = difflib.get_close_matches(key, [*_known_keys(RunConfig), *PARTS_OF_ALL], n=1)
     hint = f"; did you mean {near[0]}?" if near else "; python launch.py --help lists the keys"
+    if near == [key] and argument.startswith("+"):
+        return f"{argument}: {key} is there already; write it without the plus"
     if near == [key]:
         hint = f"; it belongs to another choice of {key.split('.')[0]}"
     return f"unknown configuration key or choice: {argument}{hint}"

@@ -22,7 +22,7 @@ from pipelinerl.launcher.model_source import Model
 from pipelinerl.launcher.placing import PlacedRun, anywhere, executor_of, place
 from pipelinerl.launcher.preparation import checked, with_model_here
 from pipelinerl.launcher.resume import choose
-from pipelinerl.launcher.run_directory import check_run_dir
+from pipelinerl.launcher.run_directory import check_run_dir, resolved
 from pipelinerl.launcher.wants import members_of
 from pipelinerl.streams.of_run import StreamsLocation, resolve_streams
 from pipelinerl.training.checkpoints import Checkpoints, Position
@@ -50,7 +50,7 @@ def prepare(config: RunConfig) -> Iterator[Prepared]:
     StreamError or TokenError for a run that cannot be started.
     """
     token = token_of(None) or secrets.token_hex(16)
-    run_dir = Path(config.run_dir or time.strftime("runs/%Y%m%d-%H%M%S")).resolve()
+    run_dir = resolved(Path(config.run_dir or time.strftime("runs/%Y%m%d-%H%M%S")))
     with ExitStack() as held:
         held.enter_context(naming_full_disk(run_dir))
         position = _position(run_dir, config)

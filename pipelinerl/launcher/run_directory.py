@@ -12,6 +12,16 @@ LONGEST_NAME = 255  # bytes of a name in a directory, on every common file syste
 LONGEST_INSIDE = 128  # bytes of the longest path of a run inside its directory
 
 
+def resolved(run_dir: Path) -> Path:
+    """Returns the absolute path without links. Raises PlanError where they lead in a circle."""
+    try:
+        return run_dir.resolve(strict=False)
+    except (OSError, RuntimeError) as error:
+        raise PlanError(
+            f"run_dir={run_dir} is a link that leads to itself; set run_dir to another"
+        ) from error
+
+
 def check_run_dir(run_dir: Path, will_be_made: bool = True) -> None:
     """Raises PlanError for a directory that a new run cannot have. Leaves nothing behind.
 

@@ -74,6 +74,19 @@ def test_one_that_takes_too_long_to_close_is_left(monkeypatch, caplog):
     assert "TimeoutError" in caplog.text
 
 
+def test_one_that_takes_too_long_to_open_is_named(monkeypatch):
+    monkeypatch.setattr(base, "OPEN_S", 0.01)
+
+    class Endless(Recorded):
+        async def open(self) -> None:
+            await asyncio.Event().wait()
+
+    log: list[str] = []
+    with pytest.raises(TimeoutError, match="the domain labelled has not opened within"):
+        asyncio.run(use(Endless("a", log), log))
+    assert log == []
+
+
 def test_a_wrapper_opens_and_closes_the_domain_within():
     log: list[str] = []
     asyncio.run(use(Wrapped(Recorded("a", log)), log))

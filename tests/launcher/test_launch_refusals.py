@@ -209,6 +209,23 @@ def test_a_run_directory_that_cannot_be_made(capsys, tmp_path, place, says):
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
 
+def test_a_run_directory_that_is_a_link_to_itself(capsys, tmp_path):
+    (tmp_path / "loop").symlink_to("loop")
+    assert "is a link that leads to itself" in refused(capsys, f"run_dir={tmp_path / 'loop'}", "plan=true")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["+max_steps=3"], "max_steps is there already; write it without the plus"),
+        (["+exp=dapo", "+exp=grpo"], "+exp=NAME is given more than once"),
+        (["filters=[{_target_: nowhere.Short}]"], "needs nowhere, which is neither in this directory nor"),
+    ],
+)
+def test_what_is_added_twice_or_is_nowhere(capsys, arguments, says):
+    assert says in refused(capsys, *arguments, "plan=true")
+
+
 @pytest.mark.parametrize(
     ("text", "says"),
     [

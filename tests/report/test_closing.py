@@ -14,6 +14,7 @@ SOLVED = {
     "heldout_success_start": 0.184,
     "heldout_success_end": 0.968,
     "wall_s": 144.0,
+    "rollouts_started": 64,
     "bottleneck": "generation bound: the trainer waited",
 }
 
@@ -67,3 +68,8 @@ def test_a_run_that_its_last_evaluation_solves_is_trained_further_without_stop_a
 
 def test_a_run_elsewhere_is_named_by_its_whole_path(tmp_path):
     assert f"group {tmp_path}/run 0" in closing_lines(SOLVED, tmp_path / "run", True, True)[3]
+
+
+def test_a_run_that_has_started_no_group_tells_of_none():
+    lines = closing_lines(SOLVED | {"rollouts_started": 0}, RUN, ended=False, is_solved=False)
+    assert not any("streams group" in line for line in lines)
