@@ -3,11 +3,10 @@
 import argparse
 
 
-def command_parser(name: str, description: str | None, **options: bool) -> argparse.ArgumentParser:
+def command_parser(name: str, description: str | None) -> argparse.ArgumentParser:
     """Returns the parser of `python -m NAME`. `description` is printed line by line as it is written."""
     return argparse.ArgumentParser(
         prog=f"python -m {name}",
         description=description,
         formatter_class=argparse.RawDescriptionHelpFormatter,
-        **options,
     )
