@@ -88,13 +88,13 @@ def main() -> None:
     found: dict[tuple[str, str], list[Figures]] = {}
     shapes = ["demo"] if options.real else options.only
     for shape in shapes:
-        composed(parser, [*settings_of(shape, options.seeds[0]), *options.settings])
+        for schedule in schedules_of(shape):
+            composed(parser, [*settings_of(shape, schedule, options.seeds[0]), *options.settings])
     out = new_directory(parser, options.out)
     for seed, shape in product(options.seeds, shapes):
-        for schedule in SCHEDULES_OF.get(shape, ("pipeline", "async", "conventional")):
+        for schedule in schedules_of(shape):
             run_dir = out / f"{shape}-{schedule}-{seed}"
-            of_run = (f"schedule={schedule}", f"seed={seed}", f"run_dir={run_dir}")
-            launch(*settings_of(shape, seed), *of_run, *options.settings)
+            launch(*settings_of(shape, schedule, seed), f"run_dir={run_dir}", *options.settings)
             found.setdefault((shape, schedule), []).append(figures_of(run_dir, LONG))
     print(f"| {' | '.join(HEAD)} |")
     print(f"|{' --- |' * len(HEAD)}")
@@ -104,10 +104,17 @@ def main() -> None:
         print(f"| {' | '.join([shape, schedule, *cells])} |")
 
 
-def settings_of(shape: str, seed: int) -> tuple[str, ...]:
+def schedules_of(shape: str) -> tuple[str, ...]:
+    return SCHEDULES_OF.get(shape, ("pipeline", "async", "conventional"))
+
+
+def settings_of(shape: str, schedule: str, seed: int) -> tuple[str, ...]:
+    """Returns the settings of a run. `conventional` has no lag, whatever the shape allows the others."""
+    lag = ("max_lag=0",) if schedule == "conventional" else ()
+    of_run = (f"schedule={schedule}", *lag, f"seed={seed}")
     if shape == "demo":
-        return DEMO
-    return (*EMULATED, f"+inference.arguments.seed={seed}", *SHAPES[shape])
+        return (*DEMO, *of_run)
+    return (*EMULATED, f"+inference.arguments.seed={seed}", *SHAPES[shape], *of_run)
 
 
 def launch(*settings: str) -> None:

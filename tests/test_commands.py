@@ -36,7 +36,8 @@ def runnable_modules() -> list[str]:
 
 
 def commands() -> list[str]:
-    names = [name for name in runnable_modules() if name not in STARTED_BY_PROGRAMS]
+    without = STARTED_BY_PROGRAMS | {"examples.minimal_loop"}  # takes no arguments
+    names = [name for name in runnable_modules() if name not in without]
     return [name for name in names if name not in NEEDS or find_spec(NEEDS[name])]
 
 

@@ -8,8 +8,10 @@ from benchmarks.adaptive import held, row
 from benchmarks.emulated.lengths import Lengths
 from benchmarks.emulated.server import EmulatedEngine
 from benchmarks.schedule_figures import age_at_the_end, share_of_stale
+from benchmarks.schedules import SHAPES, schedules_of, settings_of
 from contracts.inference import SamplingParameters, TokenDelta
 from contracts.records import VersionSpan, WeightsPublished
+from pipelinerl.launcher.compose import compose_config
 from tests.builders import completion, rollout
 
 MOST = 40
@@ -22,6 +24,14 @@ def test_lengths_repeat_and_have_the_mean_that_they_are_made_for():
     assert sum(lengths) / len(lengths) == pytest.approx(50, rel=0.1)
     assert max(lengths) > 500
     assert {Lengths(50, 0).of(number) for number in range(9)} == {50}
+
+
+@pytest.mark.parametrize("shape", [*SHAPES, "demo"])
+def test_the_settings_of_every_schedule_are_a_run(shape):
+    for schedule in schedules_of(shape):
+        config = compose_config([*settings_of(shape, schedule, 3)])
+        assert (config.schedule, config.seed) == (schedule, 3)
+        assert config.lag_limit == 0 if schedule == "conventional" else config.lag_limit > 0
 
 
 def test_an_emulated_server_samples_as_many_tokens_as_are_drawn():

@@ -162,7 +162,7 @@ def settings_of(plan: Plan) -> list[str]:
     settings = [*SMALL[shape.pair], *PATIENT, *QUICK, "group_size=4", "filters=[]", "stop_at=null"]
     settings += [f"seed={plan.seed}"]
     settings += [f"world.servers={shape.servers}", f"world.trainer_ranks={shape.ranks}"]
-    settings += [f"streams={shape.streams}", f"schedule={shape.schedule}", f"max_lag={shape.max_lag}"]
+    settings += [f"streams={shape.streams}", f"schedule={shape.schedule}", f"max_lag={shape.lag_limit}"]
     settings += [f"checkpoint.every={shape.checkpoint_every}"]
     if shape.executor == "ray":
         settings += ["executor=ray", f"executor.forward_env=[{MARK}]"]

@@ -4,6 +4,8 @@ import json
 import re
 import shutil
 
+import pytest
+
 from contracts.records import CheckpointSaved, Evaluated, StepClosed, TrainingDone
 from pipelinerl.training.checkpoints import Checkpoints
 from tests.pipeline.runs import assert_accounted, finish, records, resume, run_to_the_end, start
@@ -45,6 +47,7 @@ def test_a_solved_run_ends_by_itself_and_is_resumed_only_on_demand(tmp_path):
     assert_accounted(run)
 
 
+@pytest.mark.engines  # not in `make test`, for its time
 def test_a_solved_run_that_was_cut_short_in_its_export_is_resumed_to_its_end(tmp_path):
     run = tmp_path / "run"
     run_to_the_end(run, *EASILY_SOLVED)
@@ -72,6 +75,7 @@ def test_a_run_is_solved_where_no_step_closes_any_more(tmp_path):
     assert_accounted(run)
 
 
+@pytest.mark.engines  # not in `make test`, for its time
 def test_a_run_that_only_its_last_evaluation_solves_is_trained_further_by_the_command_that_it_prints(
     tmp_path,
 ):

@@ -16,10 +16,12 @@ def test_your_first_objective(tmp_path):
     execute("write-an-objective", tmp_path, *SMALL)
 
 
+@pytest.mark.engines  # not in `make test`, for its time
 def test_train_on_gpus(tmp_path):
     execute("tutorial-gpus", tmp_path)
 
 
+@pytest.mark.engines  # not in `make test`, for its time
 def test_read_a_run(tmp_path):
     run_to_the_end(tmp_path / "runs" / "latest", "max_steps=5", "++domain.agreeing=0.3")
     execute("tutorial-read-a-run", tmp_path)
