@@ -53,7 +53,7 @@ def _both(
     return log_p.gather(1, token_ids[:, None]).squeeze(1), -(log_p.exp() * log_p).sum(-1)
 
 
-@mutant("T7", "gather_weights holds .* of all weights at once")
+@mutant("T7", "gather_weights holds .* of all weights at once", ranks=2)
 class KeepsWhatItGathered(FSDPTrainer):
     def gather_weights(self) -> Iterator[tuple[str, torch.Tensor | None]]:
         self._kept = []
