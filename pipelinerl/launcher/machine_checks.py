@@ -11,7 +11,7 @@ from pipelinerl.launcher.executors.on_ray.access import missing_ray
 from pipelinerl.launcher.jobs import missing_engine
 from pipelinerl.view.trackers import missing_library
 
-PROCESSES_PER_CPU = 32
+PROCESSES_PER_CPU = 128  # 64 scripted servers run on two CPUs
 
 
 def check_machine(config: RunConfig) -> None:

@@ -2,6 +2,7 @@
 
 import importlib
 import json
+import os
 import shlex
 import socket
 from pathlib import Path
@@ -267,7 +268,8 @@ def test_a_name_is_looked_up_for_the_addresses_that_the_store_listens_at(monkeyp
     check_master_address("localhost")
 
 
-def test_more_processes_than_this_machine_could_serve(capsys, tmp_path):
+def test_more_processes_than_this_machine_could_serve(monkeypatch, capsys, tmp_path):
+    monkeypatch.setattr(os, "cpu_count", lambda: 2)
     given = [f"run_dir={tmp_path}/run", "inference=scripted", "trainer=scripted", "world.servers=1024"]
     assert "world.servers + world.trainer_ranks = 1025 processes" in refused(
         capsys, *given, "world.threads=1"
