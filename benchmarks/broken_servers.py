@@ -98,7 +98,7 @@ def running(run: Path, settings: list[str]) -> Iterator[subprocess.Popen]:
     try:
         yield launcher
     finally:
-        launcher.send_signal(signal.SIGINT)
+        launcher.send_signal(signal.SIGTERM)  # SIGINT is ignored below a shell's background job
         launcher.wait()
 
 

@@ -1,13 +1,18 @@
 """What grows with a run: the memory of its processes, the cost of resuming it, its rate with many servers.
 
-python -m benchmarks.growth [--seconds 60] [--servers 1 64] [--groups 10000 100000] [--set key=value ...]
+python -m benchmarks.growth [--seconds 60] [--servers 1 64] [--requests 64] [--groups 10000 100000]
+                            [--set key=value ...]
 
-The runs are scripted, as many as numbers of servers, each counted for so many seconds. Resuming is measured
-over recorded events of so many groups.
+The runs are scripted, as many as numbers of servers. The servers of a run share so many requests at a time.
+A run is counted for so many seconds after its servers have joined. Resuming is measured over recorded events
+of so many groups.
 """
 
+import contextlib
+import subprocess
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -15,11 +20,13 @@ import numpy as np
 import psutil
 
 from benchmarks.arguments import composed, positive_int, positive_seconds
-from benchmarks.broken_servers import running, wait_until
+from benchmarks.broken_servers import running
 from benchmarks.resume_cost import resume_cpu_s
 from benchmarks.run_processes import jobs_of
+from contracts.records import WeightsPublished
 from contracts.support.command_line import command_parser
 from pipelinerl.metrics import MetricsTail, metrics_path
+from pipelinerl.streams.of_run import recorded_streams
 
 GROUP_SIZE = 4
 SETTINGS = [
@@ -50,12 +57,14 @@ def main() -> None:
     parser = command_parser("benchmarks.growth", __doc__)
     parser.add_argument("--seconds", type=positive_seconds, default=60)
     parser.add_argument("--servers", type=positive_int, nargs="+", default=[1, 64])
+    parser.add_argument("--requests", type=positive_int, default=64, help="in flight, over all servers")
     parser.add_argument("--groups", type=positive_int, nargs="+", default=[10_000, 100_000])
     parser.add_argument("--set", nargs="*", default=[], help="keys of the runs")
     options = parser.parse_args()
     composed(parser, [*SETTINGS, *options.set])
     for servers in options.servers:
-        samples = samples_of([*SETTINGS, f"world.servers={servers}", *options.set], options.seconds)
+        shared = [f"world.servers={servers}", f"inference.concurrency={-(-options.requests // servers)}"]
+        samples = samples_of([*SETTINGS, *shared, *options.set], servers, options.seconds)
         report(servers, samples)
     print("\n| groups recorded | CPU seconds to resume | per 100,000 groups |\n| ---: | ---: | ---: |")
     for groups in options.groups:
@@ -63,12 +72,12 @@ def main() -> None:
         print(f"| {groups} | {cpu_s:.2f} | {cpu_s / groups * 1e5:.2f} |", flush=True)
 
 
-def samples_of(settings: list[str], seconds: float) -> list[Sample]:
-    """Returns samples of a run, starting with the first metrics of its trainer."""
+def samples_of(settings: list[str], servers: int, seconds: float) -> list[Sample]:
+    """Returns samples of a run, starting when all its servers have received weights."""
     with tempfile.TemporaryDirectory() as folder:
         run = Path(folder) / "run"
         with running(run, settings) as launcher:
-            wait_until(lambda: metrics_path(run, "trainer").exists(), STARTS_WITHIN_S)
+            wait_for_servers(run, servers, launcher)
             jobs = jobs_of(run)
             server = next(name for name in jobs if name.startswith("server"))
             watched = {name: jobs[name] for name in ("actor", "preprocessor", "trainer-0", server)}
@@ -84,6 +93,29 @@ def samples_of(settings: list[str], seconds: float) -> list[Sample]:
                 samples.append(Sample(time.monotonic(), int(groups) * GROUP_SIZE, resident))
                 time.sleep(EVERY_S)
             return samples
+
+
+def wait_for_servers(run: Path, servers: int, launcher: subprocess.Popen) -> None:
+    """Waits until weights were published to so many servers. Fails if the launcher ends before."""
+    deadline = time.monotonic() + STARTS_WITHIN_S
+    published = False
+    while not published:
+        if launcher.poll() is not None:
+            raise RuntimeError(
+                f"the run ended with status {launcher.returncode} before its servers had joined"
+            )
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"{servers} servers have not joined within {STARTS_WITHIN_S} s")
+        time.sleep(EVERY_S)
+        published = servers in servers_published(run)
+
+
+def servers_published(run: Path) -> Iterator[int]:
+    """Yields the number of servers of each published version so far."""
+    with contextlib.suppress(FileNotFoundError), recorded_streams(run) as streams:
+        for entry in streams.reader("trainer_events").read(timeout_s=0):
+            if isinstance(entry.record, WeightsPublished):
+                yield len(entry.record.servers)
 
 
 def report(servers: int, samples: list[Sample]) -> None:

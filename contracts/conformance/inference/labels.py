@@ -21,6 +21,8 @@ from contracts.conformance.verdicts import GuaranteeError
 TOGETHER = 24  # requests in addition to those that certainly cross the update; some have several choices
 LENGTH = 96
 QUEUED = 6
+QUEUED_S = 1.0  # without any response in this time, requests wait for the update
+PAUSES_WITHIN_S = 5.0  # after the first bucket; some servers never pause
 
 
 async def under_load(bench: Bench, update: Callable[[], Awaitable[None]]) -> list[tuple[Server, Sample]]:
@@ -48,27 +50,43 @@ async def under_load(bench: Bench, update: Callable[[], Awaitable[None]]) -> lis
 async def queued_over_an_update(
     bench: Bench, trainer: TrainerPeer, kv_cache: str
 ) -> list[tuple[Server, Sample]]:
-    """Sends requests between the buckets of a `paused` update, and returns their completions."""
+    """Sends requests between the buckets of a `paused` update, and returns their completions.
+
+    A server pauses some time after it has received the first bucket, and may have begun with the first
+    requests by then. So they are sent in rounds, until one has no response and another follows it.
+    """
     version = trainer.version + 1
     weights = bench.weights(version)
     request = trainer.update_request(version, weights, kv_cache=kv_cache)
     first, *rest = buckets = packed(weights, request["bucket_bytes"])
     await trainer.request_update(request)
     await trainer.send([first])
-    tasks = []
-    for server in bench.servers:
-        n = min(2, (await limits_of(server)).max_n)
-        for i in range(QUEUED):
-            more = {"n": n} if i % 2 and n > 1 else {}
-            asked = Asked(*ids(bench.reference.prompt(5 + i, seed=i)), Sampling(1.0), False, more, SHORT)
-            tasks.append((server, asyncio.create_task(asked.send(server))))
-    async with cancelling([task for _, task in tasks]):
-        for server in bench.servers:
-            await server.contract()  # it responds only after it has received the requests
+    tasks: list[asyncio.Task[list[Sample]]] = []
+    asked: list[tuple[Server, asyncio.Task[list[Sample]]]] = []
+    async with cancelling(tasks):
+        deadline = asyncio.get_running_loop().time() + PAUSES_WITHIN_S
+        silent = 0
+        while silent < 2 and asyncio.get_running_loop().time() < deadline:
+            now = [one for server in bench.servers for one in await _several(bench, server)]
+            asked += now
+            tasks += [task for _, task in now]
+            responded, _ = await asyncio.wait(tasks[-len(now) :], timeout=QUEUED_S)
+            silent += not responded
         await trainer.send(rest)
         size = sum(bucket.nbytes for bucket in buckets)
         await trainer.wait_until_live(version, size, "send requests between two buckets")
-        return [(server, sample) for server, task in tasks for sample in await task]
+        return [(server, sample) for server, task in asked for sample in await task]
+
+
+async def _several(bench: Bench, server: Server) -> list[tuple[Server, asyncio.Task[list[Sample]]]]:
+    """Sends a few short requests, every other one with two choices."""
+    n = min(2, (await limits_of(server)).max_n)
+    sent = []
+    for i in range(QUEUED):
+        more = {"n": n} if i % 2 and n > 1 else {}
+        asked = Asked(*ids(bench.reference.prompt(5 + i, seed=i)), Sampling(1.0), False, more, SHORT)
+        sent.append((server, asyncio.create_task(asked.send(server))))
+    return sent
 
 
 async def after_a_failed_update(bench: Bench, trainer: TrainerPeer) -> None:
