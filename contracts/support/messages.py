@@ -2,6 +2,15 @@
 
 from pydantic import ValidationError
 
+MAPPING = "must be a mapping, like {key: value}"
+PLAIN = {  # by pydantic's type of a problem
+    "dict_type": MAPPING,
+    "extra_forbidden": "there is no such key",
+    "list_type": "must be a list, like [a, b]",
+    "model_type": MAPPING,
+    "tuple_type": "must be a list, like [a, b]",
+}
+
 
 def one_line(error: BaseException) -> str:
     """Returns the error's complete message on one line; each problem of a ValidationError names its field."""
@@ -10,7 +19,7 @@ def one_line(error: BaseException) -> str:
     problems = []
     for problem in error.errors():
         field = ".".join(str(part) for part in problem["loc"])
-        message = problem["msg"].removeprefix("Value error, ")
+        message = PLAIN.get(problem["type"], problem["msg"].removeprefix("Value error, "))
         problems.append(f"{field}: {message}" if field else message)
     return "; ".join(problems)
 

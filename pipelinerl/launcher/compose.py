@@ -70,6 +70,11 @@ def _composed(overrides: list[str]) -> dict:
 
 def _of_stopped_run(given: dict[str, Override]) -> dict:
     """The run's own configuration, with what is given in its place."""
+    if not isinstance(given["resume"].value(), int):
+        raise PlanError(
+            f"{given['resume'].input_line}: resume=true resumes from the newest checkpoint, and a number "
+            "from that version's"
+        )
     run_dir = given["run_dir"].value() if "run_dir" in given else None
     if run_dir is None:
         raise PlanError("resume needs run_dir: the directory of the run to resume")

@@ -30,6 +30,7 @@ def parse(arguments: list[str]) -> dict[str, Override]:
         except OverrideParseException as error:
             raise PlanError(_unreadable(argument)) from error
         _check_key(argument, setting.key_or_group.split(".")[0], setting.key_or_group)
+        _check_value(argument, setting)
         if setting.is_sweep_override():
             raise PlanError(
                 f"{argument!r}: a run has one value of each key; a list is written in brackets, and text "
@@ -46,6 +47,17 @@ def _check_key(argument: str, section: str, key: str) -> None:
         raise PlanError(f"{argument}: Hydra only composes the configuration, and its own settings do nothing")
     if section in PARTS_OF_ALL and section != key:
         raise PlanError(f"{argument}: what +{section}=NAME sets is set by its own key, without {section}")
+
+
+def _check_value(argument: str, setting: Override) -> None:
+    """Refuses a number for a choice, and a part of a list."""
+    section, _, rest = setting.key_or_group.partition(".")
+    field = RunConfig.model_fields.get(section)
+    if rest and field is not None and get_origin(field.annotation) is list:
+        raise PlanError(f"{argument}: {section} is a list, which is written whole, like {section}='[...]'")
+    is_choice = not rest and section in groups() and not setting.is_delete()
+    if is_choice and isinstance(setting.value(), int | float | None):
+        raise PlanError(f"{argument}: {section} is one of {', '.join(choices_of(section))}")
 
 
 def _quoted(argument: str) -> str:
