@@ -62,10 +62,10 @@ from pipelinerl.rollouts.runner import RolloutRunner, RolloutSpec
 from pipelinerl.rollouts.sampler_states import SamplerStates
 from pipelinerl.rollouts.slot_queue import SlotQueue
 from pipelinerl.spans import Spans
-from pipelinerl.streams.aside import Aside, AsideWriter
 from pipelinerl.streams.events import latest_launch, tail, valid_results
 from pipelinerl.streams.launched_servers import LaunchedServers
 from pipelinerl.streams.of_run import open_streams
+from pipelinerl.streams.stream_thread import StreamThread, ThreadWriter
 
 
 class SlotFreed:
@@ -90,9 +90,9 @@ class Actor:
         client = build_client(config, session, self._pool, self._judge)
         self._client = replace(client, newest=lambda: self._newest)
         streams = open_streams(config, run_dir)
-        self._aside = Aside()
-        self._rollouts = AsideWriter(streams.writer("rollouts"), self._aside)
-        self._events = AsideWriter(streams.writer("actor_events"), self._aside)
+        self._stream_thread = StreamThread()
+        self._rollouts = ThreadWriter(streams.writer("rollouts"), self._stream_thread)
+        self._events = ThreadWriter(streams.writer("actor_events"), self._stream_thread)
         self._sampler_states = SamplerStates(streams.writer("sampler_states"))
         self._happenings: asyncio.Queue[Record | BaseException | SlotFreed] = asyncio.Queue()
         resumed = latest_launch(streams)
@@ -114,7 +114,7 @@ class Actor:
             config,
             self.domain,
             self._client,
-            AsideWriter(streams.writer("eval_rollouts"), self._aside),
+            ThreadWriter(streams.writer("eval_rollouts"), self._stream_thread),
             self._events,
             self._metrics,
             spans,
@@ -212,7 +212,7 @@ class Actor:
                 self._kept.checkpoint = happening.rollouts_offset
                 self._rollouts.protect(happening.rollouts_offset)
                 state = SamplerState(draws=self._draws, state=self._sampler.state_dict())
-                await self._aside.do(partial(self._sampler_states.append, state))
+                await self._stream_thread.do(partial(self._sampler_states.append, state))
             case ServerJoined() | ServerLeft():
                 await self._hear_of_servers()
             case PublishWanted():
@@ -224,7 +224,7 @@ class Actor:
 
     async def _hear_of_servers(self) -> None:
         """Takes out the servers that have left by now. One that has joined waits for `WeightsPublished`."""
-        for leaving in await self._aside.do(self._launched.refresh):
+        for leaving in await self._stream_thread.do(self._launched.refresh):
             self._pool.forget(leaving.joining.url, leaving.drains)
             await self._evaluator.forget(leaving.joining.url, leaving.drains)
 

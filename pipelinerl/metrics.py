@@ -45,7 +45,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from contracts.support.files import append_whole, lacks_room
+from contracts.support.files import append_whole, is_disk_full
 
 log = logging.getLogger(__name__)
 
@@ -75,7 +75,7 @@ class LineFile:
             append_whole(self._file, line.encode() + b"\n", os.fstat(self._file.fileno()).st_size)
         except OSError as error:
             if not self._is_failing:
-                why = "the disk is full" if lacks_room(error) else str(error)
+                why = "the disk is full" if is_disk_full(error) else str(error)
                 log.warning("%s are left out of %s: %s", self._what, self._path, why)
             self._is_failing = True
         else:

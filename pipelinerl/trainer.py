@@ -28,12 +28,12 @@ from pipelinerl.streams.events import latest_launch
 from pipelinerl.streams.launched_servers import LaunchedServers
 from pipelinerl.streams.of_run import open_streams
 from pipelinerl.training.checkpoints import Checkpoints
+from pipelinerl.training.disk_space import size_beside_weights
 from pipelinerl.training.learner import Learner
 from pipelinerl.training.meanwhile import meanwhile
 from pipelinerl.training.probe import Probe
 from pipelinerl.training.rank_zero import RankZero
 from pipelinerl.training.ranks import Ranks
-from pipelinerl.training.room import size_beside_weights
 from pipelinerl.training.weight_publisher import WeightPublisher, publish
 
 
@@ -146,7 +146,7 @@ class Trainer:
     def _export(self) -> None:
         size = self._worker.weight_manifest("float32").total_bytes
         size += size_beside_weights(self._config.model.path)
-        self._ranks.wait_for_rank_0(lambda: self._rank_zero.wait_for_room(size))
+        self._ranks.wait_for_rank_0(lambda: self._rank_zero.wait_for_space(size))
         self._worker.export(self._checkpoints.final)
 
     def _save_unsaved(self) -> None:

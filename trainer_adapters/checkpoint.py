@@ -20,7 +20,7 @@ from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.metadata import Metadata
 from torch.distributed.checkpoint.storage import WriteResult
 
-from contracts.support.files import lacks_room, sync, sync_tree
+from contracts.support.files import is_disk_full, sync, sync_tree
 from contracts.support.messages import one_line
 from contracts.trainer import SaveHandle
 
@@ -36,7 +36,7 @@ class Saving(SaveHandle):
             self._written.result()
         except CheckpointException as error:  # not a subclass of Exception
             failures = [failure for failure, _ in error.failures.values()]
-            full = next((failure for failure in failures if lacks_room(failure)), None)
+            full = next((failure for failure in failures if is_disk_full(failure)), None)
             words = f"the checkpoint could not be written: {one_line(full or error)}"
             raise (OSError(full.errno, words) if full else OSError(words)) from error
 
@@ -63,7 +63,7 @@ class _RenamedIntoPlace(dcp.FileSystemWriter):
         try:
             return super().write_data(*args)
         except RuntimeError as error:
-            if lacks_room(error):
+            if is_disk_full(error):
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self._partial)) from error
             raise
 

@@ -53,7 +53,7 @@ def append_whole(file: io.FileIO, data: bytes | bytearray, end: int) -> None:
         raise
 
 
-def lacks_room(error: BaseException) -> bool:
+def is_disk_full(error: BaseException) -> bool:
     """Returns whether the error, or one that caused it, says that a disk or a quota is full."""
     causes: list[BaseException] = []
     following: BaseException | None = error

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from contracts.support.files import lacks_room
+from contracts.support.files import is_disk_full
 from contracts.support.messages import one_line
 from pipelinerl.errors import PlanError
 
@@ -18,7 +18,7 @@ def naming_full_disk(run_dir: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if not lacks_room(error):
+        if not is_disk_full(error):
             raise
         raise PlanError(_words(Path(error.filename or run_dir))) from error
 

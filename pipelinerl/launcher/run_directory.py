@@ -4,7 +4,7 @@ import os
 import tempfile
 from pathlib import Path
 
-from contracts.support.files import lacks_room
+from contracts.support.files import is_disk_full
 from pipelinerl.errors import PlanError
 from pipelinerl.paths import OWNER_ALONE
 
@@ -40,7 +40,7 @@ def check_run_dir(run_dir: Path, will_be_made: bool = True) -> None:
         if will_be_made:
             _check_writable(run_dir)
     except OSError as error:
-        if lacks_room(error):
+        if is_disk_full(error):
             raise
         raise PlanError(
             f"run_dir={run_dir} cannot be used: {error.strerror}; set run_dir to another"
@@ -71,7 +71,7 @@ def make_run_dir(run_dir: Path) -> None:
     try:
         run_dir.mkdir(mode=OWNER_ALONE, parents=True, exist_ok=True)
     except OSError as error:
-        if lacks_room(error):
+        if is_disk_full(error):
             raise
         raise PlanError(
             f"run_dir={run_dir} cannot be made: {error.strerror}; set run_dir to another"

@@ -23,7 +23,7 @@ from pipelinerl.rollouts.pinned_server import PinnedServer, PinnedServerLostErro
 from pipelinerl.rollouts.rollout_metrics import RolloutMetrics
 from pipelinerl.rollouts.runner import RolloutRunner
 from pipelinerl.spans import Spans
-from pipelinerl.streams.aside import AsideWriter
+from pipelinerl.streams.stream_thread import ThreadWriter
 
 log = logging.getLogger(__name__)
 
@@ -40,8 +40,8 @@ class Evaluator:
         config: RunConfig,
         domain: Domain,
         client: LLMClient,
-        rollouts: AsideWriter,
-        events: AsideWriter,
+        rollouts: ThreadWriter,
+        events: ThreadWriter,
         metrics: RolloutMetrics,
         spans: Spans,
         evaluated: Collection[int],

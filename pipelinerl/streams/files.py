@@ -21,7 +21,7 @@ from typing import TextIO
 import msgspec
 
 from contracts.records import Record, decode, encode_into
-from contracts.support.files import append_whole, lacks_room, sync
+from contracts.support.files import append_whole, is_disk_full, sync
 from pipelinerl.streams.base import (
     Entry,
     StreamBusyError,
@@ -33,7 +33,7 @@ from pipelinerl.streams.base import (
     StreamWriter,
     do_nothing,
 )
-from pipelinerl.streams.room import when_there_is_room
+from pipelinerl.streams.full_storage import retry_while_full
 from pipelinerl.streams.segments import HEADER_BYTES, read_payloads, seal, segment_path, segment_starts
 
 SHORTEST_PAUSE_S = 0.002  # between two polls of a stream without news
@@ -120,8 +120,8 @@ class FileWriter(StreamWriter):
         filled = self.end - self._start
         if filled and filled + len(data) > self._segment_bytes:
             os.fsync(self._file.fileno())  # not retried: a second fsync would not report the error
-            self._when_there_is_room(self._roll)
-        self._when_there_is_room(lambda: append_whole(self._file, data, self.end - self._start))
+            self._retry_while_full(self._roll)
+        self._retry_while_full(lambda: append_whole(self._file, data, self.end - self._start))
         self._last = self.end
         self.end = self.end + len(data)
         return self.end
@@ -166,8 +166,8 @@ class FileWriter(StreamWriter):
                 break
         return last, end
 
-    def _when_there_is_room(self, write: Callable[[], None]) -> None:
-        when_there_is_room(write, self._directory.name, f"the disk of {self._directory}", self._on_wait)
+    def _retry_while_full(self, write: Callable[[], None]) -> None:
+        retry_while_full(write, self._directory.name, f"the disk of {self._directory}", self._on_wait)
 
     def _roll(self) -> None:
         """Begins another segment. The caller has synced the one before."""
@@ -267,6 +267,6 @@ def _lock_writer(path: Path) -> TextIO:
         os.truncate(path, 0)
         os.write(lock.fileno(), str(os.getpid()).encode())
     except OSError as error:
-        if not lacks_room(error):  # without space, the file does not name the holder
+        if not is_disk_full(error):  # without space, the file does not name the holder
             raise
     return lock

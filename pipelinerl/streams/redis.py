@@ -33,9 +33,9 @@ from pipelinerl.streams.base import (
     StreamWriter,
     do_nothing,
 )
+from pipelinerl.streams.full_storage import retry_while_full
 from pipelinerl.streams.redis_connection import Connection
 from pipelinerl.streams.redis_scripts import APPEND, CLAIM, TRIM
-from pipelinerl.streams.room import when_there_is_room
 
 LONGEST_BLOCK_S = 5.0  # longest block of an XREAD, well below the time limit of an answer
 READ_ENTRIES = 32  # the most entries of an XREAD; an entry may have megabytes
@@ -154,7 +154,7 @@ class RedisWriter(StreamWriter):
             return self._connection.call(lambda client: client.register_script(script)(keys, arguments))
 
         place = f"the Redis server {self._connection.server}"
-        return when_there_is_room(run, self._keys.name, place, self._on_wait)
+        return retry_while_full(run, self._keys.name, place, self._on_wait)
 
     def _check_holder(self, holder: bytes | None) -> None:
         if holder is None or holder.decode() != self._holder:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 
 from contracts.records import CheckpointSaved
-from contracts.support.files import lacks_room
+from contracts.support.files import is_disk_full
 from contracts.trainer import SaveHandle
 from pipelinerl.training.checkpoints import Checkpoints, Position
 
@@ -45,7 +45,7 @@ class CheckpointSaver:
         try:
             return self._complete(position, handle)
         except OSError as error:
-            if not lacks_room(error):
+            if not is_disk_full(error):
                 raise
             log.warning("version %d is not saved: there is no room (%s)", position.version, error)
             self._checkpoints.leave_out(position.version)

@@ -35,8 +35,8 @@ from pipelinerl.streams.base import Entry
 from pipelinerl.streams.events import NEEDED_TO_RESUME, valid_results
 from pipelinerl.training.checkpoint_saver import CheckpointSaver
 from pipelinerl.training.checkpoints import Checkpoints, Position
+from pipelinerl.training.disk_space import wait_for_space
 from pipelinerl.training.phases import add_phases
-from pipelinerl.training.room import wait_for_room
 from pipelinerl.training.save_requests import SaveRequests
 from pipelinerl.training.stopping import Stopping
 from pipelinerl.training.weight_publisher import WeightPublisher
@@ -163,9 +163,9 @@ class RankZero:
         """Whether the launcher has asked for a save, because it will restart the workers."""
         return self._save_requests.is_wanted()
 
-    def wait_for_room(self, size: int) -> None:
+    def wait_for_space(self, size: int) -> None:
         """Waits until the run's disk has space for `size` bytes."""
-        wait_for_room(self._run_dir, size, self._heartbeat.beat)
+        wait_for_space(self._run_dir, size, self._heartbeat.beat)
 
     def _record_step(self, version: int, report: StepReport, statistics: dict[str, float]) -> None:
         """Writes the step's event, metrics and alarms."""

@@ -20,8 +20,8 @@ from pipelinerl.rollouts.evaluator import Evaluator
 from pipelinerl.rollouts.pinned_server import PinnedServer
 from pipelinerl.rollouts.rollout_metrics import RolloutMetrics
 from pipelinerl.spans import Spans
-from pipelinerl.streams.aside import Aside, AsideWriter
 from pipelinerl.streams.files import FileStreams
+from pipelinerl.streams.stream_thread import StreamThread, ThreadWriter
 from tests.builders import completion, rollout
 from tests.clients.fake_servers import FakeServer, served
 from tests.exams_domain import Exams
@@ -64,9 +64,9 @@ def config() -> RunConfig:
     return compose_config([*MINIATURE, "world.servers=2", "eval.pinned=true", "eval.every=2"])
 
 
-def writers_of(streams: FileStreams) -> list[AsideWriter]:
-    aside = Aside()
-    return [AsideWriter(streams.writer(name), aside) for name in ("eval_rollouts", "actor_events")]
+def writers_of(streams: FileStreams) -> list[ThreadWriter]:
+    thread = StreamThread()
+    return [ThreadWriter(streams.writer(name), thread) for name in ("eval_rollouts", "actor_events")]
 
 
 def events_of(

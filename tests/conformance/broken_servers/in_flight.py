@@ -202,7 +202,7 @@ class HoldsRequestsInFlightForAStagedTransfer(ScriptedEngine):
             await self._changed.wait_for(lambda: sequence not in self.held or sequence.aborted)
 
 
-@mutant("G2", "no token of a request in flight|no answer to POST", also="G5 G7 G8")
+@mutant("G2", "no token of a request in flight|no answer to POST|Timed out waiting", also="G5 G7 G8")
 class HoldsManyRequestsForAStagedTransfer(HoldsRequestsInFlightForAStagedTransfer):
     """With few requests, all have ended before the transfer begins, as on a busy machine."""
 

@@ -20,7 +20,7 @@ RECORDS = [SamplerState(draws=number, state={"order": [7] * 20_000}) for number 
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch, caplog):
     caplog.set_level(logging.WARNING)
-    monkeypatch.setattr("pipelinerl.streams.room.RETRY_S", 0.05)
+    monkeypatch.setattr("pipelinerl.streams.full_storage.RETRY_S", 0.05)
 
 
 class Appending:

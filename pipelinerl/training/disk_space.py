@@ -20,7 +20,7 @@ def size_beside_weights(model: str | None) -> int:
     return sum(file.stat().st_size for file in files)
 
 
-def wait_for_room(directory: Path, size: int, on_wait: Callable[[], object]) -> None:
+def wait_for_space(directory: Path, size: int, on_wait: Callable[[], object]) -> None:
     """Waits until the directory's disk has space for `size` bytes. A wait is logged once.
 
     on_wait: is called at each check.

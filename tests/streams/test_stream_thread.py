@@ -7,8 +7,8 @@ import pytest
 
 from contracts.records import Started
 from pipelinerl.streams import StreamError
-from pipelinerl.streams.aside import Aside, AsideWriter
 from pipelinerl.streams.files import FileStreams
+from pipelinerl.streams.stream_thread import StreamThread, ThreadWriter
 
 
 class Held:
@@ -37,7 +37,7 @@ def test_the_loop_runs_on_while_an_append_waits(tmp_path):
     held = Held(tmp_path)
 
     async def scenario():
-        appending = asyncio.create_task(AsideWriter(held, Aside()).append(event(0)))
+        appending = asyncio.create_task(ThreadWriter(held, StreamThread()).append(event(0)))
         for _ in range(100):
             await asyncio.sleep(0)
         assert not appending.done() and held.written() == []
@@ -53,7 +53,7 @@ def test_appends_of_several_tasks_are_made_in_the_order_in_which_they_were_asked
     held.may_go.set()
 
     async def scenario():
-        writer = AsideWriter(held, Aside())
+        writer = ThreadWriter(held, StreamThread())
         await asyncio.gather(*(writer.append(event(n), event(n + 1)) for n in range(0, 200, 2)))
 
     asyncio.run(scenario())
@@ -64,7 +64,7 @@ def test_what_a_cancelled_task_has_asked_for_is_appended_in_its_place(tmp_path):
     held = Held(tmp_path)
 
     async def scenario():
-        writer = AsideWriter(held, Aside())
+        writer = ThreadWriter(held, StreamThread())
         tasks = [asyncio.create_task(writer.append(event(number))) for number in range(3)]
         await asyncio.to_thread(held.began.wait, 20)
         for task in tasks[:2]:
@@ -84,4 +84,4 @@ def test_an_append_that_fails_raises_where_it_was_asked_for(tmp_path):
             raise StreamError("no answer")
 
     with pytest.raises(StreamError, match="no answer"):
-        asyncio.run(AsideWriter(Gone(), Aside()).append(event(0)))
+        asyncio.run(ThreadWriter(Gone(), StreamThread()).append(event(0)))

@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from pipelinerl.training import room
-from pipelinerl.training.room import MARGIN, size_beside_weights, wait_for_room
+from pipelinerl.training import disk_space
+from pipelinerl.training.disk_space import MARGIN, size_beside_weights, wait_for_space
 
 
 def test_what_would_not_fit_is_waited_for_until_there_is_room(small_disk: Path, caplog):
@@ -16,9 +16,9 @@ def test_what_would_not_fit_is_waited_for_until_there_is_room(small_disk: Path, 
         if len(looks) == 2:
             ballast.unlink()
 
-    wait_for_room(small_disk, (7 << 20) - MARGIN, make_room)
+    wait_for_space(small_disk, (7 << 20) - MARGIN, make_room)
     assert len(looks) == 2
-    said = [record.message for record in caplog.records if record.name == room.__name__]
+    said = [record.message for record in caplog.records if record.name == disk_space.__name__]
     assert [line.rpartition(" ")[2] for line in said] == ["room", "again"]
 
 
@@ -30,4 +30,4 @@ def test_what_a_model_has_beside_its_weights_is_counted(tmp_path: Path):
 
 
 def test_what_fits_is_not_waited_for(tmp_path: Path):
-    wait_for_room(tmp_path, 1 << 20, on_wait=lambda: 1 / 0)
+    wait_for_space(tmp_path, 1 << 20, on_wait=lambda: 1 / 0)

@@ -7,11 +7,11 @@ import threading
 import pytest
 
 from contracts.records import SamplerState
-from contracts.support.files import append_whole, lacks_room
+from contracts.support.files import append_whole, is_disk_full
 from pipelinerl.metrics import MetricsWriter, metrics_path, read_metrics
 from pipelinerl.streams import StreamBusyError, StreamFullError
 from pipelinerl.streams.files import FileStreams
-from pipelinerl.streams.room import when_there_is_room
+from pipelinerl.streams.full_storage import retry_while_full
 from pipelinerl.streams.segments import segment_starts
 from tests.pipeline.runs import wait_for
 from tests.small_disk import fill, make_room
@@ -21,7 +21,7 @@ FULL = "/dev/full"
 
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch):
-    monkeypatch.setattr("pipelinerl.streams.room.RETRY_S", 0.01)
+    monkeypatch.setattr("pipelinerl.streams.full_storage.RETRY_S", 0.01)
 
 
 def test_what_finds_no_room_is_tried_again_and_that_is_said_once(tmp_path, caplog):
@@ -36,7 +36,7 @@ def test_what_finds_no_room_is_tried_again_and_that_is_said_once(tmp_path, caplo
 
     beats: list[None] = []
     said = ("rollouts", "the disk of /run", lambda: beats.append(None))
-    assert when_there_is_room(write, *said) == roomy
+    assert retry_while_full(write, *said) == roomy
     assert len(beats) == 3
     first, second = (record.getMessage() for record in caplog.records)
     assert first.startswith("the disk of /run is full: appending to rollouts waits for room")
@@ -50,7 +50,7 @@ def test_a_server_without_room_is_waited_for_and_another_error_is_not(caplog):
         raise next(answers)
 
     with pytest.raises(PermissionError):
-        when_there_is_room(write, "rollouts", "the server", lambda: None)
+        retry_while_full(write, "rollouts", "the server", lambda: None)
     assert len(caplog.records) == 1
 
 
@@ -62,9 +62,9 @@ def test_a_lack_of_room_is_found_behind_other_errors():
         except OSError:
             raise RuntimeError("unexpected pos") from None
     except RuntimeError as error:
-        assert lacks_room(error)
-    assert lacks_room(OSError(errno.EDQUOT, "quota"))
-    assert not lacks_room(OSError("no number")) and not lacks_room(RuntimeError("other"))
+        assert is_disk_full(error)
+    assert is_disk_full(OSError(errno.EDQUOT, "quota"))
+    assert not is_disk_full(OSError("no number")) and not is_disk_full(RuntimeError("other"))
 
 
 # --- on a disk that is full -------------------------------------------------------------------

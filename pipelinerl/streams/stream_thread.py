@@ -17,7 +17,7 @@ from pipelinerl.streams.base import StreamWriter
 Result = TypeVar("Result")
 
 
-class Aside:
+class StreamThread:
     """A thread for a process's calls to its streams. It is a daemon: the process can end without it."""
 
     def __init__(self) -> None:
@@ -39,12 +39,12 @@ class Aside:
                 done.set_exception(error)
 
 
-class AsideWriter:
+class ThreadWriter:
     """The writer of a stream for asyncio. Its other methods may be called while no append is under way."""
 
-    def __init__(self, writer: StreamWriter, aside: Aside):
+    def __init__(self, writer: StreamWriter, thread: StreamThread):
         self._writer = writer
-        self._aside = aside
+        self._stream_thread = thread
 
     async def append(self, *records: Record) -> None:
         """Waits until all records are appended. Records of other tasks come before or after all of them."""
@@ -53,7 +53,7 @@ class AsideWriter:
             for record in records:
                 self._writer.append(record)
 
-        await self._aside.do(append_all)
+        await self._stream_thread.do(append_all)
 
     @property
     def end(self) -> int:

@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
-from contracts.support.files import lacks_room
+from contracts.support.files import is_disk_full
 from pipelinerl.streams.base import StreamFullError
 
 RETRY_S = 1.0
@@ -14,7 +14,7 @@ log = logging.getLogger(__name__)
 Result = TypeVar("Result")
 
 
-def when_there_is_room(
+def retry_while_full(
     write: Callable[[], Result], stream: str, place: str, on_wait: Callable[[], object]
 ) -> Result:
     """Returns the result of `write`, which is retried every second while the storage is full.
@@ -26,7 +26,7 @@ def when_there_is_room(
         try:
             result = write()
         except (OSError, StreamFullError) as error:
-            if not (isinstance(error, StreamFullError) or lacks_room(error)):
+            if not (isinstance(error, StreamFullError) or is_disk_full(error)):
                 raise
             if not waited:
                 log.warning("%s is full: appending to %s waits for room (%s)", place, stream, error)
