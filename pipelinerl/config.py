@@ -341,7 +341,8 @@ class RunConfig(Section):
     on_stale: Literal["drop", "mask", "keep"] = Field("drop", description="What to do with older tokens.")
     max_steps: Int = Field(ge=1, description="Optimizer steps of the run, unless stop_at ends it sooner.")
     stop_at: StopAtConfig | None = Field(
-        None, description="When the run is solved and ends before max_steps; null = never."
+        None,
+        description="When its evaluations (eval.every) say that the run is solved, and it ends; null = never.",
     )
     give_up_after: Int = Field(5000, ge=1, description="Groups dropped in a row that end the run.")
     trackers: list[str] = Field(

@@ -30,7 +30,8 @@ def run_to_end(placed: PlacedRun, streams: Streams, events: StreamWriter, redis:
     status = 0
     print(f"run directory: {placed.run_dir}")
     try:
-        view = ConsoleView(placed.run_dir, placed.config.max_steps)
+        config = placed.config
+        view = ConsoleView(placed.run_dir, config.max_steps, may_end_sooner=config.stop_at is not None)
         disk = DiskWatch(placed.run_dir)
 
         def show(serving: int) -> None:

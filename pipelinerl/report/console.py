@@ -33,10 +33,14 @@ DROPPED = "preprocessor/dropped_"
 
 
 class RunState:
-    """What the metrics of a run have reported so far. No files and no clock in here."""
+    """What the metrics of a run have reported so far. No files and no clock in here.
 
-    def __init__(self, max_steps: int):
+    may_end_sooner: whether the run has a `stop_at`.
+    """
+
+    def __init__(self, max_steps: int, may_end_sooner: bool = False):
         self.max_steps = max_steps
+        self.may_end_sooner = may_end_sooner
         self.step = 0
         self.updates = 0  # publications of weights
         self.servers_alive: int | None = None
@@ -106,7 +110,7 @@ class RunState:
             ("groups dropped", self._say_dropped()),
             ("bottleneck", self.bottleneck.now.finding),
             *([("judging", self._say_judging())] if self.isolation else []),
-            ("time left", duration(time_left(self._ends, self.max_steps, now))),
+            ("time left", self._say_time_left(now)),
         ]
 
     def _say(self, name: str, form: str = ".2f") -> str:
@@ -121,14 +125,19 @@ class RunState:
         busy = self._say("judging/busy_share", ".0%")
         return f"{self.isolation}  busy {busy}  waiting {self._say('judging/waiting', '.0f')}"
 
+    def _say_time_left(self, now: float) -> str:
+        seconds = time_left(self._ends, self.max_steps, now)
+        bound = "at most " if self.may_end_sooner and seconds is not None else ""
+        return bound + duration(seconds)
+
     def _say_dropped(self) -> str:
         dropped = {name: count for name, count in self.latest.items() if name.startswith(DROPPED)}
         return describe_drops({name.removeprefix(DROPPED): count for name, count in dropped.items()})
 
 
 class ConsoleView:
-    def __init__(self, run_dir: str | Path, max_steps: int):
-        self._state = RunState(max_steps)
+    def __init__(self, run_dir: str | Path, max_steps: int, may_end_sooner: bool = False):
+        self._state = RunState(max_steps, may_end_sooner)
         paths = {process: metrics_path(Path(run_dir), process) for process in PROCESSES}
         self._tails = {process: MetricsTail(path, from_end=True) for process, path in paths.items()}
         self._stillness = Stillness(time.monotonic())

@@ -85,6 +85,14 @@ def test_the_state_follows_the_metrics_of_the_processes():
     assert facts["time left"] == "1:00"
 
 
+def test_the_time_left_is_a_bound_where_a_run_may_end_once_it_is_solved():
+    state = RunState(max_steps=9, may_end_sooner=True)
+    assert dict(state.facts(now=0.0))["time left"] == "–"
+    for step in (1, 2, 3):
+        state.observe("trainer", {"time": float(step), "step": step})
+    assert dict(state.facts(now=3.0))["time left"] == "at most 0:06"
+
+
 def test_without_a_terminal_each_step_and_each_evaluation_is_a_line(tmp_path, capsys):
     trainer = MetricsWriter(tmp_path, "trainer")
     actor = MetricsWriter(tmp_path, "actor")
