@@ -342,7 +342,7 @@ class RunConfig(Section):
     max_steps: Int = Field(ge=1, description="Optimizer steps of the run, unless stop_at ends it sooner.")
     stop_at: StopAtConfig | None = Field(
         None,
-        description="When its evaluations (eval.every) say that the run is solved, and it ends; null = never.",
+        description="When evaluations (eval.every) say that the run is solved, and it ends; null = never.",
     )
     give_up_after: Int = Field(5000, ge=1, description="Groups dropped in a row that end the run.")
     trackers: list[str] = Field(
