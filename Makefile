@@ -16,7 +16,7 @@ export PIP_ROOT_USER_ACTION := ignore
 help:  ## List the targets. Minutes are those on two idle cores; installing comes on top, once.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-13s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
-demo: $(VENV)/demo  ## Train a small language model by reinforcement learning on the CPU. 3 minutes.
+demo: $(VENV)/demo  ## Train a small language model by reinforcement learning on the CPU. 2 minutes.
 	$(VENV)/bin/python launch.py
 
 test: $(VENV)/test  ## Run the tests that need no engine and no server. 12 minutes.

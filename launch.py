@@ -32,7 +32,10 @@ try:
     from pipelinerl.launcher.messages import say
     from pipelinerl.streams import StreamError
 except ModuleNotFoundError as error:
-    sys.exit(f"launch.py: {error}; a run needs: pip install -e '.[demo]'")
+    sys.exit(
+        f"launch.py: {error}; start it by .venv/bin/python, which `make demo` makes, "
+        "or: pip install -e '.[demo]'"
+    )
 
 HELP = ("-h", "--help")
 

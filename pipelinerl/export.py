@@ -70,6 +70,7 @@ def main() -> None:
     options = parser.parse_args()
     try:
         export(options.run_dir, options.version, options.out)
+        print(options.out)
     except (OSError, PlanError) as error:
         sys.exit(f"export: {error}")
 

@@ -1,6 +1,7 @@
 """What is checked of a run's parts before any process starts, beyond the schema: each refusal is one line."""
 
 import re
+import sys
 from pkgutil import resolve_name
 
 from contracts.support.messages import one_line
@@ -9,6 +10,7 @@ from pipelinerl.config import Component, RunConfig
 from pipelinerl.domains.base import Domain
 from pipelinerl.errors import PlanError
 from pipelinerl.launcher.combinations import check_together
+from pipelinerl.launcher.explain import nearest
 from pipelinerl.rollouts.evaluation import held_out
 from pipelinerl.view.trackers import unknown_tracker
 
@@ -114,9 +116,18 @@ def _checked(name: str, make):
         return make()
     except Exception as error:
         cause = error.__cause__ or error
-        if missing := re.search(r"No module named '(\w+)'", str(cause)):
-            raise PlanError(
-                f"{name} needs {missing[1]}, which is neither in this directory nor installed: "
-                "docs/dependencies.md says which extra has a package"
-            ) from error
-        raise PlanError(f"{name}: {one_line(cause)}") from error
+        raise PlanError(f"{name}: {_not_found(str(cause)) or one_line(cause)}") from error
+
+
+def _not_found(text: str) -> str | None:
+    """Returns what an import did not find, and where it may be; None for an error of another kind."""
+    if absent := re.search(r"No module named '([\w.]+)\.(\w+)'; '\1' is not a package", text):
+        module, attribute = absent.groups()
+        classes = [key for key, value in vars(sys.modules[module]).items() if isinstance(value, type)]
+        return f"{module} has no {attribute}{nearest(attribute, classes)}"
+    if absent := re.search(r"No module named '([\w.]+)'", text):
+        return (
+            f"there is no module {absent[1]}, neither in this directory nor installed; "
+            "docs/dependencies.md says which extra has a package"
+        )
+    return None

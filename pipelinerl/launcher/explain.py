@@ -53,7 +53,8 @@ def _check_value(argument: str, setting: Override) -> None:
     """Refuses a number for a choice, and a part of a list."""
     section, _, rest = setting.key_or_group.partition(".")
     field = RunConfig.model_fields.get(section)
-    if rest and field is not None and get_origin(field.annotation) is list:
+    is_list = field is not None and get_origin(field.annotation) is list
+    if is_list and (rest or isinstance(setting.value(), dict)):
         raise PlanError(f"{argument}: {section} is a list, which is written whole, like {section}='[...]'")
     is_choice = not rest and section in groups() and not setting.is_delete()
     if is_choice and isinstance(setting.value(), int | float | None):
@@ -100,12 +101,13 @@ def explain(error: Exception, arguments: Iterable[str]) -> str:
 def _no_choice(group: str, choice: str) -> str:
     choices = choices_of(group)
     if not choices:
-        return f"{group}={choice}: there is no group {group}{_nearest(group, groups())}"
-    near = _nearest(choice, choices)
+        return f"{group}={choice}: there is no group {group}{nearest(group, groups())}"
+    near = nearest(choice, choices)
     return f"{group}={choice} is not one of {', '.join(choices)} (conf/{group}/){near}"
 
 
-def _nearest(word: str, words: Iterable[str]) -> str:
+def nearest(word: str, words: Iterable[str]) -> str:
+    """Returns the end of a refusal that names the word most like `word`, or "" if none is like it."""
     near = difflib.get_close_matches(word, words, n=1, cutoff=0.5)
     return f"; did you mean {near[0]}?" if near else ""
 

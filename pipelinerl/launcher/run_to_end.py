@@ -28,6 +28,7 @@ def run_to_end(placed: PlacedRun, streams: Streams, events: StreamWriter, redis:
     began = time.time()
     ended = began  # when it was shown last: observers may take longer
     status = 0
+    failed = None
     print(f"run directory: {placed.run_dir}")
     try:
         config = placed.config
@@ -43,16 +44,18 @@ def run_to_end(placed: PlacedRun, streams: Streams, events: StreamWriter, redis:
         with naming_full_disk(placed.run_dir), view:
             Supervisor(placed, streams, events, redis).run(show)
     except (JobFailedError, PlanError, StreamError) as failure:
-        say(told(redis.failure or failure, placed.run_dir))
+        failed = told(redis.failure or failure, placed.run_dir)
         status = 1
     except KeyboardInterrupt:
         status = interruptions.STATUS
-    if redis.failure:
-        return status or 1
-    errors = _report(placed, streams, Launch(began, ended))
-    if errors:
-        say(errors)
-    return status or (1 if errors else 0)
+    try:
+        errors = None if redis.failure else _report(placed, streams, Launch(began, ended))
+        if errors:
+            say(errors)
+    finally:
+        if failed:  # last, where a user looks first
+            say(failed)
+    return status or (1 if errors or redis.failure else 0)
 
 
 def _report(placed: PlacedRun, streams: Streams, launch: Launch) -> str | None:

@@ -17,7 +17,8 @@ LEARNS = 0.4  # share of the time from which the trainer counts as busy with lea
 GATE = "gate"  # the word of `Admission.blocked_by` while the trainer waits for the requests to end
 OUTSIDE = 0.5  # share of the rollouts under way without a request
 SCORES = 0.5  # rows at the reference at a time
-WASTED = 0.5  # share of the tokens that came into the loss, below which the problems are to blame first
+WASTED = 0.5  # share of the tokens that came into the loss, below which it comes before more servers
+ALIKE = 0.25  # share of the groups whose rewards are all equal, from which the problems are why
 
 
 class Finding(StrEnum):
@@ -160,14 +161,19 @@ def _verifier(m: Measurements) -> Bottleneck | None:
 def _generation(m: Measurements) -> Bottleneck | None:
     if m.wait < WAITS or m.busy <= BUSY:
         return None
-    wasted = m.useful is not None and m.useful < WASTED
     return Bottleneck(
         Finding.GENERATION,
         f"the trainer waited {m.wait:.0%} of the time, and {m.busy:.0%} of the places were taken{_useful(m)}",
-        "problems that are neither always solved nor never, before more servers"
-        if wasted
-        else "more servers (world.servers), or more requests to each (inference.concurrency)",
+        _more_to_train(m),
     )
+
+
+def _more_to_train(m: Measurements) -> str:
+    if m.useful is None or m.useful >= WASTED:
+        return "more servers (world.servers), or more requests to each (inference.concurrency)"
+    if (m.solved or 0.0) + (m.hopeless or 0.0) >= ALIKE:
+        return "problems that are neither always solved nor never, before more servers"
+    return "look for why groups are dropped (groups dropped), before more servers"
 
 
 def _useful(m: Measurements) -> str:

@@ -1,7 +1,9 @@
-"""The last lines of a run's report: what was learnt, what bounded the run, and what to do next. Pure."""
+"""The last lines of a run's report: what was learnt, what bounded the run, and what to do next."""
 
 import os
 import shlex
+import shutil
+import sys
 from pathlib import Path
 
 from pipelinerl.paths import ROOT
@@ -46,8 +48,9 @@ def _time(summary: dict) -> str:
 
 def next_commands(summary: dict, run_dir: Path, ended: bool, is_solved: bool) -> dict[str, str]:
     """Returns the commands that suit the end of this run, each with its sentence."""
-    shown = shlex.quote(_as_typed(run_dir))
-    launch = f"python {shlex.quote(_as_typed(ROOT / 'launch.py'))}"
+    shown = shlex.quote(as_typed(run_dir))
+    python = _python()
+    launch = f"{python} {shlex.quote(as_typed(ROOT / 'launch.py'))}"
     resume = f"{launch} run_dir={shown} resume=true"
     if not ended:
         further = {resume: "resume it"}
@@ -55,7 +58,7 @@ def next_commands(summary: dict, run_dir: Path, ended: bool, is_solved: bool) ->
         more = "" if summary["solved_at"] is not None else f" max_steps={2 * summary['optimizer_steps']}"
         unbounded = " stop_at=null" if is_solved else ""
         further = {f"{resume}{more}{unbounded}": "train it further"}
-    story = {f"python -m pipelinerl.streams group {shown} 0": "read what happened to group 0"}
+    story = {f"{python} -m pipelinerl.streams group {shown} 0": "read what happened to group 0"}
     return {
         **(story if summary["rollouts_started"] else {}),
         **further,
@@ -63,7 +66,16 @@ def next_commands(summary: dict, run_dir: Path, ended: bool, is_solved: bool) ->
     }
 
 
-def _as_typed(run_dir: Path) -> str:
+def _python() -> str:
+    """Returns `python`, or the path of this interpreter where that command starts another or none."""
+    found = shutil.which("python")
+    interpreter = Path(sys.executable)
+    if found and Path(found).parent == interpreter.parent:
+        return "python"
+    return shlex.quote(as_typed(interpreter))
+
+
+def as_typed(run_dir: Path) -> str:
     """Returns the path as a user here would type it."""
     relative = os.path.relpath(run_dir)
     return str(run_dir) if relative.startswith(os.pardir) else relative

@@ -19,6 +19,7 @@ from rich.table import Table
 from pipelinerl.health import Alarm
 from pipelinerl.judging.level import isolation_of
 from pipelinerl.metrics import MetricsTail, MetricsWriter, metrics_path
+from pipelinerl.report.bottleneck import Finding
 from pipelinerl.report.bottleneck_watch import BottleneckWatch
 from pipelinerl.report.drops import describe_drops
 from pipelinerl.report.plain_lines import SUCCESS, evaluation_line, step_line
@@ -108,7 +109,7 @@ class RunState:
             ("weight updates", self._say_updates()),
             ("servers", f"{number(self.servers_alive, 'd')} alive"),
             ("groups dropped", self._say_dropped()),
-            ("bottleneck", self.bottleneck.now.finding),
+            ("bottleneck", self._say_bottleneck()),
             *([("judging", self._say_judging())] if self.isolation else []),
             ("time left", self._say_time_left(now)),
         ]
@@ -124,6 +125,10 @@ class RunState:
     def _say_judging(self) -> str:
         busy = self._say("judging/busy_share", ".0%")
         return f"{self.isolation}  busy {busy}  waiting {self._say('judging/waiting', '.0f')}"
+
+    def _say_bottleneck(self) -> str:
+        finding = self.bottleneck.now.finding
+        return "not yet known" if finding is Finding.NOT_RECORDED else finding
 
     def _say_time_left(self, now: float) -> str:
         seconds = time_left(self._ends, self.max_steps, now)

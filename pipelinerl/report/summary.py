@@ -14,7 +14,7 @@ from contracts.records import Evaluated, infrastructure
 from contracts.support.files import write_atomically
 from pipelinerl.config import load_config
 from pipelinerl.report.bottleneck import bottleneck
-from pipelinerl.report.closing import closing_lines
+from pipelinerl.report.closing import as_typed, closing_lines
 from pipelinerl.report.evaluation_table import print_evaluations
 from pipelinerl.report.reward_plot import caption_of, draw_rewards
 from pipelinerl.report.run_totals import RunTotals, read_totals
@@ -44,7 +44,9 @@ def report(run_dir: Path, streams: Streams, launch: Launch | None = None) -> dic
     training = totals.rollouts.version_means()
     heldout = [(result.version, result.success) for result in totals.evaluations]
     if training or heldout:
-        draw_rewards(run_dir / "reward.png", caption_of(run_dir, totals), training, heldout)
+        picture = run_dir / "reward.png"
+        draw_rewards(picture, caption_of(run_dir, totals), training, heldout)
+        print(f"its curve: {as_typed(picture)}")
     is_solved = meets_stop_at(run_dir, totals.evaluations)
     print(*closing_lines(summary, run_dir, totals.accounts.ended, is_solved), sep="\n")
     return summary

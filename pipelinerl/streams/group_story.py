@@ -87,7 +87,7 @@ class _Teller:
             member: why for member, why in launch.masked.items() if member.startswith(f"{self._group}-")
         }
         members = self._rollouts.keys() | masked.keys()
-        for member in sorted(members - in_rows):
+        for member in sorted(members - in_rows, key=lambda member: (len(member), member)):
             yield f"  {member}: {describe_left_out(self._rollouts.get(member), masked.get(member))}"
         if unknown := self._started.rollouts - len(members | in_rows):
             yield f"  {unknown} more are in no row, and their records are deleted"

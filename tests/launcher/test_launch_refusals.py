@@ -74,6 +74,8 @@ class OldPacking:
         ("domain=5", "domain=5: domain is one of calculator, "),
         ("reference=null", "reference is one of scripted, transformers"),
         ("filters._target_=mine.Filter", "filters is a list, which is written whole"),
+        ("filters={_target_: mine.Filter}", "filters is a list, which is written whole"),
+        ("filters=[{_target_: pipelinerl.filters.ZeroAdvantag}]", "did you mean ZeroAdvantage?"),
         ("filters=[3]", "filters.0: must be a mapping, like {key: value}"),
         ("stop_at=1", "stop_at: must be a mapping"),
         ("optimizer.betas=0.9", "optimizer.betas: must be a list"),
@@ -231,7 +233,10 @@ def test_a_run_directory_that_is_a_link_to_itself(capsys, tmp_path):
     [
         (["+max_steps=3"], "max_steps is there already; write it without the plus"),
         (["+exp=dapo", "+exp=grpo"], "+exp=NAME is given more than once"),
-        (["filters=[{_target_: nowhere.Short}]"], "needs nowhere, which is neither in this directory nor"),
+        (
+            ["filters=[{_target_: nowhere.Short}]"],
+            "filters: there is no module nowhere, neither in this directory nor",
+        ),
     ],
 )
 def test_what_is_added_twice_or_is_nowhere(capsys, arguments, says):

@@ -21,7 +21,9 @@ def test_each_step_and_each_evaluation_is_one_line_in_a_pipe(tmp_path):
     lines = text.splitlines()
     steps = [line for line in lines if line.startswith("step ") and " | " in line]
     assert [line.split(" | ")[0] for line in steps] == [f"step {n}/{STEPS}" for n in range(1, STEPS + 1)]
-    assert all(re.search(r"\| lag mean \d.* \| groups dropped .* \| time left (at most )?\d", line) for line in steps)
+    assert all(
+        re.search(r"\| lag mean \d.* \| groups dropped .* \| time left (at most )?\d", line) for line in steps
+    )
     told = [line for line in lines if line.startswith("evaluation of version")]
     evaluated = [
         record for record in records(tmp_path / "run", "actor_events") if isinstance(record, Evaluated)

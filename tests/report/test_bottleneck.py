@@ -1,5 +1,7 @@
 """What bounds a run: by tables, and never by the trainer's waiting alone."""
 
+from dataclasses import replace
+
 import pytest
 
 from pipelinerl.report.bottleneck import NOT_RECORDED, Finding, bottleneck
@@ -66,9 +68,12 @@ def test_busy_workers_that_judge_are_the_verifiers_second_measurement():
 
 
 def test_problems_come_before_servers_where_most_tokens_are_for_nothing():
-    wasteful = bottleneck(lines_of_run(**RUNS[Finding.GENERATION], useful=0.07).measured())
+    measured = lines_of_run(**RUNS[Finding.GENERATION], useful=0.07).measured()
+    wasteful = bottleneck(replace(measured, solved=0.6, hopeless=0.1))
     assert "7% of the tokens sampled came into the loss" in wasteful.why
     assert "neither always solved nor never" in wasteful.advice
+    filtered = bottleneck(replace(measured, solved=0.1, hopeless=0.1))
+    assert "why groups are dropped" in filtered.advice
     assert "world.servers" in bottleneck(lines_of_run(**RUNS[Finding.GENERATION]).measured()).advice
 
 

@@ -1,5 +1,6 @@
 """The last lines of a report, which a newcomer reads first."""
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,20 @@ SOLVED = {
     "rollouts_started": 64,
     "bottleneck": "generation bound: the trainer waited",
 }
+
+
+@pytest.fixture(autouse=True)
+def activated(monkeypatch) -> None:
+    """Has the command `python` start this interpreter, as in an activated environment."""
+    monkeypatch.setenv("PATH", str(Path(sys.executable).parent))
+
+
+def test_commands_name_the_interpreter_where_python_is_another(monkeypatch, tmp_path):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    python = Path(sys.executable)
+    monkeypatch.chdir(python.parent.parent)
+    commands = closing_lines(SOLVED, RUN, ended=True, is_solved=True)[3:]
+    assert all(command.startswith(f"  bin/{python.name} ") for command in commands)
 
 
 def test_a_solved_run_ends_with_what_was_learnt_what_bounded_it_and_what_is_next():
