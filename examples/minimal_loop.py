@@ -1,7 +1,7 @@
 """The loop in one process and one server: sample, advantage, objective, backward, step, publish.
 
 `python examples/minimal_loop.py` teaches the demo model sums, on a CPU in a minute or two, and prints
-held-out success before and after. A run (launch.py) has the same parts and contracts, and samples while it trains.
+held-out success before and after. A run (launch.py) has the same parts and samples while it trains.
 """
 
 import asyncio
