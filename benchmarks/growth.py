@@ -44,6 +44,7 @@ SETTINGS = [
 ]
 EVERY_S = 1.0  # seconds between two samples
 STARTS_WITHIN_S = 600
+SETTLED = 3  # versions published to all servers, before counting
 MIB = 2**20
 
 
@@ -61,9 +62,11 @@ def main() -> None:
     parser.add_argument("--groups", type=positive_int, nargs="+", default=[10_000, 100_000])
     parser.add_argument("--set", nargs="*", default=[], help="keys of the runs")
     options = parser.parse_args()
+    if uneven := [servers for servers in options.servers if options.requests % servers]:
+        parser.error(f"--requests {options.requests} cannot be shared by {uneven[0]} servers alike")
     composed(parser, [*SETTINGS, *options.set])
     for servers in options.servers:
-        shared = [f"world.servers={servers}", f"inference.concurrency={-(-options.requests // servers)}"]
+        shared = [f"world.servers={servers}", f"inference.concurrency={options.requests // servers}"]
         samples = samples_of([*SETTINGS, *shared, *options.set], servers, options.seconds)
         report(servers, samples)
     print("\n| groups recorded | CPU seconds to resume | per 100,000 groups |\n| ---: | ---: | ---: |")
@@ -96,10 +99,10 @@ def samples_of(settings: list[str], servers: int, seconds: float) -> list[Sample
 
 
 def wait_for_servers(run: Path, servers: int, launcher: subprocess.Popen) -> None:
-    """Waits until weights were published to so many servers. Fails if the launcher ends before."""
+    """Waits until some versions were published to so many servers. Fails if the launcher ends before."""
     deadline = time.monotonic() + STARTS_WITHIN_S
-    published = False
-    while not published:
+    published = 0
+    while published < SETTLED:
         if launcher.poll() is not None:
             raise RuntimeError(
                 f"the run ended with status {launcher.returncode} before its servers had joined"
@@ -107,7 +110,7 @@ def wait_for_servers(run: Path, servers: int, launcher: subprocess.Popen) -> Non
         if time.monotonic() > deadline:
             raise TimeoutError(f"{servers} servers have not joined within {STARTS_WITHIN_S} s")
         time.sleep(EVERY_S)
-        published = servers in servers_published(run)
+        published = sum(number == servers for number in servers_published(run))
 
 
 def servers_published(run: Path) -> Iterator[int]:

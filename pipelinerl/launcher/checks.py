@@ -3,6 +3,7 @@
 import re
 import sys
 from pkgutil import resolve_name
+from types import ModuleType
 
 from contracts.support.messages import one_line
 from pipelinerl.components import build_domain, build_packing, build_sampler, instantiate
@@ -121,13 +122,20 @@ def _checked(name: str, make):
 
 def _not_found(text: str) -> str | None:
     """Returns what an import did not find, and where it may be; None for an error of another kind."""
-    if absent := re.search(r"No module named '([\w.]+)\.(\w+)'; '\1' is not a package", text):
-        module, attribute = absent.groups()
-        classes = [key for key, value in vars(sys.modules[module]).items() if isinstance(value, type)]
-        return f"{module} has no {attribute}{nearest(attribute, classes)}"
-    if absent := re.search(r"No module named '([\w.]+)'", text):
-        return (
-            f"there is no module {absent[1]}, neither in this directory nor installed; "
-            "docs/dependencies.md says which extra has a package"
-        )
-    return None
+    absent = re.search(r"No module named '([\w.]+)'", text)
+    if absent is None:
+        return None
+    module, _, name = absent[1].rpartition(".")
+    if module in sys.modules:
+        there = [key for key, value in vars(sys.modules[module]).items() if _is_of(module, value)]
+        return f"{module} has no {name}{nearest(name, there)}"
+    return (
+        f"there is no module {absent[1]}, neither in this directory nor installed; "
+        "docs/dependencies.md says which extra has a package"
+    )
+
+
+def _is_of(module: str, value: object) -> bool:
+    """Returns whether the value is a class or a module of this module or package, and not imported there."""
+    name = value.__name__ if isinstance(value, ModuleType) else getattr(value, "__module__", "")
+    return isinstance(value, type | ModuleType) and name.startswith(module)

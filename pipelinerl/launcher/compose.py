@@ -73,7 +73,7 @@ def _of_stopped_run(given: dict[str, Override]) -> dict:
     if not isinstance(given["resume"].value(), int):
         raise PlanError(
             f"{given['resume'].input_line}: resume=true resumes from the newest checkpoint, and a number "
-            "from that version's"
+            "from that version's; resume=false starts a new run"
         )
     run_dir = given["run_dir"].value() if "run_dir" in given else None
     if run_dir is None:

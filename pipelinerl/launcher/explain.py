@@ -54,11 +54,13 @@ def _check_value(argument: str, setting: Override) -> None:
     section, _, rest = setting.key_or_group.partition(".")
     field = RunConfig.model_fields.get(section)
     is_list = field is not None and get_origin(field.annotation) is list
-    if is_list and (rest or isinstance(setting.value(), dict)):
+    names_a_part = rest and not rest[0].isdigit()
+    if is_list and (names_a_part or isinstance(setting.value(), dict)):
         raise PlanError(f"{argument}: {section} is a list, which is written whole, like {section}='[...]'")
     is_choice = not rest and section in groups() and not setting.is_delete()
     if is_choice and isinstance(setting.value(), int | float | None):
-        raise PlanError(f"{argument}: {section} is one of {', '.join(choices_of(section))}")
+        none = "" if field is None or field.is_required() else f", or without {section} there is none"
+        raise PlanError(f"{argument}: {section} is one of {', '.join(choices_of(section))}{none}")
 
 
 def _quoted(argument: str) -> str:

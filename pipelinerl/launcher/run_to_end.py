@@ -45,26 +45,28 @@ def run_to_end(placed: PlacedRun, streams: Streams, events: StreamWriter, redis:
             Supervisor(placed, streams, events, redis).run(show)
     except (JobFailedError, PlanError, StreamError) as failure:
         failed = told(redis.failure or failure, placed.run_dir)
+        say(failed)
         status = 1
     except KeyboardInterrupt:
         status = interruptions.STATUS
-    try:
-        errors = None if redis.failure else _report(placed, streams, Launch(began, ended))
-        if errors:
-            say(errors)
-    finally:
-        if failed:  # last, where a user looks first
-            say(failed)
-    return status or (1 if errors or redis.failure else 0)
+    if redis.failure:
+        return status or 1
+    errors = _report(placed, streams, Launch(began, ended), failed)
+    if errors:
+        say(errors)
+    return status or (1 if errors else 0)
 
 
-def _report(placed: PlacedRun, streams: Streams, launch: Launch) -> str | None:
-    """Writes what is left of the run beside its records. Returns what is wrong with them, or None."""
+def _report(placed: PlacedRun, streams: Streams, launch: Launch, failed: str | None) -> str | None:
+    """Writes what is left of the run beside its records. Returns what is wrong with them, or None.
+
+    failed: why the run failed.
+    """
     from pipelinerl.report.summary import report  # with what draws, for which a run has no use before
 
     try:
         with naming_full_disk(placed.run_dir):
-            summary = report(placed.run_dir, streams, launch)
+            summary = report(placed.run_dir, streams, launch, failed)
     except (PlanError, StreamError, OSError) as error:
         return f"no report: {one_line(error)}"
     _describe_final_model(placed, streams)

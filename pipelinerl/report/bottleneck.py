@@ -18,7 +18,7 @@ GATE = "gate"  # the word of `Admission.blocked_by` while the trainer waits for 
 OUTSIDE = 0.5  # share of the rollouts under way without a request
 SCORES = 0.5  # rows at the reference at a time
 WASTED = 0.5  # share of the tokens that came into the loss, below which it comes before more servers
-ALIKE = 0.25  # share of the groups whose rewards are all equal, from which the problems are why
+ALIKE = 0.25  # share of the groups that all members solved or none did, from which the problems are why
 
 
 class Finding(StrEnum):
@@ -173,7 +173,7 @@ def _more_to_train(m: Measurements) -> str:
         return "more servers (world.servers), or more requests to each (inference.concurrency)"
     if (m.solved or 0.0) + (m.hopeless or 0.0) >= ALIKE:
         return "problems that are neither always solved nor never, before more servers"
-    return "look for why groups are dropped (groups dropped), before more servers"
+    return "look for why groups are dropped, before more servers"
 
 
 def _useful(m: Measurements) -> str:

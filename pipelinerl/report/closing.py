@@ -70,12 +70,13 @@ def _python() -> str:
     """Returns `python`, or the path of this interpreter where that command starts another or none."""
     found = shutil.which("python")
     interpreter = Path(sys.executable)
-    if found and Path(found).parent == interpreter.parent:
+    if found and Path(found).parent == interpreter.parent and Path(found).samefile(interpreter):
         return "python"
-    return shlex.quote(as_typed(interpreter))
+    typed = as_typed(interpreter)
+    return shlex.quote(typed if os.sep in typed else os.path.join(os.curdir, typed))
 
 
-def as_typed(run_dir: Path) -> str:
+def as_typed(path: Path) -> str:
     """Returns the path as a user here would type it."""
-    relative = os.path.relpath(run_dir)
-    return str(run_dir) if relative.startswith(os.pardir) else relative
+    relative = os.path.relpath(path)
+    return str(path) if relative.startswith(os.pardir) else relative

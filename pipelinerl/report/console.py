@@ -39,7 +39,7 @@ class RunState:
     may_end_sooner: whether the run has a `stop_at`.
     """
 
-    def __init__(self, max_steps: int, may_end_sooner: bool = False):
+    def __init__(self, max_steps: int, may_end_sooner: bool):
         self.max_steps = max_steps
         self.may_end_sooner = may_end_sooner
         self.step = 0
@@ -141,7 +141,7 @@ class RunState:
 
 
 class ConsoleView:
-    def __init__(self, run_dir: str | Path, max_steps: int, may_end_sooner: bool = False):
+    def __init__(self, run_dir: str | Path, max_steps: int, may_end_sooner: bool):
         self._state = RunState(max_steps, may_end_sooner)
         paths = {process: metrics_path(Path(run_dir), process) for process in PROCESSES}
         self._tails = {process: MetricsTail(path, from_end=True) for process, path in paths.items()}

@@ -29,10 +29,12 @@ NOT_IN_TABLE = ("evaluations", "bottleneck_measured")
 FAILED = "failed:"  # begins the status of a failed rollout
 
 
-def report(run_dir: Path, streams: Streams, launch: Launch | None = None) -> dict[str, object]:
+def report(
+    run_dir: Path, streams: Streams, launch: Launch | None = None, failed: str | None = None
+) -> dict[str, object]:
     """Prints tables and closing lines, writes the summary and the picture; returns the summary.
 
-    launch: the one that has just ended.
+    launch: the one that has just ended. failed: why it failed.
     """
     totals = read_totals(run_dir, streams)
     summary = summary_of(totals, launch)
@@ -46,8 +48,10 @@ def report(run_dir: Path, streams: Streams, launch: Launch | None = None) -> dic
     if training or heldout:
         picture = run_dir / "reward.png"
         draw_rewards(picture, caption_of(run_dir, totals), training, heldout)
-        print(f"its curve: {as_typed(picture)}")
+        print(f"learning curve: {as_typed(picture)}")
     is_solved = meets_stop_at(run_dir, totals.evaluations)
+    if failed:
+        print(f"failed: {failed}")
     print(*closing_lines(summary, run_dir, totals.accounts.ended, is_solved), sep="\n")
     return summary
 

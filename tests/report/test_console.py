@@ -55,7 +55,7 @@ def test_a_tail_gives_each_line_once_when_it_is_complete(tmp_path):
 
 
 def test_the_state_before_anything_is_known_has_gaps_not_errors():
-    facts = dict(RunState(max_steps=60).facts(now=0.0))
+    facts = dict(RunState(max_steps=60, may_end_sooner=False).facts(now=0.0))
     assert facts["step"] == "0/60"
     assert facts["held-out success"] == "– → –"
     assert facts["groups dropped"] == "none"
@@ -63,7 +63,7 @@ def test_the_state_before_anything_is_known_has_gaps_not_errors():
 
 
 def test_the_state_follows_the_metrics_of_the_processes():
-    state = RunState(max_steps=60)
+    state = RunState(max_steps=60, may_end_sooner=False)
     published = {"publish_seconds": 0.2, "publish_paused_s": 0.05, "servers": 2}
     state.observe("trainer", {"time": 100.0, "step": 0, **published})
     state.observe("actor", {"time": 100.0, "step": 0, "heldout_success": 0.4})
@@ -96,7 +96,7 @@ def test_the_time_left_is_a_bound_where_a_run_may_end_once_it_is_solved():
 def test_without_a_terminal_each_step_and_each_evaluation_is_a_line(tmp_path, capsys):
     trainer = MetricsWriter(tmp_path, "trainer")
     actor = MetricsWriter(tmp_path, "actor")
-    with ConsoleView(tmp_path, max_steps=5) as view:
+    with ConsoleView(tmp_path, max_steps=5, may_end_sooner=False) as view:
         trainer.write(0, weight_version=0)
         actor.write(0, heldout_success=0.25)
         for step in range(1, 6):
@@ -115,7 +115,7 @@ def test_without_a_terminal_each_step_and_each_evaluation_is_a_line(tmp_path, ca
 
 
 def test_steps_that_are_made_again_have_lines_again():
-    state = RunState(max_steps=9)
+    state = RunState(max_steps=9, may_end_sooner=False)
     for at, step in enumerate([0, 1, 2, 3, 1, 2, 3, 4]):  # it goes back to the checkpoint of step 1
         state.observe("trainer", {"time": float(at), "step": step})
     steps = [line.split(" | ")[0] for line in state.lines]
@@ -155,7 +155,7 @@ LIVE_VIEW = """
 from pathlib import Path
 from pipelinerl.report.console import ConsoleView
 from pipelinerl.metrics import MetricsWriter
-with ConsoleView(Path("."), 60) as view:
+with ConsoleView(Path("."), 60, False) as view:
     MetricsWriter(Path("."), "trainer").write(7, lag_mean=1.25, lag_max=4)
     view.update(2)
 """
@@ -189,7 +189,7 @@ def test_on_a_terminal_a_live_panel(tmp_path):
 
 def test_a_warning_is_said_once_and_in_full(tmp_path, capsys):
     writer = MetricsWriter(tmp_path, "trainer")
-    with ConsoleView(tmp_path, max_steps=9) as view:
+    with ConsoleView(tmp_path, max_steps=9, may_end_sooner=False) as view:
         writer.write(4, loss=0.5, alarm_ess_collapsed=1.0)
         view.update()
         writer.write(5, loss=0.5)
@@ -201,7 +201,7 @@ def test_a_warning_is_said_once_and_in_full(tmp_path, capsys):
 
 
 def test_it_says_once_that_judging_cannot_keep_up():
-    state = RunState(max_steps=10)
+    state = RunState(max_steps=10, may_end_sooner=False)
     for time_s, share in [(0, 0.95), (5, 0.5), (10, 0.95), (60, 1.0), (70, 1.0), (75, 1.0), (80, 0.1)]:
         state.observe("judging", {"time": time_s, "step": 0, "busy_share": share, "waiting": 7})
     assert [warning for warning in state.warnings if "7 answers wait" in warning] == state.warnings

@@ -9,6 +9,7 @@ from typing import Any
 
 from contracts.conformance.inference.bench import SHORT, Bench
 from contracts.conformance.inference.buckets import packed
+from contracts.conformance.inference.departures import hang_up
 from contracts.conformance.inference.load import cancelling
 from contracts.conformance.inference.mixed_batch import Asked, ids, limits_of
 from contracts.conformance.inference.recovery import restarts, restore_service
@@ -22,7 +23,9 @@ TOGETHER = 24  # requests in addition to those that certainly cross the update; 
 LENGTH = 96
 QUEUED = 6
 QUEUED_S = 1.0  # without any response in this time, requests wait for the update
-PAUSES_WITHIN_S = 5.0  # after the first bucket; some servers never pause
+ROUNDS = 16  # of such requests, at most
+
+Sent = list[tuple[Server, asyncio.Task[list[Sample]]]]
 
 
 async def under_load(bench: Bench, update: Callable[[], Awaitable[None]]) -> list[tuple[Server, Sample]]:
@@ -50,43 +53,50 @@ async def under_load(bench: Bench, update: Callable[[], Awaitable[None]]) -> lis
 async def queued_over_an_update(
     bench: Bench, trainer: TrainerPeer, kv_cache: str
 ) -> list[tuple[Server, Sample]]:
-    """Sends requests between the buckets of a `paused` update, and returns their completions.
-
-    A server pauses some time after it has received the first bucket, and may have begun with the first
-    requests by then. So they are sent in rounds, until one has no response and another follows it.
-    """
+    """Sends requests between the buckets of a `paused` update, and returns their completions."""
     version = trainer.version + 1
     weights = bench.weights(version)
-    request = trainer.update_request(version, weights, kv_cache=kv_cache)
+    silence_s = bench.settings.patience_s + ROUNDS * QUEUED_S
+    request = trainer.update_request(version, weights, kv_cache=kv_cache, timeout_s=silence_s)
     first, *rest = buckets = packed(weights, request["bucket_bytes"])
     await trainer.request_update(request)
     await trainer.send([first])
-    tasks: list[asyncio.Task[list[Sample]]] = []
-    asked: list[tuple[Server, asyncio.Task[list[Sample]]]] = []
-    async with cancelling(tasks):
-        deadline = asyncio.get_running_loop().time() + PAUSES_WITHIN_S
-        silent = 0
-        while silent < 2 and asyncio.get_running_loop().time() < deadline:
-            now = [one for server in bench.servers for one in await _several(bench, server)]
-            asked += now
-            tasks += [task for _, task in now]
-            responded, _ = await asyncio.wait(tasks[-len(now) :], timeout=QUEUED_S)
-            silent += not responded
+    sent: Sent = []
+    try:
+        await asyncio.gather(*(_send_until_queued(bench, server, sent) for server in bench.servers))
         await trainer.send(rest)
         size = sum(bucket.nbytes for bucket in buckets)
         await trainer.wait_until_live(version, size, "send requests between two buckets")
-        return [(server, sample) for server, task in asked for sample in await task]
+        return [(server, sample) for server, task in sent for sample in await task]
+    finally:
+        await hang_up([task for _, task in sent])
 
 
-async def _several(bench: Bench, server: Server) -> list[tuple[Server, asyncio.Task[list[Sample]]]]:
+async def _send_until_queued(bench: Bench, server: Server, sent: Sent) -> None:
+    """Sends rounds of requests to a server, until one that had no response is followed by another.
+
+    A server pauses some time after it has received the first bucket, and may have begun with the first
+    requests by then. Some servers never pause.
+    """
+    silent = 0
+    for _ in range(ROUNDS):
+        batch = await _send_round(bench, server)
+        sent += [(server, task) for task in batch]
+        responded, _ = await asyncio.wait(batch, timeout=QUEUED_S)
+        silent = 0 if responded else silent + 1
+        if silent == 2 or any(task.exception() for task in responded):
+            return
+
+
+async def _send_round(bench: Bench, server: Server) -> list[asyncio.Task[list[Sample]]]:
     """Sends a few short requests, every other one with two choices."""
     n = min(2, (await limits_of(server)).max_n)
-    sent = []
+    batch = []
     for i in range(QUEUED):
         more = {"n": n} if i % 2 and n > 1 else {}
         asked = Asked(*ids(bench.reference.prompt(5 + i, seed=i)), Sampling(1.0), False, more, SHORT)
-        sent.append((server, asyncio.create_task(asked.send(server))))
-    return sent
+        batch.append(asyncio.create_task(asked.send(server)))
+    return batch
 
 
 async def after_a_failed_update(bench: Bench, trainer: TrainerPeer) -> None:
