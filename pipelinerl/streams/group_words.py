@@ -4,27 +4,14 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from contracts.records import DropReason, Rollout, Settled, TrainingSequence
+from contracts.records import Rollout, Settled, TrainingSequence
+from pipelinerl.streams.drop_reasons import meaning_of
 from pipelinerl.streams.group_history import RowShare
-
-WHY = {
-    DropReason.ZERO_ADVANTAGE: "all its rewards are equal, so comparing its rollouts teaches nothing",
-    DropReason.OVERLONG: "its rollouts were truncated, at the token limit or out of time",
-    DropReason.ADVANTAGE_RANGE: "its advantages are larger than rewards can explain",
-    DropReason.STALE: "some of its tokens were sampled by weights older than max_lag allows",
-    DropReason.FAILED: "fewer than two of its rollouts ended without failure, so none can be compared",
-    DropReason.NONFINITE: "the gradient of its step was not finite, so that step changed nothing",
-    DropReason.TRAINING_DONE: "it was still in the pipeline when the last step closed",
-    DropReason.INTERRUPTED: "it was in flight when the run stopped, or servers had failed a rollout of it",
-    DropReason.ROLLED_BACK: "some of its tokens were sampled by weights that the resumed run does not have",
-    DropReason.TOKEN_FIELDS: "it was sampled under another declaration of token fields",
-}
-OWN_REASON = "a filter or an advantage of the run's own gives this reason"
 
 
 def describe_drop(reason: str) -> str:
     """Returns the reason why a group was dropped, and what it means."""
-    return f"dropped as {reason}: {WHY.get(reason, OWN_REASON)}"
+    return f"dropped as {reason}: {meaning_of(reason).full}"
 
 
 def describe_left_out(rollout: Rollout | None, reason: str | None) -> str:

@@ -18,11 +18,12 @@ from contracts.records import (
     VersionSpan,
 )
 from pipelinerl.paths import ROOT
+from pipelinerl.streams.drop_reasons import MEANINGS
 from pipelinerl.streams.events import FRESH_RUN
 from pipelinerl.streams.files import FileStreams
 from pipelinerl.streams.group_history import read_history
 from pipelinerl.streams.group_story import tell
-from pipelinerl.streams.group_words import WHY, describe_drop
+from pipelinerl.streams.group_words import describe_drop
 from tests.builders import completion, rollout
 from tests.streams.test_show import refused, shown
 
@@ -155,7 +156,7 @@ def test_every_reason_has_words(streams, reason):
     settled = Settled(group_ids=[0], rollouts=4, reason=reason)
     streams.writer("preprocessor_events").append(settled)
     assert describe_drop(reason).startswith(f"dropped as {reason}: ")
-    assert (reason in WHY) == (reason != "boring")
+    assert (reason in MEANINGS) == (reason != "boring")
     assert [*tell(read_history(streams, 0))][-1].endswith(describe_drop(reason))
 
 

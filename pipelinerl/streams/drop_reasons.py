@@ -1,0 +1,57 @@
+"""Says what each reason means for which a group is dropped, in a few words and in a clause. Pure."""
+
+from typing import NamedTuple
+
+from contracts.records import DropReason
+
+
+class Meaning(NamedTuple):
+    """What a reason means. brief: beside a count of groups. full: of one group, "it"."""
+
+    brief: str
+    full: str
+
+
+MEANINGS = {
+    DropReason.ZERO_ADVANTAGE: Meaning(
+        "all rewards equal", "all its rewards are equal, so comparing its rollouts teaches nothing"
+    ),
+    DropReason.OVERLONG: Meaning(
+        "answers cut off", "its rollouts were truncated, at the token limit or out of time"
+    ),
+    DropReason.ADVANTAGE_RANGE: Meaning(
+        "an advantage too large", "its advantages are larger than rewards can explain"
+    ),
+    DropReason.STALE: Meaning(
+        "sampled by weights older than max_lag allows",
+        "some of its tokens were sampled by weights older than max_lag allows",
+    ),
+    DropReason.FAILED: Meaning(
+        "fewer than two rollouts without failure",
+        "fewer than two of its rollouts ended without failure, so none can be compared",
+    ),
+    DropReason.NONFINITE: Meaning(
+        "a gradient that was not finite",
+        "the gradient of its step was not finite, so that step changed nothing",
+    ),
+    DropReason.TRAINING_DONE: Meaning(
+        "left over at the end", "it was still in the pipeline when the last step closed"
+    ),
+    DropReason.INTERRUPTED: Meaning(
+        "in flight at a stop",
+        "it was in flight when the run stopped, or servers had failed a rollout of it",
+    ),
+    DropReason.ROLLED_BACK: Meaning(
+        "sampled by weights that were undone",
+        "some of its tokens were sampled by weights that the resumed run does not have",
+    ),
+    DropReason.TOKEN_FIELDS: Meaning(
+        "sampled with other token fields", "it was sampled under another declaration of token fields"
+    ),
+}
+OWN = Meaning("a reason of the run's own", "a filter or an advantage of the run's own gives this reason")
+
+
+def meaning_of(reason: str) -> Meaning:
+    """Returns what the reason means, which may be the word of a run's own filter."""
+    return MEANINGS.get(reason, OWN)
