@@ -20,7 +20,6 @@ from pipelinerl.report.reward_plot import caption_of, draw_rewards
 from pipelinerl.report.run_totals import RunTotals, read_totals
 from pipelinerl.report.wall_time import Launch
 from pipelinerl.streams import Streams
-from pipelinerl.streams.of_run import recorded_streams
 from pipelinerl.training.stopping import Stopping
 
 OVERALL = ("version", "first_version", "last_version", "pinned", "success", "problems", "failed")
@@ -54,12 +53,6 @@ def report(
         print(f"failed: {failed}")
     print(*closing_lines(summary, run_dir, totals.accounts.ended, is_solved), sep="\n")
     return summary
-
-
-def summarise(run_dir: Path, launch: Launch | None = None) -> dict[str, object]:
-    """Returns the summary alone. `launch`: the one that has just ended, if it counts by its own clock."""
-    with recorded_streams(run_dir) as streams:
-        return summary_of(read_totals(run_dir, streams), launch)
 
 
 def summary_of(totals: RunTotals, launch: Launch | None) -> dict[str, object]:

@@ -15,9 +15,9 @@ import pytest
 
 from pipelinerl.paths import ROOT
 from pipelinerl.report.run_totals import accounts_of
-from pipelinerl.report.summary import summarise
 from pipelinerl.streams.of_run import recorded_streams
 from tests.pipeline.runs import assert_accounted, finish, resume, resumptions_of
+from tests.report.summarised import summarise
 
 RECORDED = ROOT / "tests" / "data" / "recorded_run"
 REPLAYED = """\

@@ -22,10 +22,11 @@ from pipelinerl.report.accounting import GroupAccounts
 from pipelinerl.report.bottleneck import NOT_RECORDED
 from pipelinerl.report.evaluation_table import print_evaluations
 from pipelinerl.report.run_totals import RunTotals
-from pipelinerl.report.summary import report, summarise
+from pipelinerl.report.summary import report
 from pipelinerl.report.wall_time import Launch
 from pipelinerl.streams.files import FileStreams
 from tests.builders import completion, rollout
+from tests.report.summarised import summarise
 
 
 def published(version: int) -> WeightsPublished:
