@@ -12,6 +12,7 @@ COMMANDS = (  # what one types while working with runs, in the order in which on
     "pipelinerl.scale",
     "pipelinerl.export",
     "pipelinerl.view.timeline",
+    "pipelinerl.view.trace",
     "pipelinerl.view.parquet",
     "pipelinerl.simulate",
     "pipelinerl.difficulty",

@@ -7,9 +7,6 @@ requests of training rollouts; a row holds one request at a time. The format fol
 """
 
 import sys
-from collections.abc import Iterable
-from heapq import heappop, heappush
-from itertools import groupby
 from pathlib import Path
 from typing import NamedTuple
 
@@ -20,6 +17,7 @@ from pipelinerl.streams import StreamError, Streams
 from pipelinerl.streams.events import recorded, recorded_events
 from pipelinerl.streams.of_run import recorded_streams
 from pipelinerl.streams.run_directory import InvalidInputError, check_run
+from pipelinerl.view.tracks import rows
 
 FORMATS = (".svg", ".png", ".pdf")
 VERSIONS = 4  # in the middle of the run, unless the command names others
@@ -41,6 +39,20 @@ def read_timeline(streams: Streams, first: int | None = None, last: int | None =
     Raises InvalidInputError if the run has recorded no such time.
     """
     live = published_versions(streams)
+    first, last = window(live, first, last)
+    began = live[first].at
+    ended = live[last].at
+    completions = (c for rollout in recorded(streams, "rollouts") for c in rollout.completions)
+    shown = [c for c in completions if c.ended > began and c.began < ended]
+    published = [event for event in live.values() if began <= event.at <= ended]
+    return Timeline(began, ended, published, rows(shown))
+
+
+def window(live: dict[int, WeightsPublished], first: int | None, last: int | None) -> tuple[int, int]:
+    """Returns the versions between which a timeline lies, by default some in the middle of the run.
+
+    Raises InvalidInputError if they were not published, or not in this order.
+    """
     if not live:
         raise InvalidInputError("the run has published no weights yet")
     newest = max(live)
@@ -50,12 +62,7 @@ def read_timeline(streams: Streams, first: int | None = None, last: int | None =
         raise InvalidInputError(
             f"there is no time from version {first} to {last}: {min(live)} to {newest} were published"
         )
-    began = live[first].at
-    ended = live[last].at
-    completions = (c for rollout in recorded(streams, "rollouts") for c in rollout.completions)
-    shown = [c for c in completions if c.ended > began and c.began < ended]
-    published = [event for event in live.values() if began <= event.at <= ended]
-    return Timeline(began, ended, published, rows(shown))
+    return first, last
 
 
 def published_versions(streams: Streams) -> dict[int, WeightsPublished]:
@@ -67,23 +74,6 @@ def published_versions(streams: Streams) -> dict[int, WeightsPublished]:
         elif isinstance(event, WeightsPublished):
             live[event.version] = event
     return live
-
-
-def rows(completions: Iterable[Completion]) -> list[list[Completion]]:
-    """Returns the requests in rows, each the first one that is free. Servers share no row."""
-    found: list[list[Completion]] = []
-    ordered = sorted(completions, key=lambda c: (c.server, c.began))
-    for _, of_server in groupby(ordered, key=lambda c: c.server):
-        free: list[tuple[float, int]] = []  # when its last request ended, and the row
-        for completion in of_server:
-            if free and free[0][0] <= completion.began:
-                _, row = heappop(free)
-            else:
-                row = len(found)
-                found.append([])
-            found[row].append(completion)
-            heappush(free, (completion.ended, row))
-    return found
 
 
 def main() -> int:

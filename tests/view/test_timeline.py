@@ -10,8 +10,9 @@ from contracts.records import VersionSpan, WeightsPublished
 from pipelinerl.streams.events import FRESH_RUN
 from pipelinerl.streams.files import FileStreams
 from pipelinerl.streams.run_directory import InvalidInputError
-from pipelinerl.view.timeline import Timeline, main, read_timeline, rows
+from pipelinerl.view.timeline import Timeline, main, read_timeline
 from pipelinerl.view.timeline_plot import colour, draw_timeline
+from pipelinerl.view.tracks import rows
 from tests.builders import completion, rollout
 
 

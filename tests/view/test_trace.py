@@ -1,0 +1,146 @@
+"""The trace of a run: which slices there are, that they nest, and what the command says."""
+
+import gzip
+import json
+import sys
+from collections import defaultdict
+from pathlib import Path
+
+import pytest
+
+from contracts.records import VersionSpan, WeightsPublished
+from pipelinerl.spans import Spans
+from pipelinerl.streams.files import FileStreams
+from pipelinerl.view.trace import main
+from pipelinerl.view.tracks import Slice, nested
+from tests.builders import completion, rollout
+
+BEGIN = 99.5  # of the first publication, which is the earliest of all
+
+
+def published(version: int) -> WeightsPublished:
+    at = 100.0 + 10 * version
+    return WeightsPublished(
+        run="r", version=version, servers=["a"], seconds=0.5, bytes=8, paused_s=0.0, at=at
+    )
+
+
+@pytest.fixture
+def run(tmp_path) -> Path:
+    """A run of 4 versions, 10 s apart, with two requests at a time, of which each crosses an update."""
+    streams = FileStreams(tmp_path / "run" / "streams")
+    events = streams.writer("trainer_events")
+    rollouts = streams.writer("rollouts")
+    trainer = Spans(tmp_path / "run", "trainer-0")
+    actor = Spans(tmp_path / "run", "actor")
+    for version in range(4):
+        at = 100.0 + 10 * version
+        events.append(published(version))
+        across = [VersionSpan(version, 0, 1), VersionSpan(version + 1, 1, 4)]
+        for member in range(2):
+            times = {"began": at + 8 + member, "ended": at + 12 + member, "server": "a"}
+            made = completion([1], [2, 3, 4, 5], spans=across, **times)
+            rollouts.append(rollout(version, member, completions=[made]))
+        trainer.add("open", at - 0.5, 0.1, version=version)
+        trainer.add("send", at - 0.4, 0.400003, version=version)  # ends a little after what is around it
+        trainer.add("publish", at - 0.5, 0.5, version=version)
+        actor.add("places", at, 1.0, in_flight=2.0, capacity=4.0, blocked={"lag": 1.0})
+    failed = {"started_at": 120.0, "finished_at": 121.0, "status": "failed:server_error"}
+    rollouts.append(rollout(9, completions=[], **failed))
+    return tmp_path / "run"
+
+
+def traced(monkeypatch, run: Path, *arguments: str) -> dict[str, list[dict]]:
+    """The events of the run's trace, by their kind."""
+    out = run.parent / "trace.json.gz"
+    monkeypatch.setattr(sys, "argv", ["trace", str(run), "--out", str(out), *arguments])
+    assert main() == 0
+    events = defaultdict(list)
+    for event in json.loads(gzip.decompress(out.read_bytes()))["traceEvents"]:
+        events[event["ph"]].append(event)
+    return events
+
+
+def check_nesting(slices: list[dict]) -> None:
+    """Fails unless the slices of each track begin in order, and lie within or after those before."""
+    ends = defaultdict(list)
+    last = {}
+    for slice_ in slices:
+        track = slice_["pid"], slice_["tid"]
+        end = slice_["ts"] + slice_["dur"]
+        assert slice_["ts"] >= last.get(track, 0) and slice_["dur"] >= 0
+        last[track] = slice_["ts"]
+        around = ends[track]
+        while around and around[-1] <= slice_["ts"]:
+            around.pop()
+        assert not around or end <= around[-1], slice_
+        around.append(end)
+
+
+def test_each_rollout_has_a_slice_and_slices_nest(monkeypatch, run):
+    events = traced(monkeypatch, run)
+    check_nesting(events["X"])
+    names = [slice_["name"] for slice_ in events["X"]]
+    assert {f"{version}-{member}" for version in range(4) for member in range(2)} | {"9-0"} <= {*names}
+    assert names.count("version 1") == 4  # two requests begin with it, and two go on with it
+    assert names.count("send") == names.count("publish") == 4
+    tracks = [event["args"]["name"] for event in events["M"] if event["name"] == "thread_name"]
+    assert sorted(tracks) == ["request 1", "request 2", "request 3", "trainer-0"]
+    processes = [event["args"]["name"] for event in events["M"] if event["name"] == "process_name"]
+    assert sorted(processes) == ["a", "actor", "no server", "trainer-0"]
+
+
+def test_a_slice_has_the_times_and_facts_of_its_request(monkeypatch, run):
+    slices = traced(monkeypatch, run)["X"]
+    at = next(i for i, slice_ in enumerate(slices) if slice_["name"] == "1-0")
+    request, *inner = slices[at : at + 3]
+    assert (request["ts"], request["dur"]) == (round((118.0 - BEGIN) * 1e6), 4_000_000)
+    assert request["args"]["group"] == 1 and request["args"]["sampled_tokens"] == 4
+    assert [(s["name"], s["dur"]) for s in inner] == [("version 1", 1_000_000), ("version 2", 3_000_000)]
+
+
+def test_versions_and_places_are_in_it(monkeypatch, run):
+    events = traced(monkeypatch, run)
+    assert [event["name"] for event in events["i"]] == [f"version {version} is live" for version in range(4)]
+    assert [event["args"] for event in events["C"]] == [{"in_flight": 2.0, "capacity": 4.0}] * 4
+
+
+def test_between_two_versions_it_has_what_touches_that_time(monkeypatch, run):
+    events = traced(monkeypatch, run, "--versions", "1", "2")
+    rollouts = {slice_["name"] for slice_ in events["X"] if "-" in slice_["name"]}
+    assert rollouts == {"0-0", "0-1", "1-0", "1-1"}
+    assert [event["name"] for event in events["i"]] == ["version 1 is live", "version 2 is live"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["--versions", "1", "9"], "there is no time from version 1 to 9: 0 to 3 were published"),
+        (["--out", "trace.json"], "the name of a trace ends in .json.gz"),
+    ],
+)
+def test_what_cannot_be_written_is_said_in_one_line(monkeypatch, capsys, run, arguments, says):
+    out = run.parent / "trace.json.gz"
+    monkeypatch.setattr(sys, "argv", ["trace", str(run), "--out", str(out), *arguments])
+    try:
+        assert main() == 1
+    except SystemExit as refusal:
+        assert refusal.code == 2
+    assert says in capsys.readouterr().err.splitlines()[-1]
+    assert not out.exists()
+
+
+def test_a_run_without_anything_says_so(monkeypatch, capsys, tmp_path):
+    FileStreams(tmp_path / "streams").writer("rollouts").close()
+    monkeypatch.setattr(sys, "argv", ["trace", str(tmp_path), "--out", str(tmp_path / "trace.json.gz")])
+    assert main() == 1
+    assert "has recorded nothing that takes time yet" in capsys.readouterr().err
+
+
+def test_spans_that_overlap_are_on_tracks_of_their_own():
+    first, across, within = Slice("first", 0, 4), Slice("across", 3, 6), Slice("within", 4, 5)
+    tracks = nested("actor", [within, across, first])
+    assert [(track.name, [slice_.name for slice_ in track.slices]) for track in tracks] == [
+        ("actor", ["first", "within"]),
+        ("actor 1", ["across"]),
+    ]
