@@ -8,11 +8,9 @@ A run is counted for so many seconds after its servers have joined. Resuming is 
 of so many groups.
 """
 
-import contextlib
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -20,13 +18,12 @@ import numpy as np
 import psutil
 
 from benchmarks.arguments import composed, positive_int, positive_seconds
-from benchmarks.broken_servers import running
+from benchmarks.broken_servers import of_kind, running
 from benchmarks.resume_cost import resume_cpu_s
 from benchmarks.run_processes import jobs_of
 from contracts.records import WeightsPublished
 from contracts.support.command_line import command_parser
 from pipelinerl.metrics import MetricsTail, metrics_path
-from pipelinerl.streams.of_run import recorded_streams
 
 GROUP_SIZE = 4
 SETTINGS = [
@@ -110,15 +107,8 @@ def wait_for_servers(run: Path, servers: int, launcher: subprocess.Popen) -> Non
         if time.monotonic() > deadline:
             raise TimeoutError(f"{servers} servers have not joined within {STARTS_WITHIN_S} s")
         time.sleep(EVERY_S)
-        published = sum(number == servers for number in servers_published(run))
-
-
-def servers_published(run: Path) -> Iterator[int]:
-    """Yields the number of servers of each published version so far."""
-    with contextlib.suppress(FileNotFoundError), recorded_streams(run) as streams:
-        for entry in streams.reader("trainer_events").read(timeout_s=0):
-            if isinstance(entry.record, WeightsPublished):
-                yield len(entry.record.servers)
+        events = of_kind(run, "trainer_events", WeightsPublished)
+        published = sum(len(event.servers) == servers for event in events)
 
 
 def report(servers: int, samples: list[Sample]) -> None:

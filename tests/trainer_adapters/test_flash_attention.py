@@ -9,10 +9,10 @@ import torch
 from trainer_adapters.flash_attention import has_flash_attention_3
 
 KERNELS = """
-import torch
-library = torch.library.Library("flash_attn_3", "DEF")
-library.define("fwd(Tensor q) -> Tensor")
-library.define("bwd(Tensor q) -> Tensor")
+from torch import library
+kernels = library.Library("flash_attn_3", "DEF")
+kernels.define("fwd(Tensor q) -> Tensor")
+kernels.define("bwd(Tensor q) -> Tensor")
 """
 PROGRAM = """
 import logging, sys, torch

@@ -46,7 +46,7 @@ def sent(
 async def hang_up(tasks: list[asyncio.Task[Any]]) -> None:
     for task in tasks:
         task.cancel()
-    await asyncio.wait(tasks)
+    await asyncio.gather(*tasks, return_exceptions=True)
 
 
 async def there_or_done(server: Server, tasks: list[asyncio.Task[Any]]) -> bool:
