@@ -46,6 +46,16 @@ def events(run: Path, kind: type) -> list:
     return [record for record in records(run, "launcher_events") if isinstance(record, kind)]
 
 
+def waiting(tmp_path: Path) -> tuple[str, ...]:
+    """Settings of a run of which no step after the eighth is made before there is a file `go_on`."""
+    return (
+        *SHORT,
+        "objective._target_=tests.hanging_objective.WaitingObjective",
+        f"+objective.go_on={tmp_path}/go_on",
+        "packing.micro_batch_tokens=1000",
+    )
+
+
 def hit(run: Path, module: str, number: int, after_steps: int) -> None:
     """Sends a signal to a worker once so many steps have been closed."""
     wait_for_record(run, "trainer_events", StepClosed, count=after_steps)
@@ -77,10 +87,12 @@ def assert_went_on(run: Path, launcher, restarts: int = 1) -> str:
 )
 def test_where_the_trainer_lives_not_one_step_is_lost(tmp_path, module, settings):
     run = tmp_path / "run"
-    launcher = start(run, *SHORT, *settings)
+    launcher = start(run, *waiting(tmp_path), *settings)
     wait_for_record(run, "trainer_events", StepClosed)
     servers = server_pids(run)
     hit(run, module, signal.SIGKILL, after_steps=6)
+    wait_for_record(run, "launcher_events", SaveWanted)
+    (tmp_path / "go_on").touch()
     (restarted,) = events_after(launcher, run)
     assert server_pids(run)[:1] == servers  # it was not started again
     err = assert_went_on(run, launcher)
@@ -108,9 +120,10 @@ def events_after(launcher, run: Path) -> list[Restarted]:
 @pytest.mark.engines  # for its time
 def test_where_a_rank_is_killed_the_run_goes_on_from_its_last_checkpoint(tmp_path, settings):
     run = tmp_path / "run"
-    launcher = start(run, *SHORT, *settings)
+    launcher = start(run, *waiting(tmp_path), *settings)
     wait_for_record(run, "trainer_events", CheckpointSaved)
     hit(run, "pipelinerl.trainer", signal.SIGKILL, after_steps=6)
+    (tmp_path / "go_on").touch()
     assert_went_on(run, launcher)
     (resumed,) = events(run, Resumed)
     assert resumed.version >= 5 and resumed.version % 5 == 0
@@ -126,8 +139,9 @@ def test_where_a_rank_is_killed_the_run_goes_on_from_its_last_checkpoint(tmp_pat
 )
 def test_a_worker_that_is_stopped_is_ended_and_begins_again(tmp_path, module):
     run = tmp_path / "run"
-    launcher = start(run, *SHORT, "world.heartbeat_timeout_s=8", "world.stop_timeout_s=2")
+    launcher = start(run, *waiting(tmp_path), "world.heartbeat_timeout_s=8", "world.stop_timeout_s=2")
     hit(run, module, signal.SIGSTOP, after_steps=6)
+    (tmp_path / "go_on").touch()
     err = assert_went_on(run, launcher)
     assert "has been silent for 8 s and is ended; its log may have its stacks" in err
 
