@@ -399,7 +399,8 @@ def _encode_array(value: object) -> object:
     raise NotImplementedError(f"records do not carry {type(value).__name__}")
 
 
-def _decode_array(code: int, data: memoryview) -> np.ndarray:
+def decode_array(code: int, data: memoryview) -> np.ndarray:
+    """Returns the array of a MessagePack extension, as a decoder's `ext_hook` does."""
     return np.frombuffer(data, dtype=_DTYPES[code])
 
 
@@ -411,7 +412,7 @@ def _check_array(expected: type, value: object) -> object:
 
 _encoder = msgspec.msgpack.Encoder(enc_hook=_encode_array)
 _decoder: msgspec.msgpack.Decoder[Record] = msgspec.msgpack.Decoder(
-    Rollout | MicroBatchRow | Event, ext_hook=_decode_array, dec_hook=_check_array
+    Rollout | MicroBatchRow | Event, ext_hook=decode_array, dec_hook=_check_array
 )
 
 

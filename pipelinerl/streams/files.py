@@ -217,8 +217,33 @@ class FileReader(StreamReader):
     def first_offset(self) -> int:
         return next(iter(segment_starts(self._directory)), 0)
 
+    def size(self) -> int:
+        """Returns the offset after the last byte, which may be of a record that is being written."""
+        starts = segment_starts(self._directory)
+        return starts[-1] + segment_path(self._directory, starts[-1]).stat().st_size if starts else 0
+
+    def at(self, offset: int) -> Record:
+        """Returns the record that begins at the offset. Raises StreamError if there is none."""
+        for entry in self._available(offset):
+            return entry.record
+        raise StreamError(f"{self._directory} has no record at offset {offset}")
+
+    def payloads(self, offset: int) -> Iterator[tuple[memoryview, int]]:
+        """Yields the encoded records from the offset on, each with the offset after it.
+
+        Raises StreamCorruptError also for a record that is being written: the next call may find it complete.
+        """
+        for payload, following, _ in self._payloads(offset):
+            yield payload, following
+
     def _available(self, offset: int) -> Iterator[Entry]:
         """Yields the complete records from the offset on."""
+        for payload, following, path in self._payloads(offset):
+            yield Entry(_decode(payload, path, offset), following)
+            offset = following
+
+    def _payloads(self, offset: int) -> Iterator[tuple[memoryview, int, Path]]:
+        """Yields the complete payloads from the offset on, the offset after each, and its segment."""
         starts = segment_starts(self._directory)
         if not starts and offset:
             raise StreamError(f"no stream in {self._directory}, so there is no offset {offset} in it")
@@ -234,7 +259,7 @@ class FileReader(StreamReader):
                 raise StreamCorruptError(f"{path} should follow at offset {offset}: a segment is missing")
             try:
                 for payload, following in read_payloads(path, offset, sealed):
-                    yield Entry(_decode(payload, path, offset), following)
+                    yield payload, following, path
                     offset = following
             except FileNotFoundError:
                 raise StreamTrimmedError(f"{path} was trimmed while it was read at {offset}") from None

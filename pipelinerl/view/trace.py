@@ -16,11 +16,11 @@ from typing import NamedTuple
 from contracts.records import Completion, Rollout, VersionSpan
 from contracts.support.command_line import command_parser
 from pipelinerl.config import DamagedConfigError
-from pipelinerl.metrics import MetricsTail
 from pipelinerl.streams import StreamError, Streams
 from pipelinerl.streams.events import recorded
 from pipelinerl.streams.of_run import recorded_streams
 from pipelinerl.streams.run_directory import InvalidInputError, check_run
+from pipelinerl.view.span_files import PLACES, SpanFiles
 from pipelinerl.view.timeline import published_versions, window
 from pipelinerl.view.trace_file import Counter, Instant, write_trace
 from pipelinerl.view.tracks import Slice, Track, nested, rows
@@ -28,7 +28,6 @@ from pipelinerl.view.tracks import Slice, Track, nested, rows
 SUFFIX = ".json.gz"
 MOST = 200_000  # requests: a browser has room for the slices of so many
 NO_SERVER = "no server"  # of a rollout that had no response
-PLACES = "places"  # the span that holds means
 
 
 class Request(NamedTuple):
@@ -53,17 +52,17 @@ class Period(NamedTuple):
         return ended > self.began and began < self.ended
 
 
-def write_trace_of(run_dir: Path, out: Path, first: int | None, last: int | None) -> str:
+def write_trace_of(streams: Streams, run_dir: Path, out: Path, first: int | None, last: int | None) -> str:
     """Writes the trace, and returns a sentence about it. Raises InvalidInputError, StreamError or OSError."""
-    check_run(run_dir)
-    with recorded_streams(run_dir) as streams:
-        live = published_versions(streams)
-        period = Period(0.0, float("inf"))
-        if first is not None:
-            first, last = window(live, first, last)
-            period = Period(live[first].at, live[last].at)
-        requests = deque(requests_of(streams, period), maxlen=MOST)
-    spans = dict(spans_of(run_dir, period))
+    live = published_versions(streams)
+    period = Period(0.0, float("inf"))
+    if first is not None:
+        first, last = window(live, first, last)
+        period = Period(live[first].at, live[last].at)
+    requests = deque(requests_of(streams, period), maxlen=MOST)
+    span_files = SpanFiles(run_dir)
+    span_files.update()
+    spans = span_files.between(period.began, period.ended)
     instants = [
         Instant(f"version {version} is live", event.at)
         for version, event in live.items()
@@ -130,19 +129,6 @@ def _slices(request: Request) -> Iterator[Slice]:
         yield Slice(f"version {span.version}", began, ended, {"tokens": span.end - span.start})
 
 
-def spans_of(run_dir: Path, period: Period) -> Iterator[tuple[str, list[Slice]]]:
-    """Yields the spans of each process that touch the period."""
-    for file in sorted((run_dir / "spans").glob("*.jsonl")):
-        slices = []
-        for line in MetricsTail(file).read():
-            name = line.pop("n")
-            began = line.pop("t")
-            ended = began + line.pop("d")
-            if period.touches(began, ended):
-                slices.append(Slice(name, began, ended, line))
-        yield file.stem, slices
-
-
 def tracks_of_spans(spans: dict[str, list[Slice]]) -> Iterator[Track]:
     for process, slices in spans.items():
         yield from nested(process, (slice_ for slice_ in slices if slice_.name != PLACES))
@@ -167,7 +153,9 @@ def main() -> int:
     if not arguments.out.name.endswith(SUFFIX):
         parser.error(f"--out {arguments.out}: the name of a trace ends in {SUFFIX}")
     try:
-        print(write_trace_of(arguments.run_dir, arguments.out, *arguments.versions))
+        check_run(arguments.run_dir)
+        with recorded_streams(arguments.run_dir) as streams:
+            print(write_trace_of(streams, arguments.run_dir, arguments.out, *arguments.versions))
     except (InvalidInputError, DamagedConfigError, StreamError, OSError) as error:
         print(f"pipelinerl.view.trace: {error}", file=sys.stderr)
         return 1

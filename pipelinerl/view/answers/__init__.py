@@ -1,0 +1,1 @@
+"""What the viewer answers: one module for each page, from an open run to JSON. No HTTP in here."""

@@ -1,0 +1,39 @@
+"""Answers the charts of a run, with the marks of resumptions and alarms."""
+
+from contracts.records import Resumed
+from pipelinerl.health.rules import Alarm as Sign
+from pipelinerl.view.answers.overview import Answer
+from pipelinerl.view.runs.opened import OpenRun
+from pipelinerl.view.runs.run_metrics import Alarm
+
+
+def charts(run: OpenRun) -> Answer:
+    with run.lock:
+        state = run.state
+        return {
+            "charts": run.metrics.series.answer(),
+            "marks": [*map(mark_of_resumption, state.resumptions), *map(mark_of_alarm, run.metrics.alarms)],
+            "lag_histogram": [
+                {"version": closed.version, "lags": sorted(closed.lag_histogram.items())}
+                for closed in state.steps
+            ],
+        }
+
+
+def mark_of_resumption(resumed: Resumed) -> Answer:
+    return {
+        "version": resumed.version,
+        "kind": "resumed",
+        "text": f"resumed from version {resumed.version}",
+    }
+
+
+def mark_of_alarm(alarm: Alarm) -> Answer:
+    return {"version": alarm.step, "kind": "alarm", "text": f"step {alarm.step}: {_sentence(alarm.name)}"}
+
+
+def _sentence(name: str) -> str:
+    try:
+        return Sign(name).sentence
+    except ValueError:
+        return name

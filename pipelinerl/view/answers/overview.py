@@ -1,0 +1,124 @@
+"""Answers what a run is at: its state, what bounds it, and the numbers that one looks at first."""
+
+import json
+from pathlib import Path
+
+from pipelinerl.report.drops import describe_drops
+from pipelinerl.report.evaluation_table import on_set, rows_of
+from pipelinerl.streams.drop_reasons import meaning_of
+from pipelinerl.view.charts import Series
+from pipelinerl.view.index.run_state import RunState
+from pipelinerl.view.runs.opened import OpenRun
+
+Answer = dict[str, object]
+
+
+def overview(run: OpenRun) -> Answer:
+    """Returns what the page of the run begins with."""
+    with run.lock:
+        state = run.state
+        metrics = run.metrics
+        summary = read_summary(run.run_dir) if not run.is_live else None
+        return {
+            "name": run.name,
+            "run_dir": str(run.run_dir),
+            "state": state_in_words(run.is_live, state),
+            "is_live": run.is_live,
+            "problem": run.problem,
+            "step": state.step,
+            "max_steps": run.config.get("max_steps"),
+            "live_version": state.live_version,
+            "servers_alive": len(state.alive_servers),
+            "started_at": metrics.began_at,
+            "updated_at": metrics.updated_at,
+            "bottleneck": _bottleneck(run, summary),
+            "drops": describe_drops(state.dropped) if state.dropped else None,
+            "tiles": _tiles(metrics.series, metrics.newest),
+            "evaluations": _evaluations(state),
+            "summary_is_there": summary is not None,
+            "indexed": indexed(run),
+            "stream_from": as_id(metrics.offsets),
+        }
+
+
+def state_in_words(is_live: bool, state: RunState) -> str:
+    if is_live:
+        return "running"
+    return "ended" if state.is_done else "stopped before its end"
+
+
+def indexed(run: OpenRun) -> Answer:
+    """Returns how far the index of the rollouts is."""
+    return {**run.progress._asdict(), "is_complete": run.progress.is_complete}
+
+
+def as_id(offsets: dict[str, int]) -> str:
+    """Returns the offsets in the files of metrics as the identifier of an event."""
+    return ",".join(f"{process}:{offset}" for process, offset in sorted(offsets.items()))
+
+
+def read_summary(run_dir: Path) -> Answer | None:
+    try:
+        return json.loads((run_dir / "summary.json").read_text())
+    except (OSError, ValueError):
+        return None
+
+
+def _bottleneck(run: OpenRun, summary: Answer | None) -> Answer:
+    """Returns what bounds the run: of its last steps while it runs, of all once it has ended."""
+    if summary and isinstance(sentence := summary.get("bottleneck"), str):
+        return {"finding": sentence.partition(":")[0], "sentence": sentence}
+    found = run.metrics.bottleneck
+    return {"finding": found.sentence.partition(":")[0], "sentence": found.sentence}
+
+
+def _tiles(series: Series, newest: dict[str, float]) -> list[Answer]:
+    start = series.first("success", "held-out")
+    return [
+        _tile("held-out success", series.last("success", "held-out"), "share", _was(start)),
+        _tile("training success", series.last("success", "training"), "share"),
+        _tile("reward", series.last("reward", "reward"), "number"),
+        _tile("lag, versions", series.last("lag", "mean"), "number", "mean of the last step"),
+        _tile("generated tokens/s", series.last("throughput", "generated"), "count"),
+        _tile("trained tokens/s", series.last("throughput", "trained"), "count"),
+        _tile(
+            "tokens that were trained on", newest.get("preprocessor/useful_share"), "share", "of the sampled"
+        ),
+        _tile("log-probability gap", series.last("gap", "mean"), "number", "mean, server to trainer"),
+    ]
+
+
+def _tile(name: str, value: float | None, unit: str, note: str = "") -> Answer:
+    return {"name": name, "value": value, "format": unit, "note": note}
+
+
+def _was(start: float | None) -> str:
+    return "" if start is None else f"{start:.3f} at the start"
+
+
+def _evaluations(state: RunState) -> list[Answer]:
+    if not state.evaluations:
+        return []
+    return [_of_set(state, name) for name in rows_of(state.evaluations[-1])]
+
+
+def _of_set(state: RunState, name: str) -> Answer:
+    found = [(of, result) for result in state.evaluations if (of := on_set(result, name))]
+    best = max(found, key=lambda pair: pair[0].success)
+    last, last_result = found[-1]
+    return {
+        "set": name,
+        "problems": last.problems,
+        "attempts": last.attempts or None,
+        "first": found[0][0].success,
+        "best": best[0].success,
+        "best_version": best[1].version,
+        "last": last.success,
+        "last_version": last_result.version,
+        "failed": last.failed,
+    }
+
+
+def meaning(reason: str | None) -> str | None:
+    """Returns what a reason for a dropped group means."""
+    return meaning_of(reason).full if reason else None

@@ -1,0 +1,65 @@
+"""Answers what each server of a run has done, the one that does least first."""
+
+from contracts.records import Completion
+from pipelinerl.view.answers.overview import Answer
+from pipelinerl.view.index.run_state import Server
+from pipelinerl.view.index.slim import rollout_decoder
+from pipelinerl.view.runs.opened import OpenRun
+
+RECENT = 500  # rollouts that the rates are of
+
+
+def servers(run: OpenRun) -> Answer:
+    """Returns the servers, those that left last."""
+    with run.lock:
+        known = list(run.state.servers)
+        described = [_described(server) for server in known]
+    done = run.queries.servers()
+    rates = _rates(run)
+    answers = []
+    for server, answer in zip(known, described, strict=True):
+        counts = done.get(server.joined.url)
+        for name in ("requests", "tokens", "aborted"):
+            answer[name] = counts[name] if counts else 0
+        answer["last_request_at"] = counts["last_at"] if counts else None
+        answer["tokens_per_s"] = rates.get(server.joined.url) if server.why_left is None else None
+        answers.append(answer)
+    answers.sort(key=lambda answer: (answer["state"] != "live", answer["tokens_per_s"] or 0.0))
+    return {"servers": answers, "requests_recent": RECENT}
+
+
+def _described(server: Server) -> Answer:
+    joined = server.joined
+    is_live = server.why_left is None
+    return {
+        "name": joined.name,
+        "url": joined.url,
+        "engine": joined.engine,
+        "node": joined.node,
+        "state": ("live" if server.version is not None else "joining")
+        if is_live
+        else f"left: {server.why_left}",
+        "version": server.version,
+        "joined_at": joined.at or None,
+        "paused_s_max": max(server.paused_s, default=None),
+        "paused_s_last": server.paused_s[-1] if server.paused_s else None,
+        "transfer_s_last": server.transfer_s,
+    }
+
+
+def _rates(run: OpenRun) -> dict[str, float]:
+    """Returns the tokens a second of each server, over the newest rollouts."""
+    completions = [c for offset in run.queries.newest_offsets(RECENT) for c in _completions(run, offset)]
+    if not completions:
+        return {}
+    seconds = max(c.ended for c in completions) - min(c.began for c in completions)
+    tokens: dict[str, int] = {}
+    for completion in completions:
+        tokens[completion.server] = tokens.get(completion.server, 0) + completion.tokens
+    return {url: count / seconds for url, count in tokens.items()} if seconds > 0 else {}
+
+
+def _completions(run: OpenRun, offset: int) -> list[Completion]:
+    for payload, _ in run.reader("rollouts").payloads(offset):
+        return rollout_decoder.decode(payload).completions
+    return []

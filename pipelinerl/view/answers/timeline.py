@@ -1,0 +1,129 @@
+"""Answers a window of a run's time: requests on servers by weight version, and what each process did."""
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from contracts.records import WeightsPublished
+from pipelinerl.streams import StreamError
+from pipelinerl.view.answers.overview import Answer
+from pipelinerl.view.answers.rollouts import link_of
+from pipelinerl.view.index.slim import SlimCompletion, rollout_decoder
+from pipelinerl.view.runs.opened import OpenRun
+from pipelinerl.view.span_files import PLACES
+from pipelinerl.view.tracks import Slice, Track, nested, rows
+
+MOST = 4000  # requests in one answer: the last ones
+VERSIONS = 4  # the last ones, where no window is asked for
+OVERVIEW = 2000  # publications of the overview
+
+
+class Bar(NamedTuple):
+    """A request on a server."""
+
+    server: str
+    began: float
+    ended: float
+    completion: SlimCompletion
+    facts: Answer
+
+
+def timeline(run: OpenRun, began: float | None, ended: float | None) -> Answer:
+    """Returns the window, in unix seconds, by default that of the last versions."""
+    with run.lock:
+        published = list(run.state.published.values())
+        names = {server.joined.url: server.joined.name for server in run.state.servers}
+    began, ended = _window(published, began, ended)
+    with run.lock:
+        spans = run.spans.between(began, ended)
+    queries = run.queries
+    found = queries.finished_between(began, ended, MOST)
+    bars = [bar for row in found for bar in _bars(run, row) if bar.ended > began and bar.began < ended]
+    every = len(published) // OVERVIEW + 1
+    return {
+        "began": began,
+        "ended": ended,
+        "run_began": published[0].at if published else None,
+        "run_ended": published[-1].at if published else None,
+        "published": [_publication(event) for event in _in_window(published, began, ended)],
+        "versions": [[event.version, event.at] for event in published[::every]],
+        "tracks": [*_servers(bars, names), *_processes(spans)],
+        "shown": len(bars),
+        "left_out": queries.count_between(began, ended) - len(found),
+    }
+
+
+def _window(
+    published: Sequence[WeightsPublished], began: float | None, ended: float | None
+) -> tuple[float, float]:
+    if began is not None and ended is not None:
+        return began, ended
+    if not published:
+        return 0.0, 0.0
+    last = published[-VERSIONS - 1 :]
+    return last[0].at, max(last[-1].at, last[0].at + 1.0)
+
+
+def _in_window(
+    published: Sequence[WeightsPublished], began: float, ended: float
+) -> Iterator[WeightsPublished]:
+    """Yields the publications of the window, and the last one before it."""
+    before = [event for event in published if event.at < began]
+    yield from before[-1:]
+    yield from (event for event in published if began <= event.at <= ended)
+
+
+def _publication(event: WeightsPublished) -> Answer:
+    return {
+        "version": event.version,
+        "at": event.at,
+        "seconds": event.seconds,
+        "paused_s": event.paused_s,
+    }
+
+
+def _bars(run: OpenRun, row: Answer) -> Iterator[Bar]:
+    """Yields the requests of a rollout, or nothing where its record was deleted."""
+    try:
+        payload, _ = next(run.reader("rollouts").payloads(row["offset"]))
+    except (StreamError, StopIteration):
+        return
+    facts = {"r": link_of(False, row["offset"]), "id": row["rollout_id"], "status": row["status"]}
+    for completion in rollout_decoder.decode(payload).completions:
+        yield Bar(completion.server, completion.began, completion.ended, completion, facts)
+
+
+def _servers(bars: list[Bar], names: dict[str, str]) -> Iterator[Answer]:
+    by_server: dict[str, list[list[Answer]]] = {}
+    for row in rows(bars):
+        by_server.setdefault(row[0].server, []).append([_bar(bar) for bar in row])
+    for url, of_server in by_server.items():
+        yield {"process": names.get(url, url), "kind": "server", "rows": of_server}
+
+
+def _bar(bar: Bar) -> Answer:
+    tokens = bar.completion.tokens
+    versions = [
+        [s.version, s.start / tokens, s.end / tokens] for s in bar.completion.spans if s.end > s.start
+    ]
+    return bar.facts | {"t": bar.began, "e": bar.ended, "v": versions, "tokens": tokens}
+
+
+def _processes(spans: dict[str, list[Slice]]) -> Iterator[Answer]:
+    for process, slices in spans.items():
+        timed = [slice_ for slice_ in slices if slice_.name != PLACES]
+        for track in nested(process, timed):
+            yield {"process": track.name, "kind": "process", "rows": [_nested(track)]}
+
+
+def _nested(track: Track) -> list[Answer]:
+    """Returns the slices of a track with their depths."""
+    found = []
+    around: list[float] = []  # ends of the slices that have not ended
+    for slice_ in track.slices:
+        while around and around[-1] <= slice_.began:
+            around.pop()
+        found.append(
+            {"t": slice_.began, "e": slice_.ended, "n": slice_.name, "depth": len(around), "f": slice_.facts}
+        )
+        around.append(slice_.ended)
+    return found

@@ -1,0 +1,9 @@
+"""The index of a run's rollouts: a SQLite file of where each is in its stream, and what lists show of it.
+
+It is built by the viewer, never by the run, and may be deleted at any time.
+"""
+
+from pipelinerl.view.index.index import Index, Progress
+from pipelinerl.view.index.queries import Filters, Found, NoSuchCursorError
+
+__all__ = ["Filters", "Found", "Index", "NoSuchCursorError", "Progress"]

@@ -1,0 +1,139 @@
+"""What the events of a run add up to, launch by launch. `EventFeed` reads them; no I/O in here."""
+
+from collections import Counter, deque
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from contracts.records import (
+    ActorStopped,
+    CheckpointSaved,
+    Evaluated,
+    Record,
+    Resumed,
+    ServerJoined,
+    ServerLeft,
+    Settled,
+    Started,
+    StepClosed,
+    TrainingDone,
+    WeightsPublished,
+)
+from pipelinerl.report.accounting import GroupAccounts
+from pipelinerl.streams.events import results_left
+
+HISTOGRAMS = 100  # steps whose lags are kept
+
+
+@dataclass
+class Server:
+    """A server of the run. why_left: None while it belongs to the run."""
+
+    joined: ServerJoined
+    why_left: str | None = None
+    version: int | None = None  # that was published to it last
+    paused_s: list[float] = field(default_factory=list)
+    transfer_s: float | None = None
+
+
+class RunState:
+    """The state of a run after the events that were observed, of which a resumption undoes some."""
+
+    def __init__(self) -> None:
+        self.accounts = GroupAccounts()
+        self.published: dict[int, WeightsPublished] = {}
+        self.evaluations: list[Evaluated] = []
+        self.resumptions: list[Resumed] = []
+        self.checkpoints: list[CheckpointSaved] = []
+        self.servers: list[Server] = []
+        self.steps: deque[StepClosed] = deque(maxlen=HISTOGRAMS)
+        self.step = 0  # the version that the last step made
+        self.is_done = False
+        self.dropped: Counter[str] = Counter()  # groups by reason
+        self._changed: set[int] = set()  # groups whose outcome may have changed since `take_changed`
+
+    def observe(self, event: Record) -> None:
+        """Takes the next event into account: those of a launch in any order, then its `Resumed`."""
+        match event:
+            case Started() | ActorStopped():
+                self.accounts.observe(event)
+            case Settled():
+                self._settle(event)
+            case StepClosed():
+                self.steps.append(event)
+                self.step = event.version
+            case WeightsPublished():
+                self._publish(event)
+            case Evaluated():
+                self.evaluations.append(event)
+            case CheckpointSaved():
+                self.checkpoints.append(event)
+            case TrainingDone():
+                self.is_done = True
+            case ServerJoined():
+                self.servers.append(Server(event))
+            case ServerLeft():
+                self._leave(event)
+            case Resumed():
+                self._resume(event)
+
+    def take_changed(self) -> set[int]:
+        """Returns the groups whose outcome may have changed since the last call."""
+        changed = self._changed
+        self._changed = set()
+        return changed
+
+    def outcome_of(self, group: int) -> str | None:
+        """Returns `trained` or `dropped: <reason>`, or None while the group is in flight."""
+        settlement = self.accounts.settlement_of(group)
+        if settlement is None:
+            return None
+        return f"dropped: {settlement.reason}" if settlement.reason else "trained"
+
+    @property
+    def live_version(self) -> int | None:
+        return next(reversed(self.published), None)
+
+    @property
+    def alive_servers(self) -> list[Server]:
+        return [server for server in self.servers if server.why_left is None]
+
+    def _settle(self, event: Settled) -> None:
+        self.accounts.observe(event)
+        self._changed.update(event.group_ids)
+        if event.reason:
+            self.dropped[event.reason] += len(event.group_ids)
+
+    def _drop_reasons(self) -> Iterator[str]:
+        for group in self.accounts.started:
+            settlement = self.accounts.settlement_of(group)
+            if settlement and settlement.reason:
+                yield str(settlement.reason)
+
+    def _publish(self, event: WeightsPublished) -> None:
+        self.published.pop(event.version, None)  # one published again is the newest
+        self.published[event.version] = event
+        updates = {update.url: update for update in event.updates}
+        for server in self.alive_servers:
+            if server.joined.url in event.servers:
+                server.version = event.version
+            if update := updates.get(server.joined.url):
+                server.paused_s.append(update.paused_s)
+                server.transfer_s = update.transfer_s
+
+    def _leave(self, event: ServerLeft) -> None:
+        for server in self.alive_servers:
+            if server.joined.url == event.url:
+                server.why_left = event.why
+
+    def _resume(self, event: Resumed) -> None:
+        self.accounts.observe(event)
+        self._changed.update(self.accounts.started)
+        self.dropped = Counter(self._drop_reasons())
+        self.resumptions.append(event)
+        self.evaluations = results_left(self.evaluations, event.version)
+        self.published = {v: published for v, published in self.published.items() if v <= event.version}
+        self.checkpoints = [saved for saved in self.checkpoints if saved.version <= event.version]
+        kept = [closed for closed in self.steps if closed.version <= event.version]
+        self.steps = deque(kept, maxlen=HISTOGRAMS)
+        self.step = event.version
+        self.is_done = False

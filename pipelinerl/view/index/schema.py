@@ -1,0 +1,92 @@
+"""Opens the SQLite file of an index. A file of another schema is deleted and begun anew."""
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+SCHEMA = 1  # changes with the tables
+TABLES = """
+CREATE TABLE positions (stream TEXT PRIMARY KEY, offset INTEGER NOT NULL) WITHOUT ROWID;
+CREATE TABLE words (id INTEGER PRIMARY KEY, kind TEXT NOT NULL, word TEXT NOT NULL, UNIQUE (kind, word));
+CREATE TABLE rollouts (
+    held_out INTEGER NOT NULL, offset INTEGER NOT NULL, rollout_id TEXT NOT NULL, group_id INTEGER NOT NULL,
+    problem TEXT NOT NULL, domain INTEGER NOT NULL, status INTEGER NOT NULL, outcome INTEGER,
+    reward REAL NOT NULL, success REAL, tokens INTEGER NOT NULL, turns INTEGER NOT NULL,
+    first_version INTEGER, last_version INTEGER, started_at REAL NOT NULL, finished_at REAL NOT NULL,
+    PRIMARY KEY (held_out, offset)
+) WITHOUT ROWID;
+CREATE TABLE groups (
+    held_out INTEGER NOT NULL, group_id INTEGER NOT NULL, least REAL NOT NULL, most REAL NOT NULL,
+    PRIMARY KEY (held_out, group_id)
+) WITHOUT ROWID;
+CREATE TABLE trainings (
+    rollout_id TEXT PRIMARY KEY, row_offset INTEGER NOT NULL, step INTEGER NOT NULL, advantage REAL NOT NULL,
+    lag INTEGER, tokens_in_loss INTEGER NOT NULL
+) WITHOUT ROWID;
+CREATE TABLE servers (
+    url TEXT PRIMARY KEY, requests INTEGER NOT NULL, tokens INTEGER NOT NULL, aborted INTEGER NOT NULL,
+    last_at REAL NOT NULL
+) WITHOUT ROWID;
+CREATE INDEX by_group ON rollouts (held_out, group_id);
+CREATE INDEX by_version ON rollouts (held_out, last_version);
+CREATE INDEX by_reward ON rollouts (held_out, reward);
+CREATE INDEX by_tokens ON rollouts (held_out, tokens);
+CREATE INDEX by_status ON rollouts (held_out, status);
+CREATE INDEX by_outcome ON rollouts (held_out, outcome);
+CREATE INDEX by_end ON rollouts (held_out, finished_at);
+"""
+
+
+def open_to_write(path: Path) -> sqlite3.Connection:
+    """Returns a connection to the index at `path`, which is made if it is not there."""
+    if path.exists() and not _is_current(path):
+        for file in path.parent.glob(f"{path.name}*"):
+            file.unlink()
+    connection = _open(path)
+    connection.execute("PRAGMA journal_mode = WAL")
+    connection.execute("PRAGMA synchronous = OFF")  # after a loss of power it is built again
+    if not _schema_of(connection):
+        connection.executescript(f"BEGIN; {TABLES} PRAGMA user_version = {SCHEMA}; COMMIT;")
+    return connection
+
+
+def open_to_read(path: Path) -> sqlite3.Connection:
+    connection = _open(path)
+    connection.execute("PRAGMA query_only = ON")
+    return connection
+
+
+@contextmanager
+def transaction(connection: sqlite3.Connection) -> Iterator[None]:
+    """Commits what the block wrote, or nothing of it where it raises."""
+    connection.execute("BEGIN")
+    try:
+        yield
+    except BaseException:
+        connection.execute("ROLLBACK")
+        raise
+    connection.execute("COMMIT")
+
+
+def _open(path: Path) -> sqlite3.Connection:
+    connection = sqlite3.connect(path, check_same_thread=False, isolation_level=None, timeout=30)
+    connection.row_factory = sqlite3.Row
+    connection.execute("PRAGMA cache_size = -32768")  # 32 MiB
+    return connection
+
+
+def _is_current(path: Path) -> bool:
+    try:
+        connection = sqlite3.connect(path)
+        with connection:
+            is_sound = connection.execute("PRAGMA quick_check(1)").fetchone()[0] == "ok"
+            return is_sound and _schema_of(connection) == SCHEMA
+    except sqlite3.DatabaseError:
+        return False
+    finally:
+        connection.close()
+
+
+def _schema_of(connection: sqlite3.Connection) -> int:
+    return connection.execute("PRAGMA user_version").fetchone()[0]

@@ -1,0 +1,82 @@
+"""Decodes what the index holds of a record, without its arrays of tokens.
+
+The structs have the names and the fields of those in `contracts.records`; other fields are skipped.
+"""
+
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from contracts.records import VersionSpan, decode_array
+
+
+class SlimCompletion(msgspec.Struct, frozen=True):
+    spans: list[VersionSpan]
+    server: str = ""
+    began: float = 0.0
+    ended: float = 0.0
+    finish_reason: str = ""
+
+    @property
+    def tokens(self) -> int:
+        """The number of tokens, which the spans cover exactly once."""
+        return self.spans[-1].end if self.spans else 0
+
+
+class SlimRollout(msgspec.Struct, frozen=True, tag="Rollout", tag_field="record"):
+    rollout_id: str
+    group_id: int
+    problem_id: str
+    domain: str
+    completions: list[SlimCompletion] = []
+    reward: float = 0.0
+    metrics: dict[str, float] = {}
+    started_at: float = 0.0
+    finished_at: float = 0.0
+    status: str = "ok"
+
+
+class SlimSequence(msgspec.Struct, frozen=True):
+    rollout_id: str
+    loss_mask: Any  # [T] bool
+    versions: Any  # [T] int32
+    advantages: Any  # [T] float32
+
+
+class SlimRow(msgspec.Struct, frozen=True, tag="MicroBatchRow", tag_field="record"):
+    step: int
+    micro_batches: list[list[SlimSequence]]
+
+
+class Training(msgspec.Struct, frozen=True):
+    """What became of a rollout in a step. advantage: the mean over its sampled tokens."""
+
+    rollout_id: str
+    step: int
+    advantage: float
+    lag: int | None  # the largest of a token in the loss; None without any
+    tokens_in_loss: int
+
+
+rollout_decoder = msgspec.msgpack.Decoder(SlimRollout)
+_row_decoder = msgspec.msgpack.Decoder(SlimRow, ext_hook=decode_array)
+
+
+def trainings_of(payload: memoryview) -> list[Training]:
+    """Returns one for each sequence of an encoded row."""
+    row = _row_decoder.decode(payload)
+    return [_training(sequence, row.step) for rank in row.micro_batches for sequence in rank]
+
+
+def _training(sequence: SlimSequence, step: int) -> Training:
+    sampled = sequence.versions >= 0
+    in_loss = sequence.versions[sequence.loss_mask]
+    advantages = sequence.advantages[sampled]
+    return Training(
+        rollout_id=sequence.rollout_id,
+        step=step,
+        advantage=float(np.mean(advantages)) if len(advantages) else 0.0,
+        lag=step - int(in_loss.min()) if len(in_loss) else None,
+        tokens_in_loss=len(in_loss),
+    )

@@ -1,0 +1,1 @@
+"""The viewer's server: the application, who may ask it, and the runs that it has open."""

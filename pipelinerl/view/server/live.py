@@ -1,0 +1,68 @@
+"""Sends what is new of a run, as server-sent events. Their identifiers are offsets in files of metrics."""
+
+import asyncio
+import json
+import re
+from collections.abc import AsyncIterator
+
+from fastapi.sse import ServerSentEvent
+
+from pipelinerl.view.answers.charts import mark_of_alarm, mark_of_resumption
+from pipelinerl.view.answers.overview import Answer, as_id, overview
+from pipelinerl.view.charts import points_of
+from pipelinerl.view.lines import MetricsLines
+from pipelinerl.view.runs.opened import OpenRun
+from pipelinerl.view.runs.run_metrics import alarms_of
+
+EVERY_S = 1.0
+IDENTIFIER = re.compile(r"[^:,]+:\d{1,18}(,[^:,]+:\d{1,18})*")
+OFTEN_CHANGED = ("updated_at", "stream_from")  # alone they are no news
+
+
+def offsets_of(identifier: str) -> dict[str, int]:
+    """Returns the offsets of an event's identifier. One that is none is the beginning of all files."""
+    if not IDENTIFIER.fullmatch(identifier):
+        return {}
+    pairs = (part.rpartition(":") for part in identifier.split(","))
+    return {process: int(offset) for process, _, offset in pairs}
+
+
+async def live_events(run: OpenRun, offsets: dict[str, int]) -> AsyncIterator[ServerSentEvent]:
+    """Yields `points` and `run` events until the run has ended, and then `ended`."""
+    lines = MetricsLines(run.run_dir)
+    lines.seek(offsets)
+    sent: Answer | None = None
+    resumptions = len(run.state.resumptions)
+    while True:
+        run.asked()
+        is_live = run.is_live  # before anything is read
+        points, marks = await asyncio.to_thread(_new_points, lines)
+        with run.lock:
+            marks += map(mark_of_resumption, run.state.resumptions[resumptions:])
+            resumptions = len(run.state.resumptions)
+        if points or marks:
+            yield _event("points", {"charts": points, "marks": marks}, as_id(lines.offsets))
+        answer = await asyncio.to_thread(overview, run)
+        news = {name: value for name, value in answer.items() if name not in OFTEN_CHANGED}
+        if news != sent:
+            sent = news
+            yield _event("run", answer)
+        if not is_live:
+            yield _event("ended", {})
+            return
+        await asyncio.sleep(EVERY_S)
+
+
+def _new_points(lines: MetricsLines) -> tuple[dict[str, dict[str, list[tuple[int, float]]]], list[Answer]]:
+    """Returns the new points by chart and series, and the marks of new alarms."""
+    points: dict[str, dict[str, list[tuple[int, float]]]] = {}
+    marks: list[Answer] = []
+    for line in sorted(lines.read(), key=lambda line: line.time):
+        for point in points_of(line):
+            points.setdefault(point.chart, {}).setdefault(point.series, []).append((point.step, point.value))
+        marks += map(mark_of_alarm, alarms_of(line))
+    return points, marks
+
+
+def _event(name: str, data: object, identifier: str | None = None) -> ServerSentEvent:
+    return ServerSentEvent(raw_data=json.dumps(data), event=name, id=identifier)
