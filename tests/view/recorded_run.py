@@ -137,8 +137,7 @@ class RecordedRun:
             if member.completions
         ]
         ids = [members[0].group_id for members in groups[:trained]]
-        row = MicroBatchRow(step=version, index=0, micro_batches=[sequences], closes_step=True, group_ids=ids)
-        self.append("rows", row)
+        self.append("rows", self.row(version, sequences, ids))
         rollouts = sum(map(len, groups[:trained]))
         made = version + 1
         closed = StepClosed(version=made, rollouts=rollouts, tokens=8, lag_histogram={0: 6, 1: 2})
@@ -151,6 +150,12 @@ class RecordedRun:
             "trainer", made, step_s=STEP_S, wait_s=4.0, learn_s=3.0, publish_s=0.5, entropy=1.0 / made
         )
         self.metrics("actor", made, reward_mean=0.5, success_rate=0.5, places_s=STEP_S, places_busy=0.9)
+
+    @staticmethod
+    def row(step: int, sequences: list[TrainingSequence], groups: list[int]) -> MicroBatchRow:
+        return MicroBatchRow(
+            step=step, index=0, micro_batches=[sequences], closes_step=True, group_ids=groups
+        )
 
     def evaluate(self, version: int, success: float) -> None:
         of_set = SetResult(name="sums", problems=4, attempts=1, success=success)

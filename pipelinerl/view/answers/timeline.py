@@ -7,6 +7,7 @@ from contracts.records import WeightsPublished
 from pipelinerl.streams import StreamError
 from pipelinerl.view.answers.overview import Answer
 from pipelinerl.view.answers.rollouts import link_of
+from pipelinerl.view.index.queries import Queries
 from pipelinerl.view.index.slim import SlimCompletion, rollout_decoder
 from pipelinerl.view.runs.opened import OpenRun
 from pipelinerl.view.span_files import PLACES
@@ -32,10 +33,11 @@ def timeline(run: OpenRun, began: float | None, ended: float | None) -> Answer:
     with run.lock:
         published = list(run.state.published.values())
         names = {server.joined.url: server.joined.name for server in run.state.servers}
-    began, ended = _window(published, began, ended)
+    queries = run.queries
+    if began is None or ended is None:
+        began, ended = _last_versions(published, queries)
     with run.lock:
         spans = run.spans.between(began, ended)
-    queries = run.queries
     found = queries.finished_between(began, ended, MOST)
     bars = [bar for row in found for bar in _bars(run, row) if bar.ended > began and bar.began < ended]
     every = len(published) // OVERVIEW + 1
@@ -52,15 +54,16 @@ def timeline(run: OpenRun, began: float | None, ended: float | None) -> Answer:
     }
 
 
-def _window(
-    published: Sequence[WeightsPublished], began: float | None, ended: float | None
-) -> tuple[float, float]:
-    if began is not None and ended is not None:
-        return began, ended
+def _last_versions(published: Sequence[WeightsPublished], queries: Queries) -> tuple[float, float]:
+    """Returns the time of the last versions: of as many as one answer has room for, but one at least."""
     if not published:
         return 0.0, 0.0
-    last = published[-VERSIONS - 1 :]
-    return last[0].at, max(last[-1].at, last[0].at + 1.0)
+    for count in range(VERSIONS, 0, -1):
+        last = published[-count - 1 :]
+        began, ended = last[0].at, max(last[-1].at, last[0].at + 1.0)
+        if queries.count_between(began, ended) <= MOST:
+            break
+    return began, ended
 
 
 def _in_window(

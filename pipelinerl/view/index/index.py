@@ -1,6 +1,6 @@
 """Builds the index of a run's rollouts, batch by batch, from where it ended."""
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from itertools import islice
 from pathlib import Path
@@ -12,7 +12,7 @@ from pipelinerl.streams.base import StreamCorruptError
 from pipelinerl.streams.files import FileStreams
 from pipelinerl.view.index.feed import EventFeed
 from pipelinerl.view.index.run_state import RunState
-from pipelinerl.view.index.schema import open_to_write, transaction
+from pipelinerl.view.index.schema import INDEXES, open_to_write, transaction
 from pipelinerl.view.index.slim import SlimRollout, rollout_decoder, trainings_of
 
 BATCH = 4000  # records in one transaction
@@ -49,6 +49,7 @@ class Index:
         }
         counts = self._db.execute("SELECT held_out, count(*) FROM rollouts GROUP BY held_out")
         self._counts = Counter(dict(map(tuple, counts)))
+        self._has_indexes = False
         self.damage: str | None = None  # what keeps the rest of a stream from being read
 
     def close(self) -> None:
@@ -71,14 +72,18 @@ class Index:
             records = sum(self._take_rollouts(name, held_out) for name, held_out in ROLLOUTS.items())
             records += self._take_rows()
             self._write_outcomes()
-        return bool(events or records)
+        is_new = bool(events or records)
+        if not is_new and not self._has_indexes:
+            self._db.executescript(INDEXES)
+            self._has_indexes = True
+        return is_new
 
     # --- rollouts -------------------------------------------------------------------------------
 
     def _take_rollouts(self, name: str, held_out: int) -> int:
         rows = []
         rewards: dict[int, tuple[float, float]] = {}
-        requests: dict[str, Counter[str]] = {}
+        requests: defaultdict[str, Counter[str]] = defaultdict(Counter)
         for rollout, offset in self._batch(name, rollout_decoder.decode):
             rows.append(self._row(rollout, held_out, offset))
             least, most = rewards.get(rollout.group_id, (rollout.reward, rollout.reward))
@@ -175,9 +180,9 @@ class Index:
             self._db.execute("INSERT OR REPLACE INTO positions VALUES (?, ?)", (name, offset))
 
 
-def _count_requests(requests: dict[str, Counter[str]], rollout: SlimRollout) -> None:
+def _count_requests(requests: defaultdict[str, Counter[str]], rollout: SlimRollout) -> None:
     for completion in rollout.completions:
-        counts = requests.setdefault(completion.server, Counter())
+        counts = requests[completion.server]
         counts["requests"] += 1
         counts["tokens"] += completion.tokens
         counts["aborted"] += completion.finish_reason == "abort"

@@ -141,6 +141,22 @@ class Queries:
         """Returns what each server has done, by its URL."""
         return {row["url"]: row for row in self._db.execute("SELECT * FROM servers")}
 
+    def spread_groups(self, most: int) -> list[int]:
+        """Returns groups at even distances over the run, of at most so many rollouts together.
+
+        Where there are any, they are groups whose rewards differ.
+        """
+        found = self._db.execute(
+            "SELECT group_id, least < most FROM groups WHERE held_out = 0 ORDER BY group_id"
+        ).fetchall()
+        mixed = [group for group, differs in found if differs]
+        groups = mixed or [group for group, _ in found]
+        if not groups:
+            return []
+        size = self._number("SELECT count(*) FROM rollouts WHERE held_out = 0 AND group_id = ?", groups[0])
+        every = -(-len(groups) * size // most)
+        return groups[::every]
+
     def newest_offsets(self, most: int) -> list[int]:
         """Returns the offsets of the newest training rollouts."""
         found = self._db.execute(

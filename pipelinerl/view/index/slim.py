@@ -6,7 +6,6 @@ The structs have the names and the fields of those in `contracts.records`; other
 from typing import Any
 
 import msgspec
-import numpy as np
 
 from contracts.records import VersionSpan, decode_array
 
@@ -76,7 +75,7 @@ def _training(sequence: SlimSequence, step: int) -> Training:
     return Training(
         rollout_id=sequence.rollout_id,
         step=step,
-        advantage=float(np.mean(advantages)) if len(advantages) else 0.0,
+        advantage=float(advantages.sum()) / max(len(advantages), 1),
         lag=step - int(in_loss.min()) if len(in_loss) else None,
         tokens_in_loss=len(in_loss),
     )

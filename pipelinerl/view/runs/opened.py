@@ -67,6 +67,12 @@ class OpenRun:
         if not self._first_look.wait(FIRST_LOOK_S):
             self._first_look.set()  # once is enough: the pages say how far the index is
 
+    def wait_until_indexed(self) -> None:
+        """Waits until all that was recorded at the call is in the index, or until that cannot be."""
+        self._index_is_there.wait()
+        while not self.progress.is_complete and self.problem is None:
+            time.sleep(EVERY_S / 10)
+
     def close(self) -> None:
         self._is_closed = True
         self._asked.set()

@@ -1,0 +1,117 @@
+"""Writes a run into one HTML file that opens without a server: the pages, and what the API would answer.
+
+It has all of the run but for most rollouts: of these it has some whole groups, at even distances over the run.
+"""
+
+import hashlib
+import html
+import re
+from base64 import b64encode
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import quote
+
+import msgspec
+
+from contracts.support.files import write_atomically
+from pipelinerl.view.answers import charts, files, groups, overview, reader, rollouts, servers, timeline
+from pipelinerl.view.answers.overview import Answer
+from pipelinerl.view.index.queries import Filters
+from pipelinerl.view.runs.directory import Runs
+from pipelinerl.view.runs.opened import OpenRun
+
+STATIC = Path(__file__).parent / "static"
+MOST = 300  # rollouts
+UPLOT = "vendor/uPlot.esm.js"
+SHEETS = ("vendor/uPlot.min.css", "style.css")
+IMPORT = re.compile(r'^import (?:\{[^}]*\}|\w+) from "\./([^"]+)";\n', re.MULTILINE)
+EXPORT = re.compile(r"^export (?=(?:async )?(?:function|const|let|class)\b)", re.MULTILINE)
+
+
+def write_report(runs: Runs, out: Path) -> str:
+    """Writes the file, and returns a sentence about it. `runs` is of one run."""
+    (name,) = runs.directories()
+    run = runs.get(name)
+    run.wait_until_indexed()
+    answers = dict(answers_of(run))
+    page = page_of(answers, f"#/r/{quote(name)}")
+    write_atomically(out, page)
+    runs.close()
+    shown = sum(path.count("/rollouts/") for path in answers)
+    return f"report in {out}: {len(page) / 1e6:.1f} MB, {shown} of {run.progress.rollouts:,} rollouts"
+
+
+def answers_of(run: OpenRun) -> Iterator[tuple[str, Answer]]:
+    """Yields what the API answers about the run, by path."""
+    here = f"api/runs/{quote(run.name, safe='')}"
+    yield here, overview.overview(run) | {"is_live": False}
+    yield f"{here}/charts", charts.charts(run)
+    yield f"{here}/timeline", timeline.timeline(run, None, None)
+    yield f"{here}/servers", servers.servers(run)
+    yield f"{here}/accounting", groups.accounting(run)
+    listed = files.files(run)
+    shown = [file for file in listed["files"] if not file["id"].startswith("logs/")]
+    yield f"{here}/files", listed | {"files": shown, "trace": None}
+    for file in shown:
+        yield f"{here}/files/{quote(file['id'], safe='')}", files.file(run, file["id"])
+    members: list[Answer] = []
+    for number in run.queries.spread_groups(MOST):
+        group = groups.group(run, number)
+        members += group["members"]
+        yield f"{here}/groups/{number}", group
+        yield f"{here}/groups/{number}/story", {"lines": None}
+    for member in members:
+        yield f"{here}/rollouts/{member['r']}", reader.rollout(run, "train", int(member["r"].partition("/")[2]))
+    yield f"{here}/rollouts", rollouts.rollouts(run, Filters(), None) | {"rows": members, "next": None}
+
+
+def page_of(answers: dict[str, Answer], begin: str) -> str:
+    """Returns the page. begin: the fragment that it opens with."""
+    script = f"if (!location.hash) location.replace({msgspec.json.encode(begin).decode()});\n{script_of()}"
+    sheet = "\n".join((STATIC / name).read_text() for name in SHEETS)
+    policy = (
+        f"default-src 'none'; script-src '{_hash(script)}'; style-src '{_hash(sheet)}'; img-src data:; "
+        "base-uri 'none'; form-action 'none'"
+    )
+    # In JSON "<" stands only within texts: none of them can end the element.
+    recorded = msgspec.json.encode(answers).decode().replace("<", "\\u003c")
+    return f"""<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta http-equiv="Content-Security-Policy" content="{html.escape(policy)}">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="color-scheme" content="light dark">
+<title>PipelineRL</title>
+<link rel="icon" href="data:,">
+<style>{sheet}</style>
+</head>
+<body data-page="" data-ready="false">
+<header id="head"></header>
+<main id="main" tabindex="-1"></main>
+<script type="application/json" id="recorded">{recorded}</script>
+<script>{script}</script>
+</body>
+</html>
+"""
+
+
+def script_of() -> str:
+    """Returns all modules as one script, each after those that it imports."""
+    return f"(() => {{\n{''.join(_modules('main.js', set()))}}})();\n"
+
+
+def _modules(name: str, known: set[str]) -> Iterator[str]:
+    known.add(name)
+    text = (STATIC / name).read_text()
+    if name == UPLOT:
+        yield f"const uPlot = (() => {{\n{text.replace('export { uPlot as default };', '')}return uPlot;\n}})();\n"
+        return
+    for imported in IMPORT.findall(text):
+        if imported not in known:
+            yield from _modules(imported, known)
+    yield EXPORT.sub("", IMPORT.sub("", text))
+
+
+def _hash(text: str) -> str:
+    return f"sha256-{b64encode(hashlib.sha256(text.encode()).digest()).decode()}"

@@ -1,0 +1,80 @@
+// One turn of a rollout: the prompt it adds, and the sampled tokens, the first 4,000 of them at first.
+
+import { get, withQuery } from "./api.js";
+import { alertBox, button, el } from "./dom.js";
+import { formatCount, formatNumber, formatSeconds, plural } from "./format.js";
+import { sampleNodes } from "./text.js";
+import { tokenNodes } from "./tokens.js";
+
+export function turnView(given) {
+  const { rollout, completion, turn } = given;
+  const isOnly = rollout.completions.length === 1;
+  const place = el("div", {
+    class: "sample tokens",
+    role: "group",
+    "aria-label": `sampled tokens of turn ${turn + 1}`,
+  });
+  const view = el(
+    "section",
+    { class: "turn", data: { turn } },
+    isOnly ? null : el("h2", {}, `Turn ${turn + 1}`),
+    promptView(completion),
+    el("p", { class: "turn-facts faint" }, turnFacts(completion)),
+    place,
+  );
+  appendTokens(given, place, completion, null);
+  return view;
+}
+
+function promptView(completion) {
+  const title = `prompt, ${plural(completion.prompt_tokens, "token")}`;
+  return el(
+    "div",
+    { class: "prompt" },
+    el("p", { class: "faint" }, completion.prompt_is_cut ? `${title}, shown in part` : title),
+    el(
+      "div",
+      { class: "sample prompt-text", tabindex: "0", data: { prompt: "" } },
+      sampleNodes(completion.prompt),
+    ),
+  );
+}
+
+function turnFacts(completion) {
+  const isTimed = completion.began !== null && completion.ended !== null;
+  const seconds = isTimed ? completion.ended - completion.began : null;
+  const segments = completion.segments.length > 1 ? `; ${completion.segments.length} requests` : "";
+  return [
+    `${plural(completion.tokens, "token")} in ${formatSeconds(seconds)}; ended by ${completion.finish_reason}`,
+    `; temperature ${formatNumber(completion.temperature)}; on ${completion.server}${segments}`,
+  ];
+}
+
+function appendTokens(given, place, chunk, before) {
+  place.append(...tokenNodes(chunk, given.turn, before));
+  if (chunk.next_from !== null) {
+    place.after(moreButton(given, place, chunk));
+  }
+}
+
+function moreButton(given, place, chunk) {
+  const rest = given.completion.tokens - chunk.next_from;
+  const more = button(`more: ${formatCount(rest)} tokens are not shown yet`, load, {
+    data: { more: given.turn },
+  });
+  async function load() {
+    more.disabled = true;
+    try {
+      const answer = await get(
+        withQuery(given.path, { turn: given.turn, from: chunk.next_from }),
+        given.signal,
+      );
+      more.remove();
+      appendTokens(given, place, answer.completions[0], chunk.versions.at(-1));
+      given.painter.repaint();
+    } catch (error) {
+      more.replaceWith(alertBox(error.message));
+    }
+  }
+  return more;
+}

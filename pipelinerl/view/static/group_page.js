@@ -1,0 +1,129 @@
+// One group: its members side by side, and what became of it.
+
+import { apiPath, get } from "./api.js";
+import { alertBox, el, facts, replace, section } from "./dom.js";
+import { NOT_RECORDED, formatCount, formatNumber, formatTime, versionText } from "./format.js";
+import { movesBetween } from "./keys.js";
+import { openRun } from "./live.js";
+import { outcomeText, statusText, weightsText } from "./rollout_rows.js";
+import { rolloutLink, runLink } from "./router.js";
+import { sampleNodes } from "./text.js";
+
+export async function showGroup(page) {
+  await openRun(page);
+  const { run } = page.route;
+  const group = await get(apiPath(run, "groups", page.route.rest[0]), page.signal);
+  const story = el("pre", { class: "story", data: { story: "" } }, "…");
+  const members = group.members.toSorted((a, b) => a.id.localeCompare(b.id, "en", { numeric: true }));
+  const largest = Math.max(...group.members.map((member) => Math.abs(member.advantage ?? 0)));
+  page.show(
+    groupHead(run, group),
+    el(
+      "div",
+      { class: "prompt" },
+      el("p", { class: "faint" }, "prompt"),
+      el(
+        "div",
+        { class: "sample prompt-text", tabindex: "0", data: { prompt: "" } },
+        sampleNodes(group.prompt ?? ""),
+      ),
+    ),
+    el(
+      "div",
+      { class: "members" },
+      members.map((member) => memberCard(run, member, largest)),
+    ),
+    section("What happened", story),
+  );
+  tellStory(page, story);
+  const link = (id) => (id === null ? null : runLink(run, "groups", id));
+  movesBetween(page, link(group.previous), link(group.next));
+}
+
+/** The records are read for it, which may take a while. */
+async function tellStory(page, place) {
+  try {
+    const { lines } = await get(apiPath(page.route.run, "groups", page.route.rest[0], "story"), page.signal);
+    replace(place, lines === null ? "not in this file" : lines.join("\n"));
+  } catch (error) {
+    replace(place, error.name === "AbortError" ? null : alertBox(error.message));
+  }
+}
+
+function groupHead(run, group) {
+  const moves = el(
+    "nav",
+    { class: "moves", "aria-label": "neighbours" },
+    group.previous === null
+      ? null
+      : el(
+          "a",
+          { href: runLink(run, "groups", group.previous), data: { previous: "" }, title: "key k" },
+          "‹ previous",
+        ),
+    group.next === null
+      ? null
+      : el("a", { href: runLink(run, "groups", group.next), data: { next: "" }, title: "key j" }, "next ›"),
+  );
+  const undone = group.undone;
+  return el(
+    "section",
+    {},
+    el("div", { class: "title-line" }, el("h1", {}, "Group ", String(group.id)), moves),
+    facts([
+      ["outcome", outcomeText(group)],
+      ["domain", group.members[0]?.domain],
+      ["problem", group.problem],
+      ["draw of the sampler", group.draw],
+      ["members", formatCount(group.members.length)],
+      ["began", formatTime(group.started_at)],
+      ["version live then", versionText(group.version)],
+      [
+        "undone",
+        undone.length === 0
+          ? null
+          : `trained before, in ${undone.map(versionText).join(", ")}, which the resumed run did again`,
+      ],
+    ]),
+    group.reason_means ? el("p", { class: "faint" }, group.reason_means) : null,
+  );
+}
+
+function memberCard(run, member, largest) {
+  return el(
+    "article",
+    { class: "member", data: { rollout: member.r } },
+    el("header", {}, el("a", { href: rolloutLink(run, member.r) }, member.id), statusText(member.status)),
+    el(
+      "p",
+      { class: "score" },
+      el("span", {}, "reward ", el("b", {}, formatNumber(member.reward))),
+      el("span", {}, "advantage ", el("b", {}, formatNumber(member.advantage))),
+    ),
+    advantageBar(member.advantage, largest),
+    el(
+      "div",
+      { class: "sample" },
+      member.text === null
+        ? el("span", { class: "faint" }, member.why_no_text ?? "no text")
+        : sampleNodes(member.text),
+      member.is_cut ? el("span", { class: "faint" }, " … cut here") : null,
+    ),
+    el(
+      "footer",
+      { class: "faint" },
+      `${formatCount(member.tokens)} tokens `,
+      weightsText(member.versions),
+      ` lag ${member.lag ?? NOT_RECORDED}`,
+    ),
+  );
+}
+
+/** To the right what is better than the group, to the left what is worse. */
+function advantageBar(advantage, largest) {
+  const bar = el("span", { class: advantage < 0 ? "worse" : "better" });
+  const share = largest > 0 ? (Math.abs(advantage ?? 0) / largest) * 50 : 0;
+  bar.style.width = `${share}%`;
+  bar.style[advantage < 0 ? "right" : "left"] = "50%";
+  return el("div", { class: "advantage-bar", "aria-hidden": "true" }, bar);
+}
