@@ -17,6 +17,7 @@ from contracts.support.files import write_atomically
 from pipelinerl.view.answers import charts, files, groups, overview, reader, rollouts, servers, timeline
 from pipelinerl.view.answers.overview import Answer
 from pipelinerl.view.index.queries import Filters
+from pipelinerl.view.json_text import encode_json
 from pipelinerl.view.runs.directory import Runs
 from pipelinerl.view.runs.opened import OpenRun
 
@@ -74,7 +75,7 @@ def page_of(answers: dict[str, Answer], begin: str) -> str:
         "base-uri 'none'; form-action 'none'"
     )
     # In JSON "<" stands only within texts: none of them can end the element.
-    recorded = msgspec.json.encode(answers).decode().replace("<", "\\u003c")
+    recorded = encode_json(answers).decode().replace("<", "\\u003c")
     return f"""<!doctype html>
 <html lang="en">
 <head>
