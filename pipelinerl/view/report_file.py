@@ -25,6 +25,7 @@ STATIC = Path(__file__).parent / "static"
 MOST = 300  # rollouts
 UPLOT = "vendor/uPlot.esm.js"
 SHEETS = ("vendor/uPlot.min.css", "style.css")
+UNQUOTED = "!'()*"  # which pages do not quote in a path either
 IMPORT = re.compile(r'^import (?:\{[^}]*\}|\w+) from "\./([^"]+)";\n', re.MULTILINE)
 EXPORT = re.compile(r"^export (?=(?:async )?(?:function|const|let|class)\b)", re.MULTILINE)
 
@@ -44,7 +45,7 @@ def write_report(runs: Runs, out: Path) -> str:
 
 def answers_of(run: OpenRun) -> Iterator[tuple[str, Answer]]:
     """Yields what the API answers about the run, by path."""
-    here = f"api/runs/{quote(run.name, safe='')}"
+    here = f"api/runs/{quote(run.name, safe=UNQUOTED)}"
     yield here, overview.overview(run) | {"is_live": False}
     yield f"{here}/charts", charts.charts(run)
     yield f"{here}/timeline", timeline.timeline(run, None, None)
@@ -54,7 +55,7 @@ def answers_of(run: OpenRun) -> Iterator[tuple[str, Answer]]:
     shown = [file for file in listed["files"] if not file["id"].startswith("logs/")]
     yield f"{here}/files", listed | {"files": shown, "trace": None}
     for file in shown:
-        yield f"{here}/files/{quote(file['id'], safe='')}", files.file(run, file["id"])
+        yield f"{here}/files/{quote(file['id'], safe=UNQUOTED)}", files.file(run, file["id"])
     members: list[Answer] = []
     for number in run.queries.spread_groups(MOST):
         group = groups.group(run, number)
