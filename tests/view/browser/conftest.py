@@ -35,7 +35,7 @@ def context(chromium: Browser) -> Iterator[BrowserContext]:
 
 @pytest.fixture
 def new_tab(context: BrowserContext) -> Iterator[Callable[[], Tab]]:
-    """Yields a function that opens a tab. In the end no tab may have an offence, or have asked another host."""
+    """Yields a function that opens a tab. In the end none may have an offence, or have asked another host."""
     tabs = []
 
     def open_tab() -> Tab:
