@@ -32,6 +32,7 @@ def timeline(run: OpenRun, began: float | None, ended: float | None) -> Answer:
     """Returns the window, in unix seconds, by default that of the last versions."""
     with run.lock:
         published = list(run.state.published.values())
+        run_began = run.state.began_at
         names = {server.joined.url: server.joined.name for server in run.state.servers}
     queries = run.queries
     if began is None or ended is None:
@@ -44,7 +45,7 @@ def timeline(run: OpenRun, began: float | None, ended: float | None) -> Answer:
     return {
         "began": began,
         "ended": ended,
-        "run_began": published[0].at if published else None,
+        "run_began": run_began or began,
         "run_ended": published[-1].at if published else None,
         "published": [_publication(event) for event in _in_window(published, began, ended)],
         "versions": [[event.version, event.at] for event in published[::every]],
