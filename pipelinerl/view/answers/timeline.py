@@ -1,14 +1,14 @@
 """Answers a window of a run's time: requests on servers by weight version, and what each process did."""
 
 from collections.abc import Iterator, Sequence
+from sqlite3 import Row
 from typing import NamedTuple
 
 from contracts.records import WeightsPublished
-from pipelinerl.streams import StreamError
 from pipelinerl.view.answers.overview import Answer
 from pipelinerl.view.answers.rollouts import link_of
 from pipelinerl.view.index.queries import Queries
-from pipelinerl.view.index.slim import SlimCompletion, rollout_decoder
+from pipelinerl.view.index.slim import SlimCompletion
 from pipelinerl.view.runs.opened import OpenRun
 from pipelinerl.view.span_files import PLACES
 from pipelinerl.view.tracks import Slice, Track, nested, rows
@@ -40,7 +40,7 @@ def timeline(run: OpenRun, began: float | None, ended: float | None) -> Answer:
     with run.lock:
         spans = run.spans.between(began, ended)
     found = queries.finished_between(began, ended, MOST)
-    bars = [bar for row in found for bar in _bars(run, row) if bar.ended > began and bar.began < ended]
+    bars = [bar for bar in _bars(run, found) if bar.ended > began and bar.began < ended]
     every = len(published) // OVERVIEW + 1
     return {
         "began": began,
@@ -85,15 +85,14 @@ def _publication(event: WeightsPublished) -> Answer:
     }
 
 
-def _bars(run: OpenRun, row: Answer) -> Iterator[Bar]:
-    """Yields the requests of a rollout, or nothing where its record was deleted."""
-    try:
-        payload, _ = next(run.reader("rollouts").payloads(row["offset"]))
-    except (StreamError, StopIteration):
-        return
-    facts = {"r": link_of(False, row["offset"]), "id": row["rollout_id"], "status": row["status"]}
-    for completion in rollout_decoder.decode(payload).completions:
-        yield Bar(completion.server, completion.began, completion.ended, completion, facts)
+def _bars(run: OpenRun, found: Sequence[Row]) -> Iterator[Bar]:
+    """Yields the requests of these rollouts, but for those whose records were deleted."""
+    by_offset = {row["offset"]: row for row in found}
+    for offset, rollout in run.slim_rollouts(by_offset):
+        row = by_offset[offset]
+        facts = {"r": link_of(False, offset), "id": row["rollout_id"], "status": row["status"]}
+        for completion in rollout.completions:
+            yield Bar(completion.server, completion.began, completion.ended, completion, facts)
 
 
 def _servers(bars: list[Bar], names: dict[str, str]) -> Iterator[Answer]:
