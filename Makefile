@@ -65,7 +65,7 @@ GROUPS_AT := soak-groups-0 soak-groups-1 soak-groups-4 soak-groups-null
 SERVERS := soak-servers-0 soak-servers-1 soak-servers-2 soak-servers-3
 THOROUGH := soak-thorough-transformers soak-thorough-vllm soak-thorough-sglang
 CHAOS := $(addprefix soak-chaos-,$(shell seq 0 24))
-SOAK := $(GROUPS_AT) soak-updates soak-trainers $(SERVERS) soak-judging soak-engines $(THOROUGH) soak-runs soak-ray soak-slurm $(CHAOS) soak-chaos-ray soak-chaos-real $(HOSTILE)
+SOAK := $(GROUPS_AT) soak-updates soak-trainers $(SERVERS) soak-judging soak-engines $(THOROUGH) soak-runs soak-viewer soak-ray soak-slurm $(CHAOS) soak-chaos-ray soak-chaos-real $(HOSTILE)
 .PHONY: $(SOAK) soak-chaos
 
 soak: $(SOAK)  ## Run what is too long for every commit, one part after the other (docs/soak.md). Over an hour.
@@ -111,6 +111,9 @@ soak-runs:
 
 soak-ray:
 	$(VENV)/bin/python -m pytest -m long tests/pipeline/test_ray_runs.py tests/launcher
+
+soak-viewer:
+	$(VENV)/bin/python -m pytest -s -m long tests/view
 
 soak-slurm:
 	$(VENV)/bin/python -m pytest -m long tests/slurm
