@@ -61,7 +61,8 @@ def _last_versions(published: Sequence[WeightsPublished], queries: Queries) -> t
         return 0.0, 0.0
     for count in range(VERSIONS, 0, -1):
         last = published[-count - 1 :]
-        began, ended = last[0].at, max(last[-1].at, last[0].at + 1.0)
+        began = last[0].at
+        ended = max(last[-1].at, began + 1.0)
         if queries.count_between(began, ended) <= MOST:
             break
     return began, ended
