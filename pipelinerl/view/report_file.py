@@ -113,7 +113,7 @@ def _modules(name: str, known: set[str]) -> Iterator[str]:
     known.add(name)
     text = (STATIC / name).read_text()
     if name == UPLOT:
-        body = text.replace("export { uPlot as default };", "return uPlot;")
+        body = EXPORT.sub("", text).replace("export { uPlot as default };", "return uPlot;")
         yield f"const uPlot = (() => {{\n{body}\n}})();\n"
         return
     for imported in IMPORT.findall(text):
