@@ -17,6 +17,7 @@ from contracts.support.files import write_atomically
 from pipelinerl.view.answers import charts, files, groups, overview, reader, rollouts, servers, timeline
 from pipelinerl.view.answers.overview import Answer
 from pipelinerl.view.index.filters import Filters
+from pipelinerl.view.json_text import encode_json
 from pipelinerl.view.runs.directory import Runs
 from pipelinerl.view.runs.opened import OpenRun
 
@@ -24,6 +25,7 @@ STATIC = Path(__file__).parent / "static"
 MOST = 300  # rollouts
 UPLOT = "vendor/uPlot.esm.js"
 SHEETS = ("vendor/uPlot.min.css", "style.css")
+UNQUOTED = "!'()*"  # which pages do not quote in a path either
 IMPORT = re.compile(r'^import (?:\{[^}]*\}|\w+) from "\./([^"]+)";\n', re.MULTILINE)
 EXPORT = re.compile(r"^export (?=(?:async )?(?:function|const|let|class)\b)", re.MULTILINE)
 
@@ -43,7 +45,7 @@ def write_report(runs: Runs, out: Path) -> str:
 
 def answers_of(run: OpenRun) -> Iterator[tuple[str, Answer]]:
     """Yields what the API answers about the run, by path."""
-    here = f"api/runs/{quote(run.name, safe='')}"
+    here = f"api/runs/{quote(run.name, safe=UNQUOTED)}"
     yield here, overview.overview(run) | {"is_live": False}
     yield f"{here}/charts", charts.charts(run)
     yield f"{here}/timeline", timeline.timeline(run, None, None)
@@ -53,7 +55,7 @@ def answers_of(run: OpenRun) -> Iterator[tuple[str, Answer]]:
     shown = [file for file in listed["files"] if not file["id"].startswith("logs/")]
     yield f"{here}/files", listed | {"files": shown, "trace": None}
     for file in shown:
-        yield f"{here}/files/{quote(file['id'], safe='')}", files.file(run, file["id"])
+        yield f"{here}/files/{quote(file['id'], safe=UNQUOTED)}", files.file(run, file["id"])
     numbers = run.queries.spread_groups(MOST)
     shown_groups = [groups.group(run, number) for number in numbers]
     for group in _each_beside_the_next(shown_groups, "id"):
@@ -82,7 +84,7 @@ def page_of(answers: dict[str, Answer], begin: str) -> str:
         "base-uri 'none'; form-action 'none'"
     )
     # In JSON "<" stands only within texts: none of them can end the element.
-    recorded = msgspec.json.encode(answers).decode().replace("<", "\\u003c")
+    recorded = encode_json(answers).decode().replace("<", "\\u003c")
     return f"""<!doctype html>
 <html lang="en">
 <head>

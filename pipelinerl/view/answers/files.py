@@ -11,6 +11,7 @@ import yaml
 
 from pipelinerl.report.secrets import without_secrets
 from pipelinerl.view.answers.overview import Answer
+from pipelinerl.view.json_text import well_formed
 from pipelinerl.view.runs.opened import OpenRun
 
 LARGEST = 200_000  # bytes of a text that are shown: the last ones
@@ -62,4 +63,4 @@ def shown_files(run_dir: Path) -> Iterator[tuple[str, Path]]:
     if logs.is_dir() and not logs.is_symlink():
         for path in sorted(logs.iterdir()):
             if path.is_file() and not path.is_symlink():
-                yield f"logs/{path.name}", path
+                yield f"logs/{well_formed(path.name)}", path

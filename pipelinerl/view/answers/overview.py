@@ -1,7 +1,9 @@
 """Answers what a run is at: its state, what bounds it, and the numbers that one looks at first."""
 
 import json
+import os
 from pathlib import Path
+from urllib.parse import quote_from_bytes
 
 from pipelinerl.report.drops import describe_drops
 from pipelinerl.report.evaluation_table import on_set, rows_of
@@ -54,7 +56,7 @@ def indexed(run: OpenRun) -> Answer:
 
 def as_id(offsets: dict[str, int]) -> str:
     """Returns the offsets in the files of metrics as the identifier of an event."""
-    return ",".join(f"{process}:{offset}" for process, offset in sorted(offsets.items()))
+    return ",".join(f"{quote_from_bytes(os.fsencode(p))}:{offset}" for p, offset in sorted(offsets.items()))
 
 
 def read_summary(run_dir: Path) -> Answer | None:

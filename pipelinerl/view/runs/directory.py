@@ -4,6 +4,7 @@ import threading
 from pathlib import Path
 
 from pipelinerl.streams.run_directory import InvalidInputError, check_run
+from pipelinerl.view.json_text import well_formed
 from pipelinerl.view.runs.opened import OpenRun
 
 MOST_OPEN = 8  # runs that are followed at a time
@@ -29,12 +30,13 @@ class Runs:
     def directories(self) -> dict[str, Path]:
         """Returns the directories of the runs, by name. Links are left out: they name a run twice."""
         if self.is_single:
-            return {self._path.name: self._path}
+            return {well_formed(self._path.name): self._path}
         try:
             entries = sorted(self._path.iterdir())
         except OSError:
             return {}
-        return {entry.name: entry for entry in entries if not entry.is_symlink() and is_run(entry)}
+        found = (entry for entry in entries if not entry.is_symlink() and is_run(entry))
+        return {well_formed(entry.name): entry for entry in found}
 
     def get(self, name: str) -> OpenRun:
         """Returns the run of this name, which is followed from now on. Raises NoSuchRunError."""

@@ -5,7 +5,6 @@ from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Annotated, Literal
 
-import msgspec
 from fastapi import Depends, FastAPI, Header, Query, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import FileResponse
@@ -22,6 +21,7 @@ from pipelinerl.streams.run_directory import InvalidInputError
 from pipelinerl.view.answers import charts, files, groups, overview, reader, rollouts, servers, timeline
 from pipelinerl.view.answers.listing import Listing, comparison
 from pipelinerl.view.index.filters import Filters, NoSuchCursorError, Sort
+from pipelinerl.view.json_text import encode_json
 from pipelinerl.view.runs.directory import NoSuchRunError, Runs
 from pipelinerl.view.runs.opened import OpenRun
 from pipelinerl.view.server.live import live_events, offsets_of
@@ -46,7 +46,7 @@ class Json(Response):
     media_type = "application/json"
 
     def render(self, content: object) -> bytes:
-        return msgspec.json.encode(content)
+        return encode_json(content)
 
 
 class RolloutQuery(BaseModel):

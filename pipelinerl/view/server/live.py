@@ -1,15 +1,17 @@
 """Sends what is new of a run, as server-sent events. Their identifiers are offsets in files of metrics."""
 
 import asyncio
-import json
+import os
 import re
 from collections.abc import AsyncIterator
+from urllib.parse import unquote_to_bytes
 
 from fastapi.sse import ServerSentEvent
 
 from pipelinerl.view.answers.charts import mark_of_alarm, mark_of_resumption
 from pipelinerl.view.answers.overview import Answer, as_id, overview
 from pipelinerl.view.charts import points_of
+from pipelinerl.view.json_text import encode_json
 from pipelinerl.view.lines import MetricsLines
 from pipelinerl.view.runs.opened import OpenRun
 from pipelinerl.view.runs.run_metrics import alarms_of
@@ -24,7 +26,7 @@ def offsets_of(identifier: str) -> dict[str, int]:
     if not IDENTIFIER.fullmatch(identifier):
         return {}
     pairs = (part.rpartition(":") for part in identifier.split(","))
-    return {process: int(offset) for process, _, offset in pairs}
+    return {os.fsdecode(unquote_to_bytes(process)): int(offset) for process, _, offset in pairs}
 
 
 async def live_events(run: OpenRun, offsets: dict[str, int]) -> AsyncIterator[ServerSentEvent]:
@@ -65,4 +67,4 @@ def _new_points(lines: MetricsLines) -> tuple[dict[str, dict[str, list[tuple[int
 
 
 def _event(name: str, data: object, identifier: str | None = None) -> ServerSentEvent:
-    return ServerSentEvent(raw_data=json.dumps(data), event=name, id=identifier)
+    return ServerSentEvent(raw_data=encode_json(data).decode(), event=name, id=identifier)

@@ -4,7 +4,7 @@ import { isReport } from "./api.js";
 import { alertBox, replace } from "./dom.js";
 import { followRun } from "./live.js";
 import { showHead } from "./head.js";
-import { parentLink, parseRoute } from "./router.js";
+import { addPage, parentLink, parseRoute } from "./router.js";
 import { showAccounting } from "./accounting_page.js";
 import { showCompare } from "./compare_page.js";
 import { showFiles } from "./files_page.js";
@@ -105,7 +105,7 @@ function leaveByEscape(event) {
   if (current.depth > 1) {
     history.back();
   } else {
-    location.hash = parentLink(current.route);
+    addPage(parentLink(current.route));
   }
 }
 

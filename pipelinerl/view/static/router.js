@@ -80,3 +80,9 @@ export function replacePage(fragment) {
   history.replaceState({ depth: history.state?.depth ?? 1 }, "", fragment);
   window.dispatchEvent(new Event("hashchange"));
 }
+
+/** Shows another page from which Escape does not lead back, but further up. */
+export function addPage(fragment) {
+  history.pushState({ depth: 1 }, "", fragment);
+  window.dispatchEvent(new Event("hashchange"));
+}
