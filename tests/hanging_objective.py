@@ -1,4 +1,4 @@
-"""An objective that fails, is slow, waits or never returns, in a step after the first: once, or every time."""
+"""An objective that fails, is slow, waits or never returns, in a step after the first: once or every time."""
 
 import time
 from pathlib import Path
