@@ -9,9 +9,13 @@ TERSE := --show-capture=no
 # Of pip itself nothing is said: neither that there is a newer one, nor who runs it. Warnings of packages are shown.
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_ROOT_USER_ACTION := ignore
+# Playwright drives the system's Chromium, and downloads none.
+export PLAYWRIGHT_SKIP_BROWSER_DOWNLOAD := 1
+# Two that install at the same time wait for each other; of themselves they would fail.
+APT_GET := flock Makefile apt-get -qq
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-engines redis-server vllm-env sglang-env grid recipes gpu-check soak mutants lint clean
+.PHONY: help demo test test-engines test-browser redis-server chromium vllm-env sglang-env grid recipes gpu-check soak mutants lint clean
 
 help:  ## List the targets. Minutes are those on two idle cores; installing comes on top, once.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-13s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -24,10 +28,21 @@ test: $(VENV)/test  ## Run the tests that need no engine and no server. 12 minut
 
 redis-server:  ## Install the program of Redis where it is missing, for the tests of streams=redis.
 	@command -v $@ >/dev/null \
-		|| { test "$$(id -u)" = 0 && apt-get -qq update && apt-get -qq install --yes $@; } \
+		|| { test "$$(id -u)" = 0 && $(APT_GET) update && $(APT_GET) install --yes $@; } \
 		|| { echo "there is no $@; install it: sudo apt-get install $@, or brew install redis" >&2; exit 1; }
 
-test-engines: $(VENV)/test-engines .venv-vllm/ready .venv-sglang/ready redis-server  ## Put every engine, and a quarter of the broken adapters, through the guarantees of its contract. 45 minutes.
+FONTS := fonts-liberation fonts-dejavu-core
+
+chromium:  ## Install the browser Chromium where it is missing, for the tests of the viewer's pages.
+	@command -v $@ >/dev/null \
+		|| { test "$$(id -u)" = 0 && $(APT_GET) update \
+			&& $(APT_GET) install --yes --no-install-recommends $@ $(FONTS); } \
+		|| { echo "there is no $@; install it: sudo apt-get install $@ $(FONTS), or put one on the PATH" >&2; exit 1; }
+
+test-browser: $(VENV)/test chromium  ## Run only the tests of the viewer's pages in a browser. 3 minutes.
+	$(VENV)/bin/python -m pytest -m engines tests/view/browser
+
+test-engines: $(VENV)/test-engines .venv-vllm/ready .venv-sglang/ready redis-server chromium  ## Put every engine, and a quarter of the broken adapters, through the guarantees of its contract. 45 minutes.
 	$(VENV)/bin/python -m pytest -m "engines and not long" -n 2 $(BY_FILE) --durations=30 $(TERSE)
 
 vllm-env: .venv-vllm/ready  ## Install vLLM for CPUs in .venv-vllm, where inference=vllm finds it. A few minutes.
@@ -65,7 +80,7 @@ GROUPS_AT := soak-groups-0 soak-groups-1 soak-groups-4 soak-groups-null
 SERVERS := soak-servers-0 soak-servers-1 soak-servers-2 soak-servers-3
 THOROUGH := soak-thorough-transformers soak-thorough-vllm soak-thorough-sglang
 CHAOS := $(addprefix soak-chaos-,$(shell seq 0 24))
-SOAK := $(GROUPS_AT) soak-updates soak-trainers $(SERVERS) soak-judging soak-engines $(THOROUGH) soak-runs soak-ray soak-slurm $(CHAOS) soak-chaos-ray soak-chaos-real $(HOSTILE)
+SOAK := $(GROUPS_AT) soak-updates soak-trainers $(SERVERS) soak-judging soak-engines $(THOROUGH) soak-runs soak-viewer soak-ray soak-slurm $(CHAOS) soak-chaos-ray soak-chaos-real $(HOSTILE)
 .PHONY: $(SOAK) soak-chaos
 
 soak: $(SOAK)  ## Run what is too long for every commit, one part after the other (docs/soak.md). Over an hour.
@@ -111,6 +126,9 @@ soak-runs:
 
 soak-ray:
 	$(VENV)/bin/python -m pytest -m long tests/pipeline/test_ray_runs.py tests/launcher
+
+soak-viewer:
+	$(VENV)/bin/python -m pytest -s -m long tests/view
 
 soak-slurm:
 	$(VENV)/bin/python -m pytest -m long tests/slurm

@@ -349,6 +349,9 @@ class RunConfig(Section):
         [], description="Where a process beside the run writes its metrics: wandb, trackio, tensorboard."
     )
     tensorboard: Bool = Field(False, description="The same as tensorboard in trackers.")
+    view: Bool = Field(
+        False, description="Serve pages that show the run, by a process beside it; their URL is printed."
+    )
     model: ModelConfig
     sampling: SamplingConfig
     rollout: RolloutConfig

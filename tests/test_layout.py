@@ -38,7 +38,7 @@ ENTRIES = {
     "launcher": "What launch.py does.",
     "report": "What a run has done.",
     "demo_model": "Small models for CPU runs.",
-    "view": "A run seen from outside: trackers, parquet.",
+    "view": "A run seen from outside: the viewer, trackers, parquet.",
     "slurm": "A command: scripts for sbatch.",
     "simulate": "A command: a run under a simulated clock.",
     "export.py": "A command: a checkpoint as a Hugging Face model.",

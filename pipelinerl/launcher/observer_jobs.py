@@ -1,4 +1,4 @@
-"""The observers of a run: processes that watch it from outside, as those that write its metrics to trackers.
+"""The observers of a run: processes that watch it from outside and write its metrics to trackers, or show it.
 
 They run on the launcher's machine, whose files they read, and have none of the run's secrets. The end of one
 is a warning at most: it neither ends the run nor keeps it open.
@@ -32,14 +32,31 @@ POLL_S = 0.05
 
 
 class Observer(NamedTuple):
+    """An observer is a command, which a user can repeat when the run has ended."""
+
     name: str
-    command: tuple[str, ...]  # a user who repeats it later gets what is missing
+    command: tuple[str, ...]
+    repeated: str = "writes the rest"  # what the command does for a user who repeats it
+    beside: tuple[str, ...] = ()  # arguments that it has only beside the run
+    announces: Path | None = None  # the file to which it writes the URL where it shows the run
 
 
 def observers_of(config: RunConfig, run_dir: Path) -> list[Observer]:
-    """Returns one for each tracker, so that they do not fail together."""
-    track = (sys.executable, "-m", "pipelinerl.track", str(run_dir), "--to")
-    return [Observer(f"tracker-{name}", (*track, name)) for name in config.all_trackers]
+    """Returns one for each tracker, so that they do not fail together, and the viewer."""
+    python = (sys.executable, "-m")
+    track = (*python, "pipelinerl.track", str(run_dir), "--to")
+    observers = [Observer(f"tracker-{name}", (*track, name)) for name in config.all_trackers]
+    if config.view:
+        observers.append(
+            Observer(
+                "viewer",
+                (*python, "pipelinerl.view", str(run_dir)),
+                repeated="shows the run",
+                beside=("--end-with-run",),
+                announces=run_dir / "view" / "url",
+            )
+        )
+    return observers
 
 
 class ObserverJobs:
@@ -54,21 +71,25 @@ class ObserverJobs:
         self._restarts = {
             name: Restarts(MOST, math.inf, shortest_s=0.5, longest_s=30) for name in self._observers
         }
+        self._urls = {observer.announces: "" for observer in self._observers.values() if observer.announces}
         self._is_finishing = False
         self._finish_s = FINISH_S
 
     def start(self) -> None:
         """Starts them all."""
-        with contextlib.suppress(OSError):  # not there, or a place that observers cannot write to either
-            self._end.unlink()  # of an earlier launch of the run
+        for file in (self._end, *self._urls):  # of an earlier launch of the run
+            with contextlib.suppress(OSError):  # not there, or a place that observers cannot write to either
+                file.unlink()
         for name in self._observers:
             self._start(name)
 
     def tend(self, now: float) -> bool:
-        """Starts again those that have ended; warns of those that have done so too often.
+        """Starts again those that have ended; warns of those that have done so too often. Says new URLs.
 
         Returns whether any of them is alive or will be.
         """
+        if not self._is_finishing:
+            self._announce()
         for name, fate in self._executor.look().items():
             if isinstance(fate, Ended) and not self._has_finished(name, fate):
                 self._take_note(name, fate, now)
@@ -105,12 +126,22 @@ class ObserverJobs:
 
     def _start(self, name: str) -> None:
         environment = {"PYTHONPATH": importable(), "PYTHONUNBUFFERED": "1", "CUDA_VISIBLE_DEVICES": ""}
-        process = Process(self._observers[name].command, environment, self._logs.begin(name))
+        observer = self._observers[name]
+        command = (*observer.command, *observer.beside)
+        process = Process(command, environment, self._logs.begin(name))
         try:
             self._executor.start(name, process)
         except OSError as error:
             self._restarts[name].give_up()
             self._warn(name, f"{name} cannot be started: {one_line(error)}")
+
+    def _announce(self) -> None:
+        for file, said in self._urls.items():
+            with contextlib.suppress(OSError):  # not there yet
+                url = file.read_text().strip()
+                if url not in ("", said):
+                    self._urls[file] = url
+                    say(f"view the run at {url}")
 
     def _take_note(self, name: str, fate: Ended, now: float) -> None:
         restarts = self._restarts[name]
@@ -129,5 +160,6 @@ class ObserverJobs:
                 self._warn(name, f"{name} has not finished within {self._finish_s:g} s of the run's end")
 
     def _warn(self, name: str, why: str) -> None:
-        command = shlex.join(("python", *self._observers[name].command[1:]))
-        say(f"warning: {why}; the run does not need it, and this command writes the rest: {command}")
+        observer = self._observers[name]
+        command = shlex.join(("python", *observer.command[1:]))
+        say(f"warning: {why}; the run does not need it, and this command {observer.repeated}: {command}")

@@ -1,6 +1,6 @@
 """Writes a run into one HTML file that opens without a server: the pages, and what the API would answer.
 
-It has all of the run but for most rollouts: of these it has some whole groups, at even distances over the run.
+It has all of the run but for most rollouts: of these it has whole groups, at even distances over the run.
 """
 
 import hashlib
@@ -16,7 +16,7 @@ import msgspec
 from contracts.support.files import write_atomically
 from pipelinerl.view.answers import charts, files, groups, overview, reader, rollouts, servers, timeline
 from pipelinerl.view.answers.overview import Answer
-from pipelinerl.view.index.queries import Filters
+from pipelinerl.view.index.filters import Filters
 from pipelinerl.view.json_text import encode_json
 from pipelinerl.view.runs.directory import Runs
 from pipelinerl.view.runs.opened import OpenRun
@@ -56,15 +56,23 @@ def answers_of(run: OpenRun) -> Iterator[tuple[str, Answer]]:
     yield f"{here}/files", listed | {"files": shown, "trace": None}
     for file in shown:
         yield f"{here}/files/{quote(file['id'], safe=UNQUOTED)}", files.file(run, file["id"])
-    members: list[Answer] = []
-    for number in run.queries.spread_groups(MOST):
-        group = groups.group(run, number)
-        members += group["members"]
-        yield f"{here}/groups/{number}", group
-        yield f"{here}/groups/{number}/story", {"lines": None}
-    for member in members:
-        yield f"{here}/rollouts/{member['r']}", reader.rollout(run, "train", int(member["r"].partition("/")[2]))
+    numbers = run.queries.spread_groups(MOST)
+    shown_groups = [groups.group(run, number) for number in numbers]
+    for group in _each_beside_the_next(shown_groups, "id"):
+        yield f"{here}/groups/{group['id']}", group
+        yield f"{here}/groups/{group['id']}/story", {"lines": None}
+    members = [member for group in shown_groups for member in group["members"]]
     yield f"{here}/rollouts", rollouts.rollouts(run, Filters(), None) | {"rows": members, "next": None}
+    read = [reader.rollout(run, "train", int(member["r"].partition("/")[2])) for member in members]
+    for rollout in _each_beside_the_next(read, "r"):
+        yield f"{here}/rollouts/{rollout['r']}", rollout
+
+
+def _each_beside_the_next(answers: list[Answer], name: str) -> Iterator[Answer]:
+    """Yields the answers, each with those that are before and after it in the file."""
+    names = [None, *(answer[name] for answer in answers), None]
+    for before, answer, after in zip(names, answers, names[2:], strict=False):
+        yield answer | {"previous": before, "next": after}
 
 
 def page_of(answers: dict[str, Answer], begin: str) -> str:
@@ -107,7 +115,8 @@ def _modules(name: str, known: set[str]) -> Iterator[str]:
     known.add(name)
     text = (STATIC / name).read_text()
     if name == UPLOT:
-        yield f"const uPlot = (() => {{\n{text.replace('export { uPlot as default };', '')}return uPlot;\n}})();\n"
+        body = EXPORT.sub("", text).replace("export { uPlot as default };", "return uPlot;")
+        yield f"const uPlot = (() => {{\n{body}\n}})();\n"
         return
     for imported in IMPORT.findall(text):
         if imported not in known:

@@ -16,9 +16,13 @@ from tests.pipeline.runs import wait_for
 
 def jobs(run_dir: Path, **lines: str) -> ObserverJobs:
     """Starts a line of shell for each observer."""
-    started = ObserverJobs([Observer(name, ("/bin/sh", "-c", line)) for name, line in lines.items()], run_dir)
-    started.start()
-    return started
+    return started(run_dir, [Observer(name, ("/bin/sh", "-c", line)) for name, line in lines.items()])
+
+
+def started(run_dir: Path, observers: list[Observer]) -> ObserverJobs:
+    observing = ObserverJobs(observers, run_dir)
+    observing.start()
+    return observing
 
 
 def tended_until(observers: ObserverJobs, condition) -> None:
@@ -38,6 +42,82 @@ def test_each_tracker_has_an_observer_and_tensorboard_has_an_alias(tmp_path):
     aliased = compose_config(["tensorboard=true"])
     assert [observer.command[-1] for observer in observers_of(aliased, tmp_path)] == ["tensorboard"]
     assert observers_of(compose_config([]), tmp_path) == []
+
+
+def test_a_viewer_ends_with_the_run_but_not_where_a_user_repeats_its_command(tmp_path):
+    config = compose_config(["trackers=[wandb]", "view=true"])
+    tracker, viewer = observers_of(config, tmp_path)
+    assert tracker.name == "tracker-wandb" and tracker.announces is None
+    assert viewer.command[1:] == ("-m", "pipelinerl.view", str(tmp_path))
+    assert viewer.beside == ("--end-with-run",)
+
+
+class FakeViewer:
+    """An observer that writes its URL, as the viewer does."""
+
+    def __init__(self, run_dir: Path, capsys):
+        self.url = run_dir / "view" / "url"
+        self.pid = run_dir / "pid"
+        self._capsys = capsys
+        self.url.parent.mkdir()
+        lines = (
+            f"test ! -e {self.url} || touch {run_dir}/found",
+            f"echo http://a > {self.url}",
+            f"echo $$ > {self.pid}",
+            f"until test -e {run_dir}/trackers/ended; do sleep 0.02; done",
+        )
+        self.observer = Observer("viewer", ("/bin/sh", "-c", "; ".join(lines)), announces=self.url)
+
+    def has_said(self) -> list[str]:
+        return self._capsys.readouterr().err.splitlines()
+
+    def wait(self, observers: ObserverJobs) -> int:
+        """Waits until it has written its URL; returns its process."""
+        tended_until(observers, lambda: self.pid.exists() and self.pid.read_text())
+        observers.tend(time.monotonic())
+        return int(self.pid.read_text())
+
+
+def test_a_url_is_said_once_and_again_only_when_it_is_another(tmp_path, capsys):
+    viewer = FakeViewer(tmp_path, capsys)
+    observers = started(tmp_path, [viewer.observer])
+    pid = viewer.wait(observers)
+    assert viewer.has_said() == ["launch.py: view the run at http://a"]
+    viewer.pid.unlink()
+    os.kill(pid, signal.SIGKILL)
+    assert viewer.wait(observers) != pid
+    assert viewer.has_said() == []
+    viewer.url.write_text("http://b\n")
+    observers.tend(time.monotonic())
+    observers.tend(time.monotonic())
+    assert viewer.has_said() == ["launch.py: view the run at http://b"]
+    viewer.url.write_text("http://c\n")
+    observers.finish()
+    observers.close()
+    assert viewer.has_said() == []  # what ends with the run is not to be opened
+
+
+def test_the_url_of_an_earlier_launch_is_not_said(tmp_path, capsys):
+    viewer = FakeViewer(tmp_path, capsys)
+    viewer.url.write_text("http://earlier\n")
+    observers = started(tmp_path, [viewer.observer])
+    viewer.wait(observers)
+    observers.finish()
+    observers.close()
+    assert not (tmp_path / "found").exists()
+    assert viewer.has_said() == ["launch.py: view the run at http://a"]
+
+
+def test_the_warning_of_a_viewer_names_the_command_that_shows_the_run(tmp_path, capsys):
+    command = ("/bin/sh", "-c", f"echo $1 >> {tmp_path}/given; exit 3", "sh")
+    observers = started(tmp_path, [Observer("viewer", command, "shows the run", beside=("--end-with-run",))])
+    tended_until(observers, lambda: not observers.tend(time.monotonic()))
+    observers.finish()
+    observers.close()
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "the run does not need it, and this command shows the run: python -c " in line
+    assert "--end-with-run" not in line
+    assert (tmp_path / "given").read_text() == "--end-with-run\n" * 4
 
 
 def test_at_the_end_they_are_told_and_waited_for(tmp_path, capsys):

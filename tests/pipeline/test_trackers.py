@@ -1,57 +1,23 @@
 """Whole runs with a tracker: it holds their metrics, and nothing that happens to its process changes them."""
 
-import os
 import shlex
-import signal
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from benchmarks.run_processes import jobs_of
 from pipelinerl.paths import ROOT
-from tests.pipeline.runs import finish, resume, start, wait_for
+from tests.pipeline.held_run import HeldRun
+from tests.pipeline.runs import finish, resume, wait_for
 from tests.view.held import as_tensorboard_has_them, in_tensorboard, lines_of
 
 JOB = "tracker-tensorboard"
 
 
-class HeldRun:
-    """A run whose trainer waits in its first publication until it is let go."""
-
-    def __init__(self, directory: Path):
-        self.directory = directory / "run"
-        self._held = directory / "held"
-        (directory / "hold").touch()
-        self._launcher = start(
-            self.directory,
-            "trackers=[tensorboard]",
-            "max_steps=3",
-            "trainer._target_=tests.held_trainer.HeldTrainer",
-            f"+trainer.hold={directory / 'hold'}",
-            f"+trainer.held={self._held}",
-        )
-        wait_for(self._held.exists)
-
-    def kill_tracker(self) -> int:
-        """Kills the process once it lives; returns its identifier."""
-        pid = wait_for(lambda: jobs_of(self.directory).get(JOB))
-        os.kill(pid, signal.SIGKILL)
-        wait_for(lambda: jobs_of(self.directory).get(JOB) != pid)
-        return pid
-
-    def finish(self) -> str:
-        """Returns what a run that must end well has said on stderr."""
-        self._held.unlink()
-        status, err = finish(self._launcher)
-        assert status == 0, err
-        return err
-
-
 @pytest.fixture
 def held_run(tmp_path) -> HeldRun:
-    return HeldRun(tmp_path)
+    return HeldRun(tmp_path, JOB, "trackers=[tensorboard]")
 
 
 def assert_tracked(run_dir: Path) -> None:
@@ -62,8 +28,8 @@ def assert_tracked(run_dir: Path) -> None:
 
 
 def test_a_tracker_that_is_killed_goes_on_and_so_it_does_when_the_run_is_resumed(held_run):
-    first = held_run.kill_tracker()
-    assert wait_for(lambda: jobs_of(held_run.directory).get(JOB)) != first
+    first = held_run.kill_observer()
+    assert wait_for(held_run.observer_pid) != first
     assert "warning" not in held_run.finish()
     assert_tracked(held_run.directory)
 
@@ -75,7 +41,7 @@ def test_a_tracker_that_is_killed_goes_on_and_so_it_does_when_the_run_is_resumed
 
 
 def test_one_that_is_killed_four_times_leaves_one_warning_whose_command_writes_the_rest(held_run):
-    killed = {held_run.kill_tracker() for _ in range(4)}
+    killed = {held_run.kill_observer() for _ in range(4)}
     assert len(killed) == 4
     warnings = [line for line in held_run.finish().splitlines() if "warning" in line]
     assert len(warnings) == 1 and f"{JOB} was killed by signal 9" in warnings[0]

@@ -31,7 +31,7 @@ def overview(run: OpenRun) -> Answer:
             "max_steps": run.config.get("max_steps"),
             "live_version": state.live_version,
             "servers_alive": len(state.alive_servers),
-            "started_at": metrics.began_at,
+            "started_at": state.began_at or metrics.began_at,
             "updated_at": metrics.updated_at,
             "bottleneck": _bottleneck(run, summary),
             "drops": describe_drops(state.dropped) if state.dropped else None,

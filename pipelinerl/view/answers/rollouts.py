@@ -3,7 +3,7 @@
 import sqlite3
 
 from pipelinerl.view.answers.overview import Answer, indexed, meaning
-from pipelinerl.view.index.queries import IN_FLIGHT, Filters
+from pipelinerl.view.index.filters import IN_FLIGHT, Filters
 from pipelinerl.view.runs.opened import OpenRun
 
 NAMES = ("train", "held-out")  # of the streams, by `held_out`

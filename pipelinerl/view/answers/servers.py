@@ -1,9 +1,7 @@
 """Answers what each server of a run has done, the one that does least first."""
 
-from contracts.records import Completion
 from pipelinerl.view.answers.overview import Answer
 from pipelinerl.view.index.run_state import Server
-from pipelinerl.view.index.slim import rollout_decoder
 from pipelinerl.view.runs.opened import OpenRun
 
 RECENT = 500  # rollouts that the rates are of
@@ -49,7 +47,8 @@ def _described(server: Server) -> Answer:
 
 def _rates(run: OpenRun) -> dict[str, float]:
     """Returns the tokens a second of each server, over the newest rollouts."""
-    completions = [c for offset in run.queries.newest_offsets(RECENT) for c in _completions(run, offset)]
+    newest = {*run.queries.newest_offsets(RECENT)}
+    completions = [c for _, rollout in run.slim_rollouts(newest) for c in rollout.completions]
     if not completions:
         return {}
     seconds = max(c.ended for c in completions) - min(c.began for c in completions)
@@ -57,9 +56,3 @@ def _rates(run: OpenRun) -> dict[str, float]:
     for completion in completions:
         tokens[completion.server] = tokens.get(completion.server, 0) + completion.tokens
     return {url: count / seconds for url, count in tokens.items()} if seconds > 0 else {}
-
-
-def _completions(run: OpenRun, offset: int) -> list[Completion]:
-    for payload, _ in run.reader("rollouts").payloads(offset):
-        return rollout_decoder.decode(payload).completions
-    return []

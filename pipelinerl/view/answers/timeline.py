@@ -2,14 +2,14 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
+from sqlite3 import Row
 from typing import NamedTuple
 
 from contracts.records import WeightsPublished
-from pipelinerl.streams import StreamError
 from pipelinerl.view.answers.overview import Answer
 from pipelinerl.view.answers.rollouts import link_of
 from pipelinerl.view.index.queries import Queries
-from pipelinerl.view.index.slim import SlimCompletion, rollout_decoder
+from pipelinerl.view.index.slim import SlimCompletion
 from pipelinerl.view.runs.opened import OpenRun
 from pipelinerl.view.span_files import PLACES
 from pipelinerl.view.tracks import Slice, Track, nested, rows
@@ -34,6 +34,7 @@ def timeline(run: OpenRun, began: float | None, ended: float | None) -> Answer:
     """Returns the window, in unix seconds, by default that of the last versions."""
     with run.lock:
         updates = dict(run.state.published)
+        run_began = run.state.began_at
         names = {server.joined.url: server.joined.name for server in run.state.servers}
     published = list(updates.values())
     queries = run.queries
@@ -42,12 +43,12 @@ def timeline(run: OpenRun, began: float | None, ended: float | None) -> Answer:
     with run.lock:
         spans = run.spans.between(began, ended)
     found = queries.finished_between(began, ended, MOST)
-    bars = [bar for row in found for bar in _bars(run, row) if bar.ended > began and bar.began < ended]
+    bars = [bar for bar in _bars(run, found) if bar.ended > began and bar.began < ended]
     every = len(published) // OVERVIEW + 1
     return {
         "began": began,
         "ended": ended,
-        "run_began": published[0].at if published else None,
+        "run_began": run_began or began,
         "run_ended": published[-1].at if published else None,
         "published": [_publication(event) for event in _in_window(published, began, ended)],
         "versions": [[event.version, event.at] for event in published[::every]],
@@ -63,7 +64,8 @@ def _last_versions(published: Sequence[WeightsPublished], queries: Queries) -> t
         return 0.0, 0.0
     for count in range(VERSIONS, 0, -1):
         last = published[-count - 1 :]
-        began, ended = last[0].at, max(last[-1].at, last[0].at + 1.0)
+        began = last[0].at
+        ended = max(last[-1].at, began + 1.0)
         if queries.count_between(began, ended) <= MOST:
             break
     return began, ended
@@ -87,15 +89,14 @@ def _publication(event: WeightsPublished) -> Answer:
     }
 
 
-def _bars(run: OpenRun, row: Answer) -> Iterator[Bar]:
-    """Yields the requests of a rollout, or nothing where its record was deleted."""
-    try:
-        payload, _ = next(run.reader("rollouts").payloads(row["offset"]))
-    except (StreamError, StopIteration):
-        return
-    facts = {"r": link_of(False, row["offset"]), "id": row["rollout_id"], "status": row["status"]}
-    for completion in rollout_decoder.decode(payload).completions:
-        yield Bar(completion.server, completion.began, completion.ended, completion, facts)
+def _bars(run: OpenRun, found: Sequence[Row]) -> Iterator[Bar]:
+    """Yields the requests of these rollouts, but for those whose records were deleted."""
+    by_offset = {row["offset"]: row for row in found}
+    for offset, rollout in run.slim_rollouts(by_offset):
+        row = by_offset[offset]
+        facts = {"r": link_of(False, offset), "id": row["rollout_id"], "status": row["status"]}
+        for completion in rollout.completions:
+            yield Bar(completion.server, completion.began, completion.ended, completion, facts)
 
 
 def _servers(bars: list[Bar], names: dict[str, str], updates: Updates) -> Iterator[Answer]:

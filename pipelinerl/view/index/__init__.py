@@ -3,7 +3,8 @@
 It is built by the viewer, never by the run, and may be deleted at any time.
 """
 
+from pipelinerl.view.index.filters import Filters, NoSuchCursorError
 from pipelinerl.view.index.index import Index, Progress
-from pipelinerl.view.index.queries import Filters, Found, NoSuchCursorError
+from pipelinerl.view.index.queries import Found
 
 __all__ = ["Filters", "Found", "Index", "NoSuchCursorError", "Progress"]

@@ -49,7 +49,7 @@ class Index:
         }
         counts = self._db.execute("SELECT held_out, count(*) FROM rollouts GROUP BY held_out")
         self._counts = Counter(dict(map(tuple, counts)))
-        self._has_indexes = False
+        self._measured_at = 0  # rollouts that there were
         self.damage: str | None = None  # what keeps the rest of a stream from being read
 
     def close(self) -> None:
@@ -73,10 +73,15 @@ class Index:
             records += self._take_rows()
             self._write_outcomes()
         is_new = bool(events or records)
-        if not is_new and not self._has_indexes:
-            self._db.executescript(INDEXES)
-            self._has_indexes = True
+        if not is_new:
+            self._tune()
         return is_new
+
+    def _tune(self) -> None:
+        """Makes the indexes of the lists, and measures the tables anew when they have doubled."""
+        if self._counts.total() > 2 * self._measured_at:
+            self._db.executescript(INDEXES)
+            self._measured_at = self._counts.total()
 
     # --- rollouts -------------------------------------------------------------------------------
 
@@ -90,6 +95,7 @@ class Index:
             rewards[rollout.group_id] = min(least, rollout.reward), max(most, rollout.reward)
             _count_requests(requests, rollout)
         self._db.executemany(f"INSERT INTO rollouts VALUES ({', '.join('?' * 16)})", rows)
+        self._write_versions(held_out, rows)
         self._db.executemany(
             "INSERT INTO groups VALUES (?, ?, ?, ?) ON CONFLICT DO UPDATE SET"
             " least = min(least, excluded.least), most = max(most, excluded.most)",
@@ -104,6 +110,25 @@ class Index:
         )
         self._counts[held_out] += len(rows)
         return len(rows)
+
+    def _write_versions(self, held_out: int, rows: list[tuple]) -> None:
+        """Widens the offsets between which the rollouts of each version are. Rows come by offset."""
+        first_end: dict[int, int] = {}
+        last_start: dict[int, int] = {}
+        for row in rows:
+            first_version, last_version = row[12:14]
+            if first_version is not None:
+                last_start[first_version] = row[1]
+                first_end.setdefault(last_version, row[1])
+        self._db.executemany(
+            "INSERT INTO versions VALUES (?, ?, ?, ?) ON CONFLICT DO UPDATE SET"
+            " first_end = coalesce(first_end, excluded.first_end),"
+            " last_start = coalesce(excluded.last_start, last_start)",
+            [
+                (held_out, version, first_end.get(version), last_start.get(version))
+                for version in {**first_end, **last_start}
+            ],
+        )
 
     def _row(self, rollout: SlimRollout, held_out: int, offset: int) -> tuple:
         versions = [s.version for c in rollout.completions for s in c.spans if s.end > s.start]
@@ -149,7 +174,7 @@ class Index:
         changed = self._state.take_changed()
         outcomes = {group: self._state.outcome_of(group) for group in changed}
         self._db.executemany(
-            "UPDATE rollouts SET outcome = :outcome"
+            "UPDATE rollouts INDEXED BY by_group SET outcome = :outcome"
             " WHERE held_out = 0 AND group_id = :group AND outcome IS NOT :outcome",
             [
                 {"group": group, "outcome": outcome and self._word("outcome", outcome)}

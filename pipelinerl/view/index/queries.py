@@ -2,19 +2,13 @@
 
 import sqlite3
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from dataclasses import asdict
+from typing import NamedTuple
+
+from pipelinerl.view.index.filters import ORDERS, Filters, best_index, conditions_of, cursor_of
 
 PAGE = 50  # rollouts
-IN_FLIGHT = "in flight"
-Sort = Literal["newest", "longest", "shortest", "best", "worst"]
-ORDERS: dict[str, tuple[str, str]] = {  # column, and its direction
-    "newest": ("rollouts.offset", "DESC"),
-    "longest": ("tokens", "DESC"),
-    "shortest": ("tokens", "ASC"),
-    "best": ("reward", "DESC"),
-    "worst": ("reward", "ASC"),
-}
+NARROW = 0.1  # share of a stream up to which a range of offsets is read as a whole
 COLUMNS = """
     rollouts.held_out, rollouts.offset, rollouts.rollout_id, rollouts.group_id, problem,
     (SELECT word FROM words WHERE id = domain) AS domain,
@@ -24,28 +18,6 @@ COLUMNS = """
     step, advantage, lag, tokens_in_loss, row_offset
 """
 TRAINED = "LEFT JOIN trainings ON trainings.rollout_id = rollouts.rollout_id AND rollouts.held_out = 0"
-
-
-class NoSuchCursorError(ValueError):
-    """A cursor is not one that a page has given."""
-
-
-@dataclass(frozen=True)
-class Filters:
-    """What a list of rollouts shows, and in which order. Bounds are inclusive; None is no bound."""
-
-    held_out: bool = False
-    version_from: int | None = None
-    version_to: int | None = None
-    domain: str | None = None
-    status: str | None = None
-    outcome: str | None = None
-    reward_from: float | None = None
-    reward_to: float | None = None
-    length_from: int | None = None
-    length_to: int | None = None
-    mixed: bool = False  # only of groups whose rewards differ
-    sort: Sort = "newest"
 
 
 class Found(NamedTuple):
@@ -61,38 +33,80 @@ class Queries:
 
     def page(self, filters: Filters, after: str | None = None) -> Found:
         """Returns the next rollouts. Raises NoSuchCursorError for an `after` that no page has given."""
-        column, direction = ORDERS[filters.sort]
-        conditions = dict(_conditions(filters))
+        order = ORDERS[filters.sort]
+        conditions = list(conditions_of(filters))
+        values = asdict(filters)
         if after is not None:
-            value, offset = _cursor(after)
-            sign = "<" if direction == "DESC" else ">"
-            conditions[f"({column}, rollouts.offset) {sign} (:value, :offset)"] = {
-                "value": value,
-                "offset": offset,
-            }
-        where = " AND ".join(conditions)
-        values = {name: value for part in conditions.values() for name, value in part.items()}
+            conditions.append(order.after)
+            values |= cursor_of(after)
+        numbers = {kind: self._number_of(kind, word) for kind, word in filters.words.items()}
+        if None in numbers.values():
+            return Found([], None)
+        hint, offsets = self._where_to_look(filters)
+        if offsets:
+            conditions.append("rollouts.offset BETWEEN :first AND :end")
         # The rows of the page are found first, because only these are joined with the other tables.
         rows = self._db.execute(
-            f"WITH page AS (SELECT held_out, offset FROM rollouts WHERE {where}"
-            f" ORDER BY {column} {direction}, rollouts.offset {direction} LIMIT {PAGE + 1})"
+            f"WITH page AS (SELECT held_out, offset FROM rollouts {hint} WHERE {' AND '.join(conditions)}"
+            f" ORDER BY {order.by} LIMIT {PAGE + 1})"
             f" SELECT {COLUMNS} FROM page JOIN rollouts USING (held_out, offset) {TRAINED}"
-            f" ORDER BY {column} {direction}, rollouts.offset {direction}",
-            values,
+            f" ORDER BY {order.by}",
+            values | numbers | offsets,
         ).fetchall()
         shown = rows[:PAGE]
         if len(rows) <= PAGE:
             return Found(shown, None)
         last = shown[-1]
-        return Found(shown, f"{last[column.rpartition('.')[2]]!r}:{last['offset']}")
+        return Found(shown, f"{last[order.column.rpartition('.')[2]]!r}:{last['offset']}")
+
+    def _where_to_look(self, filters: Filters) -> tuple[str, dict[str, int]]:
+        """Returns which index is read, and between which offsets the rows are, if that is known."""
+        name = best_index(filters)
+        hint = f"INDEXED BY {name}" if name and self._has_index(name) else ""
+        if filters.version_from is None and filters.version_to is None:
+            return hint, {}
+        newest = self.newest(filters.held_out)
+        first = self._first_end(filters) if filters.version_from is not None else 0
+        end = self._last_start(filters) if filters.version_to is not None else newest
+        if first is None or end is None:
+            return "NOT INDEXED", {"first": -1, "end": -1}
+        is_narrow = end - first < NARROW * newest
+        return "NOT INDEXED" if is_narrow else hint, {"first": first, "end": end}
+
+    def _first_end(self, filters: Filters) -> int | None:
+        """Returns the offset before which no rollout has tokens of the versions that are asked for."""
+        return self._number(
+            "SELECT min(first_end) FROM versions WHERE held_out = ? AND version >= ?",
+            filters.held_out,
+            filters.version_from,
+        )
+
+    def _last_start(self, filters: Filters) -> int | None:
+        """Returns the offset after which no rollout has tokens of the versions that are asked for."""
+        return self._number(
+            "SELECT max(last_start) FROM versions WHERE held_out = ? AND version <= ?",
+            filters.held_out,
+            filters.version_to,
+        )
+
+    def _has_index(self, name: str) -> bool:
+        return bool(
+            self._number("SELECT count(*) FROM sqlite_master WHERE type = 'index' AND name = ?", name)
+        )
+
+    def _number_of(self, kind: str, word: str) -> int | None:
+        found = self._db.execute("SELECT id FROM words WHERE kind = ? AND word = ?", (kind, word)).fetchone()
+        return found and found[0]
 
     def rollout(self, held_out: bool, offset: int) -> sqlite3.Row | None:
         """Returns the rollout whose record begins at the offset."""
-        return next(self._rollouts("rollouts.offset = ?", held_out, offset), None)
+        return next(self._rollouts("", "rollouts.offset = ?", held_out, offset), None)
 
     def of_group(self, held_out: bool, group: int) -> list[sqlite3.Row]:
         """Returns the rollouts of a group, in the order in which they ended."""
-        return list(self._rollouts("group_id = ? ORDER BY rollouts.offset", held_out, group))
+        return list(
+            self._rollouts("INDEXED BY by_group", "group_id = ? ORDER BY rollouts.offset", held_out, group)
+        )
 
     def finished_between(self, began: float, ended: float, most: int) -> list[sqlite3.Row]:
         """Returns training rollouts under way between two unix times: the `most` that ended last."""
@@ -164,49 +178,11 @@ class Queries:
         )
         return [offset for (offset,) in found]
 
-    def _rollouts(self, condition: str, held_out: bool, value: int) -> Iterator[sqlite3.Row]:
+    def _rollouts(self, hint: str, condition: str, held_out: bool, value: int) -> Iterator[sqlite3.Row]:
         return self._db.execute(
-            f"SELECT {COLUMNS} FROM rollouts {TRAINED} WHERE held_out = ? AND {condition}", (held_out, value)
+            f"SELECT {COLUMNS} FROM rollouts {hint} {TRAINED} WHERE held_out = ? AND {condition}",
+            (held_out, value),
         )
 
     def _number(self, query: str, *values: float) -> int | None:
         return self._db.execute(query, values).fetchone()[0]
-
-
-BOUNDS = {
-    "version_from": "last_version >= :version_from",
-    "version_to": "first_version <= :version_to",
-    "reward_from": "reward >= :reward_from",
-    "reward_to": "reward <= :reward_to",
-    "length_from": "tokens >= :length_from",
-    "length_to": "tokens <= :length_to",
-}
-
-
-def _conditions(filters: Filters) -> Iterator[tuple[str, dict[str, object]]]:
-    yield "rollouts.held_out = :held_out", {"held_out": filters.held_out}
-    for name, condition in BOUNDS.items():
-        if (bound := getattr(filters, name)) is not None:
-            yield condition, {name: bound}
-    if filters.outcome == IN_FLIGHT:
-        yield "outcome IS NULL", {}
-    for kind in ("domain", "status", "outcome"):
-        word = getattr(filters, kind)
-        if word and word != IN_FLIGHT:
-            yield f"{kind} = (SELECT id FROM words WHERE kind = '{kind}' AND word = :{kind})", {kind: word}
-    if filters.mixed:
-        yield (
-            (
-                "(SELECT least < most FROM groups"
-                " WHERE groups.held_out = rollouts.held_out AND groups.group_id = rollouts.group_id)"
-            ),
-            {},
-        )
-
-
-def _cursor(text: str) -> tuple[float, int]:
-    value, _, offset = text.partition(":")
-    try:
-        return float(value), int(offset)
-    except ValueError:
-        raise NoSuchCursorError(f"after={text} is not a cursor of a page") from None

@@ -46,6 +46,7 @@ class RunState:
         self.checkpoints: list[CheckpointSaved] = []
         self.servers: list[Server] = []
         self.steps: deque[StepClosed] = deque(maxlen=HISTOGRAMS)
+        self.began_at: float | None = None  # unix seconds at which the first server was started
         self.step = 0  # the version that the last step made
         self.is_done = False
         self.dropped: Counter[str] = Counter()  # groups by reason
@@ -71,6 +72,7 @@ class RunState:
                 self.is_done = True
             case ServerJoined():
                 self.servers.append(Server(event))
+                self.began_at = self.began_at or event.at or None
             case ServerLeft():
                 self._leave(event)
             case Resumed():

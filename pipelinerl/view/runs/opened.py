@@ -1,9 +1,10 @@
 """A run that the viewer has open: a thread keeps its index, its state and its metrics up to date."""
 
+import contextlib
 import logging
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 
 from tokenizers import Tokenizer
@@ -17,6 +18,7 @@ from pipelinerl.view.index import Index, Progress
 from pipelinerl.view.index.queries import Queries
 from pipelinerl.view.index.run_state import RunState
 from pipelinerl.view.index.schema import open_to_read
+from pipelinerl.view.index.slim import SlimRollout, rollout_decoder
 from pipelinerl.view.run_end import RunEnd
 from pipelinerl.view.runs.run_metrics import RunMetrics
 from pipelinerl.view.runs.source import Source, view_directory
@@ -85,6 +87,23 @@ class OpenRun:
             self._index_is_there.wait()
             self._local.queries = Queries(open_to_read(self._index_path))
         return self._local.queries
+
+    def slim_rollouts(self, offsets: Collection[int]) -> Iterator[tuple[int, SlimRollout]]:
+        """Yields the training rollouts at these offsets, which lie close to each other, without their tokens.
+
+        It yields no more where a record was deleted.
+        """
+        offset = min(offsets, default=0)
+        last = max(offsets, default=-1)
+        if last < offset:
+            return
+        with contextlib.suppress(StreamError):
+            for payload, following in self.reader("rollouts").payloads(offset):
+                if offset in offsets:
+                    yield offset, rollout_decoder.decode(payload)
+                if offset >= last:
+                    return
+                offset = following
 
     def reader(self, stream: str) -> FileReader:
         """Returns a reader of one of the run's streams, or of the copy of it."""

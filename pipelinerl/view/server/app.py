@@ -20,7 +20,7 @@ from pipelinerl.streams import StreamError
 from pipelinerl.streams.run_directory import InvalidInputError
 from pipelinerl.view.answers import charts, files, groups, overview, reader, rollouts, servers, timeline
 from pipelinerl.view.answers.listing import Listing, comparison
-from pipelinerl.view.index.queries import Filters, NoSuchCursorError, Sort
+from pipelinerl.view.index.filters import Filters, NoSuchCursorError, Sort
 from pipelinerl.view.json_text import encode_json
 from pipelinerl.view.runs.directory import NoSuchRunError, Runs
 from pipelinerl.view.runs.opened import OpenRun

@@ -1,7 +1,7 @@
 // One group: its members side by side, and what became of it.
 
 import { apiPath, get } from "./api.js";
-import { alertBox, el, facts, replace, section } from "./dom.js";
+import { alertBox, button, el, facts, replace, section } from "./dom.js";
 import { NOT_RECORDED, formatCount, formatNumber, formatTime, versionText } from "./format.js";
 import { movesBetween } from "./keys.js";
 import { openRun } from "./live.js";
@@ -9,11 +9,13 @@ import { outcomeText, statusText, weightsText } from "./rollout_rows.js";
 import { rolloutLink, runLink } from "./router.js";
 import { sampleNodes } from "./text.js";
 
+const QUICKLY_READ_BYTES = 1e8;
+
 export async function showGroup(page) {
-  await openRun(page);
+  const { indexed } = await openRun(page);
   const { run } = page.route;
   const group = await get(apiPath(run, "groups", page.route.rest[0]), page.signal);
-  const story = el("pre", { class: "story", data: { story: "" } }, "…");
+  const story = el("div", { data: { story: "" } });
   const members = group.members.toSorted((a, b) => a.id.localeCompare(b.id, "en", { numeric: true }));
   const largest = Math.max(...group.members.map((member) => Math.abs(member.advantage ?? 0)));
   page.show(
@@ -35,16 +37,21 @@ export async function showGroup(page) {
     ),
     section("What happened", story),
   );
-  tellStory(page, story);
+  if (indexed.of_bytes < QUICKLY_READ_BYTES) {
+    tellStory(page, story);
+  } else {
+    replace(story, button("read the records", () => tellStory(page, story)));
+  }
   const link = (id) => (id === null ? null : runLink(run, "groups", id));
   movesBetween(page, link(group.previous), link(group.next));
 }
 
 /** The records are read for it, which may take a while. */
 async function tellStory(page, place) {
+  replace(place, "…");
   try {
     const { lines } = await get(apiPath(page.route.run, "groups", page.route.rest[0], "story"), page.signal);
-    replace(place, lines === null ? "not in this file" : lines.join("\n"));
+    replace(place, lines === null ? "not in this file" : el("pre", { class: "story" }, lines.join("\n")));
   } catch (error) {
     replace(place, error.name === "AbortError" ? null : alertBox(error.message));
   }

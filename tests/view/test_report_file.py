@@ -1,0 +1,88 @@
+"""The report in one file: what it holds, that no text of the run ends an element, and what it may run."""
+
+import hashlib
+import json
+import re
+from base64 import b64encode
+
+import pytest
+
+from pipelinerl.view.__main__ import main
+from pipelinerl.view.report_file import STATIC, script_of
+from tests.view.recorded_run import RecordedRun, member_of, small_run
+
+END = "</script><script>alert(1)</script><!--<script>"
+
+
+@pytest.fixture
+def report(tmp_path) -> str:
+    """The report of a run with a hostile problem."""
+    run = small_run(tmp_path / "run")
+    again = RecordedRun(run.run_dir)
+    again.append("rollouts", *(member_of(0, member, 0, float(member), problem_id=END) for member in (4, 5)))
+    again.close()
+    out = tmp_path / "report.html"
+    assert main([str(run.run_dir), "--export", str(out)]) == 0
+    return out.read_text()
+
+
+def recorded(report: str) -> dict:
+    return json.loads(
+        re.search(r'<script type="application/json" id="recorded">(.*?)</script>', report, re.S)[1]
+    )
+
+
+def test_it_holds_whole_groups_whose_links_stay_in_the_file(report):
+    answers = recorded(report)
+    here = "api/runs/run"
+    assert {
+        f"{here}{page}" for page in ("", "/charts", "/timeline", "/servers", "/accounting", "/files")
+    } <= {*answers}
+    rows = answers[f"{here}/rollouts"]["rows"]
+    assert {row["group"] for row in rows} == {0, 2, 4, 6}  # whose rewards differ
+    for row in rows:
+        rollout = answers[f"{here}/rollouts/{row['r']}"]
+        for name in ("previous", "next"):
+            assert rollout[name] is None or f"{here}/rollouts/{rollout[name]}" in answers
+        assert f"{here}/groups/{row['group']}" in answers
+    assert any(row["problem"] == END for row in rows)
+
+
+def test_no_text_of_the_run_ends_its_element(report):
+    assert report.count("<script") == report.count("</script>") == 2
+    assert "<!--" not in report
+
+
+def test_the_policy_allows_its_own_script_and_sheet_alone(report):
+    policy = re.search(r'http-equiv="Content-Security-Policy" content="([^"]*)"', report)[1].replace(
+        "&#x27;", "'"
+    )
+    for name, text in (
+        ("script-src", re.search(r"<script>(.*?)</script>", report, re.S)[1]),
+        ("style-src", re.search(r"<style>(.*?)</style>", report, re.S)[1]),
+    ):
+        digest = b64encode(hashlib.sha256(text.encode()).digest()).decode()
+        assert f"{name} 'sha256-{digest}'" in policy
+    assert policy.startswith("default-src 'none'") and "unsafe" not in policy
+
+
+def test_all_modules_are_in_the_script_once():
+    script = script_of()
+    assert not re.search(r"^(import|export) ", script, re.M)
+    for path in STATIC.glob("*.js"):
+        first = re.search(r"^(?:export )?(?:async )?function \w+\(", path.read_text(), re.M)
+        assert first is None or script.count(first[0].removeprefix("export ")) == 1, path
+
+
+def test_a_directory_of_runs_has_no_report(tmp_path, capsys):
+    small_run(tmp_path / "runs" / "a")
+    assert main([str(tmp_path / "runs"), "--export", str(tmp_path / "x.html")]) == 1
+    assert "is not the directory of one run" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("arguments", [("nowhere",), (".",), ("nowhere", "--export", "x.html")])
+def test_what_is_no_run_gets_one_line(tmp_path, monkeypatch, capsys, arguments):
+    monkeypatch.chdir(tmp_path)
+    assert main(list(arguments)) == 1
+    err = capsys.readouterr().err
+    assert err.startswith("pipelinerl.view: ") and err.count("\n") == 1
