@@ -194,3 +194,17 @@ def across_an_update(member: int, began: float) -> Rollout:
     spans = [VersionSpan(0, 0, 4), VersionSpan(1, 4, 10)]
     made = completion([1], [*range(2, 12)], spans=spans, server=SERVERS[0], began=began, ended=began + 5)
     return member_of(0, member, 0, 1.0, completions=[made], started_at=began, finished_at=made.ended)
+
+
+def test_a_run_without_weights_says_so_until_they_come(tmp_path, tab):
+    run = RecordedRun(tmp_path / "run")
+    run.append("launcher_events", ServerJoined(name="server-0", url=SERVERS[0], node="here", engine="e"))
+    with viewing(run.run_dir) as viewer:
+        tab.open(viewer.url)
+        tab.go(run_fragment("run", "timeline"))
+        assert "No weights were published yet" in tab.text()
+        run.append("rollouts", across_an_update(0, 7.75))
+        run.append("trainer_events", published(0), published(1))
+        tab.wait_until(lambda: tab.find("#timeline").count() == 1)
+        tab.page.close()
+    run.close()
