@@ -125,7 +125,7 @@ def _versions(bar: Bar, updates: Updates) -> Iterator[tuple[int, float, float]]:
         if span.version > before.version and span.version in updates:
             begins[index] = _within(begins[index], bar, updates[span.version])
         begins[index] = max(begins[index], begins[index - 1])
-    for span, begin, end in zip(spans, begins, [*begins[1:], 1.0], strict=True):
+    for span, begin, end in zip(spans, begins, [*begins[1:], 1.0], strict=False):  # also of no span
         yield span.version, begin, end
 
 
