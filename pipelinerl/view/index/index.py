@@ -201,8 +201,9 @@ class Index:
         else:
             self.damage = None
         finally:
-            self._positions[name] = offset
-            self._db.execute("INSERT OR REPLACE INTO positions VALUES (?, ?)", (name, offset))
+            if offset != self._positions.get(name):
+                self._positions[name] = offset
+                self._db.execute("INSERT OR REPLACE INTO positions VALUES (?, ?)", (name, offset))
 
 
 def _count_requests(requests: defaultdict[str, Counter[str]], rollout: SlimRollout) -> None:
