@@ -49,6 +49,8 @@ def main(arguments: list[str] | None = None) -> int:
     except (InvalidInputError, DamagedConfigError, StreamError, OSError) as error:
         print(f"pipelinerl.view: {one_line(error)}", file=sys.stderr)
         return 1
+    except KeyboardInterrupt:
+        return 130
     return 0
 
 

@@ -53,7 +53,9 @@ def test_the_timeline_has_each_request_where_it_was(viewer, records):
         bar = bars[f"server-{SERVERS.index(made.server)}", record.rollout_id]
         assert (bar["t"], bar["e"]) == (made.began, made.ended)
         first = made.spans[0].version
-        assert bar["v"] == [[first, 0, pytest.approx(1 / 3)], [first + 1, pytest.approx(1 / 3), 1]]
+        live = BEGIN + STEP_S * (first + 1)  # half a second after the publication began
+        border = pytest.approx((min(max(made.began + 2, live - 0.5), live) - made.began) / 6)
+        assert bar["v"] == [[first, 0, border], [first + 1, border, 1]]
     for rows in servers.values():
         for row in rows:
             assert all(a["e"] <= b["t"] for a, b in zip(row, row[1:], strict=False))

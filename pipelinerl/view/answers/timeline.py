@@ -1,6 +1,7 @@
 """Answers a window of a run's time: requests on servers by weight version, and what each process did."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
 from sqlite3 import Row
 from typing import NamedTuple
 
@@ -16,6 +17,7 @@ from pipelinerl.view.tracks import Slice, Track, nested, rows
 MOST = 4000  # requests in one answer: the last ones
 VERSIONS = 4  # the last ones, where no window is asked for
 OVERVIEW = 2000  # publications of the overview
+Updates = Mapping[int, WeightsPublished]  # by version
 
 
 class Bar(NamedTuple):
@@ -31,9 +33,10 @@ class Bar(NamedTuple):
 def timeline(run: OpenRun, began: float | None, ended: float | None) -> Answer:
     """Returns the window, in unix seconds, by default that of the last versions."""
     with run.lock:
-        published = list(run.state.published.values())
+        updates = dict(run.state.published)
         run_began = run.state.began_at
         names = {server.joined.url: server.joined.name for server in run.state.servers}
+    published = list(updates.values())
     queries = run.queries
     if began is None or ended is None:
         began, ended = _last_versions(published, queries)
@@ -49,7 +52,7 @@ def timeline(run: OpenRun, began: float | None, ended: float | None) -> Answer:
         "run_ended": published[-1].at if published else None,
         "published": [_publication(event) for event in _in_window(published, began, ended)],
         "versions": [[event.version, event.at] for event in published[::every]],
-        "tracks": [*_servers(bars, names), *_processes(spans)],
+        "tracks": [*_servers(bars, names, updates), *_processes(spans)],
         "shown": len(bars),
         "left_out": queries.count_between(began, ended) - len(found),
     }
@@ -96,20 +99,44 @@ def _bars(run: OpenRun, found: Sequence[Row]) -> Iterator[Bar]:
             yield Bar(completion.server, completion.began, completion.ended, completion, facts)
 
 
-def _servers(bars: list[Bar], names: dict[str, str]) -> Iterator[Answer]:
+def _servers(bars: list[Bar], names: dict[str, str], updates: Updates) -> Iterator[Answer]:
     by_server: dict[str, list[list[Answer]]] = {}
     for row in rows(bars):
-        by_server.setdefault(row[0].server, []).append([_bar(bar) for bar in row])
-    for url, of_server in by_server.items():
-        yield {"process": names.get(url, url), "kind": "server", "rows": of_server}
+        by_server.setdefault(row[0].server, []).append([_bar(bar, updates) for bar in row])
+    named = [(names.get(url, url), of_server) for url, of_server in by_server.items()]
+    named.sort(key=lambda pair: (len(pair[0]), pair[0]))  # server-9 before server-10
+    for name, of_server in named:
+        yield {"process": name, "kind": "server", "rows": of_server}
 
 
-def _bar(bar: Bar) -> Answer:
-    tokens = bar.completion.tokens
-    versions = [
-        [s.version, s.start / tokens, s.end / tokens] for s in bar.completion.spans if s.end > s.start
-    ]
-    return bar.facts | {"t": bar.began, "e": bar.ended, "v": versions, "tokens": tokens}
+def _bar(bar: Bar, updates: Updates) -> Answer:
+    versions = list(_versions(bar, updates))
+    return bar.facts | {"t": bar.began, "e": bar.ended, "v": versions, "tokens": bar.completion.tokens}
+
+
+def _versions(bar: Bar, updates: Updates) -> Iterator[tuple[int, float, float]]:
+    """Yields each version that sampled the request, with the part of the request's time that it has.
+
+    Tokens are spread evenly over the time, but a version begins while it is published.
+    """
+    spans = [span for span in bar.completion.spans if span.end > span.start]
+    begins = [span.start / bar.completion.tokens for span in spans]
+    for index, (before, span) in enumerate(pairwise(spans), start=1):
+        if span.version > before.version and span.version in updates:
+            begins[index] = _within(begins[index], bar, updates[span.version])
+        begins[index] = max(begins[index], begins[index - 1])
+    for span, begin, end in zip(spans, begins, [*begins[1:], 1.0], strict=True):
+        yield span.version, begin, end
+
+
+def _within(share: float, bar: Bar, update: WeightsPublished) -> float:
+    """Returns the share of the request's time that is nearest and in the time of the publication."""
+    began = max(update.at - update.seconds, bar.began)
+    ended = min(update.at, bar.ended)
+    if began >= ended:
+        return share
+    at = bar.began + share * (bar.ended - bar.began)
+    return (min(max(at, began), ended) - bar.began) / (bar.ended - bar.began)
 
 
 def _processes(spans: dict[str, list[Slice]]) -> Iterator[Answer]:

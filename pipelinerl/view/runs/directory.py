@@ -20,6 +20,7 @@ class Runs:
     def __init__(self, path: Path):
         path = path.resolve()
         self.is_single = is_run(path)
+        self.is_closing = False  # so that nobody follows a run any longer
         self._path = path
         self._open: dict[str, OpenRun] = {}
         self._lock = threading.Lock()

@@ -110,7 +110,7 @@ def make_app(runs: Runs) -> FastAPI:
         since: Annotated[str, Query(alias="from")] = "",
         last_event_id: Annotated[str, Header()] = "",
     ) -> AsyncIterator[ServerSentEvent]:
-        async for event in live_events(run, offsets_of(last_event_id or since)):
+        async for event in live_events(run, offsets_of(last_event_id or since), lambda: runs.is_closing):
             yield event
 
     @app.get("/api/runs/{name}/timeline")

@@ -3,7 +3,7 @@
 import asyncio
 import os
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from urllib.parse import unquote_to_bytes
 
 from fastapi.sse import ServerSentEvent
@@ -17,6 +17,7 @@ from pipelinerl.view.runs.opened import OpenRun
 from pipelinerl.view.runs.run_metrics import alarms_of
 
 EVERY_S = 1.0
+LOOKS = 10  # meanwhile, at whether the viewer ends
 IDENTIFIER = re.compile(r"[^:,]+:\d{1,18}(,[^:,]+:\d{1,18})*")
 OFTEN_CHANGED = ("updated_at", "stream_from")  # alone they are no news
 
@@ -29,13 +30,18 @@ def offsets_of(identifier: str) -> dict[str, int]:
     return {os.fsdecode(unquote_to_bytes(process)): int(offset) for process, _, offset in pairs}
 
 
-async def live_events(run: OpenRun, offsets: dict[str, int]) -> AsyncIterator[ServerSentEvent]:
-    """Yields `points` and `run` events until the run has ended, and then `ended`."""
+async def live_events(
+    run: OpenRun, offsets: dict[str, int], is_ending: Callable[[], bool]
+) -> AsyncIterator[ServerSentEvent]:
+    """Yields `points` and `run` events until the run has ended, and then `ended`.
+
+    is_ending: whether the viewer ends, and the events with it.
+    """
     lines = MetricsLines(run.run_dir)
     lines.seek(offsets)
     sent: Answer | None = None
     resumptions = len(run.state.resumptions)
-    while True:
+    while not is_ending():
         run.asked()
         is_live = run.is_live  # before anything is read
         points, marks = await asyncio.to_thread(_new_points, lines)
@@ -52,7 +58,14 @@ async def live_events(run: OpenRun, offsets: dict[str, int]) -> AsyncIterator[Se
         if not is_live:
             yield _event("ended", {})
             return
-        await asyncio.sleep(EVERY_S)
+        await _wait(is_ending)
+
+
+async def _wait(is_ending: Callable[[], bool]) -> None:
+    for _ in range(LOOKS):
+        if is_ending():
+            break
+        await asyncio.sleep(EVERY_S / LOOKS)
 
 
 def _new_points(lines: MetricsLines) -> tuple[dict[str, dict[str, list[tuple[int, float]]]], list[Answer]]:

@@ -6,6 +6,7 @@ import secrets
 import socket
 from collections.abc import AsyncIterator
 from pathlib import Path
+from types import FrameType
 from typing import NamedTuple
 from urllib.parse import parse_qs, urlsplit
 
@@ -72,19 +73,30 @@ def _listen_if_free(port: int) -> socket.socket | None:
         return None
 
 
+class Server(uvicorn.Server):
+    """A server that ends its streams of events with a signal, so that none has to be cut off."""
+
+    def __init__(self, config: uvicorn.Config, runs: Runs):
+        super().__init__(config)
+        self._runs = runs
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        self._runs.is_closing = True
+        super().handle_exit(sig, frame)
+
+
 def _serve_at(listening: socket.socket, runs: Runs, path: Path, token: str, file: Path | None) -> None:
     port = listening.getsockname()[1]
     url = f"http://{LOOPBACK}:{port}/?token={token}"
     app = make_app(runs)
-    server = uvicorn.Server(
-        uvicorn.Config(
-            Guard(app, token, port),
-            log_level="warning",
-            access_log=False,
-            timeout_graceful_shutdown=GRACE_S,
-            lifespan="off",
-        )
+    config = uvicorn.Config(
+        Guard(app, token, port),
+        log_level="warning",
+        access_log=False,
+        timeout_graceful_shutdown=GRACE_S,
+        lifespan="off",
     )
+    server = Server(config, runs)
     print(f"view at {url}", flush=True)
     if file:
         file.parent.mkdir(exist_ok=True)

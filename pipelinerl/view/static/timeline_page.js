@@ -28,7 +28,7 @@ export async function showTimeline(page) {
     open: (bar) => openBar(page, bar),
   };
   await loadSpan(view, askedSpan(page.route.query));
-  if (view.data.run_began === null) {
+  if (view.data.run_ended === null) {
     page.show(
       el("p", { class: "note" }, "No weights were published yet; requests are shown from the first ones on."),
     );

@@ -3,11 +3,14 @@
 import os
 import shutil
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser, BrowserContext, sync_playwright
 
+from tests.view.browser.real_runs import UNHURRIED, run_to_its_end
 from tests.view.browser.tabs import Tab
+from tests.view.viewers import Viewer, viewing
 
 SIZE = {"width": 1280, "height": 800}
 PATIENCE_MS = 30_000
@@ -53,3 +56,17 @@ def new_tab(context: BrowserContext) -> Iterator[Callable[[], Tab]]:
 @pytest.fixture
 def tab(new_tab: Callable[[], Tab]) -> Tab:
     return new_tab()
+
+
+@pytest.fixture(scope="session")
+def real_run(tmp_path_factory) -> Path:
+    """A run by the real launcher, of two servers, that has ended. Its requests last over updates."""
+    run = tmp_path_factory.mktemp("real") / "run"
+    run_to_its_end(run, *UNHURRIED, "max_steps=8", "world.servers=2", "+domain.agreeing=0.2")
+    return run
+
+
+@pytest.fixture(scope="session")
+def real_viewer(real_run: Path) -> Iterator[Viewer]:
+    with viewing(real_run) as viewer:
+        yield viewer

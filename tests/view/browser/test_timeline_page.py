@@ -1,0 +1,210 @@
+"""The timeline in the browser: each request is where it was, in the colours of its weights."""
+
+from itertools import groupby, pairwise
+from pathlib import Path
+
+import pytest
+
+from contracts.records import Rollout, ServerJoined, VersionSpan, WeightsPublished
+from tests.builders import completion
+from tests.view.browser.real_runs import records_at, rollouts_of
+from tests.view.browser.tabs import run_fragment
+from tests.view.browser.timelines import LABELS, Bar, Timeline, colour_of
+from tests.view.recorded_run import BEGIN, SERVERS, RecordedRun, member_of, published
+from tests.view.viewers import viewing
+
+pytestmark = pytest.mark.engines
+NEAR = 2  # pixels of a line that is drawn over the bars
+
+
+@pytest.fixture(scope="module")
+def publications(real_run: Path) -> dict[int, WeightsPublished]:
+    found = [record for _, record in records_at(real_run, "trainer_events")]
+    return {event.version: event for event in found if isinstance(event, WeightsPublished)}
+
+
+def whole(tab, publications: dict[int, WeightsPublished]) -> Timeline:
+    """The timeline of all of the real run, with the requests of the last evaluation's time."""
+    versions = sorted(publications)
+    return Timeline(tab, "run", publications[0].at - 0.5, publications[versions[-1]].at + 0.5)
+
+
+def test_each_request_is_where_it_was_and_none_overlaps_another(real_viewer, real_run, publications, tab):
+    tab.open(real_viewer.url)
+    timeline = whole(tab, publications)
+    rollouts = rollouts_of(real_run)
+    bars = timeline.bars
+    expected = {
+        name
+        for name, record in rollouts.items()
+        if any(made.ended > timeline.began and made.began < timeline.ended for made in record.completions)
+    }
+    assert len(bars) == len(expected) > 100 and {bar.r for bar in bars} == expected
+    allowed = 1 + 0.001 * timeline.scale
+    for bar in bars:
+        (made,) = rollouts[bar.r].completions
+        assert abs(bar.x - timeline.x_of(made.began)) <= allowed
+        assert abs(bar.end - timeline.x_of(made.ended)) <= allowed
+        assert bar.versions == [span.version for span in made.spans if span.end > span.start]
+    for _, row in groupby(sorted(bars, key=lambda bar: (bar.y, bar.x)), key=lambda bar: bar.y):
+        assert all(second.x >= first.end - 0.01 for first, second in pairwise(row))
+
+
+def test_each_server_has_rows_of_its_own(real_viewer, real_run, publications, tab):
+    tab.open(real_viewer.url)
+    timeline = whole(tab, publications)
+    rollouts = rollouts_of(real_run)
+    names = {
+        record.url: record.name
+        for _, record in records_at(real_run, "launcher_events")
+        if isinstance(record, ServerJoined)
+    }
+    bars = sorted(timeline.bars, key=lambda bar: bar.y)
+    servers = [names[rollouts[bar.r].completions[0].server] for bar in bars]
+    assert [name for name, _ in groupby(servers)] == ["server-0", "server-1"]
+    for bar, server in list(zip(bars, servers, strict=True))[:: len(bars) // 20]:
+        said = timeline.point_at(bar.x + bar.width / 2, bar.y + bar.height / 2)
+        assert f" on {server}, row " in said
+
+
+def test_a_request_across_an_update_has_two_colours_and_its_border_is_there(
+    real_viewer, real_run, publications, tab
+):
+    tab.open(real_viewer.url)
+    rollouts = rollouts_of(real_run)
+    borders = 0
+    for version in range(1, max(publications)):
+        update = publications[version]
+        timeline = Timeline(tab, "run", update.at - 0.4, update.at + 0.4)
+        lines = [timeline.x_of(event.at) for event in publications.values()]
+        bars = timeline.bars
+        rows = timeline.colours(bars)
+        for bar in [bar for bar in bars if bar.versions == [version - 1, version]]:
+            (made,) = rollouts[bar.r].completions
+            ends = [timeline.x_of(update.at - update.seconds), timeline.x_of(update.at)]
+            evenly = bar.x + made.spans[0].end / len(made.token_ids) * bar.width
+            assert_colours(timeline, rows[bar.y], bar, sorted([*ends, evenly])[1], lines)
+            borders += 1
+    assert borders >= 20
+
+
+def assert_colours(timeline: Timeline, row: list[str], bar: Bar, border: float, lines: list[float]) -> None:
+    """Both parts of a bar have the colours of their versions, up to the border."""
+    parts = ((bar.x, border, bar.versions[0]), (border, bar.end, bar.versions[1]))
+    for begin, end, version in parts:
+        inside = range(max(int(begin) + 2, LABELS + 2), min(int(end) - 2, timeline.width - 2))
+        seen = {row[x] for x in inside if all(abs(x - line) > NEAR for line in lines)}
+        assert seen <= {colour_of(version)}
+
+
+def test_the_trainer_always_does_something_that_has_a_name(real_viewer, publications, tab):
+    tab.open(real_viewer.url)
+    timeline = whole(tab, publications)
+    first = timeline.x_of(publications[1].at)
+    last = timeline.x_of(publications[max(publications)].at)
+    height = tab.find("#timeline").bounding_box()["height"]
+    below = max(bar.y + bar.height for bar in timeline.bars)
+    y = next(y for y in range(int(below), int(height), 6) if named(timeline, (first + last) / 2, y))
+    there = [named(timeline, first + (last - first) * at / 100, y) for at in range(1, 100)]
+    assert sum(there) >= 0.98 * len(there)
+    answer = real_viewer.get(f"runs/run/timeline?began={timeline.began!r}&ended={timeline.ended!r}")
+    (trainer,) = [track for track in answer["tracks"] if track["process"] == "trainer-0"]
+    began = publications[1].at
+    ended = publications[max(publications)].at
+    covered = [
+        min(span["e"], ended) - max(span["t"], began)
+        for span in trainer["rows"][0]
+        if span["depth"] == 0 and span["n"] and span["e"] > began and span["t"] < ended
+    ]
+    assert sum(covered) >= 0.98 * (ended - began)
+
+
+def named(timeline: Timeline, x: float, y: float) -> bool:
+    return timeline.point_at(x, y).startswith("trainer-0: ")
+
+
+def test_a_click_opens_the_rollout_and_escape_leads_back_to_the_same_time(real_viewer, publications, tab):
+    tab.open(real_viewer.url)
+    at = publications[3].at
+    timeline = Timeline(tab, "run", at - 0.3, at + 0.3)
+    before = tab.fragment
+    bars = timeline.bars
+    timeline.click(bars[len(bars) // 2])
+    tab.wait_for_page("reader")
+    assert tab.fragment == run_fragment("run", "rollouts", *bars[len(bars) // 2].r.split("/"))
+    tab.page.keyboard.press("Escape")
+    tab.wait_for_page("timeline")
+    assert tab.fragment == before and timeline.bars == bars
+
+
+def test_keys_choose_a_request_and_open_it(real_viewer, publications, tab):
+    tab.open(real_viewer.url)
+    timeline = Timeline(tab, "run", publications[3].at - 0.3, publications[3].at + 0.3)
+    tab.find("#timeline").focus()
+    for key in ("ArrowRight", "ArrowDown", "ArrowDown"):
+        tab.page.keyboard.press(key)
+    said = tab.text("[data-readout]")
+    assert "row 3: " in said
+    tab.page.keyboard.press("Enter")
+    tab.wait_for_page("reader")
+    assert f"rollout {tab.text('h1').removeprefix('Rollout ')} on" in said
+    assert timeline.ended
+
+
+def test_zooming_by_the_wheel_keeps_the_time_under_the_pointer(real_viewer, publications, tab):
+    tab.open(real_viewer.url)
+    timeline = whole(tab, publications)
+    bar = timeline.bars[50]
+    timeline.point_at(bar.x, bar.y)
+    tab.page.mouse.wheel(0, -700)
+    tab.wait_until(lambda: [b.width for b in timeline.bars if b.r == bar.r] > [2 * bar.width])
+    (zoomed,) = [b for b in timeline.bars if b.r == bar.r]
+    assert abs(zoomed.x - bar.x) <= 2
+
+
+BORDERS = {7.75: 9.75, 5.0: 9.5, 9.0: 10.0}  # the begin of a request, and that of version 1 in it
+
+
+def test_the_border_between_two_versions_lies_in_the_time_of_the_publication(tmp_path, tab):
+    run = RecordedRun(tmp_path / "run")
+    run.begin()
+    run.append("rollouts", *(across_an_update(member, at) for member, at in enumerate(BORDERS)))
+    run.append("trainer_events", published(1), published(2))  # version 1 from 9.5 s to 10 s
+    run.end(2)
+    with viewing(run.run_dir) as viewer:
+        tab.open(viewer.url)
+        timeline = Timeline(tab, "run", BEGIN + 4, BEGIN + 16)
+        bars = timeline.bars
+        assert len(bars) == len(BORDERS)
+        rows = timeline.colours(bars)
+        for bar in bars:
+            row = rows[bar.y]
+            border = row.index(colour_of(1))
+            assert row.count(colour_of(0)) > 40 and row.count(colour_of(1)) > 40
+            assert colour_of(0) not in row[border:]
+            (expected,) = [
+                at for began, at in BORDERS.items() if abs(timeline.x_of(BEGIN + began) - bar.x) < 1
+            ]
+            assert abs(border - timeline.x_of(BEGIN + expected)) <= 1
+
+
+def across_an_update(member: int, began: float) -> Rollout:
+    """A request of ten tokens, half a second each. The last six are of version 1."""
+    began += BEGIN
+    spans = [VersionSpan(0, 0, 4), VersionSpan(1, 4, 10)]
+    made = completion([1], [*range(2, 12)], spans=spans, server=SERVERS[0], began=began, ended=began + 5)
+    return member_of(0, member, 0, 1.0, completions=[made], started_at=began, finished_at=made.ended)
+
+
+def test_a_run_without_weights_says_so_until_they_come(tmp_path, tab):
+    run = RecordedRun(tmp_path / "run")
+    run.append("launcher_events", ServerJoined(name="server-0", url=SERVERS[0], node="here", engine="e"))
+    with viewing(run.run_dir) as viewer:
+        tab.open(viewer.url)
+        tab.go(run_fragment("run", "timeline"))
+        assert "No weights were published yet" in tab.text()
+        run.append("rollouts", across_an_update(0, 7.75))
+        run.append("trainer_events", published(0), published(1))
+        tab.wait_until(lambda: tab.find("#timeline").count() == 1)
+        tab.page.close()
+    run.close()
