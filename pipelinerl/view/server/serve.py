@@ -20,7 +20,7 @@ from pipelinerl.view.server.app import make_app
 from pipelinerl.view.server.guard import Guard
 
 LOOK_S = 1.0
-GRACE_S = 1  # for open requests, once the server ends
+GRACE_S = 5  # for open requests, once the server ends: streams say that the run has ended
 
 
 def url_path(run_dir: Path) -> Path:
