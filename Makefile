@@ -79,8 +79,10 @@ HOSTILE := soak-hostile-transformers soak-hostile-vllm soak-hostile-sglang
 GROUPS_AT := soak-groups-0 soak-groups-1 soak-groups-4 soak-groups-null
 SERVERS := soak-servers-0 soak-servers-1 soak-servers-2 soak-servers-3
 THOROUGH := soak-thorough-transformers soak-thorough-vllm soak-thorough-sglang
+PARALLEL := soak-parallel-vllm soak-parallel-sglang
+KITS := soak-kit-inference soak-kit-trainer
 CHAOS := $(addprefix soak-chaos-,$(shell seq 0 24))
-SOAK := $(GROUPS_AT) soak-updates soak-trainers $(SERVERS) soak-judging soak-engines $(THOROUGH) soak-runs soak-viewer soak-ray soak-slurm $(CHAOS) soak-chaos-ray soak-chaos-real $(HOSTILE)
+SOAK := $(GROUPS_AT) soak-updates soak-trainers $(SERVERS) soak-judging $(KITS) soak-engines $(PARALLEL) $(THOROUGH) soak-runs soak-viewer soak-ray soak-slurm $(CHAOS) soak-chaos-ray soak-chaos-real $(HOSTILE)
 .PHONY: $(SOAK) soak-chaos
 
 soak: $(SOAK)  ## Run what is too long for every commit, one part after the other (docs/soak.md). Over an hour.
@@ -90,9 +92,10 @@ soak-chaos: $(CHAOS)
 $(SOAK): $(VENV)/test-engines
 $(SOAK): export SOAK_PART = $@
 $(SOAK): export SEED ?= 0
-soak-engines: .venv-vllm/ready .venv-sglang/ready
-soak-hostile-vllm soak-thorough-vllm: .venv-vllm/ready
-soak-hostile-sglang soak-thorough-sglang: .venv-sglang/ready
+soak-engines: .venv-vllm/ready redis-server
+soak-hostile-vllm soak-thorough-vllm soak-parallel-vllm: .venv-vllm/ready
+soak-hostile-sglang soak-thorough-sglang soak-parallel-sglang: .venv-sglang/ready
+soak-runs: redis-server
 
 $(GROUPS_AT): soak-groups-%:
 	SOAK_GROUPS=10000 $(VENV)/bin/python -m pytest -m "" \
@@ -114,15 +117,21 @@ $(SERVERS): soak-servers-%:
 soak-judging:
 	ROTATION=all $(VENV)/bin/python -m pytest -m "" tests/judging/test_math.py
 
+$(KITS): soak-kit-%:
+	$(VENV)/bin/python -m pytest -m long tests/conformance/test_$*_kit.py
+
 soak-engines:
-	$(VENV)/bin/python -m pytest -m long --ignore tests/engines/test_thorough.py tests/engines
+	$(VENV)/bin/python -m pytest -m long -k "not tensor_parallel" --ignore tests/engines/test_thorough.py tests/engines
+
+$(PARALLEL): soak-parallel-%:
+	$(VENV)/bin/python -m pytest -m long -k tensor_parallel tests/engines/test_$*.py
 
 $(THOROUGH): soak-thorough-%:
 	$(VENV)/bin/python -m pytest -m long -k $* tests/engines/test_thorough.py
 
 soak-runs:
 	$(VENV)/bin/python -m pytest -m long --ignore tests/pipeline/test_ray_runs.py \
-		tests/pipeline tests/conformance tests/judging
+		tests/pipeline tests/judging
 
 soak-ray:
 	$(VENV)/bin/python -m pytest -m long tests/pipeline/test_ray_runs.py tests/launcher

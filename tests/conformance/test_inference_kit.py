@@ -111,7 +111,7 @@ def test_the_fixture(inference_conformance, naive, tiny):
         inference_conformance([naive], model=tiny, only=["G4"], tolerance=-1.0)
 
 
-@pytest.mark.engines
+@pytest.mark.long
 def test_the_example_keeps_everything(naive, tiny):
     verdicts = check_inference([naive], tiny)
     assert [verdict.state for verdict in verdicts] == [

@@ -47,14 +47,14 @@ def assert_all_kept(adapter: str, ranks: int, **options: object) -> list[Verdict
 
 
 def test_fsdp_on_one_rank():
-    """T1 and T5 take longest, and are tried with the engines."""
+    """T1 and T5 take longest, and are tried on two ranks."""
     verdicts = check_trainer(FSDP, ranks=1, only=["T2", "T3", "T4", "T6", "T7"])
     assert_kept(verdicts)
     codes = [v.guarantee.code for v in verdicts if "only one rank was tried" in v.measured]
     assert codes == ["T2", "T6"]
 
 
-@pytest.mark.engines
+@pytest.mark.long
 def test_scores_and_checkpoints_of_fsdp_on_one_rank():
     assert_kept(check_trainer(FSDP, ranks=1, only=["T1", "T5"]))
 
@@ -72,8 +72,13 @@ def test_fsdp_with_compiled_layers(ranks):
 
 
 @pytest.mark.engines
+def test_what_the_example_computes_on_two_ranks():
+    assert_kept(check_trainer(PLAIN, ranks=2, only=["T2", "T3", "T6"]))
+
+
+@pytest.mark.long
 @pytest.mark.parametrize("ranks", [1, 2])
-def test_the_example(ranks):
+def test_the_example_keeps_everything(ranks):
     assert_all_kept(PLAIN, ranks)
 
 

@@ -22,7 +22,7 @@ from tests.pipeline.runs import (
     wait_for_record,
 )
 
-pytestmark = pytest.mark.engines
+pytestmark = pytest.mark.long
 
 STEPS, STARTS_WITHIN_S = 6, 900  # the model is made at the first start
 

@@ -84,11 +84,14 @@ def test_its_metrics_tell_an_update_and_a_completion_and_vllms_own_come_after_th
     assert text.index("contract_weight_version") < text.index("vllm:generation_tokens_total")
 
 
-def test_two_tensor_parallel_workers_are_two_ranks_with_an_untied_head_and_no_tools(untied):
+@pytest.mark.parametrize(
+    "codes", [["G1"], pytest.param(["G2", "G3", "G5", "G6"], marks=pytest.mark.long)], ids=" ".join
+)
+def test_two_tensor_parallel_workers_are_two_ranks_with_an_untied_head_and_no_tools(untied, codes):
     """The workers spin while they wait for each other, on this machine's few cores: hence the patience. A
     server that was not told to read calls refuses tools: G6."""
     with vllm_server(untied, "--tensor-parallel-size", "2") as url:
-        verdicts = check_inference([url], untied, only=["G1", "G2", "G3", "G5", "G6"], timeout_s=30)
+        verdicts = check_inference([url], untied, only=codes, timeout_s=30)
         assert contract(url)["ranks"] == 2
     assert_kept(verdicts)
 

@@ -59,6 +59,15 @@ def test_math_7b_on_eight_gpus_that_are_not_here(capsys):
     assert "a server: 72.0 GiB = weights 14.2 GiB" in text and "a trainer rank: 52" in text
 
 
+def test_math_7b_on_two_cores(capsys):
+    """The run itself takes minutes: `make soak-engines`."""
+    text = planned(capsys, "+exp=math_7b", "+scale=cpu")
+    jobs = [line.split()[0] for line in text.splitlines() if "  CPU " in line]
+    ranks = ["trainer-0", "trainer-1"]
+    assert jobs == ["redis", "server-0", "server-1", "actor", "preprocessor", *ranks, "judging"]
+    assert text.count("-m inference_adapters.vllm ") == 2
+
+
 @pytest.mark.parametrize(
     ("overrides", "says"),
     [

@@ -111,7 +111,7 @@ def finished(run: Path, own: Path, *overrides: str) -> tuple[int, str]:
     return finish(launch(run, *overrides, directory=own))
 
 
-@pytest.mark.parametrize("streams", ["files", pytest.param("redis", marks=pytest.mark.engines)])
+@pytest.mark.parametrize("streams", ["files", pytest.param("redis", marks=pytest.mark.long)])
 def test_every_value_reaches_the_objective_where_its_domain_put_it(tmp_path, own, streams):
     """In segments, over two ranks, through a stop and the resumption after it."""
     run = tmp_path / "run"

@@ -183,7 +183,7 @@ def test_an_error_after_steps_were_made_is_tried_again_but_not_for_ever(tmp_path
     assert_accounted(run, ended=False)
 
 
-@pytest.mark.engines  # for its time
+@pytest.mark.long
 def test_a_seeded_conventional_run_whose_workers_are_killed_is_the_uninterrupted_one(tmp_path):
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     status, err = finish(start(whole, *REPEATABLE))

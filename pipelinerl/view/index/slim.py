@@ -35,6 +35,12 @@ class SlimRollout(msgspec.Struct, frozen=True, tag="Rollout", tag_field="record"
     finished_at: float = 0.0
     status: str = "ok"
 
+    @property
+    def version_range(self) -> tuple[int, int] | tuple[None, None]:
+        """The oldest and the newest version that sampled any of its tokens."""
+        versions = [s.version for c in self.completions for s in c.spans if s.end > s.start]
+        return (min(versions), max(versions)) if versions else (None, None)
+
 
 class SlimSequence(msgspec.Struct, frozen=True):
     rollout_id: str

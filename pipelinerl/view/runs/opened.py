@@ -26,7 +26,8 @@ from pipelinerl.view.span_files import SpanFiles
 
 log = logging.getLogger(__name__)
 
-EVERY_S = 1.0  # between two looks at a run that somebody watches
+EVERY_S = 2.0  # between two looks at a run that somebody watches
+POLL_S = 0.1  # while somebody waits
 SELDOM_S = 5.0  # at one that has ended
 WATCHED_S = 60.0  # after the last question about it
 FIRST_LOOK_S = 5.0  # longest wait for what a small run has recorded
@@ -73,7 +74,7 @@ class OpenRun:
         """Waits until all that was recorded at the call is in the index, or until that cannot be."""
         self._index_is_there.wait()
         while not self.progress.is_complete and self.problem is None:
-            time.sleep(EVERY_S / 10)
+            time.sleep(POLL_S)
 
     def close(self) -> None:
         self._is_closed = True
