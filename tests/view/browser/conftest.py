@@ -1,7 +1,5 @@
 """One browser for all tests of this folder, and a tab for each, in which nothing may go wrong."""
 
-import os
-import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -9,20 +7,14 @@ import pytest
 from playwright.sync_api import Browser, BrowserContext, sync_playwright
 
 from tests.view.browser.real_runs import REAL, run_to_its_end
-from tests.view.browser.tabs import Tab
+from tests.view.browser.tabs import Tab, new_browser, new_context
 from tests.view.viewers import Viewer, viewing
-
-SIZE = {"width": 1280, "height": 800}
-PATIENCE_MS = 30_000
 
 
 @pytest.fixture(scope="session")
 def chromium() -> Iterator[Browser]:
-    path = shutil.which("chromium")
-    assert path, "there is no chromium: `make chromium`"
-    sandbox = ["--no-sandbox"] if os.geteuid() == 0 else []
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=path, args=sandbox)
+        browser = new_browser(playwright)
         yield browser
         browser.close()
 
@@ -30,8 +22,7 @@ def chromium() -> Iterator[Browser]:
 @pytest.fixture(scope="session")
 def context(chromium: Browser) -> Iterator[BrowserContext]:
     """Yields the context of all tabs, which has the cookies of the viewers."""
-    context = chromium.new_context(viewport=SIZE, device_scale_factor=1, color_scheme="light")
-    context.set_default_timeout(PATIENCE_MS)
+    context = new_context(chromium)
     yield context
     context.close()
 
