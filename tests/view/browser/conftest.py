@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, BrowserContext, sync_playwright
 
-from tests.view.browser.real_runs import UNHURRIED, run_to_its_end
+from tests.view.browser.real_runs import REAL, run_to_its_end
 from tests.view.browser.tabs import Tab
 from tests.view.viewers import Viewer, viewing
 
@@ -59,11 +59,17 @@ def tab(new_tab: Callable[[], Tab]) -> Tab:
 
 
 @pytest.fixture(scope="session")
-def real_run(tmp_path_factory) -> Path:
-    """A run by the real launcher, of two servers, that has ended. Its requests last over updates."""
-    run = tmp_path_factory.mktemp("real") / "run"
-    run_to_its_end(run, *UNHURRIED, "max_steps=8", "world.servers=2", "+domain.agreeing=0.2")
-    return run
+def run_dir(tmp_path_factory) -> Path:
+    """Where the first test that needs a real run has it made."""
+    return tmp_path_factory.mktemp("real") / "run"
+
+
+@pytest.fixture(scope="session")
+def real_run(run_dir: Path) -> Path:
+    """A run by the real launcher, of two servers, that has ended: that of `test_live`, if it came before."""
+    if not run_dir.exists():
+        run_to_its_end(run_dir, *REAL)
+    return run_dir
 
 
 @pytest.fixture(scope="session")
