@@ -25,6 +25,7 @@ class NoSuchFileError(LookupError):
 
 
 def files(run: OpenRun) -> Answer:
+    """Returns the files that are shown, and the checkpoints that are still there."""
     with run.lock:
         checkpoints = list(run.following.state.checkpoints)
     kept = {position.version for position in Checkpoints(run.run_dir).complete_checkpoints()}
