@@ -8,11 +8,16 @@ from pipelinerl.view.runs.run_metrics import Alarm
 
 
 def charts(run: OpenRun) -> Answer:
+    """Returns all charts with their points, the marks on them, and the lags of the last steps."""
     with run.lock:
-        state = run.state
+        state = run.following.state
+        metrics = run.following.metrics
         return {
-            "charts": run.metrics.series.answer(),
-            "marks": [*map(mark_of_resumption, state.resumptions), *map(mark_of_alarm, run.metrics.alarms)],
+            "charts": metrics.series.answer(),
+            "marks": [
+                *map(mark_of_resumption, state.resumptions),
+                *map(mark_of_alarm, metrics.alarms),
+            ],
             "lag_histogram": [
                 {"version": closed.version, "lags": sorted(closed.lag_histogram.items())}
                 for closed in state.steps

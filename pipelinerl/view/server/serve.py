@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import secrets
+import signal
 import socket
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -61,7 +62,13 @@ def _listen(port: int) -> socket.socket:
     # The protocol is named, because asyncio sends small answers at once on such sockets alone.
     listening = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    listening.bind((LOOPBACK, port))
+    try:
+        listening.bind((LOOPBACK, port))
+    except OSError as error:
+        listening.close()
+        raise OSError(
+            f"--port {port} cannot be listened at: {error.strerror}; leave it out, or take another"
+        ) from error
     listening.listen()
     return listening
 
@@ -101,8 +108,13 @@ def _serve_at(listening: socket.socket, runs: Runs, path: Path, token: str, file
     if file:
         file.parent.mkdir(exist_ok=True)
         write_atomically(file, url, mode=0o600)
-    asyncio.run(_run(server, listening, RunEnd(path) if file else None))
-    runs.close()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # the server raises its signal again at its end
+    try:
+        asyncio.run(_run(server, listening, RunEnd(path) if file else None))
+    except KeyboardInterrupt:
+        pass
+    finally:
+        runs.close()
 
 
 async def _run(server: uvicorn.Server, listening: socket.socket, end: RunEnd | None) -> None:
