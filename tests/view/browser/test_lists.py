@@ -105,8 +105,16 @@ def test_keys_lead_through_the_groups(viewer, tab):
     assert tab.texts("article .score b") == ["0", "−0.5", "1", "0.5", "0", "−0.5", "1", "0.5"]
 
 
-def test_keys_typed_into_a_field_lead_nowhere(listed):
-    listed.find("form [name=version_from]").focus()
-    listed.page.keyboard.press("j")
-    listed.page.keyboard.press("Escape")
-    assert listed.fragment == LIST
+def test_keys_of_a_field_lead_nowhere(viewer, tab):
+    tab.open(viewer.url)
+    tab.go(run_fragment("a-run", "rollouts", "train", 0))
+    before = tab.fragment
+    tab.find("input[value=weights]").focus()
+    tab.page.keyboard.press("ArrowRight")
+    assert tab.find("input[value=log-probability]").is_checked()
+    tab.page.wait_for_timeout(200)
+    assert tab.fragment == before
+    tab.go(LIST)
+    tab.find("form [name=version_from]").focus()
+    tab.page.keyboard.press("Escape")
+    assert tab.fragment == LIST
