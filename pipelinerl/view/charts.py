@@ -15,20 +15,26 @@ Unit = Literal["share", "number", "seconds"]
 
 @dataclass(frozen=True)
 class Chart:
-    """A chart of named series, each of a metric. begins: metrics with these beginnings are series as well."""
+    """A chart of named series, each of a metric.
+
+    begins: metrics with these beginnings are series too, whose names begin with the words here.
+    """
 
     id: str
     title: str
     unit: Unit = "number"
     series: dict[str, str] = field(default_factory=dict)  # metric -> name
-    begins: tuple[str, ...] = ()
+    begins: dict[str, str] = field(default_factory=dict)
     per_step: bool = False  # the metrics are seconds, shown as shares of the step's time
 
     def name_of(self, metric: str) -> str | None:
         """Returns the name of the metric's series here, or None if it is not in this chart."""
         if metric in self.series:
             return self.series[metric]
-        return next((metric.removeprefix(begin) for begin in self.begins if metric.startswith(begin)), None)
+        for begin, words in self.begins.items():
+            if metric.startswith(begin):
+                return f"{words}{metric.removeprefix(begin)}"
+        return None
 
 
 CHARTS = (
@@ -37,9 +43,9 @@ CHARTS = (
         "Success",
         "share",
         {"actor/heldout_success": "held-out", "actor/success_rate": "training"},
-        ("actor/heldout_success_", "actor/success_"),
+        {"actor/heldout_success_": "held-out ", "actor/success_": "training "},
     ),
-    Chart("reward", "Reward", series={"actor/reward_mean": "reward"}, begins=("actor/reward_",)),
+    Chart("reward", "Reward", series={"actor/reward_mean": "reward"}, begins={"actor/reward_": ""}),
     Chart("lag", "Lag, versions", series={"trainer/lag_mean": "mean", "trainer/lag_max": "largest"}),
     Chart("entropy", "Entropy, nats a token", series={"trainer/entropy": "entropy"}),
     Chart("grad_norm", "Gradient norm", series={"trainer/grad_norm": "gradient norm"}),
@@ -49,7 +55,7 @@ CHARTS = (
         series={"actor/generation_tokens_per_s": "generated", "trainer/trained_tokens_per_s": "trained"},
     ),
     Chart("length", "Sampled tokens", series={"actor/length_mean": "mean", "actor/length_max": "longest"}),
-    Chart("dropped", "Groups dropped since the start", begins=("preprocessor/dropped_",)),
+    Chart("dropped", "Groups dropped since the start", begins={"preprocessor/dropped_": ""}),
     Chart(
         "time",
         "Time of a step",

@@ -14,6 +14,7 @@ from urllib.parse import quote
 import msgspec
 
 from contracts.support.files import write_atomically
+from pipelinerl.streams.run_directory import InvalidInputError
 from pipelinerl.view.answers import charts, files, groups, overview, reader, rollouts, servers, timeline
 from pipelinerl.view.answers.overview import Answer
 from pipelinerl.view.index.filters import Filters
@@ -34,13 +35,16 @@ def write_report(runs: Runs, out: Path) -> str:
     """Writes the file, and returns a sentence about it. `runs` is of one run."""
     (name,) = runs.directories()
     run = runs.get(name)
-    run.wait_until_indexed()
+    run.following.wait_until_read()
+    if run.following.problem:
+        raise InvalidInputError(run.following.problem)
     answers = dict(answers_of(run))
     page = page_of(answers, f"#/r/{quote(name)}")
     write_atomically(out, page)
     runs.close()
     shown = sum(path.count("/rollouts/") for path in answers)
-    return f"report in {out}: {len(page) / 1e6:.1f} MB, {shown} of {run.progress.rollouts:,} rollouts"
+    of_all = f"{shown} of {run.following.progress.rollouts:,} rollouts"
+    return f"report in {out}: {len(page) / 1e6:.1f} MB, {of_all}"
 
 
 def answers_of(run: OpenRun) -> Iterator[tuple[str, Answer]]:
@@ -56,19 +60,20 @@ def answers_of(run: OpenRun) -> Iterator[tuple[str, Answer]]:
     yield f"{here}/files", listed | {"files": shown, "trace": None}
     for file in shown:
         yield f"{here}/files/{quote(file['id'], safe=UNQUOTED)}", files.file(run, file["id"])
-    numbers = run.queries.spread_groups(MOST)
-    shown_groups = [groups.group(run, number) for number in numbers]
-    for group in _each_beside_the_next(shown_groups, "id"):
+    numbers = run.queries.spread_groups(MOST, run.reader("rollouts").first_offset())
+    started = run.following.state.accounts.started
+    shown_groups = [groups.group(run, number) for number in numbers if number in started]
+    for group in _with_neighbours(shown_groups, "id"):
         yield f"{here}/groups/{group['id']}", group
         yield f"{here}/groups/{group['id']}/story", {"lines": None}
     members = [member for group in shown_groups for member in group["members"]]
     yield f"{here}/rollouts", rollouts.rollouts(run, Filters(), None) | {"rows": members, "next": None}
     read = [reader.rollout(run, "train", int(member["r"].partition("/")[2])) for member in members]
-    for rollout in _each_beside_the_next(read, "r"):
+    for rollout in _with_neighbours(read, "r"):
         yield f"{here}/rollouts/{rollout['r']}", rollout
 
 
-def _each_beside_the_next(answers: list[Answer], name: str) -> Iterator[Answer]:
+def _with_neighbours(answers: list[Answer], name: str) -> Iterator[Answer]:
     """Yields the answers, each with those that are before and after it in the file."""
     names = [None, *(answer[name] for answer in answers), None]
     for before, answer, after in zip(names, answers, names[2:], strict=False):

@@ -21,16 +21,18 @@ class RunEnd:
         self._signs = [run_dir / "summary.json", end_path(run_dir)]
         self._locks = [run_dir / lock for lock in LOCKS]
         self._try_at = 0.0
+        self._is_gone = False  # the launcher, when it was last looked for
 
     def has_come(self) -> bool:
         if any(sign.exists() for sign in self._signs):
             return True
         now = time.monotonic()
         if now < self._try_at:
-            return False
+            return self._is_gone
         self._try_at = now + TRY_LOCKS_S
         locks = [lock for lock in self._locks if lock.exists()]
-        return bool(locks) and not any(_is_held(lock) for lock in locks)
+        self._is_gone = bool(locks) and not any(_is_held(lock) for lock in locks)
+        return self._is_gone
 
 
 def _is_held(path: Path) -> bool:

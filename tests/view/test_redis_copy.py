@@ -9,6 +9,7 @@ from contracts.records import Resumed, Started
 from pipelinerl.streams.events import FRESH_RUN, recorded_events
 from pipelinerl.streams.redis import RedisStreams
 from pipelinerl.streams.redis_server import RedisServer
+from pipelinerl.view.runs.own_directory import OwnDirectory
 from pipelinerl.view.runs.source import RedisCopy, Source
 from tests.pipeline.runs import finish, resume, start
 from tests.view.recorded_run import LAUNCHER, RecordedRun, member_of, published
@@ -27,14 +28,21 @@ def run(tmp_path):
         run.close()
 
 
+@pytest.fixture
+def own(tmp_path):
+    directory = OwnDirectory(tmp_path)
+    yield directory
+    directory.close()
+
+
 def copied(copy: RedisCopy, name: str) -> list:
     return [entry.record for entry in copy.streams.reader(name).read(timeout_s=0)]
 
 
 @needs_redis
-def test_what_is_appended_is_copied_once_also_by_the_next_viewer(run, tmp_path):
+def test_what_is_appended_is_copied_once_also_by_the_next_viewer(run, own):
     run.append("rollouts", member_of(0, 0, 0, 1.0))
-    copy = RedisCopy(run.run_dir, tmp_path)
+    copy = RedisCopy(run.run_dir, own)
     copy.update()
     run.append("rollouts", member_of(1, 0, 0, 1.0))
     copy.update()
@@ -43,15 +51,15 @@ def test_what_is_appended_is_copied_once_also_by_the_next_viewer(run, tmp_path):
     for writer in copy._writers.values():
         writer.close()
     run.append("rollouts", member_of(2, 0, 0, 1.0))
-    again = RedisCopy(run.run_dir, tmp_path)
+    again = RedisCopy(run.run_dir, own)
     again.update()
     assert [record.group_id for record in copied(again, "rollouts")] == [0, 1, 2]
 
 
 @needs_redis
-def test_in_the_copy_a_resumption_has_the_ends_of_the_copies(run, tmp_path):
+def test_in_the_copy_a_resumption_has_the_ends_of_the_copies(run, own):
     run.append("actor_events", *(Started(group_id=n, rollouts=1, draw=n, problem=n) for n in range(3)))
-    copy = RedisCopy(run.run_dir, tmp_path)
+    copy = RedisCopy(run.run_dir, own)
     copy.update()
     run.append("trainer_events", published(0), published(1))
     ends = {"actor_events": end_of(run, "actor_events"), "trainer_events": end_of(run, "trainer_events")}
@@ -70,33 +78,33 @@ def end_of(run: RecordedRun, name: str) -> int:
 
 
 @needs_redis
-def test_what_a_killed_viewer_copied_beyond_its_positions_is_copied_again(run, tmp_path):
+def test_what_a_killed_viewer_copied_beyond_its_positions_is_copied_again(run, own):
     run.append("rollouts", member_of(0, 0, 0, 1.0))
-    copy = RedisCopy(run.run_dir, tmp_path)
+    copy = RedisCopy(run.run_dir, own)
     copy.update()
-    saved = (tmp_path / "streams.json").read_bytes()
+    saved = own.positions.read_bytes()
     run.append("rollouts", member_of(1, 0, 0, 1.0))
     copy.update()
     for writer in copy._writers.values():
         writer.close()
-    (tmp_path / "streams.json").write_bytes(saved)
-    again = RedisCopy(run.run_dir, tmp_path)
+    own.positions.write_bytes(saved)
+    again = RedisCopy(run.run_dir, own)
     again.update()
     assert [record.group_id for record in copied(again, "rollouts")] == [0, 1]
 
 
 @needs_redis
-def test_a_server_that_does_not_run_is_left_alone_once_all_is_copied(tmp_path):
+def test_a_server_that_does_not_run_is_left_alone_once_all_is_copied(tmp_path, own):
     run = RecordedRun(tmp_path / "run", streams={"backend": "redis", "url": None, "run": "name"})
     with RedisServer(run.run_dir / "redis") as server:
         run.streams = RedisStreams(server.url, "name")
         run.append("rollouts", member_of(0, 0, 0, 1.0))
         run.close()
-    RedisCopy(run.run_dir, tmp_path).update()
+    RedisCopy(run.run_dir, own).update()
     path = os.environ["PATH"]
     try:
         os.environ["PATH"] = ""
-        source = Source(run.run_dir, tmp_path)
+        source = Source(run.run_dir, {"streams": {"backend": "redis"}}, own)
         source.update()  # would start a server
     finally:
         os.environ["PATH"] = path

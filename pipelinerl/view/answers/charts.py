@@ -9,10 +9,14 @@ from pipelinerl.view.runs.run_metrics import Alarm
 
 def charts(run: OpenRun) -> Answer:
     with run.lock:
-        state = run.state
+        state = run.following.state
+        metrics = run.following.metrics
         return {
-            "charts": run.metrics.series.answer(),
-            "marks": [*map(mark_of_resumption, state.resumptions), *map(mark_of_alarm, run.metrics.alarms)],
+            "charts": metrics.series.answer(),
+            "marks": [
+                *map(mark_of_resumption, state.resumptions),
+                *map(mark_of_alarm, metrics.alarms),
+            ],
             "lag_histogram": [
                 {"version": closed.version, "lags": sorted(closed.lag_histogram.items())}
                 for closed in state.steps

@@ -25,7 +25,7 @@ class NoSuchFileError(LookupError):
 
 def files(run: OpenRun) -> Answer:
     with run.lock:
-        checkpoints = list(run.state.checkpoints)
+        checkpoints = list(run.following.state.checkpoints)
     return {
         "files": [
             {"id": name, "bytes": path.stat().st_size, "modified_at": path.stat().st_mtime}

@@ -23,7 +23,7 @@ class NoSuchGroupError(LookupError):
 def group(run: OpenRun, number: int) -> Answer:
     """Returns a group of training. Raises NoSuchGroupError."""
     with run.lock:
-        accounts = run.state.accounts
+        accounts = run.following.state.accounts
         started = accounts.started.get(number)
         if started is None:
             raise NoSuchGroupError(f"no group {number} has started in this run")
@@ -75,9 +75,9 @@ def _texts(run: OpenRun, offset: int) -> Answer:
 def accounting(run: OpenRun) -> Answer:
     """Returns what became of all groups and their rollouts, and of those started under each version."""
     with run.lock:
-        accounts = run.state.accounts
+        accounts = run.following.state.accounts
         summary = accounts.summary()
-        newest = run.metrics.newest
+        newest = run.following.metrics.newest
         last = max((started.version for started in accounts.started.values()), default=0)
         wide = last // BINS + 1
         groups, by_bin = _count(accounts, wide)

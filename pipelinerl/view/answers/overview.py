@@ -18,15 +18,15 @@ Answer = dict[str, object]
 def overview(run: OpenRun) -> Answer:
     """Returns what the page of the run begins with."""
     with run.lock:
-        state = run.state
-        metrics = run.metrics
-        summary = read_summary(run.run_dir) if not run.is_live else None
+        state = run.following.state
+        metrics = run.following.metrics
+        summary = read_summary(run.run_dir) if not run.following.is_live else None
         return {
             "name": run.name,
             "run_dir": str(run.run_dir),
-            "state": state_in_words(run.is_live, state),
-            "is_live": run.is_live,
-            "problem": run.problem,
+            "state": state_in_words(run.following.is_live, state),
+            "is_live": run.following.is_live,
+            "problem": run.following.problem,
             "step": state.step,
             "max_steps": run.config.get("max_steps"),
             "live_version": state.live_version,
@@ -51,7 +51,7 @@ def state_in_words(is_live: bool, state: RunState) -> str:
 
 def indexed(run: OpenRun) -> Answer:
     """Returns how far the index of the rollouts is."""
-    return {**run.progress._asdict(), "is_complete": run.progress.is_complete}
+    return {**run.following.progress._asdict(), "is_complete": run.following.progress.is_complete}
 
 
 def as_id(offsets: dict[str, int]) -> str:
@@ -70,7 +70,7 @@ def _bottleneck(run: OpenRun, summary: Answer | None) -> Answer:
     """Returns what bounds the run: of its last steps while it runs, of all once it has ended."""
     if summary and isinstance(sentence := summary.get("bottleneck"), str):
         return {"finding": sentence.partition(":")[0], "sentence": sentence}
-    found = run.metrics.bottleneck
+    found = run.following.metrics.bottleneck
     return {"finding": found.sentence.partition(":")[0], "sentence": found.sentence}
 
 

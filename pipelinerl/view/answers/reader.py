@@ -31,7 +31,8 @@ def rollout(run: OpenRun, stream: str, offset: int, turn: int | None = None, beg
     except StreamError as error:
         raise NoSuchRolloutError(f"the record of this rollout is no longer there: {error}") from error
     assert isinstance(record, Rollout)
-    share = None if held_out or row["row_offset"] is None else _Share.find(run, record, row["row_offset"])
+    is_open = held_out or row["outcome"] is None or row["row_offset"] is None
+    share = None if is_open else _Share.find(run, record, row["row_offset"])
     before, after = run.queries.neighbours(held_out, offset)
     wanted = range(len(record.completions)) if turn is None else [turn]
     if any(number >= len(record.completions) for number in wanted):

@@ -18,7 +18,7 @@ def rollouts(run: OpenRun, filters: Filters, after: str | None) -> Answer:
     return {
         "rows": [row_answer(row) for row in found.rows],
         "next": found.next,
-        "total": run.progress.held_out if filters.held_out else run.progress.rollouts,
+        "total": run.following.progress.held_out if filters.held_out else run.following.progress.rollouts,
         "newest": queries.newest(filters.held_out),
         "choices": {
             "domain": queries.words("domain"),
@@ -55,8 +55,8 @@ def row_answer(row: sqlite3.Row) -> Answer:
         "tokens": row["tokens"],
         "turns": row["turns"],
         "versions": [] if first is None else [first, row["last_version"]],
-        "lag": row["lag"],
-        "advantage": row["advantage"],
+        "lag": None if outcome == IN_FLIGHT else row["lag"],  # of a step that was undone, or is not closed
+        "advantage": None if outcome == IN_FLIGHT else row["advantage"],
         "outcome": outcome,
         "reason": reason,
         "reason_means": meaning(reason),

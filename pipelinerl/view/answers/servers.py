@@ -10,7 +10,7 @@ RECENT = 500  # rollouts that the rates are of
 def servers(run: OpenRun) -> Answer:
     """Returns the servers, those that left last."""
     with run.lock:
-        known = list(run.state.servers)
+        known = list(run.following.state.servers)
         described = [_described(server) for server in known]
     done = run.queries.servers()
     rates = _rates(run)

@@ -33,15 +33,15 @@ class Bar(NamedTuple):
 def timeline(run: OpenRun, began: float | None, ended: float | None) -> Answer:
     """Returns the window, in unix seconds, by default that of the last versions."""
     with run.lock:
-        updates = dict(run.state.published)
-        run_began = run.state.began_at
-        names = {server.joined.url: server.joined.name for server in run.state.servers}
+        updates = dict(run.following.state.published)
+        run_began = run.following.state.began_at
+        names = {server.joined.url: server.joined.name for server in run.following.state.servers}
     published = list(updates.values())
     queries = run.queries
     if began is None or ended is None:
         began, ended = _last_versions(published, queries)
     with run.lock:
-        spans = run.spans.between(began, ended)
+        spans = run.following.spans.between(began, ended)
     found = queries.finished_between(began, ended, MOST)
     bars = [bar for bar in _bars(run, found) if bar.ended > began and bar.began < ended]
     every = len(published) // OVERVIEW + 1
@@ -125,7 +125,7 @@ def _versions(bar: Bar, updates: Updates) -> Iterator[tuple[int, float, float]]:
         if span.version > before.version and span.version in updates:
             begins[index] = _within(begins[index], bar, updates[span.version])
         begins[index] = max(begins[index], begins[index - 1])
-    for span, begin, end in zip(spans, begins, [*begins[1:], 1.0], strict=True):
+    for span, begin, end in zip(spans, begins, [*begins, 1.0][1:], strict=True):
         yield span.version, begin, end
 
 

@@ -18,22 +18,24 @@ class EventFeed:
     def __init__(self, streams: FileStreams):
         self._readers = {name: streams.reader(name) for name in (*EVENT_STREAMS, "launcher_events")}
         self._positions = dict.fromkeys(self._readers, 0)
-        self._resumptions: deque[Resumed] = deque()  # read, and not yet given
+        self._of_launcher: deque[Record] = deque()  # events that were read and not given yet
 
     def read(self) -> Iterator[Record]:
         """Yields the events since the last call, or a part of them: what follows comes with the next call."""
         chunks = {name: self._chunk(name) for name in EVENT_STREAMS}
         # The launcher's are read after the others: so whatever follows a resumption is known to do so.
-        yield from self._launcher_events()
-        if not self._resumptions:
+        self._of_launcher.extend(self._take("launcher_events", self._chunk("launcher_events")))
+        while self._of_launcher and not isinstance(self._of_launcher[0], Resumed):
+            yield self._of_launcher.popleft()
+        if not self._of_launcher:
             for name, chunk in chunks.items():
                 yield from self._take(name, chunk)
             return
-        ends = self._resumptions[0].ends
+        ends = self._of_launcher[0].ends
         for name, chunk in chunks.items():
             yield from self._take(name, [e for e in chunk if e.next_offset <= ends.get(name, 0)])
         if all(self._positions[name] >= ends.get(name, 0) for name in EVENT_STREAMS):
-            yield self._resumptions.popleft()
+            yield self._of_launcher.popleft()
 
     def _chunk(self, name: str) -> list[Entry]:
         return list(islice(self._readers[name].read(self._positions[name], timeout_s=0), MOST))
@@ -42,10 +44,3 @@ class EventFeed:
         for entry in entries:
             self._positions[name] = entry.next_offset
             yield entry.record
-
-    def _launcher_events(self) -> Iterator[Record]:
-        for event in self._take("launcher_events", self._chunk("launcher_events")):
-            if isinstance(event, Resumed):
-                self._resumptions.append(event)
-            else:
-                yield event

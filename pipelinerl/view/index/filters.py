@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 IN_FLIGHT = "in flight"
+LARGEST = 2**63  # beyond the integers of SQLite
 Sort = Literal["newest", "longest", "shortest", "best", "worst"]
 
 
@@ -103,6 +104,9 @@ def cursor_of(text: str) -> dict[str, float]:
     """Returns the parameters of `Order.after`. Raises NoSuchCursorError."""
     value, _, offset = text.partition(":")
     try:
-        return {"value": float(value), "offset": int(offset)}
+        cursor = {"value": float(value), "offset": int(offset)}
     except ValueError:
-        raise NoSuchCursorError(f"after={text} is not a cursor of a page") from None
+        cursor = None
+    if cursor is None or not 0 <= cursor["offset"] < LARGEST:
+        raise NoSuchCursorError(f"after={text} is not a cursor of a page")
+    return cursor

@@ -155,13 +155,16 @@ class Queries:
         """Returns what each server has done, by its URL."""
         return {row["url"]: row for row in self._db.execute("SELECT * FROM servers")}
 
-    def spread_groups(self, most: int) -> list[int]:
+    def spread_groups(self, most: int, first: int) -> list[int]:
         """Returns groups at even distances over the run, of at most so many rollouts together.
 
-        Where there are any, they are groups whose rewards differ.
+        Where there are any, they are groups whose rewards differ. first: offset from which records are kept.
         """
         found = self._db.execute(
-            "SELECT group_id, least < most FROM groups WHERE held_out = 0 ORDER BY group_id"
+            "SELECT group_id, least < most FROM groups WHERE held_out = 0 AND"
+            " (SELECT min(offset) FROM rollouts INDEXED BY by_group WHERE rollouts.held_out = 0"
+            " AND rollouts.group_id = groups.group_id) >= ? ORDER BY group_id",
+            (first,),
         ).fetchall()
         mixed = [group for group, differs in found if differs]
         groups = mixed or [group for group, _ in found]

@@ -71,7 +71,7 @@ class RunState:
             case TrainingDone():
                 self.is_done = True
             case ServerJoined():
-                self.servers.append(Server(event))
+                self._join(event)
                 self.began_at = self.began_at or event.at or None
             case ServerLeft():
                 self._leave(event)
@@ -122,6 +122,12 @@ class RunState:
                 server.paused_s.append(update.paused_s)
                 server.transfer_s = update.transfer_s
 
+    def _join(self, event: ServerJoined) -> None:
+        for server in self.alive_servers:
+            if event.url == server.joined.url or event.name == server.joined.name:
+                server.why_left = "replaced"
+        self.servers.append(Server(event))
+
     def _leave(self, event: ServerLeft) -> None:
         for server in self.alive_servers:
             if server.joined.url == event.url:
@@ -132,6 +138,8 @@ class RunState:
         self._changed.update(self.accounts.started)
         self.dropped = Counter(self._drop_reasons())
         self.resumptions.append(event)
+        for server in self.alive_servers:
+            server.why_left = "the run stopped"
         self.evaluations = results_left(self.evaluations, event.version)
         self.published = {v: published for v, published in self.published.items() if v <= event.version}
         self.checkpoints = [saved for saved in self.checkpoints if saved.version <= event.version]

@@ -51,8 +51,7 @@ ANALYZE;
 def open_to_write(path: Path) -> sqlite3.Connection:
     """Returns a connection to the index at `path`, which is made if it is not there."""
     if path.exists() and not _is_current(path):
-        for file in path.parent.glob(f"{path.name}*"):
-            file.unlink()
+        delete(path)
     connection = _open(path)
     connection.execute("PRAGMA journal_mode = WAL")
     connection.execute("PRAGMA synchronous = OFF")  # after a loss of power it is built again
@@ -61,8 +60,15 @@ def open_to_write(path: Path) -> sqlite3.Connection:
     return connection
 
 
+def delete(path: Path) -> None:
+    """Deletes the index with its journal."""
+    for file in path.parent.glob(f"{path.name}*"):
+        file.unlink()
+
+
 def open_to_read(path: Path) -> sqlite3.Connection:
-    connection = _open(path)
+    """Returns a connection to an index that is there. Raises sqlite3.OperationalError without one."""
+    connection = _open(path, "?mode=ro")
     connection.execute("PRAGMA query_only = ON")
     return connection
 
@@ -79,10 +85,11 @@ def transaction(connection: sqlite3.Connection) -> Iterator[None]:
     connection.execute("COMMIT")
 
 
-def _open(path: Path) -> sqlite3.Connection:
-    connection = sqlite3.connect(path, check_same_thread=False, isolation_level=None, timeout=30)
+def _open(path: Path, mode: str = "") -> sqlite3.Connection:
+    uri = f"{path.absolute().as_uri()}{mode}"
+    connection = sqlite3.connect(uri, check_same_thread=False, isolation_level=None, timeout=30, uri=True)
     connection.row_factory = sqlite3.Row
-    connection.execute("PRAGMA cache_size = -32768")  # 32 MiB
+    connection.execute("PRAGMA cache_size = -8192")  # 8 MiB
     return connection
 
 

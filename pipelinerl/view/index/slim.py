@@ -69,19 +69,24 @@ _row_decoder = msgspec.msgpack.Decoder(SlimRow, ext_hook=decode_array)
 
 
 def trainings_of(payload: memoryview) -> list[Training]:
-    """Returns one for each sequence of an encoded row."""
+    """Returns one for each rollout of an encoded row."""
     row = _row_decoder.decode(payload)
-    return [_training(sequence, row.step) for rank in row.micro_batches for sequence in rank]
+    of_rollouts: dict[str, list[SlimSequence]] = {}
+    for rank in row.micro_batches:
+        for sequence in rank:
+            of_rollouts.setdefault(sequence.rollout_id, []).append(sequence)
+    return [_training(sequences, row.step) for sequences in of_rollouts.values()]
 
 
-def _training(sequence: SlimSequence, step: int) -> Training:
-    sampled = sequence.versions >= 0
-    in_loss = sequence.versions[sequence.loss_mask]
-    advantages = sequence.advantages[sampled]
+def _training(sequences: list[SlimSequence], step: int) -> Training:
+    in_loss = [sequence.versions[sequence.loss_mask] for sequence in sequences]
+    advantages = [sequence.advantages[sequence.versions >= 0] for sequence in sequences]
+    sampled = sum(map(len, advantages))
+    oldest = min((int(versions.min()) for versions in in_loss if len(versions)), default=None)
     return Training(
-        rollout_id=sequence.rollout_id,
+        rollout_id=sequences[0].rollout_id,
         step=step,
-        advantage=float(advantages.sum()) / max(len(advantages), 1),
-        lag=step - int(in_loss.min()) if len(in_loss) else None,
-        tokens_in_loss=len(in_loss),
+        advantage=sum(float(values.sum()) for values in advantages) / max(sampled, 1),
+        lag=None if oldest is None else step - oldest,
+        tokens_in_loss=sum(map(len, in_loss)),
     )

@@ -45,7 +45,7 @@ class Runs:
             if name not in self._open:
                 self._open_run(name)
             run = self._open[name] = self._open.pop(name)  # the last one is the newest
-        run.asked()
+        run.following.asked()
         return run
 
     def close(self) -> None:

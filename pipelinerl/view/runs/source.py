@@ -1,50 +1,36 @@
 """The streams of a run as the viewer reads them: in files, also where the run has them on a Redis server.
 
 What is on Redis is copied to `RUN_DIR/view/streams/`, because whoever reads a run's own Redis server keeps
-the run from resuming. A copy that a killed viewer left incomplete is continued.
+the run from resuming. A later viewer continues a copy that was complete, and makes another anew.
 """
 
-import fcntl
 import os
-import shutil
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
 from contracts.records import Resumed
 from contracts.support.files import write_atomically
-from pipelinerl.config import saved_config
 from pipelinerl.streams import Entry, Streams, StreamWriter
 from pipelinerl.streams.events import EVENT_STREAMS
 from pipelinerl.streams.files import FileStreams
 from pipelinerl.streams.of_run import recorded_streams
+from pipelinerl.view.runs.own_directory import OwnDirectory
 
 BEFORE_LAUNCHERS = (*EVENT_STREAMS, "rollouts", "eval_rollouts", "rows")
 ONE_SEGMENT = 2**62  # bytes: so that an incomplete copy is cut in one file
 
 
-def view_directory(run_dir: Path) -> Path:
-    """Returns the directory for what the viewer makes of a run, used by this process alone.
-
-    It is `RUN_DIR/view`, or a temporary one where another viewer uses that, or it cannot be written to.
-    """
-    directory = run_dir / "view"
-    try:
-        directory.mkdir(exist_ok=True)
-        lock = os.open(directory / "lock", os.O_RDWR | os.O_CREAT, 0o600)  # held until this process ends
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        return Path(tempfile.mkdtemp(prefix="pipelinerl-view-"))
-    return directory
-
-
 class Source:
-    """The streams of one run. directory: for the copy, where there is one."""
+    """The streams of one run.
 
-    def __init__(self, run_dir: Path, directory: Path):
-        streams = saved_config(run_dir).get("streams") or {}
+    config: of the run, as it was saved. directory: for the copy, where there is one.
+    """
+
+    def __init__(self, run_dir: Path, config: dict[str, Any], directory: OwnDirectory):
+        streams = config.get("streams") or {}
         self._copy = RedisCopy(run_dir, directory) if streams.get("backend") == "redis" else None
         self.streams = self._copy.streams if self._copy else FileStreams(run_dir / "streams")
 
@@ -52,6 +38,10 @@ class Source:
         """Copies what is new. Raises StreamError where the Redis server cannot be read."""
         if self._copy:
             self._copy.update()
+
+    def close(self) -> None:
+        if self._copy:
+            self._copy.close()
 
 
 class Position(msgspec.Struct):
@@ -69,11 +59,10 @@ class Positions(msgspec.Struct):
 class RedisCopy:
     """A copy of a run's streams on Redis, in files."""
 
-    def __init__(self, run_dir: Path, directory: Path):
+    def __init__(self, run_dir: Path, directory: OwnDirectory):
         self._run_dir = run_dir
-        self._path = directory / "streams.json"
-        self._directory = directory / "streams"
-        self.streams = FileStreams(self._directory, segment_bytes=ONE_SEGMENT)
+        self._own = directory
+        self.streams = FileStreams(directory.copy, segment_bytes=ONE_SEGMENT)
         self._writers: dict[str, StreamWriter] = {}
         self._offsets: dict[str, dict[int, int]] = {}  # stream of events -> source offset -> copy's
         self._positions = self._saved_positions()
@@ -129,23 +118,26 @@ class RedisCopy:
     def _writer(self, name: str) -> StreamWriter:
         """Returns the writer of a copy, without what was copied after the positions were saved."""
         if name not in self._writers:
-            for segment in (self._directory / name).glob("*.records"):
+            for segment in (self._own.copy / name).glob("*.records"):
                 os.truncate(segment, self._position(name).copy)
             self._writers[name] = self.streams.writer(name)
         return self._writers[name]
 
     def _saved_positions(self) -> Positions:
         """Returns how far an earlier viewer copied everything. A copy that is incomplete is made anew."""
-        if self._path.exists():
-            positions = msgspec.json.decode(self._path.read_bytes(), type=Positions)
+        if self._own.positions.exists():
+            positions = msgspec.json.decode(self._own.positions.read_bytes(), type=Positions)
             if positions.data is not None:
                 return positions
-            shutil.rmtree(self._directory, ignore_errors=True)
+            self._own.forget_copy()
         return Positions()
 
+    def close(self) -> None:
+        for writer in self._writers.values():
+            writer.close()
+
     def _save(self) -> None:
-        self._directory.mkdir(parents=True, exist_ok=True)
-        write_atomically(self._path, msgspec.json.encode(self._positions))
+        write_atomically(self._own.positions, msgspec.json.encode(self._positions))
 
     def _server_files(self) -> list[tuple[str, int, int]] | None:
         """Returns name, size and time of each file of the run's own server; None for the user's server."""

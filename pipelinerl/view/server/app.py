@@ -1,5 +1,7 @@
 """The viewer's application: the routes, which only read. What they answer is in `pipelinerl.view.answers`."""
 
+import os
+import sqlite3
 import tempfile
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
@@ -16,6 +18,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
 from contracts.support.messages import one_line
+from pipelinerl.config import DamagedConfigError
 from pipelinerl.streams import StreamError
 from pipelinerl.streams.run_directory import InvalidInputError
 from pipelinerl.view.answers import charts, files, groups, overview, reader, rollouts, servers, timeline
@@ -161,7 +164,9 @@ def make_app(runs: Runs) -> FastAPI:
 
     @app.get("/api/runs/{name}/trace.json.gz")
     def get_trace(run: Run, first: Whole | None = None, last: Whole | None = None) -> Response:
-        out = Path(tempfile.mkstemp(suffix=".json.gz")[1])
+        handle, name = tempfile.mkstemp(suffix=".json.gz")
+        os.close(handle)
+        out = Path(name)
         try:
             write_trace_of(run.streams, run.run_dir, out, first, last)
         except BaseException:
@@ -190,6 +195,7 @@ def _add_errors(app: FastAPI) -> None:
         app.add_exception_handler(kind, answer(404))
     app.add_exception_handler(NoSuchCursorError, answer(400))
     app.add_exception_handler(InvalidInputError, answer(404))
-    app.add_exception_handler(StreamError, answer(503))
+    for kind in (StreamError, DamagedConfigError, OSError, sqlite3.Error):
+        app.add_exception_handler(kind, answer(503))
     app.add_exception_handler(RequestValidationError, refuse)
     app.add_exception_handler(HTTPException, pass_on)

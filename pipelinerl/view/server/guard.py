@@ -37,8 +37,8 @@ class Guard:
         self._cookie = f"pipelinerl-view-{port}"  # browsers share cookies between ports
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
+        if scope["type"] == "websocket":
+            await send({"type": "websocket.close"})
             return
         answer = self._refusal(scope) or self._app
         await answer(scope, receive, _with_headers(send))

@@ -40,14 +40,14 @@ async def live_events(
     lines = MetricsLines(run.run_dir)
     lines.seek(offsets)
     sent: Answer | None = None
-    resumptions = len(run.state.resumptions)
-    while not is_ending():
-        run.asked()
-        is_live = run.is_live  # before anything is read
+    resumptions = len(run.following.state.resumptions)
+    while not (is_ending() or run.following.is_closed):
+        await asyncio.to_thread(run.following.asked)
+        is_live = run.following.is_live  # before anything is read
         points, marks = await asyncio.to_thread(_new_points, lines)
-        with run.lock:
-            marks += map(mark_of_resumption, run.state.resumptions[resumptions:])
-            resumptions = len(run.state.resumptions)
+        resumed = run.following.state.resumptions[resumptions:]
+        resumptions += len(resumed)
+        marks += map(mark_of_resumption, resumed)
         if points or marks:
             yield _event("points", {"charts": points, "marks": marks}, as_id(lines.offsets))
         answer = await asyncio.to_thread(overview, run)

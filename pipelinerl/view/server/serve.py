@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import secrets
+import signal
 import socket
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -101,8 +102,13 @@ def _serve_at(listening: socket.socket, runs: Runs, path: Path, token: str, file
     if file:
         file.parent.mkdir(exist_ok=True)
         write_atomically(file, url, mode=0o600)
-    asyncio.run(_run(server, listening, RunEnd(path) if file else None))
-    runs.close()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # the server raises its signal again at its end
+    try:
+        asyncio.run(_run(server, listening, RunEnd(path) if file else None))
+    except KeyboardInterrupt:
+        pass
+    finally:
+        runs.close()
 
 
 async def _run(server: uvicorn.Server, listening: socket.socket, end: RunEnd | None) -> None:
