@@ -138,9 +138,10 @@ def read_metrics(path: Path) -> Iterator[dict]:
 def _parsed(line: bytes) -> dict | None:
     """Returns the content of a line, or None if a loss of power damaged it."""
     try:
-        return json.loads(line)
+        content = json.loads(line)
     except ValueError:
         return None
+    return content if isinstance(content, dict) else None
 
 
 def _finite(value: float) -> float | None:

@@ -8,6 +8,7 @@ It listens on this machine alone, and prints the URL to open, which has a token.
 it makes for itself is in RUN_DIR/view, which may be deleted. End it with Ctrl-C.
 """
 
+import argparse
 import os
 import sys
 from pathlib import Path
@@ -23,11 +24,18 @@ from pipelinerl.view.server.serve import serve
 NICE = 10  # the run comes first
 
 
+def port(text: str) -> int:
+    """Returns a port that can be listened at; 0 is any."""
+    if not text.isdecimal() or int(text) > 65535:
+        raise argparse.ArgumentTypeError(f"{text} is not a port: 0 to 65535")
+    return int(text)
+
+
 def main(arguments: list[str] | None = None) -> int:
     """Runs the command and returns its exit status."""
     parser = command_parser("pipelinerl.view", __doc__)
     parser.add_argument("path", type=Path, help="the directory of a run, or one of runs")
-    parser.add_argument("--port", type=int, default=0, help="where to listen; without it a free port")
+    parser.add_argument("--port", type=port, default=0, help="where to listen; without it a free port")
     parser.add_argument(
         "--export", type=Path, metavar="FILE.html", help="write the run into one file, and end"
     )

@@ -33,6 +33,9 @@ EXPORT = re.compile(r"^export (?=(?:async )?(?:function|const|let|class)\b)", re
 
 def write_report(runs: Runs, out: Path) -> str:
     """Writes the file, and returns a sentence about it. `runs` is of one run."""
+    if out.is_dir() or not out.parent.is_dir():
+        why = "is a directory" if out.is_dir() else "is in no directory that is there"
+        raise InvalidInputError(f"--export {out} {why}: name a file")
     (name,) = runs.directories()
     run = runs.get(name)
     run.following.wait_until_read()

@@ -20,7 +20,8 @@ class SpanFiles:
         """Reads new lines."""
         for path in sorted(self._directory.glob("*.jsonl")):
             tail = self._tails.setdefault(path.stem, MetricsTail(path))
-            self._slices.setdefault(path.stem, []).extend(map(slice_of, tail.read()))
+            slices = self._slices.setdefault(path.stem, [])
+            slices += (slice_of(line) for line in tail.read() if is_span(line))
 
     def between(self, began: float, ended: float) -> dict[str, list[Slice]]:
         """Returns the spans of each process that touch the time, in unix seconds."""
@@ -28,6 +29,12 @@ class SpanFiles:
             process: [slice_ for slice_ in slices if slice_.ended > began and slice_.began < ended]
             for process, slices in self._slices.items()
         }
+
+
+def is_span(line: dict) -> bool:
+    """Returns whether a line has a name, a time and a duration, as each has that was written whole."""
+    times = (line.get("t"), line.get("d"))
+    return isinstance(line.get("n"), str) and all(isinstance(value, int | float) for value in times)
 
 
 def slice_of(line: dict) -> Slice:

@@ -85,7 +85,7 @@ def test_without_a_window_the_timeline_shows_the_last_versions(viewer):
 def test_the_run_says_where_it_is(viewer):
     answer = viewer.get(RUN)
     assert (answer["state"], answer["step"], answer["max_steps"]) == ("ended", 4, 4)
-    assert (answer["live_version"], answer["servers_alive"]) == (4, 2)
+    assert (answer["live_version"], answer["servers_alive"]) == (4, 0)
     (of_set,) = answer["evaluations"]
     assert (of_set["first"], of_set["best"], of_set["best_version"], of_set["last"]) == (0.25, 1.0, 4, 1.0)
     assert "4: zero_advantage (all rewards equal)" in answer["drops"]
@@ -129,7 +129,7 @@ def test_servers_are_listed_with_what_they_did(viewer):
     answer = viewer.get(f"{RUN}/servers")
     assert {server["name"] for server in answer["servers"]} == {"server-0", "server-1"}
     for server in answer["servers"]:
-        assert (server["state"], server["version"]) == ("live", 4)
+        assert (server["state"], server["version"]) == ("left: the run ended", 4)
         assert (server["requests"], server["tokens"], server["aborted"]) == (16, 96, 0)
 
 

@@ -8,6 +8,7 @@ from pipelinerl.view.runs.run_metrics import Alarm
 
 
 def charts(run: OpenRun) -> Answer:
+    """Returns all charts with their points, the marks on them, and the lags of the last steps."""
     with run.lock:
         state = run.following.state
         metrics = run.following.metrics

@@ -10,6 +10,7 @@ from urllib.parse import quote
 import yaml
 
 from pipelinerl.report.secrets import without_secrets
+from pipelinerl.training.checkpoints import Checkpoints
 from pipelinerl.view.answers.overview import Answer
 from pipelinerl.view.json_text import well_formed
 from pipelinerl.view.runs.opened import OpenRun
@@ -24,15 +25,21 @@ class NoSuchFileError(LookupError):
 
 
 def files(run: OpenRun) -> Answer:
+    """Returns the files that are shown, and the checkpoints that are still there."""
     with run.lock:
         checkpoints = list(run.following.state.checkpoints)
+    kept = {position.version for position in Checkpoints(run.run_dir).complete_checkpoints()}
     return {
         "files": [
             {"id": name, "bytes": path.stat().st_size, "modified_at": path.stat().st_mtime}
             for name, path in shown_files(run.run_dir)
         ],
         "trace": f"api/runs/{quote(run.name)}/trace.json.gz",
-        "checkpoints": [{"version": saved.version, "saved_at": saved.at or None} for saved in checkpoints],
+        "checkpoints": [
+            {"version": saved.version, "saved_at": saved.at or None}
+            for saved in checkpoints
+            if saved.version in kept
+        ],
     }
 
 

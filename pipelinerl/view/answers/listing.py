@@ -4,6 +4,7 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 
+from contracts.support.messages import one_line
 from pipelinerl.config import DamagedConfigError, saved_config
 from pipelinerl.metrics import metrics_path, read_metrics
 from pipelinerl.report.secrets import without_secrets
@@ -14,6 +15,12 @@ from pipelinerl.view.runs.directory import Runs
 from pipelinerl.view.runs.opened import OpenRun
 
 DIFFERENCES = 8  # named in the list
+EMPTY: Answer = dict.fromkeys(
+    (
+        "step", "max_steps", "heldout_first", "heldout_last", "lag_mean", "generation_tokens_per_s",
+        "useful", "wall_s", "started_at",
+    )
+)  # fmt: skip
 NEVER_COMPARED = {"run_dir", "resume", "plan", "streams.run"}
 
 
@@ -43,7 +50,11 @@ class Listing:
         known = self._ended.get(name)
         if known and summary_time and known[0] == summary_time:
             return dict(known[1])
-        row = _described(name, path, self._ends.setdefault(name, RunEnd(path)).has_come())
+        has_ended = self._ends.setdefault(name, RunEnd(path)).has_come()
+        try:
+            row = _described(name, path, has_ended)
+        except (OSError, KeyError, TypeError, ValueError) as error:  # of files that are damaged
+            return EMPTY | {"name": name, "state": f"cannot be read: {one_line(error)}"}
         if summary_time:
             self._ended[name] = (summary_time, row)
         return dict(row)

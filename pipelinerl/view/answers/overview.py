@@ -30,7 +30,7 @@ def overview(run: OpenRun) -> Answer:
             "step": state.step,
             "max_steps": run.config.get("max_steps"),
             "live_version": state.live_version,
-            "servers_alive": len(state.alive_servers),
+            "servers_alive": len(state.alive_servers) if run.following.is_live else 0,
             "started_at": state.began_at or metrics.began_at,
             "updated_at": metrics.updated_at,
             "bottleneck": _bottleneck(run, summary),
@@ -61,9 +61,10 @@ def as_id(offsets: dict[str, int]) -> str:
 
 def read_summary(run_dir: Path) -> Answer | None:
     try:
-        return json.loads((run_dir / "summary.json").read_text())
+        summary = json.loads((run_dir / "summary.json").read_text())
     except (OSError, ValueError):
         return None
+    return summary if isinstance(summary, dict) else None
 
 
 def _bottleneck(run: OpenRun, summary: Answer | None) -> Answer:
@@ -84,7 +85,10 @@ def _tiles(series: Series, newest: dict[str, float]) -> list[Answer]:
         _tile("generated tokens/s", series.last("throughput", "generated"), "count"),
         _tile("trained tokens/s", series.last("throughput", "trained"), "count"),
         _tile(
-            "tokens that were trained on", newest.get("preprocessor/useful_share"), "share", "of the sampled"
+            "tokens that were trained on",
+            newest.get("preprocessor/useful_share"),
+            "share",
+            "of the sampled, since the start",
         ),
         _tile("log-probability gap", series.last("gap", "mean"), "number", "mean, server to trainer"),
     ]

@@ -11,7 +11,8 @@ def servers(run: OpenRun) -> Answer:
     """Returns the servers, those that left last."""
     with run.lock:
         known = list(run.following.state.servers)
-        described = [_described(server) for server in known]
+        is_live = run.following.is_live
+        described = [_described(server, is_live) for server in known]
     done = run.queries.servers()
     rates = _rates(run)
     answers = []
@@ -26,23 +27,28 @@ def servers(run: OpenRun) -> Answer:
     return {"servers": answers, "requests_recent": RECENT}
 
 
-def _described(server: Server) -> Answer:
+def _described(server: Server, is_live: bool) -> Answer:
     joined = server.joined
-    is_live = server.why_left is None
     return {
         "name": joined.name,
         "url": joined.url,
         "engine": joined.engine,
         "node": joined.node,
-        "state": ("live" if server.version is not None else "joining")
-        if is_live
-        else f"left: {server.why_left}",
+        "state": _state(server, is_live),
         "version": server.version,
         "joined_at": joined.at or None,
         "paused_s_max": max(server.paused_s, default=None),
         "paused_s_last": server.paused_s[-1] if server.paused_s else None,
         "transfer_s_last": server.transfer_s,
     }
+
+
+def _state(server: Server, is_live: bool) -> str:
+    if server.why_left is not None:
+        return f"left: {server.why_left}"
+    if not is_live:
+        return "left: the run ended"
+    return "joining" if server.version is None else "live"
 
 
 def _rates(run: OpenRun) -> dict[str, float]:

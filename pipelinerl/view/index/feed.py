@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from itertools import islice
 
 from contracts.records import Record, Resumed
-from pipelinerl.streams.base import Entry
+from pipelinerl.streams.base import Entry, StreamError
 from pipelinerl.streams.events import EVENT_STREAMS
 from pipelinerl.streams.files import FileStreams
 
@@ -18,10 +18,12 @@ class EventFeed:
     def __init__(self, streams: FileStreams):
         self._readers = {name: streams.reader(name) for name in (*EVENT_STREAMS, "launcher_events")}
         self._positions = dict.fromkeys(self._readers, 0)
+        self.damage: str | None = None  # what keeps the rest of a stream from being read
         self._of_launcher: deque[Record] = deque()  # events that were read and not given yet
 
     def read(self) -> Iterator[Record]:
         """Yields the events since the last call, or a part of them: what follows comes with the next call."""
+        self.damage = None
         chunks = {name: self._chunk(name) for name in EVENT_STREAMS}
         # The launcher's are read after the others: so whatever follows a resumption is known to do so.
         self._of_launcher.extend(self._take("launcher_events", self._chunk("launcher_events")))
@@ -38,7 +40,14 @@ class EventFeed:
             yield self._of_launcher.popleft()
 
     def _chunk(self, name: str) -> list[Entry]:
-        return list(islice(self._readers[name].read(self._positions[name], timeout_s=0), MOST))
+        """Returns the next events of a stream, those before a damage."""
+        chunk: list[Entry] = []
+        try:
+            for entry in islice(self._readers[name].read(self._positions[name], timeout_s=0), MOST):
+                chunk.append(entry)
+        except StreamError as error:
+            self.damage = f"the stream {name} cannot be read as a whole: {error}"
+        return chunk
 
     def _take(self, name: str, entries: list[Entry]) -> Iterator[Record]:
         for entry in entries:

@@ -77,7 +77,7 @@ class Index:
             for event in self._feed.read():
                 self._state.observe(event)
                 events += 1
-        self.damage = None
+        self.damage = self._feed.damage
         with transaction(self._db):
             records = sum(self._take_rollouts(name, held_out) for name, held_out in ROLLOUTS.items())
             records += self._take_rows()

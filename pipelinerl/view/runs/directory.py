@@ -42,6 +42,8 @@ class Runs:
     def get(self, name: str) -> OpenRun:
         """Returns the run of this name, which is followed from now on. Raises NoSuchRunError."""
         with self._lock:
+            if name in self._open and not self._open[name].is_there:
+                self._open.pop(name).close()
             if name not in self._open:
                 self._open_run(name)
             run = self._open[name] = self._open.pop(name)  # the last one is the newest

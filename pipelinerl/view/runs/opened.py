@@ -5,6 +5,7 @@ import threading
 from collections.abc import Collection, Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 from tokenizers import Tokenizer
 
@@ -28,13 +29,30 @@ class OpenRun:
     def __init__(self, name: str, run_dir: Path):
         self.name = name
         self.run_dir = run_dir
-        self.config = saved_config(run_dir) if (run_dir / "config.yaml").exists() else {}
+        self._inode = run_dir.stat().st_ino
+        self._config_time = 0.0
+        self._config: dict[str, Any] = {}
+        config = self.config  # before a directory is made for it
         self._directory = OwnDirectory(run_dir)
-        self._source = Source(run_dir, self.config, self._directory)
+        self._source = Source(run_dir, config, self._directory)
         self.following = Following(run_dir, self._directory, self._source)
         self.lock = self.following.lock
         self._local = threading.local()
         self.following.start()
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """The run's configuration, which a resumption may change."""
+        path = self.run_dir / "config.yaml"
+        if path.exists() and (changed := path.stat().st_mtime) != self._config_time:
+            self._config = saved_config(self.run_dir)
+            self._config_time = changed
+        return self._config
+
+    @property
+    def is_there(self) -> bool:
+        """Whether the directory is still the one that was opened."""
+        return self.run_dir.is_dir() and self.run_dir.stat().st_ino == self._inode
 
     def close(self) -> None:
         self.following.close()

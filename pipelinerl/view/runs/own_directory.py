@@ -19,6 +19,8 @@ class OwnDirectory:
         self._lock = None
         self.path = run_dir / "view"
         try:
+            if self.path.is_symlink():  # which may lead out of the run
+                raise FileExistsError(self.path)
             self.path.mkdir(exist_ok=True)
             self._lock = (self.path / "lock").open("a")
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

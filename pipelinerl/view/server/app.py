@@ -193,6 +193,7 @@ def _add_errors(app: FastAPI) -> None:
 
     for kind in NOT_THERE:
         app.add_exception_handler(kind, answer(404))
+    app.add_exception_handler(Exception, answer(500))
     app.add_exception_handler(NoSuchCursorError, answer(400))
     app.add_exception_handler(InvalidInputError, answer(404))
     for kind in (StreamError, DamagedConfigError, OSError, sqlite3.Error):

@@ -62,7 +62,13 @@ def _listen(port: int) -> socket.socket:
     # The protocol is named, because asyncio sends small answers at once on such sockets alone.
     listening = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    listening.bind((LOOPBACK, port))
+    try:
+        listening.bind((LOOPBACK, port))
+    except OSError as error:
+        listening.close()
+        raise OSError(
+            f"--port {port} cannot be listened at: {error.strerror}; leave it out, or take another"
+        ) from error
     listening.listen()
     return listening
 

@@ -1,28 +1,20 @@
 """One browser for all tests of this folder, and a tab for each, in which nothing may go wrong."""
 
-import os
-import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser, BrowserContext, sync_playwright
 
-from tests.view.browser.real_runs import UNHURRIED, run_to_its_end
-from tests.view.browser.tabs import Tab
+from tests.view.browser.real_runs import REAL, run_to_its_end
+from tests.view.browser.tabs import Tab, new_browser, new_context
 from tests.view.viewers import Viewer, viewing
-
-SIZE = {"width": 1280, "height": 800}
-PATIENCE_MS = 30_000
 
 
 @pytest.fixture(scope="session")
 def chromium() -> Iterator[Browser]:
-    path = shutil.which("chromium")
-    assert path, "there is no chromium: `make chromium`"
-    sandbox = ["--no-sandbox"] if os.geteuid() == 0 else []
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=path, args=sandbox)
+        browser = new_browser(playwright)
         yield browser
         browser.close()
 
@@ -30,8 +22,7 @@ def chromium() -> Iterator[Browser]:
 @pytest.fixture(scope="session")
 def context(chromium: Browser) -> Iterator[BrowserContext]:
     """Yields the context of all tabs, which has the cookies of the viewers."""
-    context = chromium.new_context(viewport=SIZE, device_scale_factor=1, color_scheme="light")
-    context.set_default_timeout(PATIENCE_MS)
+    context = new_context(chromium)
     yield context
     context.close()
 
@@ -59,11 +50,17 @@ def tab(new_tab: Callable[[], Tab]) -> Tab:
 
 
 @pytest.fixture(scope="session")
-def real_run(tmp_path_factory) -> Path:
-    """A run by the real launcher, of two servers, that has ended. Its requests last over updates."""
-    run = tmp_path_factory.mktemp("real") / "run"
-    run_to_its_end(run, *UNHURRIED, "max_steps=8", "world.servers=2", "+domain.agreeing=0.2")
-    return run
+def run_dir(tmp_path_factory) -> Path:
+    """Where the first test that needs a real run has it made."""
+    return tmp_path_factory.mktemp("real") / "run"
+
+
+@pytest.fixture(scope="session")
+def real_run(run_dir: Path) -> Path:
+    """A run by the real launcher, of two servers, that has ended: that of `test_live`, if it came before."""
+    if not run_dir.exists():
+        run_to_its_end(run_dir, *REAL)
+    return run_dir
 
 
 @pytest.fixture(scope="session")

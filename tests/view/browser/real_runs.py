@@ -7,13 +7,25 @@ from contracts.records import Record, Rollout
 from pipelinerl.streams.of_run import recorded_streams
 from tests.pipeline.runs import finish, start
 
-# Requests that last so long that many are under way while weights change.
-UNHURRIED = ("sampling.max_tokens=24", "+inference.arguments.token_delay_s=0.02")
+# On two servers. Requests last so long that many are under way while weights change.
+REAL = (
+    "max_steps=14",
+    "world.servers=2",
+    "sampling.max_tokens=24",
+    "inference.concurrency=32",
+    "+inference.arguments.token_delay_s=0.05",
+    "+domain.agreeing=0.2",
+)
 
 
 def run_to_its_end(run_dir: Path, *overrides: str) -> None:
     status, err = finish(start(run_dir, *overrides))
     assert status == 0, err
+
+
+def read_to_its_end(path: Path) -> str:
+    """Returns the text of a file, or nothing while it is not there."""
+    return path.read_text() if path.exists() else ""
 
 
 def records_at(run_dir: Path, stream: str) -> Iterator[tuple[int, Record]]:

@@ -1,12 +1,16 @@
 """A page in the browser that takes note of what no page may do."""
 
+import os
+import shutil
 from collections.abc import Callable
 from urllib.parse import quote, urlsplit
 
-from playwright.sync_api import BrowserContext, Locator, Page
+from playwright.sync_api import Browser, BrowserContext, Locator, Page, Playwright
 
 from tests.view.waiting import wait_for
 
+SIZE = {"width": 1280, "height": 800}
+PATIENCE_MS = 30_000
 READY = "body[data-ready=true]"
 NOTE_VIOLATIONS = """
     addEventListener("securitypolicyviolation", (event) => {
@@ -21,6 +25,22 @@ GO = """(fragment) => {
       location.hash = fragment;
     }
 }"""
+
+
+def new_browser(playwright: Playwright) -> Browser:
+    """Starts the machine's own Chromium."""
+    path = shutil.which("chromium")
+    assert path, "there is no chromium: `make chromium`"
+    return playwright.chromium.launch(
+        executable_path=path, args=["--no-sandbox"] if os.geteuid() == 0 else []
+    )
+
+
+def new_context(browser: Browser) -> BrowserContext:
+    """Returns a context without cookies, as large as the pictures in the documents."""
+    context = browser.new_context(viewport=SIZE, device_scale_factor=1, color_scheme="light")
+    context.set_default_timeout(PATIENCE_MS)
+    return context
 
 
 class Tab:

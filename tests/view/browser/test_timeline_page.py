@@ -47,7 +47,9 @@ def test_each_request_is_where_it_was_and_none_overlaps_another(real_viewer, rea
         assert abs(bar.end - timeline.x_of(made.ended)) <= allowed
         assert bar.versions == [span.version for span in made.spans if span.end > span.start]
     for _, row in groupby(sorted(bars, key=lambda bar: (bar.y, bar.x)), key=lambda bar: bar.y):
-        assert all(second.x >= first.end - 0.01 for first, second in pairwise(row))
+        for first, second in pairwise(row):
+            ended = first.end if first.width > 1 else first.x  # none is drawn narrower than a pixel
+            assert second.x >= ended - 0.01
 
 
 def test_each_server_has_rows_of_its_own(real_viewer, real_run, publications, tab):

@@ -1,0 +1,212 @@
+"""The reader in the browser: every token with what the records say of it."""
+
+import random
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+from tokenizers import Tokenizer
+
+from contracts.records import Completion, MicroBatchRow, Rollout, Settled, TrainingSequence, VersionSpan
+from pipelinerl.streams.drop_reasons import meaning_of
+from pipelinerl.streams.show import load_tokenizer
+from tests.builders import completion
+from tests.view.browser.poison import byte_level_tokenizer
+from tests.view.browser.real_runs import records_at, rollouts_of
+from tests.view.browser.tabs import Tab, run_fragment
+from tests.view.recorded_run import RecordedRun, member_of
+from tests.view.viewers import Viewer, viewing
+
+pytestmark = pytest.mark.engines
+DRAWN = 100
+# All that the page has of its tokens, turn by turn.
+TOKENS = """() => [...document.querySelectorAll(".turn")].map((turn) => ({
+    prompt: turn.querySelector(".prompt-text").textContent,
+    pieces: [...turn.querySelectorAll(".token")].map(
+      (token) => ({ text: token.textContent, ...token.dataset })),
+    borders: [...turn.querySelectorAll("[data-boundary=version]")].map((border) => [
+      border.dataset.label, Number(border.nextElementSibling.dataset.index)]),
+}))"""
+
+
+class Told(NamedTuple):
+    """What the records of a run say."""
+
+    rollouts: dict[str, Rollout]
+    trained: dict[str, tuple[int, TrainingSequence]]  # step and sequence, by rollout
+    reasons: dict[int, str | None]  # of groups
+    tokenizer: Tokenizer | None
+
+
+def told_by(run_dir: Path) -> Told:
+    rows = [record for _, record in records_at(run_dir, "rows") if isinstance(record, MicroBatchRow)]
+    trained = {
+        sequence.rollout_id: (row.step, sequence)
+        for row in rows
+        for sequences in row.micro_batches
+        for sequence in sequences
+    }
+    events = [*records_at(run_dir, "trainer_events"), *records_at(run_dir, "preprocessor_events")]
+    settled = [record for _, record in events if isinstance(record, Settled)]
+    reasons = {group: event.reason for event in settled for group in event.group_ids}
+    held_out = {f"held-out/{offset}": record for offset, record in records_at(run_dir, "eval_rollouts")}
+    return Told(rollouts_of(run_dir) | held_out, trained, reasons, load_tokenizer(run_dir))
+
+
+def shown(tab: Tab, run: str, name: str) -> list[dict]:
+    tab.go(run_fragment(run, "rollouts", *name.split("/")))
+    return tab.page.evaluate(TOKENS)
+
+
+def numbers(pieces: list[dict], key: str) -> list[float]:
+    return [float(part) for piece in pieces for part in piece[key].split(",") if part != ""]
+
+
+def assert_tokens(turn: dict, made: Completion) -> None:
+    """The tokens of a turn are those of the record, each once, with their log-probabilities and versions."""
+    pieces = turn["pieces"]
+    assert numbers(pieces, "ids") == made.token_ids.tolist()
+    np.testing.assert_allclose(numbers(pieces, "logprobs"), made.logprobs, rtol=1e-6, atol=1e-6)
+    versions = [span.version for span in made.spans for _ in range(span.start, span.end)]
+    assert numbers(pieces, "versions") == versions
+    firsts = [int(piece["index"]) for piece in pieces]
+    counts = [len(piece["ids"].split(",")) for piece in pieces]
+    assert firsts == [sum(counts[:index]) for index in range(len(counts))]
+    changes = {index for index in range(1, len(versions)) if versions[index] != versions[index - 1]}
+    assert {index for _, index in turn["borders"]} == changes
+    assert all(label == f"v{versions[index]}" for label, index in turn["borders"])
+
+
+def assert_training(turn: dict, record: Rollout, told: Told) -> None:
+    """What training made of the tokens is that of the row, and what it made no use of has nothing."""
+    (made,) = record.completions
+    begin = len(made.prompt_token_ids)
+    if record.rollout_id not in told.trained:
+        assert numbers(turn["pieces"], "lags") == numbers(turn["pieces"], "advantages") == []
+        return
+    step, sequence = told.trained[record.rollout_id]
+    sampled = slice(begin, begin + len(made.token_ids))
+    lags = [step - version for version in sequence.versions[sampled].tolist()]
+    assert numbers(turn["pieces"], "lags") == lags
+    np.testing.assert_allclose(
+        numbers(turn["pieces"], "advantages"), sequence.advantages[sampled], rtol=1e-6, atol=1e-6
+    )
+    in_loss = [part for piece in turn["pieces"] for part in piece["loss"].split(",") if part]
+    assert in_loss == ["true" if kept else "false" for kept in sequence.loss_mask[sampled]]
+
+
+def test_a_hundred_rollouts_are_as_their_records_say(real_viewer: Viewer, real_run: Path, tab):
+    told = told_by(real_run)
+    trained = {name for name in told.rollouts if name.startswith("train")}
+    chosen = random.Random(5).sample(sorted(told.rollouts), DRAWN)
+    assert {*chosen} & trained and {*chosen} - trained
+    tab.open(real_viewer.url)
+    dropped = 0
+    for name in chosen:
+        record = told.rollouts[name]
+        turns = shown(tab, real_run.name, name)
+        assert tab.text("h1") == f"Rollout {record.rollout_id}"
+        for turn, made in zip(turns, record.completions, strict=True):
+            assert_tokens(turn, made)
+            assert "".join(piece["text"] for piece in turn["pieces"]) == as_shown(told, made.token_ids)
+            assert turn["prompt"] == as_shown(told, made.prompt_token_ids)
+        if name not in trained:
+            continue
+        assert_training(turns[0], record, told)
+        reason = told.reasons[record.group_id]
+        facts = tab.text(".facts")
+        if reason is None:
+            assert "trained → " in facts
+        else:
+            assert f"dropped: {reason}" in facts and meaning_of(reason).full in tab.text()
+            dropped += 1
+    assert dropped >= 5
+
+
+def as_shown(told: Told, ids: np.ndarray) -> str:
+    text = told.tokenizer.decode(ids.tolist(), skip_special_tokens=False)
+    return text.replace("\n", "↵\n")
+
+
+# Characters of one, two, three and four bytes, of which a token is one each; the end breaks off in one.
+TEXT = "naïve — 数学 😀\n".encode() + "é".encode()[:1]
+
+
+@pytest.fixture
+def bytewise(tmp_path) -> RecordedRun:
+    """A run whose model's tokens are bytes, with a rollout of two versions and two requests."""
+    byte_level_tokenizer(tmp_path / "model")
+    run = RecordedRun(tmp_path / "run", model={"path": str(tmp_path / "model")})
+    run.begin()
+    change = TEXT.index("学".encode()) + 1  # within the character
+    made = completion(
+        list(b"2 + 2 = ?"),
+        list(TEXT),
+        spans=[VersionSpan(0, 0, change), VersionSpan(1, change, len(TEXT))],
+        segments=[0, change],
+    )
+    run.step(0, [[member_of(0, 0, 0, 1.0, completions=[made]), member_of(0, 1, 0, 0.0)]], trained=1)
+    run.end(1)
+    return run
+
+
+def test_a_character_of_several_tokens_is_one_piece_with_all_of_them(bytewise, tab):
+    told = told_by(bytewise.run_dir)
+    with viewing(bytewise.run_dir) as viewer:
+        tab.open(viewer.url)
+        (turn,) = shown(tab, "run", "train/0")
+        pieces = turn["pieces"]
+        text = TEXT.decode(errors="replace")
+        assert [piece["text"] for piece in pieces] == [c if c != "\n" else "↵\n" for c in text]
+        sizes = [len(piece["ids"].split(",")) for piece in pieces]
+        assert sizes == [len(c.encode()) if c != "\ufffd" else 1 for c in text]
+        assert numbers(pieces, "ids") == list(TEXT)
+        assert turn["prompt"] == "2 + 2 = ?"
+        (record,) = [record for name, record in told.rollouts.items() if name == "train/0"]
+        assert_training(turn, record, told)
+        change = TEXT.index("学".encode())
+        assert turn["borders"] == [["v1", change]]  # in front of the character in which the weights changed
+        assert tab.find("[data-boundary=segment]").count() == 1
+
+
+def test_the_line_tells_of_the_token_that_is_pointed_at_or_reached_by_keys(real_viewer, real_run, tab):
+    told = told_by(real_run)
+    name = next(
+        name
+        for name, record in told.rollouts.items()
+        if record.rollout_id in told.trained and len(record.versions) > 1 and record.sampled_tokens > 5
+    )
+    record = told.rollouts[name]
+    (made,) = record.completions
+    tab.open(real_viewer.url)
+    (turn,) = shown(tab, "run", name)
+    last = turn["pieces"][-1]
+    tab.find(".token").last.hover()
+    said = tab.text("[data-readout]")
+    assert f"token {last['index']}" in said and f"id {last['ids']}" in said
+    assert f"weights v{made.spans[-1].version}" in said and "in the loss" in said
+    tab.find(".token").first.focus()
+    tab.page.keyboard.press("ArrowRight")
+    assert tab.text("[data-readout]").startswith(f"token {turn['pieces'][1]['index']}")
+
+
+def test_tokens_have_the_colours_of_what_is_chosen_also_on_the_next_page(real_viewer, real_run, tab):
+    told = told_by(real_run)
+    name = next(name for name, record in told.rollouts.items() if len(record.versions) == 2)
+    tab.open(real_viewer.url)
+    shown(tab, "run", name)
+    assert colours(tab) == {f"v{version % 6}" for version in told.rollouts[name].versions}
+    tab.find("input[value=lag]").check()
+    assert colours(tab) <= {"none", *(f"l{lag}" for lag in range(6))}
+    tab.page.keyboard.press("Tab")
+    tab.find("[data-next]").click()
+    tab.wait_until(lambda: not tab.fragment.endswith(name))
+    tab.wait()
+    assert tab.find("input[value=lag]").is_checked()
+    assert colours(tab) <= {"none", *(f"l{lag}" for lag in range(6))}
+
+
+def colours(tab: Tab) -> set[str]:
+    classes = tab.page.eval_on_selector_all(".token", "(all) => all.map((one) => one.className)")
+    return {word for text in classes for word in text.split()} - {"token"}

@@ -1,0 +1,25 @@
+"""The pictures of the documents can be taken, of any run."""
+
+import pytest
+from PIL import Image
+
+from tests.view.browser.screenshots import take
+
+pytestmark = pytest.mark.engines
+
+
+def test_pictures_of_four_pages_are_taken(real_viewer, real_run, tab, tmp_path):
+    tab.open(real_viewer.url)
+    pictures = take(tab, real_run, tmp_path)
+    assert [path.name for path in pictures] == [
+        "viewer-run.png",
+        "viewer-timeline.png",
+        "viewer-group.png",
+        "viewer-reader.png",
+    ]
+    for path in pictures:
+        assert path.stat().st_size < 200_000  # so that they may be in the repository
+        with Image.open(path) as picture:
+            assert picture.size == (1280, 800)
+            background = max(count for count, _ in picture.convert("RGB").getcolors(2**24))
+            assert background < 0.97 * 1280 * 800  # it is not blank

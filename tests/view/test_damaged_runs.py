@@ -1,0 +1,148 @@
+"""Runs that are damaged, deleted or begun anew: the viewer says so, and shows the others and the rest."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from pipelinerl.view.__main__ import main
+from pipelinerl.view.run_end import RunEnd
+from tests.view.recorded_run import RecordedRun, member_of, small_run
+from tests.view.viewers import viewing
+from tests.view.waiting import wait_for
+
+
+def overwrite(run: Path, stream: str, at: int) -> None:
+    (segment,) = (run / "streams" / stream).glob("*.records")
+    content = bytearray(segment.read_bytes())
+    content[at : at + 30] = b"\xff" * 30
+    segment.write_bytes(content)
+
+
+DAMAGES = {
+    "metrics": lambda run: (run / "metrics" / "trainer.jsonl").open("a").write('[1, 2]\n{"step": 3}\n7\n'),
+    "spans": lambda run: (run / "spans" / "trainer-0.jsonl").open("a").write('[1, 2]\n{"name": 1}\n'),
+    "summary": lambda run: (run / "summary.json").write_text("[1, 2]"),
+    "no-config": lambda run: (run / "config.yaml").unlink(),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_run_with_a_damaged_file_is_shown_without_it(tmp_path, damage):
+    run = small_run(tmp_path / "runs" / "run").run_dir
+    DAMAGES[damage](run)
+    with viewing(tmp_path / "runs") as viewer:
+        assert [row["name"] for row in viewer.get("runs")] == ["run"]
+        assert viewer.get("runs/run")["step"] == 4
+        for page in ("charts", "timeline", "servers", "rollouts", "groups/2", "accounting", "files"):
+            viewer.get(f"runs/run/{page}")
+
+
+@pytest.mark.parametrize("content", ["a: [", "- 1\n- 2\n"])
+def test_a_damaged_configuration_is_named_and_hides_no_other_run(tmp_path, content):
+    damaged = small_run(tmp_path / "runs" / "damaged").run_dir
+    small_run(tmp_path / "runs" / "sound")
+    (damaged / "config.yaml").write_text(content)
+    with viewing(tmp_path / "runs") as viewer:
+        assert {row["name"] for row in viewer.get("runs")} == {"damaged", "sound"}
+        assert "config.yaml is damaged" in viewer.get("runs/damaged", status=503)["error"]
+        assert viewer.get("runs/sound")["step"] == 4
+
+
+@pytest.mark.parametrize("stream", ["rollouts", "trainer_events"])
+def test_a_damaged_stream_is_named_and_no_report_is_made(tmp_path, capsys, stream):
+    run = small_run(tmp_path / "run").run_dir
+    overwrite(run, stream, at=2000 if stream == "rollouts" else 900)
+    with viewing(run) as viewer:
+        answer = viewer.get("runs/run")
+        assert f"the stream {stream} cannot be read" in answer["problem"]
+        assert viewer.get("runs/run/rollouts")["rows"]
+    assert main([str(run), "--export", str(tmp_path / "r.html")]) == 1
+    assert "cannot be read" in capsys.readouterr().err and not (tmp_path / "r.html").exists()
+
+
+def test_a_stream_that_ends_in_the_midst_of_a_record_is_reported_without_it(tmp_path):
+    run = small_run(tmp_path / "run").run_dir
+    (segment,) = (run / "streams" / "rollouts").glob("*.records")
+    segment.write_bytes(segment.read_bytes()[:-7])
+    assert main([str(run), "--export", str(tmp_path / "r.html")]) == 0
+
+
+def test_records_that_retention_deletes_do_not_end_the_following(tmp_path):
+    run = RecordedRun(tmp_path / "run", segment_bytes=3000)
+    run.begin()
+    for version in range(12):
+        members = [member_of(version, member, version, float(member)) for member in range(2)]
+        run.step(version, [members], trained=1)
+    with viewing(run.run_dir) as viewer:
+        assert viewer.get("runs/run/rollouts")["total"] == 24
+        run._writers["rollouts"].trim(run.end_of("rollouts") - 2000)
+        run.step(12, [[member_of(12, member, 12, float(member)) for member in range(2)]], trained=1)
+        wait_for(lambda: viewer.get("runs/run/rollouts")["total"] == 26)
+        assert viewer.get("runs/run")["problem"] is None
+        first = viewer.get("runs/run/rollouts?sort=newest&version_to=0")["rows"][-1]["r"]
+        assert "no longer there" in viewer.get(f"runs/run/rollouts/{first}", status=404)["error"]
+        assert viewer.get("runs/run/timeline")["tracks"]
+    run.close()
+    assert main([str(run.run_dir), "--export", str(tmp_path / "r.html")]) == 0
+
+
+def test_a_run_that_was_deleted_is_not_shown_and_another_one_in_its_place_is(tmp_path):
+    run = small_run(tmp_path / "runs" / "run").run_dir
+    with viewing(tmp_path / "runs") as viewer:
+        assert viewer.get("runs/run")["step"] == 4
+        shutil.rmtree(run)
+        assert "no run run here" in viewer.get("runs/run", status=404)["error"]
+        small_run(run, steps=2)
+        assert viewer.get("runs/run")["step"] == 2
+        assert viewer.get("runs/run/rollouts")["total"] == 16
+
+
+def test_the_viewer_does_not_write_through_a_link(tmp_path):
+    run = small_run(tmp_path / "run").run_dir
+    (tmp_path / "outside").mkdir()
+    (run / "view").symlink_to(tmp_path / "outside")
+    with viewing(run) as viewer:
+        assert viewer.get("runs/run/rollouts")["total"] == 32
+    assert list((tmp_path / "outside").iterdir()) == []
+
+
+def test_more_runs_than_are_followed_at_a_time_are_opened_again(tmp_path, monkeypatch):
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "temporary"))
+    (tmp_path / "temporary").mkdir()
+    names = [f"run-{number}" for number in range(10)]
+    for name in names:
+        small_run(tmp_path / "runs" / name, steps=1)
+    with viewing(tmp_path / "runs") as viewer:
+        for name in [*names, *names]:
+            assert viewer.get(f"runs/{name}/rollouts")["total"] == 8
+    assert list((tmp_path / "temporary").iterdir()) == []
+
+
+def test_a_launcher_that_is_gone_stays_gone(tmp_path):
+    run = RecordedRun(tmp_path / "run")
+    run.begin()
+    run.close()
+    end = RunEnd(run.run_dir)
+    assert [end.has_come() for _ in range(3)] == [True, True, True]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "why"),
+    [
+        (("--port", "99999"), "99999 is not a port"),
+        (("--port", "-3"), "is not a port"),
+        (("--export", "missing/r.html"), "name a file"),
+        (("--export", "."), "name a file"),
+    ],
+)
+def test_an_argument_that_makes_no_sense_gets_a_line(
+    runs_directory, tmp_path, monkeypatch, capsys, arguments, why
+):
+    monkeypatch.chdir(tmp_path)
+    try:
+        status = main([str(runs_directory / "a-run"), *arguments])
+    except SystemExit as end:
+        status = end.code
+    err = capsys.readouterr().err
+    assert status in (1, 2) and why in err and "Traceback" not in err
