@@ -1,7 +1,6 @@
 """Answers a window of a run's time: requests on servers by weight version, and what each process did."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import pairwise
 from sqlite3 import Row
 from typing import NamedTuple
 
@@ -117,14 +116,18 @@ def _bar(bar: Bar, updates: Updates) -> Answer:
 def _versions(bar: Bar, updates: Updates) -> Iterator[tuple[int, float, float]]:
     """Yields each version that sampled the request, with the part of the request's time that it has.
 
-    Tokens are spread evenly over the time, but a version begins while it is published.
+    Tokens are spread evenly over the time, but a version begins while it is published. What is before the
+    first one was spent waiting.
     """
     spans = [span for span in bar.completion.spans if span.end > span.start]
-    begins = [span.start / bar.completion.tokens for span in spans]
-    for index, (before, span) in enumerate(pairwise(spans), start=1):
-        if span.version > before.version and span.version in updates:
-            begins[index] = _within(begins[index], bar, updates[span.version])
-        begins[index] = max(begins[index], begins[index - 1])
+    begins: list[float] = []
+    before = -1
+    for span in spans:
+        begin = span.start / bar.completion.tokens
+        if span.version > before and span.version in updates:
+            begin = _within(begin, bar, updates[span.version])
+        begins.append(max([begin, *begins[-1:]]))
+        before = span.version
     for span, begin, end in zip(spans, begins, [*begins, 1.0][1:], strict=True):
         yield span.version, begin, end
 

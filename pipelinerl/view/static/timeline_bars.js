@@ -43,9 +43,12 @@ function barOf(slice, process, row, xOf, y, rowHeight) {
 export function fillBars({ context }, bars) {
   const paths = VERSION_COLOURS.map(() => []);
   const unsampled = [];
+  const waiting = [];
   for (const bar of bars) {
     if (bar.slice.v.length === 0) {
       unsampled.push([bar.x, bar.y, bar.width, bar.height]);
+    } else {
+      waiting.push([bar.x, bar.y, bar.slice.v[0][1] * bar.width, bar.height]);
     }
     for (const [version, begin, end] of bar.slice.v) {
       paths[versionIndex(version)].push([
@@ -56,8 +59,9 @@ export function fillBars({ context }, bars) {
       ]);
     }
   }
-  [...paths, unsampled].forEach((parts, index) => {
-    context.fillStyle = VERSION_COLOURS[index] ?? sheetColour("--faint");
+  const colours = [...VERSION_COLOURS, sheetColour("--faint"), sheetColour("--waiting")];
+  [...paths, unsampled, waiting].forEach((parts, index) => {
+    context.fillStyle = colours[index];
     parts.forEach((part) => context.fillRect(...part));
   });
 }

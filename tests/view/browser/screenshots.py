@@ -1,10 +1,13 @@
 """Takes the pictures of the viewer's pages that the documents show, of a run in files that has ended.
 
-python -m tests.view.browser.screenshots runs/20261126-090521 docs/images
+    python -m tests.view.browser.screenshots runs/20261126-090521 docs/images run timeline group
+
+Without names of pages it takes all of them.
 """
 
 import statistics
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from playwright.sync_api import sync_playwright
@@ -15,23 +18,24 @@ from tests.view.browser.tabs import Tab, new_browser, new_context, run_fragment
 from tests.view.browser.timelines import Timeline
 from tests.view.viewers import viewing
 
+PAGES = ("run", "timeline", "group", "reader")
 REQUESTS = 10  # that follow each other in the picture of the timeline
 
 
-def take(tab: Tab, run_dir: Path, folder: Path) -> list[Path]:
-    """Takes the pictures in a tab that has the run's viewer open."""
+def take(tab: Tab, run_dir: Path, folder: Path, pages: Sequence[str] = PAGES) -> list[Path]:
+    """Takes the pictures of these pages in a tab that has the run's viewer open."""
     rollouts = rollouts_of(run_dir)
     trained = trained_in(run_dir)
     across = {name: made for name, made in rollouts.items() if len(made.versions) > 1}
-    pages = {
+    shows = {
         "run": lambda: tab.go(run_fragment(run_dir.name)),
         "timeline": lambda: show_update(tab, run_dir, across),
         "group": lambda: tab.go(run_fragment(run_dir.name, "groups", telling_group(rollouts, trained))),
         "reader": lambda: show_rollout(tab, run_dir.name, across, trained),
     }
     pictures = []
-    for page, show in pages.items():
-        show()
+    for page in pages:
+        shows[page]()
         tab.page.wait_for_timeout(300)  # until charts have their width
         pictures.append(folder / f"viewer-{page}.png")
         tab.page.screenshot(path=pictures[-1])
@@ -73,9 +77,14 @@ def telling_group(rollouts: dict[str, Rollout], trained: set[str]) -> int:
 
 
 def show_rollout(tab: Tab, run: str, across: dict[str, Rollout], trained: set[str]) -> None:
-    """Shows the longest trained rollout that went across an update, and points at its last token."""
+    """Shows a trained rollout with as many tokens as can be on both sides of an update."""
     chosen = {name: record for name, record in across.items() if record.rollout_id in trained}
-    name = max(chosen, key=lambda name: (chosen[name].sampled_tokens, chosen[name].reward))
+
+    def tells(name: str) -> tuple[int, float]:
+        spans = [span for made in chosen[name].completions for span in made.spans]
+        return min(span.end - span.start for span in spans), chosen[name].reward
+
+    name = max(chosen, key=tells)
     tab.go(run_fragment(run, "rollouts", *name.split("/")))
     tab.find(".token").last.hover()
 
@@ -86,7 +95,7 @@ def main() -> None:
     with sync_playwright() as playwright, viewing(run_dir) as viewer:
         tab = Tab(new_context(new_browser(playwright)))
         tab.open(viewer.url)
-        for path in take(tab, run_dir, folder):
+        for path in take(tab, run_dir, folder, sys.argv[3:] or PAGES):
             print(f"{path}: {path.stat().st_size / 1000:.0f} kB")
         assert tab.offences == []
 

@@ -3,7 +3,7 @@
 import pytest
 from PIL import Image
 
-from tests.view.browser.screenshots import take
+from tests.view.browser.screenshots import PAGES, take
 
 pytestmark = pytest.mark.engines
 
@@ -11,12 +11,7 @@ pytestmark = pytest.mark.engines
 def test_pictures_of_four_pages_are_taken(real_viewer, real_run, tab, tmp_path):
     tab.open(real_viewer.url)
     pictures = take(tab, real_run, tmp_path)
-    assert [path.name for path in pictures] == [
-        "viewer-run.png",
-        "viewer-timeline.png",
-        "viewer-group.png",
-        "viewer-reader.png",
-    ]
+    assert [path.name for path in pictures] == [f"viewer-{page}.png" for page in PAGES]
     for path in pictures:
         assert path.stat().st_size < 200_000  # so that they may be in the repository
         with Image.open(path) as picture:

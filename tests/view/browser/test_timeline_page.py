@@ -81,9 +81,12 @@ def test_a_request_across_an_update_has_two_colours_and_its_border_is_there(
         lines = [timeline.x_of(event.at) for event in publications.values()]
         bars = timeline.bars
         rows = timeline.colours(bars)
+        ends = [timeline.x_of(update.at - update.seconds), timeline.x_of(update.at)]
+        for bar in [bar for bar in bars if version in bar.versions]:
+            early = rows[bar.y][max(int(bar.x), 0) : max(int(min(ends[0], bar.end)), 0)]
+            assert colour_of(version) not in early
         for bar in [bar for bar in bars if bar.versions == [version - 1, version]]:
             (made,) = rollouts[bar.r].completions
-            ends = [timeline.x_of(update.at - update.seconds), timeline.x_of(update.at)]
             evenly = bar.x + made.spans[0].end / len(made.token_ids) * bar.width
             assert_colours(timeline, rows[bar.y], bar, sorted([*ends, evenly])[1], lines)
             borders += 1
@@ -164,13 +167,14 @@ def test_zooming_by_the_wheel_keeps_the_time_under_the_pointer(real_viewer, publ
     assert abs(zoomed.x - bar.x) <= 2
 
 
-BORDERS = {7.75: 9.75, 5.0: 9.5, 9.0: 10.0}  # the begin of a request, and that of version 1 in it
+# The begin of a request, its first token of version 1, and where that version begins to be shown.
+BORDERS = [(7.75, 4, 9.75), (5.0, 4, 9.5), (9.0, 4, 10.0), (6.25, 0, 9.5)]
 
 
 def test_the_border_between_two_versions_lies_in_the_time_of_the_publication(tmp_path, tab):
     run = RecordedRun(tmp_path / "run")
     run.begin()
-    run.append("rollouts", *(across_an_update(member, at) for member, at in enumerate(BORDERS)))
+    run.append("rollouts", *(across_an_update(began, first) for began, first, _ in BORDERS))
     run.append("trainer_events", published(1), published(2))  # version 1 from 9.5 s to 10 s
     run.end(2)
     with viewing(run.run_dir) as viewer:
@@ -179,21 +183,20 @@ def test_the_border_between_two_versions_lies_in_the_time_of_the_publication(tmp
         bars = timeline.bars
         assert len(bars) == len(BORDERS)
         rows = timeline.colours(bars)
-        for bar in bars:
+        for began, first, expected in BORDERS:
+            (bar,) = [bar for bar in bars if abs(timeline.x_of(BEGIN + began) - bar.x) < 1]
             row = rows[bar.y]
             border = row.index(colour_of(1))
-            assert row.count(colour_of(0)) > 40 and row.count(colour_of(1)) > 40
+            assert (row.count(colour_of(0)) > 40) == (first > 0) and row.count(colour_of(1)) > 40
             assert colour_of(0) not in row[border:]
-            (expected,) = [
-                at for began, at in BORDERS.items() if abs(timeline.x_of(BEGIN + began) - bar.x) < 1
-            ]
             assert abs(border - timeline.x_of(BEGIN + expected)) <= 1
 
 
-def across_an_update(member: int, began: float) -> Rollout:
-    """A request of ten tokens, half a second each. The last six are of version 1."""
+def across_an_update(began: float, first: int) -> Rollout:
+    """A request of ten tokens, half a second each, of version 1 from the token `first` on."""
+    member = int(4 * began)
     began += BEGIN
-    spans = [VersionSpan(0, 0, 4), VersionSpan(1, 4, 10)]
+    spans = [VersionSpan(0, 0, first), VersionSpan(1, first, 10)]
     made = completion([1], [*range(2, 12)], spans=spans, server=SERVERS[0], began=began, ended=began + 5)
     return member_of(0, member, 0, 1.0, completions=[made], started_at=began, finished_at=made.ended)
 
@@ -205,7 +208,7 @@ def test_a_run_without_weights_says_so_until_they_come(tmp_path, tab):
         tab.open(viewer.url)
         tab.go(run_fragment("run", "timeline"))
         assert "No weights were published yet" in tab.text()
-        run.append("rollouts", across_an_update(0, 7.75))
+        run.append("rollouts", across_an_update(7.75, 4))
         run.append("trainer_events", published(0), published(1))
         tab.wait_until(lambda: tab.find("#timeline").count() == 1)
         tab.page.close()
