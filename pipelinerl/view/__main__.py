@@ -47,7 +47,7 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         runs = Runs(given.path)
         if (given.export or given.end_with_run) and not runs.is_single:
-            raise InvalidInputError(f"{given.path} is not the directory of one run")
+            raise InvalidInputError(f"{given.path} is not the directory of one run: name one in it")
         if given.export:
             from pipelinerl.view.report_file import write_report
 

@@ -134,15 +134,9 @@ class Series:
             if chart.id in self._points
         ]
 
-    def last(self, chart: str, series: str) -> float | None:
-        """Returns the newest value of a series, or None without one."""
-        points = self._points.get(chart, {}).get(series)
-        return points[-1][1] if points else None
-
-    def first(self, chart: str, series: str) -> float | None:
-        """Returns the oldest value of a series, or None without one."""
-        points = self._points.get(chart, {}).get(series)
-        return points[0][1] if points else None
+    def of(self, chart: str, series: str) -> list[tuple[int, float]]:
+        """Returns the points of a series, the oldest first."""
+        return self._points.get(chart, {}).get(series, [])
 
 
 def thinned(points: list[tuple[int, float]]) -> list[tuple[int, float]]:

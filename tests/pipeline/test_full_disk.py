@@ -42,7 +42,7 @@ def stands_still(run, for_s: float) -> bool:
     return closed(run) == before
 
 
-@pytest.mark.parametrize("backend", ["files", "redis"])
+@pytest.mark.parametrize("backend", ["files", pytest.param("redis", marks=pytest.mark.long)])
 def test_a_run_waits_for_room_and_ends_well(small_disk, backend):
     """Nobody is taken for hung meanwhile."""
     run = small_disk / "run"

@@ -125,7 +125,7 @@ def weights(run: Path) -> dict[str, torch.Tensor]:
     return torch.load(run / "checkpoints" / "final" / "weights.pt")
 
 
-@pytest.mark.engines  # for its time
+@pytest.mark.long
 def test_a_conventional_run_with_seeds_that_was_killed_is_the_uninterrupted_one_step_by_step(tmp_path):
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     assert finish(start(whole, *REPEATABLE))[0] == 0

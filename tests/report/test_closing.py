@@ -39,6 +39,7 @@ def test_a_solved_run_ends_with_what_was_learnt_what_bounded_it_and_what_is_next
         "solved at step 30: held-out success 0.18 → 0.97 in 32 steps, 2.4 minutes",
         "what bounded it: generation bound: the trainer waited",
         "what to do next:",
+        "  python -m pipelinerl.view 'runs/my run'                          look at it in a browser",
         "  python -m pipelinerl.streams group 'runs/my run' 0               read what happened to group 0",
         "  python launch.py run_dir='runs/my run' resume=true stop_at=null  train it further",
         "  python launch.py --help                                          list what another run can change",
@@ -71,18 +72,18 @@ def test_a_solved_run_ends_with_what_was_learnt_what_bounded_it_and_what_is_next
 def test_another_end_is_said_as_it_was(changes, ended, first, command):
     lines = closing_lines(SOLVED | changes, RUN, ended, is_solved=False)
     assert lines[0] == first
-    assert command in lines[4]
+    assert command in lines[5]
 
 
 def test_a_run_that_its_last_evaluation_solves_is_trained_further_without_stop_at():
     """It ended by `max_steps`; resumed with `stop_at`, it would be refused as solved."""
     lines = closing_lines(SOLVED | {"solved_at": None}, RUN, ended=True, is_solved=True)
     assert lines[0].startswith("ended: ")
-    assert "resume=true max_steps=64 stop_at=null  train it further" in lines[4]
+    assert "resume=true max_steps=64 stop_at=null  train it further" in lines[5]
 
 
 def test_a_run_elsewhere_is_named_by_its_whole_path(tmp_path):
-    assert f"group {tmp_path}/run 0" in closing_lines(SOLVED, tmp_path / "run", True, True)[3]
+    assert f"group {tmp_path}/run 0" in closing_lines(SOLVED, tmp_path / "run", True, True)[4]
 
 
 def test_a_run_that_has_started_no_group_tells_of_none():

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 
 from contracts.support.messages import one_line
@@ -79,8 +80,14 @@ def _described(name: str, path: Path, has_ended: bool) -> Answer:
         "generation_tokens_per_s": summary.get("generation_tokens_per_s"),
         "useful": useful[-1] if useful else None,
         "wall_s": summary.get("wall_s", times[-1] - times[0] if times else None),
-        "started_at": times[0] if times else (_time_of(path / "config.yaml") or 0) / 1e9 or None,
+        "started_at": min(_first_times(path), default=None),
     }
+
+
+def _first_times(path: Path) -> Iterator[float]:
+    """Yields the time of the first measurement of each process."""
+    for file in (path / "metrics").glob("*.jsonl"):
+        yield from (line["time"] for line in islice(read_metrics(file), 1))
 
 
 def _lines(path: Path, process: str) -> Iterator[dict]:

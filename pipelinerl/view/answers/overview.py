@@ -2,6 +2,7 @@
 
 import json
 import os
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from urllib.parse import quote_from_bytes
 
@@ -13,6 +14,7 @@ from pipelinerl.view.index.run_state import RunState
 from pipelinerl.view.runs.opened import OpenRun
 
 Answer = dict[str, object]
+Points = Sequence[tuple[int, float]]  # version, and value
 
 
 def overview(run: OpenRun) -> Answer:
@@ -31,7 +33,7 @@ def overview(run: OpenRun) -> Answer:
             "max_steps": run.config.get("max_steps"),
             "live_version": state.live_version,
             "servers_alive": len(state.alive_servers) if run.following.is_live else 0,
-            "started_at": state.began_at or metrics.began_at,
+            "started_at": metrics.began_at,
             "updated_at": metrics.updated_at,
             "bottleneck": _bottleneck(run, summary),
             "drops": describe_drops(state.dropped) if state.dropped else None,
@@ -76,30 +78,36 @@ def _bottleneck(run: OpenRun, summary: Answer | None) -> Answer:
 
 
 def _tiles(series: Series, newest: dict[str, float]) -> list[Answer]:
-    start = series.first("success", "held-out")
+    useful = newest.get("preprocessor/useful_share")
     return [
-        _tile("held-out success", series.last("success", "held-out"), "share", _was(start)),
-        _tile("training success", series.last("success", "training"), "share"),
-        _tile("reward", series.last("reward", "reward"), "number"),
-        _tile("lag, versions", series.last("lag", "mean"), "number", "mean of the last step"),
-        _tile("generated tokens/s", series.last("throughput", "generated"), "count"),
-        _tile("trained tokens/s", series.last("throughput", "trained"), "count"),
-        _tile(
-            "tokens that were trained on",
-            newest.get("preprocessor/useful_share"),
-            "share",
-            "of the sampled, since the start",
-        ),
-        _tile("log-probability gap", series.last("gap", "mean"), "number", "mean, server to trainer"),
+        _tile("held-out success", series.of("success", "held-out"), "share", _was),
+        _tile("training success", series.of("success", "training"), "share"),
+        _tile("reward", series.of("reward", "reward"), "number"),
+        _tile("lag, versions", series.of("lag", "mean"), "number", "mean"),
+        _tile("generated tokens/s", series.of("throughput", "generated"), "count"),
+        _tile("trained tokens/s", series.of("throughput", "trained"), "count"),
+        {"name": "sampled tokens trained on", "value": useful, "format": "share", "note": "since the start"},
+        _tile("log-probability gap", series.of("gap", "mean"), "number", "mean, server to trainer"),
     ]
 
 
-def _tile(name: str, value: float | None, unit: str, note: str = "") -> Answer:
-    return {"name": name, "value": value, "format": unit, "note": note}
+def _tile(name: str, points: Points, unit: str, note: str | Callable[[Points], str] = "") -> Answer:
+    """Returns the last point of a series with a note, which says of which version it is."""
+    if not points:
+        return {"name": name, "value": None, "format": unit, "note": ""}
+    step, value = points[-1]
+    words = note(points) if callable(note) else note
+    return {
+        "name": name,
+        "value": value,
+        "format": unit,
+        "note": ", ".join(filter(None, [f"v{step}", words])),
+    }
 
 
-def _was(start: float | None) -> str:
-    return "" if start is None else f"{start:.3f} at the start"
+def _was(points: Points) -> str:
+    step, value = points[0]
+    return f"{value:.3f} at v{step}"
 
 
 def _evaluations(state: RunState) -> list[Answer]:

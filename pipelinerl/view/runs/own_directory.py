@@ -6,6 +6,7 @@ import shutil
 import tempfile
 from pathlib import Path
 
+from pipelinerl.paths import OWNER_ALONE
 from pipelinerl.view.index.schema import delete
 
 
@@ -21,7 +22,7 @@ class OwnDirectory:
         try:
             if self.path.is_symlink():  # which may lead out of the run
                 raise FileExistsError(self.path)
-            self.path.mkdir(exist_ok=True)
+            self.path.mkdir(OWNER_ALONE, exist_ok=True)
             self._lock = (self.path / "lock").open("a")
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:

@@ -49,6 +49,8 @@ class RunMetrics:
     def _observe(self, line: Line) -> None:
         self.series.observe(line)
         self.newest |= line.numbers
+        if line.process == "trainer":  # what came after was undone by a resumption
+            self.alarms = [alarm for alarm in self.alarms if alarm.step <= line.step]
         self.alarms += alarms_of(line)
         self.began_at = min(self.began_at or line.time, line.time)
         self.updated_at = max(self.updated_at or 0.0, line.time)

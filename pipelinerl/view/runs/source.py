@@ -16,7 +16,6 @@ from contracts.support.files import write_atomically
 from pipelinerl.streams import Entry, Streams, StreamWriter
 from pipelinerl.streams.events import EVENT_STREAMS
 from pipelinerl.streams.files import FileStreams
-from pipelinerl.streams.of_run import recorded_streams
 from pipelinerl.view.runs.own_directory import OwnDirectory
 
 BEFORE_LAUNCHERS = (*EVENT_STREAMS, "rollouts", "eval_rollouts", "rows")
@@ -72,6 +71,8 @@ class RedisCopy:
         data = self._server_files()
         if data is not None and data == self._positions.data:
             return
+        from pipelinerl.streams.of_run import recorded_streams  # brings the client of Redis, which is large
+
         self._positions.data = None
         with recorded_streams(self._run_dir) as streams:
             for name in BEFORE_LAUNCHERS:

@@ -28,7 +28,6 @@ from pipelinerl.view.json_text import encode_json
 from pipelinerl.view.runs.directory import NoSuchRunError, Runs
 from pipelinerl.view.runs.opened import OpenRun
 from pipelinerl.view.server.live import live_events, offsets_of
-from pipelinerl.view.trace import write_trace_of
 
 STATIC = Path(__file__).parents[1] / "static"
 NOT_THERE = (
@@ -164,6 +163,8 @@ def make_app(runs: Runs) -> FastAPI:
 
     @app.get("/api/runs/{name}/trace.json.gz")
     def get_trace(run: Run, first: Whole | None = None, last: Whole | None = None) -> Response:
+        from pipelinerl.view.trace import write_trace_of  # brings the client of Redis, which is large
+
         handle, name = tempfile.mkstemp(suffix=".json.gz")
         os.close(handle)
         out = Path(name)

@@ -15,6 +15,7 @@ import uvicorn
 
 from contracts.support.addresses import LOOPBACK
 from contracts.support.files import write_atomically
+from pipelinerl.paths import OWNER_ALONE
 from pipelinerl.view.run_end import RunEnd
 from pipelinerl.view.runs.directory import Runs
 from pipelinerl.view.server.app import make_app
@@ -106,7 +107,7 @@ def _serve_at(listening: socket.socket, runs: Runs, path: Path, token: str, file
     server = Server(config, runs)
     print(f"view at {url}", flush=True)
     if file:
-        file.parent.mkdir(exist_ok=True)
+        file.parent.mkdir(OWNER_ALONE, exist_ok=True)
         write_atomically(file, url, mode=0o600)
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # the server raises its signal again at its end
     try:
