@@ -7,7 +7,7 @@ import pytest
 from playwright.sync_api import Browser, BrowserContext, sync_playwright
 
 from tests.view.browser.real_runs import REAL, run_to_its_end
-from tests.view.browser.tabs import Tab, new_browser, new_context
+from tests.view.browser.tabs import Tab, new_browser, new_context, shared_tab
 from tests.view.viewers import Viewer, viewing
 
 
@@ -40,8 +40,7 @@ def new_tab(context: BrowserContext) -> Iterator[Callable[[], Tab]]:
     for tab in tabs:
         tab.page.close()
     for tab in tabs:
-        assert tab.offences == []
-        assert tab.hosts <= {"127.0.0.1"}
+        tab.assert_harmless()
 
 
 @pytest.fixture
@@ -67,3 +66,10 @@ def real_run(run_dir: Path) -> Path:
 def real_viewer(real_run: Path) -> Iterator[Viewer]:
     with viewing(real_run) as viewer:
         yield viewer
+
+
+@pytest.fixture(scope="module")
+def real_tab(real_viewer: Viewer, context: BrowserContext) -> Iterator[Tab]:
+    """A tab with the viewer of the real run, which the tests of a module share: loading takes a second."""
+    with shared_tab(context, real_viewer) as tab:
+        yield tab

@@ -9,7 +9,7 @@ from tests.pipeline.runs import finish, start
 
 # On two servers. Requests last so long that many are under way while weights change.
 REAL = (
-    "max_steps=14",
+    "max_steps=10",
     "world.servers=2",
     "sampling.max_tokens=24",
     "inference.concurrency=32",

@@ -2,11 +2,13 @@
 
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from urllib.parse import quote, urlsplit
 
 from playwright.sync_api import Browser, BrowserContext, Locator, Page, Playwright
 
+from tests.view.viewers import Viewer
 from tests.view.waiting import wait_for
 
 SIZE = {"width": 1280, "height": 800}
@@ -60,6 +62,11 @@ class Tab:
         self.page.on("popup", lambda popup: self.offences.append(f"popup: {popup.url}"))
         self.page.on("domcontentloaded", self._note_load)
 
+    def assert_harmless(self) -> None:
+        """Fails if anything has gone wrong, or another host was asked."""
+        assert self.offences == []
+        assert self.hosts <= {"127.0.0.1"}
+
     def open(self, url: str) -> None:
         """Loads a page of the viewer, and waits until it is filled."""
         self.page.goto(url)
@@ -106,7 +113,7 @@ class Tab:
         """Returns what the condition returns, once that is true, while the page lives on."""
 
         def look() -> object:
-            self.page.wait_for_timeout(20)  # lets the page's events come
+            self.page.wait_for_timeout(50)  # lets the page's events come
             return condition()
 
         return wait_for(look, within_s)
@@ -121,6 +128,16 @@ class Tab:
 
     def _note_load(self, _: object) -> None:
         self.loads += 1
+
+
+@contextmanager
+def shared_tab(context: BrowserContext, viewer: Viewer) -> Iterator[Tab]:
+    """Yields a tab with a viewer's pages, which some tests share."""
+    tab = Tab(context)
+    tab.open(viewer.url)
+    yield tab
+    tab.page.close()
+    tab.assert_harmless()
 
 
 def run_fragment(name: str, *parts: object) -> str:

@@ -1,20 +1,27 @@
 """The list of rollouts and what leads on from it: filters, keys, and the way back."""
 
+from collections.abc import Iterator
+
 import pytest
 
-from tests.view.browser.tabs import Tab, run_fragment
+from tests.view.browser.tabs import Tab, run_fragment, shared_tab
 
 pytestmark = pytest.mark.engines
 LIST = run_fragment("a-run", "rollouts")
 
 
+@pytest.fixture(scope="module")
+def viewer_tab(viewer, context) -> Iterator[Tab]:
+    with shared_tab(context, viewer) as tab:
+        yield tab
+
+
 @pytest.fixture
-def listed(viewer, tab) -> Tab:
+def listed(viewer_tab) -> Tab:
     """The list of all rollouts."""
-    tab.open(viewer.url)
-    tab.go(LIST)
-    assert len(tab.rollouts()) == 32
-    return tab
+    viewer_tab.go(LIST)
+    assert len(viewer_tab.rollouts()) == 32
+    return viewer_tab
 
 
 def choose(tab: Tab, name: str, value: str) -> None:
@@ -95,8 +102,8 @@ def test_escape_leads_up_where_nothing_came_before(viewer, tab):
     tab.wait_for_page("run")
 
 
-def test_keys_lead_through_the_groups(viewer, tab):
-    tab.open(viewer.url)
+def test_keys_lead_through_the_groups(viewer_tab):
+    tab = viewer_tab
     tab.go(run_fragment("a-run", "groups", 2))
     tab.page.keyboard.press("j")
     tab.wait_until(lambda: tab.text("h1") == "Group 3")
@@ -105,8 +112,8 @@ def test_keys_lead_through_the_groups(viewer, tab):
     assert tab.texts("article .score b") == ["0", "−0.5", "1", "0.5", "0", "−0.5", "1", "0.5"]
 
 
-def test_keys_of_a_field_lead_nowhere(viewer, tab):
-    tab.open(viewer.url)
+def test_keys_of_a_field_lead_nowhere(viewer_tab):
+    tab = viewer_tab
     tab.go(run_fragment("a-run", "rollouts", "train", 0))
     before = tab.fragment
     tab.find("input[value=weights]").focus()

@@ -11,7 +11,7 @@ import pytest
 
 from pipelinerl.paths import ROOT
 from tests.view.browser.poison import ANSWER_BYTES, FILE, LONG, POISON, add_numbers, poisoned_run, shown
-from tests.view.browser.tabs import Tab, run_fragment
+from tests.view.browser.tabs import Tab, run_fragment, shared_tab
 from tests.view.recorded_run import RecordedRun, member_of, small_run
 from tests.view.viewers import Viewer, viewing
 
@@ -41,6 +41,12 @@ def poisoned(tmp_path_factory) -> Path:
 def hostile(poisoned) -> Iterator[Viewer]:
     with viewing(poisoned) as viewer:
         yield viewer
+
+
+@pytest.fixture(scope="module")
+def hostile_tab(hostile, context) -> Iterator[Tab]:
+    with shared_tab(context, hostile) as tab:
+        yield tab
 
 
 @pytest.fixture(scope="module")
@@ -125,18 +131,17 @@ def names_of(rows: list[dict]) -> dict[str, str]:
     return {row["id"]: row["r"] for row in rows}
 
 
-def test_every_page_shows_hostile_text_as_text(hostile, tab):
-    tab.open(hostile.url)
-    tab.go("#/")
-    watched = Watched(tab)
+def test_every_page_shows_hostile_text_as_text(hostile, hostile_tab):
+    hostile_tab.go("#/")
+    watched = Watched(hostile_tab)
     assert shown(NAME) in watched.look()
-    tab.go(f"#/compare?{COMPARED}")
+    hostile_tab.go(f"#/compare?{COMPARED}")
     text = watched.look()
     assert TEXT in text and shown(NAME) in text
     rows = [row for stream in ("train", "held-out") for row in list_of(hostile, stream)]
     assert len(rows) == 5
     visit_all(watched, names_of(rows))
-    assert tab.hosts == {"127.0.0.1"}
+    assert hostile_tab.hosts == {"127.0.0.1"}
 
 
 def test_a_report_shows_hostile_text_as_text_and_asks_for_nothing(report, hostile, tab):
@@ -168,9 +173,8 @@ def test_hostile_text_that_comes_while_the_page_is_open_is_shown_as_text(tmp_pat
         watched.look()
 
 
-def test_logs_with_broken_bytes_and_endless_lines_are_shown(hostile, tab):
-    tab.open(hostile.url)
-    watched = Watched(tab)
+def test_logs_with_broken_bytes_and_endless_lines_are_shown(hostile, hostile_tab):
+    watched = Watched(hostile_tab)
     text = watched.go("files")
     assert shown(NAME) in text
     text = watched.go("files", "logs", NAME)
@@ -179,30 +183,28 @@ def test_logs_with_broken_bytes_and_endless_lines_are_shown(hostile, tab):
     assert text.endswith(TEXT) and text.count("x") > 100_000
 
 
-def test_a_long_answer_is_shown_bit_by_bit_to_its_end(hostile, tab):
-    tab.open(hostile.url)
-    watched = Watched(tab)
+def test_a_long_answer_is_shown_bit_by_bit_to_its_end(hostile, hostile_tab):
+    watched = Watched(hostile_tab)
     (name,) = [row["r"] for row in list_of(hostile, "train") if row["tokens"] == len(ANSWER_BYTES)]
     assert "prompt, 200,000 tokens, shown in part" in watched.go("rollouts", *name.split("/"))
-    while (more := tab.find("[data-more]")).count():
-        before = tab.find(".token").count()
+    while (more := hostile_tab.find("[data-more]")).count():
+        before = hostile_tab.find(".token").count()
         more.click()
-        tab.wait_until(lambda before=before: tab.find(".token").count() > before)
-    tokens = tab.page.eval_on_selector_all(
+        hostile_tab.wait_until(lambda before=before: hostile_tab.find(".token").count() > before)
+    tokens = hostile_tab.page.eval_on_selector_all(
         ".token", "(all) => all.map((one) => one.dataset.ids.split(',').map(Number))"
     )
     assert bytes(sum(tokens, [])) == ANSWER_BYTES
     watched.look()
 
 
-def test_filters_by_hostile_words_find_what_has_them(hostile, tab):
-    tab.open(hostile.url)
-    watched = Watched(tab)
+def test_filters_by_hostile_words_find_what_has_them(hostile, hostile_tab):
+    watched = Watched(hostile_tab)
     watched.go("rollouts")
     for name, value, expected in (("domain", POISON, 4), ("status", f"failed:{POISON}", 2)):
-        tab.find(f"form [name={name}]").select_option(value)
-        tab.wait_until(lambda expected=expected: len(tab.rollouts()) == expected)
-    tab.page.reload()
-    tab.wait()
-    assert len(tab.rollouts()) == 2
+        hostile_tab.find(f"form [name={name}]").select_option(value)
+        hostile_tab.wait_until(lambda expected=expected: len(hostile_tab.rollouts()) == expected)
+    hostile_tab.page.reload()
+    hostile_tab.wait()
+    assert len(hostile_tab.rollouts()) == 2
     watched.look()

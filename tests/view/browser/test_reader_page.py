@@ -16,7 +16,7 @@ from tests.view.browser.poison import byte_level_tokenizer
 from tests.view.browser.real_runs import records_at, rollouts_of
 from tests.view.browser.tabs import Tab, run_fragment
 from tests.view.recorded_run import RecordedRun, member_of
-from tests.view.viewers import Viewer, viewing
+from tests.view.viewers import viewing
 
 pytestmark = pytest.mark.engines
 DRAWN = 100
@@ -96,17 +96,16 @@ def assert_training(turn: dict, record: Rollout, told: Told) -> None:
     assert in_loss == ["true" if kept else "false" for kept in sequence.loss_mask[sampled]]
 
 
-def test_a_hundred_rollouts_are_as_their_records_say(real_viewer: Viewer, real_run: Path, tab):
+def test_a_hundred_rollouts_are_as_their_records_say(real_run: Path, real_tab):
     told = told_by(real_run)
     trained = {name for name in told.rollouts if name.startswith("train")}
     chosen = random.Random(5).sample(sorted(told.rollouts), DRAWN)
     assert {*chosen} & trained and {*chosen} - trained
-    tab.open(real_viewer.url)
     dropped = 0
     for name in chosen:
         record = told.rollouts[name]
-        turns = shown(tab, real_run.name, name)
-        assert tab.text("h1") == f"Rollout {record.rollout_id}"
+        turns = shown(real_tab, real_run.name, name)
+        assert real_tab.text("h1") == f"Rollout {record.rollout_id}"
         for turn, made in zip(turns, record.completions, strict=True):
             assert_tokens(turn, made)
             assert "".join(piece["text"] for piece in turn["pieces"]) == as_shown(told, made.token_ids)
@@ -115,11 +114,11 @@ def test_a_hundred_rollouts_are_as_their_records_say(real_viewer: Viewer, real_r
             continue
         assert_training(turns[0], record, told)
         reason = told.reasons[record.group_id]
-        facts = tab.text(".facts")
+        facts = real_tab.text(".facts")
         if reason is None:
             assert "trained → " in facts
         else:
-            assert f"dropped: {reason}" in facts and meaning_of(reason).full in tab.text()
+            assert f"dropped: {reason}" in facts and meaning_of(reason).full in real_tab.text()
             dropped += 1
     assert dropped >= 5
 
@@ -170,7 +169,7 @@ def test_a_character_of_several_tokens_is_one_piece_with_all_of_them(bytewise, t
         assert tab.find("[data-boundary=segment]").count() == 1
 
 
-def test_the_line_tells_of_the_token_that_is_pointed_at_or_reached_by_keys(real_viewer, real_run, tab):
+def test_the_line_tells_of_the_token_that_is_pointed_at_or_reached_by_keys(real_run, real_tab):
     told = told_by(real_run)
     name = next(
         name
@@ -179,32 +178,30 @@ def test_the_line_tells_of_the_token_that_is_pointed_at_or_reached_by_keys(real_
     )
     record = told.rollouts[name]
     (made,) = record.completions
-    tab.open(real_viewer.url)
-    (turn,) = shown(tab, "run", name)
+    (turn,) = shown(real_tab, "run", name)
     last = turn["pieces"][-1]
-    tab.find(".token").last.hover()
-    said = tab.text("[data-readout]")
+    real_tab.find(".token").last.hover()
+    said = real_tab.text("[data-readout]")
     assert f"token {last['index']}" in said and f"id {last['ids']}" in said
     assert f"weights v{made.spans[-1].version}" in said and "in the loss" in said
-    tab.find(".token").first.focus()
-    tab.page.keyboard.press("ArrowRight")
-    assert tab.text("[data-readout]").startswith(f"token {turn['pieces'][1]['index']}")
+    real_tab.find(".token").first.focus()
+    real_tab.page.keyboard.press("ArrowRight")
+    assert real_tab.text("[data-readout]").startswith(f"token {turn['pieces'][1]['index']}")
 
 
-def test_tokens_have_the_colours_of_what_is_chosen_also_on_the_next_page(real_viewer, real_run, tab):
+def test_tokens_have_the_colours_of_what_is_chosen_also_on_the_next_page(real_run, real_tab):
     told = told_by(real_run)
     name = next(name for name, record in told.rollouts.items() if len(record.versions) == 2)
-    tab.open(real_viewer.url)
-    shown(tab, "run", name)
-    assert colours(tab) == {f"v{version % 6}" for version in told.rollouts[name].versions}
-    tab.find("input[value=lag]").check()
-    assert colours(tab) <= {"none", *(f"l{lag}" for lag in range(6))}
-    tab.page.keyboard.press("Tab")
-    tab.find("[data-next]").click()
-    tab.wait_until(lambda: not tab.fragment.endswith(name))
-    tab.wait()
-    assert tab.find("input[value=lag]").is_checked()
-    assert colours(tab) <= {"none", *(f"l{lag}" for lag in range(6))}
+    shown(real_tab, "run", name)
+    assert colours(real_tab) == {f"v{version % 6}" for version in told.rollouts[name].versions}
+    real_tab.find("input[value=lag]").check()
+    assert colours(real_tab) <= {"none", *(f"l{lag}" for lag in range(6))}
+    real_tab.page.keyboard.press("Tab")
+    real_tab.find("[data-next]").click()
+    real_tab.wait_until(lambda: not real_tab.fragment.endswith(name))
+    real_tab.wait()
+    assert real_tab.find("input[value=lag]").is_checked()
+    assert colours(real_tab) <= {"none", *(f"l{lag}" for lag in range(6))}
 
 
 def colours(tab: Tab) -> set[str]:

@@ -8,9 +8,8 @@ from tests.view.browser.screenshots import PAGES, take
 pytestmark = pytest.mark.engines
 
 
-def test_pictures_of_four_pages_are_taken(real_viewer, real_run, tab, tmp_path):
-    tab.open(real_viewer.url)
-    pictures = take(tab, real_run, tmp_path)
+def test_pictures_of_four_pages_are_taken(real_run, real_tab, tmp_path):
+    pictures = take(real_tab, real_run, tmp_path)
     assert [path.name for path in pictures] == [f"viewer-{page}.png" for page in PAGES]
     for path in pictures:
         assert path.stat().st_size < 200_000  # so that they may be in the repository

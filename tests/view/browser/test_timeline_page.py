@@ -29,9 +29,8 @@ def whole(tab, publications: dict[int, WeightsPublished]) -> Timeline:
     return Timeline(tab, "run", publications[0].at - 0.5, publications[versions[-1]].at + 0.5)
 
 
-def test_each_request_is_where_it_was_and_none_overlaps_another(real_viewer, real_run, publications, tab):
-    tab.open(real_viewer.url)
-    timeline = whole(tab, publications)
+def test_each_request_is_where_it_was_and_none_overlaps_another(real_run, publications, real_tab):
+    timeline = whole(real_tab, publications)
     rollouts = rollouts_of(real_run)
     bars = timeline.bars
     expected = {
@@ -52,9 +51,8 @@ def test_each_request_is_where_it_was_and_none_overlaps_another(real_viewer, rea
             assert second.x >= ended - 0.01
 
 
-def test_each_server_has_rows_of_its_own(real_viewer, real_run, publications, tab):
-    tab.open(real_viewer.url)
-    timeline = whole(tab, publications)
+def test_each_server_has_rows_of_its_own(real_run, publications, real_tab):
+    timeline = whole(real_tab, publications)
     rollouts = rollouts_of(real_run)
     names = {
         record.url: record.name
@@ -69,15 +67,12 @@ def test_each_server_has_rows_of_its_own(real_viewer, real_run, publications, ta
         assert f" on {server}, row " in said
 
 
-def test_a_request_across_an_update_has_two_colours_and_its_border_is_there(
-    real_viewer, real_run, publications, tab
-):
-    tab.open(real_viewer.url)
+def test_a_request_across_an_update_has_two_colours_and_its_border_is_there(real_run, publications, real_tab):
     rollouts = rollouts_of(real_run)
     borders = 0
     for version in range(1, max(publications)):
         update = publications[version]
-        timeline = Timeline(tab, "run", update.at - 0.4, update.at + 0.4)
+        timeline = Timeline(real_tab, "run", update.at - 0.4, update.at + 0.4)
         lines = [timeline.x_of(event.at) for event in publications.values()]
         bars = timeline.bars
         rows = timeline.colours(bars)
@@ -99,12 +94,11 @@ def test_a_request_across_an_update_has_two_colours_and_its_border_is_there(
     assert borders >= 20
 
 
-def test_the_trainer_always_does_something_that_has_a_name(real_viewer, publications, tab):
-    tab.open(real_viewer.url)
-    timeline = whole(tab, publications)
+def test_the_trainer_always_does_something_that_has_a_name(real_viewer, publications, real_tab):
+    timeline = whole(real_tab, publications)
     first = timeline.x_of(publications[1].at)
     last = timeline.x_of(publications[max(publications)].at)
-    height = tab.find("#timeline").bounding_box()["height"]
+    height = real_tab.find("#timeline").bounding_box()["height"]
     below = max(bar.y + bar.height for bar in timeline.bars)
     y = next(y for y in range(int(below), int(height), 6) if named(timeline, (first + last) / 2, y))
     there = [named(timeline, first + (last - first) * at / 100, y) for at in range(1, 100)]
@@ -125,41 +119,38 @@ def named(timeline: Timeline, x: float, y: float) -> bool:
     return timeline.point_at(x, y).startswith("trainer-0: ")
 
 
-def test_a_click_opens_the_rollout_and_escape_leads_back_to_the_same_time(real_viewer, publications, tab):
-    tab.open(real_viewer.url)
+def test_a_click_opens_the_rollout_and_escape_leads_back_to_the_same_time(publications, real_tab):
     at = publications[3].at
-    timeline = Timeline(tab, "run", at - 0.3, at + 0.3)
-    before = tab.fragment
+    timeline = Timeline(real_tab, "run", at - 0.3, at + 0.3)
+    before = real_tab.fragment
     bars = timeline.bars
     timeline.click(bars[len(bars) // 2])
-    tab.wait_for_page("reader")
-    assert tab.fragment == run_fragment("run", "rollouts", *bars[len(bars) // 2].r.split("/"))
-    tab.page.keyboard.press("Escape")
-    tab.wait_for_page("timeline")
-    assert tab.fragment == before and timeline.bars == bars
+    real_tab.wait_for_page("reader")
+    assert real_tab.fragment == run_fragment("run", "rollouts", *bars[len(bars) // 2].r.split("/"))
+    real_tab.page.keyboard.press("Escape")
+    real_tab.wait_for_page("timeline")
+    assert real_tab.fragment == before and timeline.bars == bars
 
 
-def test_keys_choose_a_request_and_open_it(real_viewer, publications, tab):
-    tab.open(real_viewer.url)
-    timeline = Timeline(tab, "run", publications[3].at - 0.3, publications[3].at + 0.3)
-    tab.find("#timeline").focus()
+def test_keys_choose_a_request_and_open_it(publications, real_tab):
+    timeline = Timeline(real_tab, "run", publications[3].at - 0.3, publications[3].at + 0.3)
+    real_tab.find("#timeline").focus()
     for key in ("ArrowRight", "ArrowDown", "ArrowDown"):
-        tab.page.keyboard.press(key)
-    said = tab.text("[data-readout]")
+        real_tab.page.keyboard.press(key)
+    said = real_tab.text("[data-readout]")
     assert "row 3: " in said
-    tab.page.keyboard.press("Enter")
-    tab.wait_for_page("reader")
-    assert f"rollout {tab.text('h1').removeprefix('Rollout ')} on" in said
+    real_tab.page.keyboard.press("Enter")
+    real_tab.wait_for_page("reader")
+    assert f"rollout {real_tab.text('h1').removeprefix('Rollout ')} on" in said
     assert timeline.ended
 
 
-def test_zooming_by_the_wheel_keeps_the_time_under_the_pointer(real_viewer, publications, tab):
-    tab.open(real_viewer.url)
-    timeline = whole(tab, publications)
+def test_zooming_by_the_wheel_keeps_the_time_under_the_pointer(publications, real_tab):
+    timeline = whole(real_tab, publications)
     bar = timeline.bars[50]
     timeline.point_at(bar.x, bar.y)
-    tab.page.mouse.wheel(0, -700)
-    tab.wait_until(lambda: [b.width for b in timeline.bars if b.r == bar.r] > [2 * bar.width])
+    real_tab.page.mouse.wheel(0, -700)
+    real_tab.wait_until(lambda: [b.width for b in timeline.bars if b.r == bar.r] > [2 * bar.width])
     (zoomed,) = [b for b in timeline.bars if b.r == bar.r]
     assert abs(zoomed.x - bar.x) <= 2
 
