@@ -17,6 +17,7 @@ from pipelinerl.view.runs.opened import OpenRun
 from pipelinerl.view.runs.run_metrics import alarms_of
 
 EVERY_S = 2.0
+PATIENCE = 5  # times of that length, for what follows the run
 LOOKS = 10  # meanwhile, at whether the viewer ends
 IDENTIFIER = re.compile(r"[^:,]+:\d{1,18}(,[^:,]+:\d{1,18})*")
 OFTEN_CHANGED = ("updated_at", "stream_from")  # alone they are no news
@@ -49,6 +50,7 @@ async def live_events(
         resumptions += len(resumed)
         marks += map(mark_of_resumption, resumed)
         if points or marks:
+            await _follow_up(run, lines.offsets, is_ending)
             yield _event("points", {"charts": points, "marks": marks}, as_id(lines.offsets))
         answer = await asyncio.to_thread(overview, run)
         news = {name: value for name, value in answer.items() if name not in OFTEN_CHANGED}
@@ -58,6 +60,16 @@ async def live_events(
         if not is_live:
             yield _event("ended", {})
             return
+        await _wait(is_ending)
+
+
+async def _follow_up(run: OpenRun, offsets: dict[str, int], is_ending: Callable[[], bool]) -> None:
+    """Waits until other answers have what was read up to these offsets. Pages may ask for them at once."""
+    for _ in range(PATIENCE):
+        with run.lock:
+            followed = run.following.metrics.offsets
+        if all(followed.get(process, 0) >= offset for process, offset in offsets.items()):
+            break
         await _wait(is_ending)
 
 

@@ -128,7 +128,6 @@ def test_an_interrupted_viewer_ends_quietly_under_an_open_page(tmp_path, tab, ca
         began = time.monotonic()
         viewer.process.send_signal(signal.SIGINT)
         assert viewer.process.wait(20) == 0 and time.monotonic() - began < 5
-        viewer.process.returncode = 0
         tab.wait_until(lambda: "connection lost" in tab.text(".connection"))
     forget_lost_connections(tab)
     run.close()

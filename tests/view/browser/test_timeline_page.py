@@ -9,7 +9,7 @@ from contracts.records import Rollout, ServerJoined, VersionSpan, WeightsPublish
 from tests.builders import completion
 from tests.view.browser.real_runs import records_at, rollouts_of
 from tests.view.browser.tabs import run_fragment
-from tests.view.browser.timelines import LABELS, Bar, Timeline, colour_of
+from tests.view.browser.timelines import LABELS, Timeline, colour_of
 from tests.view.recorded_run import BEGIN, SERVERS, RecordedRun, member_of, published
 from tests.view.viewers import viewing
 
@@ -88,18 +88,15 @@ def test_a_request_across_an_update_has_two_colours_and_its_border_is_there(
         for bar in [bar for bar in bars if bar.versions == [version - 1, version]]:
             (made,) = rollouts[bar.r].completions
             evenly = bar.x + made.spans[0].end / len(made.token_ids) * bar.width
-            assert_colours(timeline, rows[bar.y], bar, sorted([*ends, evenly])[1], lines)
+            border = sorted([*ends, evenly])[1]
+            before = publications[version - 1]
+            begin = max(bar.x, timeline.x_of(before.at - before.seconds))
+            for left, right, of in ((begin, border, version - 1), (border, bar.end, version)):
+                inside = range(max(int(left) + 2, LABELS + 2), min(int(right) - 2, timeline.width - 2))
+                pixels = [rows[bar.y][x] for x in inside if all(abs(x - line) > NEAR for line in lines)]
+                assert {*pixels} <= {colour_of(of)}
             borders += 1
     assert borders >= 20
-
-
-def assert_colours(timeline: Timeline, row: list[str], bar: Bar, border: float, lines: list[float]) -> None:
-    """Both parts of a bar have the colours of their versions, up to the border."""
-    parts = ((bar.x, border, bar.versions[0]), (border, bar.end, bar.versions[1]))
-    for begin, end, version in parts:
-        inside = range(max(int(begin) + 2, LABELS + 2), min(int(end) - 2, timeline.width - 2))
-        seen = {row[x] for x in inside if all(abs(x - line) > NEAR for line in lines)}
-        assert seen <= {colour_of(version)}
 
 
 def test_the_trainer_always_does_something_that_has_a_name(real_viewer, publications, tab):
