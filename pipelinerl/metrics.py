@@ -118,7 +118,7 @@ class MetricsTail:
         self.position = path.stat().st_size if from_end and path.exists() else begin
 
     def read(self) -> Iterator[dict]:
-        if not self._path.exists():
+        if not self._path.exists() or self._path.stat().st_size <= self.position:
             return
         with self._path.open("rb") as file:
             file.seek(self.position)

@@ -16,7 +16,7 @@ from pipelinerl.view.lines import MetricsLines
 from pipelinerl.view.runs.opened import OpenRun
 from pipelinerl.view.runs.run_metrics import alarms_of
 
-EVERY_S = 1.0
+EVERY_S = 2.0
 PATIENCE = 5  # times of that length, for what follows the run
 LOOKS = 10  # meanwhile, at whether the viewer ends
 IDENTIFIER = re.compile(r"[^:,]+:\d{1,18}(,[^:,]+:\d{1,18})*")
