@@ -109,7 +109,7 @@ class Tab:
         """The hosts that were asked for anything."""
         return {host for url in self.asked if (host := urlsplit(url).hostname)}
 
-    def wait_until(self, condition: Callable[[], object], within_s: float = 30) -> object:
+    def wait_until(self, condition: Callable[[], object], within_s: float = 120) -> object:
         """Returns what the condition returns, once that is true, while the page lives on."""
 
         def look() -> object:
