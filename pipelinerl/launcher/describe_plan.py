@@ -28,7 +28,7 @@ def describe_plan(prepared: Prepared) -> Iterator[str]:
     yield ""
     yield from _processes(prepared.jobs, location)
     for observer in observers_of(config, run_dir):
-        yield f"{observer.name:14} {' '.join((*observer.command, *observer.beside))}"
+        yield f"{observer.name:14} {' '.join((*observer.command, *observer.with_run))}"
     yield ""
     yield from _ports(config)
     yield from _memory(config, model)

@@ -23,7 +23,7 @@ from pipelinerl.launcher.job_logs import JobLogs
 from pipelinerl.launcher.jobs import importable
 from pipelinerl.launcher.messages import say
 from pipelinerl.launcher.restarts import Restarts
-from pipelinerl.view.run_end import end_path
+from pipelinerl.view.run_end import end_path, url_path
 
 MOST = 3  # restarts of one of them in a launch
 FINISH_S = 60.0  # for all of them, once the run has ended
@@ -37,7 +37,7 @@ class Observer(NamedTuple):
     name: str
     command: tuple[str, ...]
     repeated: str = "writes the rest"  # what the command does for a user who repeats it
-    beside: tuple[str, ...] = ()  # arguments that it has only beside the run
+    with_run: tuple[str, ...] = ()  # arguments that it has only while the run is under way
     announces: Path | None = None  # the file to which it writes the URL where it shows the run
 
 
@@ -52,8 +52,8 @@ def observers_of(config: RunConfig, run_dir: Path) -> list[Observer]:
                 "viewer",
                 (*python, "pipelinerl.view", str(run_dir)),
                 repeated="shows the run",
-                beside=("--end-with-run",),
-                announces=run_dir / "view" / "url",
+                with_run=("--end-with-run",),
+                announces=url_path(run_dir),
             )
         )
     return observers
@@ -127,7 +127,7 @@ class ObserverJobs:
     def _start(self, name: str) -> None:
         environment = {"PYTHONPATH": importable(), "PYTHONUNBUFFERED": "1", "CUDA_VISIBLE_DEVICES": ""}
         observer = self._observers[name]
-        command = (*observer.command, *observer.beside)
+        command = (*observer.command, *observer.with_run)
         process = Process(command, environment, self._logs.begin(name))
         try:
             self._executor.start(name, process)

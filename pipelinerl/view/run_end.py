@@ -14,6 +14,11 @@ def end_path(run_dir: Path) -> Path:
     return run_dir / "trackers" / "ended"
 
 
+def url_path(run_dir: Path) -> Path:
+    """Returns the file in which the viewer of a run under way has its URL, for the launcher."""
+    return run_dir / "view" / "url"
+
+
 class RunEnd:
     """A check for the run's end: its summary exists, its launcher has reported the end, or is gone."""
 

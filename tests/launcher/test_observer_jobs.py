@@ -49,7 +49,7 @@ def test_a_viewer_ends_with_the_run_but_not_where_a_user_repeats_its_command(tmp
     tracker, viewer = observers_of(config, tmp_path)
     assert tracker.name == "tracker-wandb" and tracker.announces is None
     assert viewer.command[1:] == ("-m", "pipelinerl.view", str(tmp_path))
-    assert viewer.beside == ("--end-with-run",)
+    assert viewer.with_run == ("--end-with-run",)
 
 
 class FakeViewer:
@@ -110,7 +110,9 @@ def test_the_url_of_an_earlier_launch_is_not_said(tmp_path, capsys):
 
 def test_the_warning_of_a_viewer_names_the_command_that_shows_the_run(tmp_path, capsys):
     command = ("/bin/sh", "-c", f"echo $1 >> {tmp_path}/given; exit 3", "sh")
-    observers = started(tmp_path, [Observer("viewer", command, "shows the run", beside=("--end-with-run",))])
+    observers = started(
+        tmp_path, [Observer("viewer", command, "shows the run", with_run=("--end-with-run",))]
+    )
     tended_until(observers, lambda: not observers.tend(time.monotonic()))
     observers.finish()
     observers.close()

@@ -7,9 +7,9 @@ import pytest
 
 from pipelinerl.view.__main__ import main
 from pipelinerl.view.run_end import RunEnd
+from tests.pipeline.runs import wait_for
 from tests.view.recorded_run import RecordedRun, member_of, small_run
 from tests.view.viewers import viewing
-from tests.view.waiting import wait_for
 
 
 def overwrite(run: Path, stream: str, at: int) -> None:

@@ -8,9 +8,9 @@ from http.client import HTTPResponse
 import pytest
 
 from pipelinerl.view.server.live import offsets_of
+from tests.pipeline.runs import wait_for
 from tests.view.recorded_run import RecordedRun, member_of
 from tests.view.viewers import viewing
-from tests.view.waiting import wait_for
 
 
 @pytest.fixture

@@ -10,9 +10,9 @@ import pytest
 
 from contracts.records import Settled, Started, VersionSpan
 from tests.builders import completion
+from tests.pipeline.runs import wait_for
 from tests.view.recorded_run import BEGIN, SERVERS, RecordedRun, member_of, published, sequence_of
 from tests.view.viewers import Viewer, viewing
-from tests.view.waiting import wait_for
 
 ROLLOUTS = 1_000_448  # whole steps
 GROUP = 8

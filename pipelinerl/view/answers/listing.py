@@ -64,11 +64,12 @@ class Listing:
 def _described(name: str, path: Path, has_ended: bool) -> Answer:
     summary = read_summary(path) or {}
     evaluations = [line["heldout_success"] for line in _lines(path, "actor") if "heldout_success" in line]
-    trained = [line for line in _lines(path, "trainer") if "step_s" in line]
+    of_trainer = list(_lines(path, "trainer"))
+    trained = [line for line in of_trainer if "step_s" in line]
     useful = [
         line["useful_share"] for line in _lines(path, "preprocessor") if line.get("useful_share") is not None
     ]
-    times = [line["time"] for line in _lines(path, "trainer")]
+    times = [line["time"] for line in of_trainer]
     return {
         "name": name,
         "state": "running" if not has_ended else "ended" if summary else "stopped before its end",

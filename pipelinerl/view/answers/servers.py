@@ -37,8 +37,8 @@ def _described(server: Server, is_live: bool) -> Answer:
         "state": _state(server, is_live),
         "version": server.version,
         "joined_at": joined.at or None,
-        "paused_s_max": max(server.paused_s, default=None),
-        "paused_s_last": server.paused_s[-1] if server.paused_s else None,
+        "paused_s_max": server.longest_pause_s,
+        "paused_s_last": server.paused_s,
         "transfer_s_last": server.transfer_s,
     }
 

@@ -2,33 +2,42 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
 
 IN_FLIGHT = "in flight"
 LARGEST = 2**63  # beyond the integers of SQLite
-Sort = Literal["newest", "longest", "shortest", "best", "worst"]
+Whole = Annotated[int, Field(gt=-LARGEST, lt=LARGEST)]
+Number = Annotated[float, Field(allow_inf_nan=False)]
+Stream = Literal["train", "held-out"]
 
 
 class NoSuchCursorError(ValueError):
     """A cursor is not one that a page has given."""
 
 
-@dataclass(frozen=True)
-class Filters:
+class Filters(BaseModel):
     """What a list of rollouts shows, and in which order. Bounds are inclusive; None is no bound."""
 
-    held_out: bool = False
-    version_from: int | None = None
-    version_to: int | None = None
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    stream: Stream = "train"
+    version_from: Whole | None = None
+    version_to: Whole | None = None
     domain: str | None = None
     status: str | None = None
     outcome: str | None = None
-    reward_from: float | None = None
-    reward_to: float | None = None
-    length_from: int | None = None
-    length_to: int | None = None
+    reward_from: Number | None = None
+    reward_to: Number | None = None
+    length_from: Whole | None = None
+    length_to: Whole | None = None
     mixed: bool = False  # only of groups whose rewards differ
-    sort: Sort = "newest"
+    sort: Literal["newest", "longest", "shortest", "best", "worst"] = "newest"
+
+    @property
+    def held_out(self) -> bool:
+        return self.stream == "held-out"
 
     @property
     def words(self) -> dict[str, str]:
@@ -77,7 +86,7 @@ MIXED = (
 
 
 def conditions_of(filters: Filters) -> Iterator[str]:
-    """Yields the conditions. Their parameters are the filters' fields, of words the numbers."""
+    """Yields the conditions, whose parameters are the filters' fields; words are given by their numbers."""
     yield "rollouts.held_out = :held_out"
     for name, condition in BOUNDS.items():
         if getattr(filters, name) is not None:

@@ -2,7 +2,6 @@
 
 import sqlite3
 from collections.abc import Iterator
-from dataclasses import asdict
 from typing import NamedTuple
 
 from pipelinerl.view.index.filters import ORDERS, Filters, best_index, conditions_of, cursor_of
@@ -15,7 +14,7 @@ COLUMNS = """
     (SELECT word FROM words WHERE id = status) AS status,
     (SELECT word FROM words WHERE id = outcome) AS outcome,
     reward, success, tokens, turns, first_version, last_version, started_at, finished_at,
-    step, advantage, lag, tokens_in_loss, row_offset
+    step, advantage, lag, row_offset
 """
 TRAINED = "LEFT JOIN trainings ON trainings.rollout_id = rollouts.rollout_id AND rollouts.held_out = 0"
 
@@ -35,7 +34,7 @@ class Queries:
         """Returns the next rollouts. Raises NoSuchCursorError for an `after` that no page has given."""
         order = ORDERS[filters.sort]
         conditions = list(conditions_of(filters))
-        values = asdict(filters)
+        values = filters.model_dump() | {"held_out": filters.held_out}
         if after is not None:
             conditions.append(order.after)
             values |= cursor_of(after)
@@ -111,8 +110,7 @@ class Queries:
     def finished_between(self, began: float, ended: float, most: int) -> list[sqlite3.Row]:
         """Returns training rollouts under way between two unix times: the `most` that ended last."""
         found = self._db.execute(
-            "SELECT offset, rollout_id, group_id, tokens, started_at, finished_at,"
-            " (SELECT word FROM words WHERE id = status) AS status"
+            "SELECT offset, rollout_id, (SELECT word FROM words WHERE id = status) AS status"
             " FROM rollouts WHERE held_out = 0 AND finished_at > ? AND started_at < ?"
             " ORDER BY finished_at DESC LIMIT ?",
             (began, ended, most),

@@ -2,7 +2,7 @@
 
 from collections import Counter, deque
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from contracts.records import (
     ActorStopped,
@@ -31,7 +31,8 @@ class Server:
     joined: ServerJoined
     why_left: str | None = None
     version: int | None = None  # that was published to it last
-    paused_s: list[float] = field(default_factory=list)
+    paused_s: float | None = None  # by its last update
+    longest_pause_s: float | None = None
     transfer_s: float | None = None
 
 
@@ -119,7 +120,8 @@ class RunState:
             if server.joined.url in event.servers:
                 server.version = event.version
             if update := updates.get(server.joined.url):
-                server.paused_s.append(update.paused_s)
+                server.paused_s = update.paused_s
+                server.longest_pause_s = max(server.longest_pause_s or 0.0, update.paused_s)
                 server.transfer_s = update.transfer_s
 
     def _join(self, event: ServerJoined) -> None:

@@ -2,10 +2,10 @@
 
 import sqlite3
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
-SCHEMA = 1  # changes with the tables
+SCHEMA = 2  # changes with the tables
 TABLES = """
 CREATE TABLE positions (stream TEXT PRIMARY KEY, offset INTEGER NOT NULL) WITHOUT ROWID;
 CREATE TABLE words (id INTEGER PRIMARY KEY, kind TEXT NOT NULL, word TEXT NOT NULL, UNIQUE (kind, word));
@@ -22,7 +22,7 @@ CREATE TABLE groups (
 ) WITHOUT ROWID;
 CREATE TABLE trainings (
     rollout_id TEXT PRIMARY KEY, row_offset INTEGER NOT NULL, step INTEGER NOT NULL, advantage REAL NOT NULL,
-    lag INTEGER, tokens_in_loss INTEGER NOT NULL
+    lag INTEGER
 ) WITHOUT ROWID;
 CREATE TABLE servers (
     url TEXT PRIMARY KEY, requests INTEGER NOT NULL, tokens INTEGER NOT NULL, aborted INTEGER NOT NULL,
@@ -95,14 +95,11 @@ def _open(path: Path, mode: str = "") -> sqlite3.Connection:
 
 def _is_current(path: Path) -> bool:
     try:
-        connection = sqlite3.connect(path)
-        with connection:
+        with closing(sqlite3.connect(path)) as connection:
             is_sound = connection.execute("PRAGMA quick_check(1)").fetchone()[0] == "ok"
             return is_sound and _schema_of(connection) == SCHEMA
     except sqlite3.DatabaseError:
         return False
-    finally:
-        connection.close()
 
 
 def _schema_of(connection: sqlite3.Connection) -> int:

@@ -61,7 +61,6 @@ class Training(msgspec.Struct, frozen=True):
     step: int
     advantage: float
     lag: int | None  # the largest of a token in the loss; None without any
-    tokens_in_loss: int
 
 
 rollout_decoder = msgspec.msgpack.Decoder(SlimRollout)
@@ -88,5 +87,4 @@ def _training(sequences: list[SlimSequence], step: int) -> Training:
         step=step,
         advantage=sum(float(values.sum()) for values in advantages) / max(sampled, 1),
         lag=None if oldest is None else step - oldest,
-        tokens_in_loss=sum(map(len, in_loss)),
     )

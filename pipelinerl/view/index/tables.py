@@ -50,8 +50,8 @@ class Tables:
     def add_trainings(self, offset: int, trainings: Iterable[Training]) -> None:
         """Adds what became of the rollouts in the row at the offset."""
         self._db.executemany(
-            "INSERT OR REPLACE INTO trainings VALUES (?, ?, ?, ?, ?, ?)",
-            [(of.rollout_id, offset, of.step, of.advantage, of.lag, of.tokens_in_loss) for of in trainings],
+            "INSERT OR REPLACE INTO trainings VALUES (?, ?, ?, ?, ?)",
+            [(of.rollout_id, offset, of.step, of.advantage, of.lag) for of in trainings],
         )
 
     def set_outcomes(self, outcomes: Mapping[int, str | None]) -> None:

@@ -37,14 +37,11 @@ class RunMetrics:
     def bottleneck(self) -> Bottleneck:
         return self._watch.now
 
-    def update(self) -> bool:
-        """Reads new lines. Returns whether there were any."""
-        is_new = False
+    def update(self) -> None:
+        """Reads new lines."""
         while lines := self._lines.read():
-            is_new = True
             for line in sorted(lines, key=lambda line: line.time):
                 self._observe(line)
-        return is_new
 
     def _observe(self, line: Line) -> None:
         self.series.observe(line)

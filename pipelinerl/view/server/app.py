@@ -5,14 +5,13 @@ import sqlite3
 import tempfile
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 from fastapi import Depends, FastAPI, Header, Query, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import FileResponse
 from fastapi.sse import EventSourceResponse, ServerSentEvent
 from fastapi.staticfiles import StaticFiles
-from pydantic import BaseModel, ConfigDict, Field
 from starlette.background import BackgroundTask
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
@@ -23,7 +22,7 @@ from pipelinerl.streams import StreamError
 from pipelinerl.streams.run_directory import InvalidInputError
 from pipelinerl.view.answers import charts, files, groups, overview, reader, rollouts, servers, timeline
 from pipelinerl.view.answers.listing import Listing, comparison
-from pipelinerl.view.index.filters import Filters, NoSuchCursorError, Sort
+from pipelinerl.view.index.filters import Filters, NoSuchCursorError, Number, Stream, Whole
 from pipelinerl.view.json_text import encode_json
 from pipelinerl.view.runs.directory import NoSuchRunError, Runs
 from pipelinerl.view.runs.opened import OpenRun
@@ -36,10 +35,6 @@ NOT_THERE = (
     reader.NoSuchRolloutError,
     files.NoSuchFileError,
 )
-LARGEST = 2**62
-Whole = Annotated[int, Field(ge=-LARGEST, le=LARGEST)]
-Number = Annotated[float, Field(allow_inf_nan=False)]
-Stream = Literal["train", "held-out"]
 
 
 class Json(Response):
@@ -51,29 +46,10 @@ class Json(Response):
         return encode_json(content)
 
 
-class RolloutQuery(BaseModel):
-    """The query of a list of rollouts."""
+class RolloutQuery(Filters):
+    """The query of a list of rollouts: filters, and the cursor of a page."""
 
-    model_config = ConfigDict(extra="forbid")
-
-    stream: Stream = "train"
-    version_from: Whole | None = None
-    version_to: Whole | None = None
-    domain: str | None = None
-    status: str | None = None
-    outcome: str | None = None
-    reward_from: Number | None = None
-    reward_to: Number | None = None
-    length_from: Whole | None = None
-    length_to: Whole | None = None
-    mixed: bool = False
-    sort: Sort = "newest"
     after: str | None = None
-
-    @property
-    def filters(self) -> Filters:
-        given = self.model_dump(exclude={"stream", "after"})
-        return Filters(held_out=self.stream == "held-out", **given)
 
 
 def make_app(runs: Runs) -> FastAPI:
@@ -125,7 +101,7 @@ def make_app(runs: Runs) -> FastAPI:
 
     @app.get("/api/runs/{name}/rollouts")
     def get_rollouts(run: Run, query: Annotated[RolloutQuery, Query()]) -> Response:
-        return Json(rollouts.rollouts(run, query.filters, query.after))
+        return Json(rollouts.rollouts(run, query, query.after))
 
     @app.get("/api/runs/{name}/rollouts/count")
     def count_rollouts(run: Run, since: Whole, stream: Stream = "train") -> Response:

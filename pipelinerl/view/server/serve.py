@@ -16,18 +16,13 @@ import uvicorn
 from contracts.support.addresses import LOOPBACK
 from contracts.support.files import write_atomically
 from pipelinerl.paths import OWNER_ALONE
-from pipelinerl.view.run_end import RunEnd
+from pipelinerl.view.run_end import RunEnd, url_path
 from pipelinerl.view.runs.directory import Runs
 from pipelinerl.view.server.app import make_app
 from pipelinerl.view.server.guard import Guard
 
 LOOK_S = 1.0
 GRACE_S = 5  # for open requests, once the server ends: streams say that the run has ended
-
-
-def url_path(run_dir: Path) -> Path:
-    """Returns the file in which the viewer of a run under way has its URL, for the launcher."""
-    return run_dir / "view" / "url"
 
 
 def serve(runs: Runs, path: Path, port: int, ends_with_run: bool) -> None:

@@ -27,7 +27,6 @@ const SERVER_COLUMNS = [
     cell: (row) => [formatCount(row.requests), below(`last ${clockOf(row.last_request_at)}`)],
   },
   { title: "tokens", isNumber: true, cell: (row) => formatCount(row.tokens) },
-  { title: "failed", isNumber: true, cell: (row) => troubled(row.failed) },
   { title: "aborted", isNumber: true, cell: (row) => troubled(row.aborted) },
   {
     title: "pause for weights",
@@ -74,15 +73,12 @@ function troubled(count) {
 
 function serverTable({ servers, requests_recent: recent }) {
   const rowProperties = (row) => ({ data: { server: row.name } });
-  const columns = SERVER_COLUMNS.filter(
-    ({ title }) => title !== "failed" || servers.some((row) => row.failed !== undefined),
-  );
   return [
     el(
       "p",
       { class: "faint" },
       `Live servers first, the one with the fewest tokens per second at the top. Rates are of the last ${formatCount(recent)} rollouts.`,
     ),
-    dataTable(columns, servers, { label: "servers", rowProperties, empty: "no server has joined yet" }),
+    dataTable(SERVER_COLUMNS, servers, { label: "servers", rowProperties, empty: "no server has joined yet" }),
   ];
 }

@@ -8,8 +8,8 @@ from urllib.parse import quote, urlsplit
 
 from playwright.sync_api import Browser, BrowserContext, Locator, Page, Playwright
 
+from tests.pipeline.runs import wait_for
 from tests.view.viewers import Viewer
-from tests.view.waiting import wait_for
 
 SIZE = {"width": 1280, "height": 800}
 PATIENCE_MS = 30_000

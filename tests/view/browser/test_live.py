@@ -11,12 +11,11 @@ import pytest
 
 from benchmarks.run_processes import jobs_of
 from tests.forked import Forked
-from tests.pipeline.runs import MINIATURE, finish
+from tests.pipeline.runs import MINIATURE, finish, wait_for
 from tests.view.browser.real_runs import REAL, read_to_its_end
 from tests.view.browser.tabs import Tab, run_fragment
 from tests.view.recorded_run import RecordedRun, member_of
 from tests.view.viewers import viewing
-from tests.view.waiting import wait_for
 
 pytestmark = pytest.mark.engines
 
