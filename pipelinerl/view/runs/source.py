@@ -68,17 +68,19 @@ class RedisCopy:
 
     def update(self) -> None:
         """Copies what is new. A server that does not run is started for it, unless its files are the same."""
-        data = self._server_files()
-        if data is not None and data == self._positions.data:
+        if self._positions.data is not None and self._server_files() == self._positions.data:
             return
         from pipelinerl.streams.of_run import recorded_streams  # brings the client of Redis, which is large
 
         self._positions.data = None
         with recorded_streams(self._run_dir) as streams:
+            data = (
+                self._server_files()
+            )  # before the copying: what comes meanwhile is copied by the next update
             for name in BEFORE_LAUNCHERS:
                 self._copy(streams, name)
             if self._copy_launchers(streams):
-                self._positions.data = self._server_files()
+                self._positions.data = data
         self._save()
 
     def _copy(self, streams: Streams, name: str) -> None:
