@@ -74,9 +74,8 @@ class RedisCopy:
 
         self._positions.data = None
         with recorded_streams(self._run_dir) as streams:
-            data = (
-                self._server_files()
-            )  # before the copying: what comes meanwhile is copied by the next update
+            # Before the copying: what comes meanwhile is copied by the next update.
+            data = self._server_files()
             for name in BEFORE_LAUNCHERS:
                 self._copy(streams, name)
             if self._copy_launchers(streams):
