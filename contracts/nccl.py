@@ -1,12 +1,13 @@
 """An NCCL process group whose every wait has a deadline, and that torch's watchdog does not watch.
 
-These facts about ProcessGroupNCCL are read in torch's source and not tried, since two GPUs are needed:
+These facts about ProcessGroupNCCL are read in torch's source. `make gpu-check` tries them where there are GPUs:
 
 * Its watchdog ends the process when an operation fails, or takes longer than the group's own timeout. The
   timeout given to the operation makes no difference. Its heartbeat monitor also ends the process when another
   rank fails.
 * A group made with TORCH_NCCL_BLOCKING_WAIT has neither: the caller that waits for an operation judges it.
-* An operation's `wait` only orders streams, or in that mode ends at the group's timeout. So it is polled.
+* An operation's `wait` only orders streams, or in that mode ends at the group's timeout. So it is polled first.
+  Once it is completed, `wait` raises its error. `is_success` is not implemented for NCCL.
 * The ranks connect at the first operation, inside a call that has no deadline and cannot be aborted. So the
   call runs in a thread that is abandoned at the deadline. NCCL's non-blocking mode does not help: with it
   torch waits up to 30 minutes under the lock that `abort` needs. torch also turned the mode off, since NCCL
@@ -63,8 +64,7 @@ class NcclGroup:
             if time.monotonic() > deadline:
                 raise RuntimeError(f"no bucket within {timeout_s} s")
             time.sleep(POLL_S)
-        if not work.is_success():  # a failed operation counts as completed
-            raise RuntimeError("the NCCL broadcast failed: a peer is gone")
+        work.wait()  # raises what made it fail, and lets go of the tensor
 
     def close(self) -> None:
         """Leaves the group, which unblocks its peers."""

@@ -16,14 +16,14 @@ from pipelinerl.clients.http_session import open_session
 
 PROMPT = list(range(2, 34))  # token ids, which mean nothing to random weights
 OPTIONS = ["--dtype", "bfloat16", "--max-batch-tokens", "2048", "--num-blocks", "4096"]
-RUNS = 3  # after one that is not counted
+RUNS = 2  # after one that is not counted
 
 
 def check(dry: bool) -> list[str]:
     """Returns a line for each number of requests at a time."""
     shape = TINY if dry else HALF_A_BILLION
     concurrent = (4,) if dry else (1, 64, 256)
-    tokens = 16 if dry else 256
+    tokens = 16 if dry else 128
     with tempfile.TemporaryDirectory() as folder:
         model = write_model(Path(folder) / "model", shape, torch.bfloat16, device_of(dry))
         with serving(Path(folder), transformers_command(model, device_of(dry), *OPTIONS)) as server:

@@ -1,12 +1,15 @@
 """The trainer kit, T1 to T7, on the backends of this project; dry, one guarantee on a CPU."""
 
+from functools import partial
+
 import torch
 
 from benchmarks.gpu_check.machine import device_of
 from benchmarks.gpu_check.outcomes import SkippedError
-from benchmarks.gpu_check.verdicts import lines_of
-from contracts.conformance.trainer.kit import check_trainer
+from benchmarks.gpu_check.verdicts import side_by_side
+from contracts.conformance.trainer.kit import GUARANTEES, check_trainer
 from contracts.conformance.trainer.recording_worker import import_adapter
+from contracts.conformance.verdicts import Verdict
 
 PATIENCE_S = 240.0  # for one session: a backend may compile kernels in it
 
@@ -36,8 +39,12 @@ def _check(adapter: str, ranks: int, dry: bool, **options: object) -> list[str]:
         raise SkippedError(missing)
     if not dry and (found := torch.cuda.device_count()) < ranks:
         raise SkippedError(f"{ranks} ranks need a GPU each, and torch sees {found}")
-    only = ["T6"] if dry else None
-    verdicts = check_trainer(
-        adapter, ranks=ranks, options=options, only=only, device=device_of(dry), patience_s=PATIENCE_S
+    codes = ["T6"] if dry else [guarantee.code for guarantee in GUARANTEES]
+    check = partial(_check_one, adapter, ranks, options, device_of(dry))
+    return side_by_side(check, codes, at_once=len(codes))
+
+
+def _check_one(adapter: str, ranks: int, options: dict[str, object], device: str, code: str) -> list[Verdict]:
+    return check_trainer(
+        adapter, ranks=ranks, options=options, only=[code], device=device, patience_s=PATIENCE_S
     )
-    return lines_of(verdicts)

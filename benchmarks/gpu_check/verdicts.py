@@ -1,10 +1,22 @@
-"""The verdicts of a conformance kit as the lines of a part."""
+"""Runs the guarantees of a conformance kit side by side, and gives their verdicts as the lines of a part.
 
-from collections.abc import Sequence
+A GPU costs by the minute, and a kit spends most of its time in starting processes and waiting for them.
+"""
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from itertools import chain
+from multiprocessing import get_context
 
 from benchmarks.gpu_check.outcomes import FailedError
 from contracts.conformance.table import all_hold
 from contracts.conformance.verdicts import Verdict
+
+
+def side_by_side(check: Callable[[str], Sequence[Verdict]], codes: Sequence[str], at_once: int) -> list[str]:
+    """Returns the lines of the guarantees of these codes. `check` checks one, in a process of its own."""
+    with ProcessPoolExecutor(at_once, get_context("spawn")) as processes:
+        return lines_of(list(chain.from_iterable(processes.map(check, codes))))
 
 
 def lines_of(verdicts: Sequence[Verdict]) -> list[str]:

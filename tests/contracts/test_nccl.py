@@ -13,9 +13,17 @@ from contracts.nccl import BLOCKING_WAIT, NcclGroup
 
 
 class Work:
+    """An operation of NCCL. As torch's, it implements no `is_success`, and its `wait` raises its error."""
+
     def __init__(self, completed: bool, success: bool):
         self.is_completed = lambda: completed
-        self.is_success = lambda: success
+        self.success = success
+        self.waited = False
+
+    def wait(self):
+        self.waited = True
+        if not self.success:
+            raise dist.DistBackendError("a peer is gone")
 
 
 class StandIn:
@@ -73,6 +81,7 @@ def test_connecting_ends_at_its_deadline_and_leaving_does_not_wait_for_it(group)
 def test_a_broadcast_that_hangs_or_fails_is_an_error(group, completed, success, says):
     group._group.connected.set()
     broadcast(group, 5)
+    assert group._group.work.waited  # until then torch holds the tensor
     group._group.work = Work(completed, success)
     with pytest.raises(RuntimeError, match=says):
         broadcast(group, 0.2)

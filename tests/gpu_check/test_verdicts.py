@@ -1,9 +1,13 @@
 """The verdicts of a kit as a part's lines: a guarantee that fails, or nothing that holds, fails the part."""
 
+import time
+from functools import partial
+from pathlib import Path
+
 import pytest
 
 from benchmarks.gpu_check.outcomes import FailedError
-from benchmarks.gpu_check.verdicts import lines_of
+from benchmarks.gpu_check.verdicts import lines_of, side_by_side
 from contracts.conformance.verdicts import Guarantee, Verdict
 
 CONTENT = Verdict(Guarantee("G1", "content"), "pass", "equal", 3.2)
@@ -28,3 +32,27 @@ def test_a_guarantee_that_fails_says_what_was_expected():
 def test_nothing_declared_is_no_pass():
     with pytest.raises(FailedError):
         lines_of([TOOLS])
+
+
+def meet(folder: Path, code: str) -> list[Verdict]:
+    """Returns a verdict once the other guarantee's process is here as well."""
+    (folder / code).touch()
+    deadline = time.monotonic() + 60
+    while len(list(folder.iterdir())) < 2:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    return [CONTENT if code == "G1" else TOOLS]
+
+
+def lose(code: str) -> list[Verdict]:
+    raise ConnectionError("the server is gone")
+
+
+def test_guarantees_run_side_by_side_and_keep_their_order(tmp_path):
+    lines = side_by_side(partial(meet, tmp_path), ["G1", "G9"], at_once=2)
+    assert lines == ["pass: G1 3 s", "not declared: G9 0 s"]
+
+
+def test_an_error_of_one_guarantee_is_the_parts_error():
+    with pytest.raises(ConnectionError, match="gone"):
+        side_by_side(lose, ["G1"], at_once=1)
