@@ -4,8 +4,7 @@ A GPU costs by the minute, and a kit spends most of its time in starting process
 """
 
 from collections.abc import Callable, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from itertools import chain
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from multiprocessing import get_context
 
 from benchmarks.gpu_check.outcomes import FailedError
@@ -14,9 +13,16 @@ from contracts.conformance.verdicts import Verdict
 
 
 def side_by_side(check: Callable[[str], Sequence[Verdict]], codes: Sequence[str], at_once: int) -> list[str]:
-    """Returns the lines of the guarantees of these codes. `check` checks one, in a process of its own."""
+    """Returns the lines of the guarantees of these codes. `check` checks one, in a process of its own.
+
+    Each verdict is printed as it comes, so that a part that is ended early has said something.
+    """
     with ProcessPoolExecutor(at_once, get_context("spawn")) as processes:
-        return lines_of(list(chain.from_iterable(processes.map(check, codes))))
+        checks = [processes.submit(check, code) for code in codes]
+        for ended in as_completed(checks):
+            for verdict in ended.result():
+                print(f"{verdict.guarantee.code} {verdict.state} {verdict.seconds:.0f} s", flush=True)
+        return lines_of([verdict for ended in checks for verdict in ended.result()])
 
 
 def lines_of(verdicts: Sequence[Verdict]) -> list[str]:
