@@ -1,13 +1,13 @@
 """An NCCL process group whose every wait has a deadline, and that torch's watchdog does not watch.
 
-These facts about ProcessGroupNCCL are read in torch's source. `make gpu-check` tries them where there are GPUs:
+These facts about ProcessGroupNCCL are read in torch's source. `make gpu-check` tries them on GPUs:
 
 * Its watchdog ends the process when an operation fails, or takes longer than the group's own timeout. The
   timeout given to the operation makes no difference. Its heartbeat monitor also ends the process when another
   rank fails.
 * A group made with TORCH_NCCL_BLOCKING_WAIT has neither: the caller that waits for an operation judges it.
-* An operation's `wait` only orders streams, or in that mode ends at the group's timeout. So it is polled first.
-  Once it is completed, `wait` raises its error. `is_success` is not implemented for NCCL.
+* An operation's `wait` only orders streams, or in that mode ends at the group's timeout. So the operation is
+  polled. Once it is completed, `wait` raises its error. `is_success` is not implemented for NCCL.
 * The ranks connect at the first operation, inside a call that has no deadline and cannot be aborted. So the
   call runs in a thread that is abandoned at the deadline. NCCL's non-blocking mode does not help: with it
   torch waits up to 30 minutes under the lock that `abort` needs. torch also turned the mode off, since NCCL
