@@ -14,7 +14,8 @@ from contracts.records import Resumed, Settled, Started, encode
 from pipelinerl.report.accounting import GroupAccounts
 from pipelinerl.streams.events import FRESH_RUN, recorded_events
 from pipelinerl.streams.files import FileStreams
-from pipelinerl.view.index import Filters, Index, NoSuchCursorError
+from pipelinerl.view.index import Filters, Index, NoSuchCursorError, feed
+from pipelinerl.view.index import index as index_module
 from pipelinerl.view.index.queries import Queries
 from pipelinerl.view.index.run_state import RunState
 from pipelinerl.view.index.schema import open_to_read
@@ -204,6 +205,34 @@ def test_a_resumption_undoes_in_the_index_what_it_undoes_in_the_ledger(tmp_path)
     assert state.accounts.undone == accounts.undone
     assert [state.outcome_of(group) for group in range(3)] == ["trained", "trained", "dropped: interrupted"]
     assert state.dropped == {"interrupted": 1}
+
+
+@pytest.mark.parametrize(("module", "limit"), [(feed, "MOST"), (index_module, "BATCH")])
+def test_small_batches_make_the_same_index(tmp_path, monkeypatch, module, limit):
+    run = resumed_run(tmp_path / "run")
+    at_once = RunState()
+    wanted = [tuple(row) for row in all_rows(built(run.run_dir, tmp_path / "at once", at_once))]
+    monkeypatch.setattr(module, limit, 1)
+    bit_by_bit = RunState()
+    found = [tuple(row) for row in all_rows(built(run.run_dir, tmp_path / "bit by bit", bit_by_bit))]
+    assert found == wanted and len(found) > 1
+    assert bit_by_bit.accounts.summary() == at_once.accounts.summary()
+    assert bit_by_bit.resumptions == at_once.resumptions != []
+
+
+def test_events_that_are_damaged_before_a_resumption_are_not_waited_for(tmp_path):
+    run = resumed_run(tmp_path / "run")
+    run.close()
+    (segment,) = (run.run_dir / "streams" / "trainer_events").glob("*.records")
+    damaged = bytearray(segment.read_bytes())
+    damaged[14] ^= 1
+    segment.write_bytes(damaged)
+    index = Index(tmp_path / "i", FileStreams(run.run_dir / "streams"), RunState())
+    looks = 0
+    while index.advance():
+        looks += 1
+        assert looks < 10
+    assert "trainer_events" in index.damage
 
 
 def test_what_is_settled_later_is_found_later(tmp_path):

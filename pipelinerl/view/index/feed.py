@@ -19,11 +19,13 @@ class EventFeed:
         self._readers = {name: streams.reader(name) for name in (*EVENT_STREAMS, "launcher_events")}
         self._positions = dict.fromkeys(self._readers, 0)
         self.damage: str | None = None  # what keeps the rest of a stream from being read
+        self.is_at_end = False  # whether the last `read` left nothing that was there
         self._of_launcher: deque[Record] = deque()  # events that were read and not given yet
 
     def read(self) -> Iterator[Record]:
         """Yields the events since the last call, or a part of them: what follows comes with the next call."""
         self.damage = None
+        self.is_at_end = False
         chunks = {name: self._chunk(name) for name in EVENT_STREAMS}
         # The launcher's are read after the others: so whatever follows a resumption is known to do so.
         self._of_launcher.extend(self._take("launcher_events", self._chunk("launcher_events")))
@@ -32,6 +34,7 @@ class EventFeed:
         if not self._of_launcher:
             for name, chunk in chunks.items():
                 yield from self._take(name, chunk)
+            self.is_at_end = all(len(chunk) < MOST for chunk in chunks.values())
             return
         ends = self._of_launcher[0].ends
         for name, chunk in chunks.items():

@@ -1,7 +1,7 @@
 """Builds the index of a run's rollouts, batch by batch, from where it ended."""
 
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from itertools import islice
 from pathlib import Path
@@ -31,7 +31,7 @@ class Progress(NamedTuple):
     held_out: int
     bytes: int
     of_bytes: int
-    is_complete: bool  # whether the last look found nothing new
+    is_complete: bool  # whether the last look came to the end of all streams
 
 
 class Index:
@@ -68,7 +68,7 @@ class Index:
         return Progress(counts[0], counts[1], done, size, self._is_complete)
 
     def advance(self, lock: AbstractContextManager = NO_LOCK) -> bool:
-        """Takes the next batch of every stream into account. Returns whether there was anything new.
+        """Takes the next batch of every stream into account. Returns whether there may be more of it.
 
         lock: is held while the state changes.
         """
@@ -79,42 +79,47 @@ class Index:
                 events += 1
         self.damage = self._feed.damage
         with transaction(self._db):
-            records = sum(self._take_rollouts(name, held_out) for name, held_out in ROLLOUTS.items())
-            records += self._take_rows()
+            is_full = [self._take_rollouts(name, held_out) for name, held_out in ROLLOUTS.items()]
+            is_full.append(self._take_rows())
             changed = self._state.take_changed()
             self._tables.set_outcomes({group: self._state.outcome_of(group) for group in changed})
-        self._is_complete = not (events or records)
+        events_end = self._feed.is_at_end or not events  # a damaged stream may keep the others waiting
+        self._is_complete = events_end and not any(is_full)
         if self._is_complete:
             self._tables.tune()
         return not self._is_complete
 
-    def _take_rollouts(self, name: str, held_out: int) -> int:
-        found = list(self._batch(name, rollout_decoder.decode))
+    def _take_rollouts(self, name: str, held_out: int) -> bool:
+        """Returns whether the batch is full, as `_take_rows` does. There may be more then."""
+        found, is_full = self._batch(name, rollout_decoder.decode)
         self._tables.add_rollouts(held_out, found, self._state.outcome_of)
-        return len(found)
+        return is_full
 
-    def _take_rows(self) -> int:
-        count = 0
-        for trainings, offset in self._batch("rows", trainings_of):
+    def _take_rows(self) -> bool:
+        found, is_full = self._batch("rows", trainings_of)
+        for trainings, offset in found:
             self._tables.add_trainings(offset, trainings)
-            count += 1
-        return count
+        return is_full
 
-    def _batch(self, name: str, decode: Callable[[memoryview], Decoded]) -> Iterator[tuple[Decoded, int]]:
-        """Yields the next records of a stream, each with the offset at which it begins."""
+    def _batch(
+        self, name: str, decode: Callable[[memoryview], Decoded]
+    ) -> tuple[list[tuple[Decoded, int]], bool]:
+        """Returns the next records of a stream, each with the offset at which it begins."""
         reader = self._readers[name]
         begin = self._positions.get(name, 0)
         offset = first = max(begin, reader.first_offset())
+        found: list[tuple[Decoded, int]] = []
         try:
             for payload, following in islice(reader.payloads(offset), BATCH):
-                yield decode(payload), offset
+                found.append((decode(payload), offset))
                 offset = following
                 if offset - first > BATCH_BYTES:
                     break
-        except StreamTrimmedError:  # the next batch begins where the stream does
+        except StreamTrimmedError:  # the next look begins where the stream does
             pass
         except (StreamError, msgspec.MsgspecError) as error:  # also of a record that is being written
             self.damage = f"the stream {name} cannot be read beyond offset {offset}: {error}"
         if offset != begin:
             self._positions[name] = offset
             self._tables.set_position(name, offset)
+        return found, len(found) == BATCH or offset - first > BATCH_BYTES

@@ -8,6 +8,7 @@ from pipelinerl.view.index.schema import INDEXES
 from pipelinerl.view.index.slim import SlimRollout, Training
 
 Placed = tuple[SlimRollout, int]  # a rollout, and the offset at which its record begins
+Versions = tuple[int, int] | tuple[None, None]  # the oldest and the newest of a rollout
 OutcomeOf = Callable[[int], str | None]  # of a group, by its number
 
 
@@ -40,9 +41,13 @@ class Tables:
         """Adds rollouts, which come in the order of their offsets. outcome_of: known so far."""
         if not found:
             return
-        rows = [self._row(held_out, rollout, offset, outcome_of) for rollout, offset in found]
+        ranges = [rollout.version_range for rollout, _ in found]
+        rows = [
+            self._row(held_out, rollout, offset, versions, outcome_of)
+            for (rollout, offset), versions in zip(found, ranges, strict=True)
+        ]
         self._db.executemany(f"INSERT INTO rollouts VALUES ({', '.join('?' * 16)})", rows)
-        self._widen_versions(held_out, found)
+        self._widen_versions(held_out, ranges, [offset for _, offset in found])
         self._widen_groups(held_out, found)
         self._count_requests(rollout for rollout, _ in found)
         self.counts[held_out] += len(rows)
@@ -65,7 +70,9 @@ class Tables:
             ],
         )
 
-    def _row(self, held_out: int, rollout: SlimRollout, offset: int, outcome_of: OutcomeOf) -> tuple:
+    def _row(
+        self, held_out: int, rollout: SlimRollout, offset: int, versions: Versions, outcome_of: OutcomeOf
+    ) -> tuple:
         outcome = None if held_out else outcome_of(rollout.group_id)
         return (
             held_out,
@@ -80,7 +87,7 @@ class Tables:
             rollout.metrics.get("success"),
             sum(completion.tokens for completion in rollout.completions),
             len(rollout.completions),
-            *rollout.version_range,
+            *versions,
             rollout.started_at,
             rollout.finished_at,
         )
@@ -91,12 +98,11 @@ class Tables:
             self._words[kind, word] = added.lastrowid
         return self._words[kind, word]
 
-    def _widen_versions(self, held_out: int, found: Sequence[Placed]) -> None:
+    def _widen_versions(self, held_out: int, ranges: Sequence[Versions], offsets: Sequence[int]) -> None:
         """Widens the offsets between which the rollouts of each version are."""
         first_end: dict[int, int] = {}
         last_start: dict[int, int] = {}
-        for rollout, offset in found:
-            first_version, last_version = rollout.version_range
+        for (first_version, last_version), offset in zip(ranges, offsets, strict=True):
             if first_version is not None:
                 last_start[first_version] = offset
                 first_end.setdefault(last_version, offset)
