@@ -6,6 +6,7 @@ The structs have the names and the fields of those in `contracts.records`; other
 from typing import Any
 
 import msgspec
+import numpy as np
 
 from contracts.records import VersionSpan, decode_array
 
@@ -63,6 +64,7 @@ class Training(msgspec.Struct, frozen=True):
     lag: int | None  # the largest of a token in the loss; None without any
 
 
+NO_LAG = -(2**31)  # of a sequence without a token in the loss
 rollout_decoder = msgspec.msgpack.Decoder(SlimRollout)
 _row_decoder = msgspec.msgpack.Decoder(SlimRow, ext_hook=decode_array)
 
@@ -70,21 +72,22 @@ _row_decoder = msgspec.msgpack.Decoder(SlimRow, ext_hook=decode_array)
 def trainings_of(payload: memoryview) -> list[Training]:
     """Returns one for each rollout of an encoded row."""
     row = _row_decoder.decode(payload)
-    of_rollouts: dict[str, list[SlimSequence]] = {}
-    for rank in row.micro_batches:
-        for sequence in rank:
-            of_rollouts.setdefault(sequence.rollout_id, []).append(sequence)
-    return [_training(sequences, row.step) for sequences in of_rollouts.values()]
-
-
-def _training(sequences: list[SlimSequence], step: int) -> Training:
-    in_loss = [sequence.versions[sequence.loss_mask] for sequence in sequences]
-    advantages = [sequence.advantages[sequence.versions >= 0] for sequence in sequences]
-    sampled = sum(map(len, advantages))
-    oldest = min((int(versions.min()) for versions in in_loss if len(versions)), default=None)
-    return Training(
-        rollout_id=sequences[0].rollout_id,
-        step=step,
-        advantage=sum(float(values.sum()) for values in advantages) / max(sampled, 1),
-        lag=None if oldest is None else step - oldest,
-    )
+    sequences = [s for rank in row.micro_batches for s in rank if len(s.versions)]
+    if not sequences:
+        return []
+    starts = np.cumsum([0, *(len(s.versions) for s in sequences[:-1])])
+    versions = np.concatenate([s.versions for s in sequences])
+    loss_mask = np.concatenate([s.loss_mask for s in sequences])
+    advantages = np.concatenate([s.advantages for s in sequences])
+    is_sampled = versions >= 0
+    lags = np.maximum.reduceat(np.where(loss_mask, row.step - versions, NO_LAG), starts)
+    sums = np.add.reduceat(np.where(is_sampled, advantages, 0).astype(float), starts)
+    counts = np.add.reduceat(is_sampled.astype(int), starts)
+    of_rollouts: dict[str, tuple[int, float, int]] = {}
+    for sequence, *found in zip(sequences, lags.tolist(), sums.tolist(), counts.tolist(), strict=True):
+        lag, total, count = of_rollouts.get(sequence.rollout_id, (NO_LAG, 0.0, 0))
+        of_rollouts[sequence.rollout_id] = max(lag, found[0]), total + found[1], count + found[2]
+    return [
+        Training(rollout_id, row.step, total / max(count, 1), None if lag == NO_LAG else lag)
+        for rollout_id, (lag, total, count) in of_rollouts.items()
+    ]

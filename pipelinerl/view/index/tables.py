@@ -12,14 +12,26 @@ Versions = tuple[int, int] | tuple[None, None]  # the oldest and the newest of a
 OutcomeOf = Callable[[int], str | None]  # of a group, by its number
 
 
+class Words(dict[tuple[str, str], int]):
+    """The numbers of words by kind and word. A new word gets one when it is asked for."""
+
+    def __init__(self, db: sqlite3.Connection):
+        rows = db.execute("SELECT id, kind, word FROM words")
+        super().__init__({(kind, word): number for number, kind, word in rows})
+        self._db = db
+
+    def __missing__(self, key: tuple[str, str]) -> int:
+        added = self._db.execute("INSERT INTO words (kind, word) VALUES (?, ?)", key)
+        self[key] = added.lastrowid
+        return self[key]
+
+
 class Tables:
     """The tables behind one connection, for writing."""
 
     def __init__(self, db: sqlite3.Connection):
         self._db = db
-        self._words = {
-            (kind, word): number for number, kind, word in db.execute("SELECT id, kind, word FROM words")
-        }
+        self._words = Words(db)
         counts = db.execute("SELECT held_out, count(*) FROM rollouts GROUP BY held_out")
         self.counts = Counter(dict(map(tuple, counts)))  # `held_out` -> rollouts
         self._measured_at = 0  # rollouts that there were
@@ -65,7 +77,7 @@ class Tables:
             "UPDATE rollouts INDEXED BY by_group SET outcome = :outcome"
             " WHERE held_out = 0 AND group_id = :group AND outcome IS NOT :outcome",
             [
-                {"group": group, "outcome": outcome and self._word("outcome", outcome)}
+                {"group": group, "outcome": outcome and self._words["outcome", outcome]}
                 for group, outcome in outcomes.items()
             ],
         )
@@ -80,9 +92,9 @@ class Tables:
             rollout.rollout_id,
             rollout.group_id,
             rollout.problem_id,
-            self._word("domain", rollout.domain),
-            self._word("status", rollout.status),
-            outcome and self._word("outcome", outcome),
+            self._words["domain", rollout.domain],
+            self._words["status", rollout.status],
+            outcome and self._words["outcome", outcome],
             rollout.reward,
             rollout.metrics.get("success"),
             sum(completion.tokens for completion in rollout.completions),
@@ -91,12 +103,6 @@ class Tables:
             rollout.started_at,
             rollout.finished_at,
         )
-
-    def _word(self, kind: str, word: str) -> int:
-        if (kind, word) not in self._words:
-            added = self._db.execute("INSERT INTO words (kind, word) VALUES (?, ?)", (kind, word))
-            self._words[kind, word] = added.lastrowid
-        return self._words[kind, word]
 
     def _widen_versions(self, held_out: int, ranges: Sequence[Versions], offsets: Sequence[int]) -> None:
         """Widens the offsets between which the rollouts of each version are."""
