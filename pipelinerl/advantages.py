@@ -1,9 +1,12 @@
 """Advantages: how much better an attempt was than its group. Rewards [G] -> advantages [G].
 
 To add an advantage, write a class like these and a file in `conf/advantage/`. The advantage in a group of one
-is 0, except where a value head is the baseline.
+is 0, except where a value head is the baseline. An advantage with `step_scale` (`StepStd`) is multiplied by
+what that returns for a whole step.
 """
 
+import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -60,6 +63,71 @@ class MaxRL:
             raise UnfitRewardsError("negative_reward", f"max_rl has no advantage for {rewards.min():g}")
         mean = rewards.mean()
         return (rewards - mean) / mean if mean > 0 else np.zeros_like(rewards)
+
+
+@dataclass(frozen=True)
+class PassAtK:
+    """A_i of the reward of k attempts together, which is 1 if any of them is right (arXiv 2508.10751).
+
+    A_i = m_i − m. m is the mean reward over all choices of k of the group's n attempts. m_i is that of the
+    choices with i among them. If w attempts are wrong:
+
+        m = 1 − C(w, k) / C(n, k)
+        m_i = 1 if i is right, else 1 − C(w − 1, k − 1) / C(n − 1, k − 1)
+
+    With `std`, A_i is divided by √(m (1 − m)), as in the paper. Rewards must be 0 or 1, otherwise the group
+    is dropped. With fewer than k attempts, A_i is 0.
+    """
+
+    k: int
+    std: bool
+
+    def __post_init__(self):
+        if not self.k >= 1:
+            raise ValueError(f"k must be 1 or more, not {self.k}")
+
+    def __call__(self, rewards: np.ndarray) -> np.ndarray:
+        is_right = rewards == 1
+        if not (is_right | (rewards == 0)).all():
+            raise UnfitRewardsError("reward_not_0_or_1", f"pass_at_k has no advantage for {rewards.tolist()}")
+        n = len(rewards)
+        wrong = n - int(is_right.sum())
+        if n < self.k or wrong < self.k:  # every choice is right, or there is none
+            return np.zeros_like(rewards)
+        mean = 1 - math.comb(wrong, self.k) / math.comb(n, self.k)
+        mean_of_wrong = 1 - math.comb(wrong - 1, self.k - 1) / math.comb(n - 1, self.k - 1)
+        scale = math.sqrt(mean * (1 - mean)) if self.std and mean > 0 else 1.0
+        return (np.where(is_right, 1.0, mean_of_wrong) - mean).astype(rewards.dtype) / scale
+
+
+@dataclass(frozen=True)
+class StepStd:
+    """A_i = Ã_i / (standard deviation of Ã over the step + 1e-4), with Ã_i another advantage.
+
+    With Ã_i = r_i − mean of the group it is REINFORCE++-baseline (arXiv 2501.03262) and ScaleRL's (arXiv
+    2510.13786). A group whose rewards differ little does not count for more, as with GRPO's own deviation.
+    The deviation is the unbiased one, over the completions of the step that are in the loss. Rows leave only
+    when their step is full.
+    """
+
+    advantage: Callable[[np.ndarray], np.ndarray]  # Ã
+
+    def __post_init__(self):
+        if not callable(self.advantage):
+            raise ValueError("advantage must be an advantage, with its own _target_")
+        if getattr(self.advantage, "learned_baseline", False):
+            raise ValueError("a return without a baseline cannot be scaled: choose another advantage")
+
+    @property
+    def needs_rewards_from_zero(self) -> bool:
+        return getattr(self.advantage, "needs_rewards_from_zero", False)
+
+    def __call__(self, rewards: np.ndarray) -> np.ndarray:
+        return self.advantage(rewards)
+
+    def step_scale(self, advantages: np.ndarray) -> float:
+        """Returns the factor for the advantages [N] of a step."""
+        return 1 / (float(advantages.std(ddof=1)) + 1e-4) if len(advantages) > 1 else 1.0
 
 
 @dataclass(frozen=True)

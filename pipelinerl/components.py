@@ -12,7 +12,7 @@ import hydra.utils
 import numpy as np
 
 from contracts.records import Rollout
-from pipelinerl.batching.credit import CREDIT, TurnAdvantages
+from pipelinerl.batching.credit import CREDIT, Advantage, TurnAdvantages
 from pipelinerl.batching.sequences import training_sequences
 from pipelinerl.batching.staleness import StalePolicy
 from pipelinerl.batching.step_formation import StepFormation
@@ -88,8 +88,8 @@ def build_sampler(config: RunConfig, domain: Domain) -> Sampler:
     return instantiate(config.sampler, domain=domain, seed=config.seed)
 
 
-def build_credit(config: RunConfig) -> Callable[[Sequence[Rollout]], TurnAdvantages]:
-    return partial(CREDIT[config.credit], advantage=instantiate(config.advantage))
+def build_credit(config: RunConfig, advantage: Advantage) -> Callable[[Sequence[Rollout]], TurnAdvantages]:
+    return partial(CREDIT[config.credit], advantage=advantage)
 
 
 def build_packing(config: RunConfig, first_step: int = 0) -> object:
@@ -102,8 +102,10 @@ def build_packing(config: RunConfig, first_step: int = 0) -> object:
 
 def build_formation(config: RunConfig, first_step: int = 0) -> StepFormation:
     """Returns what makes groups into the rows of steps, from `first_step` on."""
+    advantage = instantiate(config.advantage)
     return StepFormation(
-        advantages=build_credit(config),
+        advantages=build_credit(config, advantage),
+        step_scale=getattr(advantage, "step_scale", None),
         filters=[instantiate(component) for component in config.filters],
         stale=StalePolicy(config.on_stale, config.lag_limit),
         sequences=partial(

@@ -29,7 +29,7 @@ class ZeroAdvantage:
     """Drops a group whose rewards are all equal, because all of its advantages would be 0.
 
     Sampling continues until other groups fill the step. DAPO (arXiv 2503.14476, §3.2) compares success
-    instead of rewards.
+    instead of rewards: `SuccessBand`.
     """
 
     reason = DropReason.ZERO_ADVANTAGE
@@ -39,6 +39,21 @@ class ZeroAdvantage:
         rounded = iter(np.round(list(chain.from_iterable(earned)), DECIMALS).tolist())
         distinct = {tuple(islice(rounded, len(of_rollout))) for of_rollout in earned}
         return np.full(len(rollouts), len(distinct) > 1)
+
+
+@dataclass(frozen=True)
+class SuccessBand:
+    """Drops a group unless some of its members are right and others are not: 0 < right members < G.
+
+    Sampling continues until other groups fill the step (DAPO, arXiv 2503.14476, eq. 11). Other than
+    `ZeroAdvantage` it does not look at terms of the reward beside success, such as those for length.
+    """
+
+    reason = "success_band"
+
+    def __call__(self, rollouts: Sequence[Rollout], advantages: Sequence[np.ndarray]) -> np.ndarray:
+        right = sum(rollout.metrics["success"] == 1.0 for rollout in rollouts)
+        return np.full(len(rollouts), 0 < right < len(rollouts))
 
 
 @dataclass(frozen=True)

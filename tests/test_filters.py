@@ -12,7 +12,7 @@ from pipelinerl.batching.credit import whole_trajectory
 from pipelinerl.batching.sequences import training_sequences
 from pipelinerl.batching.staleness import StalePolicy
 from pipelinerl.batching.step_formation import StepFormation
-from pipelinerl.filters import AdvantageRange, Overlong, ZeroAdvantage
+from pipelinerl.filters import AdvantageRange, Overlong, SuccessBand, ZeroAdvantage
 from pipelinerl.normalisations import PerStepToken
 from pipelinerl.packing import Fifo
 from tests.builders import completion, group, rollout
@@ -44,6 +44,17 @@ def test_zero_advantage_keeps_all_or_nothing():
     assert keep(group(0, [0.1 + 0.2, 0.3, 0.3])) == [False] * 3  # equal up to rounding
     turns = group(0, [1], turn_rewards=[1.0, 0.0]) + group(0, [1], turn_rewards=[0.0, 1.0])
     assert keep(turns) == [True, True]
+
+
+@pytest.mark.parametrize(("successes", "kept"), [([1, 0, 1], True), ([1, 1, 1], False), ([0, 0.5, 0], False)])
+def test_the_success_band_wants_right_and_wrong_members_whatever_their_rewards(successes, kept):
+    rollouts = [rollout(0, i, reward=0.1 * i, metrics={"success": s}) for i, s in enumerate(successes)]
+    assert SuccessBand()(rollouts, []).tolist() == [kept] * 3
+
+
+def test_a_group_out_of_the_success_band_is_dropped_by_name():
+    solved = [rollout(0, i, reward=float(i), metrics={"success": 1.0}) for i in range(4)]
+    assert formation(SuccessBand()).add_group(solved).dropped == "success_band"
 
 
 def test_advantages_beyond_the_range_are_left_out():

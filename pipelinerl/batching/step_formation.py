@@ -7,7 +7,6 @@ has no tokens and does not count in the baseline.
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import msgspec
 import numpy as np
@@ -17,8 +16,9 @@ from contracts.token_fields import TokenField, TokenFieldError, check_token_fiel
 from pipelinerl.advantages import UnfitRewardsError
 from pipelinerl.batching.credit import TurnAdvantages
 from pipelinerl.batching.staleness import StalePolicy
+from pipelinerl.batching.weighing import BufferedGroup, Weighing
 from pipelinerl.filters import GroupFilter
-from pipelinerl.normalisations import GroupTokens, Normalisation
+from pipelinerl.normalisations import Normalisation
 from pipelinerl.packing import Fifo
 
 MIN_GOOD_MEMBERS = 2  # fewer give no baseline
@@ -48,19 +48,12 @@ class Outcome:
     dropped: str | None = None
 
 
-class _BufferedGroup(NamedTuple):
-    """A group of the step being formed, before it is packed."""
-
-    draw: int
-    size: int  # failed members included
-    rollouts: list[list[TrainingSequence]]  # for each rollout in the loss, its sequences
-
-
 class StepFormation:
     """Forms steps of exactly `batch_size` rollouts from complete groups, in the order of their arrival.
 
     buffer_whole_step: returns rows only when their step is full, with groups in the order of their draws.
-    Then the order of arrival makes no difference. A normalisation over the step requires it.
+    Then the order of arrival makes no difference. A normalisation over the step requires it, as does
+    `step_scale`, which returns the factor of a step's advantages.
     """
 
     def __init__(
@@ -75,22 +68,23 @@ class StepFormation:
         buffer_whole_step: bool = False,
         first_step: int = 0,
         token_fields: Mapping[str, TokenField] = {},
+        step_scale: Callable[[np.ndarray], float] | None = None,
     ):
         self._token_fields = token_fields
         self._advantages = advantages
         self._filters = filters
         self._stale = stale
         self._sequences = sequences
-        self._normalisation = normalisation
+        self._weighing = Weighing(normalisation, stale, batch_size, step_scale)
         self._packing = packing
         self._batch_size = batch_size
-        self._buffer_whole_step = buffer_whole_step or normalisation.whole_step
+        self._buffer_whole_step = buffer_whole_step or normalisation.whole_step or step_scale is not None
         self.step = first_step
         self.open_groups: list[int] = []  # groups in the step being formed
         self.masked: Counter[str] = Counter()  # rollouts that filters took out of the loss, by reason
         self._open_masked: dict[str, list[str]] = {}  # reason -> rollouts of the open groups
         self._rollouts = 0
-        self._buffered: list[_BufferedGroup] = []
+        self._buffered: list[BufferedGroup] = []
 
     def add_group(self, group: list[Rollout]) -> Outcome:
         """Takes a complete group, failed members included."""
@@ -112,7 +106,8 @@ class StepFormation:
             return Outcome([], DropReason.STALE)
         for rollout_id, reason in masked.items():
             self._open_masked.setdefault(reason, []).append(rollout_id)
-        self._buffered.append(_BufferedGroup(group[0].draw, len(group), sequences))
+        of_turns = [advantage for _, advantage in in_loss]
+        self._buffered.append(BufferedGroup(group[0].draw, len(group), sequences, of_turns))
         self.open_groups.append(group[0].group_id)
         self._rollouts += len(group)
         full = self._rollouts >= self._batch_size
@@ -144,22 +139,13 @@ class StepFormation:
         return masked
 
     def _pack_buffered(self) -> list[MicroBatchRow]:
-        rows = []
         groups = sorted(self._buffered, key=lambda group: group.draw)
-        fresh = [[self._stale.mask(sequences, self.step) for sequences in g.rollouts] for g in groups]
-        tokens = [
-            GroupTokens(group.size, np.array([_in_loss(sequences) for sequences in rollouts]))
-            for group, rollouts in zip(groups, fresh, strict=True)
-        ]
-        weights = self._normalisation(tokens, self._batch_size)
-        for group, of_group, weights_of_group in zip(groups, fresh, weights, strict=True):
-            for before, sequences, weight in zip(group.rollouts, of_group, weights_of_group, strict=True):
-                weighed = [msgspec.structs.replace(s, loss_weight=float(weight)) for s in sequences]
-                masked = 0 if sequences is before else _in_loss(before) - _in_loss(sequences)
-                row = self._packing.add_rollout(weighed, masked)
-                rows += [row] if row else []
         self._buffered = []
-        return rows
+        packed = [
+            self._packing.add_rollout(rollout.sequences, rollout.masked)
+            for rollout in self._weighing.weighed(groups, self.step)
+        ]
+        return [row for row in packed if row]
 
     def _close(self) -> MicroBatchRow:
         row = self._packing.close_step(self.open_groups)
@@ -169,8 +155,3 @@ class StepFormation:
         self._open_masked = {}
         self._rollouts = 0
         return row
-
-
-def _in_loss(sequences: list[TrainingSequence]) -> int:
-    """Returns the number of tokens in the loss."""
-    return sum(sequence.tokens_in_loss for sequence in sequences)

@@ -90,7 +90,9 @@ def _label_of(part: object, name: str) -> str:
 
 
 def _check_needs(config: RunConfig, name: str, part: object) -> None:
-    """A part says by an attribute what it cannot do without."""
+    """A part says by an attribute what it cannot do without, and so does the objective inside another one."""
+    if inner := getattr(part, "policy", None):
+        _check_needs(config, name, inner)
     given = {
         "needs_reference": (config.reference, "a reference server: set reference=transformers"),
         "needs_values": (getattr(config.trainer, "value_head", False), "trainer.value_head=true"),

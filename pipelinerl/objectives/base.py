@@ -9,7 +9,7 @@ advantage. w is the weight of a token in the step's loss: 1/B by default, for B 
 the gradient. J is maximised; the loss is −J.
 """
 
-from typing import Protocol
+from typing import Literal, Protocol
 
 import torch
 
@@ -22,16 +22,33 @@ class Objective(Protocol):
     def __call__(self, scores: TokenScores, batch: PackedBatch) -> tuple[torch.Tensor, TokenSums]: ...
 
 
-def log_ratio(scores: TokenScores, batch: PackedBatch) -> torch.Tensor:
-    """Returns log π(token) − log μ(token): [T], 0 where the token is not in the loss."""
-    return (scores.logprobs - batch.behaviour_logprobs).where(batch.loss_mask, 0.0)
+Base = Literal["behaviour", "proximal"]  # the policy in the denominator of a ratio
+
+
+def check_base(base: str) -> None:
+    if base not in ("behaviour", "proximal"):
+        raise ValueError(f"base must be behaviour or proximal, not {base!r}")
+
+
+def log_ratio(scores: TokenScores, batch: PackedBatch, base: Base = "behaviour") -> torch.Tensor:
+    """Returns log π(token) − log base(token): [T], 0 where the token is not in the loss."""
+    logprobs = batch.behaviour_logprobs if base == "behaviour" else proximal_logprobs(scores, batch)
+    return (scores.logprobs - logprobs).where(batch.loss_mask, 0.0)
+
+
+def proximal_logprobs(scores: TokenScores, batch: PackedBatch) -> torch.Tensor:
+    """Returns log π_prox, π_prox being the policy at the step's beginning: [T], without gradient.
+
+    In the first of a step's `epochs` it is π itself.
+    """
+    return scores.logprobs.detach() if batch.proximal_logprobs is None else batch.proximal_logprobs
 
 
 MAX_LOG_RATIO = 20.0  # far above it, exp overflows float32, and inf · 0 gives a NaN gradient
 
 
 def ratio(log_r: torch.Tensor) -> torch.Tensor:
-    """Returns exp(log_r), elementwise; above MAX_LOG_RATIO it is constant, without gradient."""
+    """Returns exp(log_r), elementwise; above MAX_LOG_RATIO it is e^20 = 4.9e8, without gradient."""
     return log_r.clamp(max=MAX_LOG_RATIO).exp()
 
 
@@ -42,6 +59,13 @@ def per_rollout(values: torch.Tensor, batch: PackedBatch) -> torch.Tensor:
     """
     masked = values.where(batch.loss_mask, 0.0)
     return masked.new_zeros(batch.num_rollouts).index_add(0, batch.rollout_ids, masked)
+
+
+def rollout_minimum(values: torch.Tensor, batch: PackedBatch) -> torch.Tensor:
+    """Returns the least value of each rollout's tokens in the loss, +inf without any: [T] -> [R]."""
+    masked = values.where(batch.loss_mask, torch.inf)
+    none = masked.new_full((batch.num_rollouts,), torch.inf)
+    return none.scatter_reduce(0, batch.rollout_ids, masked, "amin")
 
 
 def rollout_lengths(batch: PackedBatch) -> torch.Tensor:

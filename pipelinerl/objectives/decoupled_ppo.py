@@ -5,7 +5,7 @@
 
 π_prox is the policy at the step's beginning. In the first of a step's `epochs`, ρ is 1, and the gradient
 equals that of plain importance sampling. The clip acts from the second epoch on. A token whose behaviour
-weight π_prox / μ is above the cap is left out, because nothing else bounds that weight.
+weight π_prox / μ is above the cap is left out, because nothing else bounds that weight. ρ is at most e^20.
 Source: AReaL, arXiv 2505.24298, §5.2, eq. 5 (ε = 0.2), after arXiv 2110.00641. The cap is
 behav_imp_weight_cap = 5 in AReaL's code.
 """
@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import torch
 
 from contracts.trainer import PackedBatch, TokenScores
-from pipelinerl.objectives.base import TokenSums, count, ratio
+from pipelinerl.objectives.base import TokenSums, count, log_ratio, proximal_logprobs, ratio
 from pipelinerl.objectives.clipping import check_epsilons, clip_is_active, clipped_surrogate
 
 
@@ -32,9 +32,9 @@ class DecoupledPpo:
             raise ValueError(f"max_behaviour_weight must be above 1, not {self.max_behaviour_weight}")
 
     def __call__(self, scores: TokenScores, batch: PackedBatch) -> tuple[torch.Tensor, TokenSums]:
-        proximal = scores.logprobs.detach() if batch.proximal_logprobs is None else batch.proximal_logprobs
+        proximal = proximal_logprobs(scores, batch)
         behaviour_weight = ratio((proximal - batch.behaviour_logprobs).where(batch.loss_mask, 0.0))  # [T]
-        rho = ratio((scores.logprobs - proximal).where(batch.loss_mask, 0.0))
+        rho = ratio(log_ratio(scores, batch, "proximal"))
         surrogate = clipped_surrogate(rho, batch.advantages, self.epsilon_low, self.epsilon_high)
         active = clip_is_active(rho, batch.advantages, self.epsilon_low, self.epsilon_high)
         beyond = behaviour_weight > self.max_behaviour_weight

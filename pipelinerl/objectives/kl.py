@@ -1,17 +1,24 @@
-"""A regulariser: a penalty on the distance to a reference policy, by the k3 estimator of the KL divergence.
+"""A regulariser: a penalty on KL(π‖ref), the divergence from a reference policy, estimated on sampled tokens.
 
-    L = β · Σ_tokens  w · (exp(d) − d − 1),    d = log ref − log π, at most 20
+    L = β · Σ_tokens  w · r · k(x),    x = log π − log ref
+    k1 = x,    k2 = x² / 2,    k3 = exp(−x) + x − 1, where −x is at most 20
 
-Source: Schulman, "Approximating KL divergence" (2020), k3; GRPO, arXiv 2402.03300, eq. 4.
+Tokens were sampled by μ, and not by π. With `unbiased`, the importance weight r = π/μ corrects for that. The
+gradient is then in expectation that of KL(π‖ref). For k1 and k3, r keeps its own gradient; for k2 it is held
+fixed. Without `unbiased`, r is left out. Then k2's gradient is right only if μ = π, and k3's not even then.
+k1's is 0, so that k1 is refused. r is at most e^20.
+Source: Schulman, "Approximating KL divergence" (2020): k1, k2, k3. GRPO, arXiv 2402.03300, eq. 4, has k3
+without r; DeepSeek-V3.2, arXiv 2512.02556, §3.1, has it with r.
 """
 
 import math
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 
 from contracts.trainer import PackedBatch, TokenScores
-from pipelinerl.objectives.base import MAX_LOG_RATIO, TokenSums
+from pipelinerl.objectives.base import MAX_LOG_RATIO, TokenSums, log_ratio, ratio
 
 
 @dataclass(frozen=True)
@@ -21,17 +28,34 @@ class KlToReference:
     needs_reference = True
 
     coefficient: float  # β
+    estimator: Literal["k1", "k2", "k3"] = "k3"
+    unbiased: bool = True
 
     def __post_init__(self):
         if not 0 < self.coefficient < math.inf:
             raise ValueError(f"coefficient must be positive, not {self.coefficient}")
+        if self.estimator not in ("k1", "k2", "k3"):
+            raise ValueError(f"estimator must be k1, k2 or k3, not {self.estimator!r}")
+        if self.estimator == "k1" and not self.unbiased:
+            raise ValueError("k1 without the importance weight has no gradient on average: set unbiased=true")
 
     def __call__(self, scores: TokenScores, batch: PackedBatch) -> tuple[torch.Tensor, TokenSums]:
         if batch.reference_logprobs is None:
             if batch.num_tokens:
                 raise ValueError("tokens without reference log-probabilities: set reference=transformers")
             return 0.0 * scores.logprobs.sum(), {"kl_to_reference": scores.logprobs.new_zeros(())}
-        d = (batch.reference_logprobs - scores.logprobs).where(batch.loss_mask, 0.0).clamp(max=MAX_LOG_RATIO)
-        k3 = d.exp() - d - 1  # [T]
-        loss = self.coefficient * (k3 * batch.loss_weights).sum()
-        return loss, {"kl_to_reference": k3.detach().sum()}
+        divergence = self._estimate((scores.logprobs - batch.reference_logprobs).where(batch.loss_mask, 0.0))
+        if self.unbiased:
+            r = ratio(log_ratio(scores, batch))
+            divergence = divergence * (r.detach() if self.estimator == "k2" else r)
+        loss = self.coefficient * (divergence * batch.loss_weights).sum()
+        return loss, {"kl_to_reference": divergence.detach().sum()}
+
+    def _estimate(self, x: torch.Tensor) -> torch.Tensor:
+        match self.estimator:
+            case "k1":
+                return x
+            case "k2":
+                return x.square() / 2
+        d = (-x).clamp(max=MAX_LOG_RATIO)
+        return d.exp() - d - 1

@@ -3,8 +3,10 @@
     J = Σ_rollouts  w · ( Σ_tokens A log π  −  τ/2 · (Σ_tokens log r)² )
 
 With A = r_j − mean of the group's rewards (`advantage=group_mean`, without std) and w = 1/B, the gradient is
-the paper's. Its reference is the policy that sampled. The paper resets the optimizer at every iteration
-(`reset_optimizer_every=1`), which is useful with several updates per iteration (`epochs`).
+the paper's. `base` is the policy below π in r. The paper's is the one that an iteration begins with, and
+samples with. Here that is `behaviour`, the policy that sampled, or `proximal`, the trainer's own before the
+step. They differ by lag, and by what the engine computes in another way. The paper resets the optimizer at
+every iteration (`reset_optimizer_every=1`), which is useful with several updates (`epochs`).
 Source: arXiv 2501.12599, §2.3.2, eq. 3. The paper does not state τ. `mirror_penalty` in the metrics is
 the sum of the squares, per token of the step.
 """
@@ -15,19 +17,30 @@ from dataclasses import dataclass
 import torch
 
 from contracts.trainer import PackedBatch, TokenScores
-from pipelinerl.objectives.base import TokenSums, log_ratio, per_rollout, rollout_weights
+from pipelinerl.objectives.base import (
+    Base,
+    TokenSums,
+    check_base,
+    log_ratio,
+    per_rollout,
+    rollout_weights,
+)
 
 
 @dataclass(frozen=True)
 class MirrorDescent:
+    term_of_rollout = True
+
     tau: float
+    base: Base = "behaviour"
 
     def __post_init__(self):
         if not 0 < self.tau < math.inf:
             raise ValueError(f"tau must be positive, not {self.tau}")
+        check_base(self.base)
 
     def __call__(self, scores: TokenScores, batch: PackedBatch) -> tuple[torch.Tensor, TokenSums]:
         surrogate = per_rollout(batch.advantages * scores.logprobs, batch)  # [R]
-        penalty = per_rollout(log_ratio(scores, batch), batch).square()
+        penalty = per_rollout(log_ratio(scores, batch, self.base), batch).square()
         objective = surrogate - self.tau / 2 * penalty
         return -(objective * rollout_weights(batch)).sum(), {"mirror_penalty": penalty.detach().sum()}

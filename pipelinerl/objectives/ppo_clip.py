@@ -3,7 +3,7 @@
     J = Σ_tokens  w · min(r A, clip(r, 1 − ε_low, 1 + ε_high) A)
 
 Source: PPO, arXiv 1707.06347, eq. 7 (ε = 0.2); GRPO, arXiv 2402.03300, eq. 3. A higher upper bound is called
-clip-higher in DAPO, arXiv 2503.14476, §3.1 (0.2 and 0.28, §4.1).
+clip-higher in DAPO, arXiv 2503.14476, §3.1 (0.2 and 0.28, §4.1). r is at most e^20, its only bound for A < 0.
 """
 
 from dataclasses import dataclass

@@ -1,10 +1,13 @@
 """Any objective with a learned baseline: the value head's prediction is subtracted from the return.
 
-    A = R − sg(V),    L = L_policy(A) + β · Σ_tokens  w · ½ (V − R)²
+    A = R − V_0,    L = L_policy(A) + β · Σ_tokens  w · ½ (V − R)²
 
 R is the advantage in the records (`advantage=value` leaves rewards unchanged). V is the value head's
-prediction at the state before each token. This is GAE with λ = 1 and no discount.
-Source: GAE, arXiv 1506.02438, with λ = γ = 1, as in Open-Reasoner-Zero, arXiv 2503.24290, §2.2.
+prediction at the state before each token, and V_0 that before the step's first update. So A is the same in
+all of a step's `epochs`. This is GAE with λ = 1 and no discount. With `value_clip` ε, the value loss is that
+of PPO's code: ½ max((V − R)², (V_0 + clip(V − V_0, −ε, ε) − R)²).
+Source: GAE, arXiv 1506.02438, with λ = γ = 1, as in Open-Reasoner-Zero, arXiv 2503.24290, §2.2. The clip of
+values is that of openai/baselines, ppo2.
 """
 
 import math
@@ -25,8 +28,11 @@ class ValueBaseline:
 
     policy: Objective
     coefficient: float  # β
+    value_clip: float | None = None  # ε
 
     def __post_init__(self):
+        if self.value_clip is not None and not 0 < self.value_clip < math.inf:
+            raise ValueError(f"value_clip must be positive, or null, not {self.value_clip}")
         if not callable(self.policy):
             raise ValueError("policy must be an objective, with its own _target_")
         if not 0 < self.coefficient < math.inf:
@@ -37,8 +43,13 @@ class ValueBaseline:
             raise ValueError("the trainer has no value head: set trainer.value_head=true")
         returns = batch.advantages
         values = scores.values
-        advantages = (returns - values.detach()).where(batch.loss_mask, 0.0)
+        initial = values.detach() if batch.initial_values is None else batch.initial_values
+        advantages = (returns - initial).where(batch.loss_mask, 0.0)
         loss, sums = self.policy(scores, replace(batch, advantages=advantages))
         squared = (values - returns).where(batch.loss_mask, 0.0).square()
-        value_loss = 0.5 * (squared * batch.loss_weights).sum()
+        worse = squared
+        if self.value_clip is not None:
+            near = initial + (values - initial).clamp(-self.value_clip, self.value_clip)
+            worse = torch.maximum(squared, (near - returns).where(batch.loss_mask, 0.0).square())
+        value_loss = 0.5 * (worse * batch.loss_weights).sum()
         return loss + self.coefficient * value_loss, {**sums, "value_error": squared.detach().sum()}

@@ -2,15 +2,13 @@
 
 With several `epochs`, a step makes several updates on the same rollouts (K in PPO's Algorithm 1, arXiv
 1707.06347). The first epoch runs as micro-batches arrive, and the others reuse them. Each micro-batch is kept
-with the log-probabilities of the step's initial policy, which the first epoch has computed.
+with the log-probabilities and values under the step's initial weights, which the first epoch has computed.
 """
 
 from dataclasses import replace
 
-import torch
-
 from contracts.records import TrainingSequence
-from contracts.trainer import PackedBatch, StepReport, TrainerWorker
+from contracts.trainer import PackedBatch, StepReport, TokenScores, TrainerWorker
 from pipelinerl.components import instantiate
 from pipelinerl.config import RunConfig
 from pipelinerl.training.ranks import Ranks
@@ -31,12 +29,14 @@ class Learner:
     def accumulate(self, sequences: list[TrainingSequence], step: int) -> None:
         """Adds the gradient of one micro-batch to the current update."""
         batch = PackedBatch.pack(sequences, step, self._token_fields)
-        logprobs = self._backward(batch)
+        scores = self._backward(batch)
         if self._epochs > 1:
-            self._kept.append(replace(batch, proximal_logprobs=logprobs.cpu()))
+            values = None if scores.values is None else scores.values.detach().cpu()
+            logprobs = scores.logprobs.detach().cpu()
+            self._kept.append(replace(batch, proximal_logprobs=logprobs, initial_values=values))
 
-    def _backward(self, batch: PackedBatch) -> torch.Tensor:
-        """Runs forward, objective and backward. Returns log π of the batch's tokens, [T]."""
+    def _backward(self, batch: PackedBatch) -> TokenScores:
+        """Runs forward, objective and backward. Returns the scores of the batch's tokens."""
         batch = batch.to(self._worker.device)
         scores = self._worker.forward(batch, entropy=True)
         loss, sums = self._objective(scores, batch)
@@ -46,7 +46,7 @@ class Learner:
             sums = sums | further
         self._worker.backward(loss)
         self._statistics.update(scores, batch, loss, sums)
-        return scores.logprobs.detach()
+        return scores
 
     def close_step(self, version: int, ranks: Ranks) -> tuple[StepReport, dict[str, float]]:
         """Makes the updates of the step that begins with `version`, and reports the last one.

@@ -1,9 +1,10 @@
 import numpy as np
 import pytest
 
-from pipelinerl.advantages import GroupMean, LeaveOneOut, MaxRL, Return, UnfitRewardsError
+from pipelinerl.advantages import GroupMean, LeaveOneOut, MaxRL, PassAtK, Return, StepStd, UnfitRewardsError
 from pipelinerl.batching.credit import per_turn, whole_trajectory
 from tests.builders import completion, rollout
+from tests.objectives.trust_oracles import pass_at_k
 
 
 def turns(*rewards: float, last: float = 0.0):
@@ -48,3 +49,45 @@ def test_advantages_by_hand():
     assert Return()(rewards).tolist() == rewards.tolist()
     for advantage in (LeaveOneOut(), GroupMean(std=True), GroupMean(std=False), MaxRL()):
         assert advantage(np.float32([3.0])).tolist() == [0.0]
+
+
+@pytest.mark.parametrize("size", range(1, 8))
+def test_pass_at_k_is_that_of_all_choices_of_k_attempts(size):
+    for right in range(size + 1):
+        rewards = [1.0] * right + [0.0] * (size - right)
+        for k in range(1, size + 1):
+            found = PassAtK(k, std=False)(np.array(rewards))
+            np.testing.assert_allclose(found, pass_at_k(rewards, k), rtol=1e-12, atol=1e-15)
+
+
+def test_pass_at_k_divides_by_the_deviation_of_the_reward_of_k():
+    rewards = np.array([1.0, 0.0, 0.0, 0.0])
+    share = 1 / 2  # of the pairs, the right one is in 3 of 6
+    expected = np.array(pass_at_k(rewards.tolist(), 2)) / np.sqrt(share * (1 - share))
+    np.testing.assert_allclose(PassAtK(2, std=True)(rewards), expected, rtol=1e-12)
+    assert PassAtK(2, std=True)(np.zeros(4, dtype=np.float32)).tolist() == [0.0] * 4
+
+
+def test_fewer_attempts_than_k_have_no_advantage():
+    assert PassAtK(4, std=True)(np.array([1.0, 0.0])).tolist() == [0.0, 0.0]
+
+
+def test_pass_at_k_is_for_rewards_of_zero_and_one():
+    with pytest.raises(UnfitRewardsError, match="pass_at_k") as refusal:
+        PassAtK(2, std=True)(np.array([1.0, 0.3]))
+    assert refusal.value.reason == "reward_not_0_or_1"
+    with pytest.raises(ValueError, match="k must be 1 or more"):
+        PassAtK(0, std=True)
+
+
+def test_an_advantage_over_the_step_is_another_one_times_a_factor():
+    rewards = np.array([1.0, 0.0, 0.0, 1.0], dtype=np.float32)
+    over_step = StepStd(GroupMean(std=False))
+    assert np.array_equal(over_step(rewards), GroupMean(std=False)(rewards))
+    assert over_step.step_scale(np.array([3.0, -1.0])) == pytest.approx(1 / (8**0.5 + 1e-4))
+    assert over_step.step_scale(np.array([3.0])) == 1.0
+    assert StepStd(MaxRL()).needs_rewards_from_zero and not over_step.needs_rewards_from_zero
+    with pytest.raises(ValueError, match="choose another advantage"):
+        StepStd(Return())
+    with pytest.raises(ValueError, match="_target_"):
+        StepStd("group_mean")

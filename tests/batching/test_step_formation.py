@@ -5,7 +5,7 @@ import pytest
 
 from contracts.records import DropReason, VersionSpan
 from contracts.token_fields import TokenField
-from pipelinerl.advantages import LeaveOneOut, MaxRL
+from pipelinerl.advantages import GroupMean, LeaveOneOut, MaxRL, StepStd
 from pipelinerl.batching.credit import whole_trajectory
 from pipelinerl.batching.sequences import training_sequences
 from pipelinerl.batching.staleness import StalePolicy
@@ -26,6 +26,7 @@ def formation(
     first_step=0,
     token_fields=None,
     advantage=None,
+    step_scale=None,
 ) -> StepFormation:
     return StepFormation(
         partial(whole_trajectory, advantage=advantage or LeaveOneOut()),
@@ -38,6 +39,7 @@ def formation(
         buffer_whole_step,
         first_step,
         token_fields or {},
+        step_scale,
     )
 
 
@@ -163,6 +165,20 @@ def test_held_rows_are_the_same_in_whatever_order_their_groups_come():
         assert last[-1].closes_step and sorted(last[-1].group_ids) == [10, 11, 12, 13]
         rows.append([rollout_ids(row) for row in last])
     assert rows[0] == rows[1] and len(rows[0]) > 1
+
+
+def test_a_steps_advantages_are_divided_by_their_deviation_over_the_step():
+    groups = [group(0, [0, 1]), group(1, [0, 4]), group(2, [5, 6])]
+    over_step = StepStd(GroupMean(std=False))
+    steps = formation(batch_size=6, budget=12, advantage=over_step, step_scale=over_step.step_scale)
+    *before, rows = [steps.add_group(members).rows for members in groups]
+    assert before == [[], []] and len(rows) > 1
+    plain = np.array([-0.5, 0.5, -2, 2, -0.5, 0.5])
+    expected = plain / (plain.std(ddof=1) + 1e-4)
+    found = {s.rollout_id: s.advantages for row in rows for batch in row.micro_batches for s in batch}
+    for (_, advantages), wanted in zip(sorted(found.items()), expected, strict=True):
+        assert advantages.dtype == np.float32
+        np.testing.assert_allclose(advantages[advantages != 0], wanted, rtol=1e-6)
 
 
 def test_members_are_in_their_own_order_however_they_end():

@@ -37,6 +37,8 @@ NORMALISATIONS = {
 STEP_VERSION = 9  # the newest weights that sampled a token have version 8
 PARAMETERS = 4  # number of the parameters from which scores are computed
 
+COLUMNS = ("logprobs", "proximal", "initial_values", "entropy", "values")
+
 RolloutSequences = list[TrainingSequence]
 
 
@@ -45,6 +47,7 @@ class Tables(NamedTuple):
 
     logprobs: torch.Tensor
     proximal: torch.Tensor
+    initial_values: torch.Tensor
     entropy: torch.Tensor
     values: torch.Tensor
     slopes: torch.Tensor  # [3, N, PARAMETERS]: of log-probability, entropy and value
@@ -75,7 +78,7 @@ def random_step(
     and failed members are not in the loss.
     """
     rng = random.Random(seed)
-    columns: dict[str, list[float]] = {name: [] for name in ("logprobs", "proximal", "entropy", "values")}
+    columns: dict[str, list[float]] = {name: [] for name in COLUMNS}
     rollouts_of_groups = []
     for group_id in range(groups):
         present = members - (failures and rng.random() < 0.4)
@@ -127,6 +130,7 @@ def _random_rollout(
             columns["proximal"].append(logprob - rng.gauss(0, 0.3))
             columns["entropy"].append(rng.uniform(0, 5))
             columns["values"].append(rng.gauss(0, 1))
+            columns["initial_values"].append(columns["values"][-1] + rng.gauss(0, 0.4))
             behaviour.append(logprob - log_ratio if is_sampled else 0.0)
             reference.append(logprob + rng.gauss(0, 1))
         sampled = np.array(sampled)
@@ -189,8 +193,13 @@ def packed(sequences: Sequence[TrainingSequence], token_fields: Mapping[str, Tok
     return dataclasses.replace(batch, **(floats | {"loss_weights": weights}), token_fields=TokenFields(wide))
 
 
-def with_proximal(batch: PackedBatch, tables: Tables) -> PackedBatch:
-    return dataclasses.replace(batch, proximal_logprobs=tables.proximal[batch.token_ids])
+def in_later_epoch(batch: PackedBatch, tables: Tables) -> PackedBatch:
+    """Returns the batch with what the step's first epoch has computed."""
+    return dataclasses.replace(
+        batch,
+        proximal_logprobs=tables.proximal[batch.token_ids],
+        initial_values=tables.initial_values[batch.token_ids],
+    )
 
 
 def leaf_scores(batch: PackedBatch, tables: Tables) -> TokenScores:

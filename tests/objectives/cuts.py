@@ -14,10 +14,10 @@ from pipelinerl.packing import Fifo
 from tests.objectives.batches import (
     PARAMETERS,
     Step,
+    in_later_epoch,
     packed,
     random_step,
     scores_of_parameters,
-    with_proximal,
     with_token_fields,
 )
 
@@ -66,7 +66,7 @@ def trained(
     for sequences in cut:
         batch = packed(sequences, token_fields)
         if proximal:
-            batch = with_proximal(batch, step.tables)
+            batch = in_later_epoch(batch, step.tables)
         loss, sums = objective(scores_of_parameters(batch, step.tables, parameters), batch)
         loss.backward()
         total += loss.item()

@@ -6,7 +6,7 @@ nothing of that package. Notation: r = π/μ, A the advantage, w a token's weigh
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import NamedTuple
 
@@ -23,6 +23,7 @@ class Token:
     proximal: float | None
     entropy: float
     value: float
+    initial_value: float | None = None  # of the value head before the step's first update
 
     @property
     def log_ratio(self) -> float:
@@ -46,7 +47,13 @@ class Expected(NamedTuple):
 Oracle = Callable[[Sequence[Token]], Expected]
 
 
-def _expected(tokens: Sequence[Token], loss: float, sums: dict[str, float], **derivatives) -> Expected:
+def base_logprob(token: Token, base: str) -> float:
+    """Returns log μ or log π_prox. Without π_prox it is π itself, held fixed."""
+    proximal = token.logprob if token.proximal is None else token.proximal
+    return {"behaviour": token.behaviour, "proximal": proximal}[base]
+
+
+def expected(tokens: Sequence[Token], loss: float, sums: dict[str, float], **derivatives) -> Expected:
     zeros = {name: [0.0] * len(tokens) for name in ("by_logprob", "by_entropy", "by_value")}
     return Expected(loss=loss, sums=sums, **(zeros | derivatives))
 
@@ -59,7 +66,7 @@ class Term(NamedTuple):
     clipped: bool  # whether a bound changes the token's contribution
 
 
-def _over_tokens(tokens: Sequence[Token], term: Callable[[Token], Term]) -> Expected:
+def over_tokens(tokens: Sequence[Token], term: Callable[[Token], Term]) -> Expected:
     loss, slopes, clipped = 0.0, [], 0
     for token in tokens:
         if not token.in_loss:
@@ -69,7 +76,7 @@ def _over_tokens(tokens: Sequence[Token], term: Callable[[Token], Term]) -> Expe
         loss -= token.weight * j
         slopes.append(-token.weight * slope)
         clipped += is_clipped
-    return _expected(tokens, loss, {"clip_fraction": clipped}, by_logprob=slopes)
+    return expected(tokens, loss, {"clip_fraction": clipped}, by_logprob=slopes)
 
 
 def reinforce(cap: float) -> Oracle:
@@ -79,7 +86,7 @@ def reinforce(cap: float) -> Oracle:
         weight = min(token.ratio, cap) * token.advantage
         return Term(weight * token.logprob, weight, token.ratio > cap)
 
-    return lambda tokens: _over_tokens(tokens, term)
+    return lambda tokens: over_tokens(tokens, term)
 
 
 def cispo(low: float, high: float) -> Oracle:
@@ -89,7 +96,7 @@ def cispo(low: float, high: float) -> Oracle:
         weight = min(max(token.ratio, 1 - low), 1 + high) * token.advantage
         return Term(weight * token.logprob, weight, not 1 - low <= token.ratio <= 1 + high)
 
-    return lambda tokens: _over_tokens(tokens, term)
+    return lambda tokens: over_tokens(tokens, term)
 
 
 def icepop(low: float, high: float) -> Oracle:
@@ -100,7 +107,7 @@ def icepop(low: float, high: float) -> Oracle:
             return Term(0.0, 0.0, True)
         return Term(token.ratio * token.advantage, token.ratio * token.advantage, False)
 
-    return lambda tokens: _over_tokens(tokens, term)
+    return lambda tokens: over_tokens(tokens, term)
 
 
 def _surrogate(ratio: float, advantage: float, low: float, high: float) -> Term:
@@ -110,7 +117,7 @@ def _surrogate(ratio: float, advantage: float, low: float, high: float) -> Term:
 
 
 def ppo_clip(low: float, high: float) -> Oracle:
-    return lambda tokens: _over_tokens(tokens, lambda t: _surrogate(t.ratio, t.advantage, low, high))
+    return lambda tokens: over_tokens(tokens, lambda t: _surrogate(t.ratio, t.advantage, low, high))
 
 
 def two_sided_clip(low: float, high: float, delta: float) -> Oracle:
@@ -121,7 +128,7 @@ def two_sided_clip(low: float, high: float, delta: float) -> Oracle:
             return Term(delta * token.advantage, 0.0, True)
         return _surrogate(token.ratio, token.advantage, low, high)
 
-    return lambda tokens: _over_tokens(tokens, term)
+    return lambda tokens: over_tokens(tokens, term)
 
 
 def decoupled_ppo(low: float, high: float, cap: float) -> Oracle:
@@ -129,17 +136,17 @@ def decoupled_ppo(low: float, high: float, cap: float) -> Oracle:
     π_prox it is π itself, held fixed."""
 
     def term(token: Token) -> Term:
-        proximal = token.logprob if token.proximal is None else token.proximal
+        proximal = base_logprob(token, "proximal")
         correction = math.exp(proximal - token.behaviour)
         if correction > cap:
             return Term(0.0, 0.0, True)
         inner = _surrogate(math.exp(token.logprob - proximal), token.advantage, low, high)
         return Term(correction * inner.j, correction * inner.by_logprob, inner.clipped)
 
-    return lambda tokens: _over_tokens(tokens, term)
+    return lambda tokens: over_tokens(tokens, term)
 
 
-def _rollouts(tokens: Sequence[Token]) -> list[list[int]]:
+def rollouts_of(tokens: Sequence[Token]) -> list[list[int]]:
     """Returns the indices of the tokens in the loss, for each rollout that has any."""
     by_rollout: dict[str, list[int]] = {}
     for i, token in enumerate(tokens):
@@ -148,56 +155,77 @@ def _rollouts(tokens: Sequence[Token]) -> list[list[int]]:
     return list(by_rollout.values())
 
 
-def gspo(low: float, high: float) -> Oracle:
-    """min(s A, clip(s) A) of each rollout, s = exp(mean log r) over its n tokens; ds / d log π = s / n"""
+def gspo(low: float, high: float, base: str = "behaviour", by_token: bool = False) -> Oracle:
+    """J is min(s A, clip(s) A) of each rollout. Here s = exp(mean log r) over its n tokens, r = π / π_base.
+
+    So ds / d log π = s / n. By token (arXiv 2507.18071, eq. 13 and 14), J is the mean over t of
+    min(s_t A_t, clip(s_t) A_t). There s_t = sg(s) π_t / sg(π_t), so ds_t / d log π_t = s.
+    """
 
     def oracle(tokens: Sequence[Token]) -> Expected:
         loss, slopes, clipped = 0.0, [0.0] * len(tokens), 0
-        for members in _rollouts(tokens):
+        for members in rollouts_of(tokens):
             n = len(members)
-            s = math.exp(fmean(tokens[i].log_ratio for i in members))
+            s = math.exp(fmean(tokens[i].logprob - base_logprob(tokens[i], base) for i in members))
             weight = fmean(tokens[i].weight for i in members)
-            term = _surrogate(s, fmean(tokens[i].advantage for i in members), low, high)
-            loss -= weight * term.j
-            clipped += n * term.clipped
+            mean_advantage = fmean(tokens[i].advantage for i in members)
             for i in members:
+                term = _surrogate(s, tokens[i].advantage if by_token else mean_advantage, low, high)
+                loss -= weight * term.j / n
                 slopes[i] = -weight * term.by_logprob / n
-        return _expected(tokens, loss, {"clip_fraction": clipped}, by_logprob=slopes)
+                clipped += term.clipped
+        return expected(tokens, loss, {"clip_fraction": clipped}, by_logprob=slopes)
 
     return oracle
 
 
-def mirror_descent(tau: float) -> Oracle:
-    """Σ A log π − τ/2 (Σ log r)² of each rollout"""
+def mirror_descent(tau: float, base: str = "behaviour") -> Oracle:
+    """J is Σ A log π − τ/2 (Σ log r)² of each rollout, with r = π / π_base."""
 
     def oracle(tokens: Sequence[Token]) -> Expected:
         loss, slopes, penalty = 0.0, [0.0] * len(tokens), 0.0
-        for members in _rollouts(tokens):
+        for members in rollouts_of(tokens):
             weight = fmean(tokens[i].weight for i in members)
-            log_ratio = sum(tokens[i].log_ratio for i in members)
+            log_ratio = sum(tokens[i].logprob - base_logprob(tokens[i], base) for i in members)
             loss -= weight * sum(tokens[i].advantage * tokens[i].logprob for i in members)
             loss += weight * tau / 2 * log_ratio**2
             penalty += log_ratio**2
             for i in members:
                 slopes[i] = -weight * (tokens[i].advantage - tau * log_ratio)
-        return _expected(tokens, loss, {"mirror_penalty": penalty}, by_logprob=slopes)
+        return expected(tokens, loss, {"mirror_penalty": penalty}, by_logprob=slopes)
 
     return oracle
 
 
-def kl_to_reference(coefficient: float) -> Oracle:
-    """β (exp(d) − d − 1), d = log ref − log π, constant above 20; by log π: 1 − exp(d)"""
+def _divergence(token: Token, estimator: str) -> tuple[float, float]:
+    """Returns the estimate k of x = log π − log ref, and dk / d log π. In k3, −x is constant above 20."""
+    x = token.logprob - token.reference
+    if estimator == "k3":
+        d = min(-x, 20.0)
+        return math.exp(d) - d - 1, 1 - math.exp(d) if d < 20 else 0.0
+    return {"k1": (x, 1.0), "k2": (x**2 / 2, x)}[estimator]
+
+
+def kl_to_reference(coefficient: float, estimator: str = "k3", unbiased: bool = False) -> Oracle:
+    """The loss is β k, or β r k where it is unbiased, with log r constant above 20.
+
+    Then d(r k) / d log π = r k + r k' for k1 and k3. With k2, r is held fixed and the derivative is r k'.
+    """
 
     def oracle(tokens: Sequence[Token]) -> Expected:
         loss, slopes, divergence = 0.0, [0.0] * len(tokens), 0.0
         for i, token in enumerate(tokens):
             if token.in_loss:
-                d = min(token.reference - token.logprob, 20.0)
-                k3 = math.exp(d) - d - 1
-                loss += coefficient * token.weight * k3
-                divergence += k3
-                slopes[i] = coefficient * token.weight * (1 - math.exp(d)) if d < 20 else 0.0
-        return _expected(tokens, loss, {"kl_to_reference": divergence}, by_logprob=slopes)
+                k, slope = _divergence(token, estimator)
+                if unbiased:
+                    ratio = math.exp(min(token.log_ratio, 20.0))
+                    ratio_slope = ratio if token.log_ratio < 20 and estimator != "k2" else 0.0
+                    slope = ratio_slope * k + ratio * slope
+                    k = ratio * k
+                loss += coefficient * token.weight * k
+                divergence += k
+                slopes[i] = coefficient * token.weight * slope
+        return expected(tokens, loss, {"kl_to_reference": divergence}, by_logprob=slopes)
 
     return oracle
 
@@ -208,24 +236,45 @@ def entropy_bonus(coefficient: float) -> Oracle:
     def oracle(tokens: Sequence[Token]) -> Expected:
         weights = [coefficient * token.weight * token.in_loss for token in tokens]
         loss = -sum(weight * token.entropy for weight, token in zip(weights, tokens, strict=True))
-        return _expected(tokens, loss, {}, by_entropy=[-weight for weight in weights])
+        return expected(tokens, loss, {}, by_entropy=[-weight for weight in weights])
 
     return oracle
 
 
-def value_baseline(policy: Oracle, coefficient: float) -> Oracle:
-    """The policy's loss with A = R − V, V held fixed, and β ½ (V − R)²"""
+def _value_error(token: Token, clip: float | None) -> tuple[float, float]:
+    """Returns the value's squared error, the larger one of two where a clip acts, and half its derivative.
+
+    The other error is that of V moved to at most e from V_0. It does not depend on V outside these bounds.
+    """
+    miss = token.value - token.advantage
+    if clip is None or token.initial_value is None or abs(token.value - token.initial_value) <= clip:
+        return miss**2, miss
+    change = min(max(token.value - token.initial_value, -clip), clip)
+    clipped_miss = token.initial_value + change - token.advantage
+    return (miss**2, miss) if miss**2 >= clipped_miss**2 else (clipped_miss**2, 0.0)
+
+
+def value_baseline(policy: Oracle, coefficient: float, clip: float | None = None) -> Oracle:
+    """The loss is the policy's with A = R − V_0, V_0 held fixed, and β ½ (V − R)².
+
+    V_0 is the initial value, or V where there is none. With a clip e, (V − R)² becomes the larger one of
+    itself and (V_0 + clip(V − V_0, −e, e) − R)².
+    """
 
     def oracle(tokens: Sequence[Token]) -> Expected:
-        fields = [vars(token) | {"advantage": token.advantage - token.value} for token in tokens]
-        loss, by_logprob, by_entropy, _, sums = policy([Token(**values) for values in fields])
+        starts = [token.value if token.initial_value is None else token.initial_value for token in tokens]
+        with_advantages = [
+            replace(token, advantage=token.advantage - start)
+            for token, start in zip(tokens, starts, strict=True)
+        ]
+        loss, by_logprob, by_entropy, _, sums = policy(with_advantages)
         slopes, error = [0.0] * len(tokens), 0.0
         for i, token in enumerate(tokens):
             if token.in_loss:
-                miss = token.value - token.advantage
-                loss += coefficient * token.weight * miss**2 / 2
-                error += miss**2
-                slopes[i] = coefficient * token.weight * miss
+                squared, half_slope = _value_error(token, clip)
+                loss += coefficient * token.weight * squared / 2
+                error += (token.value - token.advantage) ** 2
+                slopes[i] = coefficient * token.weight * half_slope
         return Expected(loss, by_logprob, by_entropy, slopes, {**sums, "value_error": error})
 
     return oracle

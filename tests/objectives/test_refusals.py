@@ -6,13 +6,25 @@ import pytest
 
 from pipelinerl.objectives.cispo import Cispo
 from pipelinerl.objectives.decoupled_ppo import DecoupledPpo
+from pipelinerl.objectives.dppo import Dppo
 from pipelinerl.objectives.entropy import EntropyBonus
 from pipelinerl.objectives.gspo import Gspo
 from pipelinerl.objectives.icepop import IcePop
 from pipelinerl.objectives.kl import KlToReference
+from pipelinerl.objectives.log_ratio_penalty import LogRatioPenalty
+from pipelinerl.objectives.masked import Masked
 from pipelinerl.objectives.mirror_descent import MirrorDescent
 from pipelinerl.objectives.ppo_clip import PpoClip
 from pipelinerl.objectives.reinforce import Reinforce
+from pipelinerl.objectives.rules import (
+    GeometricMask,
+    OffPolicySequence,
+    SequenceMask,
+    SequenceTruncate,
+    SmallestRatio,
+    TokenMask,
+    TokenTruncate,
+)
 from pipelinerl.objectives.two_sided_clip import TwoSidedClip
 from pipelinerl.objectives.value_baseline import ValueBaseline
 
@@ -43,11 +55,31 @@ CLIPPED = [
         *[(MirrorDescent, (tau,), "tau") for tau in (0.0, -0.1, math.nan)],
         *[
             (make, (coefficient,), "coefficient")
-            for make in (KlToReference, EntropyBonus)
+            for make in (KlToReference, EntropyBonus, LogRatioPenalty)
             for coefficient in (0.0, -0.1, math.nan)
         ],
         *[(ValueBaseline, (Reinforce(5.0), c), "coefficient") for c in (0.0, -0.5, math.nan)],
         (ValueBaseline, ("reinforce", 0.5), "policy"),
+        *[(ValueBaseline, (Reinforce(5.0), 0.5, clip), "value_clip") for clip in (0.0, -1.0, math.nan)],
+        (KlToReference, (0.1, "k4"), "estimator must be k1, k2 or k3"),
+        (KlToReference, (0.1, "k1", False), "unbiased=true"),
+        (Gspo, (0.2, 0.2, "reference"), "base must be behaviour or proximal"),
+        (MirrorDescent, (0.1, "reference"), "base must be behaviour or proximal"),
+        *[(Dppo, (*bounds, True), "epsilon") for bounds in [(0.0, 0.2), (0.2, 1.0), (math.nan, 0.2)]],
+        *[
+            (make, bounds, "low < 1 < high")
+            for make in (TokenMask, SequenceMask, GeometricMask)
+            for bounds in [(0.0, 5.0), (1.5, 5.0), (0.5, 0.9), (0.5, math.inf), (math.nan, 5.0)]
+        ],
+        *[(make, (cap,), "high") for make in (TokenTruncate, SequenceTruncate) for cap in (0.9, math.nan)],
+        *[(SmallestRatio, (low,), "low") for low in (0.0, 1.0, math.nan)],
+        *[(OffPolicySequence, (delta,), "delta") for delta in (0.0, -1.0, math.nan)],
+        (Masked, ("ppo_clip", [], "behaviour"), "policy"),
+        (Masked, (Reinforce(5.0), ["token_mask"], "behaviour"), "rule"),
+        (Masked, (Reinforce(5.0), [], "both"), "base must be behaviour or proximal"),
+        (Masked, (ValueBaseline(Reinforce(5.0), 0.5), [], "behaviour"), "inside value_baseline"),
+        (Masked, (Gspo(0.2, 0.2), [TokenTruncate(2.0)], "behaviour"), "take a rule of rollouts"),
+        (Masked, (MirrorDescent(0.1), [TokenMask(0.5, 2.0)], "behaviour"), "take a rule of rollouts"),
     ],
 )
 def test_a_parameter_that_makes_no_sense_is_refused(make, parameters, named):

@@ -26,7 +26,9 @@ from pipelinerl.objectives.cispo import Cispo
 from pipelinerl.objectives.entropy import EntropyBonus
 from pipelinerl.objectives.gspo import Gspo
 from pipelinerl.objectives.kl import KlToReference
+from pipelinerl.objectives.masked import Masked
 from pipelinerl.objectives.ppo_clip import PpoClip
+from pipelinerl.objectives.rules import OffPolicySequence
 from pipelinerl.objectives.two_sided_clip import TwoSidedClip
 from tests.objectives.batches import Step, leaf_scores, packed, random_step
 
@@ -114,6 +116,7 @@ class Mapping(NamedTuple):
 
 BOUNDS = {"epsilon": 0.2, "epsilon_high": 0.28}
 KL = {"beta": 0.04, "use_bias_correction_kl": False}  # TRL's own default multiplies each k3 by its r
+K3 = KlToReference(0.04, unbiased=False)
 PPO = PpoClip(0.2, 0.28)
 TWO_SIDED = TwoSidedClip(0.2, 0.28, 4.0)
 
@@ -143,9 +146,27 @@ MAPPINGS = {
         level="sequence",
     ),
     # k3 to the reference is added per token, and normalised with the policy's loss
-    "grpo_kl": Mapping({"loss_type": "grpo", **KL}, [PPO, KlToReference(0.04)], PerRolloutToken()),
-    "dapo_kl": Mapping({"loss_type": "dapo", **KL}, [PPO, KlToReference(0.04)], PerStepToken()),
-    "dr_grpo_kl": Mapping({"loss_type": "dr_grpo", **KL}, [PPO, KlToReference(0.04)], PerTokenLimit(LIMIT)),
+    "grpo_kl": Mapping({"loss_type": "grpo", **KL}, [PPO, K3], PerRolloutToken()),
+    "dapo_kl": Mapping({"loss_type": "dapo", **KL}, [PPO, K3], PerStepToken()),
+    "dr_grpo_kl": Mapping({"loss_type": "dr_grpo", **KL}, [PPO, K3], PerTokenLimit(LIMIT)),
+    # each k3 times its ratio
+    "dapo_kl_unbiased": Mapping(
+        {"loss_type": "dapo", "beta": 0.04, "use_bias_correction_kl": True},
+        [PPO, KlToReference(0.04)],
+        PerStepToken(),
+    ),
+    # DeepSeek-V3.2's mask, whose sequences are rows
+    "dapo_off_policy": Mapping(
+        {"loss_type": "dapo", "off_policy_mask_threshold": 0.1},
+        [Masked(PPO, [OffPolicySequence(0.1)], "behaviour")],
+        PerStepToken(),
+    ),
+    "gspo_off_policy": Mapping(
+        {"loss_type": "grpo", "off_policy_mask_threshold": 0.1},
+        [Masked(Gspo(0.2, 0.28), [OffPolicySequence(0.1)], "behaviour")],
+        PerSequence(),
+        level="sequence",
+    ),
     # the bonus is the mean entropy over tokens, whatever the loss type
     "dapo_entropy": Mapping(
         {"loss_type": "dapo", "entropy_coef": 0.01}, [PPO, EntropyBonus(0.01)], PerStepToken()
@@ -153,7 +174,7 @@ MAPPINGS = {
     # as in INTELLECT-2, δ and KL together
     "dapo_delta_kl": Mapping(
         {"loss_type": "dapo", "delta": 4.0, **KL},
-        [TWO_SIDED, KlToReference(0.04)],
+        [TWO_SIDED, K3],
         PerStepToken(),
     ),
 }

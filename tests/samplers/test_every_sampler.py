@@ -18,6 +18,7 @@ from pipelinerl.samplers.curriculum import Curriculum
 from pipelinerl.samplers.difficulty_pools import DifficultyPools
 from pipelinerl.samplers.mixed import Mixed
 from pipelinerl.samplers.prioritised import Prioritised
+from pipelinerl.samplers.retiring import Retiring
 from pipelinerl.samplers.shuffled_epochs import ShuffledEpochs
 from tests.samplers.domains import Labelled
 
@@ -28,6 +29,7 @@ PRIORITISED = partial(Prioritised, rate=0.3, floor=0.05)
 POOLS = partial(
     DifficultyPools, hard_up_to=0.25, normal_up_to=0.75, weights={"easy": 0.2, "normal": 1.0, "hard": 0.2}
 )
+RETIRING = partial(Retiring, sampler=ShuffledEpochs, success=0.9)
 MIXED = partial(Mixed, sampler=ShuffledEpochs, weights={"small": 3}, adapt=True, rate=0.2, floor=0.1)
 
 SAMPLERS = {
@@ -36,6 +38,8 @@ SAMPLERS = {
     "prioritised": PRIORITISED,
     "difficulty_pools": POOLS,
     "assigned": partial(Assigned, node="a"),
+    "retiring": RETIRING,
+    "retiring of pools": partial(RETIRING, sampler=POOLS),
     "mixed": MIXED,
     "mixed of curricula": partial(MIXED, sampler=CURRICULUM),
     "mixed of prioritised": partial(MIXED, sampler=PRIORITISED),
@@ -120,6 +124,8 @@ WRONG = [
     (POOLS, {"hard_up_to": 0.8}, "hard_up_to=0.8 normal_up_to=0.75"),
     (POOLS, {"weights": {"easy": 1, "normal": 1}}, "easy, normal and hard each have one above 0"),
     (POOLS, {"weights": {"easy": 0, "normal": 1, "hard": 1}}, "each have one above 0"),
+    (RETIRING, {"success": 0}, "success is 0; it is above 0 and at most 1"),
+    (RETIRING, {"success": 1.1}, "success is 1.1"),
     (Assigned, {"node": ""}, "node is ''"),
     (Assigned, {"node": 7}, "node is 7"),
     (MIXED, {"weights": {"smal": 1}}, "weights name smal; the domain's parts are small, large"),

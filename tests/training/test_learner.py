@@ -1,5 +1,7 @@
 """A step's updates: several on the same rollouts, and the optimizer's moments forgotten after it."""
 
+from dataclasses import replace
+
 import msgspec
 import numpy as np
 import pytest
@@ -82,6 +84,25 @@ def test_later_epochs_see_the_same_rollouts_and_the_policy_that_the_step_began_w
     learning.accumulate(sequences(7), step=1)
     learning.close_step(1, ranks)
     assert len(Recording.calls) == 9  # nothing of the first step is left
+
+
+def test_later_epochs_see_the_values_that_the_step_began_with(worker, monkeypatch):
+    """Without a value head, twice the log-probability stands for its prediction."""
+    forward = worker.forward
+
+    def with_values(*args, **kwargs):
+        scores = forward(*args, **kwargs)
+        return replace(scores, values=2 * scores.logprobs)
+
+    monkeypatch.setattr(worker, "forward", with_values)
+    learning = learner(worker, "epochs=3")
+    learning.accumulate(sequences(0), step=0)
+    learning.close_step(0, Ranks(0, 1, 60))
+    first, *later = Recording.batches
+    assert first.initial_values is None
+    for batch in later:
+        assert torch.equal(batch.initial_values, 2 * Recording.calls[0][0])
+        assert not batch.initial_values.requires_grad
 
 
 def test_several_epochs_are_as_many_updates_by_hand(worker):
