@@ -32,7 +32,9 @@ from pipelinerl.samplers.base import Sampler
 
 def instantiate(component: Component, **context: object) -> object:
     """Returns an instance with the configured options; `context` is what only the run knows (ranks, seed)."""
-    make = hydra.utils.instantiate(component.model_dump(by_alias=True) | {"_partial_": True})
+    options = component.model_dump(by_alias=True)
+    # Lists and dicts, not OmegaConf's, which would make configurations of the objects within them.
+    make = hydra.utils.instantiate({"_convert_": "all"} | options | {"_partial_": True})
     return make(**context)
 
 

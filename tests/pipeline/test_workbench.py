@@ -39,6 +39,38 @@ def test_a_reference_server_scores_what_is_trained_on(tmp_path):
     assert (run / "logs" / "reference.log").exists()
 
 
+def test_rules_scales_and_samplers_around_others_run(tmp_path):
+    run = tmp_path / "run"
+    inside = ["objective@objective.policy=reinforce", "advantage@advantage.advantage=group_mean"]
+    outside = ["objective=masked", "advantage=step_std", "sampler=retiring", *inside]
+    summary = run_to_the_end(run, *outside, "max_steps=3", "checkpoint.every=1")
+    assert summary["accounting_errors"] == []
+    assert len(trainer_metrics(run, "masked_token_truncate")) == 3
+    of_steps: dict[int, dict[str, float]] = {}
+    for row in records(run, "rows"):
+        for sequence in (s for micro_batch in row.micro_batches for s in micro_batch):
+            of_steps.setdefault(row.step, {})[sequence.rollout_id] = float(np.abs(sequence.advantages).max())
+    for advantages in of_steps.values():  # of one turn each, and with a mean of 0 in every group
+        squares = np.square([*advantages.values()])
+        assert squares.sum() / (len(squares) - 1) == pytest.approx(1, rel=0.01)
+    states = records(run, "sampler_states")
+    assert all(state.state.keys() == {"inside", "retired"} for state in states) and states
+
+
+def test_what_the_objective_inside_another_one_needs_is_asked_for():
+    no_bounds = ["~objective.policy.epsilon_low", "~objective.policy.epsilon_high"]
+    inside = f"objective.policy._target_={__name__}.NeedsValues"
+    with pytest.raises(PlanError, match="trainer.value_head=true"):
+        check_components(compose_config(["objective=masked", inside, *no_bounds]))
+
+
+class NeedsValues:
+    needs_values = True
+
+    def __call__(self, scores, batch):
+        raise NotImplementedError
+
+
 def test_a_kl_term_without_a_reference_is_refused(tmp_path):
     status, err = finish(start(tmp_path / "run", KL))
     assert status == 2 and "KlToReference needs a reference server: set reference=transformers" in err
